@@ -1,0 +1,66 @@
+# Two commands: `make demo` and `make test`. Everything else is listed by `make help`.
+# Needs Python 3.11 or later with venv; .ci/venv says how to get what is missing.
+
+SHELL := /bin/bash
+BIN := .venv/bin
+DEMO := demo
+CUDA := 12
+OUT := gpu-check
+WHEELS :=
+NAMES :=
+export PYTHONDONTWRITEBYTECODE PIP_NO_INPUT := 1
+
+.PHONY: help demo test lint bench gpu-check wheel-check clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo         install, transform real photographs on all cores and an emulated GPU"
+	@echo "make test         install what the checks need, run every check"
+	@echo "make lint         ruff and mypy only"
+	@echo "make wheel-check  build the wheel and try it away from here"
+	@echo "make bench        all benchmarks, or NAMES=\"warm_job overhead\"; benchmarks/README.md"
+	@echo "make gpu-check    on a GPU host: OUT=folder for the JSON, WHEELS=folder offline, CUDA=12|13"
+	@echo "make clean        remove what these commands made"
+
+# One stamp an extra: installed again only when pyproject.toml has changed.
+.venv/.installed-%: pyproject.toml .ci/venv
+	@.ci/venv $*
+
+.venv-plain/.installed-%: pyproject.toml .ci/venv
+	@VENV=.venv-plain .ci/venv $*
+
+$(DEMO)/photographs.npy: examples/photographs.py | .venv/.installed-demo
+	@mkdir -p $(DEMO)
+	$(BIN)/python $< $@
+
+demo: .venv/.installed-demo $(DEMO)/photographs.npy
+	@echo; echo "== all cores"
+	$(BIN)/hetsched run fft --input $(DEMO)/photographs.npy --output $(DEMO)/spectra.npy --force --verify
+	@echo; echo "== slowed cores and an emulated GPU behind a 1 GB/s link"
+	$(BIN)/hetsched run fft --input $(DEMO)/photographs.npy --output $(DEMO)/spectra.npy --force --verify --config emulated-gpu
+	@echo
+	$(BIN)/python examples/spectra.py $(DEMO)/photographs.npy $(DEMO)/spectra.npy $(DEMO)/spectra.png
+	@cat examples/next.txt
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: .venv/.installed-dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+wheel-check: .venv/.installed-dev
+	tests/wheel_check.sh
+
+# The second environment is the one without MKL.
+bench: .venv/.installed-bench .venv-plain/.installed-ducc
+	$(BIN)/python -m benchmarks $(NAMES)
+
+# With WHEELS nothing is installed: the host's Python with that folder's packages beside it.
+gpu-check: $(if $(WHEELS),,.venv/.installed-cuda$(CUDA))
+	$(if $(WHEELS),python3,$(BIN)/python) -m benchmarks.gpu_check --out $(OUT) $(if $(WHEELS),--wheels $(WHEELS))
+
+clean:
+	rm -rf .venv .venv-plain $(DEMO) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find hetsched workloads tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} +
