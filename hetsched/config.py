@@ -1,0 +1,203 @@
+"""Configuration: TOML files, found by name or path, as checked records.
+
+Which one counts: the ``--config`` flag, else HETSCHED_CONFIG, else
+``$XDG_CONFIG_HOME/hetsched/config.toml``, else the shipped ``default``. Machine profiles have the
+same schema, with a ``[load]`` table on top.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from hetsched.errors import ConfigError, HetschedError, InputMissing
+from hetsched.units import parse_rate, parse_size, parse_time
+
+Fraction = Annotated[float, msgspec.Meta(gt=0, le=1)]
+
+
+class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one operation costs: a fixed `gap`, and a `rate` (B/s, flop/s) or a time a `unit`."""
+
+    gap: str = "0us"
+    rate: str | None = None
+    unit: str | None = None
+
+    def gap_seconds(self) -> float:
+        return parse_time(self.gap)
+
+    def seconds(self, units: int, bytes_per_unit: float, flops_per_unit: float) -> float:
+        """Modelled seconds of one operation on `units` with so many bytes and flops each."""
+        if self.unit is not None:
+            return self.gap_seconds() + units * parse_time(self.unit)
+        rate, what = parse_rate(self.rate or "")
+        amount = bytes_per_unit if what == "B" else flops_per_unit
+        return self.gap_seconds() + units * amount / rate
+
+
+class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One ``[[device]]`` table. See `docs/configuration.md`."""
+
+    kind: Literal["cpu", "gpu", "emulated"]
+    name: str | None = None
+    count: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    optional: bool = False
+    """A kind = "gpu" that isn't there is only a note."""
+    clock: Literal["real", "virtual"] = "real"
+    core: int | None = None
+    memory: str | None = None
+    engines: Literal[0, 1, 2] = 2
+    duplex: tuple[Fraction, Fraction] = (1.0, 1.0)
+    compute: Cost | None = None
+    h2d: Cost | None = None
+    d2h: Cost | None = None
+    seed: int = 0
+    stalls: float = 0.0
+    """Chance that a phase of a virtual clock lasts twenty times as long (tests)."""
+
+    @property
+    def link(self) -> bool:
+        return self.h2d is not None
+
+    def memory_bytes(self) -> int | None:
+        return None if self.memory is None else parse_size(self.memory)
+
+
+class ArenaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Shared memory: bytes, or shares of the machine's.
+
+    `limit`: in all. `results`: of results that wait to be fetched; `results_for`: how long they
+    do. `warm_for`: how long the daemon keeps free memory once it has neither clients nor jobs.
+    """
+
+    limit: str = "70%"
+    results: str = "25%"
+    results_for: str = "10m"
+    warm_for: str = "1m"
+
+
+class QueueConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    limit: Annotated[int, msgspec.Meta(ge=1)] = 1000
+
+
+class LoadConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The load of a machine profile: units, and bytes a unit each way."""
+
+    units: Annotated[int, msgspec.Meta(ge=1)]
+    input_bytes: Annotated[int, msgspec.Meta(ge=0)]
+    output_bytes: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    device: tuple[DeviceConfig, ...] = (
+        DeviceConfig(kind="cpu"),
+        DeviceConfig(kind="gpu", optional=True),
+    )
+    memory_limit: str | None = None
+    arena: ArenaConfig = ArenaConfig()
+    queue: QueueConfig = QueueConfig()
+    load: LoadConfig | None = None
+
+
+def shipped_folder() -> Path:
+    """Where the shipped configs are: beside this module in a wheel, else at the project's top."""
+    inside = Path(__file__).parent / "configs"
+    return inside if inside.is_dir() else Path(__file__).parent.parent / "configs"
+
+
+def shipped() -> list[str]:
+    return sorted(path.stem for path in shipped_folder().glob("*.toml"))
+
+
+def load(name: str | None = None) -> tuple[Config, str]:
+    """The configuration called `name` (a shipped name or a path), and where it came from.
+
+    Raises
+    ------
+    InputMissing, ConfigError
+    """
+    name = name or os.environ.get("HETSCHED_CONFIG") or None
+    if name is None:
+        path = _user_file()
+        if not path.is_file():
+            path = shipped_folder() / "default.toml"
+    elif os.sep in name or name.endswith(".toml"):
+        path = Path(name)
+    else:
+        path = shipped_folder() / f"{name}.toml"
+        if not path.is_file():
+            raise InputMissing(
+                f"no config {name!r}; shipped are {', '.join(shipped())};"
+                " or give the path of a .toml file"
+            )
+    return parse(_read(path), str(path)), str(path)
+
+
+def parse(text: str, source: str) -> Config:
+    """The Config that `text` (TOML) says. Raises ConfigError: file, key, cure."""
+    try:
+        config = msgspec.convert(tomllib.loads(text), Config)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source}: not valid TOML: {error}") from None
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{source}: {error}") from None
+    for index, device in enumerate(config.device):
+        _check(device, f"{source}: device[{index}]")
+    _checked(f"{source}: memory_limit", parse_size, config.memory_limit)
+    return config
+
+
+def _check(device: DeviceConfig, where: str) -> None:
+    _checked(f"{where}.memory", parse_size, device.memory)
+    if device.kind != "emulated":
+        return
+    if device.compute is None:
+        raise ConfigError(f"{where}: an emulated device needs compute = {{ rate = ... }}")
+    if (device.h2d is None) != (device.d2h is None):
+        raise ConfigError(f"{where}: give both h2d and d2h (a link) or neither (a core)")
+    if device.h2d is not None and device.memory is None:
+        raise ConfigError(f'{where}: a device with a link needs memory = "64MiB"')
+    for name, cost, what in (
+        ("compute", device.compute, "flop"),
+        ("h2d", device.h2d, "B"),
+        ("d2h", device.d2h, "B"),
+    ):
+        if cost is not None:
+            _check_cost(cost, f"{where}.{name}", what)
+
+
+def _check_cost(cost: Cost, where: str, what: str) -> None:
+    _checked(f"{where}.gap", parse_time, cost.gap)
+    if (cost.rate is None) == (cost.unit is None):
+        raise ConfigError(f"{where}: give either rate or unit")
+    _checked(f"{where}.unit", parse_time, cost.unit)
+    rate = _checked(f"{where}.rate", parse_rate, cost.rate)
+    if rate is not None and rate[1] != what:
+        raise ConfigError(f"{where}.rate: {cost.rate!r} should be in {what}/s")
+
+
+def _checked(where: str, parse_value: Any, text: str | None) -> Any:
+    if text is None:
+        return None
+    try:
+        return parse_value(text)
+    except HetschedError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def _user_file() -> Path:
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return Path(base) / "hetsched" / "config.toml"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not a text file in UTF-8") from None
+    except OSError as error:
+        raise InputMissing(f"config {path}: {error.strerror}") from None

@@ -1,0 +1,68 @@
+"""Records about devices, chunks and how long they took; shared by every layer above."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What a device is. `identity` is part of the key of its models (processor or GPU name).
+
+    `memory` in bytes: what a job may use of the device's own memory, None without a link.
+    `engines`: copy engines (2, 1, 0), meaningless without a link. `cores`: those it is pinned to.
+    `clock`: "wall", or "virtual" where times are computed.
+    """
+
+    name: str
+    kind: str
+    identity: str
+    link: bool = False
+    memory: int | None = None
+    engines: int = 0
+    cores: tuple[int, ...] = ()
+    clock: str = "wall"
+    details: dict[str, str] = {}
+
+
+class ChunkTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """Start and end of each phase, seconds on the device's clock (CLOCK_MONOTONIC unless virtual).
+
+    None: the chunk had no such phase. `late`: phases whose real work outlasted the modelled time.
+    """
+
+    copy_in: tuple[float, float] | None = None
+    compute: tuple[float, float]
+    copy_out: tuple[float, float] | None = None
+    late: int = 0
+
+    @property
+    def start(self) -> float:
+        return self.copy_in[0] if self.copy_in else self.compute[0]
+
+    @property
+    def end(self) -> float:
+        return self.copy_out[1] if self.copy_out else self.compute[1]
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """`count` units from `first` on. `barrier`: all chunks before it must be through first.
+
+    `last`: as far as is known, no chunk follows (one copy engine copies O_l out after I_{l+1}).
+    """
+
+    id: int
+    first: int
+    count: int
+    barrier: bool = False
+    last: bool = False
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """A region of device memory: `offset` bytes into the memory that `prepare` set aside.
+
+    Two chunks that are in flight at once never have overlapping slots, unless they have the same
+    `index` and the device orders them.
+    """
+
+    index: int
+    offset: int

@@ -1,0 +1,112 @@
+"""The one error tree, and the exit code of each branch.
+
+::
+
+    HetschedError ................ 70  never raised itself
+     +- JobFailed ................. 1  a kernel failed, or verification did
+     +- UsageError ................ 2  malformed request: flag, size, name
+     +- DataError ................ 65  wrong shape, dtype or file; can never fit this machine
+     +- InputMissing ............. 66  input, job or config file isn't there or can't be read
+     +- Unavailable .............. 69  no daemon; a device that this machine lacks
+     +- InternalError ............ 70  our bug
+     +- CantCreate ............... 73  output exists or can't be created
+     +- IOFailure ................ 74  read or write error in mid-job
+     +- TryAgain ................. 75  queue or quota full; daemon stopping or lost
+     +- ProtocolError ............ 76  peers of versions that can't talk
+     +- NotPermitted ............. 77
+     +- ConfigError .............. 78  config, runtime path or state folder unusable
+     +- WaitTimeout ............. 124
+     +- Cancelled ............... 130  interrupted, or cancelled by somebody
+
+A message is one line: what, the value, the limit, the way out.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class HetschedError(Exception):
+    """Base of everything that hetsched raises on purpose."""
+
+    code = 70
+
+
+class JobFailed(HetschedError):
+    code = 1
+
+
+class UsageError(HetschedError):
+    code = 2
+
+
+class DataError(HetschedError):
+    code = 65
+
+
+class InputMissing(HetschedError):
+    code = 66
+
+
+class Unavailable(HetschedError):
+    code = 69
+
+
+class InternalError(HetschedError):
+    code = 70
+
+
+class CantCreate(HetschedError):
+    code = 73
+
+
+class IOFailure(HetschedError):
+    code = 74
+
+
+class TryAgain(HetschedError):
+    code = 75
+
+
+class ProtocolError(HetschedError):
+    code = 76
+
+
+class NotPermitted(HetschedError):
+    code = 77
+
+
+class ConfigError(HetschedError):
+    code = 78
+
+
+class WaitTimeout(HetschedError, TimeoutError):
+    code = 124
+
+
+class Cancelled(HetschedError):
+    code = 130
+
+
+class ErrorRecord(msgspec.Struct, frozen=True):
+    """An error as it travels between processes: never a pickle."""
+
+    code: int
+    message: str
+
+
+_BY_CODE: dict[int, type[HetschedError]] = {
+    kind.code: kind for kind in HetschedError.__subclasses__()
+}
+
+
+def to_record(error: BaseException) -> ErrorRecord:
+    """What to send for `error`; an exception that isn't ours is our bug (70)."""
+    if isinstance(error, HetschedError):
+        return ErrorRecord(error.code, str(error))
+    return ErrorRecord(InternalError.code, f"{type(error).__name__}: {error}")
+
+
+def from_record(record: ErrorRecord) -> HetschedError:
+    """The error that `record` stands for, to be raised on this side."""
+    return _BY_CODE.get(record.code, InternalError)(record.message)

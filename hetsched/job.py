@@ -1,0 +1,151 @@
+"""Jobs as records: what was asked for, where its arrays live, what became of it. No behaviour."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from hetsched.errors import ErrorRecord
+
+SCHEMA = "hetsched.job/1"
+
+
+class ArenaRef(msgspec.Struct, frozen=True, tag="arena"):
+    """An array in a segment of the arena, C-contiguous; `dtype` is NumPy's name of it."""
+
+    segment: int
+    shape: tuple[int, ...]
+    dtype: str
+    offset: int = 0
+
+
+class FileRef(msgspec.Struct, frozen=True, tag="file"):
+    """A ``.npy`` file, by absolute path."""
+
+    path: str
+
+
+class Generated(msgspec.Struct, frozen=True, tag="generated"):
+    """An array that the device processes make from the job's seed, into the arena."""
+
+
+InputRef = ArenaRef | FileRef | Generated
+
+
+class ArenaOut(msgspec.Struct, frozen=True, tag="arena-out"):
+    """The result stays in the arena: in the caller's array, or (None) in a segment of the job."""
+
+    into: ArenaRef | None = None
+
+
+class FileOut(msgspec.Struct, frozen=True, tag="file-out"):
+    """The result becomes a ``.npy`` file, by absolute path."""
+
+    path: str
+    force: bool = False
+
+
+OutputRef = ArenaOut | FileOut
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user submits.
+
+    `inputs` and `outputs` go by array name; the name "" stands for the only one. An input that is
+    not named is Generated, an output that is not named is ArenaOut().
+    """
+
+    workload: str
+    params: dict[str, Any]
+    inputs: dict[str, InputRef] = {}
+    outputs: dict[str, OutputRef] = {}
+    devices: tuple[str, ...] = ()
+    memory_limit: int | None = None
+    verify: bool = False
+    seed: int = 0
+    priority: int = 0
+
+
+class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What one device did in one run; `chunks` in units, times in seconds."""
+
+    device: str
+    kind: str
+    variant: str
+    share: int
+    seconds: float
+    chunks: tuple[int, ...]
+    predicted_seconds: float | None = None
+    copy_in_seconds: float = 0.0
+    compute_seconds: float = 0.0
+    copy_out_seconds: float = 0.0
+    late: int = 0
+
+
+class JobReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The object that `--json` prints. `seconds`: first chunk's start to last chunk's end."""
+
+    schema: str = SCHEMA
+    job: int
+    state: str
+    workload: str
+    load: int
+    seconds: float | None = None
+    predicted_seconds: float | None = None
+    spread: float | None = None
+    devices: tuple[DeviceReport, ...] = ()
+    verified: bool | None = None
+    max_error: float | None = None
+    params: dict[str, Any] = {}
+    notes: tuple[str, ...] = ()
+    outputs: dict[str, str] = {}
+    """Output name -> path, of those that became files."""
+    error: ErrorRecord | None = None
+
+
+class DeviceProgress(msgspec.Struct, frozen=True):
+    device: str
+    done: int
+    share: int
+
+
+class Queued(msgspec.Struct, frozen=True, tag="queued"):
+    """`ahead` jobs run or wait before this one."""
+
+    job: int
+    ahead: int
+
+
+class Running(msgspec.Struct, frozen=True, tag="running"):
+    """`stage`: "generating", "planning", "computing", "verifying"; `text` says what takes long."""
+
+    job: int
+    stage: str
+    devices: tuple[DeviceProgress, ...] = ()
+    predicted_seconds: float | None = None
+    text: str = ""
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """`results`: output name -> its place in the arena; outputs that became files have none."""
+
+    job: int
+    report: JobReport
+    results: dict[str, ArenaRef] = {}
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """`error.code` is 130 when the job was cancelled."""
+
+    job: int
+    report: JobReport
+    error: ErrorRecord
+
+
+JobState = Queued | Running | Done | Failed
+"""The four states as tagged records; what is told to those who follow a job."""
+
+
+def ended(state: JobState) -> bool:
+    return isinstance(state, Done | Failed)

@@ -1,0 +1,58 @@
+"""Where things live: runtime folder (sockets), state (models), cache (wisdom)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hetsched.errors import ConfigError
+
+MAX_SOCKET_PATH = 107
+"""Bytes that a unix socket's path may have (sun_path less its NUL)."""
+
+
+def runtime_dir() -> Path:
+    """HETSCHED_RUNTIME_DIR, or ``$XDG_RUNTIME_DIR/hetsched``, or ``run`` in the state folder."""
+    override = os.environ.get("HETSCHED_RUNTIME_DIR")
+    if override:
+        return Path(override).absolute()
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(base) / "hetsched" if base else state_dir() / "run"
+
+
+def state_dir() -> Path:
+    override = os.environ.get("HETSCHED_STATE_DIR")
+    if override:
+        return Path(override).absolute()
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return Path(base) / "hetsched"
+
+
+def cache_dir() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base) / "hetsched"
+
+
+def endpoint_path() -> Path:
+    """The ZeroMQ socket of the daemon."""
+    return runtime_dir() / "control.sock"
+
+
+def session_path() -> Path:
+    """The session socket of the daemon."""
+    return runtime_dir() / "session.sock"
+
+
+def models_path() -> Path:
+    return state_dir() / "models.db"
+
+
+def private_folder(path: Path, what: str) -> Path:
+    """Make `path` (0700) if need be. Raises ConfigError when it can't be made or written."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{what} {path}: {error.strerror}") from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise ConfigError(f"{what} {path}: not writable")
+    return path

@@ -1,0 +1,118 @@
+"""Sizes, times, rates and extents as people write them.
+
+K, M, G, T are powers of 1000 in ``GB`` and ``Gflop``, of 1024 in ``GiB`` and in a bare ``4G``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from hetsched.errors import UsageError
+
+MOST = 2**63
+"""Sizes and numbers are below: they travel as 64 bits with a sign."""
+LONGEST = 1e9
+"""Seconds: what clocks and waits can take everywhere."""
+
+_POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_NUMBER = r"(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
+_SIZE = re.compile(rf"^{_NUMBER}\s*([kmgt]?)(i?b?)$", re.IGNORECASE | re.ASCII)
+_TIME = re.compile(rf"^{_NUMBER}\s*(ns|us|ms|s|min|m|h|d)?$", re.ASCII)
+_RATE = re.compile(rf"^{_NUMBER}\s*([kmgt]?)(i?)(b|flop)/s$", re.IGNORECASE | re.ASCII)
+_SECONDS = {
+    "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0,
+    "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0,
+}  # fmt: skip
+
+
+def parse_size(text: str) -> int:
+    """Bytes of "64MiB", "1.5GB", "4G" or "4096". Raises UsageError."""
+    match = _SIZE.match(text.strip())
+    if not match:
+        raise UsageError(f"{text!r} is not a size; examples: 64MiB, 1.5GB, 4096")
+    number, prefix, suffix = match.groups()
+    base = 1000 if suffix.lower() == "b" and prefix else 1024
+    scale: int = base ** _POWER[prefix.lower()]
+    size = float(number) * scale
+    if size >= MOST:
+        raise UsageError(f"{text!r} is more than any machine has; examples: 64MiB, 1.5GB, 4096")
+    return round(size)
+
+
+def parse_time(text: str) -> float:
+    """Seconds of "30us", "4 ms", "10m" or "2". Raises UsageError."""
+    match = _TIME.match(text.strip())
+    if not match:
+        raise UsageError(f"{text!r} is not a time; examples: 30us, 4ms, 10s, 5m")
+    seconds = float(match[1]) * _SECONDS[match[2] or "s"]
+    if seconds > LONGEST:
+        raise UsageError(f"{text!r} is more than 30 years; examples: 30us, 4ms, 10s, 5m")
+    return seconds
+
+
+def parse_rate(text: str) -> tuple[float, str]:
+    """("1GB/s") -> (1e9, "B"), ("6Gflop/s") -> (6e9, "flop"). Raises UsageError."""
+    match = _RATE.match(text.strip())
+    if not match:
+        raise UsageError(f"{text!r} is not a rate; examples: 1GB/s, 6Gflop/s")
+    number, prefix, binary, what = match.groups()
+    base = 1024 if binary else 1000
+    rate = float(number) * base ** _POWER[prefix.lower()]
+    if not 0 < rate < math.inf:
+        raise UsageError(f"{text!r}: a rate must be positive and finite")
+    return rate, "B" if what.lower() == "b" else "flop"
+
+
+def parse_extent(text: str, names: tuple[str, ...]) -> tuple[int, ...]:
+    """The numbers of "256x512x512", one for each of `names` ("COUNT", "ROWS", "COLS"), all >= 1.
+
+    Raises
+    ------
+    UsageError
+        With the first part that isn't a positive number in plain ASCII digits.
+    """
+    form = "x".join(names)
+    example = "x".join(["256", "512", "512", "512"][: len(names)])
+    parts = text.split("x")
+    if len(parts) != len(names):
+        raise UsageError(f"{text!r}: needs {form}, got {len(parts)} numbers; example: {example}")
+    column = 1
+    for part, name in zip(parts, names, strict=True):
+        if not re.fullmatch(r"\d+", part, re.ASCII):
+            hint = part.translate(str.maketrans("OolI", "0011"))
+            guess = (
+                f"; did you mean {hint}?"
+                if hint != part and hint.isascii() and hint.isdigit()
+                else ""
+            )
+            raise UsageError(f"{text!r}: {part!r} is not a number (column {column}){guess}")
+        if int(part) == 0:
+            raise UsageError(f"{text!r}: {name} must be at least 1")
+        column += len(part) + 1
+    return tuple(int(part) for part in parts)
+
+
+def format_bytes(count: float) -> str:
+    """Bytes for people: "512 MiB"."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{_digits(count)} {unit}"
+        count /= 1024
+    return f"{_digits(count)} TiB"
+
+
+def format_seconds(seconds: float) -> str:
+    """Seconds for people: "1.23 s", "21.6 ms", "85 us"."""
+    if seconds >= 60:
+        minutes, rest = divmod(round(seconds), 60)
+        return f"{minutes} min {rest} s"
+    for factor, unit in ((1.0, "s"), (1e3, "ms")):
+        if seconds * factor >= 1:
+            return f"{_digits(seconds * factor)} {unit}"
+    return f"{_digits(seconds * 1e6)} us"
+
+
+def _digits(value: float) -> str:
+    """Three digits that count, or all before the point: "21.6", "1023"; never an exponent."""
+    return f"{value:.3g}" if 1e-4 <= abs(value) < 999.5 else f"{value:.0f}"

@@ -1,0 +1,129 @@
+"""Configurations: found by name or path, checked, and wrong ones said clearly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hetsched.config import Config, Cost, load, parse, shipped
+from hetsched.errors import ConfigError, InputMissing
+
+EMULATED = """
+[[device]]
+kind = "emulated"
+memory = "64MiB"
+compute = { gap = "30us", rate = "6Gflop/s" }
+h2d = { rate = "1GB/s" }
+d2h = { rate = "1GB/s" }
+"""
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("HETSCHED_CONFIG", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_shipped_configuration_loads(name: str) -> None:
+    config, source = load(name)
+
+    assert config.device
+    assert source.endswith(f"{name}.toml")
+
+
+def test_without_a_name_the_default_counts() -> None:
+    config, source = load()
+
+    assert source.endswith("default.toml")
+    assert [device.kind for device in config.device] == ["cpu", "gpu"]
+
+
+def test_the_file_of_the_user_comes_before_the_default(tmp_path: Path) -> None:
+    (tmp_path / "hetsched").mkdir()
+    (tmp_path / "hetsched/config.toml").write_text("memory_limit = '1GiB'\n")
+
+    assert load()[0].memory_limit == "1GiB"
+
+
+def test_the_environment_comes_before_the_file_of_the_user(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HETSCHED_CONFIG", "cpu-only")
+
+    assert [device.kind for device in load()[0].device] == ["cpu"]
+    assert len(load("emulated-gpu")[0].device) == 3
+
+
+def test_an_empty_file_means_the_defaults() -> None:
+    assert parse("", "here") == Config()
+
+
+def test_the_emulated_gpu_is_three_times_as_fast_as_a_slowed_core() -> None:
+    config, _ = load("emulated-gpu")
+    core, other, gpu = config.device
+    seconds = [
+        device.compute.seconds(1, 0, 3e6) for device in (core, other, gpu) if device.compute
+    ]
+
+    assert core.compute == other.compute
+    assert not core.link and gpu.link
+    assert seconds[0] - 30e-6 == pytest.approx(3 * (seconds[2] - 30e-6))
+    assert gpu.memory_bytes() == 64 << 20
+
+
+def test_costs_are_a_gap_and_a_rate_or_a_time_a_unit() -> None:
+    assert Cost(gap="10us", rate="1GB/s").seconds(3, 1e6, 0) == pytest.approx(3.01e-3)
+    assert Cost(gap="1ms", unit="4ms").seconds(3, 0, 0) == pytest.approx(13e-3)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x = [", ["not valid TOML"]),
+        ("colour = 1", ["colour"]),
+        ("[[device]]\nkind = 'tpu'", ["tpu", "device[0]"]),
+        ("[[device]]\nkind = 'cpu'\ncount = 0", ["count"]),
+        ("[[device]]\nkind = 'cpu'\ncount = 'two'", ["count"]),
+        ("[[device]]\nkind = 'cpu'\nmemory = 'much'", ["device[0].memory", "64MiB"]),
+        ("[[device]]\nkind = 'emulated'", ["compute"]),
+        (EMULATED.replace("6Gflop/s", "6GB/s"), ["compute.rate", "flop/s"]),
+        (EMULATED.replace("1GB/s", "1Gflop/s"), ["h2d.rate", "B/s"]),
+        (EMULATED.replace("30us", "soon"), ["compute.gap", "soon"]),
+        (EMULATED.replace('memory = "64MiB"', ""), ["memory"]),
+        (EMULATED.replace('d2h = { rate = "1GB/s" }', ""), ["both h2d and d2h"]),
+        (EMULATED.replace(', rate = "6Gflop/s"', ""), ["either rate or unit"]),
+        (EMULATED + "duplex = [0.9, 0.0]", ["duplex"]),
+        (EMULATED + "engines = 3", ["engines"]),
+        ("memory_limit = 'much'", ["memory_limit"]),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(text: str, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, "my.toml")
+
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in ["my.toml", *words]:
+        assert word in message
+
+
+def test_a_good_emulated_device_is_accepted() -> None:
+    (device,) = parse(EMULATED, "here").device
+
+    assert device.link
+    assert device.memory_bytes() == 64 << 20
+
+
+@pytest.mark.parametrize("name", ["nope", "nope.toml", "./nope", "/proc/none/x.toml"])
+def test_a_configuration_that_is_not_there(name: str) -> None:
+    with pytest.raises(InputMissing, match=r"nope|none"):
+        load(name)
+
+
+def test_a_file_that_is_not_text(tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_bytes(b"\xff\xfe")
+
+    with pytest.raises(ConfigError, match="UTF-8"):
+        load(str(tmp_path / "x.toml"))

@@ -1,0 +1,74 @@
+"""MemoryDemand: bytes of chunks, and the largest chunk that fits."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetsched.errors import DataError, UsageError
+from hetsched.memory import MemoryDemand
+
+
+def demand(**changes: object) -> MemoryDemand:
+    values = {"input_bytes": 4, "work_bytes": 10, "output_bytes": 6, **changes}
+    return MemoryDemand(**values)  # type: ignore[arg-type]
+
+
+def test_bytes_a_unit_add_up() -> None:
+    assert demand().data(3) == 30
+    assert demand().workspace(3) == 30
+    assert demand(resident_bytes=7).need([1, 2]) == 67
+
+
+def test_bytes_may_be_functions_of_units() -> None:
+    found = demand(work_bytes=lambda units: 100 + units, output_bytes=lambda units: units**2)
+
+    assert (found.data(3), found.workspace(3)) == (21, 103)
+
+
+def test_a_shared_work_area_counts_once() -> None:
+    assert demand(work="max").need([1, 5, 2]) == 8 * 10 + 50
+    assert demand(work="max", resident_bytes=3).need([]) == 3
+
+
+def test_fractional_bytes_are_rounded_by_chunk() -> None:
+    assert demand(input_bytes=0.5, output_bytes=0).data(3) == 2
+
+
+def test_what_needs_exactly_the_limit_fits() -> None:
+    assert demand(limit=60).fits([1, 2])
+    assert not demand(limit=59).fits([1, 2])
+    assert demand().fits([10**12])
+
+
+@given(
+    st.integers(1, 1000),
+    st.integers(1, 5),
+    st.integers(0, 20000),
+    st.integers(0, 500),
+    st.sampled_from(["sum", "max"]),
+)
+def test_the_most_is_the_largest_that_fits(
+    load: int, together: int, limit: int, resident: int, work: str
+) -> None:
+    found = demand(limit=limit, resident_bytes=resident, work=work)
+    if not found.fits([1] * together):
+        with pytest.raises(DataError, match=f"the limit is {limit}"):
+            found.most(load, together)
+        return
+
+    most = found.most(load, together)
+
+    assert 1 <= most <= load
+    assert found.fits([most] * together)
+    assert most == load or not found.fits([most + 1] * together)
+
+
+def test_without_a_limit_the_whole_load_fits() -> None:
+    assert demand().most(10**9, together=4) == 10**9
+
+
+def test_impossible_demands_are_refused() -> None:
+    with pytest.raises(UsageError, match="work"):
+        demand(work="some")
+    with pytest.raises(UsageError, match="limit"):
+        demand(limit=-1)

@@ -1,0 +1,107 @@
+"""What README.md shows works: its Python snippets and `hetsched` commands, run as they stand."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SNIPPETS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+COMMANDS = re.findall(r"^\$ (hetsched .*)$", README, re.MULTILINE)
+HETSCHED = Path(sys.executable).parent / "hetsched"
+PATIENCE = 120
+
+
+@pytest.fixture(scope="module")
+def places() -> Iterator[dict[str, str]]:
+    """Environment with folders of our own: short ones, sockets have short paths."""
+    with tempfile.TemporaryDirectory(prefix="hs-") as folder:
+        yield {
+            "HETSCHED_RUNTIME_DIR": f"{folder}/run",
+            "HETSCHED_STATE_DIR": f"{folder}/state",
+            "PATH": f"{HETSCHED.parent}:/usr/bin:/bin",
+            "HOME": str(Path.home()),
+        }
+
+
+@pytest.fixture(scope="module")
+def daemon(places: dict[str, str]) -> Iterator[None]:
+    process = subprocess.Popen([HETSCHED, "serve"], env=places, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    try:
+        wait_for_line(process.stderr, "listening")
+        yield
+    finally:
+        process.terminate()
+        process.communicate(timeout=PATIENCE)
+
+
+def wait_for_line(stream: Iterator[str], word: str) -> None:
+    seen = []
+    for line in stream:
+        seen.append(line)
+        if word in line:
+            return
+    raise AssertionError(f"no line with {word!r} in {seen}")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A current folder with the file that the README's commands read."""
+    (tmp_path / "demo").mkdir()
+    planes = np.random.default_rng(1).standard_normal((4, 64, 64)).astype("complex64")
+    np.save(tmp_path / "demo/photographs.npy", planes)
+    return tmp_path
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS)
+@pytest.mark.usefixtures("daemon")
+def test_python_snippets_run(snippet: str, places: dict[str, str], folder: Path) -> None:
+    found = run([sys.executable, "-W", "error", "-c", snippet], places, folder)
+
+    assert found.returncode == 0, found.stderr
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS)))
+@pytest.mark.usefixtures("daemon")
+def test_commands_work(command: str, places: dict[str, str], folder: Path) -> None:
+    found = run(shlex.split(command), places, folder)
+
+    assert found.returncode == 0, found.stderr
+
+
+def test_there_is_something_to_test() -> None:
+    assert len(SNIPPETS) >= 3
+    assert len(set(COMMANDS)) >= 5
+
+
+def test_the_exit_codes_are_those_of_the_errors() -> None:
+    from hetsched.errors import HetschedError
+
+    known = {kind.code for kind in HetschedError.__subclasses__()} | {0}
+    rows = re.findall(r"^\| ([\d, ]+) \|", README.split("## Exit codes")[1], re.MULTILINE)
+
+    assert {int(code) for row in rows for code in row.split(",")} == known
+
+
+def run(
+    command: list[str], environment: dict[str, str], folder: Path
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )

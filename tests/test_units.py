@@ -1,0 +1,158 @@
+"""Sizes, times, rates and extents as people write them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetsched.errors import UsageError
+from hetsched.units import (
+    format_bytes,
+    format_seconds,
+    parse_extent,
+    parse_rate,
+    parse_size,
+    parse_time,
+)
+
+FFT = ("COUNT", "ROWS", "COLS")
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("4096", 4096),
+        ("0", 0),
+        ("12B", 12),
+        ("64MiB", 64 << 20),
+        ("4G", 4 << 30),
+        ("4k", 4096),
+        ("1.5GB", 1_500_000_000),
+        ("2 TB", 2 * 10**12),
+        ("1e3", 1000),
+        (" 1KiB ", 1024),
+    ],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "MiB", "-1", "4 X", "1.5.2", "64MiBs", "٤", "inf", "nan"])
+def test_what_is_no_size_is_refused_by_name(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a size; examples"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("2", 2), ("30us", 30e-6), ("4 ms", 4e-3), ("5ns", 5e-9), ("10m", 600), ("1.5h", 5400)],
+)
+def test_times(text: str, seconds: float) -> None:
+    assert parse_time(text) == pytest.approx(seconds, rel=1e-12)
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1s", "4 S", "1 week", "4mss"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a time; examples"):
+        parse_time(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("1GB/s", (1e9, "B")),
+        ("1GiB/s", (2.0**30, "B")),
+        ("6Gflop/s", (6e9, "flop")),
+        ("500 B/s", (500.0, "B")),
+    ],
+)
+def test_rates(text: str, rate: tuple[float, str]) -> None:
+    assert parse_rate(text) == rate
+
+
+@pytest.mark.parametrize("text", ["1GB", "GB/s", "1 unit/s", "-1GB/s", "0GB/s"])
+def test_what_is_no_rate_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="rate"):
+        parse_rate(text)
+
+
+@given(st.lists(st.integers(1, 10**9), min_size=3, max_size=3))
+def test_extents(numbers: list[int]) -> None:
+    assert parse_extent("x".join(map(str, numbers)), FFT) == tuple(numbers)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", "needs COUNTxROWSxCOLS, got 1 numbers; example: 256x512x512"),
+        ("256x512", "got 2 numbers"),
+        ("256x512x512x1", "got 4 numbers"),
+        ("0x512x512", "COUNT must be at least 1"),
+        ("256x512x0", "COLS must be at least 1"),
+        ("-1x512x512", r"'-1' is not a number \(column 1\)"),
+        ("256x51Ox512", r"'51O' is not a number \(column 5\); did you mean 510\?"),
+        ("256x512x5l2", r"column 9\); did you mean 512"),
+        ("256xx512", r"'' is not a number \(column 5\)"),
+        ("25⁶x512x512", "is not a number"),
+        ("٢٥٦x512x512", "is not a number"),
+        ("256 x512x512", "is not a number"),
+    ],
+)
+def test_wrong_extents_say_what_is_wrong(text: str, what: str) -> None:
+    with pytest.raises(UsageError, match=what):
+        parse_extent(text, FFT)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (512 << 20, "512 MiB"),
+        (1000 << 20, "1000 MiB"),
+        (1.5 * 2**30, "1.5 GiB"),
+        (3 << 40, "3 TiB"),
+    ],
+)
+def test_bytes_for_people(count: float, text: str) -> None:
+    assert format_bytes(count) == text
+
+
+@given(st.integers(0, 2**60))
+def test_bytes_for_people_are_right_and_plain(count: int) -> None:
+    text = format_bytes(count)
+
+    assert "e" not in text
+    assert parse_size(text) == pytest.approx(count, rel=0.006, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.000085, "85 us"),
+        (0.0216, "21.6 ms"),
+        (1.234, "1.23 s"),
+        (0.9999, "1000 ms"),
+        (59.0, "59 s"),
+        (119.7, "2 min 0 s"),
+        (61, "1 min 1 s"),
+    ],
+)
+def test_seconds_for_people(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
+
+
+@given(st.floats(1e-6, 1e6))
+def test_seconds_for_people_are_plain(seconds: float) -> None:
+    text = format_seconds(seconds)
+
+    assert "e" not in text
+    assert "min 60" not in text
+
+
+def test_what_is_endless_is_refused() -> None:
+    for parse, text in ((parse_size, "1e400"), (parse_size, "1e18T"), (parse_time, "1e400")):
+        with pytest.raises(UsageError, match="more than"):
+            parse(text)  # type: ignore[operator]
+    with pytest.raises(UsageError, match="finite"):
+        parse_rate("1e400B/s")
