@@ -1,0 +1,54 @@
+"""What is known of one device: the four speed functions of Ilic & Sousa, section 2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hetsched.errors import UsageError
+from hetsched.models.curve import SpeedFunction
+
+
+@dataclass(frozen=True)
+class DeviceModel:
+    """A device as the planner sees it; itself a speed function, that of its total.
+
+    Attributes
+    ----------
+    total : SpeedFunction
+        psi_t: a whole share, copies included.
+    compute : SpeedFunction
+        psi_w: one kernel call.
+    h2d, d2h : SpeedFunction or None
+        sigma_iota, sigma_o: one copy in, one copy out. None: no link, or nothing to copy.
+    duplex : (float, float)
+        Share of its one-way pace that h2d, d2h keeps while the other is busy; 0 < share <= 1.
+
+    Raises
+    ------
+    UsageError
+        A duplex share out of range.
+    """
+
+    total: SpeedFunction
+    compute: SpeedFunction
+    h2d: SpeedFunction | None = None
+    d2h: SpeedFunction | None = None
+    duplex: tuple[float, float] = field(default=(1.0, 1.0), kw_only=True)
+
+    def __post_init__(self) -> None:
+        if len(self.duplex) != 2 or not all(0 < share <= 1 for share in self.duplex):
+            raise UsageError(f"duplex: {self.duplex} must be two numbers above 0, at most 1")
+
+    @property
+    def link(self) -> bool:
+        """Whether data is copied to the device or from it."""
+        return self.h2d is not None or self.d2h is not None
+
+    def time(self, x: Any, /) -> Any:
+        """Seconds for a whole share of `x` units (number or array)."""
+        return self.total.time(x)
+
+    def speed(self, x: Any, /) -> Any:
+        """Units a second at a share of `x` units (number or array)."""
+        return self.total.speed(x)

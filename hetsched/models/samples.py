@@ -1,0 +1,111 @@
+"""Which measurement feeds which curve (Ilic & Sousa, sections 2 and 4; ALGORITHMS 1.4)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+CurveName = Literal["total", "compute", "h2d", "d2h"]
+Span = tuple[float, float]
+
+
+class Phases(Protocol):
+    """Start and end of each phase of one chunk, seconds: a `hetsched.device.ChunkTimes`."""
+
+    @property
+    def copy_in(self) -> Span | None: ...
+    @property
+    def compute(self) -> Span: ...
+    @property
+    def copy_out(self) -> Span | None: ...
+    @property
+    def start(self) -> float: ...
+    @property
+    def end(self) -> float: ...
+
+
+Done = Sequence[tuple[int, Phases]]
+"""(units, times) of each chunk, in the order in which they ran."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """`units` took `seconds`: one observation for one curve of a device."""
+
+    curve: CurveName
+    units: int
+    seconds: float
+
+
+def samples(
+    chunks: Done,
+    sub_distributions: Sequence[Sequence[int]],
+    share: int,
+    wall: float,
+    *,
+    link: bool | None = None,
+) -> list[Sample]:
+    """What one device's part of one run teaches.
+
+    Parameters
+    ----------
+    chunks : sequence of (int, ChunkTimes), units
+        As they ran.
+    sub_distributions : sequence of sequences of int, units
+        As planned. One whose chunks didn't run as planned teaches nothing as a whole.
+    share : int, units
+    wall : float, seconds
+        From the first chunk's start to the last one's end.
+    link : bool, optional
+        Whether the copies belong to the device. By default, whether there were any.
+
+    Returns
+    -------
+    list of Sample
+        With a link: each chunk to compute, h2d, d2h, and the sum of its phases to total; each
+        sub-distribution, if there are several, and the whole share to total. Without: each chunk
+        to compute, the whole share to total. Phases too short for the clock are left out.
+    """
+    if link is None:
+        link = any(times.copy_in or times.copy_out for _, times in chunks)
+    found = [Sample("compute", units, _length(times.compute)) for units, times in chunks]
+    if link:
+        found += _phases(chunks)
+        # A single chunk is the whole share, and the wall time then says the same thing better.
+        if len(chunks) > 1:
+            found += [Sample("total", units, _phase_sum(times)) for units, times in chunks]
+        if len(sub_distributions) > 1:
+            found += _groups(chunks, sub_distributions)
+    found.append(Sample("total", share, wall))
+    return [s for s in found if s.units > 0 and s.seconds > 0 and math.isfinite(s.seconds)]
+
+
+def _phases(chunks: Done) -> Iterator[Sample]:
+    for units, times in chunks:
+        if times.copy_in:
+            yield Sample("h2d", units, _length(times.copy_in))
+        if times.copy_out:
+            yield Sample("d2h", units, _length(times.copy_out))
+
+
+def _groups(chunks: Done, sub_distributions: Sequence[Sequence[int]]) -> Iterator[Sample]:
+    first = 0
+    for planned in sub_distributions:
+        ran = chunks[first : first + len(planned)]
+        if [units for units, _ in ran] != list(planned):
+            return
+        if ran:
+            start = min(times.start for _, times in ran)
+            end = max(times.end for _, times in ran)
+            yield Sample("total", sum(planned), end - start)
+        first += len(planned)
+
+
+def _length(phase: Span | None) -> float:
+    return phase[1] - phase[0] if phase else 0.0
+
+
+def _phase_sum(times: Phases) -> float:
+    return _length(times.copy_in) + _length(times.compute) + _length(times.copy_out)

@@ -1,0 +1,89 @@
+"""Affine: a gap and a slope, found in spite of sizes that lie off the line."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetsched.errors import UsageError
+from hetsched.models import Affine
+
+costs = st.floats(1e-6, 1.0)
+
+
+def test_an_operation_costs_the_gap_and_its_units() -> None:
+    curve = Affine(gap=3.0, slope=0.5)
+
+    assert curve.time(4) == 5.0
+    assert curve.time(np.array([0, 1, 4])).tolist() == [0.0, 3.5, 5.0]
+    assert curve.speed(4) == 0.8
+    assert curve.speed(np.array([0, 4])).tolist() == [0.0, 0.8]
+
+
+def test_the_inverse_knows_that_nothing_is_done_within_the_gap() -> None:
+    curve = Affine(gap=3.0, slope=0.5)
+
+    assert curve.inverse(np.array([-1, 0, 2.9, 3, 5])).tolist() == [0.0, 0.0, 0.0, 0.0, 4.0]
+    assert [curve.inverse(seconds) for seconds in (-1, 2.9, 5)] == [0.0, 0.0, 4.0]
+
+
+@given(costs, costs, st.sets(st.integers(1, 1000), min_size=2, max_size=40))
+def test_an_affine_device_is_found_exactly(gap: float, slope: float, sizes: set[int]) -> None:
+    curve = Affine(observations=[(x, gap + slope * x) for x in sizes])
+
+    for x in sizes:
+        assert curve.time(x) == pytest.approx(gap + slope * x, rel=1e-9)
+
+
+@given(costs, costs, st.sampled_from([1, 2, 4, 8, 16]), st.sampled_from([0.1, 20.0]))
+def test_one_wild_size_does_not_bend_the_line(
+    gap: float, slope: float, size: int, factor: float
+) -> None:
+    sizes = [1, 2, 4, 8, 16]
+    times = [(gap + slope * x) * (factor if x == size else 1) for x in sizes]
+
+    curve = Affine(observations=zip(sizes, times, strict=True))
+
+    assert curve.gap == pytest.approx(gap, rel=1e-6, abs=1e-9)
+    assert curve.slope == pytest.approx(slope, rel=1e-6, abs=1e-9)
+
+
+@given(st.lists(st.tuples(st.integers(1, 100), costs), min_size=1, max_size=10))
+def test_neither_gap_nor_slope_is_ever_negative(observed: list[tuple[int, float]]) -> None:
+    curve = Affine(observations=observed)
+
+    assert curve.gap >= 0
+    assert curve.slope >= 0
+    assert np.all(np.diff(curve.time(np.arange(1, 200))) >= 0)
+
+
+def test_one_size_is_taken_for_constant_speed() -> None:
+    curve = Affine(observations=[(10, 2.0)])
+
+    assert (curve.gap, curve.slope) == (0.0, 0.2)
+
+
+def test_observations_replace_what_was_given() -> None:
+    curve = Affine(gap=1.0, slope=1.0)
+
+    curve.observe(10, 2.0)
+
+    assert curve.time(10) == 2.0
+    assert curve.points.tolist() == [[10.0, 2.0]]
+
+
+def test_a_level_line_has_an_inverse_too() -> None:
+    curve = Affine(gap=1.0, slope=0.0)
+
+    assert curve.inverse(0.5) == 0.0
+    assert curve.inverse(1.1) > 1e9
+
+
+@pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
+def test_impossible_costs_are_refused(bad: float) -> None:
+    with pytest.raises(UsageError, match="gap"):
+        Affine(gap=bad)
+    with pytest.raises(UsageError, match="slope"):
+        Affine(slope=bad)
+    with pytest.raises(UsageError, match="no observation"):
+        Affine().time(1)

@@ -1,0 +1,128 @@
+"""Akima: the padding put right, SciPy's spline, the floor, what is refused."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.interpolate import Akima1DInterpolator
+
+from hetsched.errors import UsageError
+from hetsched.models import Akima, SpeedFunction
+from hetsched.models.akima import LOWEST, padded
+
+observations = st.dictionaries(
+    st.integers(1, 1000), st.floats(1e-3, 100), min_size=1, max_size=12
+).map(lambda found: sorted(found.items()))
+
+
+def by_speed(*knots: tuple[float, float], load: float | None = None) -> Akima:
+    return Akima([(x, x / speed) for x, speed in knots], load=load)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "knots"),
+    [
+        ([25], [0, 12.5, 25, 62.5, 100]),
+        ([25, 40], [0, 25, 40, 70, 100]),
+        ([25, 40, 60], [0, 25, 40, 60, 100]),
+        ([25, 40, 60, 80], [0, 25, 40, 60, 80, 100]),
+        ([25, 40, 60, 80, 100], [0, 25, 40, 60, 80, 100]),
+        ([25, 120], [0, 25, 120]),
+        ([120], [0, 60, 120]),
+    ],
+)
+def test_the_knots_are_padded_to_the_load(sizes: list[float], knots: list[float]) -> None:
+    speeds = np.arange(1.0, len(sizes) + 1)
+
+    x, y = padded(np.array(sizes, dtype=float), speeds, 100.0)
+
+    assert x.tolist() == knots
+    assert y.tolist() == np.interp(knots, sizes, speeds).tolist()
+
+
+@given(observations)
+def test_between_the_pads_it_is_scipys_spline(observed: list[tuple[int, float]]) -> None:
+    curve, load = Akima(observed, load=2000), 2000.0
+    units, seconds = np.array(observed, dtype=float).T
+    knots, speeds = padded(units, units / seconds, load)
+    x = np.linspace(0, load, 301)
+
+    spline = Akima1DInterpolator(knots, speeds)(x)
+
+    expected = np.maximum(spline, LOWEST * speeds.min())
+    assert curve.speed(x) == pytest.approx(expected, rel=1e-6, abs=1e-9 * speeds.max())
+
+
+def test_a_size_takes_exactly_what_was_observed() -> None:
+    curve = by_speed((10, 5), (40, 8), (60, 4), (100, 2), load=200)
+
+    assert [curve.time(x) for x in (10, 40, 60, 100)] == pytest.approx([2, 5, 15, 50], rel=1e-14)
+    assert curve.points.tolist() == [[10, 2], [40, 5], [60, 15], [100, 50]]
+
+
+def test_one_size_is_taken_for_constant_speed() -> None:
+    curve = by_speed((25, 5), load=100)
+
+    assert curve.speed(np.array([0, 1, 25, 70, 100, 500])).tolist() == [5.0] * 6
+    assert curve.time(0) == 0.0
+
+
+def test_an_undershooting_spline_is_kept_above_a_share_of_the_least_speed() -> None:
+    curve = by_speed((10, 100), (20, 1), (40, 1.2), (50, 150), load=100)
+    x = np.linspace(0, 100, 1001)
+
+    speeds = curve.speed(x)
+
+    assert speeds.min() == pytest.approx(LOWEST)
+    low = speeds[1:] <= LOWEST * (1 + 1e-12)
+    assert curve.derivative(x[1:][low]) == pytest.approx(1 / LOWEST)
+
+
+@given(observations, st.floats(0.5, 1500))
+def test_the_derivative_is_that_of_time(observed: list[tuple[int, float]], x: float) -> None:
+    curve, step = Akima(observed, load=1600), 1e-6 * x
+
+    rise = curve.time(x + step) - curve.time(x - step)
+    sides = sorted((curve.derivative(x - step), curve.derivative(x + step)))
+
+    assert sides[0] - 1e-3 * abs(sides[0]) - 1e-6 <= rise / (2 * step)
+    assert rise / (2 * step) <= sides[1] + 1e-3 * abs(sides[1]) + 1e-6
+
+
+@given(observations)
+def test_arrays_give_what_numbers_give(observed: list[tuple[int, float]]) -> None:
+    curve = Akima(observed)
+    x = np.array([0, 1, 7, 250, 999, 5000])
+
+    assert curve.time(x).tolist() == [curve.time(float(one)) for one in x]
+    assert curve.speed(x).tolist() == [curve.speed(float(one)) for one in x]
+
+
+def test_times_may_fall_where_they_were_seen_to_fall() -> None:
+    curve = Akima([(10, 2.0), (20, 6.0), (30, 3.0)])
+
+    assert curve.time(20) > curve.time(30)
+
+
+def test_more_observations_of_a_size_are_repeats() -> None:
+    curve = Akima([(10, 1.0), (20, 2.0), (10, 9.0)])
+
+    assert curve.repeats == 1
+    assert curve.time(10) == 1.0
+
+
+@pytest.mark.parametrize("bad", [0, -1.0, float("nan"), float("inf")])
+def test_impossible_numbers_are_refused(bad: float) -> None:
+    with pytest.raises(UsageError, match="load"):
+        Akima(load=bad)
+    with pytest.raises(UsageError, match="seconds"):
+        Akima().observe(1, bad)
+    with pytest.raises(UsageError, match="units"):
+        Akima().observe(bad, 1.0)
+
+
+def test_asking_before_anything_is_known_is_refused() -> None:
+    assert isinstance(Akima(), SpeedFunction)
+    assert Akima().points.shape == (0, 2)
+    with pytest.raises(UsageError, match="Akima: no observation"):
+        Akima().time(1)

@@ -1,0 +1,67 @@
+"""The paper's rule for the shape of a speed function."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetsched.errors import UsageError
+from hetsched.models import PiecewiseLinear
+from hetsched.models.shape import shape_fit
+
+knots = st.dictionaries(st.integers(1, 1000), st.floats(0.1, 100), min_size=1, max_size=12).map(
+    lambda found: np.array(sorted(found.items()), dtype=float).T
+)
+SIZES = np.array([10.0, 20, 30, 40, 50])
+
+
+def speeds_of(curve: PiecewiseLinear) -> list[float]:
+    units, seconds = curve.points.T
+    return list(units / seconds)
+
+
+def test_the_golden_values() -> None:
+    fitted = shape_fit(SIZES, SIZES / [2, 3, 2.8, 5, 4])
+
+    assert SIZES / fitted == pytest.approx([2, 3, 4, 5, 4], rel=1e-12)
+
+
+def test_speeds_fall_beyond_the_peak() -> None:
+    fitted = shape_fit(SIZES, SIZES / [5, 4, 4.5, 2, 3])
+
+    assert SIZES / fitted == pytest.approx([5, 4, 4, 2, 2], rel=1e-12)
+
+
+@given(knots)
+def test_times_strictly_increase_and_shaped_knots_are_left_alone(found: np.ndarray) -> None:
+    units, speeds = found
+
+    fitted = shape_fit(units, units / speeds)
+
+    assert np.all(np.diff(fitted) > 0)
+    assert shape_fit(units, fitted) == pytest.approx(fitted, rel=1e-6)
+
+
+@given(knots)
+def test_speed_rises_to_one_peak_and_falls(found: np.ndarray) -> None:
+    units, speeds = found
+
+    shaped = units / shape_fit(units, units / speeds)
+
+    # Where the paper's rule alone would let times fall, the peak moves to the right.
+    peak = int(np.argmax(shaped))
+    assert np.all(np.diff(shaped[: peak + 1]) >= -1e-6 * shaped[peak])
+    assert np.all(np.diff(shaped[peak:]) <= 1e-6 * shaped[peak])
+
+
+def test_it_is_an_option_of_the_piecewise_linear_curve() -> None:
+    speeds = [2, 3, 2.8, 5, 4]
+    observed = [(x, x / speed) for x, speed in zip(SIZES, speeds, strict=True)]
+
+    assert speeds_of(PiecewiseLinear(observed, shape="paper")) == pytest.approx([2, 3, 4, 5, 4])
+    assert speeds_of(PiecewiseLinear(observed))[3] < 4.5
+
+
+def test_an_unknown_shape_is_refused() -> None:
+    with pytest.raises(UsageError, match="shape: 'round'"):
+        PiecewiseLinear(shape="round")  # type: ignore[arg-type]
