@@ -1,0 +1,170 @@
+"""The geometric partitioner: golden values, limits, foreign models, what is refused."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hetsched.errors import DataError, UsageError
+from hetsched.models import Affine, Constant, DeviceModel, PiecewiseLinear
+from hetsched.partition import Distribution, geometric
+from hetsched.partition.reach import Reach
+
+ONE_TO_FOUR = [Constant(speed) for speed in (1, 2, 3, 4)]
+
+
+def by_speed(*knots: tuple[float, float]) -> PiecewiseLinear:
+    return PiecewiseLinear([(x, x / speed) for x, speed in knots])
+
+
+@pytest.mark.parametrize(
+    ("load", "limits", "shares"),
+    [
+        (100, None, (10, 20, 30, 40)),
+        (101, None, (10, 20, 30, 41)),
+        (7, None, (1, 1, 2, 3)),
+        (100, [5, None, None, None], (5, 21, 32, 42)),
+        (1, None, (0, 0, 0, 1)),
+        (0, None, (0, 0, 0, 0)),
+    ],
+)
+def test_constant_speeds(
+    load: int, limits: Sequence[int | None] | None, shares: tuple[int, ...]
+) -> None:
+    assert geometric(ONE_TO_FOUR, load, limits).shares == shares
+
+
+def test_piecewise_linear_speeds_finish_together() -> None:
+    models = [by_speed((10, 5), (40, 8), (100, 2)), by_speed((20, 4), (60, 4), (120, 3))]
+
+    assert geometric(models, 100) == Distribution((60, 40), pytest.approx(10.0), pytest.approx(0))
+
+
+def test_makespan_and_spread_are_those_of_the_devices_with_a_share() -> None:
+    found = geometric([Constant(1.0), Constant(3.0), Constant(1e-6)], 6)
+
+    assert found == Distribution((1, 5, 0), 5 / 3, pytest.approx(2 / 3))
+
+
+def test_one_device_takes_all_without_spread() -> None:
+    assert geometric([Constant(2.0)], 10) == Distribution((10,), 5.0, 0.0)
+
+
+def test_a_fixed_cost_can_be_too_much_for_a_small_load() -> None:
+    models = [Affine(gap=1.0, slope=0.001), Constant(10.0)]
+
+    assert geometric(models, 5).shares == (0, 5)
+    assert geometric(models, 2000).shares == (1971, 29)
+
+
+def test_a_device_model_is_split_by_its_total() -> None:
+    models = [DeviceModel(Constant(3.0), Constant(100.0)), DeviceModel(Constant(1.0), Constant(1))]
+
+    assert geometric(models, 8).shares == (6, 2)
+
+
+class Foreign:
+    """Somebody else's model: numbers only."""
+
+    def __init__(self, curve: Any) -> None:
+        self._curve = curve
+
+    def speed(self, x: float) -> float:
+        assert not isinstance(x, np.ndarray)
+        return float(self._curve.speed(x))
+
+    def time(self, x: float) -> float:
+        assert not isinstance(x, np.ndarray)
+        return float(self._curve.time(x))
+
+
+@pytest.mark.parametrize("load", [1, 7, 100, 12345])
+def test_models_of_others_are_split_as_well_as_ours(load: int) -> None:
+    ours = [by_speed((10, 5), (40, 8), (100, 2)), by_speed((20, 4.1), (60, 4)), Constant(1.7)]
+
+    foreign = geometric([Foreign(model) for model in ours], load)
+    mixed = geometric([Foreign(ours[0]), ours[1], Foreign(ours[2])], load)
+
+    assert foreign.shares == geometric(ours, load).shares == mixed.shares
+
+
+def test_a_foreign_inverse_is_used() -> None:
+    asked: list[float] = []
+
+    def inverse(seconds: float) -> float:
+        asked.append(seconds)
+        return seconds * 3
+
+    model = SimpleNamespace(speed=lambda x: 3.0, time=lambda x: x / 3, inverse=inverse)
+
+    assert geometric([model, Constant(1.0)], 8).shares == (6, 2)
+    assert asked
+
+
+def test_times_that_do_not_rise_at_all_are_still_split() -> None:
+    flat = SimpleNamespace(speed=lambda x: x / 2.0, time=lambda x: 2.0 if x else 0.0)
+
+    assert sum(geometric([flat, flat, Constant(1.0)], 50).shares) == 50
+
+
+def test_a_pooled_stretch_is_split_within_it() -> None:
+    level = PiecewiseLinear([(10, 5.0), (100000, 5.0)])
+
+    shares = geometric([level, level, Constant(1.0)], 100000).shares
+
+    assert shares[2] == 5
+    assert sum(shares) == 100000
+
+
+def test_a_huge_load_needs_no_more_steps() -> None:
+    found = geometric([Constant(1.0), Constant(3.0)], 10**15)
+
+    assert found.shares == (25 * 10**13, 75 * 10**13)
+
+
+def test_limits_that_exactly_hold_the_load_are_filled() -> None:
+    assert geometric(ONE_TO_FOUR, 20, [5, 5, 5, 5]).shares == (5, 5, 5, 5)
+
+
+def test_limits_too_small_for_the_load_say_by_how_much() -> None:
+    with pytest.raises(DataError, match=r"100 units is 58 more than .* allow \(42\)"):
+        geometric([Constant(1.0), Constant(1.0)], 100, [40, 2])
+
+
+@pytest.mark.parametrize(
+    ("models", "load", "limits", "what"),
+    [
+        ([], 1, None, "at least one device"),
+        (ONE_TO_FOUR, -1, None, "load: -1"),
+        (ONE_TO_FOUR, 1.5, None, "load: 1.5"),
+        (ONE_TO_FOUR, 1, [1], "1 for 4 devices"),
+        (ONE_TO_FOUR, 1, [1, -2, 3, 4], "limit: -2"),
+        ([PiecewiseLinear()], 1, None, "no observation"),
+    ],
+)
+def test_malformed_requests_are_refused(models: Any, load: Any, limits: Any, what: str) -> None:
+    with pytest.raises(UsageError, match=what):
+        geometric(models, load, limits)
+
+
+def test_numpy_integers_are_whole_numbers() -> None:
+    found = geometric(ONE_TO_FOUR, np.int64(100), [np.int32(5), None, None, None])
+
+    assert found.shares == (5, 21, 32, 42)
+    assert all(type(share) is int for share in found.shares)
+
+
+def test_sixteen_curves_of_thirty_points_take_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, steps, units = np.random.default_rng(3), [], Reach.units
+    monkeypatch.setattr(Reach, "units", lambda self, t: (steps.append(t), units(self, t))[1])
+    x = np.linspace(10, 5000, 30)
+    models = [
+        PiecewiseLinear(zip(x, x / (speed * rng.uniform(0.8, 1.2, 30)), strict=True))
+        for speed in rng.uniform(50, 500, 16)
+    ]
+
+    geometric(models, 10000)
+
+    assert len(steps) < 15

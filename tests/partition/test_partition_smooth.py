@@ -1,0 +1,226 @@
+"""Root finding: Newton's iterates, the optimum where times rise, what it falls back from."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import root
+
+from hetsched.errors import DataError, UsageError
+from hetsched.models import Affine, Akima, Constant, DeviceModel, Monotone, PiecewiseLinear
+from hetsched.models.segments import Floats
+from hetsched.partition import Distribution, geometric, smooth
+from hetsched.partition.smooth import newton, solve
+
+ONE_TO_FOUR = [Constant(speed) for speed in (1, 2, 3, 4)]
+
+
+class Power:
+    """t(x) = a x^b, numbers only and no derivative."""
+
+    def __init__(self, a: float, b: float) -> None:
+        self.a, self.b = a, b
+
+    def time(self, x: float) -> float:
+        return self.a * float(x) ** self.b
+
+    def speed(self, x: float) -> float:
+        return x / self.time(x)
+
+
+POWERS = [Power(0.1, 1.2), Power(0.2, 1.1), Power(0.05, 1.4)]
+
+
+def jacobian(slopes: Floats) -> Floats:
+    """Of F in the module's docstring; the paper's equation (5)."""
+    matrix = np.diag(slopes)
+    matrix[:, 0] = -slopes[0]
+    matrix[0] = -1.0
+    return matrix
+
+
+def equations(x: Floats, load: float) -> Floats:
+    times = np.array([m.a * max(u, 0.0) ** m.b for m, u in zip(POWERS, x, strict=True)])
+    return np.array([load - x.sum(), *(times[1:] - times[0])])
+
+
+@given(st.lists(st.tuples(st.floats(1, 9), st.floats(0.1, 9)), min_size=2, max_size=6))
+def test_a_step_is_that_of_newton_with_the_whole_matrix(drawn: list[tuple[float, float]]) -> None:
+    times, slopes = np.array(drawn).T
+    x = np.full(len(times), 1000.0)
+    load = x.sum() + 7
+
+    moved, _ = newton(x, times, slopes, load, np.zeros_like(x), np.full_like(x, load))
+
+    equation = np.array([load - x.sum(), *(times[1:] - times[0])])
+    whole = x - np.linalg.solve(jacobian(slopes), equation)
+    assert moved == pytest.approx(whole, rel=1e-9)
+
+
+def test_slopes_that_cancel_end_the_step() -> None:
+    x, high = np.array([5.0, 5.0]), np.array([10.0, 10.0])
+
+    moved, _ = newton(x, np.array([1.0, 3.0]), np.array([1.0, -1.0]), 10, 0 * x, high)
+    level, _ = newton(x, np.array([0.0, 0.0]), np.array([1.0, -1.0]), 10, 0 * x, high)
+
+    assert not np.isfinite(moved).any()
+    assert not np.isfinite(level).any()
+
+
+def test_the_jacobian_has_the_signs_of_finite_differences() -> None:
+    x = np.array([30.0, 30.0, 40.0])
+    slopes = np.array([m.a * m.b * u ** (m.b - 1) for m, u in zip(POWERS, x, strict=True)])
+
+    steps = 1e-6 * np.eye(3)
+    columns = [(equations(x + h, 100) - equations(x - h, 100)) / 2e-6 for h in steps]
+
+    assert np.allclose(np.array(columns).T, jacobian(slopes), rtol=0, atol=1e-8)
+
+
+def test_the_root_is_that_of_scipys_solver_in_a_few_steps() -> None:
+    expected = root(equations, np.full(3, 100 / 3), args=(100,), method="hybr", tol=1e-13).x
+
+    found = solve(POWERS, 100, [100] * 3)
+
+    assert found.parts == pytest.approx(expected, rel=1e-6)
+    assert found.steps <= 6
+    assert found.reason == ""
+
+
+@pytest.mark.parametrize(
+    ("load", "limits", "shares"),
+    [
+        (100, None, (10, 20, 30, 40)),
+        (101, None, (10, 20, 30, 41)),
+        (7, None, (1, 1, 2, 3)),
+        (100, [5, None, None, None], (5, 21, 32, 42)),
+        (1, None, (0, 0, 0, 1)),
+        (0, None, (0, 0, 0, 0)),
+        (20, [5, 5, 5, 5], (5, 5, 5, 5)),
+        (60, [0, None, 0, None], (0, 20, 0, 40)),
+    ],
+)
+def test_constant_speeds(load: int, limits: Any, shares: tuple[int, ...]) -> None:
+    found = smooth(ONE_TO_FOUR, load, limits)
+
+    assert found.shares == shares
+    assert found.reason == ""
+
+
+def test_constant_speeds_need_one_step_and_one_to_see_it() -> None:
+    assert solve(ONE_TO_FOUR, 10**6, [10**6] * 4).steps == 2
+
+
+def test_piecewise_linear_speeds_finish_together() -> None:
+    one = PiecewiseLinear([(10, 2.0), (40, 5.0), (100, 50.0)])
+    two = PiecewiseLinear([(20, 5.0), (60, 15.0), (120, 40.0)])
+
+    expected = Distribution((60, 40), pytest.approx(10.0), pytest.approx(0))
+    assert smooth([one, two], 100) == expected
+
+
+def test_a_fixed_cost_can_be_too_much_for_a_small_load() -> None:
+    models = [Affine(gap=1.0, slope=0.001), Constant(10.0)]
+
+    assert smooth(models, 5) == geometric(models, 5)
+    assert smooth(models, 2000) == geometric(models, 2000)
+
+
+knots = st.lists(st.tuples(st.integers(1, 60), st.floats(1e-3, 100)), min_size=1, max_size=6)
+curves = (
+    st.builds(Constant, st.floats(1e-3, 100))
+    | st.builds(Affine, st.floats(1e-3, 100), st.floats(0, 10))
+    | knots.map(PiecewiseLinear)
+    | knots.map(Monotone)
+)
+
+
+@settings(max_examples=150)
+@given(st.lists(curves, min_size=1, max_size=5), st.integers(0, 1000), st.data())
+def test_where_times_rise_it_is_the_optimum(models: Any, load: int, data: st.DataObject) -> None:
+    limits = [data.draw(st.none() | st.integers(0, 1000)) for _ in models]
+    limits[0] = None
+
+    found = smooth(models, load, limits)
+
+    assert sum(found.shares) == load
+    assert found.makespan == pytest.approx(geometric(models, load, limits).makespan, rel=1e-9)
+
+
+@given(st.lists(knots, min_size=1, max_size=5), st.integers(1, 1000), st.integers(0, 300))
+def test_any_akima_curves_are_split_within_the_limits(
+    drawn: list[list[tuple[int, float]]], load: int, limit: int
+) -> None:
+    models = [Akima(observed, load=load) for observed in drawn]
+
+    found = smooth(models, load, [None] + [limit] * (len(models) - 1))
+
+    assert sum(found.shares) == load
+    assert all(0 <= share <= limit for share in found.shares[1:])
+
+
+def test_smooth_curves_of_many_devices_take_few_steps() -> None:
+    rng, x = np.random.default_rng(2), np.linspace(50, 2000, 12)
+    falls = 1 - 0.3 * x / 2000
+    models = [
+        Akima(zip(x, x / (speed * falls), strict=True), load=10000)
+        for speed in rng.uniform(50, 500, 16)
+    ]
+
+    assert solve(models, 10000, [10000] * 16).steps <= 8
+    assert smooth(models, 10000).spread < 0.02
+
+
+class Flat(Power):
+    """The same time for any size."""
+
+    def time(self, x: float) -> float:
+        return self.a
+
+
+class Zigzag(Power):
+    """Times between which Newton's method wanders to and fro."""
+
+    def time(self, x: float) -> float:
+        return 10 + float(np.cbrt(x - 50))
+
+
+class Steep(Power):
+    """A slope that lies, so that steps are too small to get anywhere."""
+
+    def derivative(self, x: float) -> float:
+        return 1e12
+
+
+@pytest.mark.parametrize(
+    ("models", "why"),
+    [
+        ([Flat(1.0, 1.0), Constant(1.0)], "no usable slope in step 1"),
+        ([Zigzag(1, 1), Zigzag(1, 1), Flat(9.0, 1.0)], "no usable slope"),
+        ([Steep(1, 1), Steep(2, 1)], "2 devices don't finish with the others"),
+        ([Zigzag(1, 1), Affine(gap=10.0, slope=1e-3)], "no root after 50 steps"),
+    ],
+)
+def test_without_a_root_the_split_is_that_of_geometric_and_says_why(models: Any, why: str) -> None:
+    found = smooth(models, 60)
+
+    assert found.shares == geometric(models, 60).shares
+    assert found.reason.startswith("smooth: ")
+    assert why in found.reason
+
+
+def test_a_device_model_is_split_by_its_total() -> None:
+    models = [DeviceModel(Constant(3.0), Constant(100.0)), DeviceModel(Constant(1.0), Constant(1))]
+
+    assert smooth(models, 8).shares == (6, 2)
+
+
+def test_malformed_requests_are_refused() -> None:
+    with pytest.raises(UsageError, match="at least one device"):
+        smooth([], 1)
+    with pytest.raises(UsageError, match="no observation"):
+        smooth([Akima()], 1)
+    with pytest.raises(DataError, match="58 more"):
+        smooth(ONE_TO_FOUR[:2], 100, [40, 2])
