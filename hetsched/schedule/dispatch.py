@@ -1,0 +1,242 @@
+"""Who gets which chunk next: events in, commands out. No clock, no socket.
+
+Chunks wait here, not at the devices: a device is sent a window of them ahead, nothing that was
+sent is revoked, and a chunk that has finished is never sent again. What a lost device had not
+finished goes to a pool, from which devices without chunks of their own take. Every sending from
+the pool has an id of its own: a late answer of a dead process can't be taken for a new one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from hetsched.device import Chunk
+from hetsched.job import DeviceProgress
+
+# events
+
+
+@dataclass(frozen=True)
+class Started:
+    """All devices are ready. Before it nothing is sent."""
+
+
+@dataclass(frozen=True)
+class ChunkFinished:
+    """`device` is through with the chunk of id `chunk`."""
+
+    device: str
+    chunk: int
+
+
+@dataclass(frozen=True)
+class DeviceLost:
+    device: str
+
+
+@dataclass(frozen=True)
+class DeviceJoined:
+    """A device that was lost is back, and holds nothing."""
+
+    device: str
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """Send nothing more."""
+
+
+Event = Started | ChunkFinished | DeviceLost | DeviceJoined | Cancelled
+
+
+# commands
+
+
+@dataclass(frozen=True)
+class Send:
+    device: str
+    chunks: tuple[Chunk, ...]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Every unit is done; said once."""
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """After a cancel: all that was sent is back. Said once, and nothing after it."""
+
+
+Command = Send | Finished | Stopped
+
+
+@dataclass
+class _Queue:
+    """One device: its `waiting` chunks, those `sent`, and what it `left` when it was lost."""
+
+    waiting: deque[Chunk]
+    window: int
+    limit: int
+    sent: dict[int, Chunk] = field(default_factory=dict)
+    left: deque[Chunk] = field(default_factory=deque)
+    lost: bool = False
+    done: int = 0
+
+    @property
+    def share(self) -> int:
+        """Units done, and units that are still this device's to do."""
+        open_chunks = itertools.chain(self.waiting, self.sent.values(), self.left)
+        return self.done + sum(chunk.count for chunk in open_chunks)
+
+
+class Dispatch:
+    """Hands the chunks of one run to its devices.
+
+    Parameters
+    ----------
+    queues : mapping
+        Device -> its chunks in order; ids are unique across all devices.
+    windows : mapping
+        Device -> how many chunks it may have at once.
+    limits : mapping, units
+        Device -> the largest chunk it takes; chunks of others are split to that.
+    """
+
+    def __init__(
+        self,
+        queues: Mapping[str, Sequence[Chunk]],
+        windows: Mapping[str, int],
+        limits: Mapping[str, int],
+    ) -> None:
+        self._devices = {
+            device: _Queue(deque(queues.get(device, ())), window, limits[device])
+            for device, window in windows.items()
+        }
+        ids = [chunk.id for queue in queues.values() for chunk in queue]
+        self._fresh = itertools.count(max(ids, default=-1) + 1)
+        self._remaining = sum(chunk.count for queue in queues.values() for chunk in queue)
+        self._started = self._cancelled = self._over = False
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            Started: self._on_started,
+            ChunkFinished: self._on_finished,
+            DeviceLost: self._on_lost,
+            DeviceJoined: self._on_joined,
+            Cancelled: self._on_cancelled,
+        }
+
+    def handle(self, event: Event, now: float) -> list[Command]:
+        """What to do about `event`; `now` in seconds, for policies that weigh time.
+
+        Events that no longer mean anything (a late answer, a second loss) are without effect.
+        """
+        if self._over:
+            return []
+        self._handlers[type(event)](event)
+        return self._commands(now)
+
+    def done_units(self, device: str) -> int:
+        """Units that `device` has finished."""
+        return self._devices[device].done
+
+    def progress(self) -> tuple[DeviceProgress, ...]:
+        """Each device's units, done and in all; together always the whole load. O(open chunks)."""
+        return tuple(
+            DeviceProgress(name, queue.done, queue.share) for name, queue in self._devices.items()
+        )
+
+    # ---- events
+
+    def _on_started(self, event: Started) -> None:
+        self._started = True
+
+    def _on_finished(self, event: ChunkFinished) -> None:
+        queue = self._devices[event.device]
+        chunk = queue.sent.pop(event.chunk, None)
+        if chunk is None:
+            chunk = _taken(queue.left, event.chunk)  # it ended before the loss was seen
+        if chunk is not None:
+            queue.done += chunk.count
+            self._remaining -= chunk.count
+
+    def _on_lost(self, event: DeviceLost) -> None:
+        queue = self._devices[event.device]
+        queue.lost = True
+        queue.left.extend([*queue.sent.values(), *queue.waiting])
+        queue.sent.clear()
+        queue.waiting.clear()
+
+    def _on_joined(self, event: DeviceJoined) -> None:
+        self._devices[event.device].lost = False
+
+    def _on_cancelled(self, event: Cancelled) -> None:
+        self._cancelled = True
+
+    # ---- commands
+
+    def _commands(self, now: float) -> list[Command]:
+        if self._cancelled:
+            self._over = not any(queue.sent for queue in self._devices.values())
+            return [Stopped()] if self._over else []
+        if not self._started:
+            return []
+        if self._remaining == 0:
+            self._over = True
+            return [Finished()]
+        sends = ((device, self._refill(device, now)) for device in self._devices)
+        return [Send(device, chunks) for device, chunks in sends if chunks]
+
+    def _refill(self, device: str, now: float) -> tuple[Chunk, ...]:
+        """The chunks that fill up the window of `device`, noted as sent."""
+        queue = self._devices[device]
+        chunks = []
+        while not queue.lost and len(queue.sent) < queue.window:
+            chunk = queue.waiting.popleft() if queue.waiting else self._for_idle(device, now)
+            if chunk is None:
+                break
+            queue.sent[chunk.id] = chunk
+            chunks.append(chunk)
+        return tuple(chunks)
+
+    def _for_idle(self, device: str, now: float) -> Chunk | None:
+        """Policy: a chunk for a device with room and no chunks of its own left.
+
+        What it left itself first, then what others left. Taking from the end of another device's
+        `waiting` (stealing) belongs here; the chunk that is then that device's final one must be
+        marked `last` before it is sent.
+        """
+        own = self._devices[device]
+        for queue in (own, *self._devices.values()):
+            if queue.left:
+                return self._take(queue.left, own.limit)
+        return None
+
+    def _take(self, left: deque[Chunk], limit: int) -> Chunk:
+        """The first units of `left`, at most `limit`, as a chunk for any device.
+
+        Always marked `last`: somebody else may take what follows, and a single copy engine would
+        hold this chunk's result back for ever.
+        """
+        whole = left.popleft()
+        count = min(whole.count, limit)
+        if count < whole.count:
+            rest = Chunk(next(self._fresh), whole.first + count, whole.count - count)
+            left.appendleft(rest)
+        return msgspec.structs.replace(
+            whole, id=next(self._fresh), count=count, barrier=False, last=True
+        )
+
+
+def _taken(left: deque[Chunk], number: int) -> Chunk | None:
+    """The chunk of id `number`, taken out of `left`; None if it isn't there."""
+    for chunk in left:
+        if chunk.id == number:
+            left.remove(chunk)
+            return chunk
+    return None

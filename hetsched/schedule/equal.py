@@ -1,0 +1,187 @@
+"""Rings of equal chunks: good plans by closed form, and what the best of them costs at any share.
+
+Potts & Baker 1989: equal sublots are a good heuristic for a flow shop of three stages; the closed
+form is that of ALGORITHMS 4.9. `timeline` has the last word on a plan.
+"""
+
+from __future__ import annotations
+
+from statistics import median_low
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetsched.memory import MemoryDemand
+from hetsched.models import DeviceModel, PiecewiseLinear
+from hetsched.schedule.plan import DevicePlan, Mode, Overlap
+from hetsched.schedule.timeline import seconds_of, timeline
+
+MOST_CHUNKS = 64
+"""More gain nothing that could be measured, unless memory forces more."""
+SLOTS = (1, 2, 3, 4)
+CONFIRMED = 3
+"""Plans, of the least estimated times, that the timeline compares."""
+ANCHORS = 5
+"""Observations of whole shares, the latest, that correct the estimate."""
+ALIKE = 1.6
+"""Shares that differ by less are of one kind. Arbitrary; below 2, or halves of shares count."""
+LEAST, MOST = 0.8, 1.25
+"""The correction's bounds while one run could be to blame for it."""
+SURE = 3
+"""Observations of which one that is far off is outvoted."""
+GRID = 20
+"""Shares at which `planned_total` knows the best plan's time."""
+
+Floats = NDArray[np.float64]
+_FEW = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, MOST_CHUNKS])
+_ALL = np.arange(1, MOST_CHUNKS + 1)
+
+
+def equal_ring(
+    share: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap
+) -> DevicePlan:
+    """The ring of equal chunks of least time: up to 64, more where memory forces it; 1 to 4 slots.
+
+    Parameters
+    ----------
+    share : int, units, >= 1
+    model : DeviceModel
+    memory : MemoryDemand
+    overlap : Overlap
+
+    Raises
+    ------
+    DataError
+        Not even one unit fits.
+    """
+    most = _most(share, memory)
+    counts, seconds = _estimates(np.array([float(share)]), model, most, overlap, _ALL)
+    best: dict[tuple[int, int], None] = {}
+    for index in np.argsort(seconds[0], axis=None, kind="stable"):
+        row, column = divmod(int(index), len(_ALL))
+        chunks = int(counts[0, row, column])
+        best[chunks, min(list(most)[row], chunks)] = None
+        if len(best) == CONFIRMED:
+            break
+    plans = [_ring(share, chunks, slots) for chunks, slots in best]
+    return min(plans, key=lambda plan: timeline(plan, model, overlap).makespan)
+
+
+def planned_total(
+    model: DeviceModel, memory: MemoryDemand, overlap: Overlap, load: int
+) -> PiecewiseLinear:
+    """The time of the best ring of equal chunks as a function of the share, 1 to `load` units.
+
+    The partitioner then weighs plans, not what was executed last (ALGORITHMS 1.4, 4.7b). Where the
+    latest shares took longer or shorter than this says, the whole curve is scaled by that.
+
+    Raises
+    ------
+    DataError
+        Not even one unit fits.
+    """
+    shares = _latest_shares(model)
+    anchors = [share for share, _, _ in shares if share <= load]
+    units = np.unique(np.concatenate((np.geomspace(1, load, GRID).round(), anchors)))
+    _, seconds = _estimates(units, model, _most(load, memory), overlap, _FEW)
+    least = seconds.min(axis=(1, 2))
+    estimated = PiecewiseLinear(zip(units.tolist(), least.tolist(), strict=True))
+    scaled = least * _correction(shares, estimated)
+    return PiecewiseLinear(zip(units.tolist(), scaled.tolist(), strict=True))
+
+
+def _latest_shares(model: DeviceModel) -> list[tuple[float, float, int]]:
+    """Units, seconds and observations of the shares measured last, the latest first.
+
+    Sizes whose computation was measured were chunks; their total is the sum of phases that didn't
+    overlap, and says nothing about plans. Much smaller ones may be parts of a factored share.
+    """
+    if not isinstance(model.total, PiecewiseLinear):
+        return []
+    chunks: Any = getattr(model.compute, "points", ())
+    sizes = {float(point[0]) for point in chunks}
+    found = [one for one in model.total.latest() if one[0] not in sizes]
+    near = [one for one in found if found[0][0] / ALIKE <= one[0] <= found[0][0] * ALIKE]
+    return near[:ANCHORS]
+
+
+def _correction(shares: list[tuple[float, float, int]], estimated: PiecewiseLinear) -> float:
+    """What shares took over what is estimated: the median of the last few observations.
+
+    A single disturbed run is outvoted by the next two, and then forgotten; until it can be, the
+    correction is bounded.
+    """
+    ratios: list[float] = []
+    for share, seconds, count in shares:
+        ratios += [seconds / estimated.time(share)] * count
+    if not ratios:
+        return 1.0
+    ratio = median_low(ratios[:ANCHORS])
+    return ratio if len(ratios) >= SURE else min(max(ratio, LEAST), MOST)
+
+
+def largest_measured(model: DeviceModel) -> float:
+    """The largest share whose total was measured, units; 0 if none was."""
+    points: Any = getattr(model.total, "points", ())
+    return float(points[-1][0]) if len(points) else 0.0
+
+
+def _most(share: int, memory: MemoryDemand) -> dict[int, int]:
+    """Slots -> the largest chunk, units, of which so many fit; one slot is always there.
+
+    Raises DataError when one unit doesn't fit.
+    """
+    fitting = [slots for slots in SLOTS if slots == 1 or memory.fits([1] * slots)]
+    return {slots: memory.most(share, slots) for slots in fitting}
+
+
+def _estimates(
+    units: Floats,
+    model: DeviceModel,
+    most: dict[int, int],
+    overlap: Overlap,
+    counts: NDArray[np.int64],
+) -> tuple[Floats, Floats]:
+    """Chunks and seconds for `units` (n), slots (s) and `counts` (k): two (n, s, k) float64.
+
+    t = i + w + o + (L - 1) max(w, pace, (i + w + o) / slots): the first chunk goes through all
+    phases, every further one adds what the busiest resource needs for it.
+    """
+    share = units[:, None, None]
+    slots = np.array(list(most), dtype=float)[None, :, None]
+    largest = np.array(list(most.values()), dtype=float)[None, :, None]
+    forced = np.ceil(share / largest)
+    chunks = np.minimum(np.maximum(counts[None, None, :], forced), share)
+    size = share / chunks
+    copy_in, compute, copy_out = (
+        np.zeros(size.shape) if curve is None else seconds_of(curve, size)
+        for curve in (model.h2d, model.compute, model.d2h)
+    )
+    through = copy_in + compute + copy_out
+    if overlap is Overlap.NONE:
+        return chunks, chunks * through
+    duplex = model.duplex if overlap is Overlap.FULL else (0.5, 0.5)
+    busiest = np.maximum(compute, _pace(copy_in, copy_out, duplex))
+    return chunks, through + (chunks - 1) * np.maximum(busiest, through / slots)
+
+
+def _pace(copy_in: Floats, copy_out: Floats, duplex: tuple[float, float]) -> Floats:
+    """Seconds that one chunk's two copies keep the link busy in the steady state.
+
+    max(i, o) with undisturbed directions, i + o with one engine (as if each had half the pace).
+    """
+    gained = max(sum(duplex) - 1, 0.0)
+    shorter = np.minimum(copy_in / duplex[0], copy_out / duplex[1])
+    pace: Floats = copy_in + copy_out - gained * shorter
+    return pace
+
+
+def _ring(share: int, chunks: int, slots: int) -> DevicePlan:
+    return DevicePlan((evenly(share, chunks),), Mode.RING, slots)
+
+
+def evenly(share: int, chunks: int) -> tuple[int, ...]:
+    """`share` units as so many chunks that differ by one at most, the larger ones first."""
+    size, larger = divmod(share, chunks)
+    return (size + 1,) * larger + (size,) * (chunks - larger)

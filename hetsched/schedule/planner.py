@@ -1,0 +1,178 @@
+"""The planner: a load and what is known of the devices, to variants, shares, chunks and reasons.
+
+Unknown devices get an equal share (with a link by factoring by two: Ilic & Sousa, initialization);
+the rest is partitioned so that the known ones finish together, a device with a link judged by what
+its best plan costs. Pure: the engine looks models up before, and stores what was measured after.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hetsched.errors import DataError, UsageError
+from hetsched.models import DeviceModel, SpeedFunction
+from hetsched.partition import geometric
+from hetsched.schedule.assign import assign
+from hetsched.schedule.equal import evenly, largest_measured, planned_total
+from hetsched.schedule.layout import slotted
+from hetsched.schedule.plan import Overlap
+from hetsched.schedule.records import Assignment, Candidate, JobPlan
+from hetsched.schedule.staging import planning_memory
+from hetsched.schedule.variants import Choice, choose
+from hetsched.units import format_bytes
+
+__all__ = ["Assignment", "Candidate", "JobPlan", "plan_job"]
+
+NOISE = 1.05
+"""Shares of equal cores that differ by less say more about the last runs' luck than about the
+cores: the measured speeds of one core vary that much on a quiet machine."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One device that takes part. `curve`: seconds of a share; None while nothing is known."""
+
+    candidate: Candidate
+    choice: Choice
+    curve: SpeedFunction | None
+
+    @property
+    def name(self) -> str:
+        return self.candidate.info.name
+
+
+def plan_job(load: int, candidates: Sequence[Candidate]) -> JobPlan:
+    """Split `load` over `candidates`; those whose share is 0 get no assignment.
+
+    Parameters
+    ----------
+    load : int, units, >= 1
+    candidates : sequence of Candidate
+
+    Raises
+    ------
+    DataError
+        A unit is too big for every device.
+    UsageError
+        The load is not positive, or there are no candidates.
+    """
+    if load < 1 or not candidates:
+        raise UsageError(
+            f"load: {load} units for {len(candidates)} devices; needs at least 1 of both"
+        )
+    usable, reasons = _usable(candidates)
+    parts = _parts(load, usable)
+    shares = _shares(load, parts)
+    ids, firsts = itertools.count(), itertools.accumulate(shares, initial=0)
+    assignments = tuple(
+        assign(p.candidate, p.choice.variant, p.choice.model, p.curve, share, first, ids)
+        for p, share, first in zip(parts, shares, firsts, strict=False)
+        if share
+    )
+    times = [a.predicted_seconds for a in assignments]
+    known = [seconds for seconds in times if seconds is not None]
+    predicted = max(known) if len(known) == len(times) else None
+    reasons += [_reason(part, share) for part, share in zip(parts, shares, strict=True)]
+    exploring = any(part.choice.exploring for part in parts)
+    return JobPlan(assignments, predicted, tuple(reasons), exploring)
+
+
+def _usable(candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[str]]:
+    """The candidates whose memory holds one unit, and why the others are left out."""
+    usable, reasons = [], []
+    for candidate in candidates:
+        if not candidate.models:
+            reasons.append(f"{candidate.info.name}: left out, it has no variant to run")
+        elif candidate.info.link and not slotted(candidate.demand).fits([1]):
+            reasons.append(_too_big(candidate))
+        else:
+            usable.append(candidate)
+    if not usable:
+        raise DataError(f"no device can take even one unit: {'; '.join(reasons)}")
+    return usable, reasons
+
+
+def _too_big(candidate: Candidate) -> str:
+    demand = slotted(candidate.demand)
+    return (
+        f"{candidate.info.name}: left out, one unit needs {format_bytes(demand.need([1]))}"
+        f" of its memory, the limit is {format_bytes(demand.limit or 0)}"
+    )
+
+
+def _parts(load: int, candidates: Sequence[Candidate]) -> list[_Part]:
+    choices = choose(candidates, load / len(candidates))
+    return [
+        _Part(candidate, choice, _curve(candidate, choice.model, load))
+        for candidate, choice in zip(candidates, choices, strict=True)
+    ]
+
+
+def _curve(candidate: Candidate, model: DeviceModel | None, load: int) -> SpeedFunction | None:
+    if model is None:
+        return None
+    if not candidate.info.link:
+        return model.total
+    if load == 1 and largest_measured(model):
+        return model.total  # there is only one plan, and it was measured
+    overlap = Overlap.of(candidate.info.engines)
+    return planned_total(model, planning_memory(candidate), overlap, load)
+
+
+def _shares(load: int, parts: Sequence[_Part]) -> list[int]:
+    """Units of each part; unknown ones first, so that even a single unit teaches something."""
+    known = [i for i, part in enumerate(parts) if part.curve is not None]
+    unknown = [i for i, part in enumerate(parts) if part.curve is None]
+    shares = [0] * len(parts)
+    left = load
+    for order, index in enumerate(unknown):
+        # The last ones make up for rounding where nobody else takes the rest.
+        waiting = len(unknown) - order if not known else 0
+        equal = -(-left // waiting) if waiting else max(1, load // len(parts))
+        shares[index] = min(left, equal)
+        left -= shares[index]
+    if known and left:
+        for index, share in zip(known, _partition(left, [parts[i] for i in known]), strict=True):
+            shares[index] = share
+        _even_out(shares, parts, known)
+    return shares
+
+
+def _even_out(shares: list[int], parts: Sequence[_Part], known: Sequence[int]) -> None:
+    """Equal cores whose shares differ by no more than noise get the same, to one unit."""
+
+    def kinship(index: int) -> tuple[str, str]:
+        return parts[index].candidate.info.identity, parts[index].choice.variant
+
+    cores = [i for i in known if parts[i].candidate.info.kind == "cpu" and shares[i]]
+    cores.sort(key=lambda i: (kinship(i), shares[i], i))
+    while cores:
+        first = cores[0]
+        alike = [
+            i for i in cores if kinship(i) == kinship(first) and shares[i] <= NOISE * shares[first]
+        ]
+        total = sum(shares[i] for i in alike)
+        for i, share in zip(sorted(alike), evenly(total, len(alike)), strict=True):
+            shares[i] = share
+        cores = cores[len(alike) :]
+
+
+def _partition(load: int, parts: Sequence[_Part]) -> Sequence[int]:
+    curves = [part.curve for part in parts if part.curve is not None]
+    if load == 1:
+        times = [float(curve.time(1.0)) for curve in curves]
+        fastest = times.index(min(times))
+        return [int(index == fastest) for index in range(len(curves))]
+    return geometric(curves, load).shares
+
+
+def _reason(part: _Part, share: int) -> str:
+    variant = part.choice.variant
+    if share == 0:
+        return f"{part.name}: no share, the others finish sooner without it"
+    if part.curve is None:
+        return f"{part.name}: {share} units, an equal share: {variant} was never measured here"
+    trying = ", tried again" if part.choice.exploring else ""
+    return f"{part.name}: {share} units by the speed of {variant}{trying}"

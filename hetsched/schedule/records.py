@@ -1,0 +1,81 @@
+"""What goes into the planner and what comes out, as records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hetsched.device import Chunk, DeviceInfo
+from hetsched.memory import MemoryDemand
+from hetsched.models import DeviceModel
+from hetsched.schedule.plan import DevicePlan, Mode
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A device that may take part.
+
+    Attributes
+    ----------
+    info : DeviceInfo
+    demand : MemoryDemand
+        Of the workload on this kind of device, the device's limit filled in.
+    models : mapping
+        Variant -> its model on this device, None where there is none; in order of preference.
+    tried : mapping
+        Variant -> runs so far.
+    file_place : bool
+        The arrays live in files: chunks pass through buffers.
+    """
+
+    info: DeviceInfo
+    demand: MemoryDemand
+    models: Mapping[str, DeviceModel | None]
+    tried: Mapping[str, int]
+    file_place: bool = False
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What one device is to do.
+
+    Attributes
+    ----------
+    chunks : tuple of Chunk
+        In order; contiguous.
+    chunk : int, units
+        The largest.
+    slots : int
+        Chunks that may be in device memory (or in buffers) at once.
+    memory : int, bytes
+        To set aside for slots; 0 without a link.
+    window : int
+        Chunks to send ahead.
+    predicted_seconds : float or None
+        None: no model yet.
+    """
+
+    device: str
+    variant: str
+    plan: DevicePlan
+    chunks: tuple[Chunk, ...]
+    chunk: int
+    slots: int
+    memory: int
+    window: int
+    predicted_seconds: float | None
+
+    @property
+    def ring(self) -> bool:
+        return self.plan.mode is Mode.RING
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """`predicted_seconds`: None if a device has no model. `reasons`: why so, one line each."""
+
+    assignments: tuple[Assignment, ...]
+    predicted_seconds: float | None
+    reasons: tuple[str, ...] = ()
+    exploring: bool = False
+    """Some device tries a variant that isn't the best known one."""
