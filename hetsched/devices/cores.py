@@ -1,0 +1,76 @@
+"""Which cores this process may use, and what processor they belong to."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from pathlib import Path
+
+_CGROUP = Path("/proc/self/cgroup")
+_CGROUP_ROOT = Path("/sys/fs/cgroup")
+_CPUINFO = Path("/proc/cpuinfo")
+
+
+def allowed() -> list[int]:
+    """The cores of the affinity mask, ascending."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def quota(membership: Path = _CGROUP, root: Path = _CGROUP_ROOT) -> float:
+    """How many cores' worth of time the control groups allow (v1 and v2); infinity: no limit."""
+    return min((_group_quota(folder) for folder in _folders(membership, root)), default=math.inf)
+
+
+def processor(cpuinfo: Path = _CPUINFO) -> str:
+    """The processor's name: part of the key of the models that are learnt on it."""
+    try:
+        text = cpuinfo.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    lines = (line.partition(":") for line in text.splitlines())
+    fields = {key.strip(): value.strip() for key, _, value in lines}
+    if fields.get("model name"):
+        return fields["model name"]
+    if "CPU part" in fields:  # aarch64 has numbers only
+        return f"{platform.machine()} {fields.get('CPU implementer')} {fields['CPU part']}"
+    return platform.processor() or platform.machine()
+
+
+def _folders(membership: Path, root: Path) -> list[Path]:
+    """The folders of our groups and all above them; in a container the path may not exist."""
+    try:
+        lines = membership.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    found: list[Path] = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            tops = [root, root / "unified"]
+        elif "cpu" in controllers.split(","):
+            tops = [root / controllers, root / "cpu"]
+        else:
+            continue
+        relative = Path(path.lstrip("/"))
+        for top in tops:
+            found += [top / part for part in (relative, *relative.parents)]
+    return found
+
+
+def _group_quota(folder: Path) -> float:
+    found = _numbers(folder / "cpu.max")
+    if found is None:
+        found = _numbers(folder / "cpu.cfs_quota_us") or []
+        found = [*found, *(_numbers(folder / "cpu.cfs_period_us") or [])]
+    if len(found) != 2 or found[0] <= 0 or found[1] <= 0:
+        return math.inf
+    return found[0] / found[1]
+
+
+def _numbers(path: Path) -> list[float] | None:
+    try:
+        words = path.read_text(encoding="ascii").split()
+        return [math.inf if word == "max" else float(word) for word in words]
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,134 @@
+"""What a status of CUDA, cuFFT, cuBLAS or NVML means for us, and the exception that stands for it.
+
+Owns the taxonomy; knows no vendor library, so that it can be read and tested without one: errors
+are recognised by the names of their classes and by their numbers.
+
+A *sticky* error has destroyed the context: every later call in this process fails, or worse,
+succeeds with garbage. Only the process's end helps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+
+from hetsched.devices.base import DeviceFault, DeviceOutOfMemory
+from hetsched.errors import HetschedError, JobFailed, Unavailable
+
+NOT_READY = 600
+OUT_OF_MEMORY = 2
+
+ABSENT_STATUSES = frozenset({3, 35, 46, 100, 101, 802, 803, 804, 999})
+"""At open: no driver, no device, busy in exclusive mode, driver and library that don't match."""
+STICKY_STATUSES = frozenset(
+    {4, 201, 214, 220, 226, 700, 702, 709, 710, *range(714, 720), 721, 806, 810, 911}
+)
+"""4 is cudaErrorCudartUnloading; 201 an invalid context; 806 and 810 are faults of MPS."""
+CUFFT_OUT_OF_MEMORY = 2
+CUFFT_STICKY = frozenset({5, 6})
+"""INTERNAL_ERROR and EXEC_FAILED, once the library had worked: the context is suspect."""
+CUBLAS_OUT_OF_MEMORY = 3
+CUBLAS_STICKY = frozenset({11, 13, 14})
+"""MAPPING_ERROR, EXECUTION_FAILED, INTERNAL_ERROR."""
+NVML_ABSENT = frozenset({9, 12, 18})
+"""Driver not loaded, library not found, library and driver of different versions."""
+NVML_LOST = frozenset({15, 16})
+"""The GPU fell off the bus, or needs a reset that isn't ours to do."""
+
+
+class Fault(Enum):
+    """What to do about an error."""
+
+    ABSENT = "no usable GPU: work without it"
+    MEMORY = "a smaller plan may do"
+    USAGE = "our bug or a bad request: fail the job, keep the process"
+    STICKY = "the context is lost: end the process"
+
+
+class CudaError(RuntimeError):
+    """A status that a call returned instead of raising."""
+
+    def __init__(self, status: int, what: str = "") -> None:
+        super().__init__(f"CUDA status {status}{f' in {what}' if what else ''}")
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Status:
+    """`library`: "cuda", "cufft", "cublas" or "" for an exception that carries no number."""
+
+    library: str
+    number: int
+
+
+_LIBRARIES = {
+    "CudaError": ("cuda", "status"),
+    "CUDARuntimeError": ("cuda", "status"),
+    "CUDADriverError": ("cuda", "status"),
+    "CuFFTError": ("cufft", "result"),
+    "CUBLASError": ("cublas", "status"),
+}
+
+
+def status_of(error: BaseException) -> Status:
+    """The library and number behind `error`."""
+    for kind in type(error).__mro__:
+        library, attribute = _LIBRARIES.get(kind.__name__, ("", ""))
+        number = getattr(error, attribute, None) if attribute else None
+        if isinstance(number, int):
+            return Status(library, number)
+    return Status("", 0)
+
+
+def classify(error: BaseException, opening: bool = False) -> Fault:
+    """What kind of fault `error` is; `opening`: nothing has worked in this process yet."""
+    if isinstance(error, MemoryError):
+        return Fault.MEMORY
+    status = status_of(error)
+    if status.library == "cuda":
+        return _classify_cuda(status.number, opening)
+    if status.library == "cufft":
+        if status.number == CUFFT_OUT_OF_MEMORY:
+            return Fault.MEMORY
+        return Fault.STICKY if status.number in CUFFT_STICKY else Fault.USAGE
+    if status.library == "cublas":
+        if status.number == CUBLAS_OUT_OF_MEMORY:
+            return Fault.MEMORY
+        return Fault.STICKY if status.number in CUBLAS_STICKY else Fault.USAGE
+    return Fault.ABSENT if opening and isinstance(error, ImportError) else Fault.USAGE
+
+
+def _classify_cuda(status: int, opening: bool) -> Fault:
+    if opening and status in ABSENT_STATUSES:
+        return Fault.ABSENT
+    if status == OUT_OF_MEMORY:
+        return Fault.MEMORY
+    # An absent GPU in mid-job (999 unknown, 101 invalid device) is as final as a sticky error.
+    return Fault.STICKY if status in STICKY_STATUSES | ABSENT_STATUSES else Fault.USAGE
+
+
+def translate(error: BaseException, device: str, opening: bool = False) -> Exception:
+    """Our exception for a vendor's: one line with the device and the library's words."""
+    text = " ".join(f"{error}".split()) or type(error).__name__
+    match classify(error, opening):
+        case Fault.ABSENT:
+            return Unavailable(f"{device} can't be used: {text}")
+        case Fault.MEMORY:
+            return DeviceOutOfMemory(f"{device}: out of device memory: {text}")
+        case Fault.STICKY:
+            return DeviceFault(f"{device}: unusable after a fault: {text}")
+        case Fault.USAGE:
+            return JobFailed(f"{device}: {type(error).__name__}: {text}")
+
+
+@contextmanager
+def translated(device: str, opening: bool = False) -> Iterator[None]:
+    """Raise ours for theirs; what is ours already passes."""
+    try:
+        yield
+    except (HetschedError, DeviceFault, DeviceOutOfMemory):
+        raise
+    except Exception as error:
+        raise translate(error, device, opening) from error

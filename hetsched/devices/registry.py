@@ -1,0 +1,23 @@
+"""Opens a device by its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hetsched.config import DeviceConfig
+from hetsched.device import DeviceInfo
+from hetsched.devices import cuda
+from hetsched.devices.base import Device
+from hetsched.devices.cpu import CpuDevice
+from hetsched.devices.emulated import open_emulated
+
+_OPEN: dict[str, Callable[[DeviceInfo, DeviceConfig], Device]] = {
+    "cpu": lambda info, config: CpuDevice(info),
+    "cuda": lambda info, config: cuda.open_device(info),
+    "emulated": open_emulated,
+}
+
+
+def open_device(info: DeviceInfo, config: DeviceConfig) -> Device:
+    """The device `info`; called on the thread that will drive it."""
+    return _OPEN[info.kind](info, config)

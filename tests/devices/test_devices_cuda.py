@@ -1,0 +1,260 @@
+"""The CUDA device on the fake runtime: right results whatever the order of streams, and faults."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cuda_toys import AffineParams, Bench
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetsched.device import Chunk, Slot
+from hetsched.devices.base import DeviceFault, DeviceOutOfMemory
+from hetsched.devices.cuda import CudaDevice
+from hetsched.devices.fake_cuda import FakeRuntime
+from hetsched.errors import InternalError, JobFailed, Unavailable, UsageError
+
+SEEDS = range(20)
+
+
+def runs_right(bench: Bench) -> bool:
+    """An event that is read before it has passed is as good a sign as a wrong result."""
+    try:
+        bench.run()
+    except JobFailed:
+        return False
+    return bench.right()
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    units=st.integers(1, 40),
+    chunk=st.integers(1, 7),
+    slots=st.integers(1, 5),
+    in_place=st.booleans(),
+)
+def test_results_are_right_in_every_order_of_streams(
+    seed: int, units: int, chunk: int, slots: int, in_place: bool
+) -> None:
+    params = AffineParams(units, 16, in_place)
+    bench = Bench(FakeRuntime(seed=seed), params=params, chunk=chunk, slots=slots)
+
+    bench.run()
+
+    assert bench.right()
+
+
+@pytest.mark.parametrize("place", ["arena", "file", "plain"])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_results_are_right_from_every_place(place: str, in_place: bool, tmp_path: Path) -> None:
+    for seed in SEEDS:
+        bench = Bench(FakeRuntime(seed=seed), place, tmp_path, AffineParams(21, 16, in_place))
+        bench.run()
+        assert bench.right()
+        bench.close()
+
+
+@pytest.mark.parametrize("stream", [0, 1, 2], ids=["slot reuse", "copy in", "compute"])
+def test_a_dropped_wait_is_seen(stream: int) -> None:
+    wrong = 0
+    for seed in SEEDS:
+        wrong += not runs_right(Bench(FakeRuntime(seed=seed, deaf=frozenset({stream})), slots=2))
+
+    assert wrong >= 15
+
+
+def test_reading_into_a_buffer_too_early_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hetsched.devices.cuda._copied_from", lambda former: None)
+    wrong = 0
+    for seed in SEEDS:
+        bench = Bench(FakeRuntime(seed=seed), "file", tmp_path, slots=1)
+        bench.run()
+        wrong += not bench.right()
+        bench.close()
+
+    assert wrong >= 15
+
+
+def test_times_are_in_order_and_follow_each_other() -> None:
+    bench = Bench(FakeRuntime(), params=AffineParams(40))
+
+    times = bench.run()
+
+    for one in times:
+        assert one.copy_in is not None
+        assert one.copy_out is not None
+        ends = [*one.copy_in, *one.compute, *one.copy_out]
+        assert ends == sorted(ends)
+    assert [one.start for one in times] == sorted(one.start for one in times)
+
+
+def test_times_are_the_hosts() -> None:
+    bench = Bench(FakeRuntime(), params=AffineParams(40))
+
+    before = time.monotonic()
+    times = bench.run()
+    after = time.monotonic()
+
+    # float32 milliseconds of the events, over some milliseconds
+    assert before - 1e-5 <= times[0].start
+    assert times[-1].end <= after + 1e-5
+
+
+def test_a_barrier_waits_for_everything_before_it() -> None:
+    times = Bench(FakeRuntime(seed=3), params=AffineParams(40)).run(barriers=3)
+
+    for number in range(3, len(times), 3):
+        # float32 milliseconds of the events may differ by their rounding
+        assert times[number].start >= max(t.end for t in times[:number]) - 1e-6
+
+
+def test_no_copy_is_pageable_and_nothing_is_allocated_once_prepared() -> None:
+    runtime = FakeRuntime()
+    bench = Bench(runtime, params=AffineParams(40))
+    bench.run()
+    blocks, pins, pageable = set(runtime.blocks), dict(runtime.pins), runtime.pageable
+
+    bench.run()
+
+    assert (set(runtime.blocks), runtime.pins) == (blocks, pins)
+    assert runtime.pageable == pageable + 1  # the resident array
+
+
+def test_a_pin_that_is_refused_only_costs_speed() -> None:
+    runtime = FakeRuntime(pinnable=0)
+    bench = Bench(runtime)
+    said: list[str] = []
+
+    bench.run(say=said.append)
+
+    assert bench.right()
+    assert runtime.pins == {}
+    assert said[0].startswith("x can't be pinned (CUDA status 2 in hostRegister)")
+
+
+def test_copies_are_cut_where_registrations_meet() -> None:
+    bench = Bench(FakeRuntime(), params=AffineParams(40, 1000), chunk=4, slice_bytes=4096)
+
+    bench.run()
+
+    assert bench.right()
+    assert len(bench.runtime.pins) > 10
+
+
+def test_a_second_job_uses_the_block_and_the_kernel_again() -> None:
+    bench = Bench(FakeRuntime())
+    bench.run()
+    blocks = list(bench.runtime.blocks)
+
+    bench.y[...] = np.nan
+    bench.run()
+
+    assert bench.right()
+    assert list(bench.runtime.blocks) == blocks
+
+
+def test_more_than_the_device_has_is_out_of_memory_and_not_fatal() -> None:
+    bench = Bench(FakeRuntime(memory=4096), params=AffineParams(12, 1024))
+
+    with pytest.raises(DeviceOutOfMemory, match="gpu0: out of device memory"):
+        bench.device.prepare(bench.job())
+    bench.device.prepare(None)
+
+
+def test_a_sticky_fault_ends_the_device() -> None:
+    bench = Bench(FakeRuntime(faults={9: 700}))
+
+    with pytest.raises(DeviceFault, match="700"):
+        bench.run()
+    with pytest.raises(DeviceFault):
+        bench.device.prepare(None)
+
+
+def test_a_usage_error_fails_the_job_and_keeps_the_device() -> None:
+    bench = Bench(FakeRuntime(faults={9: 1}))
+
+    with pytest.raises(JobFailed, match="CUDA status 1"):
+        bench.run()
+    bench.run()
+
+    assert bench.right()
+
+
+@pytest.mark.parametrize("status", [35, 46, 100, 999])
+def test_an_absent_device_is_unavailable(status: int) -> None:
+    with pytest.raises(Unavailable, match="gpu0 can't be used"):
+        Bench(FakeRuntime(absent=status))
+
+
+def test_an_unknown_variant_is_a_usage_error() -> None:
+    bench = Bench(FakeRuntime())
+    job = bench.job()
+    object.__setattr__(job, "variant", "cufft")
+
+    with pytest.raises(UsageError, match="no variant 'cufft'"):
+        bench.device.prepare(job)
+
+
+def test_a_slot_beyond_the_memory_set_aside_is_our_bug() -> None:
+    bench = Bench(FakeRuntime())
+    bench.device.prepare(bench.job())
+
+    with pytest.raises(InternalError, match="bytes"):
+        bench.device.copy_in(Chunk(0, 0, 2), Slot(9, bench.job().memory))
+
+
+def test_a_job_given_up_in_the_middle_leaves_the_device_usable() -> None:
+    bench = Bench(FakeRuntime(seed=5))
+    bench.device.prepare(bench.job())
+    bench.device.copy_in(Chunk(0, 0, 2), Slot(0, 0))
+
+    bench.run()
+
+    assert bench.right()
+
+
+def test_describe_says_what_is_left_after_the_reserve() -> None:
+    device: CudaDevice = Bench(FakeRuntime(memory=4 << 30, engines=1)).device
+
+    info = device.describe()
+
+    assert (info.memory, info.engines) == ((4 << 30) - (512 << 20), 1)
+
+
+def test_a_variant_that_can_not_be_made_is_a_usage_error() -> None:
+    bench = Bench(FakeRuntime())
+    job = bench.job()
+    object.__setattr__(job, "variant", "broken")
+
+    with pytest.raises(UsageError, match="variant broken can't be made here: ValueError: not to"):
+        bench.device.prepare(job)
+    bench.run()
+
+    assert bench.right()
+
+
+def test_out_of_memory_while_a_variant_is_made_is_no_fault_of_its() -> None:
+    bench = Bench(FakeRuntime(memory=1 << 16))
+    job = bench.job()
+    bench.device.prepare(job)
+
+    with pytest.raises(DeviceOutOfMemory):
+        bench.device.prepare(replace(job, variant="greedy"))
+
+
+def test_a_job_without_a_work_area_gives_the_last_one_back() -> None:
+    bench = Bench(FakeRuntime())
+    bench.run()
+    before = len(bench.runtime.blocks)
+    job = bench.job()
+    demand = replace(job.demand, work="sum", work_bytes=0)
+
+    bench.device.prepare(replace(job, demand=demand, variant="modest"))
+
+    assert len(bench.runtime.blocks) == before - 1

@@ -1,0 +1,378 @@
+"""The CUDA device's parts: faults, slots, pins, clock, probe; CuPy's pointers, if it is there."""
+
+from __future__ import annotations
+
+import importlib.util
+import mmap
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetsched.config import DeviceConfig
+from hetsched.devices.base import DeviceFault, DeviceOutOfMemory
+from hetsched.devices.cuda_clock import DeviceClock
+from hetsched.devices.cuda_faults import CudaError, Fault, classify, translate
+from hetsched.devices.cuda_pins import Pins, mapping_of, pieces
+from hetsched.devices.cuda_probe import budget, found, visible
+from hetsched.devices.cuda_slots import LINE, sections, slot_layout
+from hetsched.devices.fake_cuda import FakeRuntime
+from hetsched.devices.nvml import Gpu, Snapshot
+from hetsched.errors import InternalError, JobFailed, Unavailable
+from hetsched.memory import MemoryDemand
+from hetsched.workload import ArraySpec
+
+MIB = 1 << 20
+
+
+class CuFFTError(RuntimeError):
+    def __init__(self, result: int) -> None:
+        super().__init__(f"cuFFT {result}")
+        self.result = result
+
+
+class CUBLASError(RuntimeError):
+    def __init__(self, status: int) -> None:
+        super().__init__(f"cuBLAS {status}")
+        self.status = status
+
+
+@pytest.mark.parametrize(
+    ("error", "opening", "fault"),
+    [
+        (CudaError(35), True, Fault.ABSENT),
+        (CudaError(100), True, Fault.ABSENT),
+        (CudaError(46), True, Fault.ABSENT),
+        (ImportError("libcufft"), True, Fault.ABSENT),
+        (CudaError(2), True, Fault.MEMORY),
+        (CudaError(2), False, Fault.MEMORY),
+        (MemoryError(), False, Fault.MEMORY),
+        (CuFFTError(2), False, Fault.MEMORY),
+        (CUBLASError(3), False, Fault.MEMORY),
+        (CudaError(700), False, Fault.STICKY),
+        (CudaError(719), False, Fault.STICKY),
+        (CudaError(999), False, Fault.STICKY),
+        (CuFFTError(6), False, Fault.STICKY),
+        (CUBLASError(13), False, Fault.STICKY),
+        (CudaError(1), False, Fault.USAGE),
+        (CudaError(712), False, Fault.USAGE),
+        (CuFFTError(8), False, Fault.USAGE),
+        (ValueError("shape"), False, Fault.USAGE),
+    ],
+)
+def test_each_error_has_its_class(error: Exception, opening: bool, fault: Fault) -> None:
+    assert classify(error, opening) is fault
+
+
+@pytest.mark.parametrize(
+    ("error", "ours"),
+    [
+        (CudaError(700), DeviceFault),
+        (CudaError(2), DeviceOutOfMemory),
+        (CudaError(1), JobFailed),
+    ],
+)
+def test_errors_become_ours_in_one_line(error: Exception, ours: type[Exception]) -> None:
+    raised = translate(error, "gpu0")
+
+    assert type(raised) is ours
+    assert "gpu0" in str(raised)
+    assert "\n" not in str(raised)
+
+
+def test_an_absent_gpu_is_unavailable() -> None:
+    assert isinstance(translate(CudaError(35), "gpu0", opening=True), Unavailable)
+
+
+@given(
+    start=st.integers(0, 5000),
+    nbytes=st.integers(0, 5000),
+    slice_bytes=st.integers(1, 1000),
+)
+def test_pieces_cover_everything_once_and_cross_no_border(
+    start: int, nbytes: int, slice_bytes: int
+) -> None:
+    cut = list(pieces(start + 100, nbytes, 100, slice_bytes))
+
+    at = start + 100
+    for address, length in cut:
+        assert (address, length > 0) == (at, True)
+        assert (address - 100) // slice_bytes == (address + length - 101) // slice_bytes
+        at += length
+    assert at == start + 100 + nbytes
+
+
+SPECS = st.lists(
+    st.tuples(
+        st.sampled_from(["split", "out", "inout"]),
+        st.sampled_from(["float32", "float64", "complex128", "uint8"]),
+        st.integers(1, 999),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(parts=SPECS, count=st.integers(1, 50))
+def test_arrays_of_a_slot_are_aligned_and_never_overlap(
+    parts: list[tuple[str, str, int]], count: int
+) -> None:
+    specs = [ArraySpec(f"a{i}", r, (n,), d) for i, (r, d, n) in enumerate(parts)]  # type: ignore[arg-type]
+    need = sum(n * np.dtype(d).itemsize * (2 if r == "inout" else 1) for r, d, n in parts)
+    demand = MemoryDemand(input_bytes=need, work_bytes=0, output_bytes=0)
+    layout = slot_layout(specs, {}, demand)
+
+    offsets = layout.offsets(count)
+
+    buffers = [*layout.inputs.values(), *layout.outputs.values()]
+    spans = sorted((offsets[b.index], b.nbytes(count), b.spec.dtype) for b in buffers)
+    at = 0
+    for start, nbytes, dtype in spans:
+        assert start >= at
+        assert start % np.dtype(dtype).itemsize == 0
+        at = start + nbytes
+    assert at <= layout.nbytes(count) == -(-need * count // 512) * 512
+
+
+def test_an_output_in_place_has_the_buffer_of_its_input() -> None:
+    specs = [ArraySpec("x", "split", (8,), "float32"), ArraySpec("y", "out", (8,), "int32")]
+    demand = MemoryDemand(input_bytes=32, work_bytes=0, output_bytes=0)
+
+    layout = slot_layout(specs, {"y": "x"}, demand)
+
+    assert layout.outputs["y"].index == layout.inputs["x"].index
+    assert layout.units == (32,)
+
+
+def test_an_output_in_place_of_a_smaller_input_is_our_bug() -> None:
+    specs = [ArraySpec("x", "split", (8,), "float32"), ArraySpec("y", "out", (8,), "float64")]
+    demand = MemoryDemand(input_bytes=32, work_bytes=0, output_bytes=64)
+
+    with pytest.raises(InternalError, match="64 bytes a unit against 32"):
+        slot_layout(specs, {"y": "x"}, demand)
+
+
+@given(
+    residents=st.dictionaries(st.text(min_size=1), st.integers(1, 9999), max_size=3),
+    room=st.integers(0, 9999),
+)
+def test_sections_are_aligned_and_never_overlap(residents: dict[str, int], room: int) -> None:
+    place = sections(residents, room)
+
+    at = 0
+    for name, nbytes in residents.items():
+        assert place.residents[name] >= at
+        assert place.residents[name] % LINE == 0
+        at = place.residents[name] + nbytes
+    assert place.slots >= at
+    assert place.nbytes >= place.slots + room
+
+
+def mapped(nbytes: int) -> np.ndarray:
+    return np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)
+
+
+def test_the_mapping_behind_a_view_is_found() -> None:
+    mapping = mmap.mmap(-1, 4096)
+    views = [
+        np.frombuffer(mapping, np.uint8)[5:],
+        np.ndarray((4, 4), np.float32, buffer=mapping, offset=64)[1:],
+        np.frombuffer(memoryview(mapping)[8:], np.float32).reshape(2, -1),
+    ]
+
+    assert [mapping_of(view) for view in views] == [mapping] * 3
+    assert mapping_of(np.zeros(3)) is None
+
+
+def test_a_mapping_is_pinned_once_in_slices() -> None:
+    runtime = FakeRuntime()
+    pins, array, keep = Pins(runtime, 1 << 30, 4096), mapped(10000), set[int]()
+
+    first = pins.cover(array[100:200], keep)
+    second = pins.cover(array[9000:], keep)
+
+    assert first is not None
+    assert first is second
+    base = array.ctypes.data
+    assert runtime.pins == {base: 4096, base + 4096: 4096, base + 8192: 1808}
+
+
+def test_the_least_recently_used_mapping_makes_room_and_kept_ones_stay() -> None:
+    runtime = FakeRuntime()
+    pins = Pins(runtime, 3 * 4096, 4096)
+    old, kept, new = mapped(4096), mapped(4096), mapped(8192)
+    pins.cover(old, set())
+    keep: set[int] = set()
+    pins.cover(kept, keep)
+
+    assert pins.cover(new, keep) is not None
+    assert old.ctypes.data not in runtime.pins
+    assert pins.cover(mapped(8192), keep) is None
+    assert "quota" in pins.refused
+
+
+def test_a_mapping_that_nobody_uses_any_more_is_let_go() -> None:
+    runtime = FakeRuntime()
+    pins, gone, stays = Pins(runtime, 1 << 30), mapped(4096), mapped(4096)
+    pins.cover(gone, set())
+    pins.cover(stays, set())
+
+    del gone
+    pins.sweep()
+
+    assert list(runtime.pins) == [stays.ctypes.data]
+
+
+def test_a_pinned_mapping_outlives_its_owner_until_it_is_unpinned() -> None:
+    runtime = FakeRuntime()
+    pins, mapping = Pins(runtime, 1 << 30), mmap.mmap(-1, 4096)
+    pins.cover(np.frombuffer(mapping, np.uint8), set())
+
+    with pytest.raises(BufferError):
+        mapping.close()
+    del mapping
+    pins.sweep()
+
+    assert runtime.pins == {}
+
+
+def test_a_pin_that_fails_half_way_leaves_nothing_behind() -> None:
+    runtime, array = FakeRuntime(), mapped(8192)
+    runtime.pins[array.ctypes.data + 4096] = 4096
+
+    assert Pins(runtime, 1 << 30, 4096).cover(array, set()) is None
+    assert list(runtime.pins) == [array.ctypes.data + 4096]
+
+
+def test_the_clock_agrees_with_the_hosts() -> None:
+    runtime = FakeRuntime()
+    stream = runtime.stream()
+    clock = DeviceClock(runtime, stream)
+    clock.set()
+    event = runtime.event()
+    stream.record(event)
+    event.block()
+
+    before = clock.seconds(event)
+    clock.follow(event)
+
+    assert before == pytest.approx(event.at, abs=1e-3)
+    assert clock.seconds(event) == before
+
+
+H200 = Gpu(0, "NVIDIA H200", "GPU-aaaa", "0000:01", 140 << 30, 141 << 30)
+OTHER = Gpu(1, "NVIDIA T4", "GPU-bbbb", "0000:02", 15 << 30, 16 << 30)
+SEEN = Snapshot((H200, OTHER), "580.1", 13000)
+GPU = DeviceConfig(kind="gpu")
+
+
+def test_the_probe_describes_every_gpu() -> None:
+    infos, absent = found(GPU, SEEN, None, cupy=True)
+
+    assert [info.name for info in infos] == ["gpu0", "gpu1"]
+    assert absent == {}
+    assert infos[0].details["uuid"] == "GPU-aaaa"
+    assert infos[0].details["cuda"] == "13.0"
+    assert (infos[0].kind, infos[0].identity, infos[0].link) == ("cuda", "NVIDIA H200", True)
+
+
+def test_the_probe_names_the_extra_that_brings_cupy() -> None:
+    infos, absent = found(GPU, SEEN, None, cupy=False)
+
+    assert infos == []
+    assert absent["gpu0"] == "NVIDIA H200 is there, CuPy isn't: pip install 'hetsched[cuda13]'"
+
+
+def test_the_probe_says_why_there_is_no_gpu() -> None:
+    assert found(GPU, Snapshot(problem="no NVIDIA driver"), None, cupy=True) == (
+        [],
+        {"gpu0": "no NVIDIA driver"},
+    )
+
+
+def test_the_probe_says_which_of_those_asked_for_are_missing() -> None:
+    config = DeviceConfig(kind="gpu", count=3, memory="1GiB")
+
+    infos, absent = found(config, SEEN, None, cupy=True)
+
+    assert absent == {"gpu2": "there are only 2 GPUs"}
+    assert [info.memory for info in infos] == [1 << 30, 1 << 30]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "names"),
+    [
+        (None, ["NVIDIA H200", "NVIDIA T4"]),
+        ("1,0", ["NVIDIA T4", "NVIDIA H200"]),
+        ("1", ["NVIDIA T4"]),
+        ("GPU-b", ["NVIDIA T4"]),
+        ("0,-1,1", ["NVIDIA H200"]),
+        ("", []),
+        ("7", []),
+    ],
+)
+def test_visible_devices_are_those_of_cuda(allowed: str | None, names: list[str]) -> None:
+    assert [gpu.name for gpu in visible(SEEN.gpus, allowed)] == names
+
+
+def test_the_budget_leaves_a_reserve_and_more_for_a_desktop() -> None:
+    total = 24 << 30
+
+    assert budget(total, total, False, None) == total - (512 << 20)
+    assert budget(total, total, True, None) == total - int(0.1 * total)
+    assert budget(total, total, False, 1 << 30) == 1 << 30
+    assert budget(100, total, False, None) == 0
+
+
+def test_probing_imports_neither_cupy_nor_makes_a_context() -> None:
+    code = textwrap.dedent("""
+        import sys
+        from hetsched.config import DeviceConfig
+        from hetsched.devices.cuda import probe
+        probe(DeviceConfig(kind="gpu"))
+        assert "cupy" not in sys.modules
+    """)
+
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+CUPY = pytest.mark.skipif(importlib.util.find_spec("cupy") is None, reason="CuPy isn't installed")
+
+
+@CUPY
+def test_cupys_arrays_lie_where_the_block_says() -> None:
+    import cupy  # its pointers work without a driver
+
+    from hetsched.devices import cuda_runtime
+
+    block = cuda_runtime._CupyBlock.__new__(cuda_runtime._CupyBlock)
+    block._cupy, block.address, block.nbytes = cupy, 0x7000, 4096
+    block.memory = cupy.cuda.UnownedMemory(0x7000, 4096, None, device_id=0)
+
+    array = block.array(512, (2, 8), "complex64")
+
+    assert array.data.ptr == 0x7000 + 512
+    assert (array.shape, array.nbytes) == ((2, 8), 128)
+
+
+@CUPY
+def test_cupy_without_a_driver_is_unavailable_in_one_line() -> None:
+    code = textwrap.dedent("""
+        from hetsched.devices.cuda_runtime import open_cupy
+        from hetsched.errors import Unavailable
+        try:
+            open_cupy("gpu0", "GPU-none", "")
+        except Unavailable as error:
+            print(error)
+    """)
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
+    )
+
+    assert done.stdout.startswith("gpu0 can't be used: cudaError")
+    assert done.stderr == ""

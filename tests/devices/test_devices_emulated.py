@@ -1,0 +1,226 @@
+"""Emulated devices: missing waits show, times are those of the model, memory has an end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from device_bench import LINKED, MEMORY, VIRTUAL, affine_bench, cut, drive, info_of, update_bench
+
+from hetsched.config import Cost, DeviceConfig
+from hetsched.device import Chunk, ChunkTimes, Slot
+from hetsched.devices.base import DeviceOutOfMemory
+from hetsched.devices.emulated import EmulatedDevice, open_emulated
+from hetsched.devices.emulated_virtual import VirtualClock
+
+SEEDS = range(20)
+
+
+class NoSlotWait(EmulatedDevice):
+    def _slot_free(self, before: Any) -> list[Any]:
+        return []
+
+
+class NoInputWait(EmulatedDevice):
+    def _input_there(self, flight: Any) -> list[Any]:
+        return []
+
+
+class NoComputeWait(EmulatedDevice):
+    def _output_there(self, flight: Any) -> list[Any]:
+        return []
+
+
+def stalling(seed: int) -> DeviceConfig:
+    return msgspec.structs.replace(VIRTUAL, stalls=0.3, seed=seed)
+
+
+def is_right(kind: Callable[..., EmulatedDevice], config: DeviceConfig) -> bool:
+    """Whether a device of `kind` computes 24 chunks in a ring of 2 slots right."""
+    device = kind(info_of(config), config, VirtualClock(config.engines, config.duplex))
+    bench = affine_bench(72)
+    drive(device, bench.job("emulated", 3), cut([3] * 24))
+    return np.array_equal(bench.result("y"), bench.expected())
+
+
+@pytest.mark.parametrize("kind", [NoSlotWait, NoInputWait, NoComputeWait])
+def test_a_missing_wait_is_seen_with_every_seed(kind: type[EmulatedDevice]) -> None:
+    seen = [not is_right(kind, stalling(seed)) for seed in SEEDS]
+
+    assert all(seen)
+
+
+def test_nothing_is_seen_when_no_wait_is_missing() -> None:
+    right = [is_right(EmulatedDevice, stalling(seed)) for seed in SEEDS]
+
+    assert all(right)
+
+
+def test_a_host_that_does_not_wait_for_overlapping_slots_is_seen() -> None:
+    device = open_emulated(info_of(VIRTUAL), VIRTUAL)
+    bench = affine_bench(8)
+    device.prepare(bench.job("emulated", 4))
+
+    for chunk, slot in zip(cut([4, 4]), (Slot(0, 0), Slot(1, 0)), strict=True):
+        device.copy_in(chunk, slot)
+        device.compute(chunk, slot)
+        device.copy_out(chunk, slot)
+    for chunk in cut([4, 4]):
+        device.wait(chunk)
+
+    assert not np.array_equal(bench.result("y"), bench.expected())
+
+
+def emulate(
+    sizes: list[int], barriers: tuple[int, ...] = (), late_by: int = 0, **changes: Any
+) -> dict[int, ChunkTimes]:
+    """Times on a virtual device: 1 s a unit to compute, 1 s a unit each way, 3 slots."""
+    second = Cost(unit="1s")
+    config = msgspec.structs.replace(VIRTUAL, compute=second, h2d=second, d2h=second)
+    config = msgspec.structs.replace(config, **changes)
+    device = open_emulated(info_of(config), config)
+    job = affine_bench(sum(sizes)).job("emulated", max(sizes), slots=3)
+    return drive(device, job, cut(sizes, barriers), late_by=late_by)
+
+
+def ends(times: dict[int, ChunkTimes]) -> list[float]:
+    return [found.end for _, found in sorted(times.items())]
+
+
+def test_two_copy_engines_overlap_everything() -> None:
+    assert ends(emulate([1, 1, 1, 1])) == [3, 4, 5, 6]
+
+
+def test_one_copy_engine_copies_the_next_input_before_the_last_output() -> None:
+    times = emulate([1, 1, 1], engines=1)
+
+    assert [times[i].copy_in for i in range(3)] == [(0, 1), (1, 2), (3, 4)]
+    assert [times[i].copy_out for i in range(3)] == [(2, 3), (4, 5), (5, 6)]
+
+
+def test_without_copy_engines_nothing_overlaps() -> None:
+    assert ends(emulate([1, 2, 1], engines=0)) == [3, 9, 12]
+
+
+def test_the_order_of_one_copy_engine_does_not_depend_on_the_slots() -> None:
+    config = msgspec.structs.replace(VIRTUAL, engines=1)
+    ways = []
+    for slots in (2, 3):
+        device = open_emulated(info_of(config), config)
+        job = affine_bench(24).job("emulated", 3, slots)
+        ways.append(ends(drive(device, job, cut([3] * 8))))
+
+    assert ways[0] == ways[1]
+
+
+def test_one_slot_is_emptied_before_it_is_filled_again() -> None:
+    config = msgspec.structs.replace(VIRTUAL, engines=1)
+    device = open_emulated(info_of(config), config)
+
+    times = drive(device, affine_bench(9).job("emulated", 3, slots=1), cut([3] * 3))
+
+    assert all(times[i + 1].start >= times[i].end for i in range(2))
+
+
+def test_after_a_barrier_all_slots_are_empty() -> None:
+    times = emulate([1, 1, 1, 1], barriers=(2,))
+
+    assert ends(times) == [3, 4, 7, 8]
+
+
+def test_duplex_copies_stretch_each_other() -> None:
+    times = emulate([2, 2, 2], duplex=(0.5, 1.0), compute=Cost(unit="1us"))
+
+    # I1 alone 0-2, then I2 at half pace while O1 runs 2-4: one second left, done at 5.
+    assert times[1].copy_in == pytest.approx((2, 5), abs=1e-4)
+
+
+def test_the_fixed_part_is_paid_for_each_operation() -> None:
+    times = emulate([1, 1], h2d=Cost(gap="500ms", unit="1s"))
+
+    assert times[1].copy_in == (1.5, 3.0)
+
+
+def test_rates_count_bytes_and_operations() -> None:
+    costs = {"h2d": Cost(rate="32B/s"), "compute": Cost(rate="16flop/s")}
+
+    times = emulate([1, 2], **costs)  # a unit has 32 bytes each way and 8 operations
+
+    assert times[0].copy_in == (0, 1)
+    assert times[1].compute == (3, 4)
+
+
+@pytest.mark.parametrize("engines", [0, 1, 2])
+def test_virtual_times_do_not_depend_on_when_chunks_arrive(engines: int) -> None:
+    ways = [
+        emulate([1, 2, 3, 1, 2, 3, 1, 2], (), late, engines=engines, duplex=(0.7, 0.6), stalls=0.2)
+        for late in (0, 1, 2, 5)
+    ]
+
+    assert all(way == ways[0] for way in ways)
+
+
+def test_virtual_time_starts_at_zero_with_each_job() -> None:
+    device = open_emulated(info_of(VIRTUAL), VIRTUAL)
+    first, second = (
+        drive(device, affine_bench(9).job("emulated", 3), cut([3] * 3)) for _ in range(2)
+    )
+
+    assert first == second
+
+
+def test_an_emulated_core_computes_one_chunk_after_the_other() -> None:
+    config = DeviceConfig(kind="emulated", clock="virtual", compute=Cost(gap="1s", unit="2s"))
+    device = open_emulated(info_of(config), config)
+
+    times = drive(device, affine_bench(3).job("emulated", 2), cut([2, 1]))
+
+    assert [times[i].compute for i in range(2)] == [(0, 5), (5, 8)]
+
+
+def test_real_phases_last_as_long_as_the_model_says() -> None:
+    device = open_emulated(info_of(LINKED), LINKED)
+
+    times = drive(device, affine_bench(40).job("emulated", 10), cut([10] * 4))
+
+    device.close()
+    for found in times.values():
+        assert found.compute[1] - found.compute[0] >= 210e-6 - 1e-9
+        assert math.isclose(found.compute[1] - found.compute[0], 210e-6) or found.late
+
+
+def test_work_that_outlasts_its_model_is_counted() -> None:
+    nothing = Cost(unit="0.0001ns")
+    hopeless = msgspec.structs.replace(
+        LINKED, h2d=nothing, compute=nothing, d2h=nothing, memory="1MiB"
+    )
+    device = open_emulated(info_of(hopeless), hopeless)
+
+    times = drive(device, affine_bench(2000).job("emulated", 1000), cut([1000, 1000]))
+
+    device.close()
+    assert sum(found.late for found in times.values()) >= 1
+
+
+def test_a_slot_beyond_the_memory_is_refused() -> None:
+    device = open_emulated(info_of(VIRTUAL), VIRTUAL)
+    device.prepare(affine_bench(8).job("emulated", 4, slots=2))
+
+    with pytest.raises(DeviceOutOfMemory, match="slot 7"):
+        device.copy_in(Chunk(0, 0, 4), Slot(7, 4096))
+
+
+def test_slots_residents_and_work_area_share_the_memory() -> None:
+    device = open_emulated(info_of(VIRTUAL), VIRTUAL)
+    job = update_bench().job("emulated", 4, memory=MEMORY - 512)
+    greedy = replace(job.demand, work="max", work_bytes=1)
+
+    device.prepare(job)
+
+    with pytest.raises(DeviceOutOfMemory, match="512 bytes of resident data, 4 of work area"):
+        device.prepare(replace(job, demand=greedy))

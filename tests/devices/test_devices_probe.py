@@ -1,0 +1,161 @@
+"""Which devices there are: cores, quotas, emulated devices, GPUs that aren't there."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hetsched.config import Config, Cost, DeviceConfig
+from hetsched.devices import cores, cuda, probe
+from hetsched.devices.probe import Probe, ProcessSpec
+from hetsched.errors import ConfigError, Unavailable
+
+EMULATED = DeviceConfig(
+    kind="emulated",
+    memory="1MiB",
+    compute=Cost(rate="6Gflop/s"),
+    h2d=Cost(rate="1GB/s"),
+    d2h=Cost(rate="1GB/s"),
+)
+CPU = DeviceConfig(kind="cpu")
+
+
+@pytest.fixture(autouse=True)
+def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "allowed", lambda: [2, 3, 6, 7])
+    monkeypatch.setattr(cores, "quota", lambda: math.inf)
+    monkeypatch.setattr(cuda, "probe", lambda config: ([], {"gpu0": "no driver"}))
+
+
+def found(*devices: DeviceConfig) -> Probe:
+    return probe.probe(Config(device=devices))
+
+
+def names(result: Probe) -> list[list[str]]:
+    return [[info.name for info in process.devices] for process in result.processes]
+
+
+def pinned(result: Probe) -> list[list[tuple[int, ...]]]:
+    return [[info.cores for info in process.devices] for process in result.processes]
+
+
+def test_all_cores_of_the_mask_share_one_process() -> None:
+    result = found(CPU)
+
+    assert names(result) == [["cpu0", "cpu1", "cpu2", "cpu3"]]
+    assert pinned(result) == [[(2,), (3,), (6,), (7,)]]
+
+
+def test_emulated_devices_take_their_cores_from_the_cpu() -> None:
+    result = found(CPU, msgspec.structs.replace(EMULATED, core=1))
+
+    assert names(result) == [["cpu0", "cpu1", "cpu2"], ["emu0"]]
+    assert pinned(result) == [[(2,), (6,), (7,)], [(3,)]]
+
+
+def test_copies_have_names_cores_seeds_and_processes_of_their_own() -> None:
+    result = found(msgspec.structs.replace(EMULATED, count=2, core=2, seed=5))
+
+    assert names(result) == [["emu0"], ["emu1"]]
+    assert pinned(result) == [[(6,)], [(7,)]]
+    assert [process.config.seed for process in result.processes] == [5, 6]
+
+
+def test_a_quota_counts_and_unpins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "quota", lambda: 1.5)
+
+    result = found(CPU)
+
+    assert pinned(result) == [[(), ()]]
+
+
+def test_a_core_that_is_not_there_is_an_error_of_the_config() -> None:
+    with pytest.raises(ConfigError, match=r"device\[0\].core: there is no core 4; 0 to 3"):
+        found(msgspec.structs.replace(EMULATED, core=4))
+
+
+def test_more_cores_than_there_are_is_an_error_of_the_config() -> None:
+    with pytest.raises(ConfigError, match="5 cores are asked for, 4 may be used"):
+        found(msgspec.structs.replace(CPU, count=5))
+
+
+def test_two_devices_of_one_name_are_an_error_of_the_config() -> None:
+    with pytest.raises(ConfigError, match="'a'"):
+        found(*[msgspec.structs.replace(EMULATED, name="a")] * 2)
+
+
+def test_a_gpu_that_is_not_there_is_a_note_if_it_is_optional() -> None:
+    result = found(CPU, DeviceConfig(kind="gpu", optional=True))
+
+    assert result.absent == {"gpu0": "no driver"}
+
+
+def test_a_gpu_that_is_not_there_is_an_error_if_it_is_not_optional() -> None:
+    with pytest.raises(Unavailable, match="gpu0: no driver"):
+        found(CPU, DeviceConfig(kind="gpu"))
+
+
+def test_cores_that_are_all_taken_are_noted() -> None:
+    result = found(CPU, msgspec.structs.replace(EMULATED, count=4, core=0))
+
+    assert "cpu" in result.absent
+    assert len(result.processes) == 4
+
+
+def test_another_emulation_is_another_identity() -> None:
+    faster = msgspec.structs.replace(EMULATED, compute=Cost(rate="7Gflop/s"))
+
+    one, same, other = (found(c).processes[0].devices[0] for c in (EMULATED, EMULATED, faster))
+
+    assert one.identity == same.identity != other.identity
+
+
+def test_a_process_spec_travels_as_json() -> None:
+    (spec,) = found(msgspec.structs.replace(EMULATED, core=1)).processes
+
+    assert msgspec.json.decode(msgspec.json.encode(spec), type=ProcessSpec) == spec
+
+
+def group(folder: Path, **files: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+
+
+def quota_of(tmp_path: Path, membership: str) -> float:
+    (tmp_path / "cgroup").write_text(membership)
+    return REAL_QUOTA(tmp_path / "cgroup", tmp_path / "sys")
+
+
+REAL_QUOTA = cores.quota
+
+
+def test_the_smallest_quota_of_all_groups_above_counts(tmp_path: Path) -> None:
+    group(tmp_path / "sys/a", cpu__max="250000 100000")
+    group(tmp_path / "sys/a/b", cpu__max="max 100000")
+
+    assert quota_of(tmp_path, "0::/a/b\n") == 2.5
+
+
+def test_version_1_groups_have_quotas_too(tmp_path: Path) -> None:
+    group(tmp_path / "sys/cpu,cpuacct/a", cpu__cfs_quota_us="50000", cpu__cfs_period_us="100000")
+
+    assert quota_of(tmp_path, "3:cpuset:/a\n4:cpu,cpuacct:/a\n") == 0.5
+
+
+@pytest.mark.parametrize("text", ["max 100000", "-1", "", "nonsense"])
+def test_no_quota_is_infinite(tmp_path: Path, text: str) -> None:
+    group(tmp_path / "sys", cpu__max=text)
+
+    assert quota_of(tmp_path, "0::/\n") == math.inf
+
+
+def test_the_processor_has_a_name(tmp_path: Path) -> None:
+    (tmp_path / "x86").write_text("processor : 0\nmodel name : Fast CPU 9000\n")
+    (tmp_path / "arm").write_text("CPU implementer : 0x41\nCPU part : 0xd0c\n")
+
+    assert cores.processor(tmp_path / "x86") == "Fast CPU 9000"
+    assert "0x41 0xd0c" in cores.processor(tmp_path / "arm")

@@ -1,0 +1,100 @@
+"""The model of an emulated device's engines."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetsched.devices.emulated_streams import Operation, Streams
+
+durations = st.lists(
+    st.tuples(*(st.floats(0.01, 10, allow_subnormal=False) for _ in range(3))),
+    min_size=1,
+    max_size=8,
+)
+
+
+def chain(streams: Streams, times: list[tuple[float, float, float]]) -> list[list[Operation]]:
+    """Copy in, compute, copy out for each of `times`."""
+    rows = []
+    for h2d, compute, d2h in times:
+        copy_in = Operation("h2d", h2d)
+        work = Operation("compute", compute, [copy_in])
+        rows.append([copy_in, work, Operation("d2h", d2h, [work])])
+        for operation in rows[-1]:
+            streams.issue(operation)
+    return rows
+
+
+def run(streams: Streams) -> None:
+    for _ in streams.advance(math.inf):
+        pass
+
+
+@given(durations)
+def test_without_contention_every_operation_lasts_what_it_costs(
+    times: list[tuple[float, float, float]],
+) -> None:
+    streams = Streams(2, (1.0, 1.0))
+
+    rows = chain(streams, times)
+    run(streams)
+
+    for row, costs in zip(rows, times, strict=True):
+        for operation, cost in zip(row, costs, strict=True):
+            start, end = operation.span
+            assert end - start == pytest.approx(cost)
+
+
+@given(durations, st.floats(0.1, 1), st.floats(0.1, 1))
+def test_contention_never_makes_anything_faster(
+    times: list[tuple[float, float, float]], h2d: float, d2h: float
+) -> None:
+    streams, free = Streams(2, (h2d, d2h)), Streams(2, (1.0, 1.0))
+
+    rows, best = chain(streams, times), chain(free, times)
+    run(streams)
+    run(free)
+
+    assert rows[-1][-1].span[1] >= best[-1][-1].span[1] - 1e-9
+
+
+@given(durations)
+def test_with_no_copy_engine_the_end_is_the_sum_of_all(
+    times: list[tuple[float, float, float]],
+) -> None:
+    streams = Streams(0, (0.5, 0.5))
+
+    rows = chain(streams, times)
+    run(streams)
+
+    assert rows[-1][-1].span[1] == pytest.approx(sum(map(sum, times)))
+
+
+def test_advancing_in_steps_changes_nothing() -> None:
+    times = [(1.0, 2.0, 1.5), (2.0, 0.5, 1.0), (1.0, 1.0, 3.0)]
+    once, stepped = Streams(2, (0.6, 0.7)), Streams(2, (0.6, 0.7))
+
+    rows, others = chain(once, times), chain(stepped, times)
+    run(once)
+    for tick in range(200):
+        list(stepped.advance(tick / 10))
+
+    ends = [operation.span[1] for row in rows for operation in row]
+    assert [op.span[1] for row in others for op in row] == pytest.approx(ends)
+
+
+def test_an_operation_whose_work_is_not_done_is_late() -> None:
+    streams = Streams(2, (1.0, 1.0))
+    operation = Operation("compute", 1.0, ready=False)
+    streams.issue(operation)
+    list(streams.advance(2.0))
+
+    streams.done(operation, 3.0)
+    list(streams.advance(4.0))
+
+    assert operation.late
+    assert operation.span == (0.0, 3.0)
