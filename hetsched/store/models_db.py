@@ -1,0 +1,220 @@
+"""The SQL of ``models.db``: its schema, and one function a statement. No policy."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import apsw
+import msgspec
+
+from hetsched.errors import ConfigError
+from hetsched.models.drift import since_change
+from hetsched.models.samples import Sample
+from hetsched.models.windows import WINDOW
+from hetsched.store.history import MOST_SIZES
+
+VERSION = 1
+APPLICATION = 0x68737364
+"""SQLite's application_id: a file that says so is ours."""
+BUSY_MS = 2000
+"""How long to wait for another process that writes; it holds the lock for milliseconds."""
+
+_SCHEMA = f"""
+CREATE TABLE model(
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    workload TEXT NOT NULL, speed_key TEXT NOT NULL, variant TEXT NOT NULL,
+    version TEXT NOT NULL, device TEXT NOT NULL, place TEXT NOT NULL,
+    runs INTEGER NOT NULL,
+    UNIQUE(workload, speed_key, variant, version, device, place)) STRICT;
+CREATE TABLE observation(
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    model INTEGER NOT NULL, curve TEXT NOT NULL,
+    units INTEGER NOT NULL CHECK(units > 0),
+    seconds REAL NOT NULL CHECK(seconds > 0 AND seconds < 1e300),
+    at REAL NOT NULL) STRICT;
+CREATE INDEX observation_by_size ON observation(model, curve, units, id);
+CREATE TABLE forgotten(times INTEGER NOT NULL) STRICT;
+INSERT INTO forgotten VALUES (0);
+PRAGMA application_id = {APPLICATION};
+PRAGMA user_version = {VERSION};
+"""
+
+
+class ModelKey(msgspec.Struct, frozen=True, order=True):
+    """What a model is of. Two runs with the same key have the same speeds.
+
+    `speed_key`: the parameters that change a unit's speed. `device`: name and identity. `place`:
+    "arena" or "file".
+    """
+
+    workload: str
+    speed_key: str
+    variant: str
+    version: str
+    device: str
+    place: str
+
+
+_KEY = ", ".join(ModelKey.__struct_fields__)
+_IS_KEY = " AND ".join(f"{name} = ?" for name in ModelKey.__struct_fields__)
+
+
+def connect(path: Path | None) -> apsw.Connection:
+    """The database at `path` (None: in memory), made if it isn't there.
+
+    Raises
+    ------
+    ConfigError
+        It can't be opened for writing, or is of a newer version.
+    apsw.Error
+        It is broken, foreign, or there is no room to make it.
+    """
+    try:
+        connection = apsw.Connection(":memory:" if path is None else str(path))
+        try:
+            _prepare(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+    except (apsw.CantOpenError, apsw.PermissionsError, apsw.ReadOnlyError) as error:
+        way_out = "make it writable, or set HETSCHED_STATE_DIR to another folder"
+        raise ConfigError(f"{path}: {error}; {way_out}") from None
+    return connection
+
+
+def _prepare(connection: apsw.Connection, path: Path | None) -> None:
+    if connection.readonly("main"):
+        raise apsw.ReadOnlyError("not writable")
+    connection.set_busy_timeout(BUSY_MS)
+    # NORMAL: a power cut may cost the last observations, a crash of ours nothing.
+    connection.execute("PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = NORMAL")
+    with transaction(connection):
+        _make_tables(connection, path)
+
+
+def _make_tables(connection: apsw.Connection, path: Path | None) -> None:
+    version = connection.execute("PRAGMA user_version").get
+    application = connection.execute("PRAGMA application_id").get
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
+    if application not in (0, APPLICATION) or (application == 0 and tables):
+        raise apsw.NotADBError("not a file of hetsched")
+    if version > VERSION:
+        raise ConfigError(
+            f"{path}: written by a newer hetsched (version {version}, this one knows {VERSION});"
+            " update hetsched, or set HETSCHED_STATE_DIR to another folder"
+        )
+    if not tables:
+        connection.execute(_SCHEMA)
+
+
+@contextlib.contextmanager
+def transaction(connection: apsw.Connection) -> Iterator[None]:
+    """All or nothing, under the file's write lock from the start."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # A full disk or a failed write has rolled back by itself.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def data_version(connection: apsw.Connection) -> int:
+    """A number that changes when another connection has written."""
+    return int(connection.execute("PRAGMA data_version").get)
+
+
+def last_id(connection: apsw.Connection) -> int:
+    return int(connection.execute("SELECT coalesce(max(id), 0) FROM observation").get)
+
+
+def forgotten(connection: apsw.Connection) -> int:
+    """How often something was forgotten."""
+    return int(connection.execute("SELECT times FROM forgotten").get)
+
+
+def keys(connection: apsw.Connection) -> list[ModelKey]:
+    return [ModelKey(*row) for row in connection.execute(f"SELECT {_KEY} FROM model")]
+
+
+def read(
+    connection: apsw.Connection, key: ModelKey, up_to: int
+) -> tuple[int, list[Sample]] | None:
+    """(runs, observations up to an id, oldest first) of `key`; None: nothing is known of it."""
+    found = _find(connection, key)
+    if found is None:
+        return None
+    model, runs = found
+    sql = "SELECT curve, units, seconds FROM observation WHERE model = ? AND id <= ? ORDER BY id"
+    return runs, [Sample(*row) for row in connection.execute(sql, (model, up_to))]
+
+
+def added(connection: apsw.Connection, after: int) -> list[tuple[int, ModelKey, int, Sample]]:
+    """(id, key, runs of the key, sample) of the observations after an id, oldest first."""
+    sql = f"""SELECT observation.id, curve, units, seconds, runs, {_KEY}
+        FROM observation JOIN model ON model.id = observation.model
+        WHERE observation.id > ? ORDER BY observation.id"""
+    rows = connection.execute(sql, (after,))
+    return [(row[0], ModelKey(*row[5:]), row[4], Sample(*row[1:4])) for row in rows]
+
+
+def add_run(connection: apsw.Connection, key: ModelKey, found: Sequence[Sample], at: float) -> int:
+    """Add one run of `key`, and drop what is too old to count, as `History` does; its runs now."""
+    sql = f"""INSERT INTO model({_KEY}, runs) VALUES (?, ?, ?, ?, ?, ?, 1)
+        ON CONFLICT DO UPDATE SET runs = runs + 1 RETURNING id, runs"""
+    model, runs = connection.execute(sql, msgspec.structs.astuple(key)).get
+    connection.executemany(
+        "INSERT INTO observation(model, curve, units, seconds, at) VALUES (?, ?, ?, ?, ?)",
+        [(model, sample.curve, sample.units, sample.seconds, at) for sample in found],
+    )
+    for curve, units in {(sample.curve, sample.units) for sample in found}:
+        connection.execute(_OLD, (model, curve, units, WINDOW))
+    for curve in {sample.curve for sample in found}:
+        connection.execute(_STALE, (model, curve, MOST_SIZES))
+    if not connection.execute(_LINK, (model,)).get:
+        _age(connection, model)
+    return int(runs)
+
+
+def _age(connection: apsw.Connection, model: int) -> None:
+    """Drop the totals that a change has made worthless, as `History` does."""
+    found = list(connection.execute(_TOTALS, (model,)))
+    gone = since_change([(units, seconds) for _, units, seconds in found])
+    connection.executemany(
+        "DELETE FROM observation WHERE id = ?", [row[:1] for row in found[:gone]]
+    )
+
+
+_LINK = """SELECT EXISTS(SELECT 1 FROM observation WHERE model = ?
+    AND curve IN ('h2d', 'd2h'))"""
+_TOTALS = """SELECT id, units, seconds FROM observation WHERE model = ? AND curve = 'total'
+    ORDER BY id"""
+
+
+_OLD = """DELETE FROM observation WHERE model = ?1 AND curve = ?2 AND units = ?3 AND id <=
+    (SELECT id FROM observation WHERE model = ?1 AND curve = ?2 AND units = ?3
+     ORDER BY id DESC LIMIT 1 OFFSET ?4)"""
+_STALE = """DELETE FROM observation WHERE model = ?1 AND curve = ?2 AND units IN
+    (SELECT units FROM observation WHERE model = ?1 AND curve = ?2
+     GROUP BY units ORDER BY max(id) DESC LIMIT -1 OFFSET ?3)"""
+
+
+def forget(connection: apsw.Connection, gone: Iterable[ModelKey]) -> None:
+    """Delete all that is known of some keys, and leave a mark for other processes."""
+    for key in gone:
+        found = _find(connection, key)
+        if found is not None:
+            connection.execute("DELETE FROM observation WHERE model = ?", (found[0],))
+            connection.execute("DELETE FROM model WHERE id = ?", (found[0],))
+    connection.execute("UPDATE forgotten SET times = times + 1")
+
+
+def _find(connection: apsw.Connection, key: ModelKey) -> tuple[int, int] | None:
+    """(id, runs) of `key`."""
+    sql = f"SELECT id, runs FROM model WHERE {_IS_KEY}"
+    row: tuple[int, int] | None = connection.execute(sql, msgspec.structs.astuple(key)).get
+    return row

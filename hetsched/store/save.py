@@ -1,0 +1,38 @@
+"""An array in memory to a ``.npy`` file, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from hetsched.errors import IOFailure
+from hetsched.store.files import create_output
+
+BLOCK = 64 << 20
+"""Bytes of one write: the kernel takes at most 2 GiB at once, and Ctrl-C waits for one to end."""
+
+
+def save(path: str, array: np.ndarray, force: bool = False) -> None:
+    """Write `array` to `path`.
+
+    Raises
+    ------
+    CantCreate, IOFailure
+    """
+    values = np.ascontiguousarray(array)
+    output = create_output(path, array.shape, values.dtype.str, force)
+    try:
+        _write(path, output.fd, values.reshape(-1).view(np.uint8).data, output.offset)
+        output.publish()
+    finally:
+        output.discard()
+
+
+def _write(path: str, fd: int, data: memoryview, offset: int) -> None:
+    done = 0
+    try:
+        while done < len(data):
+            done += os.pwrite(fd, data[done : done + BLOCK], offset + done)
+    except OSError as error:
+        raise IOFailure(f"{path}: {error.strerror}") from None

@@ -1,0 +1,199 @@
+"""Inputs: headers of every kind, and files that lie."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetsched.errors import DataError, HetschedError, InputMissing
+from hetsched.store.files import open_npy
+from hetsched.store.npy import npy_prefix
+
+
+def raw(path: Path, header: str, data: bytes = b"", version: bytes = b"\x01\x00") -> str:
+    """A .npy file with just that header."""
+    text = header.encode()
+    width = 2 if version[0] == 1 else 4
+    path.write_bytes(b"\x93NUMPY" + version + len(text).to_bytes(width, "little") + text + data)
+    return str(path)
+
+
+def says(descr: str = "'<c8'", order: str = "False", shape: str = "(2, 3)") -> str:
+    return f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}\n"
+
+
+def refused(path: str) -> HetschedError:
+    with pytest.raises(HetschedError) as caught:
+        open_npy(path)
+    assert "\n" not in str(caught.value)
+    assert path in str(caught.value)
+    return caught.value
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["<c8", ">c16", ">f4", "<i2", "|u1", "|b1", "<f2"])
+def test_a_header_says_what_numpy_saved(tmp_path: Path, dtype: str, order: str) -> None:
+    array = np.asarray(np.arange(24).reshape(2, 3, 4), dtype=dtype, order=order)
+    np.save(tmp_path / "x.npy", array)
+
+    fd, header = open_npy(str(tmp_path / "x.npy"))
+    data = os.pread(fd, header.nbytes, header.offset)
+    os.close(fd)
+
+    found = np.frombuffer(data, header.dtype).reshape(header.shape, order=header.order)
+    assert header.order == order
+    np.testing.assert_array_equal(found, array)
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_all_three_versions_are_read(tmp_path: Path, version: tuple[int, int]) -> None:
+    with open(tmp_path / "x.npy", "wb") as file:
+        np.lib.format.write_array(file, np.zeros((4, 5)), version=version)
+
+    fd, header = open_npy(str(tmp_path / "x.npy"))
+    os.close(fd)
+
+    assert (header.shape, header.dtype, header.nbytes) == ((4, 5), "<f8", 160)
+
+
+@pytest.mark.parametrize("shape", ["()", "(3,)", "(3L, 2L)", "(3, 2, )"])
+def test_shapes_are_read_as_other_writers_write_them(tmp_path: Path, shape: str) -> None:
+    elements = {"()": 1, "(3,)": 3}.get(shape, 6)
+    path = raw(tmp_path / "x.npy", says(shape=shape), bytes(8 * elements))
+
+    fd, header = open_npy(path)
+    os.close(fd)
+
+    assert header.nbytes == 8 * elements
+
+
+@pytest.mark.parametrize(
+    ("header", "word"),
+    [
+        (says(shape="(1000000000000, 512, 512)"), "truncated"),
+        (says(shape="(-1, 3)"), "negative"),
+        (says(shape=f"({'9' * 5000},)"), "no file is so large"),
+        (says(shape="(1+1, 3)"), "broken"),
+        (says(shape="(2.0, 3)"), "broken"),
+        (says(shape="((2,), 3)"), "broken"),
+        (says(shape="(0, 3)"), "no elements"),
+        (says(order="0"), "broken"),
+        (says(descr="'|O'"), "pickled"),
+        (says(descr="'O8'"), "pickled"),
+        (says(descr="[('a', '<f4'), ('b', '<i4')]"), "records"),
+        (says(descr="'<U8'"), "only numbers"),
+        (says(descr="'<M8'"), "only numbers"),
+        (says(descr="'<f77'"), "broken"),
+        (says(descr="'float32; x'"), "broken"),
+        ("__import__('os').system('true')", "broken"),
+        ("{'descr': __import__('os'), 'fortran_order': False, 'shape': (1,)}", "broken"),
+        ("{'descr': '<f4', 'shape': (1,)}", "broken"),
+        ("{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (1,)}", "broken"),
+        ("{" * 5000, "broken"),
+        ("{}", "broken"),
+        ("", "broken"),
+        ("\x00" * 40, "broken"),
+    ],
+)
+def test_a_header_that_lies_is_refused(tmp_path: Path, header: str, word: str) -> None:
+    error = refused(raw(tmp_path / "x.npy", header, bytes(48)))
+
+    assert isinstance(error, DataError)
+    assert word in str(error)
+
+
+def test_a_header_that_never_ends_is_not_read(tmp_path: Path) -> None:
+    path = raw(tmp_path / "x.npy", " " * 20_000, version=b"\x02\x00")
+
+    assert "20000 bytes" in str(refused(path))
+
+
+def test_a_truncated_file_is_refused_wherever_it_ends(npy: str) -> None:
+    whole = Path(npy).read_bytes()
+    for length in range(len(whole)):
+        Path(npy).write_bytes(whole[:length])
+        assert isinstance(refused(npy), DataError)
+
+
+def test_bytes_after_the_array_are_refused(npy: str) -> None:
+    with open(npy, "ab") as file:
+        np.save(file, np.zeros(2))
+
+    assert "several arrays" in str(refused(npy))
+
+
+def test_a_pickle_is_refused_as_such(tmp_path: Path) -> None:
+    (tmp_path / "x.npy").write_bytes(b"\x80\x04\x95\x00\x00\x00\x00\x00\x00\x00\x00.")
+
+    assert "pickle" in str(refused(str(tmp_path / "x.npy")))
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_whatever_are_anything_but_an_error(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.npy"
+        path.write_bytes(b"\x93NUMPY\x01\x00" + data)
+        assert refused(str(path)).code == DataError.code
+
+
+def test_a_directory_a_fifo_a_socket_and_a_device_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        paths = [str(tmp_path), str(tmp_path / "fifo"), str(tmp_path / "socket"), "/dev/null"]
+        assert [refused(path).code for path in paths] == [DataError.code] * 4
+
+
+def test_what_is_not_there_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "dangling").symlink_to("nowhere")
+    (tmp_path / "round").symlink_to("round")
+    (tmp_path / "file").touch()
+    names = ["none", "none/x", "dangling", "round", "file/x", "n" * 300]
+
+    found = [refused(str(tmp_path / name)) for name in names]
+
+    assert [type(error) for error in found] == [InputMissing] * 6
+    assert "nowhere" in str(found[2])
+
+
+@pytest.mark.root
+def test_a_file_of_another_user_is_missing(nobody: AbstractContextManager[Path]) -> None:
+    with nobody as folder:
+        os.seteuid(0)
+        np.save(folder / "x.npy", np.zeros(3))
+        (folder / "x.npy").chmod(0o600)
+        os.seteuid(65534)
+        error = refused(str(folder / "x.npy"))
+
+    assert isinstance(error, InputMissing)
+    assert "permission denied" in str(error)
+
+
+def test_nothing_stays_open_when_a_file_is_refused(tmp_path: Path) -> None:
+    path = raw(tmp_path / "x.npy", says(shape="(9, 9)"))
+    before = os.listdir("/proc/self/fd")
+
+    refused(path)
+
+    assert os.listdir("/proc/self/fd") == before
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (1000000, 1, 7)])
+def test_the_prefix_is_what_numpy_writes(shape: tuple[int, ...]) -> None:
+    prefix = npy_prefix(shape, "complex64")
+
+    assert len(prefix) % 64 == 0
+    assert prefix[8:10] == (len(prefix) - 10).to_bytes(2, "little")
+    assert eval(prefix[10:].decode()) == {
+        "descr": "<c8",
+        "fortran_order": False,
+        "shape": shape,
+    }

@@ -1,0 +1,259 @@
+"""models.db: what goes in comes out, in this process, the next one, and another at once."""
+
+import multiprocessing
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import apsw
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetsched.models import Affine, DeviceModel, PiecewiseLinear
+from hetsched.models.samples import Sample
+from hetsched.store.history import MOST_SIZES, History, latest
+from hetsched.store.models import ModelKey, ModelStore
+
+KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "arena")
+OTHER = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu1 Some Processor", "arena")
+
+
+@pytest.fixture(params=["file", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ModelStore]:
+    found = ModelStore(tmp_path / "models.db" if request.param == "file" else None)
+    yield found
+    found.close()
+
+
+def total(units: int, seconds: float) -> Sample:
+    return Sample("total", units, seconds)
+
+
+def known(store: ModelStore, key: ModelKey = KEY) -> DeviceModel:
+    model = store.load(key)
+    assert model is not None
+    return model
+
+
+def rows(path: Path, sql: str) -> int:
+    return int(apsw.Connection(str(path)).execute(sql).get)
+
+
+def test_what_was_never_observed_is_not_known(store: ModelStore) -> None:
+    assert store.load(KEY) is None
+    assert store.runs(KEY) == 0
+    assert store.keys() == []
+
+
+def test_a_core_gets_piecewise_linear_curves_and_no_link(store: ModelStore) -> None:
+    store.observe(KEY, [Sample("compute", 4, 2.0), total(10, 5.5)], 1.0)
+
+    model = known(store)
+
+    assert isinstance(model.total, PiecewiseLinear)
+    assert isinstance(model.compute, PiecewiseLinear)
+    assert (model.time(10), model.compute.time(4), model.link) == (5.5, 2.0, False)
+
+
+def test_a_device_with_a_link_gets_affine_phases(store: ModelStore) -> None:
+    phases = [
+        Sample(curve, x, gap + slope * x)
+        for curve, gap, slope in (("compute", 1, 0.5), ("h2d", 2, 0.25), ("d2h", 0, 0.125))
+        for x in (4, 8)
+    ]  # fmt: skip
+    store.observe(KEY, [*phases, total(12, 9.0)], 1.0)
+
+    model = known(store)
+
+    curves = [model.compute, model.h2d, model.d2h]
+    assert all(isinstance(curve, Affine) for curve in curves)
+    assert [(c.gap, c.slope) for c in curves if isinstance(c, Affine)] == [
+        (1, 0.5),
+        (2, 0.25),
+        (0, 0.125),
+    ]
+
+
+def test_the_caller_can_say_whether_there_is_a_link(store: ModelStore) -> None:
+    store.observe(KEY, [Sample("compute", 4, 2.0), total(4, 2.0)], 1.0)
+
+    linked, core = store.load(KEY, True), store.load(KEY, False)
+
+    assert linked is not None and isinstance(linked.compute, Affine)
+    assert core is not None and isinstance(core.compute, PiecewiseLinear)
+
+
+def test_a_model_that_was_handed_out_never_changes(store: ModelStore) -> None:
+    store.observe(KEY, [total(10, 5.0)], 1.0)
+    before = known(store)
+
+    store.observe(KEY, [total(20, 40.0)], 2.0)
+
+    assert before.time(20) == 10.0
+    assert known(store).time(20) == 40.0
+    assert known(store) is known(store)
+
+
+def test_many_are_loaded_in_their_order(store: ModelStore) -> None:
+    store.observe_many([(KEY, [total(1, 1.0)]), (OTHER, [total(1, 2.0)])], 1.0)
+
+    found = store.load_many([OTHER, KEY, ModelKey("a", "b", "c", "d", "e", "f")])
+
+    assert [model and model.time(1) for model in found] == [2.0, 1.0, None]
+    assert store.keys() == [KEY, OTHER]
+
+
+def test_runs_are_counted(store: ModelStore) -> None:
+    for _ in range(7):
+        store.observe(KEY, [total(10, 5.0)], 1.0)
+
+    assert (store.runs(KEY), store.runs(OTHER)) == (7, 0)
+
+
+def test_forgetting_takes_what_matches(store: ModelStore) -> None:
+    store.observe_many([(KEY, [total(1, 1.0)]), (OTHER, [total(1, 2.0)])], 1.0)
+
+    assert store.forget(workload="other") == 0
+    assert store.forget(workload="fft", device="cpu0 ") == 1
+
+    assert (store.load(KEY), store.runs(KEY), store.keys()) == (None, 0, [OTHER])
+    assert store.forget() == 1
+    assert store.keys() == []
+
+
+def test_what_was_forgotten_can_be_learnt_anew(store: ModelStore) -> None:
+    store.observe(KEY, [total(1, 1.0)], 1.0)
+    store.forget()
+
+    store.observe(KEY, [total(1, 9.0)], 2.0)
+
+    assert (known(store).time(1), store.runs(KEY)) == (9.0, 1)
+
+
+def test_the_next_process_knows_the_same(tmp_path: Path) -> None:
+    first = ModelStore(tmp_path / "models.db")
+    for run in range(30):
+        first.observe(KEY, [Sample("compute", 1 + run % 7, 1.0 + run), total(run + 1, 2.0)], 1.0)
+    expected = known(first)
+    first.close()
+
+    second = ModelStore(tmp_path / "models.db")
+
+    assert second.runs(KEY) == 30
+    assert known(second).total.points.tolist() == expected.total.points.tolist()  # type: ignore[attr-defined]
+    assert known(second).compute.points.tolist() == expected.compute.points.tolist()  # type: ignore[attr-defined]
+
+
+def test_two_stores_see_what_the_other_learns(tmp_path: Path) -> None:
+    one, two = ModelStore(tmp_path / "models.db"), ModelStore(tmp_path / "models.db")
+    assert two.load(KEY) is None
+
+    one.observe(KEY, [total(10, 5.0)], 1.0)
+    two.observe(KEY, [total(20, 6.0)], 1.0)
+
+    for store in (one, two):
+        assert known(store).total.points.tolist() == [[10.0, 5.0], [20.0, 6.0]]  # type: ignore[attr-defined]
+        assert store.runs(KEY) == 2
+
+
+def test_forgetting_reaches_the_other_store(tmp_path: Path) -> None:
+    one, two = ModelStore(tmp_path / "models.db"), ModelStore(tmp_path / "models.db")
+    one.observe(KEY, [total(10, 5.0)], 1.0)
+    assert two.load(KEY) is not None
+
+    one.forget()
+
+    assert two.load(KEY) is None
+
+
+def test_old_observations_are_dropped_from_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "models.db"
+    store = ModelStore(path)
+
+    for run in range(MOST_SIZES + 20):
+        store.observe(KEY, [Sample("compute", 8, 1.0)] * 20 + [total(run + 1, 1.0 + run)], 1.0)
+
+    assert rows(path, "SELECT count(*) FROM observation WHERE curve = 'compute'") == 5
+    assert rows(path, "SELECT count(*) FROM observation WHERE curve = 'total'") == MOST_SIZES
+    assert len(known(store).total.points) == MOST_SIZES  # type: ignore[attr-defined]
+
+
+def _learn(path: Path, first: int, count: int) -> None:
+    store = ModelStore(path)
+    for i in range(count):
+        key = ModelKey("fft", str(first + i), "v", "1", "cpu0", "arena")
+        store.observe_many([(key, [total(1, 1.0)]), (KEY, [total(1 + i % 3, 1.0)])], 1.0)
+    store.close()
+
+
+def test_processes_that_learn_at_once_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "models.db"
+    spawn = multiprocessing.get_context("spawn")
+    workers = [spawn.Process(target=_learn, args=(path, 100 * i, 25)) for i in range(3)]
+
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+
+    assert [worker.exitcode for worker in workers] == [0, 0, 0]
+    store = ModelStore(path)
+    assert len(store.keys()) == 76
+    assert store.runs(KEY) == 75
+
+
+def test_of_one_run_the_last_of_each_size_count() -> None:
+    found = [total(8, float(i)) for i in range(1, 9)] + [total(9, 1.0)]
+
+    assert [s.seconds for s in latest(found)] == [4.0, 5.0, 6.0, 7.0, 8.0, 1.0]
+
+
+def test_without_a_total_nothing_is_known() -> None:
+    assert History(1, [Sample("compute", 1, 1.0)]).model() is None
+
+
+def test_any_one_thread_at_a_time_may_use_it(tmp_path: Path) -> None:
+    store = ModelStore(tmp_path / "models.db")
+
+    with ThreadPoolExecutor(1) as worker:
+        worker.submit(store.observe, KEY, [total(10, 5.0)], 1.0).result()
+        assert worker.submit(known, store).result().time(10) == 5.0
+    store.close()
+
+    assert rows(tmp_path / "models.db", "SELECT runs FROM model") == 1
+
+
+@pytest.mark.parametrize("change", [2.0, 0.5])
+def test_when_a_core_changes_what_was_before_is_forgotten_by_the_file_too(
+    tmp_path: Path, change: float
+) -> None:
+    path = tmp_path / "models.db"
+    store = ModelStore(path)
+    before = [(60, 6.0), (50, 5.0), (70, 7.0), *[(50, 5.0)] * 4]
+    for units, seconds in [*before, *[(50, change * 5.0)] * 3]:
+        store.observe(KEY, [Sample("compute", units, seconds), total(units, seconds)], 1.0)
+    expected = [[50.0, change * 5.0]]
+    assert known(store).total.points.tolist() == expected  # type: ignore[attr-defined]
+    store.close()
+    assert known(ModelStore(path)).total.points.tolist() == expected  # type: ignore[attr-defined]
+    assert rows(path, "SELECT count(*) FROM observation WHERE curve = 'total'") == 3
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(st.sampled_from([40, 45, 50, 80]), st.sampled_from([1, 2, 9]))))
+def test_whatever_was_observed_the_next_process_knows_the_same(
+    tmp_path_factory: pytest.TempPathFactory, observed: list[tuple[int, int]]
+) -> None:
+    path = tmp_path_factory.mktemp("state") / "models.db"
+    first, second = ModelStore(path), ModelStore(path)
+    for units, pace in observed:
+        first.observe(KEY, [total(units, units * float(pace))], 1.0)
+    expected = first.load(KEY)
+    first.close()
+    for other in (second, ModelStore(path)):
+        found = other.load(KEY)
+        other.close()
+        assert (found is None) == (expected is None)
+        if found and expected:
+            assert found.total.points.tolist() == expected.total.points.tolist()  # type: ignore[attr-defined]

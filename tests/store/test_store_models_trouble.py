@@ -1,0 +1,162 @@
+"""models.db in trouble: at the start it is said, in mid-run learning goes on in memory."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+
+from hetsched.errors import ConfigError
+from hetsched.models.samples import Sample
+from hetsched.store.models import ModelKey, ModelStore
+
+KEY = ModelKey("fft", "512x512", "v", "1", "cpu0", "arena")
+
+
+def file(folder: Path) -> Path:
+    return folder / "models.db"
+
+
+def learn(store: ModelStore, units: int, seconds: float) -> None:
+    store.observe(KEY, [Sample("total", units, seconds)], 1.0)
+
+
+def time_of(store: ModelStore, units: int) -> float | None:
+    model = store.load(KEY)
+    return None if model is None else float(model.time(units))
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+
+
+def full(store: ModelStore, path: Path) -> None:
+    assert store._db is not None
+    store._db.execute("PRAGMA max_page_count = 1")
+    # Pages that are there stay; what is added needs a new one.
+    store.observe(KEY, [Sample("compute", 1 + i, 1.0) for i in range(2000)], 1.0)
+
+
+def read_only(store: ModelStore, path: Path) -> None:
+    assert store._db is not None
+    store._db.execute("PRAGMA query_only = ON")
+    learn(store, 1, 1.0)
+
+
+def broken(store: ModelStore, path: Path) -> None:
+    path.write_bytes(b"not a database at all " * 2000)
+    learn(store, 1, 1.0)
+
+
+@pytest.mark.parametrize("harm", [full, read_only, broken])
+def test_trouble_in_mid_run_costs_one_warning_and_no_job(
+    harm: Callable[[ModelStore, Path], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = ModelStore(file(tmp_path))
+    learn(store, 10, 5.0)
+
+    harm(store, file(tmp_path))
+    learn(store, 20, 6.0)
+    learn(store, 20, 6.0)
+
+    assert time_of(store, 10) == 5.0
+    assert time_of(store, 20) == 6.0
+    assert store.keys() == [KEY]
+    store.close()
+    assert len(warnings(caplog)) == 1
+    assert "stays in memory" in warnings(caplog)[0]
+
+
+def test_what_could_not_be_written_is_written_later(tmp_path: Path) -> None:
+    store = ModelStore(file(tmp_path))
+    read_only(store, file(tmp_path))
+    assert ModelStore(file(tmp_path)).keys() == []
+    assert store._db is not None
+    store._db.execute("PRAGMA query_only = OFF")
+
+    learn(store, 20, 6.0)
+
+    after = ModelStore(file(tmp_path))
+    assert (after.runs(KEY), time_of(after, 1), time_of(after, 20)) == (2, 1.0, 6.0)
+    assert store.runs(KEY) == 2
+
+
+def test_a_file_locked_for_too_long_is_written_later(tmp_path: Path) -> None:
+    store = ModelStore(file(tmp_path))
+    assert store._db is not None
+    store._db.set_busy_timeout(1)
+    other = apsw.Connection(str(file(tmp_path)))
+    other.execute("BEGIN IMMEDIATE")
+    learn(store, 10, 5.0)
+    assert time_of(store, 10) == 5.0
+
+    other.execute("COMMIT")
+    store.close()
+
+    assert ModelStore(file(tmp_path)).runs(KEY) == 1
+
+
+def test_a_file_that_is_no_database_is_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file(tmp_path).write_bytes(b"precious " * 1000)
+
+    store = ModelStore(file(tmp_path))
+    learn(store, 10, 5.0)
+
+    assert time_of(store, 10) == 5.0
+    assert file(tmp_path).read_bytes() == b"precious " * 1000
+    assert len(warnings(caplog)) == 1
+
+
+def test_a_database_of_somebody_else_is_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    foreign = apsw.Connection(str(file(tmp_path)))
+    foreign.execute("CREATE TABLE model(x)")
+
+    store = ModelStore(file(tmp_path))
+    learn(store, 10, 5.0)
+
+    assert time_of(store, 10) == 5.0
+    assert foreign.execute("SELECT count(*) FROM sqlite_schema").get == 1
+    assert len(warnings(caplog)) == 1
+
+
+def test_a_newer_file_is_refused_at_once(tmp_path: Path) -> None:
+    ModelStore(file(tmp_path)).close()
+    apsw.Connection(str(file(tmp_path))).execute("PRAGMA user_version = 2")
+
+    with pytest.raises(ConfigError, match=r"newer hetsched .version 2, this one knows 1"):
+        ModelStore(file(tmp_path))
+
+
+def test_a_folder_in_the_file_s_place_is_refused_at_once(tmp_path: Path) -> None:
+    file(tmp_path).mkdir()
+
+    with pytest.raises(ConfigError, match=r"models\.db"):
+        ModelStore(file(tmp_path))
+
+
+def test_a_state_folder_that_cannot_be_made_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file")
+
+    with pytest.raises(ConfigError, match="state folder"):
+        ModelStore(tmp_path / "state" / "models.db")
+
+
+def test_the_state_folder_is_made_for_its_user_alone(tmp_path: Path) -> None:
+    ModelStore(tmp_path / "state" / "models.db")
+
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+
+
+def test_after_closing_learning_goes_on_in_memory(tmp_path: Path) -> None:
+    store = ModelStore(file(tmp_path))
+    learn(store, 10, 5.0)
+    store.close()
+
+    learn(store, 20, 6.0)
+
+    assert (time_of(store, 10), time_of(store, 20)) == (5.0, 6.0)

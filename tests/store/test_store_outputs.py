@@ -1,0 +1,207 @@
+"""Outputs that exist whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hetsched.errors import CantCreate, DataError
+from hetsched.store.files import create_output, open_npy
+from hetsched.store.save import save
+
+
+def create(path: Path, shape: tuple[int, ...] = (2, 3), **more: object) -> CantCreate | DataError:
+    with pytest.raises((CantCreate, DataError)) as caught:
+        create_output(str(path), shape, "complex64", **more)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_an_output_is_not_seen_until_it_is_published(tmp_path: Path) -> None:
+    output = create_output(str(tmp_path / "y.npy"), (2, 3), "complex64")
+    os.pwrite(output.fd, np.arange(6, dtype="complex64").tobytes(), output.offset)
+    before = os.listdir(tmp_path)
+
+    output.publish()
+
+    assert before == []
+    assert os.listdir(tmp_path) == ["y.npy"]
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), np.arange(6).reshape(2, 3))
+
+
+def test_a_discarded_output_leaves_nothing(tmp_path: Path) -> None:
+    before = os.listdir("/proc/self/fd")
+    output = create_output(str(tmp_path / "y.npy"), (2, 3), "complex64")
+
+    output.discard()
+    output.discard()
+    output.publish()
+
+    assert os.listdir(tmp_path) == []
+    assert os.listdir("/proc/self/fd") == before
+
+
+@pytest.fixture
+def no_tmpfile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system without O_TMPFILE."""
+    real = os.open
+
+    def fake(path: str, flags: int, *more: int, **named: int) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(errno.EOPNOTSUPP, "no")
+        return real(path, flags, *more, **named)
+
+    monkeypatch.setattr(os, "open", fake)
+
+
+@pytest.mark.usefixtures("no_tmpfile")
+@pytest.mark.parametrize("force", [False, True])
+def test_without_nameless_files_a_hidden_one_is_used(tmp_path: Path, force: bool) -> None:
+    output = create_output(str(tmp_path / "y.npy"), (2, 3), "complex64", force)
+    (hidden,) = os.listdir(tmp_path)
+
+    output.publish()
+
+    assert hidden.startswith(".")
+    assert os.listdir(tmp_path) == ["y.npy"]
+
+
+@pytest.mark.usefixtures("no_tmpfile")
+def test_a_hidden_file_is_removed_when_discarded(tmp_path: Path) -> None:
+    create_output(str(tmp_path / "y.npy"), (2, 3), "complex64").discard()
+
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.usefixtures("no_tmpfile")
+def test_without_hard_links_the_hidden_file_is_renamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(*args: object, **named: object) -> None:
+        raise OSError(errno.EPERM, "no links")
+
+    monkeypatch.setattr(os, "link", no_links)
+
+    create_output(str(tmp_path / "y.npy"), (2, 3), "complex64").publish()
+
+    assert os.listdir(tmp_path) == ["y.npy"]
+
+
+def test_an_output_that_exists_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "y.npy").write_text("mine")
+
+    error = create(tmp_path / "y.npy")
+
+    assert "--force" in str(error)
+    assert (tmp_path / "y.npy").read_text() == "mine"
+    assert os.listdir(tmp_path) == ["y.npy"]
+
+
+def test_force_replaces_a_file_and_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "y.npy").write_text("old")
+    (tmp_path / "y.npy").chmod(0o640)
+
+    output = create_output(str(tmp_path / "y.npy"), (2, 3), "complex64", True)
+    output.publish(sync=False)
+
+    assert np.load(tmp_path / "y.npy").shape == (2, 3)
+    assert (tmp_path / "y.npy").stat().st_mode & 0o777 == 0o640
+    assert os.listdir(tmp_path) == ["y.npy"]
+
+
+def test_a_file_that_came_to_exist_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    output = create_output(str(tmp_path / "y.npy"), (2, 3), "complex64")
+    (tmp_path / "y.npy").write_text("theirs")
+
+    with pytest.raises(CantCreate, match="meanwhile"):
+        output.publish()
+
+    assert (tmp_path / "y.npy").read_text() == "theirs"
+    assert os.listdir(tmp_path) == ["y.npy"]
+
+
+def test_the_umask_holds(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        create_output(str(tmp_path / "y.npy"), (2, 3), "complex64").publish()
+    finally:
+        os.umask(before)
+
+    assert (tmp_path / "y.npy").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_link_is_written_through(tmp_path: Path) -> None:
+    (tmp_path / "real.npy").write_text("old")
+    (tmp_path / "link.npy").symlink_to("real.npy")
+
+    create_output(str(tmp_path / "link.npy"), (2, 3), "complex64", True).publish()
+
+    assert (tmp_path / "link.npy").is_symlink()
+    assert np.load(tmp_path / "real.npy").shape == (2, 3)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_the_input_is_never_the_output(tmp_path: Path, npy: str, force: bool) -> None:
+    os.link(npy, tmp_path / "same.npy")
+    fd, _ = open_npy(npy)
+    identity = (os.fstat(fd).st_dev, os.fstat(fd).st_ino)
+    os.close(fd)
+
+    error = create(tmp_path / "same.npy", force=force, inputs=[identity])
+
+    assert error.code == DataError.code
+    assert np.load(npy).shape == (2, 3)
+
+
+def test_places_where_no_file_can_be_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "fifo")
+    places = [tmp_path, tmp_path / "fifo", tmp_path / "none/y", tmp_path / "file/y"]
+
+    found = [create(place, force=True).code for place in [*places, Path("/dev/null")]]
+
+    assert found == [CantCreate.code] * 5
+
+
+@pytest.mark.parametrize("planes", [10**9, 10**12, 10**30])
+def test_no_room_is_said_at_once(tmp_path: Path, planes: int) -> None:
+    error = create(tmp_path / "y.npy", (planes, 512, 512))
+
+    assert "no room" in str(error)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_over_the_size_limit_is_refused_and_no_signal_comes(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        error = create(tmp_path / "y.npy", (64, 512))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert "File too large" in str(error)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.root
+def test_a_read_only_folder_is_refused(nobody: AbstractContextManager[Path]) -> None:
+    with nobody as folder:
+        error = create(folder / "y.npy")
+        left = os.listdir(folder)
+
+    assert "Permission denied" in str(error)
+    assert left == []
+
+
+def test_save_writes_any_layout(tmp_path: Path) -> None:
+    array = np.arange(24, dtype=">f8").reshape(2, 3, 4).transpose(2, 0, 1)[::2]
+
+    save(str(tmp_path / "y.npy"), array)
+
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), array)
