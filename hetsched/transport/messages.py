@@ -1,0 +1,178 @@
+"""Messages between clients and the daemon.
+
+Over the session's socket (SOCK_SEQPACKET): Hello, Allocate, Map, Drop and their answers, with fds.
+Over ZeroMQ (DEALER to ROUTER), one frame each: Envelope up, Reply down. A Reply has the number of
+the request that it answers; Submit and Follow are answered many times, until the job has ended.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from hetsched.device import DeviceInfo
+from hetsched.errors import ErrorRecord
+from hetsched.job import JobSpec, JobState
+
+PROTOCOL = 1
+MAX_FRAME = 1 << 20
+"""Bytes of the largest message that either side accepts."""
+
+
+# session socket, client -> daemon
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    protocol: int
+    version: str
+    pid: int
+
+
+class Allocate(msgspec.Struct, frozen=True, tag="allocate"):
+    """Ask for a segment of at least `nbytes`. Answered by SegmentFd (with an fd) or Refused."""
+
+    nbytes: int
+
+
+class Map(msgspec.Struct, frozen=True, tag="map"):
+    """Ask for the fd of a segment that a result lives in; holds a reference until Drop."""
+
+    segment: int
+
+
+class Drop(msgspec.Struct, frozen=True, tag="drop"):
+    """The client no longer uses `segment`. Not answered."""
+
+    segment: int
+
+
+SessionRequest = Hello | Allocate | Map | Drop
+
+
+# session socket, daemon -> client
+
+
+class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
+    protocol: int
+    version: str
+    token: str
+    endpoint: str
+    pid: int
+
+
+class SegmentFd(msgspec.Struct, frozen=True, tag="segment"):
+    """`fresh`: an fd comes with it; else the client has mapped this segment before."""
+
+    segment: int
+    nbytes: int
+    fresh: bool
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    error: ErrorRecord
+
+
+class Discarded(msgspec.Struct, frozen=True, tag="discarded"):
+    """The segment is gone: unmap it. Not an answer to anything."""
+
+    segment: int
+
+
+SessionAnswer = Welcome | SegmentFd | Refused | Discarded
+
+
+# ZeroMQ, client -> daemon
+
+
+class Ping(msgspec.Struct, frozen=True, tag="ping"):
+    pass
+
+
+class Submit(msgspec.Struct, frozen=True, tag="submit"):
+    """Answered by Accepted or Refused; with `follow` then by States until the job has ended."""
+
+    spec: JobSpec
+    follow: bool = True
+
+
+class Status(msgspec.Struct, frozen=True, tag="status"):
+    pass
+
+
+class Show(msgspec.Struct, frozen=True, tag="show"):
+    job: int
+
+
+class Follow(msgspec.Struct, frozen=True, tag="follow"):
+    """Answered by States until the job has ended, the present one first."""
+
+    job: int
+
+
+class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
+    job: int
+
+
+class Devices(msgspec.Struct, frozen=True, tag="devices"):
+    pass
+
+
+Request = Ping | Submit | Status | Show | Follow | Cancel | Devices
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    token: str
+    number: int
+    request: Request
+
+
+# ZeroMQ, daemon -> client
+
+
+class Pong(msgspec.Struct, frozen=True, tag="pong"):
+    pid: int
+    version: str
+    uptime_seconds: float
+
+
+class Accepted(msgspec.Struct, frozen=True, tag="accepted"):
+    job: int
+    durability: str = "volatile"
+
+
+class State(msgspec.Struct, frozen=True, tag="state"):
+    state: JobState
+
+
+class JobLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One job in a list. `submitted_at`: seconds since the epoch."""
+
+    job: int
+    workload: str
+    params: dict[str, Any]
+    state: JobState
+    submitted_at: float
+
+
+class JobList(msgspec.Struct, frozen=True, tag="jobs"):
+    jobs: tuple[JobLine, ...]
+
+
+class DeviceList(msgspec.Struct, frozen=True, tag="devices"):
+    """`absent`: kinds or names of devices that aren't there -> why, one line each."""
+
+    devices: tuple[DeviceInfo, ...]
+    absent: dict[str, str]
+
+
+class Done(msgspec.Struct, frozen=True, tag="ok"):
+    pass
+
+
+Answer = Pong | Accepted | State | JobList | DeviceList | Done | Refused
+
+
+class Reply(msgspec.Struct, frozen=True):
+    number: int
+    answer: Answer

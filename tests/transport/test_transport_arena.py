@@ -1,0 +1,187 @@
+import fcntl
+import gc
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from hetsched.errors import DataError, InternalError, TryAgain
+from hetsched.transport.arena import GRAIN, Arena, Segment, map_segment
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def arena() -> Iterator[Arena]:
+    arena = Arena(16 * MIB)
+    yield arena
+    arena.close()
+
+
+def test_a_segment_has_at_least_what_was_asked_for(arena: Arena) -> None:
+    assert arena.allocate(1).nbytes == GRAIN
+    assert arena.allocate(GRAIN + 1).nbytes == 2 * GRAIN
+    assert arena.used == 3 * GRAIN
+
+
+def test_a_segment_cannot_be_cut_off_under_those_who_map_it(arena: Arena) -> None:
+    segment = arena.allocate(MIB)
+    for size in (0, 2 * MIB):
+        with pytest.raises(PermissionError):
+            os.ftruncate(segment.fd, size)
+
+
+def test_two_mappings_see_the_same_bytes(arena: Arena) -> None:
+    segment = arena.allocate(MIB)
+    segment.array((4,), "float64")[:] = 7
+    with map_segment(segment.fd, segment.nbytes) as other:
+        assert np.frombuffer(other[:32], "float64").tolist() == [7] * 4
+
+
+def test_a_released_segment_is_used_again_if_it_fits(arena: Arena) -> None:
+    first = arena.allocate(MIB)
+    arena.release(first.id)
+    assert (arena.used, arena.warm) == (0, MIB)
+    assert arena.allocate(int(MIB * 0.9)) is first
+
+
+def test_a_segment_that_is_much_too_large_stays_free(arena: Arena) -> None:
+    first = arena.allocate(2 * MIB)
+    arena.release(first.id)
+    assert arena.allocate(MIB) is not first
+
+
+def test_the_last_reference_frees(arena: Arena) -> None:
+    segment = arena.allocate(MIB)
+    arena.retain(segment.id)
+    arena.release(segment.id)
+    assert arena.used == MIB
+    arena.release(segment.id)
+    assert arena.used == 0
+    with pytest.raises(InternalError, match=str(segment.id)):
+        arena.release(segment.id)
+
+
+def test_more_than_the_limit_can_never_be_had(arena: Arena) -> None:
+    with pytest.raises(DataError, match=r"the limit is 16 MiB"):
+        arena.allocate(17 * MIB)
+
+
+def test_what_others_hold_is_a_reason_to_try_again(arena: Arena) -> None:
+    arena.allocate(10 * MIB)
+    with pytest.raises(TryAgain, match=r"others hold 10 MiB of 16 MiB"):
+        arena.allocate(7 * MIB)
+
+
+def test_free_segments_make_room_and_those_who_map_them_hear_of_it(arena: Arena) -> None:
+    gone: list[int] = []
+    arena.on_discard(gone.append)
+    small = arena.allocate(8 * MIB)
+    arena.release(small.id)
+    arena.allocate(12 * MIB)
+    assert gone == [small.id]
+    assert small.fd == -1
+
+
+def test_those_who_only_keep_are_asked_before_anybody_is_refused(arena: Arena) -> None:
+    kept = arena.allocate(10 * MIB)
+    asked: list[int] = []
+    arena.on_pressure(lambda nbytes: (asked.append(nbytes), arena.release(kept.id)))  # type: ignore[func-returns-value]
+    arena.allocate(8 * MIB)
+    assert asked == [2 * MIB]
+
+
+def test_an_array_outlives_its_segment(arena: Arena) -> None:
+    segment = arena.allocate(MIB)
+    array = segment.array((1000,), "int32")
+    array[:] = 5
+    arena.close()
+    assert array.sum() == 5000
+
+
+def test_gone_is_called_when_the_last_view_dies_and_not_before(arena: Arena) -> None:
+    calls: list[int] = []
+    array = arena.allocate(MIB).array((10, 10), "float32", gone=lambda: calls.append(1))
+    part = array[3:].T[1:]
+    del array
+    gc.collect()
+    assert calls == []
+    del part
+    gc.collect()
+    assert calls == [1]
+
+
+def test_an_array_may_not_reach_past_its_segment(arena: Arena) -> None:
+    segment = arena.allocate(GRAIN)
+    segment.array((GRAIN - 8,), "uint8", 8)
+    for shape, dtype, offset in (((GRAIN,), "u1", 8), ((1,), "u1", -1), ((-1,), "u1", 0)):
+        with pytest.raises(DataError):
+            segment.array(shape, dtype, offset)
+    with pytest.raises(DataError):
+        segment.array((1,), "O")
+
+
+def test_everything_is_closed_with_the_arena() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    arena = Arena(16 * MIB)
+    held, free = arena.allocate(MIB), arena.allocate(MIB)
+    held.array((1,), "u1")
+    arena.release(free.id)
+    arena.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_descriptors_are_closed_on_exec(arena: Arena) -> None:
+    assert fcntl.fcntl(arena.allocate(1).fd, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
+
+
+class Ledger(RuleBasedStateMachine):
+    """The arena against a dict of reference counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arena = Arena(8 * MIB)
+        self.counts: dict[int, int] = {}
+        self.seen: dict[int, Segment] = {}
+
+    @rule(size=st.integers(0, 3 * MIB))
+    def allocate(self, size: int) -> None:
+        try:
+            segment = self.arena.allocate(size)
+        except TryAgain:
+            return
+        assert segment.id not in self.counts
+        assert self.seen.setdefault(segment.id, segment) is segment
+        assert segment.nbytes >= size
+        self.counts[segment.id] = 1
+
+    @precondition(lambda self: self.counts)
+    @rule(data=st.data())
+    def retain(self, data: st.DataObject) -> None:
+        ident = data.draw(st.sampled_from(sorted(self.counts)))
+        self.arena.retain(ident)
+        self.counts[ident] += 1
+
+    @precondition(lambda self: self.counts)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        ident = data.draw(st.sampled_from(sorted(self.counts)))
+        self.arena.release(ident)
+        self.counts[ident] -= 1
+        if not self.counts[ident]:
+            del self.counts[ident]
+
+    @invariant()
+    def sums_are_right(self) -> None:
+        assert self.arena.used == sum(self.seen[ident].nbytes for ident in self.counts)
+        assert self.arena.used + self.arena.warm <= 8 * MIB
+        assert all(self.arena.segment(ident).fd >= 0 for ident in self.counts)
+
+    def teardown(self) -> None:
+        self.arena.close()
+
+
+TestLedger = Ledger.TestCase

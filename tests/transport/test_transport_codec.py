@@ -1,0 +1,67 @@
+import contextlib
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from hetsched.errors import ErrorRecord, ProtocolError
+from hetsched.job import ArenaRef, JobSpec
+from hetsched.transport.codec import Decoder, encode
+from hetsched.transport.messages import (
+    MAX_FRAME,
+    Envelope,
+    Ping,
+    Refused,
+    Reply,
+    SessionRequest,
+    Submit,
+)
+
+decode: Decoder[Envelope] = Decoder(Envelope)
+
+
+def test_a_message_comes_out_as_it_went_in() -> None:
+    spec = JobSpec(workload="fft", params={"batch": "4x8x8"}, inputs={"": ArenaRef(3, (4,), "i4")})
+    envelope = Envelope("token", 7, Submit(spec))
+    assert decode(encode(envelope)) == envelope
+
+
+def test_a_message_over_the_limit_is_refused_unread() -> None:
+    with pytest.raises(ProtocolError, match=f"the limit is {MAX_FRAME}"):
+        decode(bytes(MAX_FRAME + 1))
+
+
+def test_a_message_of_another_type_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="another version"):
+        decode(encode(Reply(1, Refused(ErrorRecord(1, "no")))))
+
+
+def test_bad_utf8_is_a_protocol_error() -> None:
+    with pytest.raises(ProtocolError):
+        decode(encode(Envelope("token", 1, Ping())).replace(b"token", b"\xff\xfe\xff\xff\xff"))
+
+
+def test_deep_nesting_is_a_protocol_error() -> None:
+    with pytest.raises(ProtocolError):
+        Decoder(JobSpec)(b"\x82\xa8workload\xa1a\xa6params\x81\xa1a" + b"\x91" * 100_000)
+
+
+@given(st.binary(max_size=200))
+@example(b"")
+@example(b"\xc1")
+def test_any_bytes_decode_or_raise_protocol_error(payload: bytes) -> None:
+    for decoder in (decode, Decoder(SessionRequest)):
+        try:
+            decoder(payload)
+        except ProtocolError:
+            continue
+
+
+@given(st.data())
+def test_a_damaged_message_decodes_or_raises_protocol_error(data: st.DataObject) -> None:
+    payload = bytearray(encode(Envelope("token", 1, Submit(JobSpec(workload="f", params={})))))
+    for _ in range(data.draw(st.integers(1, 4))):
+        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(ProtocolError):
+        assert isinstance(decode(bytes(payload)), msgspec.Struct)

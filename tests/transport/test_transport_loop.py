@@ -1,0 +1,100 @@
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+import zmq
+
+from hetsched.transport.loop import Loop
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    loop = Loop()
+    yield loop
+    loop.close()
+
+
+def test_calls_come_in_order(loop: Loop) -> None:
+    said: list[int] = []
+    for number in range(5):
+        loop.call(lambda number=number: said.append(number))  # type: ignore[misc]
+    loop.stop()
+    loop.run()
+    assert said == [0, 1, 2, 3, 4]
+
+
+def test_timers_come_in_the_order_in_which_they_are_due(loop: Loop) -> None:
+    said: list[str] = []
+    loop.later(0.002, lambda: (said.append("late"), loop.stop()))  # type: ignore[func-returns-value]
+    loop.later(0.0, lambda: said.append("early"))
+    loop.run()
+    assert said == ["early", "late"]
+
+
+def test_descriptors_and_zeromq_sockets_are_served_alike(loop: Loop) -> None:
+    said: list[bytes] = []
+    reading, writing = os.pipe()
+    with (
+        zmq.Context() as context,
+        context.socket(zmq.PAIR) as left,
+        context.socket(zmq.PAIR) as right,
+    ):
+        left.bind("inproc://x")
+        right.connect("inproc://x")
+        loop.reader(left, lambda: (said.append(left.recv()), os.write(writing, b"go")))  # type: ignore[func-returns-value]
+        loop.reader(reading, lambda: (said.append(os.read(reading, 9)), loop.stop()))  # type: ignore[func-returns-value]
+        right.send(b"ready")
+        loop.run()
+    os.close(reading)
+    os.close(writing)
+    assert said == [b"ready", b"go"]
+
+
+def test_another_thread_wakes_the_loop(loop: Loop) -> None:
+    threading.Timer(0.0, loop.stop).start()
+    loop.run()
+
+
+def test_an_error_in_a_callback_does_not_end_the_loop(
+    loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise ValueError("oops")
+
+    loop.call(fail)
+    loop.stop()
+    loop.run()
+    assert "oops" in caplog.text
+
+
+def test_what_is_forgotten_is_not_called_again(loop: Loop) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"x")
+    said: list[int] = []
+    loop.reader(reading, lambda: (said.append(1), loop.forget(reading), loop.stop()))  # type: ignore[func-returns-value]
+    loop.run()
+    loop.forget(reading)
+    os.close(reading)
+    os.close(writing)
+    assert said == [1]
+
+
+def test_a_call_after_the_end_wakes_nobody_elses_descriptor() -> None:
+    loop = Loop()
+    wake = loop._wake
+    loop.close()
+    other = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+    assert other == wake  # the lowest number that is free
+    loop.call(lambda: None)
+    loop.close()
+    with pytest.raises(BlockingIOError):
+        os.eventfd_read(other)
+    os.close(other)
+
+
+def test_a_timer_may_be_due_in_any_number_of_seconds(loop: Loop) -> None:
+    loop.later(1e300, lambda: None)
+    loop.stop()
+    loop.run()
+    assert 0 < loop._patience() < 2**31

@@ -1,0 +1,106 @@
+import fcntl
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hetsched.errors import ConfigError, ProtocolError
+from hetsched.transport import sockets
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with left, right:
+        yield left, right
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_messages_keep_their_bounds(pair: Pair) -> None:
+    sockets.send_message(pair[0], b"one")
+    sockets.send_message(pair[0], b"two")
+    assert sockets.receive_message(pair[1], 100) == (b"one", [])
+    assert sockets.receive_message(pair[1], 100) == (b"two", [])
+
+
+def test_descriptors_arrive_beside_their_message_closed_on_exec(pair: Pair) -> None:
+    fd = os.memfd_create("test")
+    os.write(fd, b"hello")
+    sockets.send_message(pair[0], b"here", [fd])
+    payload, (received,) = sockets.receive_message(pair[1], 100)
+    assert payload == b"here"
+    assert os.pread(received, 10, 0) == b"hello"
+    assert fcntl.fcntl(received, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
+    sockets.close_all([fd, received, received])
+
+
+def test_the_end_of_file_is_an_empty_message(pair: Pair) -> None:
+    pair[0].close()
+    assert sockets.receive_message(pair[1], 100) == (b"", [])
+
+
+def test_an_end_with_messages_unread_is_an_end_too(pair: Pair) -> None:
+    sockets.send_message(pair[1], b"nobody reads this")
+    pair[0].close()
+    assert sockets.receive_message(pair[1], 100) == (b"", [])
+
+
+def test_a_message_over_the_limit_is_refused_and_its_descriptors_closed(pair: Pair) -> None:
+    before = descriptors()
+    sockets.send_message(pair[0], bytes(101), [pair[0].fileno()] * 3)
+    with pytest.raises(ProtocolError, match="100 bytes"):
+        sockets.receive_message(pair[1], 100)
+    assert descriptors() == before
+
+
+def test_too_many_descriptors_are_refused_and_closed(pair: Pair) -> None:
+    before = descriptors()
+    sockets.send_message(pair[0], b"x", [pair[0].fileno()] * (sockets.MAX_FDS + 5))
+    with pytest.raises(ProtocolError, match="16 descriptors"):
+        sockets.receive_message(pair[1], 100)
+    assert descriptors() == before
+
+
+def test_probe_says_what_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "s.sock"
+    assert sockets.probe(path) == "no such file"
+    listener = sockets.listen(path)
+    assert sockets.probe(path) is None
+    listener.close()
+    assert sockets.probe(path) == "nobody listens: left over by a daemon that died"
+
+
+def test_listen_is_for_the_owner_only_and_replaces_a_stale_socket(tmp_path: Path) -> None:
+    path = tmp_path / "s.sock"
+    sockets.listen(path).close()
+    with sockets.listen(path):
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_listen_never_removes_what_is_not_a_socket(tmp_path: Path) -> None:
+    path = tmp_path / "s.sock"
+    path.write_text("precious")
+    with pytest.raises(ConfigError, match="not a socket"):
+        sockets.listen(path)
+    assert path.read_text() == "precious"
+
+
+def test_a_path_too_long_says_the_limit_and_the_way_out(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 100) / "s.sock"
+    with pytest.raises(ConfigError, match=r"107; set HETSCHED_RUNTIME_DIR"):
+        sockets.check_path(path)
+
+
+def test_a_second_lock_says_who_holds_the_first(tmp_path: Path) -> None:
+    fd = sockets.lock(tmp_path / "lock")
+    with pytest.raises(ConfigError, match=f"pid {os.getpid()}"):
+        sockets.lock(tmp_path / "lock")
+    os.close(fd)
+    os.close(sockets.lock(tmp_path / "lock"))
