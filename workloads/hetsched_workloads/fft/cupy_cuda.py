@@ -1,0 +1,130 @@
+"""FFT on a GPU by cuFFT, with plans of our own.
+
+CuPy's plan cache is per thread and not safe between streams, and a plan doesn't know its batch:
+running one on fewer planes writes past their end. So plans here are for powers of two of planes, a
+chunk is the binary expansion of its size, and all plans share one work area, which is safe because
+one stream runs them all. Plans of one shape are kept from job to job, as long as a kernel uses
+them: they hold on to their work area, which is the device's to give back.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import cupy
+from cupy.cuda import cufft
+
+from hetsched.workload import Arrays, Kernel, KernelPlace
+from hetsched_workloads.batches import pieces, powers
+from hetsched_workloads.fft.declaration import FftParams
+
+MOST_POINTS = 2**31 - 1
+"""Of one cuFFT call: its interface counts in 32 bits."""
+
+
+class Shape(NamedTuple):
+    """What the plans of a set have in common. `allocate` stands for where their work area is."""
+
+    device: int
+    rows: int
+    cols: int
+    dtype: str
+    allocate: Callable[[int], Any] | None
+
+
+class WorkArea:
+    """Memory that the plans of a set use in turn; the first, the largest, sets its size."""
+
+    def __init__(self, allocate: Callable[[int], Any] | None) -> None:
+        self._allocate = allocate or cupy.cuda.alloc
+        self._size = -1
+        self._memory: Any = None
+
+    def __call__(self, size: int) -> Any:
+        """A pointer to at least `size` bytes; plans keep the area that they were given."""
+        if size > self._size:
+            self._memory = self._allocate(max(size, 1))
+            self._size = size
+        return self._memory
+
+
+class PlanSet:
+    """Plans of one plane shape for powers of two of planes."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self._plans: dict[int, Any] = {}
+        self._area = WorkArea(shape.allocate)
+
+    def add(self, largest: int) -> None:
+        """Make what is missing of the plans up to `largest` planes, the largest first."""
+        with cupy.cuda.using_allocator(self._area):
+            for size in powers(largest):
+                if size not in self._plans:
+                    self._plans[size] = self._plan(size)
+
+    def _plan(self, size: int) -> Any:
+        rows, cols = self.shape.rows, self.shape.cols
+        kind = cufft.CUFFT_C2C if self.shape.dtype == "complex64" else cufft.CUFFT_Z2Z
+        plane = rows * cols
+        layout = ((rows, cols), 1, plane)
+        return cufft.PlanNd((rows, cols), *layout, *layout, kind, size, "C", 1, None)
+
+    def run(self, size: int, source: Any, target: Any, direction: int) -> None:
+        """Transform `size` planes on the current stream.
+
+        Raises
+        ------
+        ValueError
+            The arrays aren't exactly `size` planes: the plan would write past their end.
+        """
+        expected = (size, self.shape.rows, self.shape.cols)
+        for array in (source, target):
+            if array.shape != expected or not array.flags.c_contiguous:
+                raise ValueError(f"a plan for {expected} can't run on {array.shape}")
+        self._plans[size].fft(source, target, direction)
+
+
+_kept: weakref.WeakValueDictionary[int, PlanSet] = weakref.WeakValueDictionary()
+"""Device -> its plans. One shape at a time, so that idle plans don't fill the device's memory."""
+_lock = threading.Lock()
+
+
+def plan_set(shape: Shape, largest: int) -> PlanSet:
+    """Plans for `shape` up to `largest` planes; those of another shape are dropped first."""
+    with _lock:
+        kept = _kept.get(shape.device)
+        if kept is None or kept.shape != shape:
+            _kept.pop(shape.device, None)
+            del kept
+            kept = _kept[shape.device] = PlanSet(shape)
+        kept.add(largest)
+        return kept
+
+
+def make(p: FftParams, chunk: int, place: KernelPlace) -> Kernel:
+    """A kernel for up to `chunk` planes, on the stream that is current when it is called."""
+    rows, cols = p.shape
+    largest = powers(min(chunk, MOST_POINTS // p.points))[0]
+    shape = Shape(cupy.cuda.runtime.getDevice(), rows, cols, p.dtype, place.allocate)
+    place.say(f"planning {rows}x{cols} {p.dtype} for cuFFT ...")
+    plans = plan_set(shape, largest)
+    real = cupy.float32 if p.dtype == "complex64" else cupy.float64
+
+    def kernel(inputs: Arrays, outputs: Arrays) -> None:
+        x, y = inputs["x"], outputs["y"]
+        for first, size in pieces(len(x), largest):
+            source, target = x[first : first + size], y[first : first + size]
+            if p.direction != "inverse":
+                plans.run(size, source, target, cufft.CUFFT_FORWARD)
+                source = target
+            if p.direction != "forward":
+                plans.run(size, source, target, cufft.CUFFT_INVERSE)
+        if p.scale != 1.0:
+            parts = y.view(real)
+            cupy.multiply(parts, real(p.scale), out=parts)
+
+    return kernel

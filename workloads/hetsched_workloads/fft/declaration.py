@@ -1,0 +1,138 @@
+"""The workload `fft`: a batch of planes, each transformed in two dimensions. No NumPy in here.
+
+forward is unnormalised, inverse has the factor 1/n (n = ROWS * COLS), roundtrip is forward and
+then inverse, in the output's buffer. The result is in "y"; "x" is never written.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+
+from hetsched.memory import MemoryDemand
+from hetsched.workload import Arrays, ArraySpec, Variant, Workload, convert
+from hetsched_workloads.fft import variants as table
+from hetsched_workloads.fft.given import DIRECTIONS, DTYPES, canonical, extent, infer
+
+if TYPE_CHECKING:
+    import numpy as np
+
+ITEM_BYTES = {"complex64": 8, "complex128": 16}
+
+
+class FftParams(msgspec.Struct, frozen=True):
+    """What an FFT job is."""
+
+    batch: Annotated[str, msgspec.Meta(description="COUNTxROWSxCOLS, as 256x512x512")]
+    dtype: Annotated[str, msgspec.Meta(description="complex64 or complex128 (c64, c128)")] = (
+        "complex64"
+    )
+    direction: Annotated[str, msgspec.Meta(description="forward, inverse or roundtrip")] = (
+        "forward"
+    )
+
+    @property
+    def count(self) -> int:
+        return extent(self.batch)[0]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, columns) of a plane."""
+        _, rows, cols = extent(self.batch)
+        return rows, cols
+
+    @property
+    def points(self) -> int:
+        """Elements of a plane."""
+        rows, cols = self.shape
+        return rows * cols
+
+    @property
+    def plane_bytes(self) -> int:
+        return self.points * ITEM_BYTES[self.dtype]
+
+    @property
+    def scale(self) -> float:
+        """The factor that the last transform has."""
+        return 1.0 if self.direction == "forward" else 1.0 / self.points
+
+
+class Fft(Workload):
+    """Batched 2D complex FFT; one unit is one plane. Tolerances: see `checks`."""
+
+    name = "fft"
+    Params = FftParams
+
+    def load(self, p: FftParams) -> int:
+        count, _, _ = extent(p.batch)
+        canonical("dtype", p.dtype, DTYPES)
+        canonical("direction", p.direction, DIRECTIONS)
+        return count
+
+    def arrays(self, p: FftParams) -> Sequence[ArraySpec]:
+        return (
+            ArraySpec("x", "split", p.shape, p.dtype),
+            ArraySpec("y", "out", p.shape, p.dtype),
+        )
+
+    def demand(self, p: FftParams, kind: str) -> MemoryDemand:
+        """On a GPU the result replaces the input in its slot and one work area serves all chunks.
+
+        The work area is assumed as large as a chunk, four times for sizes with prime factors above
+        7 (Bluestein's algorithm); the CUDA variant asks cuFFT for what it really takes.
+        """
+        plane = p.plane_bytes
+        if kind != "cuda":
+            return MemoryDemand(input_bytes=plane, work_bytes=0, output_bytes=plane)
+        work = plane * (1 if all(_smooth(n) for n in p.shape) else 4)
+        return MemoryDemand(input_bytes=plane, work_bytes=work, output_bytes=0, work="max")
+
+    def flops(self, p: FftParams, x: int) -> float:
+        """5 n log2 n a transform by convention, and 2 n where the result is scaled."""
+        n = float(p.points)
+        one = 5 * n * max(1.0, math.log2(n))
+        return (
+            x * {"forward": one, "inverse": one + 2 * n, "roundtrip": 2 * one + 2 * n}[p.direction]
+        )
+
+    def variants(self, kind: str) -> Sequence[Variant]:
+        return table.variants(kind)
+
+    def generate(self, p: FftParams, seed: int, array: str, first: int, out: np.ndarray) -> None:
+        _checks().generate(seed, array, first, out)
+
+    def reference(self, p: FftParams, inputs: Arrays, i: int) -> Mapping[str, np.ndarray]:
+        return {"y": _checks().reference(p.direction, inputs["x"][i])}
+
+    def residual(self, p: FftParams, inputs: Arrays, outputs: Arrays, seed: int) -> np.ndarray:
+        found: np.ndarray = _checks().residual(p.direction, inputs["x"], outputs["y"], seed)
+        return found
+
+    def tolerance(self, p: FftParams) -> float:
+        """See `checks.TOLERANCE`."""
+        return float(_checks().TOLERANCE[p.dtype])
+
+    def infer(
+        self, given: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
+    ) -> FftParams:
+        params: FftParams = convert(self, infer(given, arrays.get("x")))
+        return params
+
+
+def _smooth(n: int) -> bool:
+    """Has no prime factor above 7."""
+    for prime in (2, 3, 5, 7):
+        while n % prime == 0:
+            n //= prime
+    return n == 1
+
+
+@functools.cache
+def _checks() -> Any:
+    """Imports NumPy, so it waits until somebody computes."""
+    return importlib.import_module("hetsched_workloads.fft.checks")

@@ -1,0 +1,43 @@
+"""The table of FFT variants: what is installed, the likely fastest first. Imports no library."""
+
+from __future__ import annotations
+
+import functools
+
+from hetsched.workload import Variant
+from hetsched_workloads.installed import CUPY, late, processor, shared_library, version
+
+HERE = "hetsched_workloads.fft."
+
+
+@functools.cache
+def variants(kind: str) -> tuple[Variant, ...]:
+    """Installed variants for "cpu" or "cuda" (none for other kinds)."""
+    if kind == "cuda":
+        return _cuda()
+    return _cpu() if kind == "cpu" else ()
+
+
+def _cpu() -> tuple[Variant, ...]:
+    versions = {
+        "pyfftw": version("pyfftw", "pyFFTW"),
+        "ducc0": version("ducc0", "ducc0"),
+        "mkl": (shared_library("mkl", "libmkl_rt.so") or (None,))[0],
+        "scipy": version("scipy", "scipy"),
+    }
+    files = {"pyfftw": "pyfftw_cpu", "ducc0": "ducc_cpu", "mkl": "mkl_cpu", "scipy": "scipy_cpu"}
+    # MKL has kernels of its own for Intel's processors only: elsewhere it loads generic ones.
+    intel = processor()[0] == "GenuineIntel"
+    order = ("mkl", "pyfftw", "ducc0", "scipy") if intel else ("pyfftw", "ducc0", "mkl", "scipy")
+    return tuple(
+        Variant(name, found, late(HERE + files[name]))
+        for name in order
+        if (found := versions[name])
+    )
+
+
+def _cuda() -> tuple[Variant, ...]:
+    found = version("cupy", *CUPY)
+    if not found:
+        return ()
+    return (Variant("cufft", f"cupy-{found}", late(HERE + "cupy_cuda"), in_place={"y": "x"}),)

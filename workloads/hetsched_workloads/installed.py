@@ -1,0 +1,67 @@
+"""Which libraries are installed, found out without importing them."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hetsched.workload import Kernel, KernelPlace
+
+CUPY = ("cupy-cuda12x", "cupy-cuda13x", "cupy")
+"""The distributions that hold the module cupy."""
+
+
+@functools.cache
+def version(module: str, *distributions: str) -> str | None:
+    """The version of the first of `distributions` that is installed, None where `module` isn't."""
+    if importlib.util.find_spec(module) is None:
+        return None
+    for name in distributions:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+@functools.cache
+def shared_library(distribution: str, prefix: str) -> tuple[str, Path] | None:
+    """(version, path) of the file ``prefix*`` that `distribution` installed, or None."""
+    try:
+        found = importlib.metadata.distribution(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    for file in found.files or ():
+        path = Path(str(found.locate_file(file)))
+        if path.name.startswith(prefix) and path.exists():
+            return found.version, path.resolve()
+    return None
+
+
+@functools.cache
+def processor() -> tuple[str, str]:
+    """(vendor, model name) of the first processor; empty where the system doesn't say."""
+    facts: dict[str, str] = {}
+    try:
+        text = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
+    except OSError:
+        return "", ""
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        facts[key.strip()] = value.strip()
+    return facts.get("vendor_id", ""), facts.get("model name", facts.get("CPU part", ""))
+
+
+def late(module: str) -> Callable[[Any, int, KernelPlace], Kernel]:
+    """`module.make`, imported when it is called: a vendor library is loaded only where it runs."""
+
+    def make(p: Any, chunk: int, place: KernelPlace) -> Kernel:
+        kernel: Kernel = importlib.import_module(module).make(p, chunk, place)
+        return kernel
+
+    return make

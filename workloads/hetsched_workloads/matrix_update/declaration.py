@@ -1,0 +1,115 @@
+"""The workload `matrix_update`: C := C + A B, a unit is a row of C and of A. No NumPy in here.
+
+C is (rows, cols), A (rows, inner), B (inner, cols); B is resident on every device. On the host the
+new C is another array than the old one, so that a chunk can run again.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+
+from hetsched.memory import MemoryDemand
+from hetsched.workload import Arrays, ArraySpec, Variant, Workload, convert
+from hetsched_workloads.installed import CUPY, late, version
+from hetsched_workloads.matrix_update.given import canonical, check_sizes, infer
+
+if TYPE_CHECKING:
+    import numpy as np
+
+ITEM_BYTES = {"float32": 4, "float64": 8}
+HERE = "hetsched_workloads.matrix_update."
+
+
+class MatrixParams(msgspec.Struct, frozen=True):
+    """What a matrix update is."""
+
+    rows: Annotated[int, msgspec.Meta(description="rows of C and A")]
+    cols: Annotated[int, msgspec.Meta(description="columns of C and B")]
+    inner: Annotated[int, msgspec.Meta(description="columns of A, rows of B")]
+    dtype: Annotated[str, msgspec.Meta(description="float32 or float64 (f32, f64)")] = "float32"
+
+
+class MatrixUpdate(Workload):
+    """C := C + A B; one unit is one row. Tolerances: see `checks`."""
+
+    name = "matrix_update"
+    Params = MatrixParams
+    inputs = ("C", "A", "B")
+
+    def load(self, p: MatrixParams) -> int:
+        check_sizes({"rows": p.rows, "cols": p.cols, "inner": p.inner})
+        canonical(p.dtype)
+        return p.rows
+
+    def arrays(self, p: MatrixParams) -> Sequence[ArraySpec]:
+        return (
+            ArraySpec("C", "inout", (p.cols,), p.dtype),
+            ArraySpec("A", "split", (p.inner,), p.dtype),
+            ArraySpec("B", "resident", (p.inner, p.cols), p.dtype),
+        )
+
+    def demand(self, p: MatrixParams, kind: str) -> MemoryDemand:
+        """On a GPU the new rows of C replace the old ones in their slot."""
+        item = ITEM_BYTES[p.dtype]
+        return MemoryDemand(
+            input_bytes=(p.cols + p.inner) * item,
+            work_bytes=0,
+            output_bytes=0 if kind == "cuda" else p.cols * item,
+            resident_bytes=p.inner * p.cols * item,
+            work="max",
+        )
+
+    def flops(self, p: MatrixParams, x: int) -> float:
+        return 2.0 * x * p.cols * p.inner
+
+    def variants(self, kind: str) -> Sequence[Variant]:
+        return _variants(kind)
+
+    def generate(
+        self, p: MatrixParams, seed: int, array: str, first: int, out: np.ndarray
+    ) -> None:
+        _checks().generate(seed, array, first, out)
+
+    def reference(self, p: MatrixParams, inputs: Arrays, i: int) -> Mapping[str, np.ndarray]:
+        return {"C": _checks().reference(inputs["C"][i], inputs["A"][i], inputs["B"])}
+
+    def residual(self, p: MatrixParams, inputs: Arrays, outputs: Arrays, seed: int) -> np.ndarray:
+        found: np.ndarray = _checks().residual(inputs, outputs["C"], seed)
+        return found
+
+    def tolerance(self, p: MatrixParams) -> float:
+        """See `checks.tolerance`."""
+        return float(_checks().tolerance(p.dtype, p.inner))
+
+    def scale(self, p: MatrixParams, inputs: Arrays, i: int) -> Mapping[str, np.ndarray]:
+        """See `checks.scale`: C may be nearly -A B."""
+        return {"C": _checks().scale(inputs["C"][i], inputs["A"][i], inputs["B"])}
+
+    def infer(
+        self, given: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
+    ) -> MatrixParams:
+        params: MatrixParams = convert(self, infer(given, arrays))
+        self.load(params)
+        return params
+
+
+@functools.cache
+def _variants(kind: str) -> tuple[Variant, ...]:
+    if kind == "cpu":
+        found = version("numpy", "numpy")
+        return (Variant("numpy", found, late(HERE + "numpy_cpu")),) if found else ()
+    found = version("cupy", *CUPY) if kind == "cuda" else None
+    if not found:
+        return ()
+    return (Variant("cublas", f"cupy-{found}", late(HERE + "cupy_cuda"), in_place={"C": "C"}),)
+
+
+@functools.cache
+def _checks() -> Any:
+    """Imports NumPy, so it waits until somebody computes."""
+    return importlib.import_module("hetsched_workloads.matrix_update.checks")
