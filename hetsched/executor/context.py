@@ -1,0 +1,37 @@
+"""What the parts of one engine share."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hetsched.device import DeviceInfo
+from hetsched.executor.experience import Experience
+from hetsched.executor.fleet import Fleet
+from hetsched.executor.worker import Worker
+from hetsched.store.models import ModelStore
+from hetsched.transport.arena import Arena
+
+
+@dataclass
+class Context:
+    """`memory_limit`: of each device's own memory, for jobs that don't say (bytes).
+
+    `new_wire` numbers the starts of jobs: answers to an earlier start are told apart by it.
+
+    `secret` seeds the random projections of verification: no workload can prepare for them.
+    """
+
+    fleet: Fleet
+    worker: Worker
+    arena: Arena
+    store: ModelStore
+    memory_limit: int | None = None
+    experience: Experience = field(default_factory=Experience)
+    secret: int = field(default_factory=lambda: secrets.randbits(48))
+    new_wire: Callable[[], int] = field(default_factory=lambda: itertools.count(1).__next__)
+
+    def info(self, device: str) -> DeviceInfo:
+        return self.fleet.info(device)

@@ -1,0 +1,120 @@
+"""What an engine found out on the way and isn't a speed: variants, memory, kernels, good plans."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from hetsched.device import DeviceInfo
+from hetsched.executor.resolve import Resolved
+from hetsched.schedule.planner import Assignment, JobPlan
+from hetsched.workload import Variant
+
+REUSES = 8
+"""Runs that follow a plan which proved good, until it is made anew: planning takes a millisecond,
+and what has been learnt meanwhile should count some time. Arbitrary."""
+GOOD = 0.10
+"""Relative spread and error of prediction of a run whose plan may be followed again."""
+MOST_PLANS = 256
+MOST_KERNELS = 8
+"""Kernels that surely are still kept by a device, which keeps 16."""
+
+VARIANT_KIND = {"cpu": "cpu", "emulated": "cpu", "cuda": "cuda"}
+"""Kind of device -> kind of variant that it runs: an emulated device really computes on a core."""
+
+
+PlanKey = tuple[str, bytes, str, tuple[str, ...], int | None]
+"""Workload, params, place, devices, memory limit."""
+
+
+def plan_key(job: Resolved, devices: Iterable[str], memory_limit: int | None) -> PlanKey:
+    params = msgspec.json.encode(job.params)
+    return job.reference, params, job.place, tuple(devices), memory_limit
+
+
+@dataclass
+class Experience:
+    """One for each engine.
+
+    `broken`: (kind of variant, workload, variant) that could not be made. `memory`: device ->
+    bytes, less than it said, after it ran out. `installed`: (reference, kind) -> variants; looking
+    for them takes milliseconds.
+    """
+
+    broken: set[tuple[str, str, str]] = field(default_factory=set)
+    memory: dict[str, int] = field(default_factory=dict)
+    installed: dict[tuple[str, str], Sequence[Variant]] = field(default_factory=dict)
+    kernels: dict[str, list[str]] = field(default_factory=dict)
+    """Device -> the kernels that it was prepared for, the last one last."""
+    plans: dict[PlanKey, tuple[JobPlan, int]] = field(default_factory=dict)
+    """Plans that proved good, and how often they were followed."""
+
+    def plan(self, key: PlanKey) -> JobPlan | None:
+        """A plan to be followed once more."""
+        plan, uses = self.plans.get(key, (None, 0))
+        if plan is None or uses >= REUSES:
+            self.plans.pop(key, None)
+            return None
+        self.plans[key] = (plan, uses + 1)
+        return plan
+
+    def followed(self, key: PlanKey, plan: JobPlan, seconds: float, spread: float) -> None:
+        """What came of `plan`: it is followed again if all finished together, as predicted."""
+        predicted = plan.predicted_seconds
+        good = predicted is not None and abs(seconds / predicted - 1) <= GOOD and spread <= GOOD
+        if not good or plan.exploring:
+            self.plans.pop(key, None)
+        elif key not in self.plans and len(self.plans) < MOST_PLANS:
+            self.plans[key] = (plan, 0)
+
+    def variants(self, job: Resolved, kind: str) -> Sequence[Variant]:
+        """What is installed for `kind` and not broken; looked for once."""
+        place = (job.reference, kind)
+        if place not in self.installed:
+            self.installed[place] = tuple(job.workload.variants(kind))
+        return [
+            variant
+            for variant in self.installed[place]
+            if (kind, job.workload.name, variant.name) not in self.broken
+        ]
+
+    def warm(self, job: Resolved, assigned: Iterable[Assignment]) -> bool:
+        """Whether these devices have made these kernels before: preparing them is quick."""
+        return all(_kernel(job, one) in self.kernels.get(one.device, ()) for one in assigned)
+
+    def warmed(self, job: Resolved, assigned: Iterable[Assignment]) -> None:
+        for one in assigned:
+            made = self.kernels.setdefault(one.device, [])
+            name = _kernel(job, one)
+            if name in made:
+                made.remove(name)
+            made.append(name)
+            del made[:-MOST_KERNELS]
+
+    def cooled(self, devices: Collection[str]) -> None:
+        """Their processes have ended."""
+        for device in devices:
+            self.kernels.pop(device, None)
+
+    def broke(self, job: Resolved, info: DeviceInfo, variant: str) -> None:
+        """`variant` couldn't be made: it isn't planned with any more."""
+        self.plans.clear()
+        self.broken.add((VARIANT_KIND[info.kind], job.workload.name, variant))
+
+    def did_well(self, devices: Iterable[str]) -> None:
+        """What these devices lacked once, they may have again: try twice as much next time."""
+        for device in devices:
+            if device in self.memory:
+                self.memory[device] *= 2
+
+    def ran_out(self, device: str, memory: int) -> None:
+        """`device` didn't have `memory` bytes: plan for half."""
+        self.memory[device] = max(1, memory // 2)
+        self.plans.clear()
+
+
+def _kernel(job: Resolved, one: Assignment) -> str:
+    """What a kernel depends on: plans of some libraries depend on the most units a call, too."""
+    return f"{job.reference} {msgspec.json.encode(job.params)!r} {one.variant} {one.chunk}"

@@ -1,0 +1,165 @@
+"""From a resolved job and what is known to a JobPlan, and from a run back to knowledge.
+
+Runs in the planner's thread. The decisions are `schedule.planner`'s; this file looks models up
+before, and stores what was measured after.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hetsched.device import ChunkTimes, DeviceInfo
+from hetsched.errors import Unavailable
+from hetsched.executor.experience import VARIANT_KIND, Experience, PlanKey, plan_key
+from hetsched.executor.resolve import Resolved
+from hetsched.memory import MemoryDemand
+from hetsched.models.samples import samples
+from hetsched.schedule.planner import Assignment, Candidate, JobPlan, plan_job
+from hetsched.store.models import ModelKey, ModelStore
+from hetsched.workload import Variant
+
+
+def key(job: Resolved, info: DeviceInfo, variant: Variant, speed_key: str) -> ModelKey:
+    return ModelKey(
+        workload=job.workload.name,
+        speed_key=speed_key,
+        variant=variant.name,
+        version=variant.version,
+        device=f"{info.name} {info.identity}",
+        place=job.place,
+    )
+
+
+def demand(job: Resolved, info: DeviceInfo, limits: Sequence[int | None]) -> MemoryDemand:
+    """The workload's demand with the device's limit filled in; no limit without a link."""
+    asked = job.workload.demand(job.params, info.kind)
+    if not info.link:
+        return dataclasses.replace(asked, limit=None)
+    known = [limit for limit in (info.memory, *limits) if limit is not None]
+    return dataclasses.replace(asked, limit=min(known, default=None))
+
+
+def plan(
+    job: Resolved,
+    infos: Sequence[DeviceInfo],
+    store: ModelStore,
+    experience: Experience,
+    memory_limit: int | None,
+) -> JobPlan:
+    """Shares, chunks and variants for `infos`.
+
+    Raises
+    ------
+    DataError
+        A unit is too big for every device. Unavailable: nothing is installed that could compute.
+    """
+    known = plan_key(job, (info.name for info in infos), memory_limit)
+    again = experience.plan(known)
+    if again is not None:
+        return again
+    speed_key = job.workload.speed_key(job.params)
+    candidates = [
+        candidate
+        for info in infos
+        if (candidate := _candidate(job, info, speed_key, store, experience, memory_limit))
+    ]
+    if not candidates:
+        kinds = ", ".join(sorted({info.kind for info in infos}))
+        raise Unavailable(
+            f"{job.workload.name} has no implementation installed for the devices chosen ({kinds})"
+        )
+    return plan_job(job.load, candidates)
+
+
+def _candidate(
+    job: Resolved,
+    info: DeviceInfo,
+    speed_key: str,
+    store: ModelStore,
+    experience: Experience,
+    memory_limit: int | None,
+) -> Candidate | None:
+    """`info` with what is known of it; None if nothing is installed for it."""
+    variants = experience.variants(job, VARIANT_KIND[info.kind])
+    if not variants:
+        return None
+    keys = [key(job, info, variant, speed_key) for variant in variants]
+    names = [variant.name for variant in variants]
+    return Candidate(
+        info=info,
+        demand=demand(job, info, (memory_limit, experience.memory.get(info.name))),
+        models=dict(zip(names, store.load_many(keys, info.link), strict=True)),
+        tried={name: store.runs(k) for name, k in zip(names, keys, strict=True)},
+        file_place=job.place != "arena",
+    )
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one device did: its chunks in the order of execution, on its own clock."""
+
+    assignment: Assignment
+    info: DeviceInfo
+    chunks: tuple[tuple[int, ChunkTimes], ...]
+
+    @property
+    def seconds(self) -> float:
+        if not self.chunks:
+            return 0.0
+        start = min(times.start for _, times in self.chunks)
+        return max(times.end for _, times in self.chunks) - start
+
+    @property
+    def share(self) -> int:
+        return sum(units for units, _ in self.chunks)
+
+
+def learn(
+    job: Resolved,
+    plan: JobPlan,
+    measured: Mapping[str, Measured],
+    store: ModelStore,
+    experience: Experience,
+    known: PlanKey,
+) -> None:
+    """Keep what a whole, undisturbed run showed; whoever owns the store has it written later."""
+    speed_key = job.workload.speed_key(job.params)
+    runs = []
+    for one in measured.values():
+        if not one.chunks:
+            continue
+        installed = experience.variants(job, VARIANT_KIND[one.info.kind])
+        variant = next(v for v in installed if v.name == one.assignment.variant)
+        evidence = samples(
+            one.chunks,
+            one.assignment.plan.sub_distributions,
+            one.share,
+            one.seconds,
+            link=one.info.link,
+        )
+        runs.append((key(job, one.info, variant, speed_key), evidence))
+    store.observe_many(runs, time.time(), flush=False)
+    experience.did_well(measured)
+    experience.followed(known, plan, makespan(measured), spread(measured))
+
+
+def makespan(measured: Mapping[str, Measured]) -> float:
+    """First chunk's start to last chunk's end; virtual clocks all start at 0: the latest end."""
+    busy = [one for one in measured.values() if one.chunks]
+    if any(one.info.clock == "virtual" for one in busy):
+        return max((one.seconds for one in busy), default=0.0)
+    chunks: list[ChunkTimes] = [times for one in busy for _, times in one.chunks]
+    if not chunks:
+        return 0.0
+    return max(times.end for times in chunks) - min(times.start for times in chunks)
+
+
+def spread(measured: Mapping[str, Measured]) -> float:
+    """(longest - shortest) / shortest time of the devices that had a share; 0 for one device."""
+    seconds = [one.seconds for one in measured.values() if one.chunks]
+    if len(seconds) < 2 or min(seconds) <= 0:
+        return 0.0
+    return (max(seconds) - min(seconds)) / min(seconds)

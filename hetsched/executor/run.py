@@ -1,0 +1,394 @@
+"""One job from its turn to its end: plan, prepare, fill, run, check, publish.
+
+A chain of stages on the loop's thread; each sends commands and waits for as many answers. A device
+that is lost while the load runs costs its unfinished chunks only (`schedule.dispatch` sends them
+elsewhere); one that is lost in another stage makes the job start over with what is left.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+from hetsched import errors
+from hetsched.errors import ErrorRecord, HetschedError, InternalError, JobFailed, to_record
+from hetsched.executor import wire
+from hetsched.executor.arrays import JobArrays
+from hetsched.executor.computing import Computing
+from hetsched.executor.context import Context
+from hetsched.executor.experience import plan_key
+from hetsched.executor.fleet import none_left
+from hetsched.executor.orders import FillOrder, check_orders, fill_orders
+from hetsched.executor.planning import Measured, learn, plan
+from hetsched.executor.report import job_report
+from hetsched.executor.resolve import Resolved
+from hetsched.executor.tally import Tally
+from hetsched.executor.verdict import Verdict
+from hetsched.job import Done, Failed, JobReport, JobSpec, JobState, Running
+from hetsched.schedule.planner import Assignment, JobPlan
+
+log = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 5
+"""Starts of one job, after which it fails rather than go on for ever. Arbitrary."""
+MAX_DEATHS = 3
+"""Deaths of device processes, after which a job is taken for their cause. Arbitrary."""
+BESIDE = ("preparing", "generating", "verifying")
+"""Stages in which the loss of a device makes the job start over: before them nothing is lost,
+after them nothing is needed. While "computing" its chunks go elsewhere."""
+PROGRESS_SECONDS = 0.1
+"""Between two progress states."""
+
+
+def _ignore(state: JobState) -> None:
+    """Nobody listens any more."""
+
+
+class JobRun:
+    """Drives one job; `ended` is called once, with its last state."""
+
+    def __init__(
+        self,
+        number: int,
+        spec: JobSpec,
+        job: Resolved,
+        context: Context,
+        listen: Callable[[JobState], None],
+        ended: Callable[[JobState], None],
+    ) -> None:
+        self.number = number
+        self._spec = spec
+        self._job = job
+        self._context = context
+        self._fleet = context.fleet
+        self._listen = listen
+        self._ended = ended
+        self._wire = -1
+        self._attempts = self._deaths = self._fences = 0
+        self._stage = "planning"
+        self._plan = JobPlan((), None, ())
+        self._assigned: dict[str, Assignment] = {}
+        self._infos: tuple[str, ...] = ()
+        self._prepared: set[str] = set()
+        self._tally = Tally()
+        self._computing: Computing | None = None
+        self._told = 0.0
+        self._limit = spec.memory_limit or context.memory_limit
+        self._failure: BaseException | None = None
+        self._arrays = JobArrays(job, context.arena)
+        self._verdict = Verdict()
+        self._filled = False
+        self._last_reason = ""
+        self._over = False
+
+    # ---- from outside, on the loop's thread
+
+    def begin(self) -> None:
+        try:
+            self._arrays.allocate()
+        except HetschedError as error:
+            self._end(error)
+            return
+        self._fleet.when_settled(self._job.devices, self._attempt)
+
+    def abort(self, error: BaseException) -> None:
+        """Stop at a chunk's edge: no more is sent, what was sent is waited for."""
+        if self._failure is not None or self._over or self._stage == "publishing":
+            return
+        self._failure = error
+        if self._stage not in ("planning", "stopping"):  # those look at the failure when they end
+            self._fence(self._stopped)
+
+    def event(self, device: str, event: wire.Event) -> None:
+        if self._over or getattr(event, "job", None) != self._wire:
+            return
+        match event:
+            case wire.ChunkDone():
+                self._chunk_done(device, event)
+            case wire.Prepared() | wire.Filled() | wire.Fenced():
+                self._answered(device, event)
+            case wire.Checked():
+                self._verdict.add(event)
+                self._answered(device, event)
+            case wire.Trouble():
+                self._trouble(device, event)
+            case wire.Said():
+                self._tell(event.text, force=True)
+
+    def lost(self, devices: tuple[str, ...], reason: str) -> None:
+        self._prepared.difference_update(devices)
+        self._context.experience.cooled(devices)
+        if self._over:
+            return
+        self._deaths += any(device in self._assigned for device in devices)
+        if self._deaths >= MAX_DEATHS:
+            self.abort(JobFailed(f"its device processes died {self._deaths} times: {reason}"))
+        if self._stage == "stopping":
+            self._tally.forgive(devices)
+        elif self._stage == "computing" and self._computing is not None:
+            for device in devices:
+                if device in self._assigned:
+                    self._computing.lost(device)
+            if not self._fleet.present(self._assigned):
+                self._again(reason)  # others may take over; `_attempt` says if there are none
+        elif self._stage in BESIDE and any(device in self._assigned for device in devices):
+            self._again(reason)
+
+    def joined(self, devices: tuple[str, ...]) -> None:
+        if self._over or self._failure is not None or self._stage != "computing":
+            return
+        for device in devices:
+            if device in self._assigned:
+                self._prepare(device)
+
+    # ---- stages
+
+    def _attempt(self) -> None:
+        """Plan for the devices that are there now."""
+        if self._failure is not None:
+            self._end(self._failure)
+            return
+        self._attempts += 1
+        if self._attempts > MAX_ATTEMPTS:
+            self._end(JobFailed(f"given up after {MAX_ATTEMPTS} starts: {self._last_reason}"))
+            return
+        self._wire = self._context.new_wire()
+        self._stage, self._computing = "planning", None
+        self._prepared.clear()
+        self._verdict = Verdict()
+        ready = self._fleet.ready()
+        infos = [i for i in self._fleet.infos if i.name in ready and i.name in self._job.devices]
+        if not infos:
+            self._end(none_left(self._fleet.absent))
+            return
+        self._infos = tuple(info.name for info in infos)
+        context, job, limit = self._context, self._job, self._limit
+        context.worker.do(
+            lambda: plan(job, infos, context.store, context.experience, limit), self._planned
+        )
+
+    def _again(self, reason: str) -> None:
+        log.info("job %d starts over: %s", self.number, reason)
+        self._last_reason = reason
+        # What was sent must have ended before anything is planned, or the job's memory given back.
+        self._fence(lambda: self._fleet.when_settled(self._job.devices, self._attempt))
+
+    def _planned(self, plan: JobPlan | None, error: BaseException | None) -> None:
+        if self._failure is not None or plan is None:
+            self._end(self._failure or error or InternalError("the planner gave no answer"))
+            return
+        self._plan = plan
+        self._assigned = {a.device: a for a in plan.assignments if a.chunks}
+        if not self._fleet.ready() >= set(self._assigned):
+            self._again("a device went while the job was planned")
+            return
+        self._stage = "preparing"
+        self._tell("")
+        orders = fill_orders(self._job, self._helpers(), self._spec.seed, self._poisoned())
+        for device in self._assigned:
+            self._prepare(device)
+        if not orders and self._context.experience.warm(self._job, self._assigned.values()):
+            self._run()  # what follows a quick preparation needn't wait for its answer
+        else:
+            self._await(lambda: self._fill(orders), self._assigned)
+
+    def _prepare(self, device: str) -> None:
+        one = self._assigned[device]
+        self._arrays.attach(self._fleet, device)
+        self._fleet.send(device, lambda index: self._arrays.order(self._wire, index, one))
+
+    def _poisoned(self) -> Collection[str]:
+        return self._arrays.results if self._spec.verify else ()
+
+    def _fill(self, orders: Sequence[FillOrder]) -> None:
+        self._context.experience.warmed(self._job, self._assigned.values())
+        if not orders or self._filled:
+            self._run()
+            return
+        self._stage = "generating"
+        self._tell("", force=True)
+        self._await(self._after_fill, [order.device for order in orders])
+        for o in orders:
+            self._send(o.device, wire.Fill, o.array, o.first, o.count, o.seed, o.poison)
+
+    def _after_fill(self) -> None:
+        """Resident data reaches a device's memory when it is prepared: do that again."""
+        self._filled = True
+        if not any(array.role == "resident" for array in self._job.generate):
+            self._run()
+            return
+        self._await(self._run, self._assigned)
+        for device in self._assigned:
+            self._prepare(device)
+
+    def _run(self) -> None:
+        self._stage = "computing"
+        self._computing = Computing(
+            self._assigned,
+            lambda device, chunks: self._send(device, wire.Run, chunks),
+            self._computed,
+        )
+        self._tell("", force=True)
+        self._computing.start()
+
+    def _chunk_done(self, device: str, done: wire.ChunkDone) -> None:
+        if self._computing is None or self._stage != "computing" or self._failure is not None:
+            return
+        self._computing.chunk_done(device, done)
+        self._tell("")
+
+    def _computed(self) -> None:
+        if not self._spec.verify:
+            self._publish(None)
+            return
+        self._stage = "verifying"
+        self._tell("", force=True)
+        if not self._helpers():
+            self._again("nobody is left to check the result")
+            return
+        seed = self._context.secret ^ self.number
+        orders = check_orders(self._job.load, self._helpers(), self._assigned.values(), seed)
+        self._await(self._verified, [order.device for order in orders])
+        for o in orders:
+            self._send(o.device, wire.Check, o.first, o.count, o.samples, seed)
+
+    def _verified(self) -> None:
+        if self._verdict.wrong is not None:
+            self._end(self._verdict.wrong)
+        else:
+            self._publish(True)
+
+    def _publish(self, verified: bool | None) -> None:
+        self._stage = "publishing"
+        report = self._report("done", verified=verified)
+        if not self._job.outputs:
+            self._done(report)
+            return
+
+        def published(value: Any, error: BaseException | None) -> None:
+            if error is not None:
+                self._end(error)
+            else:
+                self._done(report)
+
+        self._context.worker.do(self._job.publish, published)
+
+    def _done(self, report: JobReport) -> None:
+        measured = self._measured()
+        if self._computing is not None and not self._computing.disturbed:
+            job, plan, context = self._job, self._plan, self._context
+            known = plan_key(job, self._infos, self._limit)
+            context.worker.do(
+                lambda: learn(job, plan, measured, context.store, context.experience, known)
+            )
+        state = Done(self.number, report, self._arrays.hand_over())
+        self._close(state)
+
+    # ---- trouble
+
+    def _trouble(self, device: str, trouble: wire.Trouble) -> None:
+        if self._stage == "stopping":
+            return
+        one, experience = self._assigned[device], self._context.experience
+        if trouble.kind == "variant" and device not in self._prepared:
+            log.warning("variant %s: %s", one.variant, trouble.error.message)
+            experience.broke(self._job, self._context.info(device), one.variant)
+            self._again(trouble.error.message)
+        elif trouble.kind == "memory":
+            experience.ran_out(device, one.memory)
+            self._again(trouble.error.message)
+        elif trouble.kind != "fault":  # a fault ends the process: that is seen as a loss
+            self.abort(errors.from_record(trouble.error))
+
+    def _fence(self, then: Callable[[], None]) -> None:
+        """Go on with `then` when no device writes to the job's arrays any more."""
+        self._stage = "stopping"
+        self._fences += 1
+        devices = sorted(set(self._assigned) & self._fleet.ready())
+        self._await(then, devices)
+        for device in devices:
+            self._send(device, wire.Fence, self._fences)
+
+    def _stopped(self) -> None:
+        self._end(self._failure or InternalError("stopped without a reason"))
+
+    # ---- answers
+
+    def _await(self, then: Callable[[], None], devices: Iterable[str]) -> None:
+        self._tally = Tally(then, devices)
+        self._tally.check()
+
+    def _answered(self, device: str, event: wire.Event) -> None:
+        if self._stage == "stopping":
+            if isinstance(event, wire.Fenced) and event.number == self._fences:
+                self._tally.answered(device)
+            return
+        if isinstance(event, wire.Prepared):
+            self._prepared.add(device)
+            if self._stage == "computing" and self._computing:
+                self._computing.joined(device)
+                return
+        self._tally.answered(device)
+
+    # ---- the small change
+
+    def _helpers(self) -> list[str]:
+        """Devices that fill and check: the cores if there are any, they have the most threads."""
+        there = [d for d in self._assigned if d in self._prepared or not self._computing]
+        infos = [self._context.info(device) for device in there]
+        cores = [info.name for info in infos if info.kind == "cpu"]
+        return cores or [info.name for info in infos]
+
+    def _send(self, device: str, kind: Callable[..., wire.Addressed], *arguments: Any) -> None:
+        self._fleet.send(device, lambda index: kind(self._wire, index, *arguments))
+
+    def _tell(self, text: str, force: bool = False) -> None:
+        now = time.monotonic()
+        if not force and not text and now - self._told < PROGRESS_SECONDS:
+            return
+        self._told = now
+        progress = self._computing.progress() if self._computing else ()
+        predicted = self._plan.predicted_seconds
+        self._listen(Running(self.number, self._stage, progress, predicted, text))
+
+    def _measured(self) -> dict[str, Measured]:
+        done = self._computing.measured if self._computing else lambda device: ()
+        return {
+            device: Measured(one, self._context.info(device), done(device))
+            for device, one in self._assigned.items()
+        }
+
+    def _report(
+        self, state: str, error: ErrorRecord | None = None, verified: bool | None = None
+    ) -> JobReport:
+        done, worst = self._measured(), self._verdict.max_error
+        return job_report(self.number, self._job, self._plan, done, state, error, verified, worst)
+
+    def _end(self, error: BaseException) -> None:
+        record = to_record(error)
+        if record.code == InternalError.code:
+            log.error("job %d: %s", self.number, record.message, exc_info=error)
+        state = "cancelled" if record.code == errors.Cancelled.code else "failed"
+        verified = False if self._stage == "verifying" and record.code == JobFailed.code else None
+        report = self._report(state, record, verified)
+        self._close(Failed(self.number, report, record))
+
+    def _close(self, state: JobState) -> None:
+        if self._over:
+            return
+        self._over = True
+        self._release()
+        self._arrays.close(self._fleet)
+        self._context.worker.do(self._job.close)
+        ended = self._ended
+        # They lead to the caller's arrays: no cycle may keep those from being freed at once.
+        self._listen = self._ended = _ignore
+        self._computing, self._tally = None, Tally()
+        ended(state)
+
+    def _release(self) -> None:
+        for device in self._assigned:
+            self._send(device, wire.Release)
+        self._prepared.clear()

@@ -1,0 +1,65 @@
+"""The planner's thread: what may block (file headers, models.db, planning), in order."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from hetsched.transport.loop import Loop
+
+log = logging.getLogger(__name__)
+
+Task = tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]
+
+
+def _log(value: Any, error: BaseException | None) -> None:
+    if error is not None:
+        log.error("unexpected error in the planner's thread", exc_info=error)
+
+
+class Worker:
+    """One thread that runs functions one after the other and answers on the loop's thread."""
+
+    def __init__(self, loop: Loop, name: str = "planner") -> None:
+        self._loop = loop
+        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def do(
+        self,
+        function: Callable[[], Any],
+        then: Callable[[Any, BaseException | None], None] | None = None,
+    ) -> None:
+        """Run `function` on the worker, then ``then(value, error)`` on the loop's thread.
+
+        Without `then` an error is only logged.
+        """
+        self._tasks.put((function, then or _log))
+
+    def close(self) -> None:
+        """Finish what was asked for, then end the thread."""
+        self._tasks.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            function, then = task
+            value, failure = None, None
+            try:
+                value = function()
+            except BaseException as error:  # whatever it is, the asker must hear of it
+                failure = error
+            self._answer(then, value, failure)
+            del task, function, then, value, failure  # hold no arrays or fds while idle
+
+    def _answer(
+        self,
+        then: Callable[[Any, BaseException | None], None],
+        value: Any,
+        failure: BaseException | None,
+    ) -> None:
+        self._loop.call(lambda: then(value, failure))
