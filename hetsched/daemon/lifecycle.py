@@ -1,0 +1,171 @@
+"""The daemon's life: folder, lock, sockets, signals, and an end in good order."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import zmq
+
+from hetsched import __version__, paths
+from hetsched.config import ArenaConfig, Config
+from hetsched.daemon.core import Core
+from hetsched.daemon.ledger import Daemon, Limits
+from hetsched.daemon.server import Server
+from hetsched.errors import ConfigError, HetschedError
+from hetsched.executor.engine import Engine
+from hetsched.transport.arena import Arena
+from hetsched.transport.limits import machine_memory, raise_descriptor_limit, resolve_size
+from hetsched.transport.loop import Loop
+from hetsched.transport.sockets import check_path, lock
+from hetsched.units import parse_time
+
+log = logging.getLogger(__name__)
+
+
+def serve(config: Config, ready: Callable[[], None] = lambda: None, source: str = "") -> None:
+    """Run the daemon until SIGTERM or SIGINT. Call on the main thread.
+
+    Parameters
+    ----------
+    config : Config
+    ready : callable
+        Called once, when clients can connect.
+    source : str
+        Where the configuration came from, for the log.
+
+    Raises
+    ------
+    ConfigError
+        The runtime path is too long or can't be used; another daemon runs; config.arena is wrong.
+    """
+    folder = paths.private_folder(paths.runtime_dir(), "runtime folder")
+    for path in (paths.endpoint_path(), paths.session_path()):
+        check_path(path)
+    refuse_strangers(folder)
+    held = lock(folder / "lock")
+    try:
+        log.info("configuration: %s", source or "given")
+        raise_descriptor_limit()
+        _run(config, ready)
+    finally:
+        os.close(held)
+    log.info("stopped")
+
+
+def refuse_strangers(folder: Path) -> None:
+    """Raises ConfigError when others may enter `folder`: whoever reaches the sockets is served."""
+    status = folder.stat()
+    if status.st_uid != os.getuid():
+        raise ConfigError(f"runtime folder {folder}: belongs to uid {status.st_uid}, not to us")
+    if status.st_mode & 0o077:
+        raise ConfigError(
+            f"runtime folder {folder}: open to others (mode {status.st_mode & 0o777:o});"
+            f" chmod 700 {folder}"
+        )
+
+
+def limits(config: Config, memory: int) -> tuple[int, Limits]:
+    """The arena's limit, bytes, and the core's, on a machine with so many bytes of memory.
+
+    Raises
+    ------
+    ConfigError
+    """
+    arena = config.arena
+    total = arena_limit(arena, memory)
+    results = resolve_size(arena.results, memory, "arena.results")
+    return total, Limits(
+        queue=config.queue.limit,
+        results=min(results, total),
+        results_for=_seconds(arena.results_for, "arena.results_for"),
+        warm_for=_seconds(arena.warm_for, "arena.warm_for"),
+    )
+
+
+def arena_limit(arena: ArenaConfig, memory: int) -> int:
+    """Bytes that all segments together may have. Raises ConfigError."""
+    return resolve_size(arena.limit, memory, "arena.limit")
+
+
+def notify(state: str) -> None:
+    """Tell systemd, if it started us (sd_notify)."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock, contextlib.suppress(OSError):
+        sock.connect(address)
+        sock.send(state.encode())
+
+
+def _run(config: Config, ready: Callable[[], None]) -> None:
+    total, core_limits = limits(config, machine_memory())
+    with contextlib.ExitStack() as stack:
+        loop = Loop()
+        stack.callback(loop.close)
+        arena = Arena(total)
+        stack.callback(arena.close)
+        engine = Engine(config, loop, arena, models_path=paths.models_path())
+        stack.callback(engine.close)
+        core = Core(_daemon(), core_limits)
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        endpoint, session = paths.endpoint_path(), paths.session_path()
+        server = Server(core, loop, arena, engine, context, endpoint, session)
+        stack.callback(server.hang_up)
+        stack.callback(context.term)  # waits for the last replies to leave
+        stack.callback(server.close)
+        engine.start()
+        server.open()
+
+        def stop() -> None:
+            log.info("stopping: no new jobs, running ones end at a chunk's edge")
+            notify("STOPPING=1")
+            server.drain()
+            engine.drain(loop.stop)
+
+        with _on_signals(loop, stop):
+            notify("READY=1")
+            log.info("listening in %s, pid %d", endpoint.parent, os.getpid())
+            ready()
+            loop.run()
+
+
+def _seconds(text: str, where: str) -> float:
+    try:
+        return parse_time(text)
+    except HetschedError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def _daemon() -> Daemon:
+    now = time.monotonic()
+    return Daemon(
+        os.getpid(), __version__, str(paths.endpoint_path()), started=now, epoch=time.time() - now
+    )
+
+
+@contextlib.contextmanager
+def _on_signals(loop: Loop, stop: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM and SIGINT call `stop` on the loop, once; a second one changes nothing."""
+    asked = False
+
+    def handler(number: int, frame: object) -> None:
+        nonlocal asked
+        if not asked:
+            asked = True
+            loop.call(stop)
+
+    before = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, former in before.items():
+            signal.signal(number, former)

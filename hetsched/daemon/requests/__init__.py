@@ -1,0 +1,42 @@
+"""One file per request; `handle` turns it into commands. These two tables are the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hetsched.daemon.commands import Command
+from hetsched.daemon.ledger import Asker, Ledger, Session
+from hetsched.daemon.requests import (
+    allocate,
+    cancel,
+    devices,
+    drop,
+    follow,
+    hello,
+    map,
+    ping,
+    show,
+    status,
+    submit,
+)
+from hetsched.transport import messages
+
+BY_SESSION: dict[type, Callable[[Ledger, Session, Any], list[Command]]] = {
+    messages.Hello: hello.handle,
+    messages.Allocate: allocate.handle,
+    messages.Map: map.handle,
+    messages.Drop: drop.handle,
+}
+"""Requests over the session's socket."""
+
+BY_ENVELOPE: dict[type, Callable[[Ledger, Asker, Any, float], list[Command]]] = {
+    messages.Ping: ping.handle,
+    messages.Submit: submit.handle,
+    messages.Status: status.handle,
+    messages.Show: show.handle,
+    messages.Follow: follow.handle,
+    messages.Cancel: cancel.handle,
+    messages.Devices: devices.handle,
+}
+"""Requests over ZeroMQ."""

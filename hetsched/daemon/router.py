@@ -1,0 +1,148 @@
+"""The daemon's ZeroMQ socket: frames in, replies out, a bounded backlog for who doesn't read."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+import zmq
+from msgspec.structs import replace
+
+from hetsched.errors import ConfigError
+from hetsched.job import Done, Failed
+from hetsched.transport.codec import encode
+from hetsched.transport.loop import Loop
+from hetsched.transport.messages import MAX_FRAME, Reply, State
+from hetsched.transport.sockets import remove_socket
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 1000
+"""Replies that wait for a client that doesn't read; beyond it they are lost. Arbitrary."""
+RETRY = 0.02
+"""Seconds until a client that doesn't read is tried again. Arbitrary."""
+A_ROUND = 64
+"""Frames taken before others on the loop have their turn. Arbitrary."""
+
+
+class Router:
+    """A ROUTER that never blocks and never grows without bound.
+
+    Parameters
+    ----------
+    heard : callable
+        heard(identity, frame) for every message of one frame; others are dropped.
+    """
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        loop: Loop,
+        heard: Callable[[bytes, bytes], None],
+    ) -> None:
+        self._loop = loop
+        self._heard = heard
+        self._socket = context.socket(zmq.ROUTER)
+        self._path: Path | None = None
+        self._waiting: dict[bytes, deque[bytes]] = {}
+
+    def bind(self, path: Path) -> None:
+        """Listen at `path` (0600). libzmq takes over what lies there: hold the lock first.
+
+        Raises
+        ------
+        ConfigError
+            Something else than a socket lies there; it can't be bound.
+        """
+        for option, value in (
+            (zmq.LINGER, 0),
+            (zmq.MAXMSGSIZE, MAX_FRAME),
+            (zmq.ROUTER_MANDATORY, 1),  # else replies to a slow client vanish without a word
+            (zmq.RCVHWM, 1000),
+            (zmq.SNDHWM, 1000),
+            (zmq.HANDSHAKE_IVL, 2000),
+        ):
+            self._socket.setsockopt(option, value)
+        remove_socket(path)
+        mask = os.umask(0o177)
+        try:
+            self._socket.bind(f"ipc://{path}")
+        except zmq.ZMQError as error:
+            raise ConfigError(f"control socket {path}: {error.strerror}") from None
+        finally:
+            os.umask(mask)
+        self._path = path
+        self._loop.reader(self._socket, self._receive)
+
+    def send(self, identity: bytes, reply: Reply, droppable: bool = False) -> None:
+        """Send now or, unless `droppable`, as soon as the client reads, if it still lives."""
+        waiting = self._waiting.get(identity)
+        if waiting is None and self._sent(identity, payload := encode_within(reply)):
+            return
+        if droppable:
+            return
+        if waiting is None:
+            waiting = self._waiting[identity] = deque([payload])
+            self._loop.later(RETRY, functools.partial(self._retry, identity))
+        elif len(waiting) < BACKLOG:
+            waiting.append(encode_within(reply))
+
+    def backlog(self) -> int:
+        """Replies that wait for the slowest client."""
+        return max(map(len, self._waiting.values()), default=0)
+
+    def close(self) -> None:
+        """Close and remove the socket; the last replies have a moment to leave."""
+        self._loop.forget(self._socket)
+        self._socket.close(linger=200)
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+    def _receive(self) -> None:
+        for _ in range(A_ROUND):
+            try:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            if len(frames) == 2:
+                self._heard(*frames)
+            else:
+                log.warning("dropped a message of %d frames", len(frames) - 1)
+
+    def _sent(self, identity: bytes, payload: bytes) -> bool:
+        """Whether the message is off our hands: taken, or for a client that is gone."""
+        try:
+            self._socket.send_multipart([identity, payload], zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+        return True
+
+    def _retry(self, identity: bytes) -> None:
+        waiting = self._waiting[identity]
+        while waiting and self._sent(identity, waiting[0]):
+            waiting.popleft()
+        if waiting:
+            self._loop.later(RETRY, functools.partial(self._retry, identity))
+        else:
+            del self._waiting[identity]
+
+
+def encode_within(reply: Reply) -> bytes:
+    """`reply`, without its lists of chunks where they would make it longer than MAX_FRAME."""
+    payload = encode(reply)
+    answer = reply.answer
+    if len(payload) <= MAX_FRAME or not isinstance(answer, State):
+        return payload
+    if not isinstance(answer.state, Done | Failed):
+        return payload
+    report = answer.state.report
+    devices = tuple(replace(device, chunks=()) for device in report.devices)
+    state = replace(answer.state, report=replace(report, devices=devices))
+    return encode(replace(reply, answer=State(state)))

@@ -1,0 +1,41 @@
+import socket
+from pathlib import Path
+
+import pytest
+
+from hetsched.config import ArenaConfig, Config
+from hetsched.daemon.ledger import Limits
+from hetsched.daemon.lifecycle import limits, notify
+from hetsched.errors import ConfigError
+
+GIB = 1 << 30
+
+
+def test_shares_are_of_the_machines_memory() -> None:
+    total, others = limits(Config(), 100 * GIB)
+    assert total == 70 * GIB
+    assert others == Limits(queue=1000, results=25 * GIB, results_for=600.0, warm_for=60.0)
+
+
+def test_results_may_not_have_more_than_there_is() -> None:
+    arena = ArenaConfig(limit="1GiB", results="50%")
+    assert limits(Config(arena=arena), 100 * GIB)[1].results == GIB
+
+
+@pytest.mark.parametrize("key", ["limit", "results", "results_for", "warm_for"])
+def test_a_wrong_value_names_its_key(key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"arena\.{key}: 'many'"):
+        limits(Config(arena=ArenaConfig(**{key: "many"})), GIB)
+
+
+def test_systemd_hears_that_we_are_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "n"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "n"))
+        notify("READY=1")
+        assert systemd.recv(100) == b"READY=1"
+
+
+def test_without_systemd_nobody_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    notify("READY=1")

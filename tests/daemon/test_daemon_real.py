@@ -1,0 +1,208 @@
+"""The whole daemon in a process of its own: real engine, real device processes, real clients."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from real_daemon import SERVE, RealDaemon, environment, serving
+
+from hetsched.client.client import Client
+from hetsched.errors import TryAgain
+from hetsched.job import JobState, Running, ended
+
+CONFIG = """
+[[device]]
+kind = "cpu"
+count = 1
+
+[arena]
+limit = "256MiB"
+results_for = "0s"
+warm_for = "0s"
+"""
+
+SLOW = """
+[[device]]
+kind = "emulated"
+clock = "real"
+compute = { unit = "20ms" }
+"""
+
+FOUR_TIMES_FIFTY = """
+import sys
+import numpy as np
+from hetsched.client.client import Client
+rng = np.random.default_rng(int(sys.argv[2]))
+with Client(sys.argv[1]) as client:
+    planes = [rng.random((rng.integers(1, 9), 16, 16)).astype("complex64") for _ in range(50)]
+    jobs = [client.submit("fft", x, direction="forward") for x in planes]
+    for x, job in zip(planes, jobs):
+        assert np.allclose(job.result(60), np.fft.fft2(x), atol=1e-3), job
+print("right")
+"""
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[RealDaemon]:
+    with serving(tmp_path, CONFIG) as daemon:
+        yield daemon
+
+
+def possessions(daemon: RealDaemon) -> dict[str, object]:
+    """Descriptors, threads and processes of the daemon and its device processes."""
+    everyone = family(daemon)
+    return {
+        "descriptors": [process.num_fds() for process in everyone],
+        "threads": [process.num_threads() for process in everyone],
+        "processes": [process.pid for process in everyone],
+    }
+
+
+def family(daemon: RealDaemon) -> list[psutil.Process]:
+    return [daemon.ps, *daemon.ps.children(recursive=True)]
+
+
+def job_done(folder: Path) -> None:
+    """One small job; the daemon has then also noticed the end of earlier clients."""
+    with Client(folder, timeout=30) as client:
+        x = np.ones((4, 16, 16), "complex64")
+        assert client.submit("fft", x).result(60)[0, 0, 0] == 256
+
+
+def test_two_hundred_jobs_of_four_clients_leave_nothing_behind(daemon: RealDaemon) -> None:
+    job_done(daemon.folder)
+    job_done(daemon.folder)
+    before = settled(daemon)
+    clients = [
+        subprocess.Popen(
+            [sys.executable, "-c", FOUR_TIMES_FIFTY, daemon.folder, str(seed)],
+            stdout=subprocess.PIPE,
+        )
+        for seed in range(4)
+    ]
+    assert [client.communicate(timeout=100)[0] for client in clients] == [b"right\n"] * 4
+    job_done(daemon.folder)
+    until(daemon, lambda: possessions(daemon) == before)
+
+
+def test_a_client_killed_in_mid_job_leaves_nothing_behind(tmp_path: Path) -> None:
+    with serving(tmp_path, CONFIG + SLOW) as daemon:
+        job_done(daemon.folder)
+        before = settled(daemon)
+        code = (
+            "import os, sys, numpy as np; from hetsched.client.client import Client;"
+            "c = Client(sys.argv[1]); x = c.empty((8, 16, 16)); x[:] = 1;"
+            "j = c.submit('fft', x); os.kill(os.getpid(), 9)"
+        )
+        killed = subprocess.run([sys.executable, "-c", code, daemon.folder], check=False)
+        assert killed.returncode == -signal.SIGKILL
+        with Client(daemon.folder) as client:
+            until(daemon, lambda: ended(client.show(2)))
+        job_done(daemon.folder)
+        until(daemon, lambda: possessions(daemon) == before)
+
+
+def test_sigterm_ends_the_running_job_at_a_chunks_edge_and_exits_0(tmp_path: Path) -> None:
+    with serving(tmp_path, SLOW) as daemon, Client(daemon.folder) as client:
+        children = daemon.ps.children(recursive=True)
+        running, waiting = (client.submit("fft", batch="500x8x8") for _ in range(2))
+        until_computing(client, running.id)
+        assert daemon.stop() == 0
+        for job in (running, waiting):
+            with pytest.raises(TryAgain, match="stopping"):
+                job.result(10)
+        assert psutil.wait_procs(children, 10)[1] == []
+    left = {path.name for path in tmp_path.iterdir()}
+    assert not left & {"control.sock", "session.sock"}
+
+
+def test_a_running_job_is_cancelled_at_a_chunks_edge(tmp_path: Path) -> None:
+    with serving(tmp_path, SLOW) as daemon, Client(daemon.folder) as client:
+        job = client.submit("fft", batch="400x8x8")
+        until_computing(client, job.id)
+        job.cancel()
+        with pytest.raises(CancelledError):
+            job.result(30)
+        assert client.submit("fft", batch="2x8x8").result(60).shape == (2, 8, 8)
+
+
+def test_a_killed_daemon_is_noticed_and_another_takes_its_place(tmp_path: Path) -> None:
+    with serving(tmp_path, CONFIG + SLOW) as daemon, Client(daemon.folder) as client:
+        children = daemon.ps.children(recursive=True)
+        job = client.submit("fft", batch="500x8x8")
+        daemon.stop(signal.SIGKILL)
+        with pytest.raises(TryAgain, match=f"job 1 is lost.*pid {daemon.process.pid}"):
+            job.result(10)
+        assert psutil.wait_procs(children, 10)[1] == []
+    (tmp_path / "notify.sock").unlink()
+    with serving(tmp_path, CONFIG) as daemon:
+        job_done(daemon.folder)
+
+
+def test_a_second_daemon_is_told_the_pid_of_the_first(daemon: RealDaemon) -> None:
+    second = subprocess.run(
+        SERVE, env=environment(daemon.folder), capture_output=True, text=True, check=False
+    )
+    assert second.returncode == 78
+    assert f"pid {daemon.process.pid}" in second.stderr.splitlines()[-1]
+    job_done(daemon.folder)
+
+
+def test_a_runtime_path_too_long_is_refused(tmp_path: Path) -> None:
+    variables = environment(tmp_path / ("x" * 100))
+    done = subprocess.run(SERVE, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 78
+    assert "runtime path too long" in done.stderr
+
+
+def test_a_runtime_folder_open_to_others_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    variables = environment(tmp_path)
+    done = subprocess.run(SERVE, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 78
+    assert f"chmod 700 {tmp_path}" in done.stderr
+
+
+def until(daemon: RealDaemon, condition: Callable[[], bool]) -> None:
+    """Wait until `condition` holds, for 20 s at most."""
+    for _ in range(400):
+        if condition():
+            return
+        with contextlib.suppress(psutil.TimeoutExpired):
+            daemon.ps.wait(0.05)
+    raise AssertionError(f"it never came to that; now {possessions(daemon)}")
+
+
+def settled(daemon: RealDaemon) -> dict[str, object]:
+    """What the daemon has once it has given all shared memory back."""
+    until(daemon, lambda: not any(map(segments, family(daemon))))
+    return possessions(daemon)
+
+
+def segments(process: psutil.Process) -> int:
+    """Descriptors of shared memory that `process` has."""
+    fds = Path(f"/proc/{process.pid}/fd")
+    return sum("memfd:hetsched" in os.readlink(fd) for fd in fds.iterdir())
+
+
+def until_computing(client: Client, number: int) -> None:
+    """Wait until job `number` computes."""
+    computing = threading.Event()
+
+    def heard(state: JobState) -> None:
+        if isinstance(state, Running) and state.stage == "computing":
+            computing.set()
+
+    client.follow(number, heard)
+    assert computing.wait(30)

@@ -1,0 +1,152 @@
+"""A daemon in a thread of the test, with an engine that only doubles what it is given."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import zmq
+
+from hetsched import __version__
+from hetsched.daemon.core import Core
+from hetsched.daemon.ledger import Daemon, Limits
+from hetsched.daemon.server import Server
+from hetsched.device import DeviceInfo
+from hetsched.errors import DataError, ErrorRecord, to_record
+from hetsched.job import (
+    ArenaOut,
+    ArenaRef,
+    Done,
+    Failed,
+    JobReport,
+    JobSpec,
+    JobState,
+    Queued,
+    Running,
+)
+from hetsched.transport.arena import Arena
+from hetsched.transport.loop import Loop
+
+T = TypeVar("T")
+
+
+class FakeEngine:
+    """The engine's interface. Workload "double" is done at once, "wait" when it is told to be."""
+
+    def __init__(self, arena: Arena) -> None:
+        self.arena = arena
+        self.waiting: dict[int, tuple[JobSpec, Callable[[JobState], None]]] = {}
+        self.specs: list[JobSpec] = []
+
+    def submit(
+        self,
+        spec: JobSpec,
+        reply: Callable[[int | ErrorRecord], None],
+        listen: Callable[[JobState], None],
+    ) -> None:
+        if spec.workload == "refuse":
+            reply(to_record(DataError("no")))
+            return
+        self.specs.append(spec)
+        number = len(self.specs)
+        for ref in _inputs(spec):
+            self.arena.retain(ref.segment)
+        reply(number)
+        listen(Queued(number, 0))
+        listen(Running(number, "computing"))
+        self.waiting[number] = (spec, listen)
+        if spec.workload == "double":
+            self.finish(number)
+
+    def finish(self, number: int) -> None:
+        spec, listen = self.waiting.pop(number)
+        refs = _inputs(spec)
+        results = {"Y": self._double(refs[0], spec)} if refs else {}
+        for ref in refs:
+            self.arena.release(ref.segment)
+        listen(Done(number, report(number, "done"), results))
+
+    def progress(self, number: int, text: str = "") -> None:
+        self.waiting[number][1](Running(number, "computing", text=text))
+
+    def cancel(self, job: int) -> None:
+        if job in self.waiting:
+            spec, listen = self.waiting.pop(job)
+            for ref in _inputs(spec):
+                self.arena.release(ref.segment)
+            error = ErrorRecord(130, f"job {job} was cancelled")
+            listen(Failed(job, report(job, "cancelled"), error))
+
+    def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
+        return (DeviceInfo(name="cpu0", kind="cpu", identity="fake"),), {"gpu": "none here"}
+
+    def _double(self, ref: ArenaRef, spec: JobSpec) -> ArenaRef:
+        x = self.arena.segment(ref.segment).array(ref.shape, ref.dtype, ref.offset)
+        target = next((o.into for o in spec.outputs.values() if isinstance(o, ArenaOut)), None)
+        if target is None:
+            target = ArenaRef(self.arena.allocate(x.nbytes).id, ref.shape, ref.dtype)
+        else:
+            self.arena.retain(target.segment)
+        y = self.arena.segment(target.segment).array(target.shape, target.dtype, target.offset)
+        np.multiply(x, 2, out=y)
+        return target
+
+
+def report(job: int, state: str, **more: Any) -> JobReport:
+    return JobReport(job=job, state=state, workload="double", load=1, **more)
+
+
+def _inputs(spec: JobSpec) -> list[ArenaRef]:
+    return [ref for ref in spec.inputs.values() if isinstance(ref, ArenaRef)]
+
+
+@dataclass
+class Harness:
+    """`folder` is what Client(endpoint=...) takes; the rest lives on the loop's thread."""
+
+    folder: Path
+    loop: Loop
+    arena: Arena
+    engine: FakeEngine
+    core: Core
+    server: Server
+
+    def ask(self, function: Callable[[], T]) -> T:
+        """What `function` returns on the loop's thread, after all that was sent there before."""
+        answer: Future[T] = Future()
+        self.loop.call(lambda: answer.set_result(function()))
+        return answer.result(10)
+
+    def until(self, condition: Callable[[], bool]) -> bool:
+        """Whether it comes to `condition`, a round of the loop at a time."""
+        return any(self.ask(condition) for _ in range(10_000))
+
+
+@contextlib.contextmanager
+def daemon(folder: Path, limits: Limits | None = None, size: int = 64 << 20) -> Iterator[Harness]:
+    """Serve in `folder` until the end of the block."""
+    with contextlib.ExitStack() as stack:
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        loop, arena = Loop(), Arena(size)
+        stack.callback(loop.close)
+        stack.callback(arena.close)
+        engine = FakeEngine(arena)
+        endpoint = folder / "control.sock"
+        core = Core(Daemon(os.getpid(), __version__, str(endpoint)), limits or Limits())
+        server = Server(core, loop, arena, engine, context, endpoint, folder / "session.sock")
+        stack.callback(server.hang_up)
+        stack.callback(context.term)
+        stack.callback(server.close)
+        server.open()
+        thread = threading.Thread(target=loop.run)
+        thread.start()
+        stack.callback(thread.join)
+        stack.callback(loop.stop)
+        yield Harness(folder, loop, arena, engine, core, server)
