@@ -1,0 +1,195 @@
+"""The client's background thread: requests to the daemon over ZeroMQ, answers to whoever waits."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import zmq
+
+from hetsched.client.job import FROM_CALLBACK
+from hetsched.client.session import Session
+from hetsched.errors import (
+    HetschedError,
+    ProtocolError,
+    TryAgain,
+    UsageError,
+    from_record,
+)
+from hetsched.transport.codec import Decoder, encode
+from hetsched.transport.loop import Loop
+from hetsched.transport.messages import Answer, Envelope, Refused, Reply, Request
+
+T = TypeVar("T")
+
+LAST_REPLIES = 0.2
+"""Seconds that the last replies may take after the session's end. Arbitrary."""
+
+_decode: Decoder[Reply] = Decoder(Reply)
+
+
+class Handler(Protocol):
+    """Hears the answers to one request, on the connection's thread."""
+
+    def answer(self, answer: Answer) -> bool:
+        """Another answer; True when it was the last."""
+
+    def lost(self, error: HetschedError) -> None:
+        """There will be no more."""
+
+
+class OneAnswer:
+    """Handler of a request that has one answer."""
+
+    def __init__(self) -> None:
+        self.future: Future[Answer] = Future()
+
+    def answer(self, answer: Answer) -> bool:
+        if isinstance(answer, Refused):
+            self.future.set_exception(from_record(answer.error))
+        else:
+            self.future.set_result(answer)
+        return True
+
+    def lost(self, error: HetschedError) -> None:
+        self.future.set_exception(error)
+
+
+class Connection:
+    """A session, a ZeroMQ socket and the thread that serves both.
+
+    Parameters
+    ----------
+    session_path : Path
+    timeout : float, seconds
+        For each answer.
+
+    Raises
+    ------
+    Unavailable, NotPermitted, ProtocolError
+        See `Session`.
+    """
+
+    def __init__(self, session_path: Path, timeout: float) -> None:
+        self.timeout = timeout
+        self.session = Session(session_path, timeout)
+        self._token = self.session.welcome.token
+        self._numbers = itertools.count(1)
+        self._handlers: dict[int, Handler] = {}
+        self._error: HetschedError | None = None
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        self._socket.connect(f"ipc://{self.session.welcome.endpoint}")
+        self._loop = Loop()
+        self._loop.reader(self._socket, self._replies)
+        self._loop.reader(self.session.fileno(), self._session_news)
+        self._thread = threading.Thread(target=self._run, name="hetsched-client", daemon=True)
+        self._thread.start()
+
+    def ask(self, request: Request) -> Answer:
+        """The answer to `request`.
+
+        Raises
+        ------
+        HetschedError
+            What the daemon refused it with; TryAgain when it has gone or doesn't answer.
+        """
+        handler = OneAnswer()
+        self.may_wait(request)
+        self.send(request, handler)
+        return self.wait(handler.future)
+
+    def may_wait(self, request: Request) -> None:
+        """Raises UsageError on the connection's thread, which would have to hear the answer."""
+        if threading.current_thread() is self._thread:
+            raise UsageError(f"{type(request).__name__.lower()} {FROM_CALLBACK}")
+
+    def send(self, request: Request, handler: Handler) -> None:
+        """Send `request`; `handler` hears the answers. Raises HetschedError if closed or lost."""
+        if self._error is not None:
+            raise self._error
+        number = next(self._numbers)
+        try:
+            payload = encode(Envelope(self._token, number, request))
+        except OverflowError as error:
+            raise UsageError(f"{type(request).__name__.lower()}: {error}") from None
+        self._loop.call(lambda: self._send(number, payload, handler))
+
+    def wait(self, future: Future[T]) -> T:
+        """What `future` gets, in time. Raises TryAgain otherwise."""
+        try:
+            return future.result(self.timeout)
+        except TimeoutError:
+            raise TryAgain(f"the daemon hasn't answered for {self.timeout:g} s") from None
+
+    def close(self) -> None:
+        """Stop the thread; jobs that haven't ended are cut off from their Future. Idempotent."""
+        if not self._thread.is_alive():
+            return
+        self._loop.call(lambda: self._fail(UsageError("this client is closed; open another one")))
+        self._loop.stop()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        self._loop.run()
+        self._socket.close(linger=100)  # a last Cancel may be on its way
+        self._context.term()
+        self._loop.close()
+        self.session.close()
+
+    def _send(self, number: int, payload: bytes, handler: Handler) -> None:
+        if self._error is not None:
+            handler.lost(self._error)
+            return
+        self._handlers[number] = handler
+        try:
+            self._socket.send(payload, zmq.NOBLOCK)
+        except zmq.Again:
+            del self._handlers[number]
+            handler.lost(TryAgain("the daemon doesn't take any more requests; try again later"))
+
+    def _replies(self) -> None:
+        with contextlib.suppress(zmq.Again):
+            while True:
+                self._reply(self._socket.recv(zmq.NOBLOCK))
+
+    def _reply(self, frame: bytes) -> None:
+        try:
+            reply = _decode(frame)
+        except ProtocolError as error:
+            self._fail(error)
+            return
+        handler = self._handlers.get(reply.number)
+        if handler is not None and handler.answer(reply.answer):
+            self._handlers.pop(reply.number, None)
+
+    def _session_news(self) -> None:
+        self.session.pump()
+        if self.session.lost:
+            self._loop.forget(self.session.fileno())
+            # What was sent before the end still counts, and may be on its way through ZeroMQ.
+            patience = LAST_REPLIES if self._handlers else 0.0
+            self._loop.later(patience, lambda: self._fail(self.session.gone()))
+
+    def _fail(self, error: HetschedError) -> None:
+        """No more answers: everybody who waits hears why."""
+        if self._error is not None:
+            return
+        self._error = error
+        with contextlib.suppress(ValueError):
+            self._loop.forget(self.session.fileno())
+        handlers, self._handlers = self._handlers, {}
+        for handler in handlers.values():
+            handler.lost(error)
+
+
+def expect(kind: type[T], answer: Answer) -> T:
+    """`answer`, which must be of `kind`. Raises ProtocolError."""
+    if not isinstance(answer, kind):
+        raise ProtocolError(f"the daemon answered {type(answer).__name__}, not {kind.__name__}")
+    return answer

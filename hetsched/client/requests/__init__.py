@@ -1,0 +1,1 @@
+"""One file per request, of the same name as the daemon's."""

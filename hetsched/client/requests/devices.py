@@ -1,0 +1,12 @@
+"""Devices: what the daemon has, and why something isn't there."""
+
+from __future__ import annotations
+
+from hetsched.client.connection import Connection, expect
+from hetsched.device import DeviceInfo
+from hetsched.transport.messages import DeviceList, Devices
+
+
+def devices(connection: Connection) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
+    answer = expect(DeviceList, connection.ask(Devices()))
+    return answer.devices, answer.absent

@@ -1,0 +1,32 @@
+"""Follow: a Future of a job that somebody submitted before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hetsched.client.connection import Connection
+from hetsched.client.job import Job, Listener
+from hetsched.client.requests.submit import JobHandler
+from hetsched.job import Done
+from hetsched.transport.messages import Follow
+
+
+def follow(
+    connection: Connection,
+    job: int,
+    cancel: Callable[[int], None],
+    fetch: Callable[[Done], Any],
+    listener: Listener | None = None,
+) -> Job:
+    """Job number `job`; ended ones have their result at once.
+
+    Raises
+    ------
+    HetschedError
+        InputMissing for a job that the daemon doesn't know.
+    """
+    handler = JobHandler(cancel, fetch, listener)
+    connection.may_wait(Follow(job))
+    connection.send(Follow(job), handler)
+    return connection.wait(handler.accepted)

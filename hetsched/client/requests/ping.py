@@ -1,0 +1,10 @@
+"""Ping: is the daemon alive, and since when."""
+
+from __future__ import annotations
+
+from hetsched.client.connection import Connection, expect
+from hetsched.transport.messages import Ping, Pong
+
+
+def ping(connection: Connection) -> Pong:
+    return expect(Pong, connection.ask(Ping()))

@@ -1,0 +1,12 @@
+"""Show: the present state of one job, in full."""
+
+from __future__ import annotations
+
+from hetsched.client.connection import Connection, expect
+from hetsched.job import JobState
+from hetsched.transport.messages import Show, State
+
+
+def show(connection: Connection, job: int) -> JobState:
+    """Raises InputMissing for a job that the daemon doesn't know."""
+    return expect(State, connection.ask(Show(job))).state

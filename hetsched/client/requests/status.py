@@ -1,0 +1,10 @@
+"""Status: all jobs that the daemon remembers."""
+
+from __future__ import annotations
+
+from hetsched.client.connection import Connection, expect
+from hetsched.transport.messages import JobLine, JobList, Status
+
+
+def status(connection: Connection) -> tuple[JobLine, ...]:
+    return expect(JobList, connection.ask(Status())).jobs

@@ -1,0 +1,77 @@
+"""Submit: have a job accepted, then feed its Future until it has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from hetsched.client.connection import Connection
+from hetsched.client.job import Job, Listener
+from hetsched.errors import HetschedError, ProtocolError, TryAgain, from_record
+from hetsched.job import Done, JobSpec, ended
+from hetsched.transport.messages import Accepted, Answer, Refused, State, Submit
+
+
+def submit(
+    connection: Connection,
+    spec: JobSpec,
+    cancel: Callable[[int], None],
+    fetch: Callable[[Done], Any],
+    follow: Listener | None = None,
+) -> Job:
+    """The accepted job.
+
+    Raises
+    ------
+    HetschedError
+        What the daemon refused it with; TryAgain when it has gone or doesn't answer.
+    """
+    handler = JobHandler(cancel, fetch, follow)
+    connection.may_wait(Submit(spec))
+    connection.send(Submit(spec), handler)
+    return connection.wait(handler.accepted)
+
+
+class JobHandler:
+    """Hears of one job; `accepted` gets it as soon as it has a number."""
+
+    def __init__(
+        self,
+        cancel: Callable[[int], None],
+        fetch: Callable[[Done], Any],
+        follow: Listener | None,
+    ) -> None:
+        self.accepted: Future[Job] = Future()
+        self._cancel = cancel
+        self._fetch = fetch
+        self._follow = follow
+        self._job: Job | None = None
+
+    def answer(self, answer: Answer) -> bool:
+        match answer:
+            case Accepted(job=ident):
+                self._accept(ident)
+                return False
+            case State(state=state):
+                job = self._job or self._accept(state.job)
+                job.advance(state)
+                return ended(state)
+            case Refused(error=error):
+                self.accepted.set_exception(from_record(error))
+            case _:
+                self.lost(ProtocolError(f"unexpected answer {type(answer).__name__}"))
+        return True
+
+    def lost(self, error: HetschedError) -> None:
+        if self._job is None:
+            self.accepted.set_exception(error)
+        else:
+            self._job.lost(TryAgain(f"job {self._job.id} is lost: {error}"))
+
+    def _accept(self, ident: int) -> Job:
+        self._job = Job(ident, self._cancel, self._fetch)
+        if self._follow is not None:
+            self._job.follow(self._follow)
+        self.accepted.set_result(self._job)
+        return self._job

@@ -1,0 +1,279 @@
+"""The embedded engine: the interface of `Client` with no daemon, no socket, no queue of others.
+
+The engine lives on a thread of its own; every call that touches it is handed over to that thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from hetsched import paths
+from hetsched.client.job import FROM_CALLBACK, Job, Listener
+from hetsched.client.request import Given, Request, numeric, prepare
+from hetsched.config import Config, load
+from hetsched.daemon.lifecycle import arena_limit
+from hetsched.device import DeviceInfo
+from hetsched.errors import ErrorRecord, TryAgain, UsageError, from_record
+from hetsched.executor.engine import Engine
+from hetsched.job import ArenaRef, Done, JobState
+from hetsched.transport.arena import Arena, Segment
+from hetsched.transport.limits import machine_memory
+from hetsched.transport.loop import Loop
+
+T = TypeVar("T")
+
+LAST_MOMENT = 1.0
+"""Seconds in which an abandoned engine may tidy up: remove unfinished files. Arbitrary."""
+
+CLOSED = "this hetsched.Local is closed; open another one"
+
+
+class Local:
+    """Runs jobs in this process's own device processes.
+
+    Parameters
+    ----------
+    config : str, Config or None
+        A configuration, its shipped name or its path; None: the user's, else the default one.
+    learn : bool
+        Whether models are kept in models.db between runs.
+
+    Raises
+    ------
+    ConfigError, InputMissing, Unavailable
+    """
+
+    def __init__(self, config: str | Config | None = None, *, learn: bool = True) -> None:
+        chosen = config if isinstance(config, Config) else load(config)[0]
+        self._loop = Loop()
+        self._arena = Arena(arena_limit(chosen.arena, machine_memory()))
+        self._segments = _Segments(self._arena, self._ask, self._loop)
+        try:
+            self._engine = Engine(
+                chosen,
+                self._loop,
+                self._arena,
+                models_path=paths.models_path() if learn else None,
+            )
+        except BaseException:
+            self._arena.close()
+            self._loop.close()
+            raise
+        self._open = True
+        self._lock = threading.RLock()
+        self._pending: set[Future[Any]] = set()
+        self._thread = threading.Thread(target=self._loop.run, name="hetsched", daemon=True)
+        self._thread.start()
+        # Device processes die with the thread that started them (PR_SET_PDEATHSIG).
+        self._loop.call(self._engine.start)
+
+    def __enter__(self) -> Local:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def empty(self, shape: int | Sequence[int], dtype: Any = "complex64") -> np.ndarray:
+        """A shared array that jobs use without a copy. Contents are undefined.
+
+        Raises
+        ------
+        DataError, TryAgain
+            More than the arena's limit; no room at present.
+        """
+        extent = (shape,) if isinstance(shape, int) else tuple(shape)
+        return self._segments.empty(extent, numeric(dtype))
+
+    def submit(  # noqa: PLR0913 - all of them keywords that a user may leave out
+        self,
+        workload: str,
+        arrays: Given | Mapping[str, Given] | None = None,
+        *,
+        out: Given | Mapping[str, Given] | None = None,
+        devices: str | Sequence[str] = (),
+        memory_limit: int | str | None = None,
+        verify: bool = False,
+        seed: int = 0,
+        priority: int = 0,
+        force: bool = False,
+        follow: Listener | None = None,
+        **params: Any,
+    ) -> Job:
+        """Run a workload; see `Client.submit`. Not from a job's callback: that is the thread that
+        would have to answer.
+
+        Raises
+        ------
+        UsageError, DataError, InputMissing, Unavailable, CantCreate, TryAgain
+        """
+        self._not_in_a_callback("submit")
+        request = prepare(
+            self._segments,
+            workload,
+            arrays,
+            out,
+            params,
+            devices=devices,
+            memory_limit=memory_limit,
+            verify=verify,
+            seed=seed,
+            priority=priority,
+            force=force,
+        )
+        accepted: Future[Job] = Future()
+        self._hand_over(lambda: self._submit(request, accepted, follow), accepted)
+        return accepted.result()
+
+    def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
+        """The devices, and what isn't there and why."""
+        return self._ask(self._engine.devices)
+
+    def pids(self) -> dict[str, int]:
+        """Device name -> id of the process that it lives in, of those that run."""
+        return self._ask(self._engine.pids)
+
+    def cancel(self, job: int) -> None:
+        """Stop job number `job` at a chunk's edge."""
+        self._hand_over(lambda: self._engine.cancel(job))
+
+    def close(self) -> None:
+        """Cancel what runs, end the device processes. Arrays that were handed out stay valid."""
+        self._not_in_a_callback("close")
+        if self._leave():
+            self._thread.join()
+            self._tidy_up()
+
+    def abandon(self) -> None:
+        """Kill the device processes and close, without waiting for a chunk's edge."""
+        if not self._leave():
+            return
+        for pid in self._engine.pids().values():  # from here: the engine's thread may be busy
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._thread.join(LAST_MOMENT)
+        if not self._thread.is_alive():
+            self._tidy_up()
+
+    def _leave(self) -> bool:
+        """Take nothing new, and let the engine's thread end; False if that was asked before."""
+        with self._lock:
+            was_open, self._open = self._open, False
+            if was_open:
+                self._loop.call(lambda: self._engine.drain(self._loop.stop))
+        return was_open
+
+    def _tidy_up(self) -> None:
+        for answer in list(self._pending):
+            answer.set_exception(TryAgain(CLOSED))
+        self._engine.close()
+        self._segments.close()
+        self._arena.close()
+        self._loop.close()
+
+    def _submit(self, request: Request, accepted: Future[Job], follow: Listener | None) -> None:
+        jobs: list[Job] = []
+
+        def reply(answer: int | ErrorRecord) -> None:
+            if isinstance(answer, ErrorRecord):
+                accepted.set_exception(from_record(answer))
+                return
+            job = Job(answer, self.cancel, request.result)
+            jobs.append(job)
+            if follow is not None:
+                job.follow(follow)
+            accepted.set_result(job)
+
+        def listen(state: JobState) -> None:
+            jobs[0].advance(state)
+            if isinstance(state, Done):  # whoever wanted a view holds a reference of its own now
+                for ref in state.results.values():
+                    self._arena.release(ref.segment)
+
+        self._engine.submit(request.spec, reply, listen)
+
+    def _ask(self, function: Callable[[], T]) -> T:
+        """The answer of `function`, run on the engine's thread."""
+        if threading.current_thread() is self._thread:
+            return function()
+        answer: Future[T] = Future()
+
+        def work() -> None:
+            try:
+                answer.set_result(function())
+            except BaseException as error:  # the asker gets it, whatever it is
+                answer.set_exception(error)
+
+        self._hand_over(work, answer)
+        return answer.result()
+
+    def _hand_over(self, work: Callable[[], None], answer: Future[Any] | None = None) -> None:
+        """Have `work` done on the engine's thread; `answer` fails if `close` is faster."""
+        with self._lock:
+            if not self._open:
+                raise TryAgain(CLOSED)
+            if answer is not None:
+                self._pending.add(answer)
+                answer.add_done_callback(self._pending.discard)
+            self._loop.call(work)
+
+    def _not_in_a_callback(self, what: str) -> None:
+        """Raises UsageError on the engine's thread, which can't wait for itself."""
+        if threading.current_thread() is self._thread:
+            raise UsageError(f"{what} {FROM_CALLBACK}")
+
+
+class _Segments:
+    """The arena, from any thread."""
+
+    def __init__(self, arena: Arena, ask: Callable[[Callable[[], Any]], Any], loop: Loop) -> None:
+        self._arena = arena
+        self._ask = ask
+        self._loop = loop
+        self._open = True
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+        return self._array(lambda: self._arena.allocate(nbytes), shape, dtype, 0)
+
+    def map(self, ref: ArenaRef) -> np.ndarray:
+        def hold() -> Segment:
+            self._arena.retain(ref.segment)
+            return self._arena.segment(ref.segment)
+
+        return self._array(hold, ref.shape, ref.dtype, ref.offset)
+
+    def owns(self, segment: Segment) -> bool:
+        return self._open and self._arena.owns(segment)
+
+    def close(self) -> None:
+        self._open = False
+
+    def _array(
+        self, hold: Callable[[], Segment], shape: tuple[int, ...], dtype: str, offset: int
+    ) -> np.ndarray:
+        """An array on the segment that `hold` gets, with a reference to it."""
+        segment: Segment = self._ask(hold)
+        try:
+            return segment.array(shape, dtype, offset, lambda: self._drop(segment.id))
+        except BaseException:
+            self._drop(segment.id)
+            raise
+
+    def _drop(self, ident: int) -> None:
+        if self._open:
+            self._loop.call(lambda: self._arena.release(ident))

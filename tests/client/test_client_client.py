@@ -1,0 +1,400 @@
+"""The client against a real server, whose engine only doubles what it is given."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future
+from pathlib import Path
+
+import daemon_harness
+import numpy as np
+import pytest
+from daemon_harness import Harness
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hetsched
+from hetsched.client.client import Client
+from hetsched.client.control import Control
+from hetsched.errors import (
+    ConfigError,
+    DataError,
+    InputMissing,
+    TryAgain,
+    Unavailable,
+    UsageError,
+)
+from hetsched.job import ArenaRef, Done, FileOut, FileRef, JobState, ended
+from hetsched.transport.sockets import listen
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[Harness]:
+    with daemon_harness.daemon(tmp_path) as harness:
+        yield harness
+
+
+@pytest.fixture
+def client(harness: Harness) -> Iterator[Client]:
+    with Client(harness.folder, timeout=10) as client:
+        yield client
+
+
+def in_use(harness: Harness, nbytes: int) -> bool:
+    """Whether it comes to so many bytes of segments that somebody holds."""
+    gc.collect()
+    return harness.until(lambda: harness.arena.used == nbytes)
+
+
+def test_a_shared_array_is_used_where_it_lies(harness: Harness, client: Client) -> None:
+    x = client.empty((4, 5), "float32")
+    x[:] = 3
+    y = client.submit("double", x).result(10)
+    assert np.array_equal(y, np.full((4, 5), 6, "float32"))
+    assert harness.engine.specs[0].inputs[""] == ArenaRef(1, (4, 5), "float32")
+
+
+def test_a_part_of_a_shared_array_is_passed_by_offset(harness: Harness, client: Client) -> None:
+    x = client.empty((4, 8), "float64")
+    x[:] = np.arange(4)[:, None]
+    y = client.submit("double", x[2:]).result(10)
+    assert y[:, 0].tolist() == [4, 6]
+    assert harness.engine.specs[0].inputs[""] == ArenaRef(1, (2, 8), "float64", 128)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(12.0).reshape(3, 4),
+        np.asfortranarray(np.arange(12.0).reshape(3, 4)),
+        np.arange(24.0).reshape(3, 8)[:, ::2],
+        np.arange(12.0).astype(">f8").reshape(3, 4),
+        np.frombuffer(b"x" + np.arange(12.0).tobytes(), "f8", offset=1).reshape(3, 4),
+        np.arange(12, dtype="int16").reshape(3, 4),
+    ],
+    ids=["plain", "Fortran", "strided", "big-endian", "unaligned", "integer"],
+)
+def test_any_ordinary_array_is_copied_in(
+    harness: Harness, client: Client, array: np.ndarray
+) -> None:
+    y = client.submit("double", array).result(10)
+    assert np.array_equal(y, array * 2)
+    assert y.dtype.isnative
+
+
+def test_what_holds_no_numbers_is_refused(client: Client) -> None:
+    for array in (np.array(["text"]), np.array([object()]), np.zeros(3, "i4,f8")):
+        with pytest.raises(DataError, match="only numbers"):
+            client.submit("double", array)
+
+
+def test_a_result_goes_where_the_caller_wants_it(harness: Harness, client: Client) -> None:
+    x, y = client.empty((6,)), client.empty((6,))
+    x[:] = 1 + 2j
+    assert client.submit("double", x, out=y).result(10) is y
+    assert y.tolist() == [2 + 4j] * 6
+    assert in_use(harness, 2 * 65536)
+
+
+def test_an_ordinary_out_is_copied_into(harness: Harness, client: Client) -> None:
+    y = np.empty((2, 3), order="F")
+    assert client.submit("double", np.ones((2, 3)), out={"Y": y}).result(10) is y
+    assert y.tolist() == [[2.0] * 3] * 2
+
+
+def test_an_out_that_does_not_fit_says_both_shapes(client: Client) -> None:
+    job = client.submit("double", np.ones((2, 3)), out=np.empty(7))
+    with pytest.raises(DataError, match=r"float64 \(2, 3\).*float64 \(7,\)"):
+        job.result(10)
+
+
+def test_an_out_that_is_read_only_is_refused(client: Client) -> None:
+    y = np.empty(3)
+    y.flags.writeable = False
+    with pytest.raises(DataError, match="read-only"):
+        client.submit("double", np.ones(3), out=y)
+
+
+def test_paths_are_made_absolute_here(
+    harness: Harness, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(harness.folder)
+    client.submit("wait", {"A": "a.npy"}, out=Path("b.npy"), force=True)
+    spec = harness.engine.specs[0]
+    assert spec.inputs == {"A": FileRef(f"{harness.folder}/a.npy")}
+    assert spec.outputs == {"": FileOut(f"{harness.folder}/b.npy", True)}
+
+
+def test_numpys_numbers_and_dtypes_are_parameters_too(harness: Harness, client: Client) -> None:
+    given = {"a": np.int64(3), "b": (np.float32(0.5), 2), "c": np.complex128, "d": np.dtype("i4")}
+    client.submit("wait", devices="cpu,gpu0", memory_limit="2MiB", **given)
+    spec = harness.engine.specs[0]
+    assert spec.params == {"a": 3, "b": [0.5, 2], "c": "complex128", "d": "int32"}
+    assert (spec.devices, spec.memory_limit) == (("cpu", "gpu0"), 2 << 20)
+
+
+def test_a_parameter_that_cannot_travel_is_named(client: Client) -> None:
+    with pytest.raises(UsageError, match="parameter what"):
+        client.submit("wait", what=object())
+
+
+def test_a_number_that_cannot_travel_is_named(client: Client) -> None:
+    for named in ({"a": 2**900}, {"seed": -(2**70)}, {"memory_limit": 2**64}):
+        with pytest.raises(UsageError, match=next(iter(named))):
+            client.submit("wait", **named)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="show"):
+        client.show(2**70)
+
+
+def test_what_the_daemon_refuses_is_raised_by_submit(client: Client) -> None:
+    with pytest.raises(DataError, match=r"^no$"):
+        client.submit("refuse")
+
+
+def test_a_segment_of_another_client_is_copied(harness: Harness, client: Client) -> None:
+    with Client(harness.folder) as other:
+        x = other.empty((3,), "float32")
+        x[:] = 1
+        assert client.submit("double", x).result(10).tolist() == [2.0] * 3
+    assert harness.engine.specs[0].inputs[""].segment != 1  # type: ignore[union-attr]
+
+
+def test_memory_is_free_when_the_last_view_dies(harness: Harness, client: Client) -> None:
+    x = client.empty((1000,), "float32")
+    part = x[10:]
+    y = client.submit("double", x).result(10)
+    del x
+    assert in_use(harness, 2 * 65536)
+    del part, y
+    assert in_use(harness, 0)
+
+
+def test_a_warm_segment_costs_no_new_mapping(harness: Harness, client: Client) -> None:
+    def mappings() -> int:
+        return Path("/proc/self/maps").read_text().count("memfd:hetsched")
+
+    for _ in range(3):
+        client.submit("double", client.empty((1000,), "float32")).result(10)
+        gc.collect()
+        harness.ask(lambda: None)
+    before = mappings()
+    client.submit("double", client.empty((1000,), "float32")).result(10)
+    assert mappings() == before
+
+
+def test_what_the_arena_gives_back_is_unmapped_here(tmp_path: Path) -> None:
+    with (
+        daemon_harness.daemon(tmp_path, size=4 << 20) as harness,
+        Client(harness.folder) as client,
+    ):
+        for mib in (1.0, 1.5, 2.0, 2.6):
+            client.empty((int(mib * (1 << 20)),), "uint8")
+            gc.collect()
+        held = client.empty((3 << 20,), "uint8")
+        assert [s.nbytes for s in client._memory._segments.values()] == [held.nbytes]
+
+
+def test_an_array_that_cannot_be_leaves_no_reference(
+    harness: Harness, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(fd: int, nbytes: int) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    for shape, dtype in ((3, object), (3, "U3"), (3, "nonsense"), ((-1, -9), "f4")):
+        with pytest.raises(DataError):
+            client.empty(shape, dtype)
+    with monkeypatch.context() as patch:
+        patch.setattr("hetsched.transport.arena.map_segment", full)
+        with pytest.raises(TryAgain, match="can't be mapped: Cannot allocate"):
+            client.empty(1 << 20)
+    assert in_use(harness, 0)
+    assert client.empty(1 << 20).shape == (1 << 20,)
+
+
+def test_too_much_memory_is_refused_with_the_limit(client: Client) -> None:
+    with pytest.raises(DataError, match=r"the limit is 64 MiB"):
+        client.empty((1 << 30,), "uint8")
+    held = client.empty((40 << 20,), "uint8")
+    with pytest.raises(TryAgain, match="others hold 40 MiB"):
+        client.empty((30 << 20,), "uint8")
+    assert held.nbytes == 40 << 20
+
+
+def test_an_array_outlives_its_client(harness: Harness) -> None:
+    with Client(harness.folder) as client:
+        y = client.submit("double", np.arange(10.0)).result(10)
+    assert in_use(harness, 65536)
+    assert y.tolist() == [2.0 * i for i in range(10)]
+    del y
+    gc.collect()
+    with Client(harness.folder) as other:
+        other.ping()
+    assert in_use(harness, 0)
+
+
+def test_a_job_can_be_cancelled(harness: Harness, client: Client) -> None:
+    job = client.submit("wait")
+    assert job.cancel()
+    with pytest.raises(CancelledError):
+        job.result(10)
+
+
+def test_any_client_may_follow_fetch_and_cancel_by_number(
+    harness: Harness, client: Client
+) -> None:
+    job = client.submit("wait", np.ones(3))
+    with Client(harness.folder) as other:
+        heard: list[JobState] = []
+        same = other.follow(job.id, heard.append)
+        harness.ask(lambda: harness.engine.finish(job.id))
+        assert same.result(10).tolist() == [2.0] * 3
+        assert ended(heard[-1])
+        assert other.job(job.id).result(10).tolist() == [2.0] * 3
+        assert isinstance(other.show(job.id), Done)
+        assert [line.job for line in other.status()] == [job.id]
+        other.cancel(job.id)
+
+
+def test_an_unknown_job_is_input_missing(client: Client) -> None:
+    for ask in (client.show, client.job, client.cancel):
+        with pytest.raises(InputMissing, match="no job 77"):
+            ask(77)
+
+
+def test_devices_are_told_with_those_that_are_missing(client: Client) -> None:
+    devices, absent = client.devices()
+    assert [device.name for device in devices] == ["cpu0"]
+    assert absent == {"gpu": "none here"}
+
+
+def test_without_numpy_there_is_still_control(harness: Harness) -> None:
+    code = (
+        "import sys; from hetsched.client.control import Control;"
+        f"c = Control({str(harness.folder)!r}); c.ping(); c.close();"
+        "print(sorted(set(sys.modules) & {'numpy', 'scipy', 'hetsched.executor', 'asyncio'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_a_lost_daemon_ends_every_open_job_with_the_reason(tmp_path: Path) -> None:
+    with daemon_harness.daemon(tmp_path) as harness:
+        client = Client(harness.folder)
+        jobs = [client.submit("wait") for _ in range(3)]
+    for job in jobs:
+        with pytest.raises(TryAgain, match=rf"job {job.id} is lost.*pid {os.getpid()}.*has gone"):
+            job.result(10)
+    with pytest.raises(TryAgain, match="has gone"):
+        client.ping()
+    with pytest.raises(TryAgain, match="has gone"):
+        client.empty(3)
+    client.close()
+
+
+def test_no_daemon_is_said_with_the_path_and_why(tmp_path: Path) -> None:
+    path = tmp_path / "session.sock"
+    with pytest.raises(Unavailable, match=rf"{path} \(no such file\).*hetsched serve"):
+        Client(tmp_path)
+    listen(path).close()
+    with pytest.raises(Unavailable, match="left over by a daemon that died"):
+        Client(tmp_path)
+
+
+def test_a_path_too_long_is_a_config_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="runtime path too long"):
+        Client(tmp_path / ("x" * 100))
+
+
+def test_a_daemon_that_does_not_answer_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    with listen(tmp_path / "session.sock"), pytest.raises(TryAgain, match="hasn't answered"):
+        Client(tmp_path, timeout=0.01)
+
+
+def test_a_closed_client_says_so(harness: Harness) -> None:
+    client = Client(harness.folder)
+    job = client.submit("wait")
+    client.close()
+    client.close()
+    with pytest.raises(TryAgain, match="this client is closed"):
+        job.result(10)
+    for ask in (client.ping, lambda: client.empty(3), lambda: client.submit("wait")):
+        with pytest.raises(UsageError, match="closed"):
+            ask()
+    assert not job.cancel()
+
+
+def test_a_client_lives_as_long_as_its_jobs(harness: Harness) -> None:
+    job = hetsched.Client(harness.folder).submit("wait", np.ones(3))
+    gc.collect()
+    harness.ask(lambda: harness.engine.finish(job.id))
+    assert job.result(10).tolist() == [2.0] * 3
+
+
+def test_nothing_is_left_of_a_client(harness: Harness) -> None:
+    def leftovers() -> tuple[int, int]:
+        gc.collect()
+        harness.ask(lambda: None)
+        return len(os.listdir("/proc/self/fd")), threading.active_count()
+
+    Client(harness.folder).close()
+    before = leftovers()
+    for _ in range(3):
+        with Client(harness.folder) as client:
+            client.submit("double", np.ones(3)).result(10)
+    assert leftovers()[1] == before[1]
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=4))
+def test_shapes_of_all_kinds_come_back(shape: list[int]) -> None:
+    client, x = _shared_client(), np.ones(shape, "float32")
+    assert client.submit("double", x).result(10).shape == x.shape
+
+
+_CLIENTS: list[Client] = []
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _module_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with (
+        daemon_harness.daemon(tmp_path_factory.mktemp("d")) as harness,
+        Client(harness.folder) as client,
+    ):
+        _CLIENTS.append(client)
+        yield
+        _CLIENTS.clear()
+
+
+def _shared_client() -> Client:
+    return _CLIENTS[0]
+
+
+def test_a_callback_may_not_wait_for_its_own_thread(harness: Harness, client: Client) -> None:
+    for act in (lambda: client.submit("wait"), client.ping, lambda: client.job(1)):
+        found: Future[object] = Future()
+
+        def called(
+            job: object, act: Callable[[], object] = act, to: Future[object] = found
+        ) -> None:
+            try:
+                to.set_result(act())
+            except Exception as error:
+                to.set_exception(error)
+
+        job = client.submit("wait", np.ones(3))
+        job.add_done_callback(called)
+        harness.ask(lambda job=job: harness.engine.finish(job.id))  # type: ignore[misc]
+        with pytest.raises(UsageError, match=r"callback.*another thread"):
+            found.result(20)
+
+
+def test_control_leaves_results_where_they_are(harness: Harness, client: Client) -> None:
+    job = client.submit("wait", np.ones(3))
+    with Control(harness.folder) as control:
+        same = control.job(job.id)
+        harness.ask(lambda: harness.engine.finish(job.id))
+        assert isinstance(same.result(10)["Y"], ArenaRef)
