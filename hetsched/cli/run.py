@@ -1,0 +1,75 @@
+"""`hetsched run WORKLOAD`: one job on this machine with no daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hetsched.cli import flags
+from hetsched.cli.finish import finish
+from hetsched.cli.follow import watch
+from hetsched.cli.interrupts import check
+from hetsched.cli.request import ConfigName, Json, Request
+from hetsched.config import load
+from hetsched.errors import Cancelled
+from hetsched.job import JobReport, JobState
+
+
+def group() -> Any:
+    return flags.group("run", run, "Run one job here, with no daemon.")
+
+
+def run(
+    name: str,
+    given: Mapping[str, Any],
+    request: Request,
+    json: Json = False,
+    config: ConfigName = None,
+) -> None:
+    """Run the workload `name`; Ctrl-C cancels it."""
+    settings, _ = load(config)
+    from hetsched.local import Local
+
+    check()
+    with Local(config=settings) as local:
+        check()
+        job = _submit(local, name, given, request)
+        try:
+            state = watch(job)
+        except KeyboardInterrupt:
+            state = _cancel(local, job)
+        finish(state, json, lambda report: _next(name, request, report))
+
+
+def _submit(local: Any, name: str, given: Mapping[str, Any], request: Request) -> Any:
+    return local.submit(
+        name,
+        request.inputs or None,
+        out=request.outputs or None,
+        devices=request.devices,
+        memory_limit=request.memory_limit,
+        verify=request.verify,
+        seed=request.seed,
+        priority=request.priority,
+        force=request.force,
+        **given,
+    )
+
+
+def _cancel(local: Any, job: Any) -> JobState:
+    """Stop at a chunk's edge; a second Ctrl-C doesn't wait for that."""
+    try:
+        job.cancel()
+        return watch(job)
+    except KeyboardInterrupt:
+        local.abandon()
+        raise Cancelled(f"interrupted twice; job {job.id} was cut off") from None
+
+
+def _next(name: str, request: Request, report: JobReport) -> str:
+    """What to try after this."""
+    if not request.outputs:
+        return "next: --output FILE keeps the result, --input FILE transforms your own"
+    if not request.verify:
+        return "next: --verify checks every unit"
+    return f"next: hetsched models shows what was learnt; hetsched run {name} --help has all flags"

@@ -1,0 +1,91 @@
+"""The command line in this process and as a process of its own, with folders of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from hetsched.cli.main import main
+
+COMMAND = (sys.executable, "-m", "hetsched.cli.main")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """The one line of an error. Lines about the job itself may stand before it."""
+        lines = self.err.splitlines()
+        assert [line.startswith("error: ") for line in lines].count(True) == 1, self.err
+        assert lines[-1].startswith("error: "), self.err
+        assert "Traceback" not in self.err
+        assert "bug in hetsched" not in self.err
+        return lines[-1].removeprefix("error: ")
+
+
+Call = Callable[..., Ended]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Nothing of the user's is read or written; a terminal of 80 columns without colours."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    for name in ("HETSCHED_CONFIG", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "HETSCHED_RUNTIME_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("HETSCHED_STATE_DIR", str(folder / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+    monkeypatch.setenv("COLUMNS", "80")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    before = signal.getsignal(signal.SIGINT)
+    yield folder
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def call(capfd: pytest.CaptureFixture[str]) -> Call:
+    """Run a command in this process."""
+
+    def run(*words: str) -> Ended:
+        capfd.readouterr()
+        code = main(words)
+        captured = capfd.readouterr()
+        return Ended(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def shell() -> Call:
+    """Run a command as a process of its own."""
+
+    def run(*words: str, **more: object) -> Ended:
+        done = subprocess.run(  # type: ignore[call-overload]
+            [*COMMAND, *words],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            env=dict(os.environ),
+            timeout=60,
+            check=False,
+            **more,
+        )
+        return Ended(done.returncode, done.stdout, done.stderr)
+
+    return run

@@ -1,0 +1,202 @@
+"""Commands that need no daemon, done right; and how fast the program starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hetsched import __version__
+
+from .conftest import COMMAND, Call
+
+
+def test_the_version(call: Call) -> None:
+    assert call("--version").out == f"hetsched {__version__}\n"
+
+
+@pytest.mark.parametrize("words", [(), ("--help",)])
+def test_help_names_every_command(call: Call, words: tuple[str, ...]) -> None:
+    ended = call(*words)
+
+    assert ended.code == 0
+    for command in ("serve", "run", "submit", "status", "show", "wait", "result", "cancel",
+                    "devices", "models", "doctor", "ping"):  # fmt: skip
+        assert f"\n  {command} " in ended.out
+
+
+def test_run_shows_a_table(call: Call) -> None:
+    ended = call("run", "fft", "--batch", "8x16x16", "--verify", "--config", "cpu-only")
+
+    assert ended.code == 0
+    assert ended.out.splitlines()[0].split() == [
+        "device", "variant", "share", "seconds", "units/s", "predicted"
+    ]  # fmt: skip
+    assert "verified: every unit is right" in ended.out
+    assert ended.err.splitlines()[:2] == ["submitted 1", "running 1"]
+
+
+def test_json_is_one_object_on_one_line(call: Call) -> None:
+    ended = call("run", "fft", "--batch", "8x16x16", "--json", "--config", "cpu-only")
+
+    (line,) = ended.out.splitlines()
+    record = json.loads(line)
+    assert record["schema"] == "hetsched.job/1"
+    assert (record["state"], record["workload"], record["load"]) == ("done", "fft", 8)
+    assert sum(device["share"] for device in record["devices"]) == 8
+    assert record["verified"] is None
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["<c8", ">c8", ">c16", "<f4", ">f8", "|u1", "<i4", "|b1"])
+def test_inputs_of_any_dtype_and_order_give_right_results(
+    call: Call, dtype: str, order: str
+) -> None:
+    values = np.random.default_rng(7).integers(0, 200, (6, 8, 10))
+    np.save("x.npy", np.asarray(values, dtype=dtype, order=order))
+
+    ended = call("run", "fft", "--input", "x.npy", "--output", "y.npy", "--config", "cpu-only")
+
+    assert ended.code == 0, ended.err
+    expected = np.fft.fft2(np.load("x.npy"))
+    np.testing.assert_allclose(np.load("y.npy"), expected, rtol=1e-4, atol=1e-2)
+
+
+def test_planes_with_nan_and_inf_are_not_held_against_the_others(call: Call) -> None:
+    planes = np.random.default_rng(7).standard_normal((6, 8, 8)).astype("complex64")
+    planes[1, 2, 3], planes[4, 0, 0] = np.nan, np.inf
+    np.save("x.npy", planes)
+
+    ended = call("run", "fft", "--input", "x.npy", "--output", "y.npy", "--verify")
+
+    assert ended.code == 0, ended.err
+    finite = np.isfinite(np.load("y.npy")).all(axis=(1, 2))
+    assert finite.tolist() == [True, False, True, True, False, True]
+
+
+def test_a_result_replaces_a_file_only_with_force(call: Call) -> None:
+    Path("y.npy").write_text("old")
+
+    ended = call("run", "fft", "--batch", "4x8x8", "--output", "y.npy", "--force")
+
+    assert ended.code == 0, ended.err
+    assert np.load("y.npy").shape == (4, 8, 8)
+    assert f"result: y in {Path.cwd()}/y.npy" in ended.out
+    assert os.listdir() == ["y.npy"]
+
+
+def test_models_show_what_runs_taught(call: Call) -> None:
+    before = call("models").out
+    call("run", "fft", "--batch", "8x16x16", "--config", "cpu-only")
+
+    after = json.loads(call("models", "fft", "--json").out)
+
+    assert before.startswith("nothing learnt yet")
+    assert {model["workload"] for model in after["models"]} == {"fft"}
+    assert "16x16 complex64" in call("models").out
+    assert call("models", "other").out.startswith("nothing learnt yet")
+
+
+def test_devices_need_no_daemon_and_say_what_is_absent(call: Call) -> None:
+    record = json.loads(call("devices", "--json").out)
+
+    assert record["devices"][0]["name"] == "cpu0"
+    assert "cpu0" in call("devices").out
+    for name, reason in record["absent"].items():
+        assert f"{name}: not available: {reason}" in call("devices").out
+
+
+def test_doctor_finds_nothing_wrong_here(call: Call) -> None:
+    ended = call("doctor")
+
+    assert ended.code == 0, ended.out
+    for word in ("python", "numpy", "libzmq", "cores", "memory", "state folder", "daemon"):
+        assert word in ended.out
+
+
+def test_doctor_ends_with_the_code_of_the_first_problem(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("file").touch()
+    monkeypatch.setenv("HETSCHED_STATE_DIR", "file/state")
+
+    ended = call("doctor", "--json")
+
+    record = json.loads(ended.out)
+    assert ended.code == record["code"] == 78
+
+
+@pytest.mark.parametrize("name", ["default", "cpu-only", "emulated-gpu"])
+def test_shipped_configurations_are_right(call: Call, name: str) -> None:
+    assert call("config", "check", name).code == 0
+    assert json.loads(call("config", "show", name, "--json").out)["config"]["device"]
+    assert call("config", "path", name).out.strip().endswith(f"{name}.toml")
+
+
+def test_debug_shows_where_an_error_came_from(call: Call) -> None:
+    ended = call("run", "fft", "--batch", "4x4", "--debug")
+
+    assert ended.code == 2
+    assert "Traceback" in ended.err
+    assert ended.err.splitlines()[-1].startswith("error: ")
+
+
+def test_a_bug_of_ours_is_one_line_too(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(name: str | None = None) -> None:
+        raise ZeroDivisionError("oh\nno")
+
+    monkeypatch.setattr("hetsched.cli.devices.load", broken)
+
+    ended = call("devices")
+
+    assert ended.code == 70
+    assert ended.err.count("\n") == 1
+    assert "a bug in hetsched: ZeroDivisionError: oh\\nno" in ended.err
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    pipe = subprocess.Popen(
+        [*COMMAND, "devices"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert pipe.stdout is not None
+    pipe.stdout.close()
+    assert pipe.stderr is not None
+    error = pipe.stderr.read()
+    pipe.stderr.close()
+
+    assert (pipe.wait(), error) == (141, "")
+
+
+def test_a_full_disk_behind_standard_output_is_an_error() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*COMMAND, "--version"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+
+    assert done.returncode == 74
+    assert done.stderr == "error: standard output: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "heavy"),
+    [
+        (["--version"], {"typer", "rich", "numpy", "zmq"}),
+        (["status"], {"rich", "numpy", "scipy", "apsw"}),
+        (["run", "fft", "--batch", "4x4"], {"rich", "numpy", "scipy", "zmq"}),
+    ],
+)
+def test_what_a_command_does_not_need_is_not_imported(words: list[str], heavy: set[str]) -> None:
+    code = (
+        "import sys; from hetsched.cli.main import main; main(sys.argv[1:]);"
+        "print(*{name.partition('.')[0] for name in sys.modules})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True
+    )
+
+    assert heavy & set(done.stdout.split()) == set()

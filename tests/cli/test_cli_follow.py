@@ -1,0 +1,145 @@
+"""Watching jobs: plain lines, bars, and what a Job that is made by hand does."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+from rich.console import Console
+
+from hetsched.cli import follow
+from hetsched.cli.bars import Bars, picture
+from hetsched.cli.follow import Plain, error_of, watch
+from hetsched.errors import ErrorRecord, JobFailed
+from hetsched.job import DeviceProgress, Done, Failed, JobReport, JobState, Queued, Running
+
+REPORT = JobReport(job=42, state="done", workload="fft", load=8, seconds=0.0216)
+RUNNING = Running(42, "computing", (DeviceProgress("cpu0", 3, 8),), 1.5)
+DONE = Done(42, REPORT)
+
+
+def failed(code: int) -> Failed:
+    return Failed(42, REPORT, ErrorRecord(code, "why"))
+
+
+class Told(Future[None]):
+    """A Job that tells `states`, one a look."""
+
+    def __init__(self, *states: JobState) -> None:
+        super().__init__()
+        self._states = list(states)
+        self.set_result(None)
+
+    def progress(self) -> JobState:
+        return self._states.pop(0) if len(self._states) > 1 else self._states[0]
+
+
+@pytest.mark.parametrize(
+    ("states", "lines"),
+    [
+        ([Queued(42, 0), RUNNING, RUNNING, DONE], "submitted 42,running 42,done 42 0.0216"),
+        ([DONE], "submitted 42,running 42,done 42 0.0216"),
+        ([Queued(42, 1), failed(130)], "submitted 42,cancelled 42"),
+        ([RUNNING, failed(1)], "submitted 42,running 42,failed 42"),
+        (
+            [Running(42, "preparing", text="planning 512x512"), DONE],
+            "submitted 42,running 42,running 42 planning 512x512,done 42 0.0216",
+        ),
+    ],
+)
+def test_one_line_a_change(
+    states: list[JobState], lines: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    last = watch(Told(*states))
+
+    assert last == states[-1]
+    assert capsys.readouterr().err.splitlines() == lines.split(",")
+
+
+def test_of_an_older_job_only_what_is_seen_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    watch(Told(DONE), whole=False)
+
+    assert capsys.readouterr().err == "done 42 0.0216\n"
+
+
+def test_a_failed_job_has_its_error_and_a_done_one_has_none() -> None:
+    assert isinstance(error_of(failed(1)), JobFailed)
+    assert error_of(DONE) is None
+
+
+def test_the_screen_is_put_in_order_when_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = []
+
+    class View(Plain):
+        def show(self, state: JobState) -> None:
+            raise KeyboardInterrupt
+
+        def close(self) -> None:
+            closed.append(True)
+
+    monkeypatch.setattr(follow, "new_view", View)
+
+    with pytest.raises(KeyboardInterrupt):
+        watch(Told(RUNNING))
+    assert closed == [True]
+
+
+def drawn(state: JobState) -> str:
+    console = Console(width=80, force_terminal=False, markup=False)
+    with console.capture() as capture:
+        console.print(picture(state))
+    return capture.get()
+
+
+def test_the_bars_show_each_device() -> None:
+    text = drawn(RUNNING)
+
+    assert "job 42" in text
+    assert "predicted 1.5 s" in text
+    assert "cpu0" in text
+    assert "3/8" in text
+
+
+def test_a_queued_job_says_how_many_are_before_it() -> None:
+    assert "waits for 2" in drawn(Queued(42, 2))
+
+
+def test_hostile_text_is_not_markup() -> None:
+    state = Running(42, "preparing", text="[/bold]\x1b[2J")
+
+    assert "[/bold]\\x1b[2J" in drawn(state)
+
+
+def test_many_cores_share_a_bar() -> None:
+    devices = tuple(DeviceProgress(f"cpu{n}", 1, 2) for n in range(16))
+
+    text = drawn(Running(42, "computing", devices))
+
+    assert "cpu (16)" in text
+    assert "16/32" in text
+
+
+def test_short_jobs_show_no_bars(capsys: pytest.CaptureFixture[str]) -> None:
+    bars = Bars()
+    bars.show(Running(42, "computing", (), 0.1))
+    bars.show(DONE)
+
+    assert capsys.readouterr().err == ""
+
+
+def test_long_jobs_show_bars_and_clear_them(capsys: pytest.CaptureFixture[str]) -> None:
+    bars = Bars()
+    bars.show(RUNNING)
+    shown = bars._live is not None
+    bars.show(DONE)
+
+    assert shown
+    assert bars._live is None
+
+
+@pytest.mark.parametrize("term", ["dumb", "", "unknown"])
+def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch, term: str) -> None:
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+
+    assert isinstance(follow.new_view(True), Plain)

@@ -1,0 +1,76 @@
+"""Text for terminals: harmless, in columns, without exponents."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetsched.cli.say import clean, columns, number, out, seconds_column
+from hetsched.errors import IOFailure
+
+
+@given(st.text())
+def test_whatever_is_cleaned_can_be_printed_on_one_line(text: str) -> None:
+    assert clean(text).isprintable()
+
+
+@given(st.text(alphabet=st.characters(categories=["L", "N", "P"])))
+def test_ordinary_text_stays_as_it_is(text: str) -> None:
+    assert clean(text) == text
+
+
+def test_columns_align_words_to_the_left_and_numbers_to_the_right() -> None:
+    lines = columns(("device", "share"), [("cpu0", "5"), ("emulated", "1234")])
+
+    assert lines == ["device    share", "cpu0          5", "emulated   1234"]
+
+
+def test_a_hostile_cell_is_one_line() -> None:
+    assert columns(("a",), [("x\n\x1b[2J",)]) == ["a", "x\\n\\x1b[2J"]
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ([0.0214, 0.00951, None], ["0.0214", "0.0095", "-"]),
+        ([12.34, 1.0], ["12.3", "1.0"]),
+        ([1234.5], ["1234"]),
+        ([0.0, None], ["0.000", "-"]),
+        ([float("nan"), 1.0], ["nan", "1.00"]),
+    ],
+)
+def test_seconds_have_the_decimals_of_the_largest(
+    values: list[float | None], texts: list[str]
+) -> None:
+    assert seconds_column(values) == texts
+
+
+@given(st.floats(min_value=1e-3, max_value=1e15))
+def test_numbers_never_have_an_exponent(value: float) -> None:
+    assert "e" not in number(value)
+
+
+class Full(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+
+def test_a_full_disk_behind_standard_output_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", Full())
+
+    with pytest.raises(IOFailure, match="No space left"):
+        out("text")
+
+
+def test_a_terminal_without_unicode_gets_escapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+
+    out("µs \udcff")
+    sys.stdout.flush()
+
+    assert raw.getvalue() == b"\\xb5s \\udcff\n"
