@@ -1,0 +1,56 @@
+"""Runs benchmarks: all of them, or those named; `--quick` tries them on small cases, unsaved.
+
+python -m benchmarks [--quick] [NAME ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks import file_job, matrix_update, overhead, results, split, warm_job
+
+PLAIN = Path(".venv-plain")
+"""An environment with ducc0 and without MKL: `make bench` makes it."""
+
+
+def plain(quick: bool) -> results.Result:
+    if not PLAIN.is_dir():
+        raise SystemExit(f"no {PLAIN}: VENV={PLAIN} .ci/venv ducc makes it")
+    return warm_job.measure_plain(quick, PLAIN.absolute())
+
+
+BENCHMARKS: dict[str, Callable[[bool], results.Result]] = {
+    "warm_job": warm_job.measure,
+    "warm_job_plain": plain,
+    "matrix_update": matrix_update.measure,
+    "overhead": overhead.measure,
+    "file_job": file_job.measure,
+    "split": split.measure,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    parser.add_argument("--quick", action="store_true", help="small cases, few rounds, unsaved")
+    given = parser.parse_args()
+    if unknown := set(given.names) - set(BENCHMARKS):
+        parser.error(
+            f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}"
+        )
+    missed = 0
+    for name in given.names or BENCHMARKS:
+        print(f"{name}:", flush=True)
+        result = BENCHMARKS[name](given.quick)
+        missed += sum(not bar.holds for bar in result.bars)
+        print(f"\n{result.text()}", flush=True)
+        if not given.quick:
+            print(f"saved {results.save(result)}", flush=True)
+    return 1 if missed and not given.quick else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

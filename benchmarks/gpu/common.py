@@ -1,0 +1,96 @@
+"""What sections share: the report, the runtime, host memory, times by events."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.gpu_check import write
+from hetsched.config import DeviceConfig
+from hetsched.device import DeviceInfo
+from hetsched.devices.cuda import probe
+from hetsched.devices.cuda_runtime import Event, Runtime, Stream, open_cupy
+from hetsched.devices.fake_cuda import FakeRuntime
+from hetsched.errors import Unavailable
+
+FAKE = DeviceInfo(name="gpu0", kind="cuda", identity="fake GPU", link=True)
+MIB = 1 << 20
+
+
+class Report:
+    """A section's findings, on disk after each of them."""
+
+    def __init__(self, path: Path, dry: bool) -> None:
+        self._path = path
+        self.dry = dry
+        self.data: dict[str, Any] = {"dry_run": dry}
+
+    def put(self, **values: Any) -> None:
+        self.data.update(values)
+        write(self._path, self.data)
+
+    def row(self, table: str, **values: Any) -> None:
+        self.data.setdefault(table, []).append(values)
+        write(self._path, self.data)
+
+
+def device_info(dry: bool) -> DeviceInfo:
+    """The first GPU. Raises Unavailable."""
+    if dry:
+        return FAKE
+    infos, absent = probe(DeviceConfig(kind="gpu"))
+    if not infos:
+        raise Unavailable(f"no GPU to check: {absent}")
+    return infos[0]
+
+
+def open_runtime(dry: bool) -> Runtime:
+    if dry:
+        return FakeRuntime(memory=256 * MIB)
+    info = device_info(dry)
+    return open_cupy(info.name, info.details["uuid"], os.environ["XDG_CACHE_HOME"])
+
+
+def mapped(nbytes: int) -> np.ndarray:
+    """A sealed-size memfd, mapped with its pages in place, as the arena has them (uint8)."""
+    fd = os.memfd_create("gpu-check")
+    try:
+        os.ftruncate(fd, nbytes)
+        return np.frombuffer(mmap.mmap(fd, nbytes, mmap.MAP_SHARED | mmap.MAP_POPULATE), np.uint8)
+    finally:
+        os.close(fd)
+
+
+def seconds(call: Callable[[], object], repeat: int = 5) -> float:
+    """Median of the wall time."""
+    times = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+class Span:
+    """Times what is put into a stream between `start` and `stop`, by events."""
+
+    def __init__(self, runtime: Runtime, stream: Stream) -> None:
+        self._stream = stream
+        self._events: tuple[Event, Event] = (runtime.event(), runtime.event())
+
+    def start(self) -> None:
+        self._stream.record(self._events[0])
+
+    def stop(self) -> None:
+        self._stream.record(self._events[1])
+
+    def seconds(self) -> float:
+        self._events[1].block()
+        return self._events[1].milliseconds_after(self._events[0]) * 1e-3

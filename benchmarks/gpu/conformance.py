@@ -1,0 +1,39 @@
+"""The CUDA device gives right results: places, slots, chunk sizes, barriers, cut copies."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.gpu.common import Report, open_runtime
+from benchmarks.gpu_check import ROOT
+
+sys.path.insert(0, str(ROOT / "tests" / "devices"))
+
+import cuda_toys
+
+
+def measure(report: Report) -> None:
+    runtime = open_runtime(report.dry)
+    wrong = 0
+    with tempfile.TemporaryDirectory() as folder:
+        cases = itertools.product(
+            ("arena", "file", "plain"), (1, 2, 3, 4), (1, 7, 64), (False, True)
+        )
+        for place, slots, chunk, in_place in cases:
+            params = cuda_toys.AffineParams(200, 64 if report.dry else 16384, in_place)
+            bench = cuda_toys.Bench(
+                runtime, place, Path(folder), params, chunk, slots, slice_bytes=1 << 20
+            )
+            bench.run(barriers=5 if chunk == 7 else 0)
+            right = bench.right()
+            bench.close()
+            wrong += not right
+            report.row(
+                "cases", place=place, slots=slots, chunk=chunk, in_place=in_place, right=right
+            )
+    report.put(wrong=wrong)
+    if wrong:
+        raise RuntimeError(f"{wrong} cases gave wrong results")

@@ -1,0 +1,133 @@
+"""Checks and measures hetsched on a GPU host, in at most nine minutes, from this repository alone.
+
+python3 -m benchmarks.gpu_check --out FOLDER [--wheels FOLDER] [--dry-run] [--only NAME,NAME]
+
+Each section runs in a process of its own, within its own time, and writes FOLDER/NAME.json as it
+goes, so that a fault or a hang costs that section only. Imports nothing but the standard library:
+what the host lacks comes from the folder of wheels. `--dry-run` needs no GPU: a fake runtime, and
+the emulated GPU for whole jobs. See docs/gpu.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+BUDGET = 525.0
+"""Seconds for everything: nine minutes less what starting and packing up take."""
+SECTIONS = {
+    "facts": 45.0,
+    "conformance": 60.0,
+    "engine": 150.0,
+    "copies": 45.0,
+    "ring": 75.0,
+    "plans": 60.0,
+    "pinning": 60.0,
+    "corun": 45.0,
+    "telemetry": 20.0,
+    "faults": 40.0,
+}
+"""Name -> the most seconds that it may take; the most important first."""
+LEAST = 5.0
+"""Seconds that must be left for a section to be begun."""
+
+
+def main() -> int:
+    given = arguments()
+    out = given.out.absolute()
+    out.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + BUDGET
+    with tempfile.TemporaryDirectory(prefix="hetsched-gpu-check-") as scratch:
+        environment = prepare(Path(scratch), given.wheels)
+        summary = []
+        for name in given.only or SECTIONS:
+            summary.append(run(name, out, given.dry_run, environment, deadline))
+            write(out / "summary.json", {"dry_run": given.dry_run, "sections": summary})
+            print(line(summary[-1]), flush=True)
+    return 0 if all(section["state"] == "done" for section in summary) else 1
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python3 -m benchmarks.gpu_check")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the JSON files")
+    parser.add_argument("--wheels", type=Path, help="folder of wheels that this Python lacks")
+    parser.add_argument("--dry-run", action="store_true", help="no GPU: a fake one, small sizes")
+    parser.add_argument("--only", type=names, help=f"some of {','.join(SECTIONS)}")
+    return parser.parse_args()
+
+
+def names(text: str) -> list[str]:
+    chosen = text.split(",")
+    if unknown := set(chosen) - set(SECTIONS):
+        raise argparse.ArgumentTypeError(f"no section {', '.join(sorted(unknown))}")
+    return chosen
+
+
+def prepare(scratch: Path, wheels: Path | None) -> dict[str, str]:
+    """Install the wheels beside everything else; state and caches go to `scratch`, too."""
+    paths = [str(scratch / "packages"), str(ROOT), str(ROOT / "workloads")]
+    if wheels is not None:
+        files = sorted(str(wheel) for wheel in wheels.glob("*.whl"))
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+        subprocess.run([*command, "--target", paths[0], *files], check=True)
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(paths), PYTHONUNBUFFERED="1")
+    for name in ("STATE", "RUNTIME"):
+        environment[f"HETSCHED_{name}_DIR"] = str(scratch / name.lower())
+    environment["XDG_CACHE_HOME"] = str(scratch / "cache")
+    return environment
+
+
+def run(
+    name: str, out: Path, dry: bool, environment: dict[str, str], deadline: float
+) -> dict[str, Any]:
+    """One section; what became of it."""
+    limit = min(SECTIONS[name], deadline - time.monotonic())
+    if limit < LEAST:
+        return {"name": name, "state": "no time left", "seconds": 0.0}
+    command = [sys.executable, "-m", "benchmarks.gpu.section", name, str(out / f"{name}.json")]
+    started = time.monotonic()
+    process = subprocess.Popen(
+        [*command, *(["--dry-run"] if dry else [])],
+        cwd=ROOT,
+        env=environment,
+        start_new_session=True,
+    )
+    try:
+        code: int | None = process.wait(limit)
+    except subprocess.TimeoutExpired:
+        code = None
+    end(process)
+    state = "took too long" if code is None else "done" if code == 0 else f"failed ({code})"
+    return {"name": name, "state": state, "seconds": round(time.monotonic() - started, 2)}
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Nothing of a section outlives it: its process group is its own."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def line(section: dict[str, Any]) -> str:
+    return f"{section['name']:12} {section['seconds']:6.1f} s  {section['state']}"
+
+
+def write(path: Path, content: Any) -> None:
+    """All of it or nothing: a reader, or a kill, never meets half a file."""
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    part.rename(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""Contestants in turn: one repetition each, round after round, the order turning."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from benchmarks.stats import Sample
+
+SETTLE = 0.25
+"""Seconds between two repetitions: MKL's threads spin for 0.2 s after theirs."""
+
+
+def interleave(
+    contestants: Mapping[str, Callable[[], float]], rounds: int, settle: float = SETTLE
+) -> dict[str, Sample]:
+    """Name -> seconds of each round; round i of one was measured next to round i of the others."""
+    names = list(contestants)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(rounds):
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
+            time.sleep(settle)
+            seconds[name].append(contestants[name]())
+    return {name: Sample(tuple(values)) for name, values in seconds.items()}
+
+
+def fastest(samples: Mapping[str, Sample]) -> str:
+    return min(samples, key=lambda name: samples[name].median)

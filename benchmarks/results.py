@@ -1,0 +1,79 @@
+"""What a benchmark found: a JSON file, a table in README.md, and which bars hold."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine
+
+FOLDER = Path(__file__).parent
+README = FOLDER / "README.md"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A figure that must be at least (or at most) `limit`."""
+
+    what: str
+    value: float
+    limit: float
+    at_least: bool = True
+
+    @property
+    def holds(self) -> bool:
+        return self.value >= self.limit if self.at_least else self.value <= self.limit
+
+    def text(self) -> str:
+        side = "at least" if self.at_least else "at most"
+        verdict = "holds" if self.holds else "**missed**"
+        return f"{self.what}: {self.value:.3g}, {side} {self.limit:g}: {verdict}"
+
+
+@dataclass
+class Result:
+    """`columns` and `rows` are the table as text; `data` is everything measured, for the JSON."""
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]] = field(default_factory=list)
+    data: list[dict[str, Any]] = field(default_factory=list)
+    bars: list[Bar] = field(default_factory=list)
+
+    def table(self) -> str:
+        lines = [self.columns, tuple("---" for _ in self.columns), *self.rows]
+        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+    def text(self) -> str:
+        bars = "\n".join(f"* {bar.text()}" for bar in self.bars)
+        return f"{self.table()}\n\n{bars}\n"
+
+
+def save(result: Result) -> Path:
+    """Write ``results/NAME.json`` and the table between NAME's markers in README.md."""
+    facts = machine.describe()
+    when = datetime.now(UTC).strftime("%Y-%m-%d")
+    path = FOLDER / "results" / f"{result.name}.json"
+    path.parent.mkdir(exist_ok=True)
+    content = {"name": result.name, "date": when, "machine": facts, "data": result.data}
+    content["bars"] = [{**asdict(bar), "holds": bar.holds} for bar in result.bars]
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    where = f"{facts['processor']}, {facts['cores']} cores, {when}"
+    section = f"## {result.title}\n\n{where}.\n\n{result.text()}"
+    README.write_text(replaced(README.read_text(encoding="utf-8"), result.name, section))
+    return path
+
+
+def replaced(page: str, name: str, section: str) -> str:
+    """`page` with `section` between the markers of `name`; new ones are added at the end."""
+    begin, end = f"<!-- {name} begin -->", f"<!-- {name} end -->"
+    block = f"{begin}\n{section.rstrip()}\n{end}"
+    pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
+    if pattern.search(page):
+        return pattern.sub(lambda _: block, page)
+    return f"{page.rstrip()}\n\n{block}\n"

@@ -1,0 +1,79 @@
+"""A daemon of our own for the length of a `with`: own sockets and models, the user's caches."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import hetsched
+from hetsched.errors import HetschedError
+from hetsched.job import JobReport
+
+PATIENCE = 60.0
+
+
+@dataclass(frozen=True)
+class Served:
+    """`command` is the ``hetsched`` of the environment that serves."""
+
+    client: hetsched.Client
+    process: subprocess.Popen[bytes]
+    command: Path
+
+
+@contextmanager
+def daemon(config: str = "cpu-only", environment: Path | None = None) -> Iterator[Served]:
+    """A client of a fresh daemon; `environment` is the virtual environment it runs from."""
+    command = Path(environment or sys.prefix) / "bin" / "hetsched"
+    with tempfile.TemporaryDirectory(prefix="hs-") as folder, places(folder):
+        process = subprocess.Popen([command, "serve", "--config", config], stderr=subprocess.PIPE)
+        try:
+            with connected(process) as client:
+                yield Served(client, process, command)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=PATIENCE)
+
+
+def report(job: hetsched.Job) -> JobReport:
+    """What an ended job did."""
+    assert job.report is not None
+    return job.report
+
+
+@contextmanager
+def places(folder: str) -> Iterator[None]:
+    """The runtime and state folders inside `folder`, for this process and its children."""
+    names = {"HETSCHED_RUNTIME_DIR": "run", "HETSCHED_STATE_DIR": "state"}
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update({name: str(Path(folder) / part) for name, part in names.items()})
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
+
+@contextmanager
+def connected(process: subprocess.Popen[bytes]) -> Iterator[hetsched.Client]:
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            client = hetsched.Client()
+            break
+        except HetschedError:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+    with client:
+        yield client
