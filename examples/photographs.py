@@ -1,0 +1,89 @@
+"""Real input with no download: crops of the photographs that the scikit-image wheel ships.
+
+Every photograph of at least 512x512 is cut into 512x512 crops, 256 apart, so that neighbours
+overlap by half; of a colour photograph each channel counts as a plane. Crops that are equal byte
+for byte are taken once. The result is one ``.npy`` of shape (planes, 512, 512).
+
+    python examples/photographs.py photographs.npy [--dtype float32]
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+SIDE = 512
+STRIDE = 256
+ENOUGH = 64
+SUFFIXES = {".png", ".jpg"}
+
+
+def folder() -> Path:
+    """Where the wheel keeps its pictures: looked up, because importing skimage takes a second."""
+    spec = importlib.util.find_spec("skimage")
+    if spec is None or spec.origin is None:
+        raise SystemExit("scikit-image isn't installed; pip install 'hetsched[demo]'")
+    return Path(spec.origin).parent / "data"
+
+
+def channels(path: Path) -> Iterator[np.ndarray]:
+    """The planes of one picture, (rows, cols) uint8: one if it is grey, else three."""
+    with Image.open(path) as picture:
+        mode = "L" if picture.mode in ("1", "L", "LA") else "RGB"
+        pixels = np.asarray(picture.convert(mode))
+    if pixels.ndim == 2:
+        yield pixels
+    else:
+        yield from np.moveaxis(pixels, -1, 0)
+
+
+def crops(plane: np.ndarray) -> Iterator[np.ndarray]:
+    """All SIDE x SIDE pieces of `plane` whose corner is a multiple of STRIDE."""
+    rows, cols = plane.shape
+    for row in range(0, rows - SIDE + 1, STRIDE):
+        for col in range(0, cols - SIDE + 1, STRIDE):
+            yield plane[row : row + SIDE, col : col + SIDE]
+
+
+def photographs(dtype: str = "complex64") -> tuple[np.ndarray, list[str]]:
+    """All distinct crops, (planes, SIDE, SIDE) of `dtype`, and the picture each comes from.
+
+    Raises
+    ------
+    SystemExit
+        Fewer than ENOUGH distinct crops: this scikit-image ships other pictures.
+    """
+    kept: dict[bytes, tuple[np.ndarray, str]] = {}
+    for path in sorted(folder().iterdir()):
+        if path.suffix in SUFFIXES:
+            for plane in channels(path):
+                for crop in crops(plane):
+                    kept.setdefault(hashlib.sha256(crop.tobytes()).digest(), (crop, path.stem))
+    if len(kept) < ENOUGH:
+        raise SystemExit(f"{folder()}: {len(kept)} distinct crops, needs {ENOUGH}")
+    planes = np.stack([crop for crop, _ in kept.values()]).astype(dtype)
+    return planes, [name for _, name in kept.values()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Make one .npy of real photographs.")
+    parser.add_argument("output", type=Path)
+    parser.add_argument(
+        "--dtype", default="complex64", choices=["complex64", "complex128", "float32"]
+    )
+    given = parser.parse_args()
+    planes, names = photographs(given.dtype)
+    given.output.parent.mkdir(parents=True, exist_ok=True)
+    np.save(given.output, planes)
+    size = planes.nbytes / 2**20
+    print(f"{given.output}: {len(planes)} planes of {len(set(names))} photographs, {size:.0f} MiB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""A device process that dies in mid-job costs its unfinished chunks, nothing else."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+import hetsched
+from hetsched.client.job import Job
+from hetsched.errors import JobFailed
+from hetsched.job import JobReport, JobState, Running
+
+KILLS = 20
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module", params=[("cpu-only", "cpu0"), ("emulated-gpu", "emu0")])
+def local(request: pytest.FixtureRequest) -> Iterator[tuple[hetsched.Local, str]]:
+    config, victim = request.param
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(HERE))
+        with hetsched.Local(config, learn=False) as local:
+            yield local, victim
+
+
+def done_units(report: JobReport | None) -> int:
+    assert report is not None
+    return sum(sum(device.chunks) for device in report.devices)
+
+
+def submit_deadly(engine: hetsched.Local, x: np.ndarray, call: int, folder: Path) -> Job:
+    """A job in which a process is killed when a kernel of its is called for the `call`th time."""
+    return engine.submit(
+        "wrong_fft:WrongFft",
+        x,
+        fault="dies",
+        draw=call,
+        marker=str(folder / f"killed-{call}"),
+        log=str(folder / "units"),
+    )
+
+
+def computed_again(folder: Path) -> int:
+    """Units that were computed more than once, each counted as often as it was too often."""
+    lines = (folder / "units").read_text().splitlines()
+    return len(lines) - len(set(lines))
+
+
+def under_way(report: JobReport | None) -> int:
+    """Units that may have been computed and not reported yet when a process died: two chunks of
+    each of its cores; behind a link all that was sent ahead, half a share in a first run."""
+    assert report is not None
+    if report.devices[0].kind == "cpu":
+        return sum(2 * max(device.chunks, default=0) for device in report.devices)
+    return report.load // 2
+
+
+@pytest.fixture
+def planes(local: tuple[hetsched.Local, str]) -> np.ndarray:
+    x = local[0].empty((96, 64, 64), "complex64")
+    x[...] = np.random.default_rng(1).standard_normal(x.shape)
+    return x
+
+
+def test_results_are_right_and_nothing_finished_runs_again(
+    local: tuple[hetsched.Local, str], planes: np.ndarray, tmp_path: Path
+) -> None:
+    engine, _ = local
+    expected = np.fft.fft2(planes)
+    for kill in range(KILLS):
+        (tmp_path / str(kill)).mkdir()
+
+        job = submit_deadly(engine, planes, kill % 4 + 1, tmp_path / str(kill))
+        y = job.result(timeout=60)
+
+        assert any((tmp_path / str(kill)).iterdir())
+        assert np.abs(y - expected).max() <= 1e-4 * np.abs(expected).max()
+        assert done_units(job.report) == 96
+        assert computed_again(tmp_path / str(kill)) <= under_way(job.report)
+
+
+def test_a_device_that_was_killed_comes_back(
+    local: tuple[hetsched.Local, str], planes: np.ndarray
+) -> None:
+    engine, victim = local
+    engine.submit("fft", planes, devices=victim).result(timeout=60)
+    before = engine.pids()[victim]
+
+    os.kill(before, signal.SIGKILL)
+    engine.submit("fft", planes, devices=victim).result(timeout=60)
+
+    assert engine.pids()[victim] != before
+
+
+def test_processes_and_descriptors_are_as_many_as_before(
+    local: tuple[hetsched.Local, str], planes: np.ndarray, tmp_path: Path
+) -> None:
+    engine, _ = local
+    own = psutil.Process()
+    counts = []
+    for kill in range(4):
+        submit_deadly(engine, planes, kill + 1, tmp_path).result(timeout=60)
+        for info in engine.devices()[0]:  # every process has come back
+            engine.submit("fft", planes, devices=info.name).result(timeout=60)
+        counts.append((own.num_fds(), own.num_threads(), len(own.children())))
+
+    assert counts[-1] == counts[0]
+
+
+def test_cancel_ends_a_job_and_the_next_one_is_right(local: tuple[hetsched.Local, str]) -> None:
+    engine, _ = local
+    jobs: list[Job] = []
+
+    def follow(state: JobState) -> None:
+        if isinstance(state, Running) and state.stage == "computing":
+            engine.cancel(state.job)
+
+    jobs.append(engine.submit("fft", batch="256x128x128", follow=follow))
+
+    with pytest.raises(CancelledError):
+        jobs[0].result(timeout=60)
+
+    x = np.ones((4, 8, 8), "complex64")
+    assert np.allclose(engine.submit("fft", x).result(timeout=60)[:, 0, 0], 64)
+
+
+def test_a_kernel_that_fails_fails_its_job_only(local: tuple[hetsched.Local, str]) -> None:
+    engine, _ = local
+    job = engine.submit("wrong_fft:WrongFft", batch="64x32x32", fault="raises")
+
+    with pytest.raises(JobFailed, match="the kernel has had enough"):
+        job.result(timeout=60)
+
+    assert engine.submit("fft", batch="8x32x32", verify=True).result(timeout=60) is not None

@@ -1,0 +1,111 @@
+"""A 2D FFT that errs on demand: what `--verify` has to catch. Loaded by device processes too."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from hetsched_workloads.fft import Fft, FftParams
+
+from hetsched.workload import Arrays, Kernel, KernelPlace, Variant
+
+
+class WrongParams(FftParams, frozen=True, kw_only=True):
+    """`fault`: what goes wrong, in each kernel's first chunk. `draw`: seed of where.
+
+    "dies": the process kills itself in call number `draw` of a kernel, once: `marker` is the path
+    of a file that says that it has. `log`: path of a file that gets a line a unit computed.
+    """
+
+    fault: str = "none"
+    draw: int = 0
+    marker: str = ""
+    log: str = ""
+
+
+def zeroed(y: np.ndarray, rng: np.random.Generator) -> None:
+    y[_value(y, rng)] = 0
+
+
+def turned(y: np.ndarray, rng: np.random.Generator) -> None:
+    y[_value(y, rng)] *= -1
+
+
+def scaled(y: np.ndarray, rng: np.random.Generator) -> None:
+    y[rng.integers(len(y))] *= 1.001
+
+
+def transposed(y: np.ndarray, rng: np.random.Generator) -> None:
+    unit = rng.integers(len(y))
+    y[unit] = y[unit].T.copy()
+
+
+def swapped(y: np.ndarray, rng: np.random.Generator) -> None:
+    a, b = rng.choice(len(y), 2, replace=False)
+    y[[a, b]] = y[[b, a]]
+
+
+FAULTS = {f.__name__: f for f in (zeroed, turned, scaled, transposed, swapped)}
+
+
+def _value(y: np.ndarray, rng: np.random.Generator) -> tuple[int, int, int]:
+    """A value of a random unit, of at least the plane's median magnitude."""
+    unit = int(rng.integers(len(y)))
+    size = np.abs(y[unit])
+    row, column = rng.choice(np.argwhere(size >= np.median(size)))
+    return unit, int(row), int(column)
+
+
+class WrongFft(Fft):
+    name = "wrong_fft"
+    Params = WrongParams
+
+    def variants(self, kind: str) -> Sequence[Variant]:
+        return [_wrongly(right) for right in super().variants(kind)[:1]]
+
+
+def _wrongly(right: Variant) -> Variant:
+    def make(p: Any, chunk: int, place: KernelPlace) -> Kernel:
+        return _wrong(right, p, chunk, place)
+
+    return Variant(right.name, right.version, make)
+
+
+def _wrong(right: Variant, p: Any, chunk: int, place: KernelPlace) -> Kernel:
+    compute = right.make(p, chunk, place)
+    rng = np.random.default_rng(p.draw)
+    calls = 0
+
+    def kernel(inputs: Arrays, outputs: Arrays) -> None:
+        nonlocal calls
+        calls += 1
+        if p.fault == "left_out" and calls == p.draw % 4 + 1:
+            return
+        if p.fault == "raises" and calls == 2:
+            raise ValueError("the kernel has had enough")
+        if p.fault == "dies" and calls == p.draw:
+            _die_once(p.marker)
+        compute(inputs, outputs)
+        if p.log:
+            note_units(p.log, inputs["x"])
+        if p.fault in FAULTS and calls == 1:
+            FAULTS[p.fault](outputs["y"], rng)
+
+    return kernel
+
+
+def note_units(path: str, x: np.ndarray) -> None:
+    """In one write, so that lines of processes don't mix; a unit is told by its first value."""
+    with open(path, "ab", buffering=0) as file:
+        file.write("".join(f"{unit.flat[0].real:.9f}\n" for unit in x).encode())
+
+
+def _die_once(marker: str) -> None:
+    try:
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
