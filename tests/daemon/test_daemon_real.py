@@ -192,8 +192,11 @@ def settled(daemon: RealDaemon) -> dict[str, object]:
 
 def segments(process: psutil.Process) -> int:
     """Descriptors of shared memory that `process` has."""
-    fds = Path(f"/proc/{process.pid}/fd")
-    return sum("memfd:hetsched" in os.readlink(fd) for fd in fds.iterdir())
+    count = 0
+    for fd in Path(f"/proc/{process.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed since it was listed
+            count += "memfd:hetsched" in os.readlink(fd)
+    return count
 
 
 def until_computing(client: Client, number: int) -> None:
