@@ -9,6 +9,7 @@ from hetsched.models.akima import Akima
 from hetsched.models.constant import Constant
 from hetsched.models.curve import Curve, SpeedFunction
 from hetsched.models.device_model import DeviceModel
+from hetsched.models.evidence import Knot
 from hetsched.models.pchip import Monotone
 from hetsched.models.piecewise_linear import PiecewiseLinear
 
@@ -18,6 +19,7 @@ __all__ = [
     "Constant",
     "Curve",
     "DeviceModel",
+    "Knot",
     "Monotone",
     "PiecewiseLinear",
     "SpeedFunction",

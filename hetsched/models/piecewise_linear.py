@@ -9,6 +9,7 @@ import numpy as np
 
 from hetsched.errors import UsageError
 from hetsched.models.curve import NO_POINTS, Curve, unknown
+from hetsched.models.evidence import Knot
 from hetsched.models.isotonic import rising
 from hetsched.models.segments import Floats, Segments, through_knots
 from hetsched.models.shape import shape_fit
@@ -59,6 +60,13 @@ class PiecewiseLinear(Curve):
     def repeats(self) -> int:
         """Observations of a size that was known already (the paper's accuracy points)."""
         return self._windows.repeats
+
+    def knots(self) -> list[Knot]:
+        """The evidence, by units: median, number of repeats and confidence interval of each size.
+
+        As observed: where times fall with size, `points` may differ.
+        """
+        return self._windows.knots()
 
     def latest(self) -> list[tuple[float, float, int]]:
         """Units, median seconds and number of observations, the size observed last first."""

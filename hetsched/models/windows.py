@@ -9,6 +9,7 @@ from statistics import median_low
 import numpy as np
 
 from hetsched.models.curve import checked
+from hetsched.models.evidence import Knot, knot
 from hetsched.models.segments import Floats
 
 WINDOW = 5
@@ -46,6 +47,10 @@ class Windows:
         middle = [median_low(self._seconds[size]) for size in sizes]
         counts = [float(len(self._seconds[size])) for size in sizes]
         return np.array(sizes), np.array(middle), np.array(counts)
+
+    def knots(self) -> list[Knot]:
+        """What is known of each size, by units."""
+        return [knot(size, list(self._seconds[size])) for size in sorted(self._seconds)]
 
     def latest(self) -> list[tuple[float, float, int]]:
         """Units, median seconds and number of observations, the size observed last first."""
