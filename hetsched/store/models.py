@@ -1,8 +1,9 @@
 """What was learnt, kept between runs: ``models.db``, shared by daemon and embedded runs.
 
-Owns a copy in memory of what is needed of the file. A file that can't be used in mid-run (disk
-full, made read-only, broken) costs one warning, and learning goes on in memory: no job ever fails
-for it. What couldn't be written is written later, should the file work again.
+Owns a copy in memory of what is needed of the file. A file that can't be used (disk full, made
+read-only in mid-run, broken, of a newer version) costs one warning, and learning goes on in
+memory: no job ever fails for it. What couldn't be written is written later, should the file work
+again.
 
 SQLite with a rollback journal, one row an observation: processes that share the file add rows
 under its lock and lose none of each other's. Each reads what others added when the file's
@@ -24,12 +25,15 @@ from hetsched.models.samples import Sample
 from hetsched.paths import private_folder
 from hetsched.store import models_db
 from hetsched.store.history import History, latest
-from hetsched.store.models_db import ModelKey
+from hetsched.store.models_db import ModelKey, NewerFile
 
 __all__ = ["ModelKey", "ModelStore"]
 
 MOST_PENDING = 1000
 """Runs that wait for a file that can't be written; beyond it the oldest stay in memory only."""
+
+UNUSABLE = (apsw.Error, NewerFile)
+"""What a file may do to us without stopping a job."""
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -46,7 +50,7 @@ class ModelStore:
     Raises
     ------
     ConfigError
-        The folder or file can't be written, or is of a newer version of hetsched.
+        The folder or file can't be written.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -61,7 +65,7 @@ class ModelStore:
         try:
             self._db = models_db.connect(path)
             self._catch_up(self._db)
-        except apsw.Error as error:
+        except UNUSABLE as error:
             self._warn(error)
             self._db = None
 
@@ -155,6 +159,7 @@ class ModelStore:
 
     def _catch_up(self, db: apsw.Connection) -> None:
         """Take over what other processes have written since last time."""
+        models_db.check(db, self._name)
         # Asked first, so that what is written meanwhile is seen next time.
         self._seen = models_db.data_version(db)
         times = models_db.forgotten(db)
@@ -185,7 +190,7 @@ class ModelStore:
             return None
         try:
             return action(self._db)
-        except apsw.Error as error:
+        except UNUSABLE as error:
             self._warn(error)
             return None
 
@@ -199,16 +204,18 @@ class ModelStore:
                 self._catch_up(self._db)
                 action(self._db)
                 last = models_db.last_id(self._db)
-        except apsw.Error as error:
+        except UNUSABLE as error:
             self._warn(error)
             return False
         self._last = max(self._last, last)
         self._warned = False
         return True
 
-    def _warn(self, error: apsw.Error) -> None:
+    def _warn(self, error: apsw.Error | NewerFile) -> None:
         """Say once that the file doesn't work, until it does again."""
-        if not self._warned:
+        if not self._warned and isinstance(error, NewerFile):
+            _log.warning("%s; what is learnt stays in memory", error)
+        elif not self._warned:
             way_out = "make room or delete the file to start afresh"
             _log.warning("%s: %s; what is learnt stays in memory; %s", self._name, error, way_out)
         self._warned = True

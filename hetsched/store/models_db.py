@@ -5,19 +5,21 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import apsw
 import msgspec
 
 from hetsched.errors import ConfigError
 from hetsched.models.drift import since_change
-from hetsched.models.samples import Sample
+from hetsched.models.samples import CurveName, Sample
 from hetsched.models.windows import WINDOW
 from hetsched.store.history import MOST_SIZES
 
 VERSION = 1
 APPLICATION = 0x68737364
 """SQLite's application_id: a file that says so is ours."""
+MAKE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 BUSY_MS = 2000
 """How long to wait for another process that writes; it holds the lock for milliseconds."""
 
@@ -42,6 +44,19 @@ PRAGMA user_version = {VERSION};
 """
 
 
+class NewerFile(ConfigError):
+    """Written by a hetsched that knows more than this one."""
+
+
+class Row(NamedTuple):
+    """One observation as the file has it; `at`: seconds since the epoch."""
+
+    curve: CurveName
+    units: int
+    seconds: float
+    at: float
+
+
 class ModelKey(msgspec.Struct, frozen=True, order=True):
     """What a model is of. Two runs with the same key have the same speeds.
 
@@ -57,6 +72,9 @@ class ModelKey(msgspec.Struct, frozen=True, order=True):
     place: str
 
 
+# One statement, so one moment: another process may be making the tables.
+_HEADER = """SELECT user_version, application_id, (SELECT count(*) FROM sqlite_schema)
+    FROM pragma_user_version, pragma_application_id"""
 _KEY = ", ".join(ModelKey.__struct_fields__)
 _IS_KEY = " AND ".join(f"{name} = ?" for name in ModelKey.__struct_fields__)
 
@@ -67,46 +85,66 @@ def connect(path: Path | None) -> apsw.Connection:
     Raises
     ------
     ConfigError
-        It can't be opened for writing, or is of a newer version.
+        It can't be opened for writing, or is of a newer version (NewerFile).
     apsw.Error
         It is broken, foreign, or there is no room to make it.
     """
+    with _opened(":memory:" if path is None else str(path)) as connection:
+        if connection.readonly("main"):
+            raise apsw.ReadOnlyError("not writable")
+        check(connection, path)
+        # NORMAL: a power cut may cost the last observations, a crash of ours nothing.
+        connection.execute("PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = NORMAL")
+        with transaction(connection):
+            if check(connection, path) == 0:  # another process may just have made the tables
+                connection.execute(_SCHEMA)
+    return connection
+
+
+def existing(path: Path) -> apsw.Connection:
+    """The database that is at `path`; none is made, nor is this one changed. Raises as `connect`.
+
+    One that can't be written is opened all the same: looking is allowed.
+    """
+    with _opened(str(path), apsw.SQLITE_OPEN_READWRITE) as connection:
+        check(connection, path)
+    return connection
+
+
+@contextlib.contextmanager
+def _opened(name: str, flags: int = MAKE) -> Iterator[apsw.Connection]:
+    """A connection that is closed again if the body fails."""
     try:
-        connection = apsw.Connection(":memory:" if path is None else str(path))
+        connection = apsw.Connection(name, flags)
         try:
-            _prepare(connection, path)
+            connection.set_busy_timeout(BUSY_MS)
+            yield connection
         except BaseException:
             connection.close()
             raise
     except (apsw.CantOpenError, apsw.PermissionsError, apsw.ReadOnlyError) as error:
         way_out = "make it writable, or set HETSCHED_STATE_DIR to another folder"
-        raise ConfigError(f"{path}: {error}; {way_out}") from None
-    return connection
+        raise ConfigError(f"{name}: {error}; {way_out}") from None
 
 
-def _prepare(connection: apsw.Connection, path: Path | None) -> None:
-    if connection.readonly("main"):
-        raise apsw.ReadOnlyError("not writable")
-    connection.set_busy_timeout(BUSY_MS)
-    # NORMAL: a power cut may cost the last observations, a crash of ours nothing.
-    connection.execute("PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = NORMAL")
-    with transaction(connection):
-        _make_tables(connection, path)
+def check(connection: apsw.Connection, path: Path | str | None) -> int:
+    """The file's version; 0: there is nothing in it yet.
 
-
-def _make_tables(connection: apsw.Connection, path: Path | None) -> None:
-    version = connection.execute("PRAGMA user_version").get
-    application = connection.execute("PRAGMA application_id").get
-    tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
+    Raises
+    ------
+    NewerFile
+    apsw.NotADBError
+        It is somebody else's.
+    """
+    version, application, tables = connection.execute(_HEADER).get
     if application not in (0, APPLICATION) or (application == 0 and tables):
         raise apsw.NotADBError("not a file of hetsched")
     if version > VERSION:
-        raise ConfigError(
+        raise NewerFile(
             f"{path}: written by a newer hetsched (version {version}, this one knows {VERSION});"
             " update hetsched, or set HETSCHED_STATE_DIR to another folder"
         )
-    if not tables:
-        connection.execute(_SCHEMA)
+    return int(version) if tables else 0
 
 
 @contextlib.contextmanager
@@ -168,16 +206,23 @@ def add_run(connection: apsw.Connection, key: ModelKey, found: Sequence[Sample],
         ON CONFLICT DO UPDATE SET runs = runs + 1 RETURNING id, runs"""
     model, runs = connection.execute(sql, msgspec.structs.astuple(key)).get
     connection.executemany(
-        "INSERT INTO observation(model, curve, units, seconds, at) VALUES (?, ?, ?, ?, ?)",
-        [(model, sample.curve, sample.units, sample.seconds, at) for sample in found],
+        _INSERT, [(model, sample.curve, sample.units, sample.seconds, at) for sample in found]
     )
-    for curve, units in {(sample.curve, sample.units) for sample in found}:
-        connection.execute(_OLD, (model, curve, units, WINDOW))
-    for curve in {sample.curve for sample in found}:
-        connection.execute(_STALE, (model, curve, MOST_SIZES))
+    _drop_old(connection, model, [(sample.curve, sample.units) for sample in found])
     if not connection.execute(_LINK, (model,)).get:
         _age(connection, model)
     return int(runs)
+
+
+def _drop_old(
+    connection: apsw.Connection, model: int, touched: Iterable[tuple[CurveName, int]]
+) -> None:
+    """Drop what is over the windows of these curves and sizes."""
+    sizes = set(touched)
+    for curve, units in sizes:
+        connection.execute(_OLD, (model, curve, units, WINDOW))
+    for curve in {curve for curve, _ in sizes}:
+        connection.execute(_STALE, (model, curve, MOST_SIZES))
 
 
 def _age(connection: apsw.Connection, model: int) -> None:
@@ -189,6 +234,7 @@ def _age(connection: apsw.Connection, model: int) -> None:
     )
 
 
+_INSERT = "INSERT INTO observation(model, curve, units, seconds, at) VALUES (?, ?, ?, ?, ?)"
 _LINK = """SELECT EXISTS(SELECT 1 FROM observation WHERE model = ?
     AND curve IN ('h2d', 'd2h'))"""
 _TOTALS = """SELECT id, units, seconds FROM observation WHERE model = ? AND curve = 'total'
@@ -203,14 +249,44 @@ _STALE = """DELETE FROM observation WHERE model = ?1 AND curve = ?2 AND units IN
      GROUP BY units ORDER BY max(id) DESC LIMIT -1 OFFSET ?3)"""
 
 
+def everything(connection: apsw.Connection) -> list[tuple[ModelKey, int, list[Row]]]:
+    """(key, runs, observations, oldest first) of every model, by key."""
+    models = connection.execute(f"SELECT id, runs, {_KEY} FROM model")
+    found: dict[int, tuple[ModelKey, int, list[Row]]] = {
+        row[0]: (ModelKey(*row[2:]), int(row[1]), []) for row in models
+    }
+    sql = "SELECT model, curve, units, seconds, at FROM observation ORDER BY id"
+    for model, *row in connection.execute(sql):
+        found[model][2].append(Row(*row))
+    return sorted(found.values(), key=lambda one: one[0])
+
+
+def put(connection: apsw.Connection, key: ModelKey, runs: int, rows: Sequence[Row]) -> None:
+    """Make `rows`, oldest first, all that is known of `key`; `announce` it to other processes."""
+    _delete(connection, key)
+    sql = f"INSERT INTO model({_KEY}, runs) VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id"
+    model = connection.execute(sql, (*msgspec.structs.astuple(key), runs)).get
+    connection.executemany(_INSERT, [(model, *row) for row in rows])
+    _drop_old(connection, model, [(row.curve, row.units) for row in rows])
+
+
+def announce(connection: apsw.Connection) -> None:
+    """Leave a mark for other processes: what they have read of models may not hold any more."""
+    connection.execute("UPDATE forgotten SET times = times + 1")
+
+
 def forget(connection: apsw.Connection, gone: Iterable[ModelKey]) -> None:
     """Delete all that is known of some keys, and leave a mark for other processes."""
     for key in gone:
-        found = _find(connection, key)
-        if found is not None:
-            connection.execute("DELETE FROM observation WHERE model = ?", (found[0],))
-            connection.execute("DELETE FROM model WHERE id = ?", (found[0],))
-    connection.execute("UPDATE forgotten SET times = times + 1")
+        _delete(connection, key)
+    announce(connection)
+
+
+def _delete(connection: apsw.Connection, key: ModelKey) -> None:
+    found = _find(connection, key)
+    if found is not None:
+        connection.execute("DELETE FROM observation WHERE model = ?", (found[0],))
+        connection.execute("DELETE FROM model WHERE id = ?", (found[0],))
 
 
 def _find(connection: apsw.Connection, key: ModelKey) -> tuple[int, int] | None:

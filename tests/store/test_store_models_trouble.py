@@ -49,6 +49,12 @@ def broken(store: ModelStore, path: Path) -> None:
     learn(store, 1, 1.0)
 
 
+def newer(path: Path) -> None:
+    connection = apsw.Connection(str(path))
+    connection.execute("PRAGMA user_version = 9")
+    connection.close()
+
+
 @pytest.mark.parametrize("harm", [full, read_only, broken])
 def test_trouble_in_mid_run_costs_one_warning_and_no_job(
     harm: Callable[[ModelStore, Path], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -124,12 +130,35 @@ def test_a_database_of_somebody_else_is_left_alone(
     assert len(warnings(caplog)) == 1
 
 
-def test_a_newer_file_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_newer_file_is_left_alone_and_stops_no_job(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     ModelStore(file(tmp_path)).close()
-    apsw.Connection(str(file(tmp_path))).execute("PRAGMA user_version = 2")
+    newer(file(tmp_path))
+    before = file(tmp_path).read_bytes()
 
-    with pytest.raises(ConfigError, match=r"newer hetsched .version 2, this one knows 1"):
-        ModelStore(file(tmp_path))
+    store = ModelStore(file(tmp_path))
+    learn(store, 10, 5.0)
+    store.close()
+
+    assert time_of(store, 10) == 5.0
+    assert file(tmp_path).read_bytes() == before
+    (warning,) = warnings(caplog)
+    assert "newer hetsched (version 9, this one knows 1)" in warning
+
+
+def test_a_file_that_becomes_newer_in_mid_run_is_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = ModelStore(file(tmp_path))
+    newer(file(tmp_path))
+
+    learn(store, 10, 5.0)
+
+    assert time_of(store, 10) == 5.0
+    assert len(warnings(caplog)) == 1
+    rows = apsw.Connection(str(file(tmp_path))).execute("SELECT count(*) FROM observation")
+    assert rows.get == 0
 
 
 def test_a_folder_in_the_file_s_place_is_refused_at_once(tmp_path: Path) -> None:
