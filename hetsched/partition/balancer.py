@@ -1,0 +1,289 @@
+"""The balancing loop, turned inside out: ask for a split, run it, tell what it took.
+
+The loops of Clarke (sections 3 and 4), DFPA and NEC, and the engine's, are this object; only the
+source of the times differs. It has no clock and runs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hetsched.errors import DataError, UsageError
+from hetsched.partition.distribution import Distribution, Limits, checked
+from hetsched.partition.methods import FUNCTIONAL, Split, method_named, partitioned
+from hetsched.partition.phase import Reading, Told, readings
+from hetsched.partition.stopping import (
+    BALANCED,
+    BUDGET,
+    NO_GAIN,
+    NOT_WORTH,
+    SEEN,
+    Record,
+    Shares,
+    one_unit,
+    spread,
+)
+
+MigrationCost = Callable[[Shares, Shares], float]
+"""(old shares, new shares) -> seconds that moving the data takes."""
+
+SEARCH = 50
+SEARCH_PER_DEVICE = 20
+"""Runs of one search for a balance, in all and more for each device, until the best is kept."""
+
+
+class Balancer:
+    """Finds, run by run, the shares with which all devices finish together.
+
+    >>> balancer = Balancer(300, 2)
+    >>> while not balancer.reason:
+    ...     first, second = balancer.ask().shares
+    ...     balancer.tell([first / 1.0, second / 2.0])
+    >>> balancer.ask().shares, balancer.reason
+    ((100, 200), 'balanced')
+
+    Parameters
+    ----------
+    load : int, units
+    devices : int
+    method : str
+        "constant": shares in proportion to the last run's speeds (Clarke 3). "geometric",
+        "smooth", "optimal": that partitioner on speed functions of size (Clarke 5 and 6).
+        "dfpa": as geometric, over a benchmark kernel: there are no data yet that would have to
+        move.
+    tolerance : float
+        epsilon: the relative spread of times, and the relative gain, that is too little to act.
+    limits : sequence of int or None, units, optional
+        The most that each device takes, in the first run too.
+    stop_when_seen : bool
+        Whether to remember what was measured: the loop then ends when it comes back to a split,
+        and keeps the best. Without, it only looks at models and the last run.
+    models : sequence of SpeedFunction, optional
+        To start with; those with `observe` learn from what is told.
+    split : callable (models, load, limits) -> Distribution, optional
+        Instead of the method's partitioner.
+    migration_cost : callable (old shares, new shares) -> seconds, optional
+        A split is left only if the gain, in as many further runs as there have been, is more: so
+        waiting and moving together cost at most twice the best choice in hindsight.
+
+    Raises
+    ------
+    UsageError
+        Malformed. DataError: the limits leave no room for the load.
+    """
+
+    def __init__(  # noqa: PLR0913 - the interface, all that a user may say
+        self,
+        load: int,
+        devices: int,
+        method: str = "geometric",
+        tolerance: float = 0.1,
+        limits: Limits | None = None,
+        stop_when_seen: bool = True,
+        *,
+        models: Sequence[Any] | None = None,
+        split: Split | None = None,
+        migration_cost: MigrationCost | None = None,
+        pairs: int = 1,
+        groups: Sequence[Any] | None = None,
+    ) -> None:
+        self._load = _positive("load", load)
+        devices = _positive("devices", devices)
+        if not 0 <= tolerance < math.inf:
+            raise UsageError(f"tolerance: {tolerance}, it must be finite and not negative")
+        self._method = method_named(method)
+        self._tolerance = float(tolerance)
+        self._limits = [None] * devices if limits is None else list(limits)
+        if len(self._limits) != devices:
+            raise UsageError(f"limits: {len(self._limits)} for {devices} devices; give one each")
+        if models is not None and len(models) != devices:
+            raise UsageError(f"models: {len(models)} for {devices} devices; give one each")
+        self._make, method_split = FUNCTIONAL[self._method]
+        self._models = [self._make(self._load) for _ in range(devices)]
+        if models is not None:
+            self._models = list(models)
+        self._split = split or method_split
+        self._cost = migration_cost if self._method != "dfpa" else None
+        self._stop_when_seen = stop_when_seen
+        self._record = Record()
+        self._lost: set[int] = set()
+        self._shares: Shares | None = None
+        self._out = False
+        self._search = 0
+        self._balanced = False
+        checked(self._models, self._load, self._limits)
+        self._next: Distribution | None = None
+        self.iterations = 0
+        """Runs told of."""
+        self.reason = ""
+        """Why no other split is tried; empty while one is."""
+
+    @property
+    def models(self) -> tuple[Any, ...]:
+        """One a device, a lost one too."""
+        return tuple(self._models)
+
+    @property
+    def balanced(self) -> bool:
+        """Whether the split that `ask` returns was measured and is balanced.
+
+        That is, the devices' times differ by no more than the tolerance, or than one unit takes
+        the slowest device; those at their limit may be early.
+        """
+        return self._balanced
+
+    def ask(self) -> Distribution:
+        """The split of the next run; the same until it is told of.
+
+        Returns
+        -------
+        Distribution
+            `makespan` and `spread` as measured, or else by the models; NaN as long as those know
+            nothing.
+
+        Raises
+        ------
+        DataError
+            Devices were lost, and those that are left have no room for the load.
+        """
+        if self._next is None:
+            self._next = self._partition()
+        self._shares = self._next.shares
+        self._out = True
+        return self._next
+
+    def tell(self, times: Sequence[Told]) -> None:
+        """Learn what the split that was asked for took.
+
+        Parameters
+        ----------
+        times : sequence of float, Mapping[Phase, float] or None, seconds
+            One a device. None: it is lost, and has no share from now on. Of a device without a
+            share nothing is learnt.
+
+        Raises
+        ------
+        UsageError
+            Nothing was asked for; not one entry a device; an entry is no finite time, or 0 for a
+            device with a share. Nothing was learnt then.
+        """
+        if not self._out or self._shares is None:
+            raise UsageError("tell: no split is out; call ask() first")
+        shares = self._shares
+        told = readings(times, shares)
+        self._out = False
+        self.iterations += 1
+        lost = {i for i, one in enumerate(told) if one is None} - self._lost
+        for i, one in enumerate(told):
+            if one is not None and shares[i] and i not in self._lost:
+                self._observe(i, shares[i], one)
+        if lost:
+            self._lost |= lost
+            self._begin_anew()
+        else:
+            self._decide(shares, [0.0 if one is None else one.busy for one in told])
+
+    def join(self) -> int:
+        """Another device, unknown and without a limit, takes part from the next run on.
+
+        Returns
+        -------
+        int
+            Its index: the entries of `ask().shares` and of what is told are one more. The run
+            that is out, if any, is told of with one more entry, too.
+        """
+        self._models.append(self._make(self._load))
+        self._limits.append(None)
+        if self._shares is not None:
+            self._shares = (*self._shares, 0)
+        self._begin_anew()
+        return len(self._models) - 1
+
+    def _begin_anew(self) -> None:
+        """Other devices: what was measured of splits says nothing any more."""
+        self._record = Record()
+        self._next = None
+        self._search = 0
+        self._balanced = False
+        self.reason = ""
+
+    def _observe(self, index: int, units: int, reading: Reading) -> None:
+        observe = getattr(self._models[index], "observe", None)
+        if observe is not None:
+            observe(units, reading.busy)
+
+    def _partition(self) -> Distribution:
+        """What the models make of it, over the devices that are there."""
+        live = [i for i in range(len(self._models)) if i not in self._lost]
+        if not live:
+            raise DataError(f"all {len(self._models)} devices are lost")
+        models = [self._models[i] for i in live]
+        limits = [self._limits[i] for i in live]
+        checked(models, self._load, limits)
+        found = partitioned(models, self._load, limits, self._split)
+        shares = [0] * len(self._models)
+        for i, share in zip(live, found.shares, strict=True):
+            shares[i] = share
+        return Distribution(tuple(shares), found.makespan, found.spread, found.reason)
+
+    def _decide(self, shares: Shares, seconds: list[float]) -> None:
+        """Stay with `shares`, go on to another split, or go back to the best."""
+        if self._record.add(shares, seconds):
+            self._search = 0
+        stopped = bool(self.reason)
+        if spread(shares, seconds, self._limits) <= self._tolerance:
+            self._stay(shares, BALANCED)
+            return
+        found = self._partition()
+        now = self._record.makespan(shares)
+        reason = self._why_stop(shares, found, now)
+        if not reason:
+            self._search += 1
+            self._next, self._balanced, self.reason = found, False, ""
+            return
+        best = self._record.best() if self._stop_when_seen and not stopped else shares
+        if best != shares and self._worth(shares, best, now - self._record.makespan(best)):
+            shares = best
+        self._stay(shares, reason)
+
+    def _why_stop(self, shares: Shares, found: Distribution, now: float) -> str:
+        """Why not to go on from `shares`, which take `now` seconds, to `found`; empty: go on."""
+        gain = now - found.makespan
+        if found.shares == shares or gain <= self._tolerance * now:
+            return NO_GAIN
+        if self._stop_when_seen and found.shares in self._record:
+            return SEEN
+        if self._search >= SEARCH + SEARCH_PER_DEVICE * len(shares):
+            return BUDGET
+        # A gain that isn't known is no reason to stay: a device was never measured.
+        return "" if math.isnan(gain) or self._worth(shares, found.shares, gain) else NOT_WORTH
+
+    def _worth(self, old: Shares, new: Shares, gain: float) -> bool:
+        """Whether `gain` seconds a run are worth the move."""
+        if self._cost is None:
+            return True
+        cost = self._cost(old, new)
+        if not 0 <= cost < math.inf:
+            raise UsageError(f"migration_cost: {cost} seconds, it must be finite, not negative")
+        return gain * self.iterations > cost
+
+    def _stay(self, shares: Shares, reason: str) -> None:
+        self._search = 0 if reason != BUDGET else self._search
+        seconds = self._record.seconds(shares)
+        self._next = self._record.distribution(shares, self._limits, reason)
+        allowed = max(self._tolerance, one_unit(shares, seconds))
+        self._balanced = reason == BALANCED or self._next.spread <= allowed
+        self.reason = reason
+
+
+def _positive(name: str, value: int) -> int:
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise UsageError(f"{name}: {value!r} must be a whole number") from None
+    if count < 1:
+        raise UsageError(f"{name}: {count}, it must be 1 at least")
+    return count

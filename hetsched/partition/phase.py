@@ -1,0 +1,92 @@
+"""What a device tells of one run: seconds in all, or of each phase (NEC, US 9,038,088)."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from hetsched.errors import UsageError
+
+
+class Phase(Enum):
+    """The phases of one iteration on one device; a barrier for all ends the iteration."""
+
+    COMPUTE = "compute"
+    """CMPT: computing, with the copies to an accelerator and back."""
+    TRANSFER = "transfer"
+    """XFER: data between devices."""
+    WAIT = "wait"
+    """WAIT: idle, for data of others or at the barrier."""
+    CONVERGE = "converge"
+    """CONV: the device's own check whether the result is good enough."""
+
+
+Told = float | Mapping[Phase, float] | None
+"""Seconds, seconds of each phase, or None: the device is lost."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One device's seconds in one run. `wait`: None if it wasn't told."""
+
+    compute: float
+    transfer: float = 0.0
+    converge: float = 0.0
+    wait: float | None = None
+
+    @property
+    def busy(self) -> float:
+        """Seconds in which the device didn't wait."""
+        return self.compute + self.transfer + self.converge
+
+
+def readings(times: Sequence[Told], shares: Sequence[int]) -> list[Reading | None]:
+    """What was told of a run with `shares`, checked; None for a device that is lost.
+
+    Raises
+    ------
+    UsageError
+        Not one time a device; a time that is no finite number, is negative, or is 0 though the
+        device had a share; a key that is no Phase.
+    """
+    if isinstance(times, str | Mapping) or not hasattr(times, "__len__"):
+        raise UsageError(f"tell: {times!r} must be a sequence with one entry a device")
+    if len(times) != len(shares):
+        raise UsageError(f"tell: {len(times)} times for {len(shares)} devices; give one a device")
+    return [
+        None if told is None else _reading(index, told, share)
+        for index, (told, share) in enumerate(zip(times, shares, strict=True))
+    ]
+
+
+def _reading(index: int, told: float | Mapping[Phase, float], share: int) -> Reading:
+    if isinstance(told, Mapping):
+        for key in told:
+            if not isinstance(key, Phase):
+                raise UsageError(f"tell: device {index}: {key!r} is no Phase")
+        seconds = {key: _seconds(f"device {index}, {key.name}", told[key]) for key in told}
+        reading = Reading(
+            seconds.get(Phase.COMPUTE, 0.0),
+            seconds.get(Phase.TRANSFER, 0.0),
+            seconds.get(Phase.CONVERGE, 0.0),
+            seconds.get(Phase.WAIT),
+        )
+    else:
+        reading = Reading(_seconds(f"device {index}", told))
+    if share and not 0 < reading.busy < math.inf:
+        raise UsageError(
+            f"tell: device {index}: {reading.busy} seconds for {share} units, it must be a"
+            " positive finite time"
+        )
+    return reading
+
+
+def _seconds(what: str, value: object) -> float:
+    if not isinstance(value, numbers.Real):
+        raise UsageError(f"tell: {what}: {value!r} is not a number of seconds")
+    if not 0 <= float(value) < math.inf:
+        raise UsageError(f"tell: {what}: {value} seconds, it must be finite and not negative")
+    return float(value)

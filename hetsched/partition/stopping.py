@@ -1,0 +1,106 @@
+"""When a balancing loop ends: the reasons, the test of equal times, and what was measured before.
+
+The papers stop at (t_max - t_min) / t_min <= epsilon (Clarke 3, DFPA 2), which limits, few units
+or a cliff in the speed can make unreachable. So a loop also ends when the models promise no
+further gain, when it comes back to a split that it has measured, and after a number of runs; it
+then keeps the best split that it has measured.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from statistics import median
+
+from hetsched.partition.distribution import Distribution, Limits
+
+BALANCED = "balanced"
+NO_GAIN = "no further gain"
+SEEN = "no further gain: seen before"
+NOT_WORTH = "not worth moving"
+BUDGET = "budget"
+COMMUNICATION = "communication-bound"
+
+WINDOW = 5
+"""Runs of one split that are remembered; their median counts."""
+MOST_SPLITS = 256
+"""Splits that are remembered, the latest."""
+MOVED = 1.2
+"""A device's time for the same share that differs by this factor has changed. Arbitrary: far above
+noise, and a change that costs less is worth no search."""
+BELIEVED = 2
+"""Runs in a row that must show a change: one may be a hiccup."""
+
+Shares = tuple[int, ...]
+
+
+def spread(shares: Sequence[int], seconds: Sequence[float], limits: Limits) -> float:
+    """(max - min) / min of the devices' times, those without a share left out.
+
+    A device at its limit can't be given more, so that it doesn't count as too early.
+    """
+    busy = [i for i, share in enumerate(shares) if share]
+    free = [seconds[i] for i in busy if limits[i] is None or shares[i] < (limits[i] or 0)]
+    if not free:
+        return 0.0
+    return max(0.0, max(seconds[i] for i in busy) / min(free) - 1)
+
+
+def one_unit(shares: Sequence[int], seconds: Sequence[float]) -> float:
+    """The slowest device's time for one unit over the longest time.
+
+    Times that differ by less can't be made equal by moving whole units.
+    """
+    busy = [(share, time) for share, time in zip(shares, seconds, strict=True) if share]
+    return max(time / share for share, time in busy) / max(time for _, time in busy)
+
+
+class Record:
+    """The splits that were measured, and how long each device took."""
+
+    def __init__(self) -> None:
+        self._runs: dict[Shares, deque[tuple[float, ...]]] = {}
+        self._differing = 0
+
+    def __contains__(self, shares: Shares) -> bool:
+        return shares in self._runs
+
+    def add(self, shares: Shares, seconds: Sequence[float]) -> bool:
+        """Remember a run. True: a device has changed, and all other splits were forgotten."""
+        runs = self._runs.pop(shares, None) or deque(maxlen=WINDOW)
+        self._differing = self._differing + 1 if runs and _differs(runs, seconds) else 0
+        changed = self._differing >= BELIEVED
+        if changed:
+            # What is known of other splits is no longer true either.
+            self._runs.clear()
+            runs = deque(list(runs)[1 - BELIEVED :], maxlen=WINDOW)
+            self._differing = 0
+        runs.append(tuple(seconds))
+        self._runs[shares] = runs
+        if len(self._runs) > MOST_SPLITS:
+            del self._runs[next(iter(self._runs))]
+        return changed
+
+    def seconds(self, shares: Shares) -> list[float]:
+        """Each device's median time under `shares`."""
+        return [median(times) for times in zip(*self._runs[shares], strict=True)]
+
+    def makespan(self, shares: Shares) -> float:
+        """Median of the runs' longest times."""
+        return median(max(times) for times in self._runs[shares])
+
+    def best(self) -> Shares:
+        """The split that took the least time."""
+        return min(self._runs, key=self.makespan)
+
+    def distribution(self, shares: Shares, limits: Limits, reason: str) -> Distribution:
+        """`shares` with what was measured."""
+        seconds = self.seconds(shares)
+        return Distribution(shares, self.makespan(shares), spread(shares, seconds, limits), reason)
+
+
+def _differs(runs: deque[tuple[float, ...]], seconds: Sequence[float]) -> bool:
+    before = [median(times) for times in zip(*runs, strict=True)]
+    return any(
+        not old / MOVED <= new <= old * MOVED for old, new in zip(before, seconds, strict=True)
+    )
