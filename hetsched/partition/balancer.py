@@ -18,11 +18,13 @@ from hetsched.partition.phase import Reading, Told, readings
 from hetsched.partition.stopping import (
     BALANCED,
     BUDGET,
+    GUESSED,
     NO_GAIN,
     NOT_WORTH,
     SEEN,
     Record,
     Shares,
+    guessed,
     one_unit,
     spread,
 )
@@ -252,7 +254,9 @@ class Balancer:
     def _why_stop(self, shares: Shares, found: Distribution, now: float) -> str:
         """Why not to go on from `shares`, which take `now` seconds, to `found`; empty: go on."""
         gain = now - found.makespan
-        if found.shares == shares or gain <= self._tolerance * now:
+        if found.shares == shares or gain <= GUESSED * self._tolerance * now:
+            return NO_GAIN
+        if gain <= self._tolerance * now and not guessed(self._models, found.shares):
             return NO_GAIN
         if self._stop_when_seen and found.shares in self._record:
             return SEEN

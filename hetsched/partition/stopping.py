@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from statistics import median
+from typing import Any
 
 from hetsched.partition.distribution import Distribution, Limits
 
@@ -30,6 +31,10 @@ MOVED = 1.2
 noise, and a change that costs less is worth no search."""
 BELIEVED = 2
 """Runs in a row that must show a change: one may be a hiccup."""
+
+GUESSED = 0.1
+"""Share of the tolerance that a predicted gain must reach to be tried if the prediction is a guess:
+near a cliff of the speed interpolation sees little of what there is to win. Arbitrary."""
 
 Shares = tuple[int, ...]
 
@@ -53,6 +58,26 @@ def one_unit(shares: Sequence[int], seconds: Sequence[float]) -> float:
     """
     busy = [(share, time) for share, time in zip(shares, seconds, strict=True) if share]
     return max(time / share for share, time in busy) / max(time for _, time in busy)
+
+
+def guessed(models: Sequence[Any], shares: Sequence[int]) -> bool:
+    """Whether a share lies between two measured sizes of so different speeds that all is possible.
+
+    Models without `points` are believed.
+    """
+    return any(
+        share and _bends(model, share) for model, share in zip(models, shares, strict=True)
+    )
+
+
+def _bends(model: Any, units: int) -> bool:
+    points = getattr(model, "points", ())
+    after = next((j for j, (size, _) in enumerate(points) if size >= units), 0)
+    if not after or points[after][0] == units:
+        return False
+    (left, soon), (right, late) = points[after - 1], points[after]
+    ratio = (left / soon) / (right / late)
+    return not 1 / MOVED <= ratio <= MOVED
 
 
 class Record:
