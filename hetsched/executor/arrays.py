@@ -58,7 +58,7 @@ class JobArrays:
                 segment = self._arena.segment(stored.key)
                 fleet.attach(device, stored.key, segment.fd, segment.nbytes, "segment")
 
-    def order(self, job: int, device: int, one: Assignment) -> Prepare:
+    def order(self, job: int, device: int, one: Assignment, answer: bool) -> Prepare:
         """What tells a device what it is to do."""
         return Prepare(
             job=job,
@@ -71,6 +71,7 @@ class JobArrays:
             memory=one.memory,
             slots=one.slots,
             ring=one.ring,
+            answer=answer,
         )
 
     def hand_over(self) -> dict[str, ArenaRef]:

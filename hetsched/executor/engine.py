@@ -5,6 +5,7 @@ Everything happens on the thread of the loop that it is given, but for what `Wor
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from collections import deque
@@ -249,16 +250,17 @@ class Engine:
                 waiting.job,
                 self._context,
                 waiting.listen,
-                lambda state: self._ended(waiting, state),
+                functools.partial(self._ended, waiting),
             )
             self._active.begin()
         elif self._draining is not None and not self._resolving:
             then, self._draining = self._draining, lambda: None
             then()
 
-    def _ended(self, waiting: _Waiting, state: JobState) -> None:
+    def _ended(self, waiting: _Waiting, state: JobState, lesson: Callable[[], None]) -> None:
         self._active = None
         waiting.listen(state)
+        self._context.worker.do(lesson)
         self._advance()
         if not self._flushing:
             self._flushing = True

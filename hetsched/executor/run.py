@@ -42,12 +42,20 @@ PROGRESS_SECONDS = 0.1
 """Between two progress states."""
 
 
-def _ignore(state: JobState) -> None:
+def _ignore(*state: object) -> None:
     """Nobody listens any more."""
 
 
+def nothing() -> None:
+    """There is nothing to be learnt."""
+
+
 class JobRun:
-    """Drives one job; `ended` is called once, with its last state."""
+    """Drives one job.
+
+    `ended` is called once, with its last state and what learns from it: that is for the planner's
+    thread, once the state has been told, because whoever waits for the job needn't wait for that.
+    """
 
     def __init__(
         self,
@@ -56,7 +64,7 @@ class JobRun:
         job: Resolved,
         context: Context,
         listen: Callable[[JobState], None],
-        ended: Callable[[JobState], None],
+        ended: Callable[[JobState, Callable[[], None]], None],
     ) -> None:
         self.number = number
         self._spec = spec
@@ -187,17 +195,19 @@ class JobRun:
         self._stage = "preparing"
         self._tell("")
         orders = fill_orders(self._job, self._helpers(), self._spec.seed, self._poisoned())
+        # What follows a quick preparation needn't wait for its answer.
+        quick = not orders and self._context.experience.warm(self._job, self._assigned.values())
         for device in self._assigned:
-            self._prepare(device)
-        if not orders and self._context.experience.warm(self._job, self._assigned.values()):
-            self._run()  # what follows a quick preparation needn't wait for its answer
+            self._prepare(device, answer=not quick)
+        if quick:
+            self._run()
         else:
             self._await(lambda: self._fill(orders), self._assigned)
 
-    def _prepare(self, device: str) -> None:
+    def _prepare(self, device: str, answer: bool = True) -> None:
         one = self._assigned[device]
         self._arrays.attach(self._fleet, device)
-        self._fleet.send(device, lambda index: self._arrays.order(self._wire, index, one))
+        self._fleet.send(device, lambda index: self._arrays.order(self._wire, index, one, answer))
 
     def _poisoned(self) -> Collection[str]:
         return self._arrays.results if self._spec.verify else ()
@@ -236,6 +246,7 @@ class JobRun:
     def _chunk_done(self, device: str, done: wire.ChunkDone) -> None:
         if self._computing is None or self._stage != "computing" or self._failure is not None:
             return
+        self._prepared.add(device)
         self._computing.chunk_done(device, done)
         self._tell("")
 
@@ -276,15 +287,14 @@ class JobRun:
         self._context.worker.do(self._job.publish, published)
 
     def _done(self, report: JobReport) -> None:
-        measured = self._measured()
-        if self._computing is not None and not self._computing.disturbed:
-            job, plan, context = self._job, self._plan, self._context
-            known = plan_key(job, self._infos, self._limit)
-            context.worker.do(
-                lambda: learn(job, plan, measured, context.store, context.experience, known)
-            )
-        state = Done(self.number, report, self._arrays.hand_over())
-        self._close(state)
+        job, plan, context, measured = self._job, self._plan, self._context, self._measured()
+        done = Done(self.number, report, self._arrays.hand_over())
+        if self._computing is None or self._computing.disturbed:
+            self._close(done)
+            return
+        store, experience = context.store, context.experience
+        known = plan_key(job, self._infos, self._limit)
+        self._close(done, lambda: learn(job, plan, measured, store, experience, known))
 
     # ---- trouble
 
@@ -292,7 +302,8 @@ class JobRun:
         if self._stage == "stopping":
             return
         one, experience = self._assigned[device], self._context.experience
-        if trouble.kind == "variant" and device not in self._prepared:
+        preparing = trouble.chunk is None and device not in self._prepared
+        if trouble.kind == "variant" and preparing:
             log.warning("variant %s: %s", one.variant, trouble.error.message)
             experience.broke(self._job, self._context.info(device), one.variant)
             self._again(trouble.error.message)
@@ -375,18 +386,19 @@ class JobRun:
         report = self._report(state, record, verified)
         self._close(Failed(self.number, report, record))
 
-    def _close(self, state: JobState) -> None:
+    def _close(self, state: JobState, lesson: Callable[[], None] = nothing) -> None:
         if self._over:
             return
         self._over = True
         self._release()
         self._arrays.close(self._fleet)
-        self._context.worker.do(self._job.close)
+        if self._job.files or self._job.outputs:
+            self._context.worker.do(self._job.close)
         ended = self._ended
         # They lead to the caller's arrays: no cycle may keep those from being freed at once.
         self._listen = self._ended = _ignore
         self._computing, self._tally = None, Tally()
-        ended(state)
+        ended(state, lesson)
 
     def _release(self) -> None:
         for device in self._assigned:

@@ -44,7 +44,10 @@ class Detach(msgspec.Struct, frozen=True, tag="detach"):
 
 
 class Prepare(msgspec.Struct, frozen=True, tag="prepare", kw_only=True):
-    """`workload` is module:qualname, `params` its JSON. Answered by Prepared or Trouble."""
+    """`workload` is module:qualname, `params` its JSON. Answered by Prepared or Trouble.
+
+    Without `answer` only by Trouble: a message that nobody waits for delays the first chunk.
+    """
 
     job: int
     device: int
@@ -57,6 +60,7 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare", kw_only=True):
     slots: int = 1
     ring: bool = True
     threads: int = 1
+    answer: bool = True
 
 
 class Run(msgspec.Struct, frozen=True, tag="run"):
