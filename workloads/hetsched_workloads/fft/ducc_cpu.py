@@ -1,10 +1,13 @@
-"""FFT by ducc0: the whole chunk in one call, no plans to keep."""
+"""FFT by ducc0: as many planes a call as the cache holds, no plans to keep."""
 
 from __future__ import annotations
 
 import ducc0
+import numpy as np
 
 from hetsched.workload import Arrays, Kernel, KernelPlace
+from hetsched_workloads.batches import cache_sized, pieces
+from hetsched_workloads.fft.batched import CACHE_BYTES
 from hetsched_workloads.fft.declaration import FftParams
 
 UNNORMALISED, BY_SIZE = 0, 2
@@ -12,14 +15,23 @@ UNNORMALISED, BY_SIZE = 0, 2
 
 
 def make(p: FftParams, chunk: int, place: KernelPlace) -> Kernel:
-    """A kernel for any number of planes."""
+    """A kernel for any number of planes.
 
-    def kernel(inputs: Arrays, outputs: Arrays) -> None:
-        x, y = inputs["x"], outputs["y"]
+    ducc0 transforms the rows of all planes of a call, then their columns: with all planes of a
+    chunk in one call the columns find nothing in the cache any more, which costs 5 to 15 %.
+    """
+    largest = cache_sized(p.plane_bytes, chunk, CACHE_BYTES * place.threads)
+
+    def transform(x: np.ndarray, y: np.ndarray) -> None:
         if p.direction != "inverse":
             ducc0.fft.c2c(x, (1, 2), True, UNNORMALISED, y, place.threads)
             x = y
         if p.direction != "forward":
             ducc0.fft.c2c(x, (1, 2), False, BY_SIZE, y, place.threads)
+
+    def kernel(inputs: Arrays, outputs: Arrays) -> None:
+        x, y = inputs["x"], outputs["y"]
+        for first, size in pieces(len(x), largest):
+            transform(x[first : first + size], y[first : first + size])
 
     return kernel
