@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from hetsched import errors
@@ -21,6 +21,7 @@ from hetsched.executor.context import Context
 from hetsched.executor.experience import plan_key
 from hetsched.executor.fleet import none_left
 from hetsched.executor.orders import FillOrder, check_orders, fill_orders
+from hetsched.executor.patience import Patience
 from hetsched.executor.planning import Measured, learn, plan
 from hetsched.executor.report import job_report
 from hetsched.executor.resolve import Resolved
@@ -31,10 +32,6 @@ from hetsched.schedule.planner import Assignment, JobPlan
 
 log = logging.getLogger(__name__)
 
-MAX_ATTEMPTS = 5
-"""Starts of one job, after which it fails rather than go on for ever. Arbitrary."""
-MAX_DEATHS = 3
-"""Deaths of device processes, after which a job is taken for their cause. Arbitrary."""
 BESIDE = ("preparing", "generating", "verifying")
 """Stages in which the loss of a device makes the job start over: before them nothing is lost,
 after them nothing is needed. While "computing" its chunks go elsewhere."""
@@ -42,12 +39,8 @@ PROGRESS_SECONDS = 0.1
 """Between two progress states."""
 
 
-def _ignore(*state: object) -> None:
-    """Nobody listens any more."""
-
-
-def nothing() -> None:
-    """There is nothing to be learnt."""
+def _nothing(*state: object) -> None:
+    """Nobody listens any more; there is nothing to be learnt."""
 
 
 class JobRun:
@@ -74,7 +67,8 @@ class JobRun:
         self._listen = listen
         self._ended = ended
         self._wire = -1
-        self._attempts = self._deaths = self._fences = 0
+        self._patience = Patience()
+        self._fences = 0
         self._stage = "planning"
         self._plan = JobPlan((), None, ())
         self._assigned: dict[str, Assignment] = {}
@@ -88,7 +82,6 @@ class JobRun:
         self._arrays = JobArrays(job, context.arena)
         self._verdict = Verdict()
         self._filled = False
-        self._last_reason = ""
         self._over = False
 
     # ---- from outside, on the loop's thread
@@ -130,9 +123,10 @@ class JobRun:
         self._context.experience.cooled(devices)
         if self._over:
             return
-        self._deaths += any(device in self._assigned for device in devices)
-        if self._deaths >= MAX_DEATHS:
-            self.abort(JobFailed(f"its device processes died {self._deaths} times: {reason}"))
+        ours = any(device in self._assigned for device in devices)
+        too_often = self._patience.death(reason) if ours else None
+        if too_often is not None:
+            self.abort(too_often)
         if self._stage == "stopping":
             self._tally.forgive(devices)
         elif self._stage == "computing" and self._computing is not None:
@@ -158,9 +152,9 @@ class JobRun:
         if self._failure is not None:
             self._end(self._failure)
             return
-        self._attempts += 1
-        if self._attempts > MAX_ATTEMPTS:
-            self._end(JobFailed(f"given up after {MAX_ATTEMPTS} starts: {self._last_reason}"))
+        given_up = self._patience.start()
+        if given_up is not None:
+            self._end(given_up)
             return
         self._wire = self._context.new_wire()
         self._stage, self._computing = "planning", None
@@ -179,7 +173,7 @@ class JobRun:
 
     def _again(self, reason: str) -> None:
         log.info("job %d starts over: %s", self.number, reason)
-        self._last_reason = reason
+        self._patience.again(reason)
         # What was sent must have ended before anything is planned, or the job's memory given back.
         self._fence(lambda: self._fleet.when_settled(self._job.devices, self._attempt))
 
@@ -194,7 +188,8 @@ class JobRun:
             return
         self._stage = "preparing"
         self._tell("")
-        orders = fill_orders(self._job, self._helpers(), self._spec.seed, self._poisoned())
+        poisoned = self._arrays.results if self._spec.verify else ()
+        orders = fill_orders(self._job, self._helpers(), self._spec.seed, poisoned)
         # What follows a quick preparation needn't wait for its answer.
         quick = not orders and self._context.experience.warm(self._job, self._assigned.values())
         for device in self._assigned:
@@ -208,9 +203,6 @@ class JobRun:
         one = self._assigned[device]
         self._arrays.attach(self._fleet, device)
         self._fleet.send(device, lambda index: self._arrays.order(self._wire, index, one, answer))
-
-    def _poisoned(self) -> Collection[str]:
-        return self._arrays.results if self._spec.verify else ()
 
     def _fill(self, orders: Sequence[FillOrder]) -> None:
         self._context.experience.warmed(self._job, self._assigned.values())
@@ -386,7 +378,7 @@ class JobRun:
         report = self._report(state, record, verified)
         self._close(Failed(self.number, report, record))
 
-    def _close(self, state: JobState, lesson: Callable[[], None] = nothing) -> None:
+    def _close(self, state: JobState, lesson: Callable[[], None] = _nothing) -> None:
         if self._over:
             return
         self._over = True
@@ -396,7 +388,7 @@ class JobRun:
             self._context.worker.do(self._job.close)
         ended = self._ended
         # They lead to the caller's arrays: no cycle may keep those from being freed at once.
-        self._listen = self._ended = _ignore
+        self._listen = self._ended = _nothing
         self._computing, self._tally = None, Tally()
         ended(state, lesson)
 
