@@ -1,7 +1,8 @@
 """A fixed cost and a cost a unit: the phases of a chunk on a device behind a link.
 
 Constant speed below the smallest knot would hide what it costs to start a copy or a kernel, and a
-planner would cut the load into chunks of one unit (ALGORITHMS 4.7 e).
+planner would cut the load into chunks of one unit: Potts & Baker (1989) and later work on lot
+streaming count such a setup time for each sublot.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from hetsched.errors import UsageError
-from hetsched.models.curve import NO_POINTS, Curve, unknown
+from hetsched.models.checks import not_negative
+from hetsched.models.curve import Curve
+from hetsched.models.learned import Learned
 from hetsched.models.segments import Floats, Segments
-from hetsched.models.windows import Windows
 
 MOST_SIZES = 32
 """Sizes that a fit looks at, evenly chosen: it tries every pair of them."""
 
 
-class Affine(Curve):
+class Affine(Learned[tuple[float, float, Segments]], Curve):
     """time(x) = gap + slope x for x > 0, both non-negative.
 
     The line has the least sum of relative errors |line - t| / max(line, t) over the median times
@@ -45,17 +46,13 @@ class Affine(Curve):
         slope: float | None = None,
         observations: Iterable[tuple[float, float]] = (),
     ) -> None:
-        for name, value in (("gap", gap), ("slope", slope)):
-            if value is not None and not 0 <= value < float("inf"):
-                raise UsageError(f"{name}: {value} must be finite and not negative")
-        given = gap is not None or slope is not None
-        self._given = (float(gap or 0.0), float(slope or 0.0)) if given else None
-        self._windows = Windows(observations)
-        self._fit: tuple[float, float, Segments] | None = None
-
-    def observe(self, units: float, seconds: float) -> None:
-        self._windows.add(units, seconds)
-        self._fit = None
+        super().__init__(observations)
+        line = (
+            not_negative("gap", 0.0 if gap is None else gap, " s"),
+            not_negative("slope", 0.0 if slope is None else slope, " s/unit"),
+        )
+        if (gap, slope) != (None, None) and not len(self._windows):
+            self._fit = *line, _pieces(*line)
 
     @property
     def gap(self) -> float:
@@ -68,22 +65,12 @@ class Affine(Curve):
         return self._fitted()[1]
 
     @property
-    def points(self) -> Floats:
-        if not len(self._windows):
-            return NO_POINTS.copy()
-        return np.column_stack(self._windows.medians()[:2])
-
-    @property
     def segments(self) -> Segments:
         return self._fitted()[2]
 
-    def _fitted(self) -> tuple[float, float, Segments]:
-        if self._fit is None:
-            line = _line(*self._windows.medians()) if len(self._windows) else self._given
-            if line is None:
-                raise unknown("Affine")
-            self._fit = *line, _pieces(*line)
-        return self._fit
+    def _refit(self) -> tuple[float, float, Segments]:
+        line = _line(*self._windows.medians())
+        return *line, _pieces(*line)
 
 
 def _pieces(gap: float, slope: float) -> Segments:

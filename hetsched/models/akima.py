@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from hetsched.errors import UsageError
+from hetsched.models.checks import positive
 from hetsched.models.cubics import Cubics, SmoothCurve
 from hetsched.models.segments import Floats
 
@@ -21,7 +21,7 @@ BEYOND = 2.0
 """Without a load, the curve is padded as if the load were so many times the largest size."""
 
 
-class Akima(SmoothCurve):
+class Akima(SmoothCurve[tuple[Cubics, float, float]]):
     """Speed is a spline through the observed speeds, s(x); t(x) = x / s(x).
 
     Beyond the load, or the largest size if that is more, speed is constant.
@@ -41,27 +41,19 @@ class Akima(SmoothCurve):
     def __init__(
         self, observations: Iterable[tuple[float, float]] = (), *, load: float | None = None
     ) -> None:
-        if load is not None and not 0 < load < float("inf"):
-            raise UsageError(f"load: {load} units, it must be positive and finite")
         super().__init__(observations)
-        self._load = load
-        self._fit: tuple[Cubics, float, float] | None = None
-
-    def _forget_fit(self) -> None:
-        self._fit = None
+        self._load = None if load is None else positive("load", load, " units")
 
     def _at(self, x: Floats) -> tuple[Floats, Floats]:
-        if self._fit is None:
-            self._fit = self._fitted()
-        spline, lowest, last = self._fit
+        spline, lowest, last = self._fitted()
         speed, rise = spline.at(np.minimum(x, last))
         flat = (speed < lowest) | (x >= last)
         speed, rise = np.maximum(speed, lowest), np.where(flat, 0.0, rise)
         return x / speed, (speed - x * rise) / speed**2
 
-    def _fitted(self) -> tuple[Cubics, float, float]:
-        units, seconds, _ = self._medians()
-        load = BEYOND * float(units[-1]) if self._load is None else float(self._load)
+    def _refit(self) -> tuple[Cubics, float, float]:
+        units, seconds, _ = self._windows.medians()
+        load = BEYOND * float(units[-1]) if self._load is None else self._load
         x, speeds = padded(units, units / seconds, load)
         return Cubics(x, speeds, slopes(x, speeds)), LOWEST * float(speeds.min()), float(x[-1])
 

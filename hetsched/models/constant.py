@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hetsched.errors import UsageError
-from hetsched.models.curve import NO_POINTS, Curve, checked, unknown
+from hetsched.models.checks import checked, positive
+from hetsched.models.curve import NO_POINTS, Curve, unknown
 from hetsched.models.segments import Floats, Segments
 
 
@@ -26,18 +26,23 @@ class Constant(Curve):
     def __init__(self, speed: float | None = None) -> None:
         self._last: tuple[float, float] | None = None
         self._segments: Segments | None = None
+        self._repeats = 0
         if speed is not None:
-            if not 0 < speed < float("inf"):
-                raise UsageError(f"speed: {speed} units/s, it must be positive and finite")
-            self._segments = _proportional(float(speed))
+            self._segments = _proportional(positive("speed", speed, " units/s"))
 
     def observe(self, units: float, seconds: float) -> None:
-        self._last = checked(units, seconds)
+        last = checked(units, seconds)
+        self._repeats += self._last is not None and self._last[0] == last[0]
+        self._last = last
         self._segments = _proportional(self._last[0] / self._last[1])
 
     @property
     def points(self) -> Floats:
         return NO_POINTS.copy() if self._last is None else np.array([self._last])
+
+    @property
+    def repeats(self) -> int:
+        return self._repeats
 
     @property
     def segments(self) -> Segments:

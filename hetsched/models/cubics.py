@@ -5,15 +5,14 @@ These curves have a continuous first derivative, which the root finder of `parti
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from abc import abstractmethod
 from typing import overload
 
 import numpy as np
 
-from hetsched.models.curve import NO_POINTS, unknown
+from hetsched.models.checks import asked
+from hetsched.models.learned import Fit, Learned
 from hetsched.models.segments import Floats, Numbers
-from hetsched.models.windows import Windows
 
 
 class Cubics:
@@ -52,49 +51,25 @@ class Cubics:
         return value, derivative
 
 
-class SmoothCurve(ABC):
-    """A speed function with a continuous derivative that learns from observations.
-
-    Raises
-    ------
-    UsageError
-        An observation is not positive and finite.
-    """
-
-    def __init__(self, observations: Iterable[tuple[float, float]] = ()) -> None:
-        self._windows = Windows(observations)
+class SmoothCurve(Learned[Fit]):
+    """A speed function with a continuous derivative that learns from observations."""
 
     @abstractmethod
     def _at(self, x: Floats) -> tuple[Floats, Floats]:
         """Seconds and seconds a unit at `x` >= 0. Raises UsageError when unknown."""
-
-    @abstractmethod
-    def _forget_fit(self) -> None:
-        """The observations have changed."""
-
-    def observe(self, units: float, seconds: float) -> None:
-        """Learn that `units` took `seconds`. Raises UsageError unless positive and finite."""
-        self._windows.add(units, seconds)
-        self._forget_fit()
-
-    @property
-    def points(self) -> Floats:
-        """(n, 2) float64, units and median seconds of each size, by units."""
-        if not len(self._windows):
-            return NO_POINTS.copy()
-        return np.column_stack(self._windows.medians()[:2])
-
-    @property
-    def repeats(self) -> int:
-        """Observations of a size that was known already (the paper's accuracy points)."""
-        return self._windows.repeats
 
     @overload
     def time(self, x: float, /) -> float: ...
     @overload
     def time(self, x: Numbers, /) -> Floats: ...
     def time(self, x: float | Numbers, /) -> float | Floats:
-        """Seconds for `x` units (number or array); 0 for x = 0. Raises UsageError when unknown."""
+        """Seconds for `x` units (number or array); 0 for x = 0.
+
+        Raises
+        ------
+        UsageError
+            Nothing was observed yet; `x` is no number or array of numbers, negative or infinite.
+        """
         return _like(x, self._at(_loads(x))[0])
 
     @overload
@@ -110,20 +85,15 @@ class SmoothCurve(ABC):
     @overload
     def speed(self, x: Numbers, /) -> Floats: ...
     def speed(self, x: float | Numbers, /) -> float | Floats:
-        """Units a second at `x` units (number or array). Raises UsageError when unknown."""
+        """Units a second at `x` units (number or array). Raises UsageError as `time` does."""
         loads = _loads(x)
         seconds, derivative = self._at(loads)
         some = loads > 0
         return _like(x, np.where(some, loads, 1.0) / np.where(some, seconds, derivative))
 
-    def _medians(self) -> tuple[Floats, Floats, Floats]:
-        if not len(self._windows):
-            raise unknown(type(self).__name__)
-        return self._windows.medians()
-
 
 def _loads(x: float | Numbers) -> Floats:
-    return np.maximum(np.asarray(x, dtype=np.float64), 0.0)
+    return np.asarray(asked("load", x), dtype=np.float64)
 
 
 def _like(x: float | Numbers, values: Floats) -> float | Floats:

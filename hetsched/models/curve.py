@@ -9,7 +9,10 @@ from typing import Any, Protocol, overload, runtime_checkable
 import numpy as np
 
 from hetsched.errors import UsageError
+from hetsched.models.checks import asked, checked
 from hetsched.models.segments import Floats, Numbers, Segments
+
+__all__ = ["NO_POINTS", "Curve", "LearningCurve", "SpeedFunction", "checked", "unknown"]
 
 
 @runtime_checkable
@@ -25,6 +28,22 @@ class SpeedFunction(Protocol):
 
     def time(self, x: Any, /) -> Any:
         """Seconds that one operation of `x` units takes, its fixed part included; 0 for x = 0."""
+
+
+@runtime_checkable
+class LearningCurve(SpeedFunction, Protocol):
+    """A speed function that learns; all of ours are one."""
+
+    def observe(self, units: float, seconds: float) -> None:
+        """Learn that `units` took `seconds`. Raises UsageError unless positive and finite."""
+
+    @property
+    def points(self) -> Floats:
+        """(n, 2) float64, units and seconds: as many rows as the papers' approximation points."""
+
+    @property
+    def repeats(self) -> int:
+        """Observations of a size that was known already (the papers' accuracy points)."""
 
 
 class Curve(ABC):
@@ -47,24 +66,40 @@ class Curve(ABC):
 
     @property
     @abstractmethod
+    def repeats(self) -> int:
+        """Observations of a size that was known already (the papers' accuracy points)."""
+
+    @property
+    @abstractmethod
     def segments(self) -> Segments:
         """The closed form. Raises UsageError when nothing was observed."""
+
+    @property
+    def _evaluated(self) -> Segments:
+        """What `time` and the others follow."""
+        return self.segments
 
     @overload
     def time(self, x: float, /) -> float: ...
     @overload
     def time(self, x: Numbers, /) -> Floats: ...
     def time(self, x: float | Numbers, /) -> float | Floats:
-        """Seconds for `x` units (number or array); 0 for x = 0. Raises UsageError when unknown."""
-        return self.segments.time(x)
+        """Seconds for `x` units (number or array); 0 for x = 0.
+
+        Raises
+        ------
+        UsageError
+            Nothing was observed yet; `x` is no number or array of numbers, negative or infinite.
+        """
+        return self._evaluated.time(asked("load", x))
 
     @overload
     def speed(self, x: float, /) -> float: ...
     @overload
     def speed(self, x: Numbers, /) -> Floats: ...
     def speed(self, x: float | Numbers, /) -> float | Floats:
-        """Units a second at `x` units (number or array). Raises UsageError when unknown."""
-        return self.segments.speed(x)
+        """Units a second at `x` units (number or array). Raises UsageError as `time` does."""
+        return self._evaluated.speed(asked("load", x))
 
     @overload
     def derivative(self, x: float, /) -> float: ...
@@ -72,7 +107,7 @@ class Curve(ABC):
     def derivative(self, x: Numbers, /) -> Floats: ...
     def derivative(self, x: float | Numbers, /) -> float | Floats:
         """Seconds that one unit more takes at `x` units (number or array), to the right of x."""
-        return self.segments.derivative(x)
+        return self._evaluated.derivative(asked("load", x))
 
     @overload
     def inverse(self, seconds: float, /) -> float: ...
@@ -80,15 +115,7 @@ class Curve(ABC):
     def inverse(self, seconds: Numbers, /) -> Floats: ...
     def inverse(self, seconds: float | Numbers, /) -> float | Floats:
         """The largest real x with time(x) <= `seconds` (number or array); 0 if there is none."""
-        return self.segments.inverse(seconds)
-
-
-def checked(units: float, seconds: float) -> tuple[float, float]:
-    """Both as floats. Raises UsageError unless both are positive and finite."""
-    for name, value in (("units", units), ("seconds", seconds)):
-        if not (value > 0 and math.isfinite(value)):
-            raise UsageError(f"observation: {name} is {value}, it must be positive and finite")
-    return float(units), float(seconds)
+        return self._evaluated.inverse(asked("seconds", seconds, least=-math.inf))
 
 
 def unknown(name: str) -> UsageError:

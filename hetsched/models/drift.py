@@ -1,58 +1,93 @@
-"""When what was known of a device no longer holds: it has become slower, or faster again."""
+"""A change of speed told from noise: a cumulative sum of what runs took over what was expected.
+
+Page, Continuous inspection schemes, Biometrika 41 (1954): each run adds the logarithm of its ratio
+less what noise may be; a sum that rises above a limit is a change, begun where the sum last was
+nothing. One wild run must not be enough, so no run adds more than `MOST` (the robust variant of
+Lucas & Crosier, Technometrics 24, 1982).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from statistics import median_low
+import math
+from collections import deque
+from dataclasses import dataclass
 
+NOISE = 0.05
+"""Of the logarithm: less is noise, a core's speed varies by that much on a quiet machine."""
+MOST = 0.25
+"""Of the logarithm: a run that is further off counts as if it were only that far."""
 BELIEVED = 3
-"""Observations in a row that must all differ: one or two may be a neighbour's doing."""
-MOVED = 1.2
-"""Less is noise: a core's speed varies by several percent on a quiet machine. Arbitrary."""
-NEAR = 1.5
-"""Sizes that differ by less are compared, by their seconds a unit: while a change is being
-followed, no size comes twice."""
+"""Runs after which a change of `MOST` or more is believed; one or two may be a neighbour's doing.
+A change by a tenth takes about twelve."""
+LIMIT = (BELIEVED - 0.5) * (MOST - NOISE)
+"""Of the sum: reached by `BELIEVED` runs, not by one fewer."""
+MOST_RUNS = 64
+"""Runs that are remembered; those before them would change nothing."""
 SETTLED = 2
-"""Observations before, of a size or near it, that say what it used to take."""
-LATEST = 5
-"""Of those before, so many count."""
+"""Runs before, that say what is to be expected."""
 
-Observed = tuple[float, float]
-"""Units, seconds."""
+Ratio = tuple[int, float]
+"""A run's number, and what it took over what was expected."""
 
 
-def since_change(observations: Sequence[Observed]) -> int:
-    """How many of the first observations a change has made worthless; 0: none has been seen.
+@dataclass(frozen=True)
+class Change:
+    """A device takes `factor` times as long as before, as its last `runs` runs show."""
 
-    A busy neighbour slows a core down for minutes. Shares then shrink, and the sizes around the
-    old share are not visited again: their knots would tell of the old speed for ever, a wall that
-    shares never grow over once the neighbour has gone. So when the last `BELIEVED` observations
-    are all slower (or all faster) by `MOVED` than the same sizes were before, everything before
-    them is forgotten. Forgotten rather than scaled: a mistake then costs one run, not several at
-    every size.
+    factor: float
+    runs: int
 
-    Parameters
-    ----------
-    observations : sequence of (units, seconds)
-        Of whole shares of one device, oldest first.
-    """
-    first = len(observations) - BELIEVED
-    if first < SETTLED:
-        return 0
-    before = observations[:first]
-    ratios = [_ratio(before, one) for one in observations[first:]]
-    known = [ratio for ratio in ratios if ratio is not None]
-    if len(known) < BELIEVED:
-        return 0
-    return first if min(known) > MOVED or max(known) < 1 / MOVED else 0
+    def __str__(self) -> str:
+        return f"takes {self.factor:.2g} times as long as before, by its last {self.runs} runs"
 
 
-def _ratio(before: Sequence[Observed], one: Observed) -> float | None:
-    """Seconds a unit over what they were; None: not known."""
-    units, seconds = one
-    comparable = [t / x for x, t in before if x == units]
-    if len(comparable) < SETTLED:
-        comparable = [t / x for x, t in before if units / NEAR <= x <= units * NEAR]
-    if len(comparable) < SETTLED:
-        return None
-    return seconds / units / median_low(comparable[-LATEST:])
+class Drift:
+    """Both sums, of slower and of faster, and the runs that they are made of."""
+
+    def __init__(self) -> None:
+        self._sums = [0.0, 0.0]
+        self._seen: tuple[deque[Ratio], deque[Ratio]] = (
+            deque(maxlen=MOST_RUNS),
+            deque(maxlen=MOST_RUNS),
+        )
+
+    def see(self, run: int, ratio: float) -> list[Ratio]:
+        """The runs, this one the last, since a change that is now believed; empty: none is.
+
+        Parameters
+        ----------
+        run : int
+            Its number.
+        ratio : float
+            What it took over what was expected, > 0.
+        """
+        moved = min(max(math.log(ratio), -MOST), MOST)
+        for side, off in enumerate((moved, -moved)):
+            self._sums[side] = max(0.0, self._sums[side] + off - NOISE)
+            if self._sums[side] == 0:
+                self._seen[side].clear()
+                continue
+            self._seen[side].append((run, ratio))
+            if self._sums[side] > LIMIT:
+                found = list(self._seen[side])
+                self._forget()
+                return found
+        return []
+
+    @property
+    def suspected(self) -> int | None:
+        """The first run that may be of a changed speed: from it on, none says what to expect."""
+        side = int(self._sums[1] > self._sums[0])
+        return self._seen[side][0][0] if self._seen[side] else None
+
+    def copy(self) -> Drift:
+        """One that goes on by itself."""
+        other = Drift()
+        other._sums = list(self._sums)
+        other._seen = (self._seen[0].copy(), self._seen[1].copy())
+        return other
+
+    def _forget(self) -> None:
+        self._sums = [0.0, 0.0]
+        for seen in self._seen:
+            seen.clear()

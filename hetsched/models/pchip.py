@@ -6,11 +6,12 @@ increase (Clarke 5.1), which Akima's spline doesn't grant and no rule for the sh
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
 from typing import overload
 
 import numpy as np
 
+from hetsched.models.checks import asked
 from hetsched.models.cubics import Cubics, SmoothCurve
 from hetsched.models.isotonic import rising
 from hetsched.models.segments import Floats, Numbers
@@ -19,7 +20,7 @@ MOST_STEPS = 100
 """Newton's method for the inverse halves its bracket whenever it leaves it; a few steps do."""
 
 
-class Monotone(SmoothCurve):
+class Monotone(SmoothCurve[tuple[Cubics, Floats]]):
     """Times are a monotone cubic through the observed times, and (0, 0).
 
     Times that fall with size are pooled, as in `PiecewiseLinear`. Beyond twice the largest size
@@ -35,10 +36,6 @@ class Monotone(SmoothCurve):
         An observation is not positive and finite.
     """
 
-    def __init__(self, observations: Iterable[tuple[float, float]] = ()) -> None:
-        super().__init__(observations)
-        self._fit: tuple[Cubics, Floats] | None = None
-
     @property
     def points(self) -> Floats:
         """(n, 2) float64, units and seconds: the knots of the curve, by units."""
@@ -53,27 +50,24 @@ class Monotone(SmoothCurve):
     def inverse(self, seconds: float | Numbers, /) -> float | Floats:
         """The real x with time(x) = `seconds` (number or array), to rounding; 0 if negative."""
         curve, times = self._fitted()
-        wanted = np.maximum(np.asarray(seconds, dtype=np.float64), 0.0)
+        wanted = np.maximum(
+            np.asarray(asked("seconds", seconds, -math.inf), dtype=np.float64), 0.0
+        )
         found = _solved(curve, times, np.atleast_1d(wanted)).reshape(wanted.shape)
         return found if isinstance(seconds, np.ndarray) else float(found)
-
-    def _forget_fit(self) -> None:
-        self._fit = None
 
     def _at(self, x: Floats) -> tuple[Floats, Floats]:
         return self._fitted()[0].at(x)
 
     def _knots(self) -> tuple[Floats, Floats]:
-        units, seconds, counts = self._medians()
+        units, seconds, counts = self._windows.medians()
         return units, rising(seconds, counts)
 
-    def _fitted(self) -> tuple[Cubics, Floats]:
-        if self._fit is None:
-            units, seconds = self._knots()
-            x = np.concatenate(([0.0], units, 2 * units[-1:]))
-            t = np.concatenate(([0.0], seconds, 2 * seconds[-1:]))
-            self._fit = Cubics(x, t, slopes(x, t)), t
-        return self._fit
+    def _refit(self) -> tuple[Cubics, Floats]:
+        units, seconds = self._knots()
+        x = np.concatenate(([0.0], units, 2 * units[-1:]))
+        t = np.concatenate(([0.0], seconds, 2 * seconds[-1:]))
+        return Cubics(x, t, slopes(x, t)), t
 
 
 def slopes(x: Floats, y: Floats) -> Floats:

@@ -3,91 +3,92 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
 
 from hetsched.errors import UsageError
-from hetsched.models.curve import NO_POINTS, Curve, unknown
-from hetsched.models.evidence import Knot
+from hetsched.models.checks import positive
+from hetsched.models.curve import NO_POINTS, Curve
+from hetsched.models.dips import Dips, with_dips
 from hetsched.models.isotonic import rising
+from hetsched.models.learned import Learned
 from hetsched.models.segments import Floats, Segments, through_knots
 from hetsched.models.shape import shape_fit
 from hetsched.models.windows import Windows
 
-Shape = Literal["rising", "paper"]
+Shape = Literal["rising", "paper", "dips"]
 
 
-class PiecewiseLinear(Curve):
+@dataclass(frozen=True)
+class _Fit:
+    """`curve`: what is evaluated. `rising`: the same or, of a curve with dips, without them."""
+
+    points: Floats
+    curve: Segments
+    rising: Segments
+
+
+class PiecewiseLinear(Learned[_Fit], Curve):
     """Speed is linear between knots and constant outside them; times strictly increase.
 
     A new size is a new knot; more observations of a known size are repeats, of which the median of
-    the last few is the knot's time. The fit is made anew from the raw observations, so that their
+    the last ones is the knot's time. The fit is made anew from the raw observations, so that their
     order across sizes doesn't matter. Times that fall with size are pooled by isotonic regression,
     weighted with the number of observations: such a dip is taken for noise.
 
     Parameters
     ----------
     observations : iterable of (units, seconds), optional
-    shape : "rising" or "paper"
+    shape : "rising", "paper" or "dips"
         "rising" asks no more than that. "paper" is Clarke's own rule (`shape_fit`): speed rises
-        and is concave up to a peak, then falls; times rise all the same.
+        and is concave up to a peak, then falls; times rise all the same. "dips" keeps times that
+        fall with size where repeats confirm it (`with_dips`): only `partition.optimal` makes the
+        best of such a curve.
+    near : float, optional
+        Without it a change of speed is believed size by size. With it, sizes that differ by less
+        than this factor tell together, and what is known of all other sizes is scaled by as much.
 
     Raises
     ------
     UsageError
-        An observation is not positive and finite; no such shape.
+        An observation is not positive and finite; no such shape; `near` is below 1.
     """
 
     def __init__(
-        self, observations: Iterable[tuple[float, float]] = (), *, shape: Shape = "rising"
+        self,
+        observations: Iterable[tuple[float, float]] = (),
+        *,
+        shape: Shape = "rising",
+        near: float | None = None,
     ) -> None:
         if shape not in get_args(Shape):
-            raise UsageError(f'shape: {shape!r}, it must be "rising" or "paper"')
+            raise UsageError(f'shape: {shape!r}, it must be "rising", "paper" or "dips"')
+        if near is not None and positive("near", near) < 1:
+            raise UsageError(f"near: {near}, it must be 1 or more")
+        super().__init__(Windows(observations, near=near))
         self._shape = shape
-        self._windows = Windows(observations)
-        self._fit: tuple[Floats, Segments] | None = None
-
-    def observe(self, units: float, seconds: float) -> None:
-        self._windows.add(units, seconds)
-        self._fit = None
 
     @property
     def points(self) -> Floats:
-        return self._fitted()[0].copy() if len(self._windows) else NO_POINTS.copy()
-
-    @property
-    def repeats(self) -> int:
-        """Observations of a size that was known already (the paper's accuracy points)."""
-        return self._windows.repeats
-
-    def knots(self) -> list[Knot]:
-        """The evidence, by units: median, number of repeats and confidence interval of each size.
-
-        As observed: where times fall with size, `points` may differ.
-        """
-        return self._windows.knots()
-
-    def latest(self) -> list[tuple[float, float, int]]:
-        """Units, median seconds and number of observations, the size observed last first."""
-        return self._windows.latest()
-
-    def observed(self, least: float, most: float) -> int:
-        """Observations that count, of sizes from `least` to `most` units."""
-        return sum(count for size, _, count in self.latest() if least <= size <= most)
+        return self._fitted().points.copy() if len(self._windows) else NO_POINTS.copy()
 
     @property
     def segments(self) -> Segments:
-        return self._fitted()[1]
+        """The closed form; of a curve with dips that of shape "rising"."""
+        return self._fitted().rising
 
-    def _fitted(self) -> tuple[Floats, Segments]:
-        if self._fit is None:
-            if not len(self._windows):
-                raise unknown("PiecewiseLinear")
-            units, seconds, counts = self._windows.medians()
-            if self._shape == "paper":
-                seconds = shape_fit(units, seconds)
-            else:
-                seconds = rising(seconds, counts)
-            self._fit = np.column_stack((units, seconds)), through_knots(units, seconds)
-        return self._fit
+    @property
+    def _evaluated(self) -> Segments:
+        return self._fitted().curve
+
+    def _refit(self) -> _Fit:
+        units, seconds, counts = self._windows.medians()
+        paper = self._shape == "paper"
+        shaped = shape_fit(units, seconds) if paper else rising(seconds, counts)
+        curve = plain = through_knots(units, shaped)
+        if self._shape == "dips":
+            shaped = with_dips(self.knots())
+            curve = Dips(through_knots(units, shaped))
+        return _Fit(np.column_stack((units, shaped)), curve, plain)

@@ -1,4 +1,4 @@
-"""Which measurement feeds which curve (Ilic & Sousa, sections 2 and 4; ALGORITHMS 1.4)."""
+"""Which measurement feeds which curve (Ilic & Sousa, sections 2 and 4)."""
 
 from __future__ import annotations
 
@@ -32,11 +32,16 @@ Done = Sequence[tuple[int, Phases]]
 
 @dataclass(frozen=True)
 class Sample:
-    """`units` took `seconds`: one observation for one curve of a device."""
+    """`units` took `seconds`: one observation for one curve of a device.
+
+    `disturbed`: something else than the work took part of the time, or the kernel ran for the
+    first time in its process; to be kept apart from what the device does by itself.
+    """
 
     curve: CurveName
     units: int
     seconds: float
+    disturbed: bool = False
 
 
 def samples(

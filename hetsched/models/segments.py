@@ -37,11 +37,19 @@ class Segments:
     """
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
-        self._pieces = tuple(pieces)
-        self._times = [piece[0] for piece in self._pieces]
-        self._units = [piece[1] for piece in self._pieces]
-        self.table: Floats = np.array(self._pieces, dtype=np.float64).T.copy()
+        self.table: Floats = np.array(pieces, dtype=np.float64).T.copy()
         """(5, pieces): one row a parameter, for those who evaluate many curves at once."""
+        self._lists: tuple[list[float], list[float], list[list[float]]] | None = None
+
+    def _scalars(self) -> tuple[list[float], list[float], list[list[float]]]:
+        """Starts in seconds and in units, and the pieces, for questions about single numbers.
+
+        Made when the first is asked: they take eight times the memory of the table.
+        """
+        if self._lists is None:
+            starts, units = self.table[:2].tolist()
+            self._lists = starts, units, self.table.T.tolist()
+        return self._lists
 
     @overload
     def time(self, x: float) -> float: ...
@@ -57,7 +65,8 @@ class Segments:
             return taken
         if x <= 0:
             return 0.0
-        start, units, speed, scale, bend = self._pieces[bisect_right(self._units, x) - 1]
+        _, starts, pieces = self._lists or self._scalars()
+        start, units, speed, scale, bend = pieces[bisect_right(starts, x) - 1]
         over = x - units
         return float(start + scale * over / (speed + bend * over))
 
@@ -67,7 +76,7 @@ class Segments:
     def speed(self, x: Numbers) -> Floats: ...
     def speed(self, x: float | Numbers) -> float | Floats:
         """Units a second at a load of x; what the first piece starts with for none."""
-        first = self._pieces[0][2]
+        first = float(self.table[2, 0])
         if isinstance(x, np.ndarray):
             some = x > 0
             seconds = np.where(some, self.time(x), 1.0)
@@ -101,7 +110,8 @@ class Segments:
             return reached
         if seconds <= 0:
             return 0.0
-        start, units, speed, scale, bend = self._pieces[bisect_right(self._times, seconds) - 1]
+        starts, _, pieces = self._lists or self._scalars()
+        start, units, speed, scale, bend = pieces[bisect_right(starts, seconds) - 1]
         late = seconds - start
         return float(units + speed * late / (scale - bend * late))
 

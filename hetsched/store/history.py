@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from typing import get_args
 
 from hetsched.models import Affine, Curve, DeviceModel, PiecewiseLinear
-from hetsched.models.drift import since_change
+from hetsched.models.drift import BELIEVED, Change
+from hetsched.models.evidence import middle
 from hetsched.models.samples import CurveName, Sample
-from hetsched.models.windows import WINDOW
+from hetsched.models.windows import Windows
 
 MOST_SIZES = 32
 """Sizes of one curve that are kept, the latest; every run may bring a new one."""
+LINKED = 5
+"""Totals of one size that are kept of a device with a link: they are of different plans."""
+NEAR = 1.5
+"""Sizes that differ by less tell by their seconds a unit whether speed has changed. Arbitrary."""
+
+Curves = dict[CurveName, Windows]
 
 
 class History:
@@ -20,88 +27,170 @@ class History:
 
     A DeviceModel that was handed out never changes: new observations lead to a new one.
 
+    Runs that were disturbed (`Sample.disturbed`) are kept apart. While there are others, they
+    teach nothing about speed; but when the last `BELIEVED` runs were all disturbed, whoever
+    disturbs them stays: the model is as much slower as they were, until a run is undisturbed.
+
+    Parameters
+    ----------
+    runs : int
+    found : iterable of Sample
+        Oldest first, that were looked at before: no change is looked for.
+
     Attributes
     ----------
     runs : int
         How many runs were observed, ever.
+    change : Change or None
+        What the last run made believed: that speed has changed, and by how much.
+    rewritten : bool
+        Observations that were handed in before aren't `samples` any more.
     """
 
     def __init__(self, runs: int = 0, found: Iterable[Sample] = ()) -> None:
         self.runs = runs
-        self._numbers = itertools.count()
-        # By size: a number that rises from observation to observation, and seconds.
-        self._seconds: dict[CurveName, dict[int, deque[tuple[int, float]]]] = {}
+        self.change: Change | None = None
+        self.rewritten = False
+        self._clean: Curves = {}
+        self._disturbed: Curves = {}
+        self._load: deque[float] = deque(maxlen=BELIEVED)
         self._built: dict[bool, DeviceModel] = {}
-        self.add(found)
-
-    def add(self, found: Iterable[Sample]) -> None:
-        """Take over observations, oldest first."""
         for sample in found:
-            sizes = self._seconds.setdefault(sample.curve, {})
-            # Put back at the end: the order of the dict is that of the latest observations.
-            window = sizes.pop(sample.units, None) or deque(maxlen=WINDOW)
-            window.append((next(self._numbers), sample.seconds))
-            sizes[sample.units] = window
-            if len(sizes) > MOST_SIZES:
-                del sizes[next(iter(sizes))]
-            if sample.curve == "total" and not self.link:
-                self._age(sizes)
-        self._built.clear()
+            self._windows(self._clean, sample.curve).restore(sample.units, sample.seconds)
 
-    def _age(self, sizes: dict[int, deque[tuple[int, float]]]) -> None:
-        """Forget what a change has made worthless. With a link, totals are of different plans."""
-        found = sorted(
-            (number, units, seconds) for units in sizes for number, seconds in sizes[units]
-        )
-        gone = since_change([(units, seconds) for _, units, seconds in found])
-        for _, units, _ in found[:gone]:
-            sizes[units].popleft()
-            if not sizes[units]:
-                del sizes[units]
+    def add(self, found: Sequence[Sample]) -> None:
+        """Take over what one run showed."""
+        self.change = None
+        disturbed = any(sample.disturbed for sample in found)
+        if disturbed and "total" in self._clean:
+            self._load.append(self._slowdown(found))
+        elif not disturbed:
+            self._load.clear()
+        if not disturbed and self._known is not self._clean:
+            self.rewritten = True  # disturbed runs were all there was
+        curves = self._disturbed if disturbed else self._clean
+        for curve, observations in _by_curve(found).items():
+            windows = self._windows(curves, curve)
+            windows.add_run(observations)
+            if curve in ("total", "compute"):
+                self.change = windows.change or self.change
+            self.rewritten |= windows.change is not None
+        self._built.clear()
 
     @property
     def link(self) -> bool:
         """Whether copies were observed."""
-        return "h2d" in self._seconds or "d2h" in self._seconds
+        return "h2d" in self._known or "d2h" in self._known
+
+    @property
+    def load(self) -> float:
+        """How many times as long runs take at present because they are disturbed; 1: they aren't.
+
+        Only where it is also known how long they take undisturbed.
+        """
+        return middle(self._load) if len(self._load) == BELIEVED else 1.0
+
+    def samples(self) -> list[Sample]:
+        """All that counts: a History that is made of it knows the same of undisturbed runs."""
+        return [
+            Sample(curve, round(units), seconds)
+            for curve, windows in self._known.items()
+            for units, seconds in windows.observations()
+        ]
+
+    def counts(self, found: Sequence[Sample]) -> bool:
+        """Whether `found` is to be kept: disturbed runs are only where there are no others."""
+        return self._known is self._disturbed or not any(sample.disturbed for sample in found)
 
     def model(self, link: bool | None = None) -> DeviceModel | None:
         """The model of a device with a link, or without (None: as observed); None: not known."""
-        if "total" not in self._seconds:
+        if "total" not in self._known:
             return None
         link = self.link if link is None else link
         if link not in self._built:
             self._built[link] = self._build(link)
         return self._built[link]
 
+    @property
+    def _known(self) -> Curves:
+        """Disturbed runs count where there are no others."""
+        if "total" in self._clean or not self._disturbed:
+            return self._clean
+        return self._disturbed
+
+    def _windows(self, curves: Curves, curve: CurveName) -> Windows:
+        if curve not in curves:
+            linked = curve == "total" and ("h2d" in curves or "d2h" in curves)
+            curves[curve] = (
+                Windows(most_sizes=MOST_SIZES, window=LINKED, watched=False)
+                if linked
+                else Windows(most_sizes=MOST_SIZES, near=NEAR)
+            )
+        return curves[curve]
+
+    def _slowdown(self, found: Sequence[Sample]) -> float:
+        """What a disturbed run took over what an undisturbed one would have."""
+        model = self.model()
+        if model is None:
+            return 1.0
+        name, curve = ("compute", model.compute) if self.link else ("total", model.total)
+        ratios = [s.seconds / float(curve.time(s.units)) for s in found if s.curve == name]
+        return max(middle(ratios), 1.0) if ratios else 1.0
+
     def _build(self, link: bool) -> DeviceModel:
-        total = PiecewiseLinear(self._observations("total"))
+        total = PiecewiseLinear.of(self._evidence("total"))
         if link:
             compute: Curve = self._affine("compute") or total
             model = DeviceModel(total, compute, self._affine("h2d"), self._affine("d2h"))
         else:
-            compute = PiecewiseLinear(self._observations("compute"))
-            model = DeviceModel(total, compute if len(compute.points) else total)
+            known = "compute" in self._known
+            compute = PiecewiseLinear.of(self._evidence("compute")) if known else total
+            model = DeviceModel(total, compute)
         for curve in (model.total, model.compute, model.h2d, model.d2h):
             if isinstance(curve, Curve):
                 _ = curve.segments  # fitted now, so that planning needn't
         return model
 
     def _affine(self, curve: CurveName) -> Affine | None:
-        found = list(self._observations(curve))
-        return Affine(observations=found) if found else None
+        return Affine.of(self._evidence(curve)) if curve in self._known else None
 
-    def _observations(self, curve: CurveName) -> Iterator[tuple[float, float]]:
-        for units, window in self._seconds.get(curve, {}).items():
-            for _, seconds in window:
-                yield float(units), seconds
+    def _evidence(self, curve: CurveName) -> Windows:
+        """Copies aren't what a busy core or a hot GPU slows down."""
+        windows = self._known[curve]
+        slowed = curve in ("total", "compute") and self.load != 1.0
+        return windows.scaled(self.load) if slowed else windows
+
+
+def _by_curve(found: Sequence[Sample]) -> dict[CurveName, list[tuple[float, float]]]:
+    """One observation a curve and size of one run: its repeats within the run hang together."""
+    repeats: dict[CurveName, dict[int, list[float]]] = {}
+    for sample in found:
+        repeats.setdefault(sample.curve, {}).setdefault(sample.units, []).append(sample.seconds)
+    return {
+        curve: [(float(units), middle(seconds)) for units, seconds in repeats[curve].items()]
+        for curve in get_args(CurveName)[::-1]
+        if curve in repeats
+    }
+
+
+def runs_of(found: Iterable[Sample]) -> Iterator[list[Sample]]:
+    """Observations of several runs, each as `latest` returns them, run by run."""
+    run: list[Sample] = []
+    for sample in found:
+        again = any((sample.curve, sample.units) == (one.curve, one.units) for one in run)
+        if run and (again or (run[-1].curve == "total" != sample.curve)):
+            yield run
+            run = []
+        run.append(sample)
+    if run:
+        yield run
 
 
 def latest(found: Sequence[Sample]) -> list[Sample]:
-    """The observations of one run that count, in order: the last few of each curve and size."""
-    kept: list[Sample] = []
-    seen: Counter[tuple[str, int]] = Counter()
-    for sample in reversed(found):
-        seen[sample.curve, sample.units] += 1
-        if seen[sample.curve, sample.units] <= WINDOW:
-            kept.append(sample)
-    return kept[::-1]
+    """The observations of one run that count: the median of each curve and size."""
+    disturbed = any(sample.disturbed for sample in found)
+    return [
+        Sample(curve, round(units), seconds, disturbed)
+        for curve, observations in _by_curve(found).items()
+        for units, seconds in observations
+    ]

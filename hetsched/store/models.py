@@ -24,7 +24,7 @@ from hetsched.models import DeviceModel
 from hetsched.models.samples import Sample
 from hetsched.paths import private_folder
 from hetsched.store import models_db
-from hetsched.store.history import History, latest
+from hetsched.store.history import History, latest, runs_of
 from hetsched.store.models_db import ModelKey, NewerFile
 
 __all__ = ["ModelKey", "ModelStore"]
@@ -104,11 +104,11 @@ class ModelStore:
         """
         touched = []
         for key, found in runs:
-            kept = latest(found)
             history = self._history(key)
+            kept = latest(found)
             history.add(kept)
             history.runs += 1
-            self._pending.append((key, kept, at))
+            self._pending.append((key, kept if history.counts(kept) else [], at))
             touched.append(history)
         if flush:
             self.flush()
@@ -167,12 +167,16 @@ class ModelStore:
             self._forgotten = times
             self._histories.clear()
             self._last = models_db.last_id(db)
+        others: dict[ModelKey, list[Sample]] = {}
         for number, key, runs, sample in models_db.added(db, self._last):
             self._last = number
             history = self._histories.get(key)
             if history is not None:
-                history.add([sample])
+                others.setdefault(key, []).append(sample)
                 history.runs = max(history.runs, runs)
+        for key, found in others.items():
+            for run in runs_of(found):
+                self._histories[key].add(run)
 
     def flush(self) -> None:
         """Write what the file doesn't have yet."""
@@ -184,6 +188,13 @@ class ModelStore:
             runs = models_db.add_run(db, key, kept, at)
             if key in self._histories:
                 self._histories[key].runs = runs
+        for key in {key for key, _, _ in self._pending}:
+            history = self._histories.get(key)
+            if history is not None and history.rewritten:
+                # After a change of speed older observations were scaled or have gone.
+                models_db.replace(db, key, history.samples(), self._pending[-1][2])
+                history.rewritten = False
+        self._forgotten = models_db.forgotten(db)
 
     def _reading(self, action: Callable[[apsw.Connection], _T]) -> _T | None:
         if self._db is None:

@@ -11,7 +11,6 @@ import apsw
 import msgspec
 
 from hetsched.errors import ConfigError
-from hetsched.models.drift import since_change
 from hetsched.models.samples import CurveName, Sample
 from hetsched.models.windows import WINDOW
 from hetsched.store.history import MOST_SIZES
@@ -209,8 +208,6 @@ def add_run(connection: apsw.Connection, key: ModelKey, found: Sequence[Sample],
         _INSERT, [(model, sample.curve, sample.units, sample.seconds, at) for sample in found]
     )
     _drop_old(connection, model, [(sample.curve, sample.units) for sample in found])
-    if not connection.execute(_LINK, (model,)).get:
-        _age(connection, model)
     return int(runs)
 
 
@@ -225,20 +222,20 @@ def _drop_old(
         connection.execute(_STALE, (model, curve, MOST_SIZES))
 
 
-def _age(connection: apsw.Connection, model: int) -> None:
-    """Drop the totals that a change has made worthless, as `History` does."""
-    found = list(connection.execute(_TOTALS, (model,)))
-    gone = since_change([(units, seconds) for _, units, seconds in found])
-    connection.executemany(
-        "DELETE FROM observation WHERE id = ?", [row[:1] for row in found[:gone]]
-    )
+def replace(
+    connection: apsw.Connection, key: ModelKey, found: Sequence[Sample], at: float
+) -> None:
+    """Put `found` in the place of all observations of `key`, and leave a mark for others."""
+    known = _find(connection, key)
+    if known is not None:
+        connection.execute("DELETE FROM observation WHERE model = ?", known[:1])
+        connection.executemany(
+            _INSERT, [(known[0], one.curve, one.units, one.seconds, at) for one in found]
+        )
+    announce(connection)
 
 
 _INSERT = "INSERT INTO observation(model, curve, units, seconds, at) VALUES (?, ?, ?, ?, ?)"
-_LINK = """SELECT EXISTS(SELECT 1 FROM observation WHERE model = ?
-    AND curve IN ('h2d', 'd2h'))"""
-_TOTALS = """SELECT id, units, seconds FROM observation WHERE model = ? AND curve = 'total'
-    ORDER BY id"""
 
 
 _OLD = """DELETE FROM observation WHERE model = ?1 AND curve = ?2 AND units = ?3 AND id <=

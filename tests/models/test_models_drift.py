@@ -1,46 +1,97 @@
-"""A change is believed after three runs; noise and single wild runs are not."""
+"""A change of speed is believed after three runs; noise and single wild runs are not."""
 
+import numpy as np
 import pytest
 
-from hetsched.models.drift import since_change
+from hetsched.models import PiecewiseLinear
+from hetsched.models.drift import BELIEVED, Drift
 
 
-def runs(*seconds: float, units: float = 10.0) -> list[tuple[float, float]]:
-    return [(units, one) for one in seconds]
+def first_believed(ratios: list[float]) -> int:
+    """The run, counted from 1, in which a change is believed; 0: never."""
+    drift = Drift()
+    for run, ratio in enumerate(ratios, 1):
+        if drift.see(run, ratio):
+            return run
+    return 0
 
 
-@pytest.mark.parametrize("change", [2.0, 1.3, 0.7, 0.1])
-def test_three_runs_that_differ_make_what_was_before_worthless(change: float) -> None:
-    assert since_change(runs(1, 1, 1, change, change, change)) == 3
+@pytest.mark.parametrize("change", [20.0, 2.0, 1.3, 0.7, 0.5, 0.1])
+def test_a_change_is_believed_after_three_runs(change: float) -> None:
+    assert first_believed([1.0] * 5 + [change] * 9) == 5 + BELIEVED
 
 
-@pytest.mark.parametrize(
-    "seconds", [(1, 1, 1, 2, 2), (1, 1, 1, 20), (1, 1, 1, 20, 1, 1), (1, 1.1, 0.9, 1.1, 1.1, 1.1)]
-)
-def test_less_than_three_runs_or_less_than_a_fifth_do_not(seconds: tuple[float, ...]) -> None:
-    assert since_change(runs(*seconds)) == 0
+@pytest.mark.parametrize("change", [1.2, 1 / 1.2])
+def test_a_change_by_a_fifth_takes_four(change: float) -> None:
+    assert first_believed([1.0] * 5 + [change] * 9) == 5 + 4
 
 
-def test_one_observation_alone_says_nothing_about_what_was_before() -> None:
-    assert since_change(runs(9, 1, 1, 1)) == 0
+def test_a_change_by_a_tenth_takes_about_twelve() -> None:
+    assert 10 <= first_believed([1.1] * 20) <= 14
 
 
-def test_a_change_is_seen_once() -> None:
-    kept = runs(1, 1, 2, 2, 2)[since_change(runs(1, 1, 2, 2, 2)) :]
-    for _ in range(5):
-        kept += runs(2)
-        assert since_change(kept) == 0
+@pytest.mark.parametrize("ratios", [[20.0], [20.0, 20.0], [20.0, 0.05, 20.0], [1.5, 1.0, 1.5]])
+def test_one_or_two_wild_runs_are_not_believed(ratios: list[float]) -> None:
+    assert first_believed([1.0, *ratios, *[1.0] * 9]) == 0
 
 
-def test_sizes_never_seen_before_are_no_change() -> None:
-    assert since_change(runs(1, 1, 1) + runs(50, 50, 50, units=100)) == 0
+def test_slower_and_faster_by_turns_is_no_change() -> None:
+    assert first_believed([2.0, 0.5] * 8) == 0
 
 
-def test_near_sizes_are_compared_by_the_unit() -> None:
-    before = runs(1.0, 1.0) + runs(1.1, units=11)
-    assert since_change([*before, (9, 1.8), (10.5, 2.1), (12, 2.4)]) == 3
-    assert since_change([*before, (9, 0.9), (10.5, 1.0), (12, 1.2)]) == 0
+@pytest.mark.parametrize("seed", range(20))
+def test_five_percent_of_noise_with_hiccups_is_not_taken_for_a_change(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    ratios = np.exp(0.05 * rng.standard_normal(500)) * np.where(rng.random(500) < 0.01, 20, 1)
+    assert first_believed(ratios.tolist()) == 0
 
 
-def test_slower_once_and_faster_once_is_no_change() -> None:
-    assert since_change(runs(1, 1, 1, 2, 2, 0.5)) == 0
+def test_it_says_since_which_run() -> None:
+    drift = Drift()
+    seen = [drift.see(run, ratio) for run, ratio in enumerate([1.0, 1.04, 2.0, 2.1, 1.9])]
+    assert seen == [[], [], [], [], [(2, 2.0), (3, 2.1), (4, 1.9)]]
+
+
+def test_a_suspicion_is_dropped_with_the_noise_that_raised_it() -> None:
+    drift = Drift()
+    drift.see(1, 1.1)
+    assert drift.suspected == 1
+    drift.see(2, 0.9)
+    drift.see(3, 1.0)
+    drift.see(4, 1.0)
+    assert drift.suspected is None
+
+
+def test_a_change_is_believed_once() -> None:
+    curve = PiecewiseLinear([(8, 1.0)] * 9)
+    reported = []
+    for _ in range(9):
+        curve.observe(8, 2.0)
+        reported.append(curve.change)
+    assert [change is not None for change in reported].index(True) == 2
+    assert sum(change is not None for change in reported) == 1
+    assert str(reported[2]) == "takes 2 times as long as before, by its last 3 runs"
+    assert curve.time(8) == 2.0
+
+
+def test_sizes_are_watched_one_by_one_because_a_curve_may_have_a_cliff() -> None:
+    curve = PiecewiseLinear([(10, 1.0)] * 5 + [(20, 2.0)] * 5 + [(20, 40.0)] * 3)
+    assert (curve.time(10), curve.time(20)) == (1.0, 40.0)
+
+
+def test_near_sizes_tell_together_and_the_others_keep_their_shape() -> None:
+    curve = PiecewiseLinear([(10, 1.0), (12, 1.2), (100, 8.0)] * 2, near=1.5)
+    for units in (11, 13, 12):
+        curve.observe(units, 0.2 * units)
+    assert curve.change is not None
+    assert curve.change.factor == pytest.approx(2.0)
+    assert curve.time(10) == pytest.approx(2.0)
+    assert curve.time(100) == pytest.approx(16.0)
+
+
+def test_while_a_change_is_suspected_it_is_measured_by_what_was_before() -> None:
+    curve = PiecewiseLinear([(10, 10.0), (11, 11.0), (12, 12.0)], near=1.5)
+    for _ in range(3):
+        curve.observe(9, 3.0)
+    assert curve.change is not None
+    assert curve.points[:, 1] == pytest.approx([3, 10 / 3, 11 / 3, 4])

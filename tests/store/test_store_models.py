@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.models.samples import Sample
-from hetsched.store.history import MOST_SIZES, History, latest
+from hetsched.models.windows import WINDOW
+from hetsched.store.history import MOST_SIZES, History, latest, runs_of
 from hetsched.store.models import ModelKey, ModelStore
 
 KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "arena")
@@ -174,7 +175,7 @@ def test_old_observations_are_dropped_from_the_file(tmp_path: Path) -> None:
     for run in range(MOST_SIZES + 20):
         store.observe(KEY, [Sample("compute", 8, 1.0)] * 20 + [total(run + 1, 1.0 + run)], 1.0)
 
-    assert rows(path, "SELECT count(*) FROM observation WHERE curve = 'compute'") == 5
+    assert rows(path, "SELECT count(*) FROM observation WHERE curve = 'compute'") == WINDOW
     assert rows(path, "SELECT count(*) FROM observation WHERE curve = 'total'") == MOST_SIZES
     assert len(known(store).total.points) == MOST_SIZES  # type: ignore[attr-defined]
 
@@ -203,10 +204,19 @@ def test_processes_that_learn_at_once_lose_nothing(tmp_path: Path) -> None:
     assert store.runs(KEY) == 75
 
 
-def test_of_one_run_the_last_of_each_size_count() -> None:
-    found = [total(8, float(i)) for i in range(1, 9)] + [total(9, 1.0)]
+def test_of_one_run_the_median_of_each_curve_and_size_counts() -> None:
+    chunks = [Sample("compute", 8, float(i)) for i in (9, 1, 2)]
 
-    assert [s.seconds for s in latest(found)] == [4.0, 5.0, 6.0, 7.0, 8.0, 1.0]
+    found = latest([*chunks, Sample("h2d", 8, 3.0), total(9, 1.0)])
+
+    assert found == [Sample("h2d", 8, 3.0), Sample("compute", 8, 2.0), total(9, 1.0)]
+
+
+def test_runs_that_were_written_one_after_the_other_are_told_apart() -> None:
+    run = latest([Sample("compute", 4, 1.0), Sample("compute", 5, 1.0), total(9, 3.0)])
+    other = [total(7, 3.0)]
+
+    assert list(runs_of([*run, *run, *other, *other])) == [run, [*run, *other], other]
 
 
 def test_without_a_total_nothing_is_known() -> None:
@@ -225,7 +235,7 @@ def test_any_one_thread_at_a_time_may_use_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [2.0, 0.5])
-def test_when_a_core_changes_what_was_before_is_forgotten_by_the_file_too(
+def test_when_a_core_changes_what_was_before_is_scaled_in_the_file_too(
     tmp_path: Path, change: float
 ) -> None:
     path = tmp_path / "models.db"
@@ -233,11 +243,11 @@ def test_when_a_core_changes_what_was_before_is_forgotten_by_the_file_too(
     before = [(60, 6.0), (50, 5.0), (70, 7.0), *[(50, 5.0)] * 4]
     for units, seconds in [*before, *[(50, change * 5.0)] * 3]:
         store.observe(KEY, [Sample("compute", units, seconds), total(units, seconds)], 1.0)
-    expected = [[50.0, change * 5.0]]
+    expected = [[50.0, change * 5.0], [60.0, change * 6.0], [70.0, change * 7.0]]
     assert known(store).total.points.tolist() == expected  # type: ignore[attr-defined]
     store.close()
     assert known(ModelStore(path)).total.points.tolist() == expected  # type: ignore[attr-defined]
-    assert rows(path, "SELECT count(*) FROM observation WHERE curve = 'total'") == 3
+    assert rows(path, "SELECT count(*) FROM observation WHERE curve = 'total'") == 5
 
 
 @settings(max_examples=40)
