@@ -8,25 +8,27 @@ from __future__ import annotations
 
 import math
 import operator
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from hetsched.errors import DataError, UsageError
-from hetsched.partition.distribution import Distribution, Limits, checked
-from hetsched.partition.methods import FUNCTIONAL, Split, method_named, partitioned
+from hetsched.partition.distribution import Distribution, Limits, checked, priced
+from hetsched.partition.methods import Split, partitioned
+from hetsched.partition.methods import method as make_method
 from hetsched.partition.phase import Reading, Told, readings
 from hetsched.partition.stopping import (
-    BALANCED,
+    BELIEVED,
     BUDGET,
     GUESSED,
     NO_GAIN,
     NOT_WORTH,
     SEEN,
+    TOLERATED,
     Record,
     Shares,
     guessed,
     one_unit,
-    spread,
 )
 
 MigrationCost = Callable[[Shares, Shares], float]
@@ -55,9 +57,10 @@ class Balancer:
         "constant": shares in proportion to the last run's speeds (Clarke 3). "geometric",
         "smooth", "optimal": that partitioner on speed functions of size (Clarke 5 and 6).
         "dfpa": as geometric, over a benchmark kernel: there are no data yet that would have to
-        move.
+        move. "imbalance-factor": whoever waits least gives units to whoever waits most (NEC).
     tolerance : float
-        epsilon: the relative spread of times, and the relative gain, that is too little to act.
+        epsilon: the relative spread of times (of waits: the imbalance factor), and the relative
+        gain, that is too little to act.
     limits : sequence of int or None, units, optional
         The most that each device takes, in the first run too.
     stop_when_seen : bool
@@ -66,10 +69,15 @@ class Balancer:
     models : sequence of SpeedFunction, optional
         To start with; those with `observe` learn from what is told.
     split : callable (models, load, limits) -> Distribution, optional
-        Instead of the method's partitioner.
+        Instead of the method's partitioner; instead of trades, for the imbalance factor.
     migration_cost : callable (old shares, new shares) -> seconds, optional
         A split is left only if the gain, in as many further runs as there have been, is more: so
         waiting and moving together cost at most twice the best choice in hindsight.
+    pairs : int
+        Trades in one run (imbalance factor).
+    groups : sequence of sequences of int, or of labels, optional
+        Devices that trade among each other first, then group with group; overlapping ones are
+        neighbourhoods, without anything above them (imbalance factor).
 
     Raises
     ------
@@ -96,25 +104,25 @@ class Balancer:
         devices = _positive("devices", devices)
         if not 0 <= tolerance < math.inf:
             raise UsageError(f"tolerance: {tolerance}, it must be finite and not negative")
-        self._method = method_named(method)
         self._tolerance = float(tolerance)
+        pairs = _positive("pairs", pairs)
+        self._method = make_method(method, devices, self._tolerance, split, pairs, groups)
         self._limits = [None] * devices if limits is None else list(limits)
         if len(self._limits) != devices:
             raise UsageError(f"limits: {len(self._limits)} for {devices} devices; give one each")
         if models is not None and len(models) != devices:
             raise UsageError(f"models: {len(models)} for {devices} devices; give one each")
-        self._make, method_split = FUNCTIONAL[self._method]
-        self._models = [self._make(self._load) for _ in range(devices)]
-        if models is not None:
-            self._models = list(models)
-        self._split = split or method_split
-        self._cost = migration_cost if self._method != "dfpa" else None
+        self._own = models is None
+        self._models = list(models or (self._method.new_model(self._load) for _ in range(devices)))
+        self._cost = migration_cost if method != "dfpa" else None
         self._stop_when_seen = stop_when_seen
         self._record = Record()
+        self._latest: deque[tuple[Shares, list[Reading]]] = deque(maxlen=BELIEVED)
         self._lost: set[int] = set()
         self._shares: Shares | None = None
         self._out = False
         self._search = 0
+        self._late = 0
         self._balanced = False
         checked(self._models, self._load, self._limits)
         self._next: Distribution | None = None
@@ -181,12 +189,12 @@ class Balancer:
         lost = {i for i, one in enumerate(told) if one is None} - self._lost
         for i, one in enumerate(told):
             if one is not None and shares[i] and i not in self._lost:
-                self._observe(i, shares[i], one)
+                self._method.learn(self._models[i], shares[i], one)
         if lost:
             self._lost |= lost
             self._begin_anew()
         else:
-            self._decide(shares, [0.0 if one is None else one.busy for one in told])
+            self._decide(shares, [Reading(0.0) if one is None else one for one in told])
 
     def join(self) -> int:
         """Another device, unknown and without a limit, takes part from the next run on.
@@ -197,7 +205,8 @@ class Balancer:
             Its index: the entries of `ask().shares` and of what is told are one more. The run
             that is out, if any, is told of with one more entry, too.
         """
-        self._models.append(self._make(self._load))
+        self._models.append(self._method.new_model(self._load))
+        self._method.joined(len(self._models) - 1)
         self._limits.append(None)
         if self._shares is not None:
             self._shares = (*self._shares, 0)
@@ -207,15 +216,12 @@ class Balancer:
     def _begin_anew(self) -> None:
         """Other devices: what was measured of splits says nothing any more."""
         self._record = Record()
+        self._latest.clear()
         self._next = None
+        self._late = 0
         self._search = 0
         self._balanced = False
         self.reason = ""
-
-    def _observe(self, index: int, units: int, reading: Reading) -> None:
-        observe = getattr(self._models[index], "observe", None)
-        if observe is not None:
-            observe(units, reading.busy)
 
     def _partition(self) -> Distribution:
         """What the models make of it, over the devices that are there."""
@@ -225,45 +231,69 @@ class Balancer:
         models = [self._models[i] for i in live]
         limits = [self._limits[i] for i in live]
         checked(models, self._load, limits)
-        found = partitioned(models, self._load, limits, self._split)
+        found = partitioned(models, self._load, limits, self._method.split)
         shares = [0] * len(self._models)
         for i, share in zip(live, found.shares, strict=True):
             shares[i] = share
         return Distribution(tuple(shares), found.makespan, found.spread, found.reason)
 
-    def _decide(self, shares: Shares, seconds: list[float]) -> None:
+    def _decide(self, shares: Shares, told: list[Reading]) -> None:
         """Stay with `shares`, go on to another split, or go back to the best."""
-        if self._record.add(shares, seconds):
+        seconds = [one.busy for one in told]
+        self._latest.append((shares, told))
+        for changed in self._record.add(shares, seconds):
             self._search = 0
-        stopped = bool(self.reason)
-        if spread(shares, seconds, self._limits) <= self._tolerance:
-            self._stay(shares, BALANCED)
+            self._forget(changed)
+        if self._method.imbalance(shares, told, self._limits) <= self._tolerance:
+            self._late = 0
+            self._stay(shares, self._method.verdict(told))
             return
-        found = self._partition()
+        self._late += 1
+        if self._balanced and self._late < self._method.patience:
+            return
         now = self._record.makespan(shares)
-        reason = self._why_stop(shares, found, now)
+        step = self._method.step(shares, told, self._models, self._limits)
+        if step is None:
+            found = self._partition()
+            gain = now - found.makespan
+            reason = self._no_gain(shares, found.shares, gain / now)
+        else:
+            found, gain = priced(self._models, step[0]), step[1]
+            reason = NO_GAIN if found.shares == shares else ""
+        reason = reason or self._why_stop(shares, found.shares, gain)
         if not reason:
             self._search += 1
             self._next, self._balanced, self.reason = found, False, ""
             return
-        best = self._record.best() if self._stop_when_seen and not stopped else shares
+        best = self._record.best() if self._stop_when_seen and not self.reason else shares
         if best != shares and self._worth(shares, best, now - self._record.makespan(best)):
             shares = best
         self._stay(shares, reason)
 
-    def _why_stop(self, shares: Shares, found: Distribution, now: float) -> str:
-        """Why not to go on from `shares`, which take `now` seconds, to `found`; empty: go on."""
-        gain = now - found.makespan
-        if found.shares == shares or gain <= GUESSED * self._tolerance * now:
+    def _no_gain(self, shares: Shares, found: Shares, gain: float) -> str:
+        """NO_GAIN if `found` promises too little, by the models; empty: it may be tried."""
+        if found == shares or gain <= GUESSED * self._tolerance:
             return NO_GAIN
-        if gain <= self._tolerance * now and not guessed(self._models, found.shares):
+        if gain <= self._tolerance and not guessed(self._models, found):
             return NO_GAIN
-        if self._stop_when_seen and found.shares in self._record:
+        return ""
+
+    def _why_stop(self, shares: Shares, found: Shares, gain: float) -> str:
+        """Why not to go on to `found` although it gains `gain` seconds a run; empty: go on."""
+        if self._stop_when_seen and found in self._record:
             return SEEN
         if self._search >= SEARCH + SEARCH_PER_DEVICE * len(shares):
             return BUDGET
         # A gain that isn't known is no reason to stay: a device was never measured.
-        return "" if math.isnan(gain) or self._worth(shares, found.shares, gain) else NOT_WORTH
+        return "" if math.isnan(gain) or self._worth(shares, found, gain) else NOT_WORTH
+
+    def _forget(self, device: int) -> None:
+        """A device has changed: a model of ours starts again with what it took lately."""
+        if self._own:
+            self._models[device] = self._method.new_model(self._load)
+            for shares, told in self._latest:
+                if shares[device]:
+                    self._method.learn(self._models[device], shares[device], told[device])
 
     def _worth(self, old: Shares, new: Shares, gain: float) -> bool:
         """Whether `gain` seconds a run are worth the move."""
@@ -272,14 +302,14 @@ class Balancer:
         cost = self._cost(old, new)
         if not 0 <= cost < math.inf:
             raise UsageError(f"migration_cost: {cost} seconds, it must be finite, not negative")
-        return gain * self.iterations > cost
+        return cost == 0 or gain * self.iterations > cost
 
     def _stay(self, shares: Shares, reason: str) -> None:
         self._search = 0 if reason != BUDGET else self._search
         seconds = self._record.seconds(shares)
         self._next = self._record.distribution(shares, self._limits, reason)
         allowed = max(self._tolerance, one_unit(shares, seconds))
-        self._balanced = reason == BALANCED or self._next.spread <= allowed
+        self._balanced = reason in TOLERATED or self._next.spread <= allowed
         self.reason = reason
 
 

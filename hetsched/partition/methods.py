@@ -1,4 +1,4 @@
-"""How each method of the Balancer models a device and splits the load; one entry a method."""
+"""The methods of the Balancer: how each models a device, tells a balance and finds a split."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ from hetsched.models import Akima, Constant, PiecewiseLinear, SpeedFunction
 from hetsched.partition.constant import constant
 from hetsched.partition.distribution import Distribution, Limits
 from hetsched.partition.geometric import geometric
+from hetsched.partition.groups import grouped, joined, repartition
+from hetsched.partition.imbalance import COMMON_WAIT, Node, total_and_waits
+from hetsched.partition.node import NodeModel
 from hetsched.partition.optimal import optimal
+from hetsched.partition.phase import Reading
 from hetsched.partition.smooth import smooth
+from hetsched.partition.stopping import BALANCED, COMMUNICATION, Shares, spread
 
 Split = Callable[[Sequence[Any], int, Sequence[int | None]], Distribution]
 """(models, load, limits) -> Distribution."""
@@ -28,14 +33,134 @@ FUNCTIONAL: dict[str, tuple[Callable[[int], SpeedFunction], Split]] = {
 IMBALANCE = "imbalance-factor"
 
 
-def method_named(name: str) -> str:
-    """`name`, if it is a method. Raises UsageError that names the nearest."""
-    names = [*FUNCTIONAL, IMBALANCE]
-    if name in names:
-        return name
-    near = get_close_matches(str(name), names, 1, 0.3)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
-    raise UsageError(f"method: {name!r} is unknown; {hint}")
+class Method:
+    """Speed functions and a partitioner: Clarke, DFPA."""
+
+    patience = 1
+    """Runs in a row out of balance until a balance that was found is given up."""
+
+    def __init__(self, new_model: Callable[[int], Any], split: Split) -> None:
+        self.new_model = new_model
+        self.split = split
+
+    def learn(self, model: Any, units: int, reading: Reading) -> None:
+        """Tell `model`, if it can learn."""
+        observe = getattr(model, "observe", None)
+        if observe is not None:
+            observe(units, reading.busy)
+
+    def imbalance(self, shares: Shares, told: Sequence[Reading], limits: Limits) -> float:
+        """What the tolerance is for."""
+        return spread(shares, [one.busy for one in told], limits)
+
+    def verdict(self, told: Sequence[Reading]) -> str:
+        """The reason to stay when the imbalance is tolerated."""
+        return BALANCED
+
+    def step(
+        self, shares: Shares, told: Sequence[Reading], models: Sequence[Any], limits: Limits
+    ) -> tuple[Shares, float] | None:
+        """Another split and the seconds that it gains; None: ask the partitioner."""
+        return None
+
+    def joined(self, device: int) -> None:
+        """`device` takes part from now on."""
+
+
+class ImbalanceMethod(Method):
+    """Waits and trades: NEC. With a `split` of its own, a global partition of the history."""
+
+    patience = 2
+
+    def __init__(
+        self,
+        devices: int,
+        tolerance: float,
+        split: Split | None,
+        pairs: int,
+        groups: Sequence[Any] | None,
+    ) -> None:
+        super().__init__(lambda _: NodeModel(), split or geometric)
+        self._tolerance = tolerance
+        self._trading = split is None
+        self._pairs = pairs
+        self._groups = grouped(groups, devices)
+        self._split_up = groups is not None
+
+    def learn(self, model: Any, units: int, reading: Reading) -> None:
+        if isinstance(model, NodeModel):
+            model.observe(units, reading.compute + reading.converge, reading.transfer)
+        else:
+            super().learn(model, units, reading)
+
+    def imbalance(self, shares: Shares, told: Sequence[Reading], limits: Limits) -> float:
+        total, waits = total_and_waits(told, shares)
+        free = [i for i, share in enumerate(shares) if share and not _full(share, limits[i])]
+        least = min(waits[i] for i, share in enumerate(shares) if share)
+        return (max(waits[i] for i in free) - least) / total if free else 0.0
+
+    def verdict(self, told: Sequence[Reading]) -> str:
+        total, waits = total_and_waits(told, [1 if one.busy else 0 for one in told])
+        least = min(wait for wait, one in zip(waits, told, strict=True) if one.busy)
+        return COMMUNICATION if least > COMMON_WAIT * total else BALANCED
+
+    def step(
+        self, shares: Shares, told: Sequence[Reading], models: Sequence[Any], limits: Limits
+    ) -> tuple[Shares, float] | None:
+        if not self._trading:
+            return None
+        total, waits = total_and_waits(told, shares)
+        nodes = {
+            i: _node(models[i], share, waits[i], limits[i], sum(shares))
+            for i, share in enumerate(shares)
+            if share
+        }
+        new, gain = list(shares), 0.0
+        for trade in repartition(nodes, total, self._tolerance, self._pairs, self._groups):
+            new[trade.giver] -= trade.units
+            new[trade.taker] += trade.units
+            gain = max(gain, trade.gain)
+        return tuple(new), gain
+
+    def joined(self, device: int) -> None:
+        if self._split_up:
+            self._groups = joined(self._groups, device)
+        else:
+            self._groups = grouped(None, device + 1)
+
+
+def _full(share: int, limit: int | None) -> bool:
+    return limit is not None and share >= limit
+
+
+def _node(model: Any, share: int, wait: float, limit: int | None, load: int) -> Node:
+    """A device keeps one unit at least, as there is no history of none."""
+    spare, room = share - 1, (load if limit is None else limit) - share
+    if isinstance(model, NodeModel):
+        times = model.compute(share), model.transfer(share)
+        return Node(wait, times, model.slopes, spare, room)
+    seconds = float(model.time(share))
+    return Node(wait, (seconds,), (seconds / share,), spare, room)
+
+
+def method(
+    name: str,
+    devices: int,
+    tolerance: float,
+    split: Split | None,
+    pairs: int,
+    groups: Sequence[Any] | None,
+) -> Method:
+    """The method called `name`. Raises UsageError that names the nearest if there is none."""
+    if name == IMBALANCE:
+        return ImbalanceMethod(devices, tolerance, split, pairs, groups)
+    if name not in FUNCTIONAL:
+        names = [*FUNCTIONAL, IMBALANCE]
+        near = get_close_matches(str(name), names, 1, 0.3)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
+        raise UsageError(f"method: {name!r} is unknown; {hint}")
+    new_model, own = FUNCTIONAL[name]
+    return Method(new_model, split or own)
 
 
 def even(load: int, limits: Limits) -> list[int]:

@@ -24,6 +24,9 @@ class Phase(Enum):
     """CONV: the device's own check whether the result is good enough."""
 
 
+ROUNDING = 1e-9
+"""Relative error that a difference of times may have."""
+
 Told = float | Mapping[Phase, float] | None
 """Seconds, seconds of each phase, or None: the device is lost."""
 
@@ -67,13 +70,12 @@ def _reading(index: int, told: float | Mapping[Phase, float], share: int) -> Rea
         for key in told:
             if not isinstance(key, Phase):
                 raise UsageError(f"tell: device {index}: {key!r} is no Phase")
-        seconds = {key: _seconds(f"device {index}, {key.name}", told[key]) for key in told}
-        reading = Reading(
-            seconds.get(Phase.COMPUTE, 0.0),
-            seconds.get(Phase.TRANSFER, 0.0),
-            seconds.get(Phase.CONVERGE, 0.0),
-            seconds.get(Phase.WAIT),
+        compute, transfer, converge = (
+            _seconds(f"device {index}, {phase.name}", told.get(phase, 0.0))
+            for phase in (Phase.COMPUTE, Phase.TRANSFER, Phase.CONVERGE)
         )
+        wait = _wait(index, told.get(Phase.WAIT), compute + transfer + converge)
+        reading = Reading(compute, transfer, converge, wait)
     else:
         reading = Reading(_seconds(f"device {index}", told))
     if share and not 0 < reading.busy < math.inf:
@@ -82,6 +84,15 @@ def _reading(index: int, told: float | Mapping[Phase, float], share: int) -> Rea
             " positive finite time"
         )
     return reading
+
+
+def _wait(index: int, wait: float | None, busy: float) -> float | None:
+    """Checked. What was told may be a difference, and a little below 0 by rounding."""
+    if wait is None:
+        return None
+    if isinstance(wait, numbers.Real) and -ROUNDING * busy <= float(wait) < 0:
+        return 0.0
+    return _seconds(f"device {index}, WAIT", wait)
 
 
 def _seconds(what: str, value: object) -> float:

@@ -21,6 +21,8 @@ SEEN = "no further gain: seen before"
 NOT_WORTH = "not worth moving"
 BUDGET = "budget"
 COMMUNICATION = "communication-bound"
+TOLERATED = (BALANCED, COMMUNICATION)
+"""With these the devices finish together."""
 
 WINDOW = 5
 """Runs of one split that are remembered; their median counts."""
@@ -33,7 +35,7 @@ BELIEVED = 2
 """Runs in a row that must show a change: one may be a hiccup."""
 
 GUESSED = 0.1
-"""Share of the tolerance that a predicted gain must reach to be tried if the prediction is a guess:
+"""Share of the tolerance that a predicted gain must exceed to be tried if it is only a guess:
 near a cliff of the speed interpolation sees little of what there is to win. Arbitrary."""
 
 Shares = tuple[int, ...]
@@ -65,9 +67,7 @@ def guessed(models: Sequence[Any], shares: Sequence[int]) -> bool:
 
     Models without `points` are believed.
     """
-    return any(
-        share and _bends(model, share) for model, share in zip(models, shares, strict=True)
-    )
+    return any(share and _bends(model, share) for model, share in zip(models, shares, strict=True))
 
 
 def _bends(model: Any, units: int) -> bool:
@@ -85,21 +85,28 @@ class Record:
 
     def __init__(self) -> None:
         self._runs: dict[Shares, deque[tuple[float, ...]]] = {}
-        self._differing = 0
+        self._differing: dict[int, int] = {}
 
     def __contains__(self, shares: Shares) -> bool:
         return shares in self._runs
 
-    def add(self, shares: Shares, seconds: Sequence[float]) -> bool:
-        """Remember a run. True: a device has changed, and all other splits were forgotten."""
+    def add(self, shares: Shares, seconds: Sequence[float]) -> list[int]:
+        """Remember a run.
+
+        Returns
+        -------
+        list of int
+            Devices that have changed: `BELIEVED` runs in a row differ from earlier ones of the
+            same split. All other splits are forgotten then, as their times hold no longer.
+        """
         runs = self._runs.pop(shares, None) or deque(maxlen=WINDOW)
-        self._differing = self._differing + 1 if runs and _differs(runs, seconds) else 0
-        changed = self._differing >= BELIEVED
+        differing = _differing(runs, seconds) if runs else []
+        self._differing = {i: self._differing.get(i, 0) + 1 for i in differing}
+        changed = [i for i, times in self._differing.items() if times >= BELIEVED]
         if changed:
-            # What is known of other splits is no longer true either.
             self._runs.clear()
-            runs = deque(list(runs)[1 - BELIEVED :], maxlen=WINDOW)
-            self._differing = 0
+            self._differing.clear()
+            runs.clear()
         runs.append(tuple(seconds))
         self._runs[shares] = runs
         if len(self._runs) > MOST_SPLITS:
@@ -124,8 +131,10 @@ class Record:
         return Distribution(shares, self.makespan(shares), spread(shares, seconds, limits), reason)
 
 
-def _differs(runs: deque[tuple[float, ...]], seconds: Sequence[float]) -> bool:
+def _differing(runs: deque[tuple[float, ...]], seconds: Sequence[float]) -> list[int]:
     before = [median(times) for times in zip(*runs, strict=True)]
-    return any(
-        not old / MOVED <= new <= old * MOVED for old, new in zip(before, seconds, strict=True)
-    )
+    return [
+        i
+        for i, (old, new) in enumerate(zip(before, seconds, strict=True))
+        if not old / MOVED <= new <= old * MOVED
+    ]
