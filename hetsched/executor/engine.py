@@ -31,8 +31,19 @@ from hetsched.executor.fleet import Fleet, Listener
 from hetsched.executor.resolve import Resolved, resolve
 from hetsched.executor.run import JobRun
 from hetsched.executor.wire import Event
-from hetsched.executor.worker import Worker
-from hetsched.job import ArenaOut, ArenaRef, Failed, JobReport, JobSpec, JobState, Queued, ended
+from hetsched.executor.worker import Worker, here
+from hetsched.job import (
+    ArenaOut,
+    ArenaRef,
+    Failed,
+    FileOut,
+    FileRef,
+    JobReport,
+    JobSpec,
+    JobState,
+    Queued,
+    ended,
+)
 from hetsched.paths import cache_dir, private_folder
 from hetsched.store.models import ModelStore
 from hetsched.transport.arena import Arena
@@ -87,6 +98,9 @@ class Engine:
         self._active: JobRun | None = None
         self._numbers = 0
         self._resolving = 0
+        self._found: set[str] = set()
+        """Workloads that were looked for: what blocks neither for them nor for a file needn't be
+        done by another thread."""
         self._loop = loop
         self._flushing = False
         self._draining: Callable[[], None] | None = None
@@ -124,9 +138,14 @@ class Engine:
                 reply(to_record(error or TryAgain("no answer from the planner")))
                 self._advance()
                 return
+            self._found.add(spec.workload)
             self._accept(spec, job, reply, self._letting_go(held, listen))
 
-        self._context.worker.do(lambda: resolve(spec, known, absent, limit), resolved)
+        work = functools.partial(resolve, spec, known, absent, limit)
+        if spec.workload in self._found and not _names_files(spec):
+            here(work, resolved)
+        else:
+            self._context.worker.do(work, resolved)
 
     def cancel(self, number: int) -> None:
         """Stop a job at a chunk's edge; one that has ended already stays as it is."""
@@ -290,3 +309,8 @@ def _segments(spec: JobSpec) -> Iterator[ArenaRef]:
     for target in spec.outputs.values():
         if isinstance(target, ArenaOut) and target.into is not None:
             yield target.into
+
+
+def _names_files(spec: JobSpec) -> bool:
+    places = [*spec.inputs.values(), *spec.outputs.values()]
+    return any(isinstance(place, FileRef | FileOut) for place in places)

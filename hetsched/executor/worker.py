@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import queue
 import threading
@@ -12,7 +13,8 @@ from hetsched.transport.loop import Loop
 
 log = logging.getLogger(__name__)
 
-Task = tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]
+Then = Callable[[Any, BaseException | None], None]
+Task = tuple[Callable[[], Any], Then]
 
 
 def _log(value: Any, error: BaseException | None) -> None:
@@ -32,7 +34,7 @@ class Worker:
     def do(
         self,
         function: Callable[[], Any],
-        then: Callable[[Any, BaseException | None], None] | None = None,
+        then: Then | None = None,
     ) -> None:
         """Run `function` on the worker, then ``then(value, error)`` on the loop's thread.
 
@@ -47,19 +49,22 @@ class Worker:
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
-            function, then = task
-            value, failure = None, None
-            try:
-                value = function()
-            except BaseException as error:  # whatever it is, the asker must hear of it
-                failure = error
-            self._answer(then, value, failure)
-            del task, function, then, value, failure  # hold no arrays or fds while idle
+            here(task[0], functools.partial(self._answer, task[1]))
+            del task  # hold no arrays or fds while idle
 
-    def _answer(
-        self,
-        then: Callable[[Any, BaseException | None], None],
-        value: Any,
-        failure: BaseException | None,
-    ) -> None:
+    def _answer(self, then: Then, value: Any, failure: BaseException | None) -> None:
         self._loop.call(lambda: then(value, failure))
+
+
+def here(function: Callable[[], Any], then: Then) -> None:
+    """Run `function` on this thread, and ``then(value, error)``: as a Worker does, for what is too
+    quick to be worth the way to another thread."""
+    value, failure = None, None
+    try:
+        value = function()
+    except BaseException as error:  # whatever it is, the asker must hear of it
+        failure = error
+    try:
+        then(value, failure)
+    finally:
+        del failure  # it leads to this frame, which must not keep arrays alive
