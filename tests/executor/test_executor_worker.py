@@ -1,0 +1,76 @@
+"""Work on the planner's thread, and at once."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hetsched.executor.worker import Worker, here
+from hetsched.transport.loop import Loop
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    loop = Loop()
+    yield loop
+    loop.close()
+
+
+class Heavy:
+    """Something whose end can be seen."""
+
+
+def fails_with(thing: Heavy) -> None:
+    raise ValueError(f"with {thing}")
+
+
+def test_a_worker_runs_elsewhere_in_order_and_answers_on_the_loop(loop: Loop) -> None:
+    worker, answers = Worker(loop), list[Any]()
+    for number in range(3):
+        worker.do(
+            functools.partial(lambda number: (number, threading.current_thread().name), number),
+            lambda value, error: answers.append((value, threading.current_thread().name)),
+        )
+    worker.do(lambda: None, lambda value, error: loop.stop())
+
+    loop.run()
+    worker.close()
+
+    own = threading.current_thread().name
+    assert answers == [((number, "planner"), own) for number in range(3)]
+
+
+def test_what_fails_is_answered_with_its_error(loop: Loop) -> None:
+    worker, errors = Worker(loop), list[BaseException | None]()
+    worker.do(lambda: 1 // 0, lambda value, error: errors.append(error))
+    worker.do(lambda: None, lambda value, error: loop.stop())
+
+    loop.run()
+    worker.close()
+
+    assert isinstance(errors[0], ZeroDivisionError)
+
+
+def test_at_once_means_on_this_thread() -> None:
+    answers = list[Any]()
+
+    here(threading.current_thread, lambda value, error: answers.append((value, error)))
+    here(lambda: 1 // 0, lambda value, error: answers.append((value, type(error))))
+
+    assert answers == [(threading.current_thread(), None), (None, ZeroDivisionError)]
+
+
+def test_a_failure_keeps_nothing_alive() -> None:
+    things = [Heavy()]
+    seen = weakref.ref(things[0])
+    failures = list[str]()
+
+    here(lambda: fails_with(things.pop()), lambda value, error: failures.append(str(error)))
+
+    assert failures
+    assert seen() is None, "an exception and its frame hold each other"
