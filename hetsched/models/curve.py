@@ -49,6 +49,9 @@ class LearningCurve(SpeedFunction, Protocol):
 class Curve(ABC):
     """A speed function that learns from observations; evaluated by its `Segments`."""
 
+    falls = False
+    """Whether times may fall with size: `segments` is then the nearest curve that rises."""
+
     @abstractmethod
     def observe(self, units: float, seconds: float) -> None:
         """Learn that `units` took `seconds`.

@@ -69,6 +69,7 @@ class PiecewiseLinear(Learned[_Fit], Curve):
             raise UsageError(f"near: {near}, it must be 1 or more")
         super().__init__(Windows(observations, near=near))
         self._shape = shape
+        self.falls = shape == "dips"
 
     @property
     def points(self) -> Floats:

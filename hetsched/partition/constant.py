@@ -1,14 +1,20 @@
-"""Shares in proportion to speeds: the CPM of Clarke, section 3."""
+"""Shares in proportion to speeds: the CPM of Clarke, section 3.
+
+d_i = n s_i / (s_1 + ... + s_p), with the speeds s_i of one run, or here of an even share.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import numpy as np
 
-from hetsched.partition.distribution import Distribution, Limits, Models, checked, priced
+from hetsched.errors import DataError
+from hetsched.models.segments import Floats
+from hetsched.partition.distribution import Distribution, Limits, Models, checked, described
+from hetsched.partition.reach import Reach, Units
 
 
 def constant(models: Models, load: int, limits: Limits | None = None) -> Distribution:
-    """Split `load` in proportion to the speeds at an even share. O(p^2) at worst, with limits.
+    """Split `load` in proportion to the speeds at an even share, in whole units.
 
     Parameters
     ----------
@@ -21,42 +27,52 @@ def constant(models: Models, load: int, limits: Limits | None = None) -> Distrib
     Returns
     -------
     Distribution
-        Rounded by largest remainder, ties by index.
+        Rounded by largest remainder, ties by index. O(p log p); O(p^2) at worst, with limits.
 
     Raises
     ------
-    UsageError, DataError
-        Malformed; the limits leave no room for the load.
+    UsageError
+        Malformed; a model knows nothing yet, fails, or has a time or speed that can't be.
+    DataError
+        The limits leave no room for the load, or a share would need an infinite time.
     """
     load, most = checked(models, load, limits)
-    even = max(load / len(models), 1.0)
-    parts = _proportional([float(model.speed(even)) for model in models], load, most)
-    return priced(models, _largest_remainder(parts, load, most))
+    if load == 0:
+        return described([0] * len(most), np.zeros(len(most)))
+    reach = Reach(models, most)
+    parts = _proportional(reach.speeds(load), load, reach.most)
+    shares = _largest_remainder(parts, load, reach.most)
+    return reach.priced(shares)
 
 
-def _proportional(speeds: list[float], load: int, most: list[int]) -> list[float]:
+def _proportional(speeds: Floats, load: int, most: Units) -> Floats:
     """Real parts in proportion to `speeds`, none above its limit."""
-    parts = [0.0] * len(speeds)
-    free = set(range(len(speeds)))
-    left = load
-    while free and left > 0:
-        total = sum(speeds[i] for i in free)
-        full = {i for i in free if left * speeds[i] >= most[i] * total}
-        for i in full or free:
-            parts[i] = float(most[i]) if full else left * speeds[i] / total
-        if not full:
-            break
+    parts = np.zeros(len(speeds))
+    free, left = speeds > 0, load
+    speeds = speeds / (speeds.max() or 1.0)
+    while free.any():
+        shares = np.where(free, left * (speeds / speeds[free].sum()), 0.0)
+        full = free & (shares >= most)
+        if not full.any():
+            return np.where(free, shares, parts)
         # The limits that bind now still do when the others are handed more.
-        left -= sum(most[i] for i in full)
-        free -= full
+        parts[full] = most[full]
+        left -= int(most[full].sum())
+        free &= ~full
+    if left > 0:
+        raise DataError(
+            f"a load of {load} units: {left} are left over by the devices that can do an even"
+            " share in a finite time"
+        )
     return parts
 
 
-def _largest_remainder(parts: Sequence[float], load: int, most: Sequence[int]) -> list[int]:
-    shares = [min(int(part), limit) for part, limit in zip(parts, most, strict=True)]
-    open_ = [i for i, share in enumerate(shares) if share < most[i]]
-    open_.sort(key=lambda i: (shares[i] - parts[i], i))
-    left = load - sum(shares)
-    for i in open_[:left]:
-        shares[i] += 1
+def _largest_remainder(parts: Floats, load: int, most: Units) -> Units:
+    shares = np.minimum(parts, most).astype(np.int64)
+    # More than one round only where the load is so large that the parts are off by units.
+    while left := load - int(shares.sum()):
+        step = 1 if left > 0 else -1
+        movable = np.flatnonzero(shares < most if left > 0 else shares > 0)
+        order = np.argsort(step * (shares - parts)[movable], kind="stable")
+        shares[movable[order[: abs(left)]]] += step
     return shares

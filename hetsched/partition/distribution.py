@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from hetsched.errors import DataError, UsageError
 from hetsched.models import SpeedFunction
+from hetsched.models.segments import Floats
+from hetsched.partition.asking import speed_functions, time_of, wrong_time
 
 Models = Sequence[SpeedFunction]
 Limits = Sequence[int | None]
 """The most units that each device takes; None: any number."""
+MOST_UNITS = 2**53
+"""The largest load: up to here every whole number is a float."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +45,42 @@ class Distribution:
 
 
 def priced(models: Models, shares: Sequence[int]) -> Distribution:
-    """The Distribution of `shares` under `models`."""
+    """The Distribution of `shares` under `models`.
+
+    Raises
+    ------
+    UsageError, DataError
+        As `described`; a model that isn't one, or whose time isn't positive.
+    """
+    curves = speed_functions(models)
     times = [
-        float(model.time(share)) for model, share in zip(models, shares, strict=True) if share
+        time_of(i, curve, share) if share else 0.0
+        for i, (curve, share) in enumerate(zip(curves, shares, strict=True))
     ]
-    if not times:
+    return described(shares, np.array(times))
+
+
+def described(shares: Sequence[int], times: Floats) -> Distribution:
+    """The Distribution of `shares` that take (p,) float64 `times` seconds.
+
+    Raises
+    ------
+    UsageError
+        A device that has a share would take no time, or one that is no number.
+    DataError
+        A device that has a share would need an infinite time.
+    """
+    some = np.flatnonzero(shares)
+    if not len(some):
         return Distribution(tuple(shares), 0.0, 0.0)
-    least, most = min(times), max(times)
-    spread = (most - least) / least if most > least > 0 else 0.0
-    return Distribution(tuple(shares), most, spread)
+    busy = times[some]
+    least, most = float(busy.min()), float(busy.max())
+    if not least > 0:
+        first = int(some[np.flatnonzero(~(busy > 0))[0]])
+        raise wrong_time(first, shares[first], float(times[first]))
+    if most == math.inf:
+        raise DataError(f"no split of {sum(shares)} units has a finite time by the models")
+    return Distribution(tuple(shares), most, (most - least) / least)
 
 
 def checked(models: Models, load: int, limits: Limits | None) -> tuple[int, list[int]]:
@@ -54,17 +89,21 @@ def checked(models: Models, load: int, limits: Limits | None) -> tuple[int, list
     Raises
     ------
     UsageError
-        No devices; a negative or fractional load or limit; not one limit a device.
+        No devices; a load or limit that is negative or no whole number, a load above
+        `MOST_UNITS`; not one limit a device.
     DataError
         The limits leave no room for the load.
     """
-    if not models:
+    devices = _length("models", models)
+    if not devices:
         raise UsageError("a partition needs at least one device")
     load = _count("load", load)
+    if load > MOST_UNITS:
+        raise UsageError(f"load: {load} units, at most {MOST_UNITS}; use larger units")
     if limits is None:
-        return load, [load] * len(models)
-    if len(limits) != len(models):
-        raise UsageError(f"limits: {len(limits)} for {len(models)} devices; give one a device")
+        return load, [load] * devices
+    if _length("limits", limits) != devices:
+        raise UsageError(f"limits: {len(limits)} for {devices} devices; give one a device")
     most = [load if lim is None else min(_count("limit", lim), load) for lim in limits]
     room = sum(most)
     if room < load:
@@ -75,11 +114,20 @@ def checked(models: Models, load: int, limits: Limits | None) -> tuple[int, list
     return load, most
 
 
+def _length(name: str, values: Any) -> int:
+    try:
+        return len(values)
+    except TypeError:
+        raise UsageError(f"{name}: {values!r}, it must be a sequence, one a device") from None
+
+
 def _count(name: str, value: int) -> int:
     try:
         units = operator.index(value)
     except TypeError:
         raise UsageError(f"{name}: {value!r} must be a whole number of units") from None
+    if isinstance(value, bool):
+        raise UsageError(f"{name}: {value} must be a whole number of units")
     if units < 0:
         raise UsageError(f"{name}: {units} units is negative")
     return units

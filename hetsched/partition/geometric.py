@@ -1,18 +1,35 @@
-"""Equal times on functional models: Clarke 5.1, DFPA; bounds of Lastovetsky & Reddy.
+"""Equal times on functional models: Clarke, section 5.1; Lastovetsky & Reddy (DFPA), section 2.
 
 A line through the origin with slope 1/T meets device i's speed function at the x_i(T) units that
-it finishes in T. T is found so that the x_i(T) add up to the load. Newton's method, kept within a
-bracket, needs about an eighth of the evaluations of the papers' bisection.
+it finishes in T, and the split is where ::
+
+    x_1(T) + x_2(T) + ... + x_p(T) = n        t_i(x_i) = T for all i
+
+T is found by Newton's method, kept within a bracket, which needs about an eighth of the
+evaluations of the papers' bisection; whole units are made of it by `rounding`.
 """
 
 from __future__ import annotations
 
-from hetsched.partition.distribution import Distribution, Limits, Models, checked, priced
-from hetsched.partition.reach import Reach
-from hetsched.partition.rounding import round_greedy
+import math
+import struct
+import sys
 
+import numpy as np
+
+from hetsched.models.segments import Floats
+from hetsched.partition.distribution import Distribution, Limits, Models, checked, described
+from hetsched.partition.reach import Reach, Units
+from hetsched.partition.rounding import rounded
+
+NEWTON_STEPS = 8
+"""So many steps of Newton's method first; after that every other step halves the bracket."""
 MOST_STEPS = 400
-"""Every third step halves the bracket, so this is more than a float can need."""
+"""A bracket of floats can be halved 64 times."""
+LONGEST = sys.float_info.max
+TINY = sys.float_info.min
+SAME = 4e-16
+"""Relative width of a bracket between whose ends there is no further float, or one."""
 
 
 def geometric(models: Models, load: int, limits: Limits | None = None) -> Distribution:
@@ -21,7 +38,8 @@ def geometric(models: Models, load: int, limits: Limits | None = None) -> Distri
     Parameters
     ----------
     models : sequence of SpeedFunction
-        Evaluated together if they are ours; one by one, by bisection, if they only have `.time`.
+        Evaluated together if they have `segments`; of others only `.time` and `.speed` of whole
+        units are asked, log2(load) times or a few more.
     load : int, units
     limits : sequence of int or None, units, optional
         The most that each device takes; devices at their limit finish earlier.
@@ -29,40 +47,74 @@ def geometric(models: Models, load: int, limits: Limits | None = None) -> Distri
     Returns
     -------
     Distribution
-        Exactly optimal in whole units for nondecreasing times. O(p log(pieces)) a step, about six
-        steps.
+        Exactly optimal in whole units for nondecreasing times; ties go to the first device. A
+        device whose first unit ends later than all the others' last gets none. O(p pieces) a
+        step, about five steps.
 
     Raises
     ------
-    UsageError, DataError
-        Malformed, or a model knows nothing yet; the limits leave no room for the load.
+    UsageError
+        Malformed; a model knows nothing yet, fails, or has a time or speed that can't be.
+    DataError
+        The limits leave no room for the load, or every split has an infinite time.
     """
     load, most = checked(models, load, limits)
     if load == 0:
-        return priced(models, [0] * len(models))
+        return described([0] * len(most), np.zeros(len(most)))
     reach = Reach(models, most)
-    return priced(models, round_greedy(models, _parts(reach, load), load, most))
+    shares = rounded(reach, _floor(reach, load), load)
+    return reach.priced(shares)
 
 
-def _parts(reach: Reach, load: int) -> list[float]:
-    """Real shares that take a common time T at most, and sum to the load or a little less."""
-    # Flooring loses half a unit a device anyway; a device without a closed form is only known to a
-    # whole unit, so that its sum moves in jumps.
-    slack = 0.5 + reach.jumps
-    low, high, guess = 0.0, float("inf"), reach.guess(load)
-    parts = reach.units(0.0)
+def _floor(reach: Reach, load: int) -> Units:
+    """(p,) int64, units: shares of a common time at most, that sum to the load or a little less.
+
+    Flooring loses up to a unit a device anyway, so that T needs to be known to p / 2 units only.
+    """
+    slack = (1 + len(reach.most)) / 2
+    low, high, guess = 0.0, math.inf, reach.guess(load)
+    few, many, leap = np.zeros(len(reach.most)), reach.most.astype(np.float64), 2.0
     for step in range(MOST_STEPS):
-        now, rate = reach.units(guess), reach.rate
+        now, rate = reach.units(guess)
         missing = load - float(now.sum())
         if missing >= 0:
-            low, parts = guess, now
-            if missing <= slack:
-                break
+            low, few = guess, now
         else:
-            high = guess
-        if high - low <= 4e-16 * high:
+            high, many = guess, now
+        if 0 <= missing <= slack or low == LONGEST:
             break
-        guess += (missing - slack / 2) / rate if rate > 0 else float("inf")
-        if step % 3 == 2 or not low < guess < high:
-            guess = low * 2 if high == float("inf") else (low + high) / 2
-    return [float(part) for part in parts]
+        if high - low <= SAME * low:
+            return _within(_whole(reach, few, low), _whole(reach, many, high), load)
+        guess += (missing - slack / 2) / rate if rate > 0 else math.inf
+        if high == math.inf and not low < guess < high:
+            guess, leap = min(max(low, TINY) * leap, LONGEST), min(leap * leap, LONGEST)
+        elif not low < guess < high or (step >= NEWTON_STEPS and step % 2):
+            guess = _halfway(low, high)
+    return _whole(reach, few, low)
+
+
+def _whole(reach: Reach, parts: Floats, seconds: float) -> Units:
+    """`parts` floored, and a unit less where that still takes more than `seconds`.
+
+    Then an inverse that is off, by rounding or at a jump of the time, can do no harm.
+    """
+    shares = parts.astype(np.int64)
+    return shares - (reach.seconds(np.arange(len(shares)), shares) > seconds)
+
+
+def _within(few: Units, many: Units, load: int) -> Units:
+    """`few`, raised towards `many` in order of devices while the load allows it.
+
+    The units between the two end at the same time: where time is level, any device may have them.
+    """
+    room = np.maximum(many - few, 0)
+    before = np.cumsum(room) - room
+    shares: Units = few + np.clip(load - int(few.sum()) - before, 0, room)
+    return shares
+
+
+def _halfway(low: float, high: float) -> float:
+    """The float with as many floats between it and `low` as between it and `high`."""
+    least, most = struct.unpack("<2q", struct.pack("<2d", low, high))
+    middle: float = struct.unpack("<d", struct.pack("<q", (least + most) // 2))[0]
+    return middle

@@ -1,9 +1,9 @@
-"""The split with the least makespan, whatever the times do with size (ALGORITHMS 2.6).
+"""The split with the least makespan, whatever the times do with size.
 
-Minimise max_i t_i(d_i) subject to sum d_i = n, for times that may fall: effects of caches and of
-alignment (Khaleghzadeh, Reddy & Lastovetsky 2018). A time T is feasible if n is a sum of one size
-from each set {x : t_i(x) <= T}. The makespan is the least time in the models' tables that is;
-sets of sums are bit sets, cut to what can still lead to n.
+Minimise max_i t_i(d_i) subject to sum d_i = n, for times that may fall, as effects of caches and
+of alignment make them: the problem of Khaleghzadeh, Reddy & Lastovetsky 2018 (HPOPTA). A time T is
+feasible if n is a sum of one size from each set {x : t_i(x) <= T}, and the makespan is the least
+time in the models' tables that is; sets of sums are bit sets, cut to what can still lead to n.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched.errors import DataError, UsageError
+from hetsched.errors import DataError, HetschedError, UsageError
 from hetsched.models import SpeedFunction
 from hetsched.models.segments import Floats
+from hetsched.partition.asking import speed_functions, time_of, wrong_time
 from hetsched.partition.distribution import Distribution, Limits, Models, checked, priced
 from hetsched.partition.sumset import Bits, added
 
@@ -44,7 +45,7 @@ def optimal(models: Models, load: int, limits: Limits | None = None) -> Distribu
     Raises
     ------
     UsageError
-        Malformed; a model that knows nothing, or whose time is negative or no number; more than
+        Malformed; a model that knows nothing, fails, or has a time that isn't positive; more than
         `MOST_TIMES` times to look at.
     DataError
         The limits leave no room for the load, or every split has an infinite time.
@@ -58,33 +59,31 @@ def optimal(models: Models, load: int, limits: Limits | None = None) -> Distribu
             f"optimal: {load} units on {len(models)} devices are {size} times to compare, more"
             f" than {MOST_TIMES}; use geometric, or larger units"
         )
-    tables = [_table(i, model, most[i]) for i, model in enumerate(models)]
+    curves = speed_functions(models)
+    tables = [_table(i, curve, most[i]) for i, curve in enumerate(curves)]
     return priced(models, _search(tables, load))
 
 
 def _table(index: int, model: SpeedFunction, most: int) -> Floats:
     """(most + 1,) float64, the device's time for each size, 0 for none."""
     sizes = np.arange(1, most + 1)
-    times = np.concatenate(([0.0], _times(model, sizes)))
-    wrong = np.flatnonzero(~(times >= 0))
+    times = np.concatenate(([0.0], _times(index, model, sizes)))
+    wrong = np.flatnonzero(~(times[1:] > 0))
     if len(wrong):
-        raise UsageError(
-            f"model of device {index}: {times[wrong[0]]} seconds for {wrong[0]} units, it must be"
-            " a time of 0 or more"
-        )
+        raise wrong_time(index, int(sizes[wrong[0]]), float(times[wrong[0] + 1]))
     return times
 
 
-def _times(model: SpeedFunction, sizes: NDArray[np.int64]) -> Floats:
+def _times(index: int, model: SpeedFunction, sizes: NDArray[np.int64]) -> Floats:
     try:
         times = np.asarray(model.time(sizes), dtype=np.float64)
-    except UsageError:
+    except HetschedError:
         raise
     except Exception:
         # Whatever a model of numbers says of an array; its own troubles come again below.
         times = np.empty(0)
     if times.shape != sizes.shape:
-        times = np.array([float(model.time(size)) for size in sizes.tolist()])
+        times = np.array([time_of(index, model, size) for size in sizes.tolist()])
     return times
 
 

@@ -1,4 +1,4 @@
-"""x_i(T): how far every device gets in a time T, all at once."""
+"""x_i(T), how far every device gets in a time T, and t_i(x), of all devices at once."""
 
 from __future__ import annotations
 
@@ -6,85 +6,120 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hetsched.models import Curve, DeviceModel
-from hetsched.models.segments import Floats
-from hetsched.partition.distribution import Models
+from hetsched.models import Curve, SpeedFunction
+from hetsched.models.packed import Indices, Packed
+from hetsched.models.segments import Floats, Numbers
+from hetsched.partition.asking import speed_functions, speed_of, time_of
+from hetsched.partition.distribution import Distribution, Models, described
+
+Units = NDArray[np.int64]
+LEAST, MOST = np.finfo(float).tiny, np.finfo(float).max
+"""Seconds that a guess may be."""
 
 
 class Reach:
-    """The units that each device finishes in a given time, within its limit.
+    """What each device finishes in a given time, within its limit, and how long its units take.
 
-    Models that have a closed form (`segments`) are packed into one table and evaluated together;
-    others by their `inverse`, or else, to a whole unit, by bisection on `time`.
+    Models that have a closed form (`segments`) are packed into one table and evaluated together.
+    Of any other model only `.time` and `.speed` are asked, of whole units, every size once.
 
-    Attributes
+    Parameters
     ----------
-    rate : float, units/s
-        Derivative of the sum of the last `units` (an estimate where there is no closed form).
-    jumps : int
-        Devices that are known to a whole unit only.
+    models : sequence of SpeedFunction
+    most : sequence of int, units
+        The limits.
     """
 
     def __init__(self, models: Models, most: Sequence[int]) -> None:
-        self._models: list[Any] = [m.total if isinstance(m, DeviceModel) else m for m in models]
-        self._most = np.array(most, dtype=np.float64)
-        closed = [i for i, model in enumerate(self._models) if isinstance(model, Curve)]
-        self._closed = np.array(closed, dtype=np.intp)
-        self._table = _packed([self._models[i].segments.table for i in closed])
-        self._others = [i for i, model in enumerate(self._models) if not isinstance(model, Curve)]
-        self.jumps = sum(not hasattr(self._models[i], "inverse") for i in self._others)
-        self.rate = 0.0
+        self._models: list[Any] = list(speed_functions(models))
+        self.most = np.array(most, dtype=np.int64)
+        kinds = {kind: issubclass(kind, Curve) for kind in set(map(type, self._models))}
+        self._ours = np.array([kinds[type(model)] for model in self._models])
+        self._closed: Indices = np.flatnonzero(self._ours)
+        self._place = np.cumsum(self._ours) - 1
+        self._packed = Packed([self._models[i].segments for i in self._closed.tolist()])
+        self._falling = [i for i in self._closed.tolist() if self._models[i].falls]
+        others = np.flatnonzero(~self._ours).tolist()
+        self._others = {i: _Known(i, self._models[i]) for i in others}
+
+    def speeds(self, load: int) -> Floats:
+        """(p,) float64, units/s at an even share, or the device's limit; 0 if it takes none."""
+        even = np.minimum(max(load // len(self.most), 1), self.most)
+        speeds = np.zeros(len(even))
+        ours = np.flatnonzero(self._ours & (even > 0))
+        with np.errstate(over="ignore", divide="ignore"):
+            speeds[ours] = even[ours] / self.seconds(ours, even[ours])
+        for i in self._others:
+            if even[i]:
+                speeds[i] = speed_of(i, self._models[i], int(even[i]))
+        return speeds
 
     def guess(self, load: int) -> float:
         """A time near the one in which `load` units are done: by the speeds at even shares."""
-        even = np.minimum(max(load / len(self._models), 1.0), self._most)
-        speeds = [
-            float(model.speed(x))
-            for model, x in zip(self._models, even.tolist(), strict=True)
-            if x
-        ]
-        return load / sum(speeds)
+        with np.errstate(over="ignore", divide="ignore"):
+            return float(np.clip(load / self.speeds(load).sum(), LEAST, MOST))
 
-    def units(self, seconds: float) -> Floats:
-        """(p,) float64, units that each device finishes in `seconds`."""
-        parts = np.zeros(len(self._models))
-        rates = np.zeros(len(self._models))
-        if len(self._closed):
-            parts[self._closed], rates[self._closed] = self._evaluate(seconds)
-        for i in self._others:
-            parts[i] = _inverse(self._models[i], seconds, int(self._most[i]))
+    def units(self, seconds: float) -> tuple[Floats, float]:
+        """(p,) float64, units that each device finishes, and by how many more a second they rise.
+
+        Those without a closed form in whole units, their rate an estimate.
+        """
+        parts, rates = np.zeros(len(self.most)), np.zeros(len(self.most))
+        parts[self._closed], rates[self._closed] = self._packed.inverse(seconds)
+        for i, known in self._others.items():
+            parts[i] = known.units(seconds, int(self.most[i]))
             rates[i] = parts[i] / seconds if seconds > 0 else 0.0
-        full = parts >= self._most
-        self.rate = float(rates[~full].sum())
-        return np.where(full, self._most, parts)
+        full = parts >= self.most
+        return np.where(full, self.most, parts), float(rates[~full].sum())
 
-    def _evaluate(self, seconds: float) -> tuple[Floats, Floats]:
-        piece = (self._table[0] <= seconds).sum(axis=1) - 1
-        start, units, speed, scale, bend = self._table[:, np.arange(len(piece)), piece]
-        late = seconds - start
-        left = scale - bend * late
-        return units + speed * late / left, speed * scale / (left * left)
+    def seconds(self, devices: Indices, units: Numbers) -> Floats:
+        """(k,) float64: how long device `devices[j]` takes for a whole number `units[j]`.
+
+        Of a model whose times fall with size, the nearest that rise.
+
+        Raises
+        ------
+        UsageError
+            A time isn't positive.
+        """
+        if not self._others:
+            return self._packed.time(devices, units)
+        times = np.zeros(len(devices))
+        ours = self._ours[devices]
+        times[ours] = self._packed.time(self._place[devices[ours]], units[ours])
+        for j in np.flatnonzero(~ours).tolist():
+            times[j] = self._others[int(devices[j])].seconds(int(units[j]))
+        return times
+
+    def priced(self, shares: Units) -> Distribution:
+        """The Distribution of (p,) int64 `shares`, one a device."""
+        times = self.seconds(np.arange(len(shares)), shares)
+        for i in self._falling:
+            times[i] = time_of(i, self._models[i], int(shares[i])) if shares[i] else 0.0
+        return described(shares.tolist(), times)
 
 
-def _packed(tables: Sequence[Floats]) -> Floats:
-    """(5, p, longest) float64; pieces that aren't there start at infinity."""
-    longest = max((table.shape[1] for table in tables), default=0)
-    packed = np.full((5, len(tables), longest), np.inf)
-    for i, table in enumerate(tables):
-        packed[:, i, : table.shape[1]] = table
-    return packed
+class _Known:
+    """The times of one model, each asked once."""
 
+    def __init__(self, index: int, model: SpeedFunction) -> None:
+        self._index, self._model = int(index), model
+        self._seconds = {0: 0.0}
 
-def _inverse(model: Any, seconds: float, most: int) -> float:
-    """The largest x up to `most` with time(x) <= seconds: real, or a whole number by bisection."""
-    if hasattr(model, "inverse"):
-        return min(float(model.inverse(seconds)), float(most))
-    low, high = 0, most + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if float(model.time(middle)) <= seconds:
-            low = middle
-        else:
-            high = middle
-    return float(low)
+    def seconds(self, units: int) -> float:
+        if units not in self._seconds:
+            self._seconds[units] = time_of(self._index, self._model, units)
+        return self._seconds[units]
+
+    def units(self, seconds: float, most: int) -> int:
+        """The largest whole x up to `most` with time(x) <= `seconds`, if times rise."""
+        low, high = 0, most + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.seconds(middle) <= seconds:
+                low = middle
+            else:
+                high = middle
+        return low

@@ -11,16 +11,23 @@ These are the iterates of Newton's method on F, starting from equal shares.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched.models import DeviceModel
+from hetsched.errors import UsageError
 from hetsched.models.segments import Floats
-from hetsched.partition.distribution import Distribution, Limits, Models, checked, priced
+from hetsched.partition.asking import answer, speed_functions, time_of
+from hetsched.partition.distribution import (
+    Distribution,
+    Limits,
+    Models,
+    checked,
+    described,
+    priced,
+)
 from hetsched.partition.geometric import geometric
 from hetsched.partition.rounding import round_greedy
 
@@ -54,13 +61,19 @@ def smooth(models: Models, load: int, limits: Limits | None = None) -> Distribut
 
     Raises
     ------
-    UsageError, DataError
-        Malformed, or a model knows nothing yet; the limits leave no room for the load.
+    UsageError
+        Malformed; a model knows nothing yet, fails for whole units, or has a time that can't be.
+    DataError
+        The limits leave no room for the load, or every split has an infinite time.
     """
     load, most = checked(models, load, limits)
     if load == 0:
-        return priced(models, [0] * len(models))
-    found = solve(models, load, most)
+        return described([0] * len(most), np.zeros(len(most)))
+    try:
+        found = solve(models, load, most)
+    except UsageError as error:
+        # A model that knows whole units only, say; geometric asks for no others.
+        found = Root([], 0.0, 0, str(error))
     if found.reason:
         reason = f"smooth: {found.reason}; geometric's split instead"
         return replace(geometric(models, load, limits), reason=reason)
@@ -90,7 +103,10 @@ class Root:
 
 def solve(models: Models, load: int, most: list[int]) -> Root:
     """Newton's method from equal shares, each share kept between (almost) 0 and its limit."""
-    curves = [_Tangent(model, limit) for model, limit in zip(models, most, strict=True)]
+    curves = [
+        _Tangent(i, model, limit)
+        for i, (model, limit) in enumerate(zip(speed_functions(models), most, strict=True))
+    ]
     high = np.array(most, dtype=np.float64)
     low = np.minimum(LEAST, high)
     x = np.clip(load / len(curves), low, high)
@@ -160,20 +176,25 @@ def _flaw(x: Floats, times: Floats, seconds: float, load: int, low: Floats, high
 class _Tangent:
     """Time and slope of one model, told by differences if it has no `derivative`."""
 
-    def __init__(self, model: Any, limit: int) -> None:
-        model = model.total if isinstance(model, DeviceModel) else model
-        self.time: Callable[[float], float] = model.time
-        self.slope: Callable[[float], float] = getattr(model, "derivative", self._difference)
+    def __init__(self, index: int, model: Any, limit: int) -> None:
+        self._index, self._model = index, model
+        self.slope = self._derivative if hasattr(model, "derivative") else self._difference
         self.idle = limit == 0
+
+    def time(self, x: float) -> float:
+        return time_of(self._index, self._model, x)
+
+    def _derivative(self, x: float) -> float:
+        return answer(self._index, self._model, "derivative", x)
 
     def _difference(self, x: float) -> float:
         step = NUDGE * x
-        return (float(self.time(x + step)) - float(self.time(x - step))) / (2 * step)
+        return (self.time(x + step) - self.time(x - step)) / (2 * step)
 
 
 def _tangents(curves: list[_Tangent], x: Floats) -> tuple[Floats, Floats]:
     """(p,) float64, seconds, and seconds a unit, at `x`; 0 and 1 for a device that takes none."""
     pairs = list(zip(curves, x.tolist(), strict=True))
-    times = [0.0 if curve.idle else float(curve.time(units)) for curve, units in pairs]
-    slopes = [1.0 if curve.idle else float(curve.slope(units)) for curve, units in pairs]
+    times = [0.0 if curve.idle else curve.time(units) for curve, units in pairs]
+    slopes = [1.0 if curve.idle else curve.slope(units) for curve, units in pairs]
     return np.array(times), np.array(slopes)

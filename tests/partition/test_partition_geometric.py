@@ -9,6 +9,7 @@ import pytest
 
 from hetsched.errors import DataError, UsageError
 from hetsched.models import Affine, Constant, DeviceModel, PiecewiseLinear
+from hetsched.models.segments import Segments
 from hetsched.partition import Distribution, geometric
 from hetsched.partition.reach import Reach
 
@@ -90,23 +91,62 @@ def test_models_of_others_are_split_as_well_as_ours(load: int) -> None:
     assert foreign.shares == geometric(ours, load).shares == mixed.shares
 
 
-def test_a_foreign_inverse_is_used() -> None:
-    asked: list[float] = []
+def test_a_foreign_model_is_asked_for_whole_units_once_each() -> None:
+    asked: list[int] = []
 
-    def inverse(seconds: float) -> float:
-        asked.append(seconds)
-        return seconds * 3
+    def time(x: int) -> float:
+        asked.append(x)
+        return x / 3
 
-    model = SimpleNamespace(speed=lambda x: 3.0, time=lambda x: x / 3, inverse=inverse)
+    model = SimpleNamespace(speed=lambda x: 3.0, time=time, inverse=lambda seconds: 10**9)
 
     assert geometric([model, Constant(1.0)], 8).shares == (6, 2)
-    assert asked
+    assert all(type(x) is int for x in asked)
+    assert len(asked) == len(set(asked)) <= 8
 
 
 def test_times_that_do_not_rise_at_all_are_still_split() -> None:
     flat = SimpleNamespace(speed=lambda x: x / 2.0, time=lambda x: 2.0 if x else 0.0)
 
     assert sum(geometric([flat, flat, Constant(1.0)], 50).shares) == 50
+
+
+def test_level_times_of_a_huge_load_are_split_in_order_of_devices() -> None:
+    flat = SimpleNamespace(speed=lambda x: x / 2.0, time=lambda x: 2.0)
+
+    assert geometric([Constant(1.0), flat, flat], 10**12, [None, 10**11, None]).shares == (
+        2,
+        10**11,
+        9 * 10**11 - 2,
+    )
+
+
+def test_an_infinite_time_is_a_size_that_cannot_be_done() -> None:
+    small = SimpleNamespace(speed=lambda x: 1.0, time=lambda x: x if x <= 4 else float("inf"))
+
+    assert geometric([small, Constant(0.1)], 10).shares == (4, 6)
+    with pytest.raises(DataError, match="no split of 9 units has a finite time"):
+        geometric([small, small], 9)
+
+
+def test_speeds_beyond_all_measure_are_still_split() -> None:
+    assert geometric([Constant(1e-300), Constant(1e-300)], 4).shares == (2, 2)
+    assert geometric([Constant(1e300), Constant(3e300)], 4).shares == (1, 3)
+    assert geometric([Constant(1e300), Constant(1e-300)], 4).shares == (4, 0)
+
+
+class Jump(Constant):
+    """1 s a unit; 10 s more from the fifth unit on, so that no time is that of just below 5."""
+
+    @property
+    def segments(self) -> Segments:
+        second = (0.0, 0.0, 1.0, 1.0, 0.0)
+        return Segments([second, (5.0, 5.0, 0.0, 1.0, 0.0), (15.0, 5.0, 1.0, 1.0, 0.0)])
+
+
+def test_the_units_before_a_jump_of_the_time_are_not_handed_on_with_it() -> None:
+    assert geometric([Jump(), Constant(0.5)], 9).shares == (4, 5)
+    assert geometric([Jump(), Constant(0.5)], 13).shares == (6, 7)
 
 
 def test_a_pooled_stretch_is_split_within_it() -> None:

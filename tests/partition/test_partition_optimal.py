@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.partition_cases import Case, Scalar, Table, arbitrary
 from hetsched.errors import DataError, UsageError
 from hetsched.models import Akima, Constant, DeviceModel, PiecewiseLinear
 from hetsched.partition import constant, geometric, optimal
@@ -17,55 +18,40 @@ from hetsched.partition.optimal import MOST_TIMES
 from hetsched.partition.sumset import added
 
 
-class Table:
-    """Times given outright; numbers only if `scalar`."""
-
-    def __init__(self, times: Sequence[float], scalar: bool = False) -> None:
-        self._times = np.array([0.0, *times])
-        self._scalar = scalar
-
-    def time(self, x: Any) -> Any:
-        assert not (self._scalar and isinstance(x, np.ndarray))
-        return self._times[x]
-
-    def speed(self, x: Any) -> Any:
-        return x / self.time(x)
+def least(models: Sequence[Any], load: int) -> float:
+    return Case(list(models), load, None).least()
 
 
-def least(models: Sequence[Any], load: int, limits: Sequence[int]) -> float:
-    """The least makespan by the table method: best(m) = min over x of max(best(m - x), t(x))."""
-    best = np.full(load + 1, np.inf)
-    best[0] = 0.0
-    for model, limit in zip(models, limits, strict=True):
-        times = [float(model.time(x)) if x else 0.0 for x in range(min(limit, load) + 1)]
-        best = np.array(
-            [
-                min(max(best[m - x], t) for x, t in enumerate(times[: m + 1]))
-                for m in range(load + 1)
-            ]
+@pytest.mark.parametrize("first", range(0, 200, 50))
+def test_the_split_is_the_optimum_in_random_cases(first: int) -> None:
+    for case in map(arbitrary, range(first, first + 50)):
+        found = optimal(case.models, case.load, case.limits)
+
+        assert sum(found.shares) == case.load
+        limits = case.limits or [None] * len(case.models)
+        assert all(
+            0 <= share <= (case.load if limit is None else limit)
+            for share, limit in zip(found.shares, limits, strict=True)
         )
-    return float(best[load])
+        assert found.makespan == case.least()
 
 
 # Few different times, so that there are ties, and many, so that there are none.
-duration = st.integers(0, 9).map(float) | st.floats(0.01, 100)
-tables = st.lists(duration, min_size=40, max_size=40)
-devices = st.lists(st.builds(Table, tables, st.booleans()), min_size=1, max_size=6)
+duration = st.integers(1, 9).map(float) | st.floats(0.01, 100)
+devices = st.lists(st.lists(duration, min_size=12, max_size=12).map(Table), min_size=1, max_size=4)
 
 
-@settings(max_examples=150)
-@given(devices, st.integers(0, 40), st.data())
-def test_the_split_is_the_optimum(models: list[Table], load: int, data: st.DataObject) -> None:
-    drawn = [data.draw(st.none() | st.integers(0, 40)) for _ in models]
-    limits = [load if limit is None else limit for limit in drawn]
-    if sum(limits) < load:
-        drawn[0], limits[0] = None, load
+@given(devices, st.integers(0, 12))
+def test_the_split_is_the_optimum_of_drawn_times(models: list[Table], load: int) -> None:
+    assert optimal(models, load).makespan == least(models, load)
 
-    found = optimal(models, load, drawn)
 
-    assert sum(found.shares) == load
-    assert all(0 <= share <= limit for share, limit in zip(found.shares, limits, strict=True))
-    assert found.makespan == least(models, load, limits)
+def test_models_of_numbers_only_are_asked_one_by_one() -> None:
+    case = arbitrary(7)
+
+    found = optimal([Scalar(model) for model in case.models], case.load, case.limits)
+
+    assert found == optimal(case.models, case.load, case.limits)
 
 
 @pytest.mark.parametrize("period", [3, 7, 8])
@@ -73,9 +59,9 @@ def test_the_split_is_the_optimum(models: list[Table], load: int, data: st.DataO
 def test_sizes_of_few_good_ones_are_combined_exactly(period: int, load: int) -> None:
     rng, x = np.random.default_rng(period), np.arange(1, load + 1)
     slow = np.where(x % period, 3.0, 1.0)
-    models = [Table((x * slow * rng.uniform(0.5, 2)).tolist()) for _ in range(4)]
+    models = [Table(x * slow * rng.uniform(0.5, 2)) for _ in range(4)]
 
-    assert optimal(models, load).makespan == least(models, load, [load] * 4)
+    assert optimal(models, load).makespan == least(models, load)
 
 
 def test_a_larger_share_can_be_done_sooner() -> None:
@@ -103,25 +89,28 @@ def test_where_times_rise_geometric_finds_the_same(
     assert optimal(models, load).makespan == pytest.approx(expected, rel=1e-12)
 
 
-@given(devices, st.integers(1, 40))
-def test_no_other_method_finishes_sooner(models: list[Table], load: int) -> None:
-    found = optimal(models, load).makespan
-    even = [load // len(models) + (i < load % len(models)) for i in range(len(models))]
+@given(st.integers(0, 10**6))
+def test_no_other_method_finishes_sooner(seed: int) -> None:
+    case = arbitrary(seed)
 
-    assert found <= priced(models, even).makespan
-    assert optimal([*models, Table([0.5] * 40)], load).makespan <= found
+    found = optimal(case.models, case.load).makespan
+
+    even = [case.load // len(case.models)] * len(case.models)
+    even[0] += case.load - sum(even)
+    assert found <= priced(case.models, even).makespan
+    assert found <= constant(case.models, case.load).makespan
+    assert found <= geometric(case.models, case.load).makespan
+    assert optimal([*case.models, Table([0.5] * 60)], case.load).makespan <= found
 
 
-@given(devices, st.integers(0, 40), st.integers(-20, 20))
-def test_order_and_a_common_factor_do_not_matter(
-    models: list[Table], load: int, power: int
-) -> None:
-    slower = [
-        Table([float(model.time(x)) * 2.0**power for x in range(1, 41)])
-        for model in reversed(models)
-    ]
+@given(st.integers(0, 10**6), st.integers(-20, 20))
+def test_order_and_a_common_factor_do_not_matter(seed: int, power: int) -> None:
+    case = arbitrary(seed)
+    slower = [Table(model.times[1:] * 2.0**power) for model in reversed(case.models)]
 
-    assert optimal(slower, load).makespan == optimal(models, load).makespan * 2.0**power
+    expected = optimal(case.models, case.load).makespan * 2.0**power
+
+    assert optimal(slower, case.load).makespan == expected
 
 
 def test_dips_that_akima_shows_are_used() -> None:
@@ -149,7 +138,7 @@ def test_an_infinite_time_is_a_size_that_cannot_be_done() -> None:
         optimal([Table([np.inf] * 4)], 4)
 
 
-@pytest.mark.parametrize("lie", [-1.0, float("nan")])
+@pytest.mark.parametrize("lie", [-1.0, 0.0, float("nan")])
 def test_a_model_that_lies_is_named(lie: float) -> None:
     with pytest.raises(UsageError, match=r"model of device 1: .* for 3 units"):
         optimal([Constant(1.0), Table([1.0, 1.0, lie, 1.0])], 4)
@@ -194,7 +183,7 @@ def test_ten_thousand_units_on_sixteen_devices_take_few_tests(
 ) -> None:
     rng, x, tests = np.random.default_rng(5), np.arange(1, 10001), []
     tooth = x % 64 / 64 if kind == "sawtooth" else rng.uniform(0, 1, len(x))
-    models = [Table((x * (1 + tooth) / speed).tolist()) for speed in rng.uniform(50, 500, 16)]
+    models = [Table(x * (1 + tooth) / speed) for speed in rng.uniform(50, 500, 16)]
     monkeypatch.setattr(
         import_module("hetsched.partition.optimal"),
         "added",
