@@ -27,7 +27,7 @@ from hetsched.errors import CantCreate, DataError, InputMissing, IOFailure, TryA
 from hetsched.store.npy import NpyHeader, npy_prefix, read_header
 from hetsched.units import format_bytes
 
-__all__ = ["NpyHeader", "Output", "create_output", "open_npy"]
+__all__ = ["NpyHeader", "Output", "create_output", "open_npy", "read_whole", "write_whole"]
 
 
 def open_npy(path: str) -> tuple[int, NpyHeader]:
@@ -51,25 +51,25 @@ def open_npy(path: str) -> tuple[int, NpyHeader]:
         raise
 
 
-def _open_regular(path: str) -> int:
+def _open_regular(path: str, wanted: str = "a .npy file") -> int:
     """O_NONBLOCK: a FIFO that nobody writes to would block the open itself."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except (OSError, ValueError) as error:
-        raise _cant_open(path, error) from None
+        raise _cant_open(path, error, wanted) from None
     mode = os.fstat(fd).st_mode
     if not stat.S_ISREG(mode):
         os.close(fd)
-        raise DataError(f"{path}: is {_file_kind(mode)}, not a .npy file")
+        raise DataError(f"{path}: is {_file_kind(mode)}, not {wanted}")
     return fd
 
 
-def _cant_open(path: str, error: OSError | ValueError) -> Exception:
+def _cant_open(path: str, error: OSError | ValueError, wanted: str) -> Exception:
     code = error.errno if isinstance(error, OSError) else errno.ENOENT
     if code in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
         return TryAgain(f"{path}: {os.strerror(code)}; try again, or raise `ulimit -n`")
     if code == errno.ENXIO:
-        return DataError(f"{path}: is a socket or a device, not a .npy file")
+        return DataError(f"{path}: is a socket or a device, not {wanted}")
     if code == errno.ENOENT and Path(path).is_symlink():
         return InputMissing(f"{path}: is a link to {Path(path).readlink()}, which isn't there")
     if code == errno.ENOENT:
@@ -210,6 +210,54 @@ def create_output(
         output.discard()
         raise
     return output
+
+
+def write_whole(path: str, raw: bytes, force: bool = False) -> None:
+    """Make `path` a file with just these bytes, whole or not at all.
+
+    Raises
+    ------
+    CantCreate
+        It exists, its folder is missing or read-only, or there is no room.
+    IOFailure
+    """
+    target = os.path.realpath(path)
+    mode = _target_mode(path, target, force, ())
+    with _creating(path):
+        fd, temporary = _unnamed(target)
+    output = Output(fd, 0, target, temporary, force, mode)
+    try:
+        if raw:
+            _allocate(path, fd, len(raw))
+        with _creating(path):
+            done = 0
+            while done < len(raw):
+                done += os.pwrite(fd, raw[done:], done)
+        output.publish()
+    finally:
+        output.discard()
+
+
+def read_whole(path: str, most: int) -> bytes:
+    """What is in the regular file `path`, at most so many bytes.
+
+    Raises
+    ------
+    InputMissing
+        Not there, or not readable.
+    DataError
+        Not a regular file, or larger.
+    IOFailure
+    """
+    fd = _open_regular(path, "a file to read")
+    with open(fd, "rb") as file:
+        size = os.fstat(fd).st_size
+        if size > most:
+            raise DataError(f"{path}: has {format_bytes(size)}, at most {format_bytes(most)}")
+        try:
+            return file.read(most)
+        except OSError as error:
+            raise IOFailure(f"{path}: {error.strerror}") from None
 
 
 def _target_mode(path: str, target: str, force: bool, inputs: Collection[tuple[int, int]]) -> int:

@@ -1,0 +1,235 @@
+"""models.db as people change it: all of it or nothing, and trouble is said."""
+
+import multiprocessing
+import resource
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+
+from hetsched.errors import CantCreate, ConfigError, HetschedError, TryAgain
+from hetsched.models.samples import Sample
+from hetsched.store import models_db
+from hetsched.store.catalogue import Added, collect, forget, restore
+from hetsched.store.exchange import Export, Learnt
+from hetsched.store.models import ModelKey, ModelStore
+
+KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "arena")
+OTHER = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu1 Some Processor", "arena")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "models.db"
+
+
+def learn(path: Path, key: ModelKey, units: int, seconds: float, at: float = 1.0) -> None:
+    store = ModelStore(path)
+    store.observe(key, [Sample("total", units, seconds)], at)
+    store.close()
+
+
+def export(*keys: ModelKey, sizes: int = 1) -> Export:
+    rows = [("total", 1 + size, 1.0 + size, 2.0) for size in range(sizes)]
+    models = tuple(Learnt.of(key, 1, rows) for key in keys)  # type: ignore[arg-type]
+    return Export(hetsched="0.1.0", models=models)
+
+
+def known(path: Path) -> dict[str, list[tuple[float, float]]]:
+    """Device -> (units, median seconds)."""
+    return {
+        one.device.split(" ")[0]: [(knot.units, knot.seconds) for knot in one.knots("total")]
+        for one in collect(path).models
+    }
+
+
+def test_looking_makes_no_file(path: Path) -> None:
+    assert collect(path).models == ()
+    assert forget(path, lambda key: True) == []
+    assert not path.parent.exists()
+
+
+def test_what_was_learnt_is_collected(path: Path) -> None:
+    learn(path, OTHER, 20, 7.0)
+    learn(path, KEY, 10, 5.0, at=3.0)
+
+    found = collect(path).models
+
+    assert [one.key for one in found] == [KEY, OTHER]
+    assert found[0].rows == [("total", 10, 5.0, 3.0)]
+
+
+def test_a_file_that_cannot_be_written_can_be_looked_at(path: Path) -> None:
+    learn(path, KEY, 10, 5.0)
+    path.chmod(0o400)
+
+    assert known(path) == {"cpu0": [(10, 5.0)]}
+
+
+def test_an_export_is_added_to_what_is_known(path: Path) -> None:
+    learn(path, KEY, 10, 5.0)
+
+    assert restore(path, export(KEY, OTHER)) == Added(new=1, grown=1, known=0)
+    assert known(path) == {"cpu0": [(1, 1.0), (10, 5.0)], "cpu1": [(1, 1.0)]}
+    assert restore(path, collect(path)) == Added(new=0, grown=0, known=2)
+
+
+def test_an_export_can_be_all_that_is_known(path: Path) -> None:
+    assert restore(path, export(KEY)) == Added(new=1, grown=0, known=0)
+
+    store = ModelStore(path)
+    model = store.load(KEY)
+    assert model is not None
+    assert (model.time(1), store.runs(KEY)) == (1.0, 1)
+
+
+def test_whoever_has_the_file_open_hears_of_an_import(path: Path) -> None:
+    store = ModelStore(path)
+    store.observe(KEY, [Sample("total", 10, 5.0)], 1.0)
+    assert store.load(OTHER) is None
+
+    restore(path, export(KEY, OTHER))
+
+    model = store.load(OTHER)
+    assert model is not None
+    assert model.time(1) == 1.0
+
+
+def test_what_is_chosen_is_forgotten(path: Path) -> None:
+    restore(path, export(KEY, OTHER))
+
+    assert forget(path, lambda key: key.device.startswith("cpu1")) == [OTHER]
+    assert forget(path, lambda key: key.device.startswith("cpu1")) == []
+    assert list(known(path)) == ["cpu0"]
+
+
+def foreign(path: Path) -> None:
+    connection = apsw.Connection(str(path))
+    connection.execute("CREATE TABLE notes(x)")
+    connection.close()
+
+
+def newer(path: Path) -> None:
+    learn(path, KEY, 10, 5.0)
+    connection = apsw.Connection(str(path))
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("harm", "why"),
+    [
+        (lambda path: path.write_bytes(b"precious " * 999), "not a database"),
+        (foreign, "not a file of hetsched"),
+        (newer, "newer hetsched .version 99"),
+        (lambda path: path.mkdir(), "unable to open"),
+    ],
+)
+@pytest.mark.parametrize(
+    "action",
+    [
+        collect,
+        lambda path: restore(path, export(KEY)),
+        lambda path: forget(path, lambda key: True),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_said_and_left_alone(
+    harm: Callable[[Path], object], why: str, action: Callable[[Path], object], path: Path
+) -> None:
+    path.parent.mkdir()
+    harm(path)
+    before = path.read_bytes() if path.is_file() else b""
+
+    with pytest.raises(ConfigError, match=why) as caught:
+        action(path)
+
+    assert str(path) in str(caught.value)
+    assert before == (path.read_bytes() if path.is_file() else b"")
+
+
+def test_a_file_that_somebody_else_writes_is_to_be_tried_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learn(path, KEY, 10, 5.0)
+    monkeypatch.setattr(models_db, "BUSY_MS", 1)
+    other = apsw.Connection(str(path))
+    other.execute("BEGIN IMMEDIATE")
+
+    with pytest.raises(TryAgain, match="another process"):
+        restore(path, export(OTHER))
+
+    other.execute("ROLLBACK")
+    assert known(path) == {"cpu0": [(10, 5.0)]}
+
+
+def _with_little_room(path: Path, learnt: multiprocessing.SimpleQueue) -> None:  # type: ignore[type-arg]
+    """In a process whose files may not grow: an import fails, a job learns all the same."""
+    store = ModelStore(path)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, resource.RLIM_INFINITY))
+    try:
+        restore(path, export(*(a_key(i) for i in range(300)), sizes=32))
+    except HetschedError as error:
+        learnt.put((type(error).__name__, str(error)))
+    many = [Sample("compute", 1 + i, 1.0) for i in range(2000)]
+    store.observe(KEY, [*many, Sample("total", 400, 400.0)], 1.0)
+    model = store.load(KEY)
+    store.close()
+    learnt.put(None if model is None else float(model.time(400)))
+
+
+def a_key(number: int) -> ModelKey:
+    return ModelKey("fft", str(number), "v", "1", "cpu0", "arena")
+
+
+def test_a_full_disk_is_said_by_import_and_stops_no_learning(path: Path) -> None:
+    learn(path, KEY, 10, 5.0)
+    spawn = multiprocessing.get_context("spawn")
+    learnt = spawn.SimpleQueue()
+    process = spawn.Process(target=_with_little_room, args=(path, learnt))
+
+    process.start()
+    kind, why = learnt.get()
+    seconds = learnt.get()
+    process.join(60)
+
+    assert (process.exitcode, kind) == (0, CantCreate.__name__)
+    assert "nothing was changed" in why
+    assert seconds == 400.0
+    assert "cpu0" in known(path)
+    assert len(collect(path).models) == 1
+
+
+PATIENT_MS = 60_000
+"""For a lock, on a machine that is busy with something else."""
+
+
+def _learn_much(path: Path, count: int) -> None:
+    models_db.BUSY_MS = PATIENT_MS
+    store = ModelStore(path)
+    for run in range(count):
+        store.observe(KEY, [Sample("total", 1 + run % 3, 1.0)], float(run))
+    store.close()
+
+
+def _import_much(path: Path, first: int, count: int) -> None:
+    models_db.BUSY_MS = PATIENT_MS
+    for number in range(first, first + count):
+        restore(path, export(a_key(number)))
+
+
+def test_runs_and_imports_at_once_lose_nothing(path: Path) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    path.parent.mkdir()
+    workers = [spawn.Process(target=_learn_much, args=(path, 25)) for _ in range(2)]
+    workers += [spawn.Process(target=_import_much, args=(path, 100, 15))]
+
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+
+    assert [worker.exitcode for worker in workers] == [0, 0, 0]
+    found = {one.key: one.runs for one in collect(path).models}
+    assert found.pop(KEY) == 50
+    assert len(found) == 15

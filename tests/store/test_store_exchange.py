@@ -1,0 +1,148 @@
+"""Exports of models: what goes out comes in, and nothing else does."""
+
+import json
+
+import pytest
+
+from hetsched.errors import ConfigError, DataError
+from hetsched.models import DeviceModel
+from hetsched.store.difference import difference
+from hetsched.store.exchange import SCHEMA, Export, Learnt, decode, encode, merged
+from hetsched.store.models_db import ModelKey
+
+KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "arena")
+OTHER = ModelKey("fft", "512x512 complex64", "ducc0", "0.42", "cpu0 Some Processor", "arena")
+
+
+def learnt(*observations: tuple[int, float, float], key: ModelKey = KEY, runs: int = 1) -> Learnt:
+    """Totals, as (units, seconds, at)."""
+    rows = [("total", units, seconds, at) for units, seconds, at in observations]
+    return Learnt.of(key, runs, rows)  # type: ignore[arg-type]
+
+
+def export(*models: Learnt) -> Export:
+    return Export(hetsched="0.1.0", models=models)
+
+
+def broken(**changes: object) -> bytes:
+    """An export whose only model has other fields."""
+    record = json.loads(encode(export(learnt((1, 2.0, 3.0)))))
+    record["models"][0].update(changes)
+    return json.dumps(record).encode()
+
+
+def test_what_goes_out_comes_in() -> None:
+    sent = export(learnt((10, 5.0, 1.0), (20, 9.0, 2.0), runs=7), learnt((1, 0.1, 1.0), key=OTHER))
+
+    found = decode(encode(sent), "x")
+
+    assert found == sent
+    assert encode(sent).count(b"\n") == 1
+    assert [one.key for one in found.models] == [KEY, OTHER]
+
+
+def test_what_an_export_says_is_what_the_product_makes_of_it() -> None:
+    model = learnt((10, 5.0, 1.0), (20, 9.0, 2.0)).history().model()
+
+    assert isinstance(model, DeviceModel)
+    assert (model.time(10), model.time(20)) == (5.0, 9.0)
+
+
+def test_the_evidence_has_an_interval_for_each_size() -> None:
+    found = learnt((10, 5.0, 1.0), (20, 9.0, 2.0), (20, 9.0, 3.0)).knots("total")
+
+    assert [(one.units, one.count, one.low) for one in found] == [(10, 1, 0.0), (20, 2, 9.0)]
+    assert learnt((10, 5.0, 1.0)).knots("h2d") == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        (b"", "not an export"),
+        (b"PK\x03\x04", "not an export"),
+        (b"\xff\xfe{}", "not an export"),
+        (b"[]", "not an export"),
+        (b"{}", "no schema"),
+        (b'{"schema": 7}', "not an export"),
+        (b'{"schema": "hetsched.job/1"}', "'hetsched.job/1'"),
+        (b'{"schema": "hetsched.models.export/one"}', "not an export"),
+        (encode(export(learnt((1, 2.0, 3.0))))[:-9], "not an export"),
+        (f'{{"schema": "{SCHEMA}"}}'.encode(), "broken export.*hetsched"),
+        (broken(runs=-1), "broken export"),
+        (broken(runs=2**63), "broken export"),
+        (broken(place=3), "broken export"),
+        (broken(colour="red"), "broken export.*colour"),
+        (broken(observations=[["warp", 1, 2.0, 3.0]]), r"broken export.*observations\[0\]"),
+        (broken(observations=[["total", 0, 2.0, 3.0]]), "broken export"),
+        (broken(observations=[["total", 1, -2.0, 3.0]]), "broken export"),
+        (broken(observations=[["total", 1, 1e999, 3.0]]), "not an export"),
+        (broken(observations=[["total", 1, 2.0]]), "broken export"),
+        (encode(export(learnt((1, 2.0, 3.0)), learnt((2, 2.0, 3.0)))), "in it twice"),
+    ],
+)
+def test_what_is_no_export_is_refused_in_one_line(raw: bytes, why: str) -> None:
+    with pytest.raises(DataError, match=f"^some file: .*{why}") as caught:
+        decode(raw, "some file")
+
+    assert "\n" not in str(caught.value)
+
+
+def test_an_export_of_a_newer_version_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"newer hetsched .format 2, this one knows 1"):
+        decode(b'{"schema": "hetsched.models.export/2", "more": 1}', "x")
+
+
+def test_merging_goes_by_time_and_counts_what_both_have_once() -> None:
+    mine = learnt((10, 5.0, 1.0), (10, 5.0, 4.0), runs=2)
+    theirs = learnt((10, 6.0, 3.0), (10, 5.0, 4.0), runs=5)
+
+    both = merged(mine, theirs)
+
+    assert both.runs == 5
+    assert [(one.seconds, one.at) for one in both.observations] == [
+        (5.0, 1.0), (6.0, 3.0), (5.0, 4.0)
+    ]  # fmt: skip
+    assert merged(both, theirs) is both
+    assert merged(both, mine) is both
+
+
+def test_a_difference_is_a_ratio_at_sizes_within_both() -> None:
+    first = export(learnt((10, 1.0, 1.0), (20, 2.0, 1.0), (90, 9.0, 1.0)))
+    second = export(learnt((10, 2.0, 1.0), (30, 6.0, 1.0)))
+
+    (found,) = difference(first, second)
+
+    assert found.key == KEY
+    assert [(units, pytest.approx(2.0)) for units, _ in found.ratios] == list(found.ratios)
+    assert [units for units, _ in found.ratios] == [10, 20, 30]
+
+
+def test_intervals_that_lie_apart_are_a_difference() -> None:
+    slow = [(10, 2.0 + 0.001 * i, float(i)) for i in range(4)]
+    fast = [(10, 1.0 + 0.001 * i, float(i)) for i in range(4)]
+
+    found = [
+        difference(export(learnt(*a)), export(learnt(*b)))[0].agree
+        for a, b in ((slow, fast), (slow, slow), (slow, fast[:1]))
+    ]
+
+    assert found == [False, True, True]
+
+
+def test_a_model_that_one_lacks_and_sizes_that_never_meet_have_no_ratio() -> None:
+    first = export(learnt((10, 1.0, 1.0)), learnt((1, 1.0, 1.0), key=OTHER))
+    second = export(learnt((99, 1.0, 1.0)))
+
+    found = difference(first, second)
+
+    assert [one.key for one in found] == [OTHER, KEY]
+    assert [(one.first is None, one.second is None) for one in found] == [
+        (False, True), (False, False)
+    ]  # fmt: skip
+    assert [one.ratios for one in found] == [(), []]
+
+
+def test_without_totals_there_is_no_ratio() -> None:
+    (found,) = difference(export(learnt()), export(learnt((1, 1.0, 1.0))))
+
+    assert found.ratios == ()
