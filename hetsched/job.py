@@ -65,6 +65,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     verify: bool = False
     seed: int = 0
     priority: int = 0
+    measure: dict[str, str] = {}
+    """Device -> the variant that it is measured with: all get an equal share, in as few chunks as
+    their memory allows. Empty: planned for speed."""
 
 
 class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):

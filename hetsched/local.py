@@ -25,7 +25,7 @@ from hetsched.daemon.lifecycle import arena_limit
 from hetsched.device import DeviceInfo
 from hetsched.errors import ErrorRecord, TryAgain, UsageError, from_record
 from hetsched.executor.engine import Engine
-from hetsched.job import ArenaRef, Done, JobState
+from hetsched.job import ArenaRef, Done, JobSpec, JobState
 from hetsched.transport.arena import Arena, Segment
 from hetsched.transport.limits import machine_memory
 from hetsched.transport.loop import Loop
@@ -135,9 +135,17 @@ class Local:
             priority=priority,
             force=force,
         )
-        accepted: Future[Job] = Future()
-        self._hand_over(lambda: self._submit(request, accepted, follow), accepted)
-        return accepted.result()
+        return self._accepted(request, follow)
+
+    def run(self, spec: JobSpec) -> Job:
+        """As `submit`, for a job whose arrays are files, or generated.
+
+        Raises
+        ------
+        UsageError, DataError, InputMissing, Unavailable, CantCreate, TryAgain
+        """
+        self._not_in_a_callback("run")
+        return self._accepted(Request(spec, self._segments), None)
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
         """The devices, and what isn't there and why."""
@@ -184,6 +192,11 @@ class Local:
         self._segments.close()
         self._arena.close()
         self._loop.close()
+
+    def _accepted(self, request: Request, follow: Listener | None) -> Job:
+        accepted: Future[Job] = Future()
+        self._hand_over(lambda: self._submit(request, accepted, follow), accepted)
+        return accepted.result()
 
     def _submit(self, request: Request, accepted: Future[Job], follow: Listener | None) -> None:
         jobs: list[Job] = []

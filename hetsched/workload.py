@@ -186,6 +186,32 @@ class Workload(ABC):
         """
         return convert(self, given)
 
+    def resized(self, p: Any, load: int) -> Any:
+        """`p` with a load of so many units and nothing else changed, to be measured with.
+
+        By default the integer field that does this is looked for.
+
+        Raises
+        ------
+        UsageError
+            There is none: a workload whose load is said in another way has a `resized` of its own.
+        """
+        for name in p.__struct_fields__:
+            if type(getattr(p, name)) is int and self._is_load(p, name, load):
+                return msgspec.structs.replace(p, **{name: load})
+        raise UsageError(f"{self.name} has no parameter that is its load, so it isn't measurable")
+
+    def _is_load(self, p: Any, name: str, load: int) -> bool:
+        """Whether the field `name` is the load, and has no influence on speed."""
+        for units in (load, load + 1):
+            other = msgspec.structs.replace(p, **{name: units})
+            try:
+                if self.load(other) != units or self.speed_key(other) != self.speed_key(p):
+                    return False
+            except UsageError:
+                return False
+        return True
+
     def speed_key(self, p: Any) -> str:
         """The parameters that change a unit's speed, as text; not those that change the load."""
         shapes = [

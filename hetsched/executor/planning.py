@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.errors import Unavailable
 from hetsched.executor.experience import VARIANT_KIND, Experience, PlanKey, plan_key
+from hetsched.executor.measuring import equal_plan
 from hetsched.executor.resolve import Resolved
 from hetsched.memory import MemoryDemand
 from hetsched.models.samples import samples
@@ -56,6 +57,14 @@ def plan(
     DataError
         A unit is too big for every device. Unavailable: nothing is installed that could compute.
     """
+    if job.measure:
+        limits = [(memory_limit, experience.memory.get(info.name)) for info in infos]
+        return equal_plan(
+            job.load,
+            [(info, demand(job, info, limit)) for info, limit in zip(infos, limits, strict=True)],
+            job.measure,
+            lambda info: [v.name for v in experience.variants(job, VARIANT_KIND[info.kind])],
+        )
     known = plan_key(job, (info.name for info in infos), memory_limit)
     again = experience.plan(known)
     if again is not None:

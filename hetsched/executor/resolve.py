@@ -53,6 +53,8 @@ class Resolved:
     outputs: dict[str, Output] = field(default_factory=dict)
     files: set[int] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
+    measure: dict[str, str] = field(default_factory=dict)
+    """`JobSpec.measure`."""
     converted: bool = False
     """Some input is stored in another dtype or order than kernels want."""
 
@@ -144,7 +146,16 @@ def _resolve(
     params = workload.infer(spec.params, shapes)
     load = workload.load(params)
     specs = list(workload.arrays(params))
-    job = Resolved(workload, locate(spec.workload), params, load, specs, devices, files=files)
+    job = Resolved(
+        workload,
+        locate(spec.workload),
+        params,
+        load,
+        specs,
+        devices,
+        files=files,
+        measure=spec.measure,
+    )
     for array in specs:
         if array.is_input:
             _bind_input(job, array, named.get(array.name), shapes)

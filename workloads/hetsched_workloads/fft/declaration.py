@@ -74,6 +74,10 @@ class Fft(Workload):
         canonical("direction", p.direction, DIRECTIONS)
         return count
 
+    def resized(self, p: FftParams, load: int) -> FftParams:
+        rows, cols = p.shape
+        return msgspec.structs.replace(p, batch=f"{load}x{rows}x{cols}")
+
     def arrays(self, p: FftParams) -> Sequence[ArraySpec]:
         return (
             ArraySpec("x", "split", p.shape, p.dtype),
