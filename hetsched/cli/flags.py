@@ -57,8 +57,11 @@ class Flag:
             raise UsageError(f"{self.name} {value}: there is no {value!r}{hint}")
 
 
-def group(name: str, act: Act, help: str) -> Any:
-    """The command `name`, whose subcommands are the workloads; each calls `act`."""
+def group(name: str, act: Act, help: str, gather: Callable[..., Request] = gather) -> Any:
+    """The command `name`, whose subcommands are the workloads; each calls `act`.
+
+    `gather` has the flags that all workloads share, and makes a Request of them.
+    """
 
     class Workloads(LazyGroup):
         what = "workload"
@@ -70,7 +73,7 @@ def group(name: str, act: Act, help: str) -> Any:
             return self.make(cmd_name)
 
         def make(self, name: str) -> Any:
-            return _command(name, workloads.find(name), act)
+            return _command(name, workloads.find(name), act, gather)
 
     app = new(cls=Workloads, subcommand_metavar="WORKLOAD [FLAGS]...")
     app.callback(help=help)(_nothing)
@@ -87,7 +90,7 @@ def _nothing() -> None:
     """Typer makes a group only where there is a callback."""
 
 
-def _command(name: str, workload: Workload, act: Act) -> Any:
+def _command(name: str, workload: Workload, act: Act, gather: Callable[..., Request]) -> Any:
     flags = {flag.field: flag for flag in flags_of(workload)}
     common = _parameters(gather)
     own = _parameters(act)[3:]
