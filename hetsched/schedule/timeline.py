@@ -1,4 +1,4 @@
-"""What a plan costs: the start and end of every phase of every chunk (ALGORITHMS 4.2).
+"""What a plan costs: the start and end of every phase of every chunk.
 
 The one judge of plans: planners may estimate, this decides. Ilic & Sousa, section 3; slot reuse
 (ring) is ours: a chunk's copy in starts after the copy out of the chunk `slots` before it.

@@ -1,4 +1,4 @@
-"""What plans cost: the golden values of ALGORITHMS 4.2, and properties of any pipeline."""
+"""What plans cost: golden values worked out by hand, and properties of any pipeline."""
 
 import itertools
 from typing import Any
