@@ -1,10 +1,14 @@
 """From shares to chunks: plans, what they cost, and who gets which chunk next. Pure."""
 
 from hetsched.memory import MemoryDemand
+from hetsched.schedule.best import Proposal, best_plan, proposal
+from hetsched.schedule.bound import lower_bound
 from hetsched.schedule.equal import equal_ring, planned_total
 from hetsched.schedule.factoring import factoring
+from hetsched.schedule.multi_installment import multi_installment
 from hetsched.schedule.plan import DevicePlan, Mode, Overlap, check
 from hetsched.schedule.planner import plan_job
+from hetsched.schedule.room import largest_sub_distribution
 from hetsched.schedule.timeline import ChunkTimeline, Timeline, timeline
 
 __all__ = [
@@ -13,11 +17,17 @@ __all__ = [
     "MemoryDemand",
     "Mode",
     "Overlap",
+    "Proposal",
     "Timeline",
+    "best_plan",
     "check",
     "equal_ring",
     "factoring",
+    "largest_sub_distribution",
+    "lower_bound",
+    "multi_installment",
     "plan_job",
     "planned_total",
+    "proposal",
     "timeline",
 ]

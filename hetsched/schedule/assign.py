@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from hetsched.device import Chunk
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
-from hetsched.schedule.equal import equal_ring, evenly
+from hetsched.schedule.equal import equal_ring
 from hetsched.schedule.factoring import factoring
 from hetsched.schedule.layout import slot_bytes
 from hetsched.schedule.plan import DevicePlan, Mode, Overlap
+from hetsched.schedule.recipes import evenly
 from hetsched.schedule.records import Assignment, Candidate
 from hetsched.schedule.staging import planning_memory
 

@@ -1,7 +1,7 @@
 """Rings of equal chunks: good plans by closed form, and what the best of them costs at any share.
 
 Potts & Baker 1989: equal sublots are a good heuristic for a flow shop of three stages; the closed
-form is that of ALGORITHMS 4.9. `timeline` has the last word on a plan.
+form is ours. `timeline` has the last word on a plan.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, PiecewiseLinear
 from hetsched.schedule.plan import DevicePlan, Mode, Overlap
+from hetsched.schedule.recipes import evenly
 from hetsched.schedule.timeline import seconds_of, timeline
 
 MOST_CHUNKS = 64
@@ -73,7 +74,7 @@ def planned_total(
 ) -> PiecewiseLinear:
     """The time of the best ring of equal chunks as a function of the share, 1 to `load` units.
 
-    The partitioner then weighs plans, not what was executed last (ALGORITHMS 1.4, 4.7b). Where the
+    The partitioner then weighs plans, not what was executed last. Where the
     latest shares took longer or shorter than this says, the whole curve is scaled by that.
 
     Raises
@@ -179,9 +180,3 @@ def _pace(copy_in: Floats, copy_out: Floats, duplex: tuple[float, float]) -> Flo
 
 def _ring(share: int, chunks: int, slots: int) -> DevicePlan:
     return DevicePlan((evenly(share, chunks),), Mode.RING, slots)
-
-
-def evenly(share: int, chunks: int) -> tuple[int, ...]:
-    """`share` units as so many chunks that differ by one at most, the larger ones first."""
-    size, larger = divmod(share, chunks)
-    return (size + 1,) * larger + (size,) * (chunks - larger)

@@ -1,6 +1,6 @@
 """Factoring by two: the first run's plan, which needs no model and yields points at many sizes.
 
-Ilic & Sousa, section 4 (initialization); ALGORITHMS 4.5 for the split under a memory limit.
+Ilic & Sousa, section 4 (initialization), equation (11), recursive under a memory limit.
 """
 
 from __future__ import annotations

@@ -97,6 +97,11 @@ def check(plan: DevicePlan, memory: MemoryDemand) -> None:
             )
 
 
+def fits(plan: DevicePlan, memory: MemoryDemand) -> bool:
+    """Whether `plan` fits the device's memory at every moment."""
+    return all(memory.fits(together) for together in _resident(plan))
+
+
 def _resident(plan: DevicePlan) -> Iterable[tuple[int, ...]]:
     """Every different set of chunks that is in device memory at once."""
     if plan.mode is Mode.INSTALLMENTS:

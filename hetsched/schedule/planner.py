@@ -15,9 +15,10 @@ from hetsched.errors import DataError, UsageError
 from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.partition import geometric
 from hetsched.schedule.assign import assign
-from hetsched.schedule.equal import evenly, largest_measured, planned_total
+from hetsched.schedule.equal import largest_measured, planned_total
 from hetsched.schedule.layout import slotted
 from hetsched.schedule.plan import Overlap
+from hetsched.schedule.recipes import evenly
 from hetsched.schedule.records import Assignment, Candidate, JobPlan
 from hetsched.schedule.staging import planning_memory
 from hetsched.schedule.variants import Choice, choose

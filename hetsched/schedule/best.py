@@ -1,0 +1,113 @@
+"""The best plan known for one device's share, and how far from the best possible it may be.
+
+All ways to plan are compared by what `timeline` says: factoring by two, the steps of Ilic & Sousa,
+rings with 1 to 4 slots that fill memory evenly or in patterns, with ramps at both ends. Loads of
+few units are enumerated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hetsched.errors import UsageError
+from hetsched.memory import MemoryDemand
+from hetsched.models import DeviceModel
+from hetsched.schedule.bound import bound_of, gap
+from hetsched.schedule.costs import Costs, costs_of
+from hetsched.schedule.factoring import factoring
+from hetsched.schedule.multi_installment import multi_installment
+from hetsched.schedule.plan import DevicePlan, Overlap, check
+from hetsched.schedule.room import largest_sub_distribution
+from hetsched.schedule.search import Search
+from hetsched.schedule.small import SMALL, best_installments, best_ring
+from hetsched.schedule.timeline import timeline
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A plan with its reasons.
+
+    Attributes
+    ----------
+    plan : DevicePlan
+    seconds : float
+        What the timeline says that it takes.
+    bound : float, seconds
+        No plan for this share takes less.
+    others : dict of str to float, seconds
+        Kind of plan -> what the best of that kind takes; the plan's own kind among them.
+    """
+
+    plan: DevicePlan
+    seconds: float
+    bound: float
+    others: dict[str, float]
+
+    @property
+    def gap(self) -> float:
+        """How far the plan is above the bound, as a ratio."""
+        return gap(self.seconds, self.bound)
+
+
+def best_plan(
+    share: int, model: DeviceModel, memory: MemoryDemand, *, overlap: Overlap
+) -> DevicePlan:
+    """The plan of least predicted time among all kinds; never worse than any of them.
+
+    Parameters
+    ----------
+    share : int, units
+    model : DeviceModel
+        Of the phases; no more is needed of a curve than `time` of a number.
+    memory : MemoryDemand
+    overlap : Overlap
+
+    Returns
+    -------
+    DevicePlan
+        Fits `memory`; without chunks for a share of 0.
+
+    Raises
+    ------
+    DataError
+        Not even one unit fits.
+    UsageError
+        The share is negative.
+    """
+    return proposal(share, model, memory, overlap=overlap).plan
+
+
+def proposal(
+    share: int, model: DeviceModel, memory: MemoryDemand, *, overlap: Overlap
+) -> Proposal:
+    """`best_plan` with what it costs, the lower bound, and what other kinds of plans would cost.
+
+    Parameters, errors: as for `best_plan`.
+    """
+    if share < 0:
+        raise UsageError(f"share: {share} units is negative")
+    if share == 0:
+        return Proposal(DevicePlan(()), 0.0, 0.0, {})
+    costs = costs_of(model, memory.most(share))
+    plans = {
+        "ring": ring_plan(share, costs, memory, overlap),
+        "multi-installment": multi_installment(share, model, memory, overlap=overlap),
+        "factoring": factoring(share, memory),
+    }
+    if share <= SMALL:
+        plans["installments"] = best_installments(share, costs, memory, overlap)[1]
+    seconds = {kind: timeline(plan, model, overlap).makespan for kind, plan in plans.items()}
+    best = min(seconds, key=lambda kind: seconds[kind])
+    check(plans[best], memory)
+    room = largest_sub_distribution(share, memory)
+    bound = bound_of(share, costs, room, overlap)
+    return Proposal(plans[best], seconds[best], bound, seconds)
+
+
+def ring_plan(share: int, costs: Costs, memory: MemoryDemand, overlap: Overlap) -> DevicePlan:
+    """The best ring known, or chunks that are all in device memory together."""
+    if share <= SMALL:
+        found = best_ring(share, costs, memory, overlap)
+        if found is not None:
+            return found[1]
+    return Search(share, costs, memory, overlap).best().plan()

@@ -1,0 +1,83 @@
+"""Ramps: sizes that grow from chunk to chunk just so fast that the busiest engine never waits.
+
+The first chunk is small, so that work begins early; every further one is the largest that arrives
+in time (Ilic & Sousa, equations (5) and (9), with any engine as the busiest). The mirrored ramp
+ends a plan: what a chunk does last, it does first in the mirror.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hetsched.schedule.costs import Floats
+from hetsched.schedule.plan import Overlap
+
+Ramp = tuple[int, ...]
+
+STARTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024)
+GROWTHS = (1.5, 2.0, 3.0)
+"""For ramps that don't ask what anything costs."""
+LONGEST = 24
+"""Chunks of a ramp at most."""
+
+
+def ramps(phases: tuple[Floats, Floats, Floats], largest: int, overlap: Overlap) -> list[Ramp]:
+    """Growing lists of sizes below `largest`, the empty one first.
+
+    Parameters
+    ----------
+    phases : three (sizes,) float64, seconds
+        By size, in the order in which a chunk goes through them; reversed for the mirrored ramp.
+    largest : int, units
+    """
+    rising = [np.maximum.accumulate(phase) for phase in phases]
+    found: dict[Ramp, None] = {(): None}
+    for start in STARTS:
+        if start >= largest:
+            break
+        found[_fed(start, rising, largest, overlap)] = None
+        for growth in GROWTHS:
+            found[_geometric(start, growth, largest)] = None
+    return list(found)
+
+
+def _geometric(start: int, growth: float, largest: int) -> Ramp:
+    sizes = [start]
+    while len(sizes) < LONGEST and sizes[-1] * growth < largest:
+        sizes.append(int(np.ceil(sizes[-1] * growth)))
+    return tuple(size for size in sizes if size < largest)
+
+
+def _fed(start: int, rising: list[Floats], largest: int, overlap: Overlap) -> Ramp:
+    """The largest next chunk that keeps the busiest engine fed, again and again."""
+    first, middle, last = rising
+    full = overlap is Overlap.FULL
+    busy = float(last[largest] if full else first[largest] + last[largest])
+    out_bound = busy > middle[largest]
+    sizes = [start]
+    arrived = float(first[start])
+    computed = arrived + float(middle[start])
+    left = computed + float(last[start])
+    while len(sizes) < LONGEST:
+        if out_bound and not full:
+            fits = _most(np.maximum.accumulate(middle - first), float(last[sizes[-1]]))
+        elif out_bound:
+            fits = min(_most(first + middle, left - arrived), _most(middle, left - computed))
+        elif full:
+            fits = _most(first, computed - arrived)
+        else:
+            before = float(last[sizes[-2]]) if len(sizes) > 1 else 0.0
+            fits = _most(first, float(middle[sizes[-1]]) - before)
+        size = max(min(fits, 8 * sizes[-1]), sizes[-1] + 1)
+        if size >= largest:
+            break
+        sizes.append(size)
+        arrived += float(first[size])
+        computed = max(arrived, computed) + float(middle[size])
+        left = max(computed, left) + float(last[size])
+    return tuple(sizes)
+
+
+def _most(rising: Floats, seconds: float) -> int:
+    """The largest size whose phase takes at most `seconds`."""
+    return int(np.searchsorted(rising, seconds * (1 + 1e-12), "right")) - 1

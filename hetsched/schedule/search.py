@@ -1,0 +1,200 @@
+"""The search for a good ring: recipes first, then units moved from chunk to chunk.
+
+Long plans are searched at a shorter share: their steady middle only repeats itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hetsched.memory import MemoryDemand
+from hetsched.schedule.batch import makespans, padded
+from hetsched.schedule.climb import bent, neighbours
+from hetsched.schedule.costs import Costs
+from hetsched.schedule.growth import grown, rules
+from hetsched.schedule.plan import DevicePlan, Mode, Overlap, fits
+from hetsched.schedule.ramps import ramps
+from hetsched.schedule.recipes import Recipe
+from hetsched.schedule.room import slot_sizes
+
+COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 128)
+"""Chunks of the middle that are tried first, before sizes around the best are."""
+LONG = 160
+"""Chunks from which on a plan is searched at a shorter share."""
+KEPT = 4
+"""Recipes, the best so far, that the next step starts from."""
+NEARBY = (0.5, 0.65, 0.8, 0.9, 1.1, 1.25, 1.5, 2.0)
+"""Sizes of the middle around one that is good."""
+MOST_UNITS_MOVED = 1024
+"""Larger shares have so many units that moving single ones gains nothing."""
+
+MORE_OR_FEWER = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 1.75, 2.0)
+"""Chunks of plans that grow throughout, against those of the best recipe."""
+MOST_CLIMBED = 80
+"""Chunks of a plan that is still worth it."""
+CLIMBED = 3
+"""Plans from which units are moved."""
+STEPS = 40
+CHECKED = 40
+"""Neighbours, the fastest, of which one has to fit."""
+LEAST_GAIN = 1e-9
+"""Relative; less is rounding."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A plan of one sub-distribution, and what it costs."""
+
+    seconds: float
+    chunks: tuple[int, ...]
+    slots: int
+
+    def plan(self) -> DevicePlan:
+        if self.slots == 0:
+            return DevicePlan((self.chunks,))
+        return DevicePlan((self.chunks,), Mode.RING, min(self.slots, len(self.chunks)))
+
+
+class Search:
+    """Looks for the plan of least time for one share.
+
+    Parameters
+    ----------
+    share : int, units, >= 1
+    costs : Costs
+    memory : MemoryDemand
+    overlap : Overlap
+    """
+
+    def __init__(self, share: int, costs: Costs, memory: MemoryDemand, overlap: Overlap) -> None:
+        self._costs = costs
+        self._memory = memory
+        self._overlap = overlap
+        self._room = slot_sizes(share, memory)
+        if len(self._room) > 1:
+            del self._room[1]  # two slots let phases overlap, one never does: see `_serial`
+        self._serial = Recipe((memory.most(share),), 1)
+        self._share = share
+        self._short = min(share, LONG * max(min(sizes) for sizes in self._room.values()))
+
+    def best(self) -> Found:
+        """The plan of least time found, which fits."""
+        if self._overlap is Overlap.NONE:
+            return self.judged([(self._serial.chunks(self._share), 1)])[0]
+        recipes = [*self._recipes(), self._serial]
+        plans = [(recipe.chunks(self._share), recipe.slots) for recipe in recipes]
+        found = self.judged(list(dict.fromkeys([*plans, *self._grown(recipes, plans[0][0])])))
+        if len(found[0].chunks) > MOST_CLIMBED or self._share > MOST_UNITS_MOVED:
+            return found[0]
+        several = {one.slots: one for one in reversed(found[: 4 * CLIMBED])}
+        start = sorted({found[0], *several.values()}, key=lambda one: one.seconds)[:CLIMBED]
+        return min((self._climbed(one) for one in start), key=lambda one: one.seconds)
+
+    def _climbed(self, found: Found) -> Found:
+        step = max(1, max(found.chunks) // 4)
+        for _ in range(STEPS):
+            better = self._step(found, step)
+            if better is not None:
+                found = better
+            elif step == 1:
+                break
+            else:
+                step = max(1, step // 2)
+        return found
+
+    def _step(self, found: Found, step: int) -> Found | None:
+        """The best of the neighbours that fits, if it is better than `found`."""
+        sizes = neighbours(found.chunks, step)
+        sizes = np.concatenate((sizes, bent(found.chunks, step / max(found.chunks))))
+        sizes = sizes[sizes.max(axis=1) <= self._costs.largest]
+        if not len(sizes):
+            return None
+        seconds = makespans(sizes, found.slots, self._costs, self._overlap)
+        order = np.argsort(seconds, kind="stable")[:CHECKED]
+        for index in order[seconds[order] < found.seconds * (1 - LEAST_GAIN)].tolist():
+            chunks = tuple(size for size in sizes[index].tolist() if size)
+            one = Found(float(seconds[index]), chunks, found.slots)
+            if fits(one.plan(), self._memory):
+                return one
+        return None
+
+    # ---- recipes
+
+    def _recipes(self) -> list[Recipe]:
+        """The best few, judged at the short share."""
+        best = self._better(self._middles())
+        largest = max(sizes[0] for _, sizes in self._together())
+        up = ramps(self._costs.phases, largest, self._overlap)
+        down = ramps(self._costs.phases[::-1], largest, self._overlap)
+        best = self._better([replace(r, up=ramp) for r in best for ramp in up])
+        best = self._better([replace(r, down=ramp) for r in best for ramp in down])
+        best = self._better([*best, *self._nearby(best)])
+        best = self._better([*best, *(replace(best[0], up=ramp) for ramp in up)])
+        best = self._better([*best, *(replace(best[0], down=ramp) for ramp in down)])
+        return self._better([*best, *self._nearby(best)])
+
+    def _middles(self) -> list[Recipe]:
+        recipes = []
+        for slots, sizes in self._together():
+            if sizes[0] != sizes[-1]:
+                recipes.append(Recipe(sizes, slots))
+            equal = {min(sizes[-1], -(-self._short // count)) for count in COUNTS}
+            recipes += [Recipe((size,), slots) for size in sorted(equal)]
+        return recipes
+
+    def _together(self) -> Iterable[tuple[int, tuple[int, ...]]]:
+        """Slots and what they hold; 0 slots: the whole share, if that fits."""
+        yield from self._room.items()
+        if self._short == self._share and self._memory.fits([self._share]):
+            yield 0, (self._share,)
+
+    def _nearby(self, recipes: Sequence[Recipe]) -> Iterable[Recipe]:
+        for recipe in recipes:
+            for slots, room in self._together():
+                if len(recipe.middle) == 1:
+                    for factor in (1.0, *NEARBY):
+                        size = max(1, min(round(recipe.middle[0] * factor), room[-1]))
+                        yield replace(recipe, middle=(size,), slots=slots)
+                elif room[0] != room[-1]:
+                    yield replace(recipe, middle=room, slots=slots)
+
+    def _better(self, recipes: Iterable[Recipe]) -> list[Recipe]:
+        """The best few of `recipes` at the short share, all different there."""
+        known: dict[tuple[tuple[int, ...], int], Recipe] = {}
+        for recipe in recipes:
+            known.setdefault((recipe.chunks(self._short), recipe.slots), recipe)
+        seconds = self._seconds(list(known))
+        order = np.argsort(seconds, kind="stable")[:KEPT].tolist()
+        several = list(known.values())
+        return [several[index] for index in order]
+
+    # ---- plans
+
+    def _grown(
+        self, recipes: Sequence[Recipe], like: tuple[int, ...]
+    ) -> Iterable[tuple[tuple[int, ...], int]]:
+        """Plans that grow throughout, of about as many chunks as `like`; none for long ones."""
+        if self._short < self._share or len(like) > MOST_CLIMBED:
+            return
+        found = rules(self._costs, max(like), self._overlap)
+        counts = sorted({max(1, round(len(like) * factor)) for factor in MORE_OR_FEWER})
+        ups, downs = ({(), *(r.up for r in recipes)}, {(), *(r.down for r in recipes)})
+        ends = sorted((up, down) for up in ups for down in downs)
+        for slots, room in self._together():
+            for chunks in grown(self._share, room[-1], found, counts, ends):
+                yield chunks, slots
+
+    def judged(self, plans: Sequence[tuple[tuple[int, ...], int]]) -> list[Found]:
+        """The `plans` (chunks and slots) that fit, the fastest first."""
+        seconds = self._seconds(plans)
+        order = np.argsort(seconds, kind="stable").tolist()
+        found = [Found(float(seconds[index]), *plans[index]) for index in order]
+        return [one for one in found if fits(one.plan(), self._memory)]
+
+    def _seconds(self, plans: Sequence[tuple[tuple[int, ...], int]]) -> np.ndarray:
+        slots = np.array([slots for _, slots in plans])
+        sizes = padded([chunks for chunks, _ in plans])
+        return makespans(sizes, slots, self._costs, self._overlap)
