@@ -1,0 +1,76 @@
+"""Driving a Balancer with curves: what is recorded of the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from hetsched.models import Constant, PiecewiseLinear
+from hetsched.partition import Balancer, Phase
+from hetsched.partition.phase import Told
+from hetsched.simulate.runs import Run, Trace, best_split, busy, drive, measured
+
+
+def trace_of(*runs: Run) -> Trace:
+    return Trace(runs, runs[-1], False, "")
+
+
+SLOW_FIRST = trace_of(
+    Run((50, 50), (5.0, 1.0)), Run((20, 80), (2.0, 1.6)), Run((18, 82), (1.8, 1.64))
+)
+
+
+def test_a_loop_ends_when_the_balancer_has_made_up_its_mind() -> None:
+    trace = drive(Balancer(300, 2), measured([Constant(1.0), Constant(2.0)]), 10)
+
+    assert [run.shares for run in trace.runs] == [(150, 150), (100, 200)]
+    assert trace.final == trace.runs[-1]
+    assert (trace.balanced, trace.reason) == (True, "balanced")
+
+
+def test_a_loop_ends_when_the_budget_does() -> None:
+    trace = drive(Balancer(300, 2), measured([Constant(1.0), Constant(2.0)]), 1)
+
+    assert len(trace.runs) == 1
+    assert (trace.balanced, trace.reason) == (False, "")
+
+
+def test_runs_near_a_time_and_units_moved_are_counted() -> None:
+    assert SLOW_FIRST.within(2.0) == 2
+    assert SLOW_FIRST.within(1.0) is None
+    assert SLOW_FIRST.moved() == [30, 2]
+    assert SLOW_FIRST.best.shares == (18, 82)
+
+
+def test_points_are_sizes_that_one_machine_was_measured_at() -> None:
+    again = Run((50, 50), (5.0, 1.0))
+    idle = Run((0, 100), (0.0, 2.0))
+
+    assert trace_of(again, again).points == 1
+    assert trace_of(again, idle).points == 2
+    assert trace_of(idle).points == 1
+
+
+def test_machines_without_a_share_dont_count_for_the_spread() -> None:
+    assert Run((0, 4, 6), (0.0, 2.0, 3.0)).spread == pytest.approx(0.5)
+
+
+def test_waiting_is_no_work() -> None:
+    told: Sequence[Told] = [
+        2.5,
+        None,
+        {Phase.COMPUTE: 1.0, Phase.TRANSFER: 0.5, Phase.WAIT: 3.0},
+    ]
+
+    assert [busy(one) for one in told] == [2.5, 0.0, 1.5]
+
+
+def test_the_best_split_is_the_exact_one() -> None:
+    fast = PiecewiseLinear([(10, 10 / 5), (40, 40 / 8), (100, 100 / 2)])
+    slow = PiecewiseLinear([(20, 20 / 4), (60, 60 / 4), (120, 120 / 3)])
+
+    best = best_split([fast, slow], 100)
+
+    assert best.shares == (60, 40)
+    assert best.makespan == pytest.approx(10.0)
