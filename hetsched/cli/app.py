@@ -16,7 +16,7 @@ from hetsched.errors import UsageError
 
 COMMANDS = (
     "run", "submit", "status", "show", "wait", "result", "cancel",
-    "devices", "models", "doctor", "config", "ping", "serve",
+    "devices", "models", "simulate", "doctor", "config", "ping", "serve",
 )  # fmt: skip
 """Each is the module of that name in this folder, with a function of that name, or with a `group`
 that makes the command."""

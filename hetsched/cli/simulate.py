@@ -1,0 +1,175 @@
+"""`hetsched simulate clarke|dfpa|nec`: the papers' experiments, beside the papers' figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+import typer.main
+
+from hetsched.cli.app import LazyGroup, new, single
+from hetsched.cli.request import Force, Json
+from hetsched.cli.say import clean, columns, note, number, out, out_json
+from hetsched.units import MOST, parse_size
+
+if TYPE_CHECKING:
+    from hetsched.simulate.report import Cell, Report
+
+SCHEMA = "hetsched.simulate/1"
+MIB = 1 << 20
+MOST_PLATFORMS = 10_000
+
+Plot = Annotated[str | None, typer.Option(metavar="FILE", help="Draw it, as .png, .svg or .pdf.")]
+Tolerance = Annotated[
+    float, typer.Option(metavar="T", help="Of times that count as equal: their relative spread.")
+]
+Seed = Annotated[int, typer.Option(metavar="N", min=0, max=MOST - 1, help="Of what is random.")]
+
+
+class Experiments(LazyGroup):
+    """The papers, by their names."""
+
+    what = "experiment"
+
+    def names(self) -> list[str]:
+        return list(EXPERIMENTS)
+
+    def make(self, name: str) -> Any:
+        return single(name, EXPERIMENTS[name])
+
+
+def group() -> Any:
+    app = new(cls=Experiments, subcommand_metavar="EXPERIMENT [FLAGS]...")
+    app.callback(help="Repeat the papers' experiments on machines that are only curves.")(_nothing)
+    return typer.main.get_command(app)
+
+
+def _nothing() -> None:
+    """Typer makes a group only where there is a callback."""
+
+
+def clarke(  # noqa: PLR0913, PLR0917 - one a flag
+    rows: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N", help="Of the matrix; may be repeated: 8000, 11000 and 12000."),
+    ] = None,
+    reserve: Annotated[
+        str, typer.Option(metavar="SIZE", help="Memory that isn't for the matrix.")
+    ] = "44MiB",
+    factor: Annotated[
+        float, typer.Option(metavar="F", help="How many times as slow paging makes a machine.")
+    ] = 75.0,
+    width: Annotated[
+        float, typer.Option(metavar="W", help="Over which part of the capacity; 0.05 is 5 %.")
+    ] = 0.05,
+    linear: Annotated[
+        Literal["time", "speed"], typer.Option(help="What changes linearly there.")
+    ] = "time",
+    tolerance: Tolerance = 0.05,
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="Instead: 72 settings of size, reserve and paging.")
+    ] = False,
+    plot: Plot = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Jacobi's method on four machines, two with little memory (Clarke 2011)."""
+    from hetsched.simulate import clarke as experiment
+
+    checked(plot, force)
+    if sweep:
+        show(experiment.sweep(linear, tolerance=tolerance), plot, force, json)
+        return
+    like = experiment.Setting(11000, parse_size(reserve) / MIB, factor, width, linear)
+    loads = tuple(rows or (8000, 11000, 12000))
+    show(experiment.report(loads, like=like, tolerance=tolerance), plot, force, json)
+
+
+def dfpa(
+    platforms: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, max=MOST_PLATFORMS, help="Random ones, of each kind."),
+    ] = 200,
+    seed: Seed = 1,
+    tolerance: Tolerance = 0.1,
+    plot: Plot = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Distributed partitioning on 16 machines, and on random ones (Lastovetsky 2010)."""
+    from hetsched.simulate import dfpa as experiment
+
+    checked(plot, force)
+    show(experiment.report(platforms, seed=seed, tolerance=tolerance), plot, force, json)
+
+
+def nec(
+    nodes: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N", help="Of a random cluster; may be repeated: 4, 16 and 64."),
+    ] = None,
+    seed: Seed = 1,
+    plot: Plot = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Balancing by the imbalance factor of waits (NEC, US 9,038,088)."""
+    from hetsched.simulate import nec as experiment
+
+    checked(plot, force)
+    show(experiment.report(tuple(nodes or (4, 16, 64)), seed=seed), plot, force, json)
+
+
+EXPERIMENTS: dict[str, Callable[..., None]] = {"clarke": clarke, "dfpa": dfpa, "nec": nec}
+
+
+def checked(plot: str | None, force: bool) -> None:
+    """Refuse what can't be drawn before anything is computed. Raises as `charts.check`."""
+    if plot is not None:
+        from hetsched.cli.charts import check
+
+        check(plot, force)
+
+
+def show(report: Report, plot: str | None, force: bool, json: bool) -> None:
+    """The picture, if one is asked for, and the tables."""
+    if plot is not None:
+        from hetsched.cli.charts import draw
+
+        draw(report, plot, force)
+        note(f"drawn: {plot}")
+    if json:
+        out_json(as_json(report))
+        return
+    out(clean(f"{report.experiment}: {report.source}"))
+    for table in report.tables:
+        out("")
+        out(clean(table.title))
+        rows = [[_text(cell) for cell in row] for row in table.rows]
+        for line in columns(table.columns, rows, left=table.names):
+            out(line)
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """Tables with a name for each cell; what isn't known is null."""
+    tables = [
+        {
+            "title": table.title,
+            "rows": [dict(zip(table.columns, row, strict=True)) for row in table.rows],
+        }
+        for table in report.tables
+    ]
+    return {
+        "schema": SCHEMA,
+        "experiment": report.experiment,
+        "source": report.source,
+        "tables": tables,
+    }
+
+
+def _text(cell: Cell) -> str:
+    """For people: differences below a ten-thousandth are rounding errors."""
+    if isinstance(cell, float):
+        return number(round(cell, 4))
+    return "-" if cell is None else str(cell)
