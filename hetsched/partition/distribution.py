@@ -79,8 +79,12 @@ def described(shares: Sequence[int], times: Floats) -> Distribution:
         first = int(some[np.flatnonzero(~(busy > 0))[0]])
         raise wrong_time(first, shares[first], float(times[first]))
     if most == math.inf:
-        raise DataError(f"no split of {sum(shares)} units has a finite time by the models")
+        raise endless(sum(shares))
     return Distribution(tuple(shares), most, (most - least) / least)
+
+
+def endless(load: int) -> DataError:
+    return DataError(f"no split of {load} units has a finite time by the models")
 
 
 def checked(models: Models, load: int, limits: Limits | None) -> tuple[int, list[int]]:

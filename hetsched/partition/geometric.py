@@ -18,7 +18,14 @@ import sys
 import numpy as np
 
 from hetsched.models.segments import Floats
-from hetsched.partition.distribution import Distribution, Limits, Models, checked, described
+from hetsched.partition.distribution import (
+    Distribution,
+    Limits,
+    Models,
+    checked,
+    described,
+    endless,
+)
 from hetsched.partition.reach import Reach, Units
 from hetsched.partition.rounding import rounded
 
@@ -81,8 +88,10 @@ def _floor(reach: Reach, load: int) -> Units:
             low, few = guess, now
         else:
             high, many = guess, now
-        if 0 <= missing <= slack or low == LONGEST:
+        if 0 <= missing <= slack:
             break
+        if low == LONGEST:
+            raise endless(load)
         if high - low <= SAME * low:
             return _within(_whole(reach, few, low), _whole(reach, many, high), load)
         guess += (missing - slack / 2) / rate if rate > 0 else math.inf

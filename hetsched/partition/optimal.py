@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched.errors import DataError, HetschedError, UsageError
+from hetsched.errors import HetschedError, UsageError
 from hetsched.models import SpeedFunction
 from hetsched.models.segments import Floats
 from hetsched.partition.asking import speed_functions, time_of, wrong_time
-from hetsched.partition.distribution import Distribution, Limits, Models, checked, priced
+from hetsched.partition.distribution import Distribution, Limits, Models, checked, endless, priced
 from hetsched.partition.sumset import Bits, added
 
 MOST_TIMES = 1 << 26
@@ -91,7 +91,7 @@ def _search(tables: Sequence[Floats], load: int) -> list[int]:
     """Shares with the least makespan."""
     bound = _bound(tables, load)
     if bound == np.inf:
-        raise DataError(f"no split of {load} units has a finite time by the models")
+        raise endless(load)
     found = _split(tables, load, bound)
     if found is not None:
         return found
@@ -111,7 +111,7 @@ def _search(tables: Sequence[Floats], load: int) -> list[int]:
         else:
             high, found = middle, closer
     if found is None:
-        raise DataError(f"no split of {load} units has a finite time by the models")
+        raise endless(load)
     return found
 
 

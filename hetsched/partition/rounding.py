@@ -15,6 +15,8 @@ from hetsched.errors import UsageError
 from hetsched.partition.distribution import Limits, Models, checked
 from hetsched.partition.reach import Reach, Units
 
+MOST_LEFT = 1 << 22
+"""Units that rounding moves at most: it compares the times of all of them at once."""
 OFFER = 2
 """Units that each device offers to take at first; it offers twice as many when all are taken."""
 
@@ -49,10 +51,17 @@ def round_greedy(
         Malformed; the limits leave no room for the load.
     """
     load, limits = checked(models, load, most)
-    real = np.asarray(parts, dtype=np.float64)
+    try:
+        real = np.asarray(parts, dtype=np.float64)
+    except (TypeError, ValueError):
+        real = np.empty(0)
     if real.shape != (len(limits),) or not (real >= 0).all():
-        raise UsageError(f"parts: {parts!r}, they must be {len(limits)} numbers of 0 or more")
+        shown = repr(parts)[:60]
+        raise UsageError(f"parts: {shown}, they must be {len(limits)} numbers of 0 or more")
     whole = np.minimum(real, limits).astype(np.int64)
+    left = load - sum(whole.tolist())
+    if abs(left) > MOST_LEFT:
+        raise UsageError(f"parts: they are {left} units short of the load, at most {MOST_LEFT}")
     shares: list[int] = rounded(Reach(models, limits), whole, load).tolist()
     return shares
 

@@ -127,6 +127,8 @@ def test_an_infinite_time_is_a_size_that_cannot_be_done() -> None:
     assert geometric([small, Constant(0.1)], 10).shares == (4, 6)
     with pytest.raises(DataError, match="no split of 9 units has a finite time"):
         geometric([small, small], 9)
+    with pytest.raises(DataError, match="no split of 1000000000 units"):
+        geometric([small, small], 10**9)
 
 
 def test_speeds_beyond_all_measure_are_still_split() -> None:

@@ -1,9 +1,33 @@
-"""Rounding by itself."""
+"""Rounding by itself, against greedy with a heap."""
 
+import heapq
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.partition_cases import Table, monotone
 from hetsched.models import Constant
 from hetsched.partition import round_greedy
+from hetsched.partition.distribution import priced
 
 MODELS = [Constant(speed) for speed in (1, 2, 4)]
+
+
+def greedy(models: list[Any], shares: list[int], load: int, most: list[int]) -> list[int]:
+    """One unit after the other, to the device that ends first with it."""
+    shares = list(shares)
+    ends = [(model.time(x + 1), i) for i, (model, x) in enumerate(zip(models, shares, strict=True))
+            if x < most[i]]  # fmt: skip
+    heapq.heapify(ends)
+    while sum(shares) < load:
+        i = heapq.heappop(ends)[1]
+        shares[i] += 1
+        if shares[i] < most[i]:
+            heapq.heappush(ends, (models[i].time(shares[i] + 1), i))
+    return shares
 
 
 def test_what_is_left_goes_to_those_who_end_first() -> None:
@@ -16,7 +40,49 @@ def test_full_devices_get_nothing_more() -> None:
 
 def test_parts_that_are_too_much_are_taken_from_those_who_end_last() -> None:
     assert round_greedy(MODELS, [3.0, 4.0, 8.0], 14, [99, 99, 99]) == [2, 4, 8]
+    assert round_greedy(MODELS, [20.0, 20.0, 20.0], 14) == [2, 4, 8]
 
 
 def test_a_part_above_its_limit_is_cut() -> None:
     assert round_greedy(MODELS, [0.0, 0.0, 20.0], 12, [99, 99, 10]) == [1, 1, 10]
+
+
+def test_equal_ends_go_to_the_first_devices() -> None:
+    assert round_greedy([Constant(1.0)] * 4, [1.0] * 4, 6) == [2, 2, 1, 1]
+    assert round_greedy([Constant(1.0)] * 4, [2.0] * 4, 6) == [1, 1, 2, 2]
+
+
+def test_one_device_may_take_all_that_is_left() -> None:
+    assert round_greedy([Constant(1.0), Constant(1e6)], [0.0, 0.0], 1000) == [0, 1000]
+
+
+@settings(max_examples=100)
+@given(st.integers(0, 10**6), st.data())
+def test_whatever_is_left_is_handed_out_like_greedy(seed: int, data: st.DataObject) -> None:
+    case = monotone(seed)
+    most = [case.load if limit is None else limit for limit in case.limits or [None] * 6]
+    parts = greedy(case.models, [0] * len(case.models), data.draw(st.integers(0, case.load)), most)
+
+    found = round_greedy(case.models, parts, case.load, case.limits)
+
+    expected = greedy(case.models, parts, case.load, most)
+    assert all(x >= part for x, part in zip(found, parts, strict=True))
+    assert priced(case.models, found).makespan == priced(case.models, expected).makespan
+
+
+@given(st.lists(st.lists(st.integers(1, 4), min_size=8, max_size=8), min_size=1, max_size=4))
+def test_ties_are_broken_like_greedy(steps: list[list[int]]) -> None:
+    models = [Table(np.cumsum(times).astype(float)) for times in steps]
+    load = 2 * len(models)
+
+    expected = greedy(models, [0] * len(models), load, [8] * len(models))
+
+    assert round_greedy(models, [0.0] * len(models), load, [8] * len(models)) == expected
+
+
+@pytest.mark.parametrize("surplus", [1, 2, 5])
+def test_taking_back_undoes_handing_out(surplus: int) -> None:
+    models = [Table(np.cumsum(np.arange(1.0, 40.0)) * pace) for pace in (1.0, 1.7, 2.9)]
+    less, more = (round_greedy(models, [0.0] * 3, load, [38] * 3) for load in (30, 30 + surplus))
+
+    assert round_greedy(models, [float(x) for x in more], 30, [38] * 3) == less

@@ -1,0 +1,164 @@
+"""Whatever partitioners are given, they say what is wrong with it in one sentence."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetsched.errors import DataError, HetschedError, UsageError
+from hetsched.models import Affine, Constant, DeviceModel, PiecewiseLinear
+from hetsched.partition import Distribution, constant, geometric, optimal, round_greedy, smooth
+from hetsched.partition.distribution import MOST_UNITS
+
+METHODS: dict[str, Callable[..., Distribution]] = {
+    "constant": constant,
+    "geometric": geometric,
+    "smooth": smooth,
+    "optimal": optimal,
+}
+GOOD = [Constant(1.0), Affine(0.1, 1.0)]
+SPECIAL = st.sampled_from([0.0, -0.0, -1.0, float("nan"), float("inf"), float("-inf")])
+NO_NUMBERS = st.sampled_from([None, "3", "three", b"3", [], [3], (3,), {}, {3}, object(), 3j])
+NO_COUNTS = (
+    NO_NUMBERS
+    | SPECIAL
+    | st.floats()
+    | st.booleans()
+    | st.integers(max_value=-1)
+    | st.sampled_from([np.float64(3), np.bool_(True), np.array([3, 4]), np.array(3.0)])
+)
+
+
+class Odd:
+    """A model that says `time` and `speed`, or raises them."""
+
+    def __init__(self, time: Any = 1.0, speed: Any = 1.0) -> None:
+        self._time, self._speed = time, speed
+
+    def time(self, x: Any) -> Any:
+        return _said(self._time)
+
+    def speed(self, x: Any) -> Any:
+        return _said(self._speed)
+
+
+def _said(what: Any) -> Any:
+    if isinstance(what, Exception):
+        raise what
+    return what
+
+
+FAILURES = st.sampled_from(
+    [ValueError("two\nlines"), IndexError(4), ZeroDivisionError(), RuntimeError(""), KeyError("x")]
+)
+LIES = (
+    FAILURES
+    | st.floats(max_value=0)
+    | st.sampled_from([float("nan"), None, "fast", [], np.zeros(3), np.empty(0), 1j, object()])
+)
+
+
+def refused(call: Callable[[], Any]) -> str:
+    """The one sentence with which `call` is refused."""
+    with pytest.raises(HetschedError) as caught:
+        call()
+    message = str(caught.value)
+    assert message
+    assert "\n" not in message
+    assert len(message) < 400
+    return message
+
+
+@pytest.mark.parametrize("method", METHODS)
+class TestPartitioner:
+    @given(load=NO_COUNTS)
+    def test_a_load_that_is_no_number_of_units(self, method: str, load: Any) -> None:
+        assert refused(lambda: METHODS[method](GOOD, load)).startswith("load: ")
+
+    def test_a_load_beyond_whole_floats(self, method: str) -> None:
+        assert "use larger units" in refused(lambda: METHODS[method](GOOD, MOST_UNITS + 1))
+
+    @given(limit=NO_COUNTS.filter(lambda limit: limit is not None))
+    def test_a_limit_that_is_no_number_of_units(self, method: str, limit: Any) -> None:
+        assert refused(lambda: METHODS[method](GOOD, 3, [None, limit])).startswith("limit: ")
+
+    @pytest.mark.parametrize("limits", [[], [3], [3, 3, 3], 3, 3.5, iter([3, 3])])
+    def test_not_one_limit_a_device(self, method: str, limits: Any) -> None:
+        assert refused(lambda: METHODS[method](GOOD, 3, limits)).startswith("limits: ")
+
+    @given(limits=st.lists(st.integers(0, 50), min_size=2, max_size=2), more=st.integers(1, 99))
+    def test_limits_too_small_say_by_how_much(
+        self, method: str, limits: list[int], more: int
+    ) -> None:
+        with pytest.raises(DataError, match=f"is {more} more than .* allow .{sum(limits)}.;"):
+            METHODS[method](GOOD, sum(limits) + more, limits)
+
+    @pytest.mark.parametrize("models", [[], (), {}, None, 3, Constant(1.0), iter(GOOD)])
+    def test_no_models(self, method: str, models: Any) -> None:
+        refused(lambda: METHODS[method](models, 3))
+
+    @given(model=NO_NUMBERS | SPECIAL)
+    def test_something_that_is_no_model(self, method: str, model: Any) -> None:
+        said = refused(lambda: METHODS[method]([GOOD[0], model], 9))
+
+        assert said.startswith("model of device 1: ")
+
+    def test_a_model_that_knows_nothing(self, method: str) -> None:
+        for unknown in (PiecewiseLinear(), DeviceModel(PiecewiseLinear(), Constant(1.0))):
+            with pytest.raises(UsageError, match="no observation"):
+                METHODS[method]([*GOOD, unknown], 9)
+
+    @settings(max_examples=50)
+    @given(lie=LIES, load=st.integers(1, 1000))
+    def test_a_time_that_cannot_be(self, method: str, lie: Any, load: int) -> None:
+        said = refused(lambda: METHODS[method]([Odd(time=lie)], load))
+
+        assert said.startswith("model of device 0: ")
+
+    @settings(max_examples=50)
+    @given(lie=LIES, load=st.integers(4, 1000))
+    def test_a_time_that_cannot_be_beside_good_ones(
+        self, method: str, lie: Any, load: int
+    ) -> None:
+        said = refused(lambda: METHODS[method]([*GOOD, Odd(time=lie)], load))
+
+        assert said.startswith("model of device 2: ")
+
+    def test_no_finite_time_at_all(self, method: str) -> None:
+        with pytest.raises(DataError, match="finite"):
+            METHODS[method]([Odd(time=float("inf"), speed=0.0)] * 2, 9)
+
+
+@pytest.mark.parametrize("method", ["constant", "geometric"])
+@given(lie=LIES | st.just(float("inf")))
+def test_a_speed_that_cannot_be(method: str, lie: Any) -> None:
+    said = refused(lambda: METHODS[method]([GOOD[0], Odd(speed=lie)], 9))
+
+    assert said.startswith("model of device 1: ")
+
+
+@given(st.lists(SPECIAL, min_size=2, max_size=2))
+def test_rounding_wants_one_positive_part_a_device(parts: list[float]) -> None:
+    if all(part >= 0 for part in parts):
+        assert sum(round_greedy(GOOD, parts, 9)) == 9
+    else:
+        assert refused(lambda: round_greedy(GOOD, parts, 9)).startswith("parts: ")
+
+
+@given(NO_NUMBERS | st.lists(st.floats(0, 9), max_size=5).filter(lambda parts: len(parts) != 2))
+def test_rounding_wants_parts(parts: Any) -> None:
+    assert refused(lambda: round_greedy(GOOD, parts, 9)).startswith("parts: ")
+
+
+def test_rounding_is_no_partitioner() -> None:
+    assert "short of the load" in refused(lambda: round_greedy(GOOD, [0.0, 9.0], 10**9))
+
+
+@given(NO_COUNTS)
+def test_rounding_wants_a_load_and_limits(value: Any) -> None:
+    refused(lambda: round_greedy(GOOD, [0.0, 0.0], value))
+    if value is not None:
+        refused(lambda: round_greedy(GOOD, [0.0, 0.0], 9, [value, None]))
