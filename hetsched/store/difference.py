@@ -17,8 +17,8 @@ class Difference:
     Attributes
     ----------
     ratios : sequence of (float, float), units and a ratio
-        Seconds of the second over seconds of the first, for every size that one has measured and
-        that lies within the sizes of both.
+        Seconds of the second over seconds of the first, at the sizes that both have measured; if
+        there are none, at those of either that lie within the sizes of both.
     agree : bool
         At no size that both have measured do their confidence intervals lie apart.
     """
@@ -52,6 +52,9 @@ def _of(key: ModelKey, first: Learnt | None, second: Learnt | None) -> Differenc
 
 
 def _common(mine: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    both = sorted(set(mine).intersection(theirs))
+    if both:
+        return both
     least, most = max(min(mine), min(theirs)), min(max(mine), max(theirs))
     return sorted({size for size in (*mine, *theirs) if least <= size <= most})
 

@@ -72,7 +72,7 @@ def test_every_variant_is_measured_and_all_devices_go_on_meanwhile() -> None:
 
 
 @pytest.mark.parametrize(("noise", "least"), [(0.0, 3), (0.02, 3), (0.2, 4)])
-def test_more_noise_takes_more_repeats_but_never_more_than_allowed(noise: float, least: int) -> None:
+def test_more_noise_takes_more_repeats_within_the_most(noise: float, least: int) -> None:
     measuring = Measuring([4], {"cpu0": ["v"]}, until=0.025, most=12)
 
     repeats = len(run(measuring, noise))

@@ -106,15 +106,19 @@ def test_merging_goes_by_time_and_counts_what_both_have_once() -> None:
     assert merged(both, mine) is both
 
 
-def test_a_difference_is_a_ratio_at_sizes_within_both() -> None:
-    first = export(learnt((10, 1.0, 1.0), (20, 2.0, 1.0), (90, 9.0, 1.0)))
-    second = export(learnt((10, 2.0, 1.0), (30, 6.0, 1.0)))
+@pytest.mark.parametrize(
+    ("theirs", "at"),
+    [([10, 30], [10]), ([5, 30], [10, 20, 30]), ([10, 20, 90], [10, 20, 90]), ([91, 99], [])],
+)
+def test_a_difference_is_a_ratio_at_sizes_that_both_know(theirs: list[int], at: list[int]) -> None:
+    first = export(learnt(*((units, units / 10, 1.0) for units in (10, 20, 90))))
+    second = export(learnt(*((units, units / 5, 1.0) for units in theirs)))
 
     (found,) = difference(first, second)
 
     assert found.key == KEY
-    assert [(units, pytest.approx(2.0)) for units, _ in found.ratios] == list(found.ratios)
-    assert [units for units, _ in found.ratios] == [10, 20, 30]
+    assert [units for units, _ in found.ratios] == at
+    assert [ratio for _, ratio in found.ratios] == [pytest.approx(2.0)] * len(at)
 
 
 def test_intervals_that_lie_apart_are_a_difference() -> None:

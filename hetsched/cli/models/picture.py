@@ -1,14 +1,14 @@
 """The picture of `hetsched models show --plot`: speed functions, points, confidence intervals.
 
 One panel a curve. A device and variant has one colour everywhere; equal cores, if they are many,
-share one. A hollow point was measured once, so that its interval isn't known.
+share one. A hollow point has no interval, or one that is wider than itself.
 """
 
 from __future__ import annotations
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ COLOURS = (
 )  # fmt: skip
 STEPS = 200
 """Points of a drawn curve."""
+HEADROOM = 1.15
+"""Height over the highest point: intervals may be endless, and are cut off there."""
 
 
 @dataclass(frozen=True)
@@ -71,15 +73,26 @@ def draw(workload: str, models: Sequence[Any], file: str, force: bool) -> None:
 
 
 def series(models: Sequence[Any]) -> list[Series]:
-    """`models` with names and colours: by device, variant, and work where these differ."""
+    """`models` with names and colours; equal cores share them where there are too many."""
+    labels = _labels(models, MAX_CORES)
+    if len(set(labels)) > len(COLOURS):
+        labels = _labels(models, 1)
+    colours: dict[str, str] = {}
+    for label in labels:
+        colours.setdefault(label, COLOURS[len(colours) % len(COLOURS)])
+    return [Series(label, colours[label], one) for label, one in zip(labels, models, strict=True)]
+
+
+def _labels(models: Sequence[Any], cores: int) -> list[str]:
+    """By device; and by variant, work and place, where these differ."""
     variants = len({(one.variant, one.version) for one in models}) > 1
     works = len({one.speed_key for one in models}) > 1
     places = len({one.place for one in models}) > 1
     groups: dict[str, str] = {}
     devices = list(dict.fromkeys(short(one.device) for one in models))
-    for label, members in together(devices, str, MAX_CORES):
+    for label, members in together(devices, str, cores):
         groups.update(dict.fromkeys(members, label))
-    labels = [
+    return [
         ", ".join(
             [
                 groups[short(one.device)],
@@ -90,10 +103,6 @@ def series(models: Sequence[Any]) -> list[Series]:
         )
         for one in models
     ]
-    colours: dict[str, str] = {}
-    for label in labels:
-        colours.setdefault(label, COLOURS[len(colours) % len(COLOURS)])
-    return [Series(label, colours[label], one) for label, one in zip(labels, models, strict=True)]
 
 
 def _figure(figure_kind: Any, workload: str, lines: Sequence[Series]) -> Any:
@@ -106,10 +115,11 @@ def _figure(figure_kind: Any, workload: str, lines: Sequence[Series]) -> Any:
     figure.suptitle(f"{workload}{what}", fontsize=12, color=INK)
     for place, name in enumerate(panels, start=1):
         _panel(figure.add_subplot(rows, columns, place), name, lines)
-    handles: Mapping[str, Any] = {
-        label: handle
-        for axes in figure.axes
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    from matplotlib.lines import Line2D
+
+    handles = {
+        one.label: Line2D([], [], color=one.colour, marker="o", markersize=4.5, linewidth=1.4)
+        for one in lines
     }
     figure.legend(
         handles.values(), handles.keys(), loc="outside right upper", frameon=False, fontsize=9
@@ -123,15 +133,14 @@ def _drawable(learnt: Any, name: str) -> bool:
 
 
 def _panel(axes: Any, name: str, lines: Sequence[Series]) -> None:
-    seen: set[str] = set()
-    for one in lines:
-        if _drawable(one.learnt, name):
-            _line(axes, one, name, "" if one.label in seen else one.label)
-            seen.add(one.label)
+    drawn = [one for one in lines if _drawable(one.learnt, name)]
+    for one in drawn:
+        _line(axes, one, name)
+    speeds = [knot.units / knot.seconds for one in drawn for knot in one.learnt.knots(name)]
     axes.set_title(PANELS[name], fontsize=10, color=INK, loc="left")
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, HEADROOM * max(speeds))
     axes.set_xlabel("size (units)", fontsize=9, color=FAINT)
     axes.set_ylabel("speed (units/s)", fontsize=9, color=FAINT)
     axes.tick_params(labelsize=8, colors=FAINT)
@@ -143,7 +152,7 @@ def _panel(axes: Any, name: str, lines: Sequence[Series]) -> None:
         axes.spines[side].set_color(GRID)
 
 
-def _line(axes: Any, one: Series, name: str, label: str) -> None:
+def _line(axes: Any, one: Series, name: str) -> None:
     import numpy as np
 
     knots = one.learnt.knots(name)
@@ -153,7 +162,7 @@ def _line(axes: Any, one: Series, name: str, label: str) -> None:
         sizes = np.geomspace(units[0], units[-1], STEPS)
         axes.plot(sizes, curve.speed(sizes), color=one.colour, linewidth=1.4, alpha=0.85)
     for knot in knots:
-        known = math.isfinite(knot.high)
+        known = knot.half_width < 1
         speed = knot.units / knot.seconds
         if known:
             ends = [[speed - knot.units / knot.high], [knot.units / knot.low - speed]]
@@ -164,6 +173,5 @@ def _line(axes: Any, one: Series, name: str, label: str) -> None:
         face = one.colour if known else "white"
         axes.plot(
             [knot.units], [speed], marker="o", markersize=4.5, linestyle="none",
-            markeredgecolor=one.colour, markerfacecolor=face, label=label,
+            markeredgecolor=one.colour, markerfacecolor=face,
         )  # fmt: skip
-        label = ""

@@ -27,4 +27,6 @@ def percent(share: float | None) -> str:
     """A confidence interval's half-width: "1.2 %"; "-" for a single observation."""
     if share is None or not math.isfinite(share):
         return "-"
+    if share >= 10:
+        return "> 999 %"
     return f"{100 * share:.1f} %" if share < 1 else f"{number(100 * share)} %"

@@ -1,0 +1,397 @@
+"""`hetsched models`: measuring, showing, exporting, importing, forgetting, comparing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from hetsched import paths
+from hetsched.config import load
+
+from .conftest import COMMAND, Call, Ended
+
+VIRTUAL = """
+[[device]]
+kind = "emulated"
+name = "core0"
+clock = "virtual"
+compute = { gap = "30us", rate = "0.5Gflop/s" }
+
+[[device]]
+kind = "emulated"
+name = "emu0"
+clock = "virtual"
+memory = "1MiB"
+duplex = [0.8, 0.7]
+compute = { gap = "40us", rate = "1.5Gflop/s" }
+h2d = { gap = "10us", rate = "1GB/s" }
+d2h = { gap = "20us", unit = "3us" }
+"""
+SIZES = (1, 4, 16, 64)
+MEASURE = ("models", "measure", "fft", "--batch", "64x32x32", "--config", "virtual.toml")
+PLANE_FLOPS, PLANE_BYTES = 5 * 32 * 32 * 10, 32 * 32 * 8
+
+
+@pytest.fixture(autouse=True)
+def configuration() -> None:
+    Path("virtual.toml").write_text(VIRTUAL, encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """A measurement of two devices at four sizes: how it ended, and the store that it made."""
+
+    ended: Ended
+    store: bytes
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Learnt:
+    """Measured once; it is the command itself that is looked at."""
+    folder = tmp_path_factory.mktemp("measured")
+    (folder / "virtual.toml").write_text(VIRTUAL, encoding="utf-8")
+    names = {"HETSCHED_STATE_DIR": "state", "XDG_CACHE_HOME": "cache", "XDG_CONFIG_HOME": "config"}
+    places = {name: str(folder / part) for name, part in names.items()}
+    done = subprocess.run(
+        [*COMMAND, *MEASURE, "--sizes", "1,4", "--sizes", "16,64", "--json"],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=os.environ | places,
+        timeout=120,
+        check=False,
+    )
+    ended = Ended(done.returncode, done.stdout, done.stderr)
+    return Learnt(ended, (folder / "state" / "models.db").read_bytes())
+
+
+@pytest.fixture
+def learnt(measured: Learnt) -> Ended:
+    """That measurement is what is known."""
+    paths.models_path().parent.mkdir(parents=True)
+    paths.models_path().write_bytes(measured.store)
+    return measured.ended
+
+
+def configured(device: str, curve: str, units: int) -> float:
+    config, _ = load("virtual.toml")
+    (found,) = (one for one in config.device if one.name == device)
+    cost = getattr(found, curve)
+    return float(cost.seconds(units, PLANE_BYTES, PLANE_FLOPS))
+
+
+def shown(call: Call, *words: str) -> dict[str, Any]:
+    """Device -> its model."""
+    record = json.loads(call("models", "show", "fft", "--json", *words).out)
+    assert record["schema"] == "hetsched.models.show/1"
+    return {model["device"].split(" ")[0]: model for model in record["models"]}
+
+
+def test_measuring_recovers_the_configured_curves(learnt: Ended, call: Call) -> None:
+    assert learnt.code == 0, learnt.err
+    models = shown(call)
+
+    assert list(models) == ["core0", "emu0"]
+    for device, curves in (("core0", ("compute",)), ("emu0", ("compute", "h2d", "d2h"))):
+        for curve in curves:
+            knots = models[device]["curves"][curve]["knots"]
+            assert [knot["units"] for knot in knots] == list(SIZES)
+            for knot in knots:
+                expected = configured(device, curve, int(knot["units"]))
+                assert knot["seconds"] == pytest.approx(expected, rel=1e-9, abs=0)
+                assert knot["low"] == pytest.approx(knot["high"], rel=1e-9, abs=0)
+    lines = models["emu0"]["curves"]
+    assert lines["h2d"]["gap"] == pytest.approx(10e-6, rel=1e-9)
+    assert lines["d2h"]["slope"] == pytest.approx(3e-6, rel=1e-9)
+
+
+def test_totals_are_whole_operations(learnt: Ended, call: Call) -> None:
+    models = shown(call)
+
+    for device, curves in (("core0", ("compute",)), ("emu0", ("compute", "h2d", "d2h"))):
+        for knot in models[device]["curves"]["total"]["knots"]:
+            expected = sum(configured(device, curve, int(knot["units"])) for curve in curves)
+            assert knot["seconds"] == pytest.approx(expected, rel=1e-9, abs=0)
+
+
+def test_the_report_of_a_measurement(learnt: Ended) -> None:
+    (line,) = learnt.out.splitlines()
+    record = json.loads(line)
+
+    assert (record["schema"], record["narrow"]) == ("hetsched.models.measure/1", True)
+    assert (record["jobs"], record["late"], record["until"]) == (12, 0, 0.025)
+    assert [(one["device"], one["units"]) for one in record["measured"]] == [
+        (device, units) for device in ("core0", "emu0") for units in SIZES
+    ]
+    assert list(record["measured"][-1]["curves"]) == ["total", "compute", "h2d", "d2h"]
+    assert "64 units: pyfftw on core0, emu0: within 0.0 % after 3 repeats" in learnt.err
+
+
+def test_one_device_can_be_measured_alone_and_halves_of_the_load_are_sizes(call: Call) -> None:
+    ended = call(*MEASURE, "--device", "core0", "--until", "0.01", "--most", "1")
+
+    assert ended.code == 0, ended.err
+    rows = [line.split()[:3] for line in ended.out.splitlines()[1:7]]
+    assert rows == [["core0", "pyfftw", str(units)] for units in (2, 4, 8, 16, 32, 64)]
+    assert "6 of 6 are not within 1.0 % after 1 repeats" in ended.out
+    assert list(shown(call)) == ["core0"]
+
+
+def test_a_share_that_memory_does_not_hold_is_cut(call: Call) -> None:
+    ended = call(*MEASURE, "--sizes", "100", "--devices", "emu0", "--most", "1", "--json")
+
+    record = json.loads(ended.out)
+    ((one,), narrow) = record["measured"], record["narrow"]
+    assert (list(one["curves"]), one["within"], narrow) == (["total"], None, False)
+    assert {k["units"] for k in shown(call)["emu0"]["curves"]["h2d"]["knots"]} == {50.0}
+
+
+def test_jobs_of_any_kind_go_by_what_was_measured(learnt: Ended, call: Call) -> None:
+    ended = call("run", "fft", "--batch", "64x32x32", "--config", "virtual.toml", "--json")
+
+    record = json.loads(ended.out)
+    assert record["predicted_seconds"] == pytest.approx(record["seconds"], rel=0.05)
+    assert record["spread"] < 0.2
+
+
+def test_the_list(learnt: Ended, call: Call) -> None:
+    whole = call("models")
+
+    assert whole.out == call("models", "list").out == call("models", "fft").out
+    assert [line.split()[0] for line in whole.out.splitlines()] == ["workload", "fft", "fft"]
+    assert "32x32 complex64, 0.0512 Mflop a unit" in whole.out
+    record = json.loads(call("models", "--json", "--device", "emu").out)
+    assert record["schema"] == "hetsched.models/1"
+    ((units, seconds), *_) = record["models"][0]["points"]
+    assert (units, seconds) == (1, pytest.approx(sum(
+        configured("emu0", curve, 1) for curve in ("compute", "h2d", "d2h")
+    )))  # fmt: skip
+
+
+def test_showing_has_a_row_for_every_size(learnt: Ended, call: Call) -> None:
+    lines = call("models", "show", "fft", "--device", "core0").out.splitlines()
+
+    assert lines[0] == "fft 32x32 complex64, 0.0512 Mflop a unit"
+    assert lines[1].startswith("core0 ")
+    assert [line.split()[:2] for line in lines[3:7]] == [["total", str(size)] for size in SIZES]
+    assert "an operation" in call("models", "show", "fft").out
+
+
+def test_a_picture(learnt: Ended, call: Call) -> None:
+    pytest.importorskip("matplotlib")
+
+    ended = call("models", "show", "fft", "--plot", "curves.svg")
+    again = call("models", "show", "fft", "--plot", "curves.svg", "--device", "core0")
+
+    assert ended.code == 0, ended.err
+    picture = Path("curves.svg").read_text()
+    assert picture.startswith("<?xml")
+    assert (again.code, "--force" in again.error) == (73, True)
+
+
+def test_a_picture_needs_matplotlib_and_a_known_format(
+    learnt: Ended, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (
+        "must end in one of .png, .svg, .pdf"
+        in call("models", "show", "fft", "--plot", "x.bmp").error
+    )
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+
+    ended = call("models", "show", "fft", "--plot", "x.png")
+
+    assert (ended.code, "hetsched[plot]" in ended.error) == (69, True)
+    assert not Path("x.png").exists()
+
+
+def test_an_export_can_be_imported_elsewhere(
+    learnt: Ended, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = shown(call)
+    assert call("models", "export", "mine.json").code == 0
+    monkeypatch.setenv("HETSCHED_STATE_DIR", str(Path("other").absolute()))
+    assert call("models").out.startswith("nothing learnt yet")
+
+    first = call("models", "import", "mine.json")
+    again = json.loads(call("models", "import", "mine.json", "--json").out)
+
+    assert "2 new models" in first.out
+    assert (again["new"], again["grown"], again["known"]) == (0, 0, 2)
+    assert shown(call) == before
+
+
+def test_an_export_goes_to_standard_output_or_replaces_no_file(
+    learnt: Ended, call: Call, shell: Call
+) -> None:
+    whole = call("models", "export").out
+    Path("there.json").write_text("mine")
+
+    refused = call("models", "export", "there.json")
+
+    assert whole.count("\n") == 1
+    assert (refused.code, "--force" in refused.error) == (73, True)
+    assert Path("there.json").read_text() == "mine"
+    assert call("models", "export", "there.json", "--force", "--device", "core0").code == 0
+    assert len(json.loads(Path("there.json").read_text())["models"]) == 1
+    assert len(json.loads(whole)["models"]) == 2
+    assert shell("models", "export", "-").out == whole
+
+
+def test_forgetting(learnt: Ended, call: Call) -> None:
+    assert call("models", "forget", "fft", "--device", "core0").out == "forgot 1 models\n"
+    assert list(shown(call)) == ["emu0"]
+    assert call("models", "forget", "--variant", "none").out.startswith("nothing like that")
+    record = json.loads(call("models", "forget", "--all", "--json").out)
+    assert [one["workload"] for one in record["forgotten"]] == ["fft"]
+    assert call("models").out.startswith("nothing learnt yet")
+
+
+def test_two_exports_are_compared(learnt: Ended, call: Call) -> None:
+    call("models", "export", "a.json")
+    twice = VIRTUAL.replace("0.5Gflop", "0.25Gflop").replace("30us", "60us")
+    Path("virtual.toml").write_text(twice)
+    call("models", "forget", "--device", "core0")
+    call(*MEASURE, "--sizes", "1,64")
+    call("models", "export", "b.json")
+    _same_identity("b.json", "a.json")
+
+    table = call("models", "diff", "a.json", "b.json").out.splitlines()
+    record = json.loads(call("models", "diff", "a.json", "b.json", "--json").out)
+
+    assert [line.split()[0] for line in table] == ["workload", "fft", "fft"]
+    assert "differ" in table[1]
+    assert table[1].split()[-3:] == ["2", "2", "2"]
+    core, emu = record["models"]
+    assert (core["in"], core["agree"], core["ratio"]) == ("both", False, pytest.approx(2.0))
+    assert (emu["agree"], emu["ratio"]) == (True, pytest.approx(1.0))
+    assert "the same" in call("models", "diff", "a.json", "a.json").out
+
+
+def _same_identity(path: str, other: str) -> None:
+    """An emulated device's configuration is part of its identity: call it what it was."""
+    record = json.loads(Path(path).read_text())
+    names = {
+        model["device"].split(" ")[0]: model["device"]
+        for model in json.loads(Path(other).read_text())["models"]
+    }
+    for model in record["models"]:
+        model["device"] = names[model["device"].split(" ")[0]]
+    Path(path).write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "why"),
+    [
+        ("models lst", 2, "did you mean 'list'"),
+        ("models shwo fft", 2, "did you mean 'show'"),
+        ("models show ftt", 2, "did you mean 'fft'"),
+        ("models show fft", 66, "hetsched models measure fft"),
+        ("models show", 2, "WORKLOAD"),
+        ("models measure ftt --batch 4x8x8", 2, "did you mean 'fft'"),
+        ("models measure", 2, "fft, matrix_update"),
+        ("models measure fft --batch 4x8x8 --sizes 4,x", 2, "'x' isn't a number of units"),
+        ("models measure fft --batch 4x8x8 --sizes 0", 2, "'0' isn't a number of units"),
+        ("models measure fft --batch 4x8x8 --until 0%", 2, "between 0% and 100%"),
+        ("models measure fft --batch 4x8x8 --until 2.5", 2, "2.5%"),
+        ("models measure fft --batch 4x8x8 --until nan", 2, "2.5%"),
+        ("models measure fft --batch 4x8x8 --most 0", 2, "--most"),
+        ("models measure fft --batch 4x8x8 --size 4", 2, "did you mean --sizes"),
+        ("models measure fft --batch 4x8x8 --input x.npy", 2, "no option --input"),
+        ("models measure fft --batch 4x8", 2, "COUNTxROWSxCOLS"),
+        ("models measure fft --batch 4x8x8 --variant fftw", 2, "did you mean 'pyfftw'"),
+        ("models measure fft --batch 4x8x8 --devices cor0", 2, "did you mean core0"),
+        ("models measure fft --batch 4x512x512 --sizes 4 --device emu0", 65, "one unit"),
+        ("models import nowhere.json", 66, "no such file"),
+        ("models import .", 65, "is a directory"),
+        ("models import virtual.toml", 65, "not an export"),
+        ("models import newer.json", 78, "newer hetsched"),
+        ("models diff nowhere.json newer.json", 66, "no such file"),
+        ("models export nowhere/x.json", 73, "no folder"),
+        ("models export --workload ftt", 2, "did you mean 'fft'"),
+        ("models forget", 2, "forget what"),
+        ("models forget fft --all", 2, "forget what"),
+        ("models forget ftt", 2, "did you mean 'fft'"),
+    ],
+)
+def test_what_is_wrong_is_one_line(call: Call, words: str, code: int, why: str) -> None:
+    Path("newer.json").write_text('{"schema": "hetsched.models.export/7"}')
+    config = ("--config", "virtual.toml") if "measure fft" in words else ()
+
+    ended = call(*words.split(), *config)
+
+    assert (ended.code, why in ended.error) == (code, True), ended.err
+    assert ended.out == ""
+    assert sorted(os.listdir()) == ["newer.json", "virtual.toml"]
+
+
+def test_a_device_that_nothing_is_known_of_is_named(learnt: Ended, call: Call) -> None:
+    ended = call("models", "show", "fft", "--device", "cor0")
+
+    assert (ended.code, "did you mean 'core0'" in ended.error) == (2, True)
+
+
+def make(harm: str) -> None:
+    path = paths.models_path()
+    if harm == "broken":
+        path.write_bytes(b"no database at all " * 200)
+        return
+    connection = apsw.Connection(str(path))
+    connection.execute("PRAGMA user_version = 77")
+    connection.close()
+
+
+@pytest.mark.parametrize(("harm", "why"), [("broken", "not a database"), ("newer", "newer hets")])
+def test_a_store_that_cannot_be_used_is_said_and_stops_no_job(
+    learnt: Ended, call: Call, harm: str, why: str
+) -> None:
+    call("models", "export", "mine.json")
+    make(harm)
+    before = paths.models_path().read_bytes()
+
+    for words in ("list", "show fft", "export", "forget --all", "import mine.json"):
+        ended = call("models", *words.split())
+        assert (ended.code, why in ended.error) == (78, True), words
+    ended = call("run", "fft", "--batch", "4x32x32", "--config", "virtual.toml")
+    assert (ended.code, "stays in memory" in ended.err) == (0, True), ended.err
+    assert paths.models_path().read_bytes() == before
+
+
+def heed() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def test_ctrl_c_keeps_what_was_measured(call: Call) -> None:
+    Path("slow.toml").write_text(
+        "[[device]]\nkind = 'emulated'\nname = 'core0'\ncompute = { unit = '5ms' }\n"
+    )
+    sizes = ",".join(str(units) for units in range(1, 200))
+    process = subprocess.Popen(
+        [*COMMAND, *MEASURE[:-1], "slow.toml", "--sizes", sizes, "--most", "1"],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed,  # noqa: PLW1509 - pytest may have been started with SIGINT ignored
+    )
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("2 units"):
+                break
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+
+    assert process.returncode == 130
+    assert "taught is kept" in said.splitlines()[-1]
+    knots = shown(call)["core0"]["curves"]["total"]["knots"]
+    assert [knot["units"] for knot in knots][:2] == [1, 2]
