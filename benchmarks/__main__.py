@@ -10,7 +10,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import file_job, matrix_update, overhead, partition, results, split, warm_job
+from benchmarks import (
+    file_job,
+    matrix_update,
+    measure,
+    overhead,
+    partition,
+    results,
+    split,
+    warm_job,
+)
 
 PLAIN = Path(".venv-plain")
 """An environment with ducc0 and without MKL: `make bench` makes it."""
@@ -29,6 +38,7 @@ BENCHMARKS: dict[str, Callable[[bool], results.Result]] = {
     "overhead": overhead.measure,
     "file_job": file_job.measure,
     "split": split.measure,
+    "measure": measure.measure,
     "partition": partition.measure,
 }
 
