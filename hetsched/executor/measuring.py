@@ -60,7 +60,11 @@ def equal_plan(
         A device of `variants` isn't there, or the variant doesn't work on it.
     DataError
         Not even one unit fits.
+    UsageError
+        The load can't be shared equally.
     """
+    if load % len(variants):
+        raise UsageError(f"{load} units can't be measured on {len(variants)} devices equally")
     there = {info.name: (info, demand) for info, demand in devices}
     for device, variant in variants.items():
         if device not in there:

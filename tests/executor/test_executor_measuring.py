@@ -178,6 +178,13 @@ def test_what_is_not_there_is_said(variants: dict[str, str], why: str) -> None:
         equal_plan(8, [(CORE, DEMAND)], variants, lambda info: ["a"])
 
 
+def test_a_load_that_cannot_be_shared_equally_is_said() -> None:
+    devices = [(CORE, DEMAND), (LINKED, SMALL)]
+
+    with pytest.raises(UsageError, match="7 units.*2 devices"):
+        equal_plan(7, devices, {"cpu0": "a", "emu0": "a"}, lambda info: ["a"])
+
+
 def test_a_unit_that_does_not_fit_is_said() -> None:
     tiny = MemoryDemand(input_bytes=512, work_bytes=0, output_bytes=512, limit=600)
 
