@@ -22,9 +22,9 @@ from hetsched.errors import Unavailable, UsageError
 from hetsched.job import DeviceReport, JobReport
 from hetsched.memory import MemoryDemand
 from hetsched.models import Knot, PiecewiseLinear
-from hetsched.schedule.equal import evenly
 from hetsched.schedule.layout import slot_bytes, slotted
 from hetsched.schedule.plan import DevicePlan
+from hetsched.schedule.recipes import evenly
 from hetsched.schedule.records import Assignment, JobPlan
 
 LEAST = 3
