@@ -95,7 +95,7 @@ def drive(balancer: Balancer, measure: Measure, most: int) -> Trace:
     Parameters
     ----------
     balancer : Balancer
-        Fresh; left as it was at the end.
+        Fresh. It is asked once more in the end, for the split that it has chosen.
     measure : callable
     most : int
         Runs, at least 1.

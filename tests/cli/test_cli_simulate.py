@@ -63,16 +63,24 @@ def test_a_seed_gives_the_same_tables_again(call: Call) -> None:
     assert one != other
 
 
-@pytest.mark.parametrize(
-    ("name", "head"), [("a.png", PNG), ("b.SVG", b"<?xml"), ("c.pdf", b"%PDF")]
-)
-def test_a_picture_is_drawn(call: Call, name: str, head: bytes) -> None:
+def test_a_picture_is_drawn(call: Call) -> None:
     pytest.importorskip("matplotlib")
 
-    ended = call("simulate", *SMALL, "--plot", name)
+    ended = call("simulate", *SMALL, "--plot", "a.png")
 
     assert ended.code == 0, ended.err
-    assert ended.err.splitlines()[-1] == f"drawn: {name}"
+    assert ended.err.splitlines()[-1] == "drawn: a.png"
+    assert ended.out.startswith("dfpa: ")
+    assert Path("a.png").read_bytes().startswith(PNG)
+
+
+@pytest.mark.parametrize(("name", "head"), [("b.SVG", b"<?xml"), ("c.pdf", b"%PDF")])
+def test_pictures_have_the_format_of_their_name(name: str, head: bytes) -> None:
+    pytest.importorskip("matplotlib")
+    chart = Chart("flat", "x", "y", (Series("e", (1, 2), (1, 1)),))
+
+    draw(Report("none", "nobody", (), (chart,)), name, False)
+
     assert Path(name).read_bytes().startswith(head)
 
 
