@@ -1,12 +1,12 @@
 """From shares to chunks: plans, what they cost, and who gets which chunk next. Pure."""
 
 from hetsched.memory import MemoryDemand
-from hetsched.schedule.best import Proposal, best_plan, proposal
+from hetsched.schedule.best import Proposal, best_plan, even_plan, proposal
 from hetsched.schedule.bound import lower_bound
-from hetsched.schedule.equal import equal_ring, planned_total
 from hetsched.schedule.factoring import factoring
 from hetsched.schedule.multi_installment import multi_installment
 from hetsched.schedule.plan import DevicePlan, Mode, Overlap, check
+from hetsched.schedule.planned import planned_total
 from hetsched.schedule.planner import plan_job
 from hetsched.schedule.room import largest_sub_distribution
 from hetsched.schedule.timeline import ChunkTimeline, Timeline, timeline
@@ -21,7 +21,7 @@ __all__ = [
     "Timeline",
     "best_plan",
     "check",
-    "equal_ring",
+    "even_plan",
     "factoring",
     "largest_sub_distribution",
     "lower_bound",

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from hetsched.device import Chunk
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
-from hetsched.schedule.equal import equal_ring
+from hetsched.schedule.best import even_plan
 from hetsched.schedule.factoring import factoring
 from hetsched.schedule.layout import slot_bytes
 from hetsched.schedule.plan import DevicePlan, Mode, Overlap
+from hetsched.schedule.planned import Planned
 from hetsched.schedule.recipes import evenly
 from hetsched.schedule.records import Assignment, Candidate
 from hetsched.schedule.staging import planning_memory
@@ -43,6 +44,7 @@ def assign(
     share: int,
     first: int,
     ids: Iterator[int],
+    planned: Planned | None = None,
 ) -> Assignment:
     """What `candidate` does with units `first` to `first` + `share`.
 
@@ -56,9 +58,13 @@ def assign(
     first : int, units
     ids : iterator of int
         Ids for chunks.
+    planned : Planned, optional
+        Of a device with a link, its plans.
     """
     link = candidate.info.link
-    plan = _with_link(candidate, model, share) if link else _without(candidate, curve, share)
+    plan = (
+        _with_link(candidate, model, planned, share) if link else _without(candidate, curve, share)
+    )
     return Assignment(
         device=candidate.info.name,
         variant=variant,
@@ -72,11 +78,15 @@ def assign(
     )
 
 
-def _with_link(candidate: Candidate, model: DeviceModel | None, share: int) -> DevicePlan:
+def _with_link(
+    candidate: Candidate, model: DeviceModel | None, planned: Planned | None, share: int
+) -> DevicePlan:
     memory = planning_memory(candidate)
     if model is None:
         return factoring(share, memory)
-    return equal_ring(share, model, memory, Overlap.of(candidate.info.engines))
+    if planned is None:
+        return even_plan(share, model, memory, Overlap.of(candidate.info.engines))
+    return planned.plan(share)
 
 
 def _without(candidate: Candidate, curve: SpeedFunction | None, share: int) -> DevicePlan:

@@ -111,3 +111,27 @@ def ring_plan(share: int, costs: Costs, memory: MemoryDemand, overlap: Overlap) 
         if found is not None:
             return found[1]
     return Search(share, costs, memory, overlap).best().plan()
+
+
+def even_plan(
+    share: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap
+) -> DevicePlan:
+    """A good plan, quickly found, for slots that are all as large as the largest chunk.
+
+    That is how device processes lay out a ring. Within a few tenths of a percent of `best_plan`
+    but where memory holds only a few units.
+
+    Parameters
+    ----------
+    share : int, units, >= 1
+    model : DeviceModel
+    memory : MemoryDemand
+    overlap : Overlap
+
+    Raises
+    ------
+    DataError
+        Not even one unit fits.
+    """
+    costs = costs_of(model, memory.most(share))
+    return Search(share, costs, memory, overlap, even=True).quick().plan()

@@ -1,7 +1,7 @@
-"""Rings of equal chunks: good plans by closed form, and what the best of them costs at any share.
+"""What a share costs with the best plan, estimated: rings of equal chunks by closed form.
 
 Potts & Baker 1989: equal sublots are a good heuristic for a flow shop of three stages; the closed
-form is ours. `timeline` has the last word on a plan.
+form is ours. Where the latest shares took longer or shorter, the whole curve is scaled by that.
 """
 
 from __future__ import annotations
@@ -14,15 +14,12 @@ from numpy.typing import NDArray
 
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, PiecewiseLinear
-from hetsched.schedule.plan import DevicePlan, Mode, Overlap
-from hetsched.schedule.recipes import evenly
-from hetsched.schedule.timeline import seconds_of, timeline
+from hetsched.schedule.plan import Overlap
+from hetsched.schedule.timeline import seconds_of
 
 MOST_CHUNKS = 64
 """More gain nothing that could be measured, unless memory forces more."""
 SLOTS = (1, 2, 3, 4)
-CONFIRMED = 3
-"""Plans, of the least estimated times, that the timeline compares."""
 ANCHORS = 5
 """Observations of whole shares, the latest, that correct the estimate."""
 ALIKE = 1.6
@@ -32,64 +29,34 @@ LEAST, MOST = 0.8, 1.25
 SURE = 3
 """Observations of which one that is far off is outvoted."""
 GRID = 20
-"""Shares at which `planned_total` knows the best plan's time."""
+"""Shares at which times are estimated."""
 
 Floats = NDArray[np.float64]
 _FEW = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, MOST_CHUNKS])
-_ALL = np.arange(1, MOST_CHUNKS + 1)
 
 
-def equal_ring(
-    share: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap
-) -> DevicePlan:
-    """The ring of equal chunks of least time: up to 64, more where memory forces it; 1 to 4 slots.
-
-    Parameters
-    ----------
-    share : int, units, >= 1
-    model : DeviceModel
-    memory : MemoryDemand
-    overlap : Overlap
-
-    Raises
-    ------
-    DataError
-        Not even one unit fits.
-    """
-    most = _most(share, memory)
-    counts, seconds = _estimates(np.array([float(share)]), model, most, overlap, _ALL)
-    best: dict[tuple[int, int], None] = {}
-    for index in np.argsort(seconds[0], axis=None, kind="stable"):
-        row, column = divmod(int(index), len(_ALL))
-        chunks = int(counts[0, row, column])
-        best[chunks, min(list(most)[row], chunks)] = None
-        if len(best) == CONFIRMED:
-            break
-    plans = [_ring(share, chunks, slots) for chunks, slots in best]
-    return min(plans, key=lambda plan: timeline(plan, model, overlap).makespan)
-
-
-def planned_total(
+def estimated_total(
     model: DeviceModel, memory: MemoryDemand, overlap: Overlap, load: int
 ) -> PiecewiseLinear:
-    """The time of the best ring of equal chunks as a function of the share, 1 to `load` units.
+    """About the time of the best plan as a function of the share, 1 to `load` units.
 
-    The partitioner then weighs plans, not what was executed last. Where the
-    latest shares took longer or shorter than this says, the whole curve is scaled by that.
+    That of the best ring of equal chunks by closed form; `Planned` makes it exact where it counts.
 
     Raises
     ------
     DataError
         Not even one unit fits.
     """
-    shares = _latest_shares(model)
-    anchors = [share for share, _, _ in shares if share <= load]
+    anchors = [share for share, _, _ in _latest_shares(model) if share <= load]
     units = np.unique(np.concatenate((np.geomspace(1, load, GRID).round(), anchors)))
-    _, seconds = _estimates(units, model, _most(load, memory), overlap, _FEW)
+    seconds = _estimates(units, model, _most(load, memory), overlap, _FEW)
     least = seconds.min(axis=(1, 2))
-    estimated = PiecewiseLinear(zip(units.tolist(), least.tolist(), strict=True))
-    scaled = least * _correction(shares, estimated)
-    return PiecewiseLinear(zip(units.tolist(), scaled.tolist(), strict=True))
+    return PiecewiseLinear(zip(units.tolist(), least.tolist(), strict=True))
+
+
+def scaled(curve: PiecewiseLinear, factor: float) -> PiecewiseLinear:
+    """`curve` with all its times multiplied by `factor`."""
+    return PiecewiseLinear((units, seconds * factor) for units, seconds in curve.points.tolist())
 
 
 def _latest_shares(model: DeviceModel) -> list[tuple[float, float, int]]:
@@ -107,14 +74,14 @@ def _latest_shares(model: DeviceModel) -> list[tuple[float, float, int]]:
     return near[:ANCHORS]
 
 
-def _correction(shares: list[tuple[float, float, int]], estimated: PiecewiseLinear) -> float:
+def correction(model: DeviceModel, estimated: PiecewiseLinear) -> float:
     """What shares took over what is estimated: the median of the last few observations.
 
     A single disturbed run is outvoted by the next two, and then forgotten; until it can be, the
     correction is bounded.
     """
     ratios: list[float] = []
-    for share, seconds, count in shares:
+    for share, seconds, count in _latest_shares(model):
         ratios += [seconds / estimated.time(share)] * count
     if not ratios:
         return 1.0
@@ -143,8 +110,8 @@ def _estimates(
     most: dict[int, int],
     overlap: Overlap,
     counts: NDArray[np.int64],
-) -> tuple[Floats, Floats]:
-    """Chunks and seconds for `units` (n), slots (s) and `counts` (k): two (n, s, k) float64.
+) -> Floats:
+    """Seconds for `units` (n), slots (s) and `counts` (k): (n, s, k) float64.
 
     t = i + w + o + (L - 1) max(w, pace, (i + w + o) / slots): the first chunk goes through all
     phases, every further one adds what the busiest resource needs for it.
@@ -161,10 +128,12 @@ def _estimates(
     )
     through = copy_in + compute + copy_out
     if overlap is Overlap.NONE:
-        return chunks, chunks * through
+        serial: Floats = chunks * through
+        return serial
     duplex = model.duplex if overlap is Overlap.FULL else (0.5, 0.5)
     busiest = np.maximum(compute, _pace(copy_in, copy_out, duplex))
-    return chunks, through + (chunks - 1) * np.maximum(busiest, through / slots)
+    found: Floats = through + (chunks - 1) * np.maximum(busiest, through / slots)
+    return found
 
 
 def _pace(copy_in: Floats, copy_out: Floats, duplex: tuple[float, float]) -> Floats:
@@ -176,7 +145,3 @@ def _pace(copy_in: Floats, copy_out: Floats, duplex: tuple[float, float]) -> Flo
     shorter = np.minimum(copy_in / duplex[0], copy_out / duplex[1])
     pace: Floats = copy_in + copy_out - gained * shorter
     return pace
-
-
-def _ring(share: int, chunks: int, slots: int) -> DevicePlan:
-    return DevicePlan((evenly(share, chunks),), Mode.RING, slots)

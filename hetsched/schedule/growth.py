@@ -19,8 +19,8 @@ from hetsched.schedule.minorant import Line
 from hetsched.schedule.plan import Overlap
 from hetsched.schedule.ramps import Ramp
 
-HALVINGS = 26
-"""Steps of the bisection for the first chunk: to a millionth of a unit in most shares."""
+HALVINGS = 20
+"""Steps of the bisection for the first chunk: to a thousandth of a unit in most shares."""
 STEEPEST = 6.0
 """Growth from chunk to chunk at most, and its inverse at least."""
 

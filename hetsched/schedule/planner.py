@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hetsched.errors import DataError, UsageError
-from hetsched.models import DeviceModel, SpeedFunction
+from hetsched.models import SpeedFunction
 from hetsched.partition import geometric
 from hetsched.schedule.assign import assign
-from hetsched.schedule.equal import largest_measured, planned_total
+from hetsched.schedule.equal import largest_measured
 from hetsched.schedule.layout import slotted
 from hetsched.schedule.plan import Overlap
+from hetsched.schedule.planned import Planned
 from hetsched.schedule.recipes import evenly
 from hetsched.schedule.records import Assignment, Candidate, JobPlan
 from hetsched.schedule.staging import planning_memory
@@ -33,11 +34,15 @@ cores: the measured speeds of one core vary that much on a quiet machine."""
 
 @dataclass(frozen=True)
 class _Part:
-    """One device that takes part. `curve`: seconds of a share; None while nothing is known."""
+    """One device that takes part. `curve`: seconds of a share; None while nothing is known.
+
+    `planned`: its plans, where it has a link and they have to be weighed.
+    """
 
     candidate: Candidate
     choice: Choice
     curve: SpeedFunction | None
+    planned: Planned | None = None
 
     @property
     def name(self) -> str:
@@ -66,9 +71,14 @@ def plan_job(load: int, candidates: Sequence[Candidate]) -> JobPlan:
     usable, reasons = _usable(candidates)
     parts = _parts(load, usable)
     shares = _shares(load, parts)
+    if any(part.planned and share for part, share in zip(parts, shares, strict=True)):
+        parts = [_exact_at(share, part) for part, share in zip(parts, shares, strict=True)]
+        shares = _shares(load, parts)
     ids, firsts = itertools.count(), itertools.accumulate(shares, initial=0)
     assignments = tuple(
-        assign(p.candidate, p.choice.variant, p.choice.model, p.curve, share, first, ids)
+        assign(
+            p.candidate, p.choice.variant, p.choice.model, p.curve, share, first, ids, p.planned
+        )
         for p, share, first in zip(parts, shares, firsts, strict=False)
         if share
     )
@@ -105,21 +115,29 @@ def _too_big(candidate: Candidate) -> str:
 
 def _parts(load: int, candidates: Sequence[Candidate]) -> list[_Part]:
     choices = choose(candidates, load / len(candidates))
-    return [
-        _Part(candidate, choice, _curve(candidate, choice.model, load))
-        for candidate, choice in zip(candidates, choices, strict=True)
-    ]
+    pairs = zip(candidates, choices, strict=True)
+    return [_part(candidate, choice, load) for candidate, choice in pairs]
 
 
-def _curve(candidate: Candidate, model: DeviceModel | None, load: int) -> SpeedFunction | None:
+def _part(candidate: Candidate, choice: Choice, load: int) -> _Part:
+    model = choice.model
     if model is None:
-        return None
+        return _Part(candidate, choice, None)
     if not candidate.info.link:
-        return model.total
+        return _Part(candidate, choice, model.total)
     if load == 1 and largest_measured(model):
-        return model.total  # there is only one plan, and it was measured
+        # There is only one plan, and it was measured.
+        return _Part(candidate, choice, model.total)
     overlap = Overlap.of(candidate.info.engines)
-    return planned_total(model, planning_memory(candidate), overlap, load)
+    planned = Planned(model, planning_memory(candidate), overlap, load)
+    return _Part(candidate, choice, planned.total(), planned)
+
+
+def _exact_at(share: int, part: _Part) -> _Part:
+    """`part` with a curve that says what its plan for `share` costs."""
+    if part.planned is None or not share:
+        return part
+    return replace(part, curve=part.planned.total(near=share))
 
 
 def _shares(load: int, parts: Sequence[_Part]) -> list[int]:

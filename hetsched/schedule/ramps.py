@@ -14,8 +14,8 @@ from hetsched.schedule.plan import Overlap
 
 Ramp = tuple[int, ...]
 
-STARTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024)
-GROWTHS = (1.5, 2.0, 3.0)
+STARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256, 512, 1024)
+GROWTHS = (1.6, 3.0)
 """For ramps that don't ask what anything costs."""
 LONGEST = 24
 """Chunks of a ramp at most."""
@@ -31,6 +31,8 @@ def ramps(phases: tuple[Floats, Floats, Floats], largest: int, overlap: Overlap)
     largest : int, units
     """
     rising = [np.maximum.accumulate(phase) for phase in phases]
+    rising.append(np.maximum.accumulate(rising[0] + rising[1]))
+    rising.append(np.maximum.accumulate(rising[1] - rising[0]))
     found: dict[Ramp, None] = {(): None}
     for start in STARTS:
         if start >= largest:
@@ -50,7 +52,7 @@ def _geometric(start: int, growth: float, largest: int) -> Ramp:
 
 def _fed(start: int, rising: list[Floats], largest: int, overlap: Overlap) -> Ramp:
     """The largest next chunk that keeps the busiest engine fed, again and again."""
-    first, middle, last = rising
+    first, middle, last, until_computed, beyond = rising
     full = overlap is Overlap.FULL
     busy = float(last[largest] if full else first[largest] + last[largest])
     out_bound = busy > middle[largest]
@@ -60,9 +62,9 @@ def _fed(start: int, rising: list[Floats], largest: int, overlap: Overlap) -> Ra
     left = computed + float(last[start])
     while len(sizes) < LONGEST:
         if out_bound and not full:
-            fits = _most(np.maximum.accumulate(middle - first), float(last[sizes[-1]]))
+            fits = _most(beyond, float(last[sizes[-1]]))
         elif out_bound:
-            fits = min(_most(first + middle, left - arrived), _most(middle, left - computed))
+            fits = min(_most(until_computed, left - arrived), _most(middle, left - computed))
         elif full:
             fits = _most(first, computed - arrived)
         else:

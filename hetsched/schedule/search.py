@@ -31,12 +31,13 @@ NEARBY = (0.5, 0.65, 0.8, 0.9, 1.1, 1.25, 1.5, 2.0)
 MOST_UNITS_MOVED = 1024
 """Larger shares have so many units that moving single ones gains nothing."""
 
-MORE_OR_FEWER = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 1.75, 2.0)
+MORE_OR_FEWER = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 1.25, 0.4, 0.3, 1.1, 1.5, 1.75, 2.0)
 """Chunks of plans that grow throughout, against those of the best recipe."""
 MOST_CLIMBED = 80
 """Chunks of a plan that is still worth it."""
 CLIMBED = 3
 """Plans from which units are moved."""
+JUDGED = 4 * CLIMBED
 STEPS = 40
 CHECKED = 40
 """Neighbours, the fastest, of which one has to fit."""
@@ -67,12 +68,23 @@ class Search:
     costs : Costs
     memory : MemoryDemand
     overlap : Overlap
+    even : bool
+        Only plans for slots that are all as large as the largest chunk.
     """
 
-    def __init__(self, share: int, costs: Costs, memory: MemoryDemand, overlap: Overlap) -> None:
+    def __init__(
+        self,
+        share: int,
+        costs: Costs,
+        memory: MemoryDemand,
+        overlap: Overlap,
+        *,
+        even: bool = False,
+    ) -> None:
         self._costs = costs
         self._memory = memory
         self._overlap = overlap
+        self._even = even
         self._room = slot_sizes(share, memory)
         if len(self._room) > 1:
             del self._room[1]  # two slots let phases overlap, one never does: see `_serial`
@@ -82,18 +94,32 @@ class Search:
 
     def best(self) -> Found:
         """The plan of least time found, which fits."""
+        return min((self._climbed(one) for one in self._starts()), key=lambda one: one.seconds)
+
+    def quick(self) -> Found:
+        """The same without moving single units: within a few tenths of a percent of it."""
+        return self._cut(fine=False)[0]
+
+    def _cut(self, fine: bool) -> list[Found]:
+        """Plans that recipes and growth give, the fastest first."""
+        serial = (self._serial.chunks(self._share), 1)
         if self._overlap is Overlap.NONE:
-            return self.judged([(self._serial.chunks(self._share), 1)])[0]
-        recipes = [*self._recipes(), self._serial]
+            return self._judged([serial])
+        recipes = self._recipes(fine)
         plans = [(recipe.chunks(self._share), recipe.slots) for recipe in recipes]
-        found = self.judged(list(dict.fromkeys([*plans, *self._grown(recipes, plans[0][0])])))
+        return self._judged([*plans, serial, *self._grown(recipes, plans[0][0], fine)])
+
+    def _starts(self) -> list[Found]:
+        """Where to climb from: the fastest plans, different in their slots."""
+        found = self._cut(fine=True)
         if len(found[0].chunks) > MOST_CLIMBED or self._share > MOST_UNITS_MOVED:
-            return found[0]
-        several = {one.slots: one for one in reversed(found[: 4 * CLIMBED])}
-        start = sorted({found[0], *several.values()}, key=lambda one: one.seconds)[:CLIMBED]
-        return min((self._climbed(one) for one in start), key=lambda one: one.seconds)
+            return found[:1]
+        several = {one.slots: one for one in reversed(found)}
+        return sorted({found[0], *several.values()}, key=lambda one: one.seconds)[:CLIMBED]
 
     def _climbed(self, found: Found) -> Found:
+        if len(found.chunks) > MOST_CLIMBED or self._share > MOST_UNITS_MOVED:
+            return found
         step = max(1, max(found.chunks) // 4)
         for _ in range(STEPS):
             better = self._step(found, step)
@@ -123,7 +149,7 @@ class Search:
 
     # ---- recipes
 
-    def _recipes(self) -> list[Recipe]:
+    def _recipes(self, fine: bool) -> list[Recipe]:
         """The best few, judged at the short share."""
         best = self._better(self._middles())
         largest = max(sizes[0] for _, sizes in self._together())
@@ -132,6 +158,8 @@ class Search:
         best = self._better([replace(r, up=ramp) for r in best for ramp in up])
         best = self._better([replace(r, down=ramp) for r in best for ramp in down])
         best = self._better([*best, *self._nearby(best)])
+        if not fine:
+            return best
         best = self._better([*best, *(replace(best[0], up=ramp) for ramp in up)])
         best = self._better([*best, *(replace(best[0], down=ramp) for ramp in down)])
         return self._better([*best, *self._nearby(best)])
@@ -139,7 +167,7 @@ class Search:
     def _middles(self) -> list[Recipe]:
         recipes = []
         for slots, sizes in self._together():
-            if sizes[0] != sizes[-1]:
+            if sizes[0] != sizes[-1] and not self._even:
                 recipes.append(Recipe(sizes, slots))
             equal = {min(sizes[-1], -(-self._short // count)) for count in COUNTS}
             recipes += [Recipe((size,), slots) for size in sorted(equal)]
@@ -174,25 +202,33 @@ class Search:
     # ---- plans
 
     def _grown(
-        self, recipes: Sequence[Recipe], like: tuple[int, ...]
+        self, recipes: Sequence[Recipe], like: tuple[int, ...], fine: bool
     ) -> Iterable[tuple[tuple[int, ...], int]]:
         """Plans that grow throughout, of about as many chunks as `like`; none for long ones."""
         if self._short < self._share or len(like) > MOST_CLIMBED:
             return
         found = rules(self._costs, max(like), self._overlap)
-        counts = sorted({max(1, round(len(like) * factor)) for factor in MORE_OR_FEWER})
-        ups, downs = ({(), *(r.up for r in recipes)}, {(), *(r.down for r in recipes)})
+        factors = MORE_OR_FEWER if fine else MORE_OR_FEWER[::3]
+        counts = sorted({max(1, round(len(like) * factor)) for factor in factors})
+        kept = recipes if fine else recipes[:1]
+        ups, downs = ({(), *(r.up for r in kept)}, {(), *(r.down for r in kept)})
         ends = sorted((up, down) for up in ups for down in downs)
         for slots, room in self._together():
             for chunks in grown(self._share, room[-1], found, counts, ends):
                 yield chunks, slots
 
-    def judged(self, plans: Sequence[tuple[tuple[int, ...], int]]) -> list[Found]:
-        """The `plans` (chunks and slots) that fit, the fastest first."""
+    def _judged(self, plans: Sequence[tuple[tuple[int, ...], int]]) -> list[Found]:
+        """The few fastest of `plans` (chunks and slots) that fit, the fastest first."""
+        plans = list(dict.fromkeys(plans))
         seconds = self._seconds(plans)
-        order = np.argsort(seconds, kind="stable").tolist()
-        found = [Found(float(seconds[index]), *plans[index]) for index in order]
-        return [one for one in found if fits(one.plan(), self._memory)]
+        found: list[Found] = []
+        for index in np.argsort(seconds, kind="stable").tolist():
+            one = Found(float(seconds[index]), *plans[index])
+            if fits(one.plan(), self._memory):
+                found.append(one)
+            if len(found) == JUDGED:
+                break
+        return found
 
     def _seconds(self, plans: Sequence[tuple[tuple[int, ...], int]]) -> np.ndarray:
         slots = np.array([slots for _, slots in plans])
