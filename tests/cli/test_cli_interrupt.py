@@ -116,8 +116,8 @@ def test_any_moment_is_good_for_it(tenths: int) -> None:
         process.send_signal(signal.SIGINT)
         end = ended(process)
 
-    # Before main() has begun it is the interpreter that ends, by the signal itself.
-    assert end.code in (130, -signal.SIGINT)
+    # Before main() has begun it is the interpreter that ends, by the signal or in its own start.
+    assert end.code in (130, -signal.SIGINT) or "Fatal Python error: init" in end.err
     assert os.listdir() == ["slow.toml"]
     assert psutil.wait_procs(devices, timeout=10)[1] == []
 
