@@ -1,0 +1,33 @@
+"""Comparisons turned round in the partitioners, and the tests that must see it."""
+
+from mutations.runner import Mutation
+
+CONSTANT = ("tests/partition/test_partition_constant.py",)
+GEOMETRIC = ("tests/partition/test_partition_geometric.py",)
+OPTIMAL = ("tests/partition/test_partition_optimal.py",)
+ROUNDING = ("tests/partition/test_partition_rounding.py",)
+SMOOTH = ("tests/partition/test_partition_smooth.py",)
+
+MUTATIONS = [
+    Mutation("partition/constant.py", "(shares >= most)", "(shares <= most)", CONSTANT),
+    Mutation("partition/constant.py", "speeds > 0, load", "speeds < 0, load", CONSTANT),
+    Mutation("partition/geometric.py", "if missing >= 0", "if missing <= 0", GEOMETRIC),
+    Mutation("partition/geometric.py", "<= SAME * low", ">= SAME * low", GEOMETRIC),
+    Mutation("partition/geometric.py", "shares) > seconds)", "shares) < seconds)", GEOMETRIC),
+    Mutation("partition/reach.py", "parts >= self.most", "parts <= self.most", GEOMETRIC),
+    Mutation("partition/reach.py", "(middle) <= seconds", "(middle) >= seconds", GEOMETRIC),
+    Mutation("models/packed.py", "[0] <= seconds", "[0] >= seconds", GEOMETRIC),
+    Mutation("models/packed.py", "(further) <= x", "(further) >= x", GEOMETRIC),
+    Mutation("partition/distribution.py", "if room < load", "if room > load", GEOMETRIC),
+    Mutation("partition/rounding.py", "if left > 0", "if left < 0", ROUNDING),
+    Mutation("partition/rounding.py", "devices[ends < cut]", "devices[ends > cut]", ROUNDING),
+    Mutation("partition/rounding.py", "(offers < room)", "(offers > room)", ROUNDING),
+    Mutation("partition/smooth.py", "sum() >= under", "sum() <= under", SMOOTH),
+    Mutation("partition/smooth.py", ".max()) <= near", ".max()) >= near", SMOOTH),
+    Mutation("partition/smooth.py", "(early & (x < high))", "(early & (x > high))", SMOOTH),
+    Mutation("partition/smooth.py", "times > seconds * (1", "times < seconds * (1", SMOOTH),
+    Mutation("partition/optimal.py", "[table <= seconds", "[table >= seconds", OPTIMAL),
+    Mutation("partition/optimal.py", "if slack < 0", "if slack > 0", OPTIMAL),
+    Mutation("partition/optimal.py", "len(sums[-1]) <= total", "len(sums[-1]) >= total", OPTIMAL),
+    Mutation("partition/sumset.py", "theirs) < len(", "theirs) > len(", OPTIMAL),
+]

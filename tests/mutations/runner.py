@@ -1,0 +1,127 @@
+"""Applies mutations to a copy of the package, one by one, and runs tests that must then fail.
+
+python tests/mutations/runner.py LIST     such as `partition`, for mutations/partition.py
+
+Each mutation runs in a process forked from one that has imported pytest, but not hetsched, and
+tests by properties are left out: a few tenths of a second each. What survives, and what is no
+mutation any more, is told, one a line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent.parent
+PASSED, FAILED = 0, 1
+"""What pytest exits with; any other code means that tests could not be run."""
+WRONG_PACKAGE = 90
+PATIENCE = 120.0
+"""Seconds until a mutation is taken for one that never ends."""
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """In `file` of the package, `original`, which is there once, becomes `replaced`.
+
+    `tests`: what pytest is to run, relative to the top; some of it must fail.
+    """
+
+    file: str
+    original: str
+    replaced: str
+    tests: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.original!r} -> {self.replaced!r}"
+
+
+def complaints(mutations: Sequence[Mutation], package: Path = ROOT / "hetsched") -> list[str]:
+    """What is wrong with `mutations`: one line for each that isn't found out by its tests."""
+    with tempfile.TemporaryDirectory(prefix="hs-mutations-") as folder:
+        copy = Path(folder) / package.name
+        shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        tests = sorted({test for mutation in mutations for test in mutation.tests})
+        if (code := _run(copy, tests)) != PASSED:
+            return [f"the tests exit with {code} without any mutation: {' '.join(tests)}"]
+        found = ((mutation, _complaint(mutation, copy)) for mutation in mutations)
+        return [f"{mutation}: {why}" for mutation, why in found if why]
+
+
+def _complaint(mutation: Mutation, copy: Path) -> str:
+    path = copy / mutation.file
+    text = path.read_text(encoding="utf-8")
+    if (times := text.count(mutation.original)) != 1:
+        return f"the original is there {times} times, not once; bring the list up to date"
+    path.write_text(text.replace(mutation.original, mutation.replaced), encoding="utf-8")
+    try:
+        code = _run(copy, mutation.tests)
+    finally:
+        path.write_text(text, encoding="utf-8")
+    if code == PASSED:
+        return "survived, no test fails"
+    return "" if code == FAILED else f"the tests could not be run, exit code {code}"
+
+
+def _run(copy: Path, tests: Sequence[str]) -> int:
+    """pytest's exit code for `tests` with the package in `copy`; negative: killed, as too slow."""
+    child = os.fork()
+    if child == 0:
+        code = WRONG_PACKAGE
+        try:
+            code = _in_child(copy, tests)
+        finally:
+            os._exit(code)
+    end = time.monotonic() + PATIENCE
+    while True:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() > end:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return -signal.SIGKILL
+        time.sleep(0.01)
+
+
+def _in_child(copy: Path, tests: Sequence[str]) -> int:
+    import pytest
+
+    sys.path.insert(0, str(copy.parent))
+    package = importlib.import_module(copy.name)
+    if Path(str(package.__file__)).parent != copy:
+        return WRONG_PACKAGE
+    # hypothesis is imported already, without rewritten assertions, which it doesn't need.
+    quiet = ["-W", "ignore::pytest.PytestAssertRewriteWarning", "-p", "no:cacheprovider"]
+    arguments = ["-x", "-q", "-m", "not hypothesis", *quiet, "--rootdir", str(ROOT), *tests]
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        return int(pytest.main(arguments))
+
+
+def main() -> int:
+    # Imported here, once, so that the children needn't; hetsched must not be among them.
+    for module in ("pytest", "hypothesis", "numpy", "scipy.optimize"):
+        importlib.import_module(module)
+    sys.dont_write_bytecode = True
+    sys.path[0] = str(ROOT / "tests")
+    sys.path.insert(1, str(ROOT))
+    mutations: list[Any] = importlib.import_module(f"mutations.{sys.argv[1]}").MUTATIONS
+    os.chdir(ROOT)
+    found = complaints(mutations)
+    print("\n".join(found) or f"all {len(mutations)} mutations are found out")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
