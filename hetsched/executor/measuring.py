@@ -21,7 +21,8 @@ from hetsched.device import Chunk, DeviceInfo
 from hetsched.errors import Unavailable, UsageError
 from hetsched.job import DeviceReport, JobReport
 from hetsched.memory import MemoryDemand
-from hetsched.models import Knot, PiecewiseLinear
+from hetsched.models import Knot
+from hetsched.models.evidence import knot
 from hetsched.schedule.layout import slot_bytes, slotted
 from hetsched.schedule.plan import DevicePlan
 from hetsched.schedule.recipes import evenly
@@ -138,22 +139,24 @@ class Finding:
 
 @dataclass
 class _Cell:
-    """The evidence of one case: (device, curve) -> curve; `narrow` once that was enough."""
+    """One case and its evidence, (device, curve) -> seconds of each repeat.
+
+    All repeats count: what drifts within a measurement is noise to it.
+    """
 
     case: Case
-    evidence: dict[tuple[str, str], PiecewiseLinear] = field(default_factory=dict)
+    evidence: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     repeats: int = 0
 
     def add(self, report: DeviceReport) -> None:
         for curve, seconds in _phases(report, self.case.units).items():
             if seconds > 0:
-                known = self.evidence.setdefault((report.device, curve), PiecewiseLinear())
-                known.observe(self.case.units, seconds)
+                self.evidence.setdefault((report.device, curve), []).append(seconds)
 
     def measured(self) -> list[Finding]:
         found: dict[str, dict[str, Knot]] = {device: {} for device in self.case.variants}
-        for (device, curve), evidence in self.evidence.items():
-            found[device][curve] = evidence.knots()[0]
+        for (device, curve), repeats in self.evidence.items():
+            found[device][curve] = knot(float(self.case.units), repeats)
         return [
             Finding(device, self.case.variants[device], self.case.units, knots)
             for device, knots in found.items()

@@ -14,7 +14,8 @@ from typing import Annotated
 import msgspec
 
 from hetsched.errors import ConfigError, DataError
-from hetsched.models import Knot, PiecewiseLinear
+from hetsched.models import Knot
+from hetsched.models.evidence import knot
 from hetsched.models.samples import CurveName, Sample
 from hetsched.store.history import History
 from hetsched.store.models_db import ModelKey, Row
@@ -69,8 +70,11 @@ class Learnt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def knots(self, curve: CurveName) -> list[Knot]:
         """The evidence for one curve, by units."""
-        mine = [one for one in self.observations if one.curve == curve]
-        return PiecewiseLinear((float(one.units), one.seconds) for one in mine).knots()
+        repeats: dict[int, list[float]] = {}
+        for one in self.observations:
+            if one.curve == curve:
+                repeats.setdefault(one.units, []).append(one.seconds)
+        return [knot(float(units), repeats[units]) for units in sorted(repeats)]
 
 
 class Export(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
