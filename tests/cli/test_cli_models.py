@@ -16,6 +16,7 @@ import pytest
 
 from hetsched import paths
 from hetsched.config import load
+from hetsched.store.catalogue import collect
 
 from .conftest import COMMAND, Call, Ended
 
@@ -112,6 +113,19 @@ def test_measuring_recovers_the_configured_curves(learnt: Ended, call: Call) -> 
     lines = models["emu0"]["curves"]
     assert lines["h2d"]["gap"] == pytest.approx(10e-6, rel=1e-9)
     assert lines["d2h"]["slope"] == pytest.approx(3e-6, rel=1e-9)
+
+
+def test_what_jobs_are_planned_with_are_the_configured_curves(learnt: Ended) -> None:
+    for one in collect(paths.models_path()).models:
+        model = one.history().model()
+        assert model is not None
+        device = one.device.split(" ")[0]
+        linked = {"h2d": model.h2d, "d2h": model.d2h} if model.link else {}
+        for name, curve in {"compute": model.compute, **linked}.items():
+            assert curve is not None
+            for units in SIZES:
+                expected = configured(device, name, units)
+                assert curve.time(units) == pytest.approx(expected, rel=1e-9, abs=0)
 
 
 def test_totals_are_whole_operations(learnt: Ended, call: Call) -> None:
