@@ -7,9 +7,10 @@ measurement feeds which curve (`samples`). Where they are kept is the business o
 from hetsched.models.affine import Affine
 from hetsched.models.akima import Akima
 from hetsched.models.constant import Constant
-from hetsched.models.curve import Curve, SpeedFunction
+from hetsched.models.curve import Curve, LearningCurve, SpeedFunction
 from hetsched.models.device_model import DeviceModel
 from hetsched.models.evidence import Knot
+from hetsched.models.hysteresis import worth_moving
 from hetsched.models.pchip import Monotone
 from hetsched.models.piecewise_linear import PiecewiseLinear
 
@@ -20,7 +21,9 @@ __all__ = [
     "Curve",
     "DeviceModel",
     "Knot",
+    "LearningCurve",
     "Monotone",
     "PiecewiseLinear",
     "SpeedFunction",
+    "worth_moving",
 ]

@@ -12,15 +12,20 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-NOISE = 0.05
-"""Of the logarithm: less is noise, a core's speed varies by that much on a quiet machine."""
-MOST = 0.25
+from hetsched.models.evidence import middle
+
+NOISE = 0.075
+"""Of the logarithm: less is noise, one and a half times what a core's speed varies by on a quiet
+machine (5 %), so that expectations which are off themselves start no change."""
+MOST = 0.3
 """Of the logarithm: a run that is further off counts as if it were only that far."""
 BELIEVED = 3
 """Runs after which a change of `MOST` or more is believed; one or two may be a neighbour's doing.
-A change by a tenth takes about twelve."""
+A change by a fifth takes six; one that is within the noise is left to the medians."""
 LIMIT = (BELIEVED - 0.5) * (MOST - NOISE)
 """Of the sum: reached by `BELIEVED` runs, not by one fewer."""
+ALIKE = 1.5
+"""Ratios that differ by less may be of the same speed. Arbitrary."""
 MOST_RUNS = 64
 """Runs that are remembered; those before them would change nothing."""
 SETTLED = 2
@@ -63,13 +68,13 @@ class Drift:
         """
         moved = min(max(math.log(ratio), -MOST), MOST)
         for side, off in enumerate((moved, -moved)):
-            self._sums[side] = max(0.0, self._sums[side] + off - NOISE)
+            self._sums[side] = min(max(0.0, self._sums[side] + off - NOISE), LIMIT + MOST)
             if self._sums[side] == 0:
                 self._seen[side].clear()
                 continue
             self._seen[side].append((run, ratio))
-            if self._sums[side] > LIMIT:
-                found = list(self._seen[side])
+            found = _after(list(self._seen[side])) if self._sums[side] > LIMIT else []
+            if found and _agree(found):
                 self._forget()
                 return found
         return []
@@ -91,3 +96,30 @@ class Drift:
         self._sums = [0.0, 0.0]
         for seen in self._seen:
             seen.clear()
+
+
+def _after(seen: list[Ratio]) -> list[Ratio]:
+    """The last ones, that look more like now than like before: noise may have begun the sum.
+
+    One of another kind among them is a hiccup; two in a row are from before the change. Empty if
+    the very last are no more than noise themselves.
+    """
+    now = math.log(middle([ratio for _, ratio in seen[-BELIEVED:]]))
+    if abs(now) <= NOISE:
+        return []
+    first, missed = len(seen) - BELIEVED, 0
+    for index in range(first, -1, -1):
+        if math.log(seen[index][1]) / now >= 0.5:
+            first, missed = index, 0
+        elif index < first:
+            missed += 1
+        if missed == 2:
+            break
+    return seen[max(first, 0) :]
+
+
+def _agree(seen: list[Ratio]) -> bool:
+    """Whether those suffice for belief that tell of the same speed: several wild ones don't."""
+    now = middle([ratio for _, ratio in seen])
+    alike = [ratio for _, ratio in seen if now / ALIKE <= ratio <= now * ALIKE]
+    return sum(min(abs(math.log(ratio)), MOST) - NOISE for ratio in alike) > LIMIT

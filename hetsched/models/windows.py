@@ -16,6 +16,7 @@ from hetsched.models.checks import checked, pairs
 from hetsched.models.drift import SETTLED, Change, Drift, Ratio
 from hetsched.models.evidence import Knot, knot, middle
 from hetsched.models.segments import Floats
+from hetsched.models.smoothing import noise, smoothed
 
 WINDOW = 30
 """Observations of one size that are remembered: with noise of 5 %, the confidence interval of so
@@ -39,7 +40,8 @@ class Windows:
     near : float, optional
         Sizes that differ by less tell together, by their seconds a unit, whether speed has
         changed; if it has, what is known of other sizes is scaled by as much. While a change is
-        being followed no size may come twice. Without it each size is watched by itself: for a
+        being followed no size may come twice: so neighbours also correct each other's medians
+        (`smoothing`). Without it each size is watched by itself: for a
         curve may have a cliff, and the order of different sizes then doesn't matter.
     watched : bool
         Whether changes are looked for.
@@ -126,18 +128,26 @@ class Windows:
         return {size: middle(some) for size, some in ratios.items()}
 
     def _paces(self, units: float) -> list[float]:
-        """Seconds a unit of runs of such a size, before anything was suspected."""
+        """Seconds a unit of runs of such a size, before anything was suspected if there are."""
         drift = self._drifts.get(units if self._near is None else None)
         suspected = drift.suspected if drift else None
-        end = self._run if suspected is None else suspected
-        near = 1.0 if self._near is None else self._near
-        same = [time / units for run, time in self._times.get(units, ()) if run < end]
-        if len(same) >= SETTLED or near == 1.0:
-            return same
+        for end in (self._run if suspected is None else suspected, self._run):
+            same = [time / units for run, time in self._times.get(units, ()) if run < end]
+            if len(same) >= SETTLED:
+                return same
+            near = self._neighbours(units, end)
+            if len(near) >= SETTLED:
+                return near
+        return []
+
+    def _neighbours(self, units: float, end: int) -> list[float]:
+        """Seconds a unit of sizes near `units`, of the runs before `end`."""
+        if self._near is None:
+            return []
         return [
             time / size
             for size, times in self._times.items()
-            if units / near <= size <= units * near
+            if units / self._near <= size <= units * self._near
             for run, time in times
             if run < end
         ]
@@ -163,9 +173,12 @@ class Windows:
     def medians(self) -> tuple[Floats, Floats, Floats]:
         """Units (ascending), median seconds and number of observations, (n,) float64 each."""
         sizes = sorted(self._times)
-        seconds = [middle(self._seconds(size)) for size in sizes]
-        counts = [float(len(self._times[size])) for size in sizes]
-        return np.array(sizes), np.array(seconds), np.array(counts)
+        windows = [self._seconds(size) for size in sizes]
+        seconds = [middle(times) for times in windows]
+        counts = [len(times) for times in windows]
+        if self._near is not None:
+            seconds = smoothed(sizes, seconds, counts, noise(windows))
+        return np.array(sizes), np.array(seconds), np.array(counts, dtype=np.float64)
 
     def knots(self) -> list[Knot]:
         """What is known of each size, by units."""

@@ -146,9 +146,10 @@ class History:
             known = "compute" in self._known
             compute = PiecewiseLinear.of(self._evidence("compute")) if known else total
             model = DeviceModel(total, compute)
-        for curve in (model.total, model.compute, model.h2d, model.d2h):
+        # Fitted now, so that planning needn't; what a core's chunks take plays no part in that.
+        for curve in (model.total, model.compute, model.h2d, model.d2h) if link else (total,):
             if isinstance(curve, Curve):
-                _ = curve.segments  # fitted now, so that planning needn't
+                _ = curve.segments
         return model
 
     def _affine(self, curve: CurveName) -> Affine | None:

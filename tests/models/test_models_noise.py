@@ -1,0 +1,87 @@
+"""The whole loop under noise: it stays where it is well, and follows what really changes."""
+
+import statistics
+
+import pytest
+from noisy_loop import Loop
+
+from hetsched.errors import UsageError
+from hetsched.models import worth_moving
+
+SEEDS = range(8)
+RUNS = 200
+
+
+def losses_and_changes(loop: Loop) -> tuple[float, float]:
+    """Mean loss against the best fixed split; changes of the split a run, after the tenth."""
+    seconds, changes = [], 0
+    for number in range(RUNS):
+        before = loop.shares
+        seconds.append(loop.run()[0])
+        changes += number >= 10 and loop.shares != before
+    return statistics.fmean(seconds) / loop.best - 1, changes / (RUNS - 10)
+
+
+def test_noise_costs_little_and_moves_little() -> None:
+    found = [losses_and_changes(Loop(seed)) for seed in SEEDS]
+    assert statistics.fmean(loss for loss, _ in found) <= 0.03
+    assert max(changes for _, changes in found) <= 0.05
+
+
+def test_noise_is_not_reported_as_a_change() -> None:
+    loops = [Loop(seed) for seed in SEEDS]
+    for loop in loops:
+        losses_and_changes(loop)
+    assert sum(len(loop.reported) for loop in loops) <= 1
+
+
+@pytest.mark.parametrize("pace", [2.0, 0.5])
+def test_a_device_that_changes_is_rebalanced_within_four_runs(pace: float) -> None:
+    spreads = []
+    for seed in SEEDS:
+        loop = Loop(seed)
+        for _ in range(30):
+            loop.run()
+        loop.pace[seed % 4] = pace
+        spreads.append([loop.run()[1] for _ in range(6)])
+        assert len(loop.reported) >= 1
+    assert statistics.median(spread[3] for spread in spreads) < 0.1
+    assert statistics.median(spread[5] for spread in spreads) < 0.1
+
+
+@pytest.mark.parametrize("pace", [2.0, 0.5, 1.4])
+@pytest.mark.parametrize("seed", range(4))
+def test_without_noise_every_change_is_rebalanced_within_four_runs(seed: int, pace: float) -> None:
+    loop = Loop(seed, noise=0.0, hiccups=0.0)
+    for _ in range(10):
+        loop.run()
+    loop.pace[seed] = pace
+    assert [loop.run()[1] for _ in range(5)][3] < 0.1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_hiccup_moves_nothing(seed: int) -> None:
+    loop = Loop(seed, noise=0.01, hiccups=0.0)
+    for _ in range(10):
+        loop.run()
+    before, loop.pace[seed] = loop.shares, 20.0
+    loop.run()
+    loop.pace[seed] = 1.0
+    for _ in range(5):
+        loop.run()
+        assert loop.shares == before
+
+
+def test_a_gain_within_the_margin_is_no_gain() -> None:
+    assert not worth_moving(1.0, 0.98)
+    assert worth_moving(1.0, 0.95)
+    assert worth_moving(1.0, 0.98, margin=0.0)
+    assert not worth_moving(1.0, 1.0, margin=0.0)
+
+
+@pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf"), "1", True, None])
+def test_times_that_are_none_are_refused(bad: float) -> None:
+    with pytest.raises(UsageError, match="predicted"):
+        worth_moving(1.0, bad)
+    with pytest.raises(UsageError, match="margin"):
+        worth_moving(1.0, 1.0, bad)
