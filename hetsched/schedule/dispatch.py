@@ -4,6 +4,7 @@ Chunks wait here, not at the devices: a device is sent a window of them ahead, n
 sent is revoked, and a chunk that has finished is never sent again. What a lost device had not
 finished goes to a pool, from which devices without chunks of their own take. Every sending from
 the pool has an id of its own: a late answer of a dead process can't be taken for a new one.
+When the pool is empty too, they may steal from the end of what waits for another device.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import msgspec
 
 from hetsched.device import Chunk
 from hetsched.job import DeviceProgress
+from hetsched.schedule.stealing import Outlook, Progress, units_to_take
 
 # events
 
@@ -84,6 +86,7 @@ class _Queue:
     waiting: deque[Chunk]
     window: int
     limit: int
+    progress: Progress
     sent: dict[int, Chunk] = field(default_factory=dict)
     left: deque[Chunk] = field(default_factory=deque)
     lost: bool = False
@@ -94,6 +97,40 @@ class _Queue:
         """Units done, and units that are still this device's to do."""
         open_chunks = itertools.chain(self.waiting, self.sent.values(), self.left)
         return self.done + sum(chunk.count for chunk in open_chunks)
+
+    @property
+    def flying(self) -> int:
+        """Units of the chunk that is expected to be finished next; 0 if none was sent."""
+        return next((chunk.count for chunk in self.sent.values()), 0)
+
+    def outlook(self, now: float) -> Outlook | None:
+        """When it will be through with all that it has; None: nobody knows."""
+        units = sum(chunk.count for chunk in (*self.sent.values(), *self.waiting))
+        pace = self.progress.pace(now, self.flying)
+        ends = self.progress.ends(now, self.flying, units)
+        return None if pace is None or ends is None else Outlook(ends, pace)
+
+    def give(self, units: int, number: int) -> Chunk:
+        """At most `units` from the end of what waits, as a chunk for another device.
+
+        One chunk stays, marked `last`: no result is held back for one that doesn't come.
+        `number`: its id if the final chunk is divided.
+        """
+        final = self.waiting.pop()
+        if units >= final.count and self.waiting:
+            given = final
+            final = self.waiting.pop()
+        else:
+            kept = max(final.count - units, 1)
+            given = Chunk(number, final.first + kept, final.count - kept)
+            final = msgspec.structs.replace(final, count=kept)
+        self.waiting.append(msgspec.structs.replace(final, last=True))
+        return msgspec.structs.replace(given, barrier=False, last=True)
+
+    @property
+    def stealable(self) -> bool:
+        """Whether something may be taken and one chunk stays."""
+        return len(self.waiting) > 1 or (len(self.waiting) == 1 and self.waiting[0].count > 1)
 
 
 class Dispatch:
@@ -107,6 +144,9 @@ class Dispatch:
         Device -> how many chunks it may have at once.
     limits : mapping, units
         Device -> the largest chunk it takes; chunks of others are split to that.
+    paces : mapping, seconds/unit, optional
+        Device -> what a unit of its share should take, None if nobody knows. Without the mapping
+        nothing is stolen.
     """
 
     def __init__(
@@ -114,16 +154,24 @@ class Dispatch:
         queues: Mapping[str, Sequence[Chunk]],
         windows: Mapping[str, int],
         limits: Mapping[str, int],
+        paces: Mapping[str, float | None] | None = None,
     ) -> None:
+        self._steals = paces is not None
+        planned = paces or {}
         self._devices = {
-            device: _Queue(deque(queues.get(device, ())), window, limits[device])
+            device: _Queue(
+                deque(queues.get(device, ())),
+                window,
+                limits[device],
+                Progress(planned.get(device)),
+            )
             for device, window in windows.items()
         }
         ids = [chunk.id for queue in queues.values() for chunk in queue]
         self._fresh = itertools.count(max(ids, default=-1) + 1)
         self._remaining = sum(chunk.count for queue in queues.values() for chunk in queue)
         self._started = self._cancelled = self._over = False
-        self._handlers: dict[type, Callable[[Any], None]] = {
+        self._handlers: dict[type, Callable[[Any, float], None]] = {
             Started: self._on_started,
             ChunkFinished: self._on_finished,
             DeviceLost: self._on_lost,
@@ -138,7 +186,7 @@ class Dispatch:
         """
         if self._over:
             return []
-        self._handlers[type(event)](event)
+        self._handlers[type(event)](event, now)
         return self._commands(now)
 
     def done_units(self, device: str) -> int:
@@ -153,29 +201,30 @@ class Dispatch:
 
     # ---- events
 
-    def _on_started(self, event: Started) -> None:
+    def _on_started(self, event: Started, now: float) -> None:
         self._started = True
 
-    def _on_finished(self, event: ChunkFinished) -> None:
+    def _on_finished(self, event: ChunkFinished, now: float) -> None:
         queue = self._devices[event.device]
         chunk = queue.sent.pop(event.chunk, None)
         if chunk is None:
             chunk = _taken(queue.left, event.chunk)  # it ended before the loss was seen
         if chunk is not None:
             queue.done += chunk.count
+            queue.progress.finished(chunk.count, now)
             self._remaining -= chunk.count
 
-    def _on_lost(self, event: DeviceLost) -> None:
+    def _on_lost(self, event: DeviceLost, now: float) -> None:
         queue = self._devices[event.device]
         queue.lost = True
         queue.left.extend([*queue.sent.values(), *queue.waiting])
         queue.sent.clear()
         queue.waiting.clear()
 
-    def _on_joined(self, event: DeviceJoined) -> None:
+    def _on_joined(self, event: DeviceJoined, now: float) -> None:
         self._devices[event.device].lost = False
 
-    def _on_cancelled(self, event: Cancelled) -> None:
+    def _on_cancelled(self, event: Cancelled, now: float) -> None:
         self._cancelled = True
 
     # ---- commands
@@ -200,6 +249,8 @@ class Dispatch:
             chunk = queue.waiting.popleft() if queue.waiting else self._for_idle(device, now)
             if chunk is None:
                 break
+            if not queue.sent:
+                queue.progress.resumed(now)
             queue.sent[chunk.id] = chunk
             chunks.append(chunk)
         return tuple(chunks)
@@ -207,15 +258,31 @@ class Dispatch:
     def _for_idle(self, device: str, now: float) -> Chunk | None:
         """Policy: a chunk for a device with room and no chunks of its own left.
 
-        What it left itself first, then what others left. Taking from the end of another device's
-        `waiting` (stealing) belongs here; the chunk that is then that device's final one must be
-        marked `last` before it is sent.
+        What it left itself first, then what others left, then what pays to be stolen.
         """
         own = self._devices[device]
         for queue in (own, *self._devices.values()):
             if queue.left:
                 return self._take(queue.left, own.limit)
-        return None
+        return self._steal(own, now) if self._steals else None
+
+    def _steal(self, own: _Queue, now: float) -> Chunk | None:
+        """From the end of the share of the device now expected to finish last, if that pays."""
+        thief = own.outlook(now)
+        if thief is None:
+            return None
+        if not own.sent:
+            thief = Outlook(now, max(thief.pace, own.progress.alone or 0.0))
+        outlooks = [
+            (outlook, queue)
+            for queue in self._devices.values()
+            if queue.stealable and (outlook := queue.outlook(now)) is not None
+        ]
+        victim, queue = max(outlooks, key=lambda one: one[0].ends, default=(None, own))
+        if victim is None or queue is own:
+            return None
+        units = min(units_to_take(now, thief, victim), own.limit)
+        return queue.give(units, next(self._fresh)) if units else None
 
     def _take(self, left: deque[Chunk], limit: int) -> Chunk:
         """The first units of `left`, at most `limit`, as a chunk for any device.

@@ -158,7 +158,10 @@ class Devices(RuleBasedStateMachine):
         self.windows = {name: data.draw(st.integers(1, 3)) for name in made}
         self.limits = {name: data.draw(st.integers(1, 9)) for name in made}
         self.own = {chunk.id for queue in made.values() for chunk in queue}
-        self.heart = Dispatch(made, self.windows, self.limits)
+        paces = {name: data.draw(st.sampled_from([None, 0.1, 1.0, 5.0])) for name in made}
+        steals = data.draw(st.booleans())
+        self.heart = Dispatch(made, self.windows, self.limits, paces if steals else None)
+        self.now = 0.0
         self.running: dict[str, dict[int, Chunk]] = {name: {} for name in made}
         self.stale: list[tuple[str, int]] = []
         self.lost: set[str] = set()
@@ -168,7 +171,8 @@ class Devices(RuleBasedStateMachine):
         self.tell(Started())
 
     def tell(self, event: Event) -> None:
-        for command in self.heart.handle(event, 0.0):
+        self.now += 1.0
+        for command in self.heart.handle(event, self.now):
             assert not self.over
             if isinstance(command, Send):
                 self.receive(command)
