@@ -1,0 +1,122 @@
+"""`hetsched models` and what can be wrong: words, files, the store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import apsw
+import pytest
+
+from hetsched import paths
+from hetsched.models.samples import Sample
+from hetsched.store.models import ModelKey, ModelStore
+
+from .conftest import Call
+
+VIRTUAL = """
+[[device]]
+kind = "emulated"
+name = "core0"
+clock = "virtual"
+compute = { gap = "30us", rate = "0.5Gflop/s" }
+
+[[device]]
+kind = "emulated"
+name = "emu0"
+clock = "virtual"
+memory = "1MiB"
+compute = { gap = "40us", rate = "1.5Gflop/s" }
+h2d = { gap = "10us", rate = "1GB/s" }
+d2h = { gap = "20us", unit = "3us" }
+"""
+
+
+@pytest.fixture(autouse=True)
+def configuration() -> None:
+    Path("virtual.toml").write_text(VIRTUAL, encoding="utf-8")
+
+
+@pytest.fixture
+def learnt() -> None:
+    store = ModelStore(paths.models_path())
+    key = ModelKey("fft", "x:split:32x32:complex64 1", "pyfftw", "1", "core0 emulated", "arena")
+    store.observe(key, [Sample("total", 4, 2.0)], 1.0)
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "why"),
+    [
+        ("models lst", 2, "did you mean 'list'"),
+        ("models shwo fft", 2, "did you mean 'show'"),
+        ("models show ftt", 2, "did you mean 'fft'"),
+        ("models show fft", 66, "hetsched models measure fft"),
+        ("models show", 2, "WORKLOAD"),
+        ("models measure ftt --batch 4x8x8", 2, "did you mean 'fft'"),
+        ("models measure", 2, "fft, matrix_update"),
+        ("models measure fft --batch 4x8x8 --sizes 4,x", 2, "'x' isn't a number of units"),
+        ("models measure fft --batch 4x8x8 --sizes 0", 2, "'0' isn't a number of units"),
+        ("models measure fft --batch 4x8x8 --until 0%", 2, "between 0% and 100%"),
+        ("models measure fft --batch 4x8x8 --until 2.5", 2, "2.5%"),
+        ("models measure fft --batch 4x8x8 --until nan", 2, "2.5%"),
+        ("models measure fft --batch 4x8x8 --most 0", 2, "--most"),
+        ("models measure fft --batch 4x8x8 --size 4", 2, "did you mean --sizes"),
+        ("models measure fft --batch 4x8x8 --input x.npy", 2, "no option --input"),
+        ("models measure fft --batch 4x8", 2, "COUNTxROWSxCOLS"),
+        ("models measure fft --batch 4x8x8 --variant fftw", 2, "did you mean 'pyfftw'"),
+        ("models measure fft --batch 4x8x8 --devices cor0", 2, "did you mean core0"),
+        ("models measure fft --batch 4x512x512 --sizes 4 --device emu0", 65, "one unit"),
+        ("models import nowhere.json", 66, "no such file"),
+        ("models import .", 65, "is a directory"),
+        ("models import virtual.toml", 65, "not an export"),
+        ("models import newer.json", 78, "newer hetsched"),
+        ("models diff nowhere.json newer.json", 66, "no such file"),
+        ("models export nowhere/x.json", 73, "no folder"),
+        ("models export --workload ftt", 2, "did you mean 'fft'"),
+        ("models forget", 2, "forget what"),
+        ("models forget fft --all", 2, "forget what"),
+        ("models forget ftt", 2, "did you mean 'fft'"),
+    ],
+)
+def test_what_is_wrong_is_one_line(call: Call, words: str, code: int, why: str) -> None:
+    Path("newer.json").write_text('{"schema": "hetsched.models.export/7"}')
+    config = ("--config", "virtual.toml") if "measure fft" in words else ()
+
+    ended = call(*words.split(), *config)
+
+    assert (ended.code, why in ended.error) == (code, True), ended.err
+    assert ended.out == ""
+    assert sorted(os.listdir()) == ["newer.json", "virtual.toml"]
+
+
+def test_a_device_that_nothing_is_known_of_is_named(learnt: None, call: Call) -> None:
+    ended = call("models", "show", "fft", "--device", "cor0")
+
+    assert (ended.code, "did you mean 'core0'" in ended.error) == (2, True)
+
+
+def make(harm: str) -> None:
+    path = paths.models_path()
+    if harm == "broken":
+        path.write_bytes(b"no database at all " * 200)
+        return
+    connection = apsw.Connection(str(path))
+    connection.execute("PRAGMA user_version = 77")
+    connection.close()
+
+
+@pytest.mark.parametrize(("harm", "why"), [("broken", "not a database"), ("newer", "newer hets")])
+def test_a_store_that_cannot_be_used_is_said_and_stops_no_job(
+    learnt: None, call: Call, harm: str, why: str
+) -> None:
+    call("models", "export", "mine.json")
+    make(harm)
+    before = paths.models_path().read_bytes()
+
+    for words in ("list", "show fft", "export", "forget --all", "import mine.json"):
+        ended = call("models", *words.split())
+        assert (ended.code, why in ended.error) == (78, True), words
+    ended = call("run", "fft", "--batch", "4x32x32", "--config", "virtual.toml")
+    assert (ended.code, "stays in memory" in ended.err) == (0, True), ended.err
+    assert paths.models_path().read_bytes() == before
