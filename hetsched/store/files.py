@@ -51,16 +51,21 @@ def open_npy(path: str) -> tuple[int, NpyHeader]:
         raise
 
 
-def _open_regular(path: str, wanted: str = "a .npy file") -> int:
-    """O_NONBLOCK: a FIFO that nobody writes to would block the open itself."""
+def _open_regular(path: str, wanted: str = "a .npy file", pipe: bool = False) -> int:
+    """O_NONBLOCK: a FIFO that nobody writes to would block the open itself.
+
+    `pipe`: a FIFO will do too; it ends at once if nobody writes to it.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except (OSError, ValueError) as error:
         raise _cant_open(path, error, wanted) from None
     mode = os.fstat(fd).st_mode
-    if not stat.S_ISREG(mode):
+    if not stat.S_ISREG(mode) and not (pipe and stat.S_ISFIFO(mode)):
         os.close(fd)
         raise DataError(f"{path}: is {_file_kind(mode)}, not {wanted}")
+    if pipe:
+        os.set_blocking(fd, True)
     return fd
 
 
@@ -239,25 +244,25 @@ def write_whole(path: str, raw: bytes, force: bool = False) -> None:
 
 
 def read_whole(path: str, most: int) -> bytes:
-    """What is in the regular file `path`, at most so many bytes.
+    """What is in the file or pipe `path`, at most so many bytes.
 
     Raises
     ------
     InputMissing
         Not there, or not readable.
     DataError
-        Not a regular file, or larger.
+        Neither a regular file nor a pipe, or larger.
     IOFailure
     """
-    fd = _open_regular(path, "a file to read")
+    fd = _open_regular(path, "a file to read", pipe=True)
     with open(fd, "rb") as file:
-        size = os.fstat(fd).st_size
-        if size > most:
-            raise DataError(f"{path}: has {format_bytes(size)}, at most {format_bytes(most)}")
         try:
-            return file.read(most)
+            raw = file.read(most + 1)
         except OSError as error:
             raise IOFailure(f"{path}: {error.strerror}") from None
+    if len(raw) > most:
+        raise DataError(f"{path}: has more than {format_bytes(most)}, which is all that is read")
+    return raw
 
 
 def _target_mode(path: str, target: str, force: bool, inputs: Collection[tuple[int, int]]) -> int:
