@@ -28,12 +28,17 @@ class ChunkTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Start and end of each phase, seconds on the device's clock (CLOCK_MONOTONIC unless virtual).
 
     None: the chunk had no such phase. `late`: phases whose real work outlasted the modelled time.
+    `busy`: seconds of `compute` in which the device worked on it, None where that isn't known; a
+    core that others use too does so for less than all of it. `cold`: the first chunk of its kernel
+    in this process, which loads code and fills caches.
     """
 
     copy_in: tuple[float, float] | None = None
     compute: tuple[float, float]
     copy_out: tuple[float, float] | None = None
     late: int = 0
+    busy: float | None = None
+    cold: bool = False
 
     @property
     def start(self) -> float:

@@ -33,6 +33,9 @@ class Pace(Protocol):
     def now(self) -> float:
         """Seconds on this clock."""
 
+    def busy(self) -> float | None:
+        """Seconds that this thread has had a processor for, ever; None: of no meaning here."""
+
     def computed(self, chunk: Chunk, start: float) -> tuple[float, int]:
         """When the computation that began at `start` and is done by now ends; how often late."""
 
@@ -45,6 +48,9 @@ class Wall:
 
     def now(self) -> float:
         return time.monotonic()
+
+    def busy(self) -> float | None:
+        return time.thread_time()
 
     def computed(self, chunk: Chunk, start: float) -> tuple[float, int]:
         return time.monotonic(), 0
@@ -121,11 +127,15 @@ class CpuDevice:
     def compute(self, chunk: Chunk, slot: Slot) -> None:
         job = self._prepared()
         inputs, outputs = self._views
-        start = self._pace.now()
+        start, before = self._pace.now(), self._pace.busy()
         job.kernel({**inputs, **job.residents}, outputs)
+        after = self._pace.busy()
         end, late = self._pace.computed(chunk, start)
         self._times[chunk.id] = ChunkTimes(
-            copy_in=self._copied_in, compute=(start, end), late=late
+            copy_in=self._copied_in,
+            compute=(start, end),
+            late=late,
+            busy=None if before is None or after is None else after - before,
         )
 
     def copy_out(self, chunk: Chunk, slot: Slot) -> None:

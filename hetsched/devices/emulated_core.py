@@ -25,6 +25,9 @@ class _ModelledPace:
         if job is not None:
             self._costs = Costs(self._config, job, SlotMap((), {}, job.demand))
 
+    def busy(self) -> float | None:
+        return None  # modelled time passes whoever else uses the core
+
     def _seconds(self, chunk: Chunk) -> float:
         assert self._costs is not None
         return self._costs.seconds("compute", chunk.id, chunk.count)

@@ -102,6 +102,7 @@ class DeviceThread(threading.Thread):
         self._device: Device
         self._current: _Current | None = None
         self._workloads: dict[str, Workload] = {}
+        self._ran: set[tuple[str, bytes, str]] = set()
 
     def run(self) -> None:
         try:
@@ -200,16 +201,19 @@ class DeviceThread(threading.Thread):
         layout = Layout(
             lambda units: slot_bytes(job.demand, units), memory, slots, command.ring, job.chunk
         )
-        pipeline = Pipeline(
-            self._device, layout, slots + 1 if link else 1, self._teller(command.job)
-        )
+        pipeline = Pipeline(self._device, layout, slots + 1 if link else 1, self._teller(command))
         self._current = _Current(command.job, workload, params, hosts, pipeline)
         if command.answer:
             self._send(Prepared(command.job, self._index))
 
-    def _teller(self, job: int) -> Callable[[Chunk, ChunkTimes], None]:
+    def _teller(self, command: Prepare) -> Callable[[Chunk, ChunkTimes], None]:
+        kernel = (command.workload, command.params, command.variant)
+
         def tell(chunk: Chunk, times: ChunkTimes) -> None:
-            self._send(ChunkDone(job, self._index, chunk.id, times))
+            if kernel not in self._ran:
+                self._ran.add(kernel)
+                times = msgspec.structs.replace(times, cold=True)
+            self._send(ChunkDone(command.job, self._index, chunk.id, times))
 
         return tell
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 CurveName = Literal["total", "compute", "h2d", "d2h"]
@@ -24,7 +24,17 @@ class Phases(Protocol):
     def start(self) -> float: ...
     @property
     def end(self) -> float: ...
+    @property
+    def busy(self) -> float | None: ...
+    @property
+    def cold(self) -> bool: ...
 
+
+SHARED = 1.1
+"""Wall time over processor time from which on a core was not the job's alone: twice the noise of a
+quiet machine. Arbitrary."""
+JUDGED = 0.02
+"""Seconds. Arbitrary: a few ticks of the scheduler."""
 
 Done = Sequence[tuple[int, Phases]]
 """(units, times) of each chunk, in the order in which they ran."""
@@ -71,20 +81,43 @@ def samples(
     list of Sample
         With a link: each chunk to compute, h2d, d2h, and the sum of its phases to total; each
         sub-distribution, if there are several, and the whole share to total. Without: each chunk
-        to compute, the whole share to total. Phases too short for the clock are left out.
+        to compute, the whole share to total. Phases too short for the clock are left out, and so
+        is a chunk that was the first of its kernel in its process (`ChunkTimes.cold`), also out
+        of a whole share without a link. All are marked as disturbed if there was nothing else,
+        or if others used the core (`shared`).
     """
     if link is None:
         link = any(times.copy_in or times.copy_out for _, times in chunks)
-    found = [Sample("compute", units, _length(times.compute)) for units, times in chunks]
+    warm = [(units, times) for units, times in chunks if not times.cold]
+    odd = not warm or shared(chunks)
+    if not warm:
+        warm = list(chunks)
+    elif not link and len(warm) < len(chunks):
+        share -= sum(units for units, times in chunks if times.cold)
+        wall -= sum(times.end - times.start for _, times in chunks if times.cold)
+    found = [Sample("compute", units, _length(times.compute)) for units, times in warm]
     if link:
-        found += _phases(chunks)
+        found += _phases(warm)
         # A single chunk is the whole share, and the wall time then says the same thing better.
         if len(chunks) > 1:
-            found += [Sample("total", units, _phase_sum(times)) for units, times in chunks]
+            found += [Sample("total", units, _phase_sum(times)) for units, times in warm]
         if len(sub_distributions) > 1:
             found += _groups(chunks, sub_distributions)
     found.append(Sample("total", share, wall))
-    return [s for s in found if s.units > 0 and s.seconds > 0 and math.isfinite(s.seconds)]
+    good = [s for s in found if s.units > 0 and s.seconds > 0 and math.isfinite(s.seconds)]
+    return [replace(one, disturbed=True) for one in good] if odd else good
+
+
+def shared(chunks: Done) -> bool:
+    """Whether somebody else had the core for a good part of the computations.
+
+    Computations that last less than `JUDGED` together aren't judged: on so small a scale the
+    engine itself, which has no core of its own, is the one who disturbs.
+    """
+    known = [(_length(times.compute), times.busy) for _, times in chunks if times.busy is not None]
+    wall = sum(seconds for seconds, _ in known)
+    busy = sum(seconds for _, seconds in known if seconds is not None)
+    return wall >= JUDGED and wall > SHARED * busy
 
 
 def _phases(chunks: Done) -> Iterator[Sample]:

@@ -1,5 +1,6 @@
 """Which measurement feeds which curve, and the published count of points."""
 
+import msgspec
 import pytest
 
 from hetsched.device import ChunkTimes
@@ -129,3 +130,42 @@ def test_a_device_model_speaks_for_its_total() -> None:
 def test_duplex_shares_out_of_range_are_refused(duplex: tuple[float, ...]) -> None:
     with pytest.raises(UsageError, match="duplex"):
         DeviceModel(Constant(1.0), Constant(1.0), duplex=duplex)  # type: ignore[arg-type]
+
+
+def on_busy_core(start: float, seconds: float, busy: float, cold: bool = False) -> ChunkTimes:
+    return ChunkTimes(compute=(start, start + seconds), busy=busy, cold=cold)
+
+
+def test_the_cold_first_chunk_of_a_core_is_left_out() -> None:
+    chunks = [(4, on_busy_core(0, 9, 9, cold=True)), (4, on_busy_core(9, 2, 2))]
+
+    found = samples(chunks, ((4, 4),), 8, 11.0)
+
+    assert found == [Sample("compute", 4, 2), Sample("total", 4, 2.0)]
+
+
+def test_the_cold_first_chunk_of_a_device_with_a_link_says_nothing_of_its_phases() -> None:
+    cold = msgspec.structs.replace(on_link(0), cold=True)
+
+    found = samples([(4, cold), (6, on_link(10))], ((4, 6),), 10, 17.0)
+
+    assert {s.units for s in found if s.curve != "total"} == {6}
+    assert Sample("total", 10, 17.0) in found
+
+
+def test_a_cold_chunk_that_is_all_there_is_counts_as_disturbed() -> None:
+    found = samples([(4, on_busy_core(0, 2, 2, cold=True))], ((4,),), 4, 2.0)
+
+    assert found == [Sample("compute", 4, 2, True), Sample("total", 4, 2.0, True)]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "busy", "disturbed"),
+    [(2.0, 2.0, False), (2.0, 1.9, False), (2.0, 1.0, True), (0.01, 0.001, False)],
+)
+def test_a_core_that_others_used_is_disturbed_unless_it_was_too_short_to_say(
+    seconds: float, busy: float, disturbed: bool
+) -> None:
+    found = samples([(4, on_busy_core(0, seconds, busy))], ((4,),), 4, seconds)
+
+    assert {s.disturbed for s in found} == {disturbed}
