@@ -1,0 +1,88 @@
+"""What a key's observations come to: changes, and runs that were disturbed."""
+
+import pytest
+
+from hetsched.models.samples import Sample
+from hetsched.store.history import History
+
+
+def run(units: int, seconds: float, disturbed: bool = False) -> list[Sample]:
+    return [
+        Sample("compute", units, seconds, disturbed),
+        Sample("total", units, seconds, disturbed),
+    ]
+
+
+def known(*runs: list[Sample]) -> History:
+    history = History()
+    for found in runs:
+        history.add(found)
+    return history
+
+
+def seconds(history: History, units: float) -> float:
+    model = history.model()
+    assert model is not None
+    return float(model.time(units))
+
+
+QUIET = [run(10, 1.0)] * 5
+
+
+def test_disturbed_runs_teach_nothing_while_there_are_others() -> None:
+    assert seconds(known(*QUIET, run(10, 2.0, True), run(30, 9.0, True)), 30) == 3.0
+
+
+def test_without_others_they_are_better_than_nothing() -> None:
+    history = known(run(10, 2.0, True))
+    assert seconds(history, 10) == 2.0
+    history.add(run(10, 1.0))
+    assert seconds(history, 10) == 1.0
+    assert history.rewritten
+
+
+def test_three_disturbed_runs_in_a_row_slow_the_model_down_until_one_is_not() -> None:
+    history = known(*QUIET, *[run(10, 2.0, True)] * 2)
+    assert (history.load, seconds(history, 10)) == (1.0, 1.0)
+    history.add(run(20, 4.0, True))
+    assert (history.load, seconds(history, 10), seconds(history, 40)) == (2.0, 2.0, 8.0)
+    history.add(run(20, 2.0))
+    assert (history.load, seconds(history, 10), seconds(history, 40)) == (1.0, 1.0, 4.0)
+
+
+def test_disturbed_runs_are_no_change_of_speed() -> None:
+    history = known(*QUIET)
+    for _ in range(9):
+        history.add(run(10, 2.0, True))
+        assert history.change is None
+    assert history.counts(run(10, 2.0)) and not history.counts(run(10, 2.0, True))
+
+
+@pytest.mark.parametrize("factor", [2.0, 0.5])
+def test_a_change_is_reported_in_the_run_that_made_it_believed(factor: float) -> None:
+    history = known(*QUIET, *[run(10, factor)] * 2)
+    assert history.change is None
+    history.add(run(10, factor))
+    assert history.change is not None
+    assert history.change.factor == pytest.approx(factor)
+    assert history.rewritten
+    history.add(run(10, factor))
+    assert history.change is None
+
+
+def test_one_run_is_one_disturbance_however_many_chunks_it_had() -> None:
+    chunks = [Sample("compute", size, size * 0.1) for size in (4, 5, 6, 7)]
+    slow = [Sample("compute", size, size * 2.0) for size in (4, 5, 6, 7)]
+    copies = [Sample("h2d", 4, 0.1), Sample("total", 22, 3.0)]
+    history = known(*[[*chunks, *copies]] * 5, [*slow, *copies])
+    model = history.model()
+    assert model is not None
+    assert float(model.compute.time(5)) == pytest.approx(0.5)
+    assert history.change is None
+
+
+def test_what_it_hands_out_makes_another_one_know_the_same() -> None:
+    history = known(*QUIET, run(20, 3.0), *[run(10, 2.0)] * 3, run(7, 1.5))
+    other = History(9, history.samples())
+    for units in (5, 7, 10, 20, 50):
+        assert seconds(other, units) == seconds(history, units)
