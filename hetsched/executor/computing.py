@@ -34,6 +34,8 @@ class Computing:
         (device, chunks): sends them.
     finished : callable
         Called once, when every unit is done.
+    stealing : bool
+        Idle devices take chunks of others.
     """
 
     def __init__(
@@ -41,6 +43,8 @@ class Computing:
         assigned: Mapping[str, Assignment],
         send: Sender,
         finished: Callable[[], None],
+        *,
+        stealing: bool = False,
     ) -> None:
         self._assigned = assigned
         self._send = send
@@ -53,6 +57,7 @@ class Computing:
             {device: one.chunks for device, one in assigned.items()},
             {device: one.window for device, one in assigned.items()},
             {device: one.chunk for device, one in assigned.items()},
+            {device: one.pace for device, one in assigned.items()} if stealing else None,
         )
 
     def start(self) -> None:

@@ -93,7 +93,7 @@ class Engine:
         private_folder(cache_dir(), "cache folder")
         store = ModelStore(models_path)
         limit = None if config.memory_limit is None else parse_size(config.memory_limit)
-        self._context = Context(self._fleet, Worker(loop), arena, store, limit)
+        self._context = Context(self._fleet, Worker(loop), arena, store, limit, config.stealing)
         self._queue: deque[_Waiting] = deque()
         self._active: JobRun | None = None
         self._numbers = 0

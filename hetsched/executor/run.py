@@ -231,6 +231,7 @@ class JobRun:
             self._assigned,
             lambda device, chunks: self._send(device, wire.Run, chunks),
             self._computed,
+            stealing=self._context.steals(self._assigned),
         )
         self._tell("", force=True)
         self._computing.start()

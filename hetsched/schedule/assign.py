@@ -30,9 +30,10 @@ FIRST_BYTES = 64 << 20
 """Bytes of input and output of a chunk of a core's first share, for the same reason."""
 BUFFERED = 16 << 20
 """Bytes of input and output of a core's chunk when the arrays live in files."""
-CORE_WINDOW = 4
+CORE_WINDOW, FEW = 4, 2
 """Chunks that a core is sent ahead: on a busy machine the engine may not get to run for several
-milliseconds, about as long as a chunk lasts."""
+milliseconds. Fewer where chunks last so long that one is enough: what was sent can't be given to
+another device any more."""
 INSTALLMENTS_WINDOW = 4
 
 
@@ -73,7 +74,7 @@ def assign(
         chunk=max(plan.chunks),
         slots=_slots(plan, link),
         memory=_slot_memory(plan, candidate.demand) if link else 0,
-        window=_window(plan, link),
+        window=_window(plan, link, curve),
         predicted_seconds=None if curve is None else float(curve.time(share)),
     )
 
@@ -130,9 +131,10 @@ def _slots(plan: DevicePlan, link: bool) -> int:
     return plan.slots or max(len(chunks) for chunks in plan.sub_distributions)
 
 
-def _window(plan: DevicePlan, link: bool) -> int:
+def _window(plan: DevicePlan, link: bool, curve: SpeedFunction | None) -> int:
     if not link:
-        return CORE_WINDOW
+        long = curve is not None and float(curve.time(min(plan.chunks))) >= SHORTEST
+        return FEW if long else CORE_WINDOW
     return plan.slots + 1 if plan.mode is Mode.RING else INSTALLMENTS_WINDOW
 
 

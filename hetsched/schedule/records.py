@@ -66,6 +66,12 @@ class Assignment:
     predicted_seconds: float | None
 
     @property
+    def pace(self) -> float | None:
+        """Seconds a unit of the share, as predicted."""
+        seconds = self.predicted_seconds
+        return None if seconds is None else seconds / self.plan.share
+
+    @property
     def ring(self) -> bool:
         return self.plan.mode is Mode.RING
 
