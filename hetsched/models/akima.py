@@ -13,6 +13,7 @@ import numpy as np
 from hetsched.models.checks import positive
 from hetsched.models.cubics import Cubics, SmoothCurve
 from hetsched.models.segments import Floats
+from hetsched.models.windows import Windows
 
 LOWEST = 0.05
 """The spline is kept above this share of the least speed observed: it can undershoot, and a speed
@@ -28,7 +29,7 @@ class Akima(SmoothCurve[tuple[Cubics, float, float]]):
 
     Parameters
     ----------
-    observations : iterable of (units, seconds), optional
+    observations : iterable of (units, seconds), or Windows, optional
     load : float, units, optional
         The whole load, up to which the paper pads the curve.
 
@@ -39,7 +40,10 @@ class Akima(SmoothCurve[tuple[Cubics, float, float]]):
     """
 
     def __init__(
-        self, observations: Iterable[tuple[float, float]] = (), *, load: float | None = None
+        self,
+        observations: Iterable[tuple[float, float]] | Windows = (),
+        *,
+        load: float | None = None,
     ) -> None:
         super().__init__(observations)
         self._load = None if load is None else positive("load", load, " units")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import operator
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,9 +15,9 @@ from hetsched.errors import DataError, UsageError
 from hetsched.partition.distribution import Distribution, Limits, checked, priced
 from hetsched.partition.methods import Split, partitioned
 from hetsched.partition.methods import method as make_method
+from hetsched.partition.partial import Learner
 from hetsched.partition.phase import Reading, Told, readings
 from hetsched.partition.stopping import (
-    BELIEVED,
     BUDGET,
     GUESSED,
     NO_GAIN,
@@ -26,6 +25,7 @@ from hetsched.partition.stopping import (
     SEEN,
     TOLERATED,
     Record,
+    Regret,
     Shares,
     guessed,
     one_unit,
@@ -106,25 +106,31 @@ class Balancer:
             raise UsageError(f"tolerance: {tolerance}, it must be finite and not negative")
         self._tolerance = float(tolerance)
         pairs = _positive("pairs", pairs)
-        self._method = make_method(method, devices, self._tolerance, split, pairs, groups)
+        self._method = make_method(
+            method, self._load, devices, self._tolerance, split, pairs, groups
+        )
         self._limits = [None] * devices if limits is None else list(limits)
         if len(self._limits) != devices:
             raise UsageError(f"limits: {len(self._limits)} for {devices} devices; give one each")
         if models is not None and len(models) != devices:
             raise UsageError(f"models: {len(models)} for {devices} devices; give one each")
         self._own = models is None
-        self._models = list(models or (self._method.new_model(self._load) for _ in range(devices)))
+        self._learners = (
+            [self._method.new_model() for _ in range(devices)]
+            if models is None
+            else [Learner(model) for model in models]
+        )
         self._cost = migration_cost if method != "dfpa" else None
         self._stop_when_seen = stop_when_seen
         self._record = Record()
-        self._latest: deque[tuple[Shares, list[Reading]]] = deque(maxlen=BELIEVED)
         self._lost: set[int] = set()
         self._shares: Shares | None = None
         self._out = False
         self._search = 0
         self._late = 0
+        self._regret = Regret(self._tolerance)
         self._balanced = False
-        checked(self._models, self._load, self._limits)
+        checked(self.models, self._load, self._limits)
         self._next: Distribution | None = None
         self.iterations = 0
         """Runs told of."""
@@ -134,7 +140,7 @@ class Balancer:
     @property
     def models(self) -> tuple[Any, ...]:
         """One a device, a lost one too."""
-        return tuple(self._models)
+        return tuple(learner.curve for learner in self._learners)
 
     @property
     def balanced(self) -> bool:
@@ -188,8 +194,8 @@ class Balancer:
         self.iterations += 1
         lost = {i for i, one in enumerate(told) if one is None} - self._lost
         for i, one in enumerate(told):
-            if one is not None and shares[i] and i not in self._lost:
-                self._method.learn(self._models[i], shares[i], one)
+            if one is not None and shares[i]:
+                self._learners[i].learn(shares[i], one)
         if lost:
             self._lost |= lost
             self._begin_anew()
@@ -205,18 +211,17 @@ class Balancer:
             Its index: the entries of `ask().shares` and of what is told are one more. The run
             that is out, if any, is told of with one more entry, too.
         """
-        self._models.append(self._method.new_model(self._load))
-        self._method.joined(len(self._models) - 1)
+        self._learners.append(self._method.new_model())
+        self._method.joined(len(self._learners) - 1)
         self._limits.append(None)
         if self._shares is not None:
             self._shares = (*self._shares, 0)
         self._begin_anew()
-        return len(self._models) - 1
+        return len(self._learners) - 1
 
     def _begin_anew(self) -> None:
         """Other devices: what was measured of splits says nothing any more."""
         self._record = Record()
-        self._latest.clear()
         self._next = None
         self._late = 0
         self._search = 0
@@ -225,14 +230,14 @@ class Balancer:
 
     def _partition(self) -> Distribution:
         """What the models make of it, over the devices that are there."""
-        live = [i for i in range(len(self._models)) if i not in self._lost]
+        live = [i for i in range(len(self._learners)) if i not in self._lost]
         if not live:
-            raise DataError(f"all {len(self._models)} devices are lost")
-        models = [self._models[i] for i in live]
+            raise DataError(f"all {len(self._learners)} devices are lost")
+        models = [self._learners[i].curve for i in live]
         limits = [self._limits[i] for i in live]
         checked(models, self._load, limits)
         found = partitioned(models, self._load, limits, self._method.split)
-        shares = [0] * len(self._models)
+        shares = [0] * len(self._learners)
         for i, share in zip(live, found.shares, strict=True):
             shares[i] = share
         return Distribution(tuple(shares), found.makespan, found.spread, found.reason)
@@ -240,10 +245,10 @@ class Balancer:
     def _decide(self, shares: Shares, told: list[Reading]) -> None:
         """Stay with `shares`, go on to another split, or go back to the best."""
         seconds = [one.busy for one in told]
-        self._latest.append((shares, told))
-        for changed in self._record.add(shares, seconds):
+        if any(getattr(model, "change", None) for model in self.models):
+            self._record.clear()
             self._search = 0
-            self._forget(changed)
+        self._record.add(shares, seconds)
         if self._method.imbalance(shares, told, self._limits) <= self._tolerance:
             self._late = 0
             self._stay(shares, self._method.verdict(told))
@@ -252,17 +257,21 @@ class Balancer:
         if self._balanced and self._late < self._method.patience:
             return
         now = self._record.makespan(shares)
-        step = self._method.step(shares, told, self._models, self._limits)
+        step = self._method.step(shares, told, self.models, self._limits)
         if step is None:
             found = self._partition()
+            if self._own:
+                # Not as measured: noise makes the longest of several times too long.
+                now = priced(self.models, shares).makespan
             gain = now - found.makespan
             reason = self._no_gain(shares, found.shares, gain / now)
         else:
-            found, gain = priced(self._models, step[0]), step[1]
+            found, gain = priced(self.models, step[0]), step[1]
             reason = NO_GAIN if found.shares == shares else ""
         reason = reason or self._why_stop(shares, found.shares, gain)
         if not reason:
             self._search += 1
+            self._regret.clear()
             self._next, self._balanced, self.reason = found, False, ""
             return
         best = self._record.best() if self._stop_when_seen and not self.reason else shares
@@ -274,9 +283,9 @@ class Balancer:
         """NO_GAIN if `found` promises too little, by the models; empty: it may be tried."""
         if found == shares or gain <= GUESSED * self._tolerance:
             return NO_GAIN
-        if gain <= self._tolerance and not guessed(self._models, found):
-            return NO_GAIN
-        return ""
+        if gain > self._tolerance or guessed(self.models, found):
+            return ""
+        return NO_GAIN if self._regret.passes(gain) else ""
 
     def _why_stop(self, shares: Shares, found: Shares, gain: float) -> str:
         """Why not to go on to `found` although it gains `gain` seconds a run; empty: go on."""
@@ -286,14 +295,6 @@ class Balancer:
             return BUDGET
         # A gain that isn't known is no reason to stay: a device was never measured.
         return "" if math.isnan(gain) or self._worth(shares, found, gain) else NOT_WORTH
-
-    def _forget(self, device: int) -> None:
-        """A device has changed: a model of ours starts again with what it took lately."""
-        if self._own:
-            self._models[device] = self._method.new_model(self._load)
-            for shares, told in self._latest:
-                if shares[device]:
-                    self._method.learn(self._models[device], shares[device], told[device])
 
     def _worth(self, old: Shares, new: Shares, gain: float) -> bool:
         """Whether `gain` seconds a run are worth the move."""

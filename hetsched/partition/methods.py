@@ -8,13 +8,15 @@ from typing import Any
 
 from hetsched.errors import UsageError
 from hetsched.models import Akima, Constant, PiecewiseLinear, SpeedFunction
+from hetsched.models.windows import Windows
 from hetsched.partition.constant import constant
 from hetsched.partition.distribution import Distribution, Limits
 from hetsched.partition.geometric import geometric
 from hetsched.partition.groups import grouped, joined, repartition
 from hetsched.partition.imbalance import COMMON_WAIT, Node, total_and_waits
-from hetsched.partition.node import NodeModel
+from hetsched.partition.node import NodeLearner, NodeModel
 from hetsched.partition.optimal import optimal
+from hetsched.partition.partial import Learner, Partial
 from hetsched.partition.phase import Reading
 from hetsched.partition.smooth import smooth
 from hetsched.partition.stopping import BALANCED, COMMUNICATION, Shares, spread
@@ -22,14 +24,34 @@ from hetsched.partition.stopping import BALANCED, COMMUNICATION, Shares, spread
 Split = Callable[[Sequence[Any], int, Sequence[int | None]], Distribution]
 """(models, load, limits) -> Distribution."""
 
-FUNCTIONAL: dict[str, tuple[Callable[[int], SpeedFunction], Split]] = {
-    "constant": (lambda _: Constant(), constant),
-    "geometric": (lambda _: PiecewiseLinear(), geometric),
-    "smooth": (lambda load: Akima(load=load), smooth),
-    "optimal": (lambda _: PiecewiseLinear(), optimal),
-    "dfpa": (lambda _: PiecewiseLinear(), geometric),
+NewCurve = Callable[[int, float | None], Any]
+"""(load, near) -> a curve that knows nothing yet."""
+
+
+def _rising(_: int, near: float | None) -> SpeedFunction:
+    return PiecewiseLinear(near=near)
+
+
+def _with_dips(_: int, near: float | None) -> SpeedFunction:
+    return PiecewiseLinear(shape="dips", near=near)
+
+
+def _akima(load: int, near: float | None) -> SpeedFunction:
+    return Akima(Windows(near=near), load=load)
+
+
+def _last_run(_: int, __: float | None) -> SpeedFunction:
+    return Constant()
+
+
+FUNCTIONAL: dict[str, tuple[NewCurve, Split]] = {
+    "constant": (_last_run, constant),
+    "geometric": (_rising, geometric),
+    "smooth": (_akima, smooth),
+    "optimal": (_with_dips, optimal),
+    "dfpa": (_rising, geometric),
 }
-"""Method -> (a new model for a load, the partitioner)."""
+"""Method -> (curve, partitioner)."""
 IMBALANCE = "imbalance-factor"
 
 
@@ -39,15 +61,9 @@ class Method:
     patience = 1
     """Runs in a row out of balance until a balance that was found is given up."""
 
-    def __init__(self, new_model: Callable[[int], Any], split: Split) -> None:
+    def __init__(self, new_model: Callable[[], Learner], split: Split) -> None:
         self.new_model = new_model
         self.split = split
-
-    def learn(self, model: Any, units: int, reading: Reading) -> None:
-        """Tell `model`, if it can learn."""
-        observe = getattr(model, "observe", None)
-        if observe is not None:
-            observe(units, reading.busy)
 
     def imbalance(self, shares: Shares, told: Sequence[Reading], limits: Limits) -> float:
         """What the tolerance is for."""
@@ -80,18 +96,12 @@ class ImbalanceMethod(Method):
         pairs: int,
         groups: Sequence[Any] | None,
     ) -> None:
-        super().__init__(lambda _: NodeModel(), split or geometric)
+        super().__init__(lambda: NodeLearner(NodeModel()), split or geometric)
         self._tolerance = tolerance
         self._trading = split is None
         self._pairs = pairs
         self._groups = grouped(groups, devices)
         self._split_up = groups is not None
-
-    def learn(self, model: Any, units: int, reading: Reading) -> None:
-        if isinstance(model, NodeModel):
-            model.observe(units, reading.compute + reading.converge, reading.transfer)
-        else:
-            super().learn(model, units, reading)
 
     def imbalance(self, shares: Shares, told: Sequence[Reading], limits: Limits) -> float:
         total, waits = total_and_waits(told, shares)
@@ -145,6 +155,7 @@ def _node(model: Any, share: int, wait: float, limit: int | None, load: int) -> 
 
 def method(
     name: str,
+    load: int,
     devices: int,
     tolerance: float,
     split: Split | None,
@@ -159,8 +170,8 @@ def method(
         near = get_close_matches(str(name), names, 1, 0.3)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
         raise UsageError(f"method: {name!r} is unknown; {hint}")
-    new_model, own = FUNCTIONAL[name]
-    return Method(new_model, split or own)
+    new_curve, own = FUNCTIONAL[name]
+    return Method(lambda: Partial(lambda near: new_curve(load, near)), split or own)
 
 
 def even(load: int, limits: Limits) -> list[int]:

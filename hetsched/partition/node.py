@@ -14,9 +14,16 @@ import numpy as np
 from hetsched.errors import UsageError
 from hetsched.models.curve import NO_POINTS, checked
 from hetsched.models.segments import Floats, Numbers
+from hetsched.partition.partial import Learner
+from hetsched.partition.phase import Reading
 
 Line = tuple[float, float]
 """Gap and slope, seconds and seconds/unit."""
+MOVED = 1.2
+"""A time that differs from the predicted one by this factor may be of a changed speed. Arbitrary:
+far above noise, and a line through a curve may be wrong by as much."""
+BELIEVED = 2
+"""Rows in a row that are all too slow, or all too fast: one may be a hiccup."""
 ROWS = 32
 """Rows that are kept, the latest."""
 
@@ -32,6 +39,11 @@ class NodeModel:
     history : iterable of (units, compute seconds, transfer seconds), optional
         Of earlier runs.
 
+    Attributes
+    ----------
+    change : bool
+        Whether the last row made a change of speed believed: rows before it were forgotten.
+
     Raises
     ------
     UsageError
@@ -40,6 +52,8 @@ class NodeModel:
 
     def __init__(self, history: Iterable[tuple[float, float, float]] = ()) -> None:
         self._rows: deque[tuple[float, float, float]] = deque(maxlen=ROWS)
+        self._off = 0
+        self.change = False
         self._fit: tuple[Line, Line] | None = None
         for row in history:
             self.observe(*row)
@@ -49,8 +63,19 @@ class NodeModel:
         checked(units, compute + transfer)
         if compute < 0 or transfer < 0:
             raise UsageError(f"observation: {compute}, {transfer} s, neither may be negative")
+        self._watch(units, compute + transfer)
         self._rows.append((float(units), float(compute), float(transfer)))
         self._fit = None
+
+    def _watch(self, units: float, seconds: float) -> None:
+        """Forget all rows but those of a change of speed, if one is now believed."""
+        ratio = seconds / self.time(units) if self._rows else 1.0
+        side = int(ratio > MOVED) - int(ratio < 1 / MOVED)
+        self._off = side + (self._off if self._off * side > 0 else 0)
+        self.change = abs(self._off) == BELIEVED
+        if self.change:
+            self._off = 0
+            self._rows = deque(list(self._rows)[1 - BELIEVED :], maxlen=ROWS)
 
     @property
     def rows(self) -> Floats:
@@ -103,6 +128,13 @@ class NodeModel:
             units, compute, transfer = zip(*self._rows, strict=True)
             self._fit = _line(units, compute), _line(units, transfer)
         return self._fit
+
+
+class NodeLearner(Learner):
+    """Tells a NodeModel of the phases of a run; of the convergence check as of computing."""
+
+    def learn(self, units: int, reading: Reading) -> None:
+        self.curve.observe(units, reading.compute + reading.converge, reading.transfer)
 
 
 def _line(x: Sequence[float], t: Sequence[float]) -> Line:

@@ -31,13 +31,12 @@ MOST_SPLITS = 256
 MOVED = 1.2
 """A device's time for the same share that differs by this factor has changed. Arbitrary: far above
 noise, and a change that costs less is worth no search."""
-BELIEVED = 2
-"""Runs in a row that must show a change: one may be a hiccup."""
-
 GUESSED = 0.1
 """Share of the tolerance that a predicted gain must exceed to be tried if it is only a guess:
 near a cliff of the speed interpolation sees little of what there is to win. Arbitrary."""
 
+SLACK = 0.2
+"""Share of the tolerance that doesn't count of a gain that is passed over: models err, too."""
 Shares = tuple[int, ...]
 
 
@@ -80,38 +79,46 @@ def _bends(model: Any, units: int) -> bool:
     return not 1 / MOVED <= ratio <= MOVED
 
 
+class Regret:
+    """Gains that were passed over, added up: a small one that lasts is worth a move.
+
+    A cumulative sum (Page, Biometrika 41, 1954) with slack for what models can't tell.
+    """
+
+    def __init__(self, tolerance: float) -> None:
+        self._tolerance = tolerance
+        self._sum = 0.0
+
+    def passes(self, gain: float) -> bool:
+        """Whether to pass over a relative gain once more."""
+        self._sum += max(0.0, gain - SLACK * self._tolerance)
+        return self._sum <= self._tolerance
+
+    def clear(self) -> None:
+        """A move was made."""
+        self._sum = 0.0
+
+
 class Record:
     """The splits that were measured, and how long each device took."""
 
     def __init__(self) -> None:
         self._runs: dict[Shares, deque[tuple[float, ...]]] = {}
-        self._differing: dict[int, int] = {}
 
     def __contains__(self, shares: Shares) -> bool:
         return shares in self._runs
 
-    def add(self, shares: Shares, seconds: Sequence[float]) -> list[int]:
-        """Remember a run.
-
-        Returns
-        -------
-        list of int
-            Devices that have changed: `BELIEVED` runs in a row differ from earlier ones of the
-            same split. All other splits are forgotten then, as their times hold no longer.
-        """
+    def add(self, shares: Shares, seconds: Sequence[float]) -> None:
+        """Remember a run."""
         runs = self._runs.pop(shares, None) or deque(maxlen=WINDOW)
-        differing = _differing(runs, seconds) if runs else []
-        self._differing = {i: self._differing.get(i, 0) + 1 for i in differing}
-        changed = [i for i, times in self._differing.items() if times >= BELIEVED]
-        if changed:
-            self._runs.clear()
-            self._differing.clear()
-            runs.clear()
         runs.append(tuple(seconds))
         self._runs[shares] = runs
         if len(self._runs) > MOST_SPLITS:
             del self._runs[next(iter(self._runs))]
-        return changed
+
+    def clear(self) -> None:
+        """A device has changed: none of these times hold."""
+        self._runs.clear()
 
     def seconds(self, shares: Shares) -> list[float]:
         """Each device's median time under `shares`."""
@@ -129,12 +136,3 @@ class Record:
         """`shares` with what was measured."""
         seconds = self.seconds(shares)
         return Distribution(shares, self.makespan(shares), spread(shares, seconds, limits), reason)
-
-
-def _differing(runs: deque[tuple[float, ...]], seconds: Sequence[float]) -> list[int]:
-    before = [median(times) for times in zip(*runs, strict=True)]
-    return [
-        i
-        for i, (old, new) in enumerate(zip(before, seconds, strict=True))
-        if not old / MOVED <= new <= old * MOVED
-    ]
