@@ -16,6 +16,7 @@ from benchmarks import (
     measure,
     overhead,
     partition,
+    random_machines,
     results,
     split,
     warm_job,
@@ -38,6 +39,7 @@ BENCHMARKS: dict[str, Callable[[bool], results.Result]] = {
     "overhead": overhead.measure,
     "file_job": file_job.measure,
     "split": split.measure,
+    "random_machines": random_machines.measure,
     "measure": measure.measure,
     "partition": partition.measure,
 }

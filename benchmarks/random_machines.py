@@ -1,0 +1,99 @@
+"""The split and its prediction from nothing, on emulated machines drawn at random."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import hetsched
+from benchmarks.machines import draw
+from benchmarks.peers.fft_case import fill
+from benchmarks.results import Bar, Result
+from benchmarks.serving import daemon, report
+from benchmarks.split import facts
+from hetsched.config import parse
+
+RUNS, FIRST = 8, 4
+"""Runs of each machine, and the one by which the split must be found."""
+REAL, VIRTUAL = 10, 50
+QUICK_REAL, QUICK_VIRTUAL = 1, 3
+REAL_SHAPE, VIRTUAL_SHAPE = (64, 512, 512), (150, 64, 64)
+PREDICTION = 0.10
+ENOUGH = 0.9
+"""Share of the trials on the real clock in which the bars must hold."""
+
+
+def measure(quick: bool) -> Result:
+    columns = ("clock", "machine", "devices", "spread", "allowed", "prediction error", "late")
+    result = Result("random_machines", "Random machines: the split from nothing", columns)
+    virtual = [trial(seed, "virtual") for seed in range(QUICK_VIRTUAL if quick else VIRTUAL)]
+    real = [trial(seed, "real") for seed in range(QUICK_REAL if quick else REAL)]
+    for clock, trials in (("virtual", virtual), ("real", real)):
+        for seed, found in enumerate(trials):
+            result.data.append({"clock": clock, "seed": seed, **found})
+            if clock == "real" or not found["holds"]:
+                result.rows.append(row(clock, seed, found))
+    errors = [found["error"] for found in real]
+    result.bars = [
+        Bar("virtual clock: machines balanced and predicted", held(virtual), 1.0),
+        Bar("real clock: machines balanced by run 4", held(real), ENOUGH),
+        Bar("real clock: prediction error", statistics.median(errors), PREDICTION, at_least=False),
+    ]
+    return result
+
+
+def trial(seed: int, clock: str) -> dict[str, Any]:
+    """One machine, from its first run on. `holds`: balanced by then (virtual: and predicted)."""
+    shape = REAL_SHAPE if clock == "real" else VIRTUAL_SHAPE
+    text = draw(seed, clock, shape[1] * shape[2] * 8)
+    runs = list(served(text, shape) if clock == "real" else embedded(text, shape))
+    fourth = runs[FIRST - 1]
+    errors = [abs(run["accuracy"] - 1) for run in runs[FIRST - 1 :]]
+    error = statistics.median(errors)
+    balanced = fourth["spread"] <= fourth["allowed"]
+    holds = balanced if clock == "real" else balanced and error <= PREDICTION
+    return {"machine": text, "runs": runs, "fourth": fourth, "error": error, "holds": holds}
+
+
+def embedded(text: str, shape: tuple[int, ...]) -> list[dict[str, Any]]:
+    with hetsched.Local(parse(text, "machine"), learn=False) as local:
+        return jobs(local, shape)
+
+
+def served(text: str, shape: tuple[int, ...]) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "machine.toml"
+        path.write_text(text, encoding="utf-8")
+        with daemon(str(path)) as server:
+            return jobs(server.client, shape)
+
+
+def jobs(client: hetsched.Client | hetsched.Local, shape: tuple[int, ...]) -> list[dict[str, Any]]:
+    x, y = client.empty(shape, "complex64"), client.empty(shape, "complex64")
+    fill(x)
+    found = []
+    for _ in range(RUNS):
+        job = client.submit("fft", x, out=y)
+        job.result()
+        found.append(facts(report(job)))
+    return found
+
+
+def held(trials: list[dict[str, Any]]) -> float:
+    return sum(bool(found["holds"]) for found in trials) / len(trials)
+
+
+def row(clock: str, seed: int, found: dict[str, Any]) -> tuple[str, ...]:
+    fourth = found["fourth"]
+    late = sum(run["late"] for run in found["runs"])
+    return (
+        clock,
+        str(seed),
+        str(len(fourth["shares"])),
+        f"{fourth['spread']:.3f}",
+        f"{fourth['allowed']:.3f}",
+        f"{found['error']:.3f}",
+        str(late),
+    )
