@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +20,7 @@ and what has been learnt meanwhile should count some time. Arbitrary."""
 GOOD = 0.10
 """Relative spread and error of prediction of a run whose plan may be followed again."""
 MOST_PLANS = 256
+MOST_SAID = 64
 MOST_KERNELS = 8
 """Kernels that surely are still kept by a device, which keeps 16."""
 
@@ -48,6 +51,10 @@ class Experience:
     installed: dict[tuple[str, str], Sequence[Variant]] = field(default_factory=dict)
     kernels: dict[str, list[str]] = field(default_factory=dict)
     """Device -> the kernels that it was prepared for, the last one last."""
+    changes: dict[str, str] = field(default_factory=dict)
+    """Device -> what is to be said of its speed, which has just changed."""
+    said: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_SAID))
+    """Those that were said: once each."""
     plans: dict[PlanKey, tuple[JobPlan, int]] = field(default_factory=dict)
     """Plans that proved good, and how often they were followed."""
 
@@ -67,7 +74,14 @@ class Experience:
         if not good or plan.exploring:
             self.plans.pop(key, None)
         elif key not in self.plans and len(self.plans) < MOST_PLANS:
-            self.plans[key] = (plan, 0)
+            lasting = tuple(reason for reason in plan.reasons if reason not in self.said)
+            self.plans[key] = (dataclasses.replace(plan, reasons=lasting), 0)
+
+    def changed(self, device: str, said: str) -> None:
+        """The speed of `device` has changed: no plan that was good is any more."""
+        self.changes[device] = said
+        self.said.append(said)
+        self.plans.clear()
 
     def variants(self, job: Resolved, kind: str) -> Sequence[Variant]:
         """What is installed for `kind` and not broken; looked for once."""

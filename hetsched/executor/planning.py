@@ -7,6 +7,7 @@ before, and stores what was measured after.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from hetsched.models.samples import samples
 from hetsched.schedule.planner import Assignment, Candidate, JobPlan, plan_job
 from hetsched.store.models import ModelKey, ModelStore
 from hetsched.workload import Variant
+
+log = logging.getLogger(__name__)
 
 
 def key(job: Resolved, info: DeviceInfo, variant: Variant, speed_key: str) -> ModelKey:
@@ -80,7 +83,9 @@ def plan(
         raise Unavailable(
             f"{job.workload.name} has no implementation installed for the devices chosen ({kinds})"
         )
-    return plan_job(job.load, candidates)
+    changes = tuple(experience.changes.pop(info.name, "") for info in infos)
+    found = plan_job(job.load, candidates)
+    return dataclasses.replace(found, reasons=(*found.reasons, *filter(None, changes)))
 
 
 def _candidate(
@@ -150,9 +155,14 @@ def learn(
             link=one.info.link,
         )
         runs.append((key(job, one.info, variant, speed_key), evidence))
-    store.observe_many(runs, time.time(), flush=False)
+    changes = store.observe_many(runs, time.time(), flush=False)
     experience.did_well(measured)
     experience.followed(known, plan, makespan(measured), spread(measured))
+    for changed, change in changes.items():
+        device = changed.device.split()[0]
+        said = f"{device}: {changed.workload} by {changed.variant} {change}"
+        log.info("%s", said)
+        experience.changed(device, said)
 
 
 def makespan(measured: Mapping[str, Measured]) -> float:

@@ -21,6 +21,7 @@ from typing import TypeVar
 import apsw
 
 from hetsched.models import DeviceModel
+from hetsched.models.drift import Change
 from hetsched.models.samples import Sample
 from hetsched.paths import private_folder
 from hetsched.store import models_db
@@ -97,23 +98,29 @@ class ModelStore:
 
     def observe_many(
         self, runs: Iterable[tuple[ModelKey, Sequence[Sample]]], at: float, *, flush: bool = True
-    ) -> None:
+    ) -> dict[ModelKey, Change]:
         """As `observe`, for all devices of a run: one transaction, so one wait for the disk.
 
         Without `flush` the file gets it later: at the next `flush` or `close`.
+
+        Returns
+        -------
+        dict of ModelKey to Change
+            Whose speed has changed, as is believed since this run.
         """
-        touched = []
+        touched: dict[ModelKey, History] = {}
         for key, found in runs:
             history = self._history(key)
             kept = latest(found)
             history.add(kept)
             history.runs += 1
             self._pending.append((key, kept if history.counts(kept) else [], at))
-            touched.append(history)
+            touched[key] = history
         if flush:
             self.flush()
-        for history in touched:
+        for history in touched.values():
             history.model()  # fitted now, so that the next plan needn't wait for it
+        return {key: one.change for key, one in touched.items() if one.change is not None}
 
     def keys(self) -> list[ModelKey]:
         """All keys of which something is known, sorted."""
