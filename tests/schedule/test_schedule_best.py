@@ -23,6 +23,8 @@ from hetsched.schedule import (
     proposal,
     timeline,
 )
+from hetsched.schedule.costs import costs_of
+from hetsched.schedule.small import best_installments
 
 CASES, MOST = 60, 7
 
@@ -118,6 +120,12 @@ def test_curves_that_take_only_numbers_get_the_same_plan() -> None:
 def test_a_device_without_a_link_computes_everything_at_once() -> None:
     core = DeviceModel(Affine(1.0, 2.0), Affine(1.0, 2.0))
     assert best_plan(40, core, memory(None), overlap=Overlap.FULL).chunks == (40,)
+
+
+def test_installments_of_few_units_add_up() -> None:
+    costs = costs_of(DeviceModel(*(PerUnit(0, 1) for _ in range(4))), 4)
+    found = best_installments(4, costs, memory(2), Overlap.FULL)
+    assert found == (8.0, DevicePlan(((1, 1), (1, 1))))
 
 
 def test_an_odd_memory_is_filled_by_a_pattern() -> None:

@@ -185,3 +185,12 @@ def test_a_final_chunk_that_is_too_much_is_divided() -> None:
     assert isinstance(command, Send)
     (kept,) = command.chunks
     assert (kept.id, kept.first, kept.count, kept.last) == (1, 4, 10, True)
+
+
+def test_of_a_single_chunk_one_unit_stays() -> None:
+    chunks = {"a": [Chunk(0, 0, 9), Chunk(1, 9, 5, last=True)], "b": [Chunk(2, 14, 1, last=True)]}
+    heart = Dispatch(chunks, {"a": 1, "b": 1}, {"a": 9, "b": 9}, {"a": 9.0, "b": 0.1})
+    heart.handle(Started(), 0.0)
+    (command,) = heart.handle(ChunkFinished("b", 2), 0.1)
+    assert isinstance(command, Send)
+    assert [(chunk.first, chunk.count) for chunk in command.chunks] == [(10, 4)]
