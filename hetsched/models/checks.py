@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from numbers import Real
-from typing import Any, TypeVar
+from typing import Any, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hetsched.errors import UsageError
 
-Asked = TypeVar("Asked")
+Array = NDArray[Any]
 
 
 def positive(name: str, value: Any, unit: str = "") -> float:
@@ -49,25 +50,30 @@ def pairs(observations: Iterable[tuple[float, float]]) -> Iterator[tuple[float, 
         yield units, seconds
 
 
-def asked(name: str, x: Asked, least: float = 0.0) -> Asked:
-    """`x`, a number or an array of numbers that a curve is asked about.
+@overload
+def asked(name: str, x: float, least: float = 0.0) -> float: ...
+@overload
+def asked(name: str, x: Array, least: float = 0.0) -> Array: ...
+def asked(name: str, x: float | Array, least: float = 0.0) -> float | Array:
+    """A number, as a float, or an array of numbers that a curve is asked about.
 
     Raises
     ------
     UsageError
         It is neither; some number is below `least`, infinite or not a number.
     """
+    found: float | Array
     if isinstance(x, np.ndarray):
         if x.dtype.kind not in "iuf":
             raise UsageError(f"{name}: an array of {x.dtype}, it must be of numbers")
-        fine = not x.size or bool(x.min() >= least and x.max() < math.inf)
+        found, fine = x, not x.size or bool(x.min() >= least and x.max() < math.inf)
     else:
-        number = _real(name, x)
-        fine = least <= number < math.inf
+        found = _real(name, x)
+        fine = least <= found < math.inf
     if not fine:
         must = "finite" if least < 0 else "0 or more and finite"
         raise UsageError(f"{name}: {_shown(x)}, it must be {must}")
-    return x
+    return found
 
 
 def _real(name: str, value: Any) -> float:

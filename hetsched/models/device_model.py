@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hetsched.errors import UsageError
+from hetsched.models.checks import positive
 from hetsched.models.curve import SpeedFunction
 
 
@@ -27,7 +28,7 @@ class DeviceModel:
     Raises
     ------
     UsageError
-        A duplex share out of range.
+        A curve isn't one; a duplex share out of range.
     """
 
     total: SpeedFunction
@@ -37,7 +38,16 @@ class DeviceModel:
     duplex: tuple[float, float] = field(default=(1.0, 1.0), kw_only=True)
 
     def __post_init__(self) -> None:
-        if len(self.duplex) != 2 or not all(0 < share <= 1 for share in self.duplex):
+        curves = {"total": self.total, "compute": self.compute, "h2d": self.h2d, "d2h": self.d2h}
+        for name, curve in curves.items():
+            optional = name in ("h2d", "d2h") and curve is None
+            if not optional and not isinstance(curve, SpeedFunction):
+                raise UsageError(f"{name}: {curve!r} has no time and speed")
+        try:
+            shares = [positive("duplex", share) for share in self.duplex]
+        except TypeError:
+            shares = []
+        if len(shares) != 2 or max(shares) > 1:
             raise UsageError(f"duplex: {self.duplex} must be two numbers above 0, at most 1")
 
     @property

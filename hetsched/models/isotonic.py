@@ -1,4 +1,4 @@
-"""Isotonic regression by pooling adjacent violators (ALGORITHMS 1.2): times must rise with size.
+"""Isotonic regression by pooling adjacent violators (Barlow et al. 1972): times rise with size.
 
 Every ray from the origin crosses a piecewise-linear speed function exactly once if and only if the
 knot times strictly increase, so this alone makes partitions unique. SciPy has the same regression,
