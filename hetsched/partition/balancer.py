@@ -7,6 +7,7 @@ source of the times differs. It has no clock and runs nothing.
 from __future__ import annotations
 
 import math
+import numbers
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,8 +28,8 @@ from hetsched.partition.stopping import (
     Record,
     Regret,
     Shares,
+    a_unit_apart,
     guessed,
-    one_unit,
 )
 
 MigrationCost = Callable[[Shares, Shares], float]
@@ -102,23 +103,20 @@ class Balancer:
     ) -> None:
         self._load = _positive("load", load)
         devices = _positive("devices", devices)
-        if not 0 <= tolerance < math.inf:
-            raise UsageError(f"tolerance: {tolerance}, it must be finite and not negative")
-        self._tolerance = float(tolerance)
+        self._tolerance = _not_negative("tolerance", tolerance, "")
+        for name, call in (("split", split), ("migration_cost", migration_cost)):
+            if call is not None and not callable(call):
+                raise UsageError(f"{name}: {call!r} must be callable")
         pairs = _positive("pairs", pairs)
         self._method = make_method(
             method, self._load, devices, self._tolerance, split, pairs, groups
         )
-        self._limits = [None] * devices if limits is None else list(limits)
-        if len(self._limits) != devices:
-            raise UsageError(f"limits: {len(self._limits)} for {devices} devices; give one each")
-        if models is not None and len(models) != devices:
-            raise UsageError(f"models: {len(models)} for {devices} devices; give one each")
+        self._limits = [None] * devices if limits is None else _each("limits", limits, devices)
         self._own = models is None
         self._learners = (
             [self._method.new_model() for _ in range(devices)]
             if models is None
-            else [Learner(model) for model in models]
+            else [Learner(model) for model in _each("models", models, devices)]
         )
         self._cost = migration_cost if method != "dfpa" else None
         self._stop_when_seen = stop_when_seen
@@ -126,6 +124,7 @@ class Balancer:
         self._lost: set[int] = set()
         self._shares: Shares | None = None
         self._out = False
+        self._newcomers = 0
         self._search = 0
         self._late = 0
         self._regret = Regret(self._tolerance)
@@ -189,14 +188,14 @@ class Balancer:
         if not self._out or self._shares is None:
             raise UsageError("tell: no split is out; call ask() first")
         shares = self._shares
-        told = readings(times, shares)
-        self._out = False
+        told = readings(times, shares, self._newcomers)
+        self._out, newcomers, self._newcomers = False, self._newcomers, 0
         self.iterations += 1
         lost = {i for i, one in enumerate(told) if one is None} - self._lost
         for i, one in enumerate(told):
             if one is not None and shares[i]:
                 self._learners[i].learn(shares[i], one)
-        if lost:
+        if lost or newcomers:
             self._lost |= lost
             self._begin_anew()
         else:
@@ -208,14 +207,15 @@ class Balancer:
         Returns
         -------
         int
-            Its index: the entries of `ask().shares` and of what is told are one more. The run
-            that is out, if any, is told of with one more entry, too.
+            Its index: the entries of `ask().shares` and of what is told are one more from now on;
+            the run that is out, if any, may be told of without.
         """
         self._learners.append(self._method.new_model())
         self._method.joined(len(self._learners) - 1)
         self._limits.append(None)
-        if self._shares is not None:
+        if self._shares is not None and self._out:
             self._shares = (*self._shares, 0)
+            self._newcomers += 1
         self._begin_anew()
         return len(self._learners) - 1
 
@@ -249,7 +249,8 @@ class Balancer:
             self._record.clear()
             self._search = 0
         self._record.add(shares, seconds)
-        if self._method.imbalance(shares, told, self._limits) <= self._tolerance:
+        balanced = self._method.imbalance(shares, told, self._limits) <= self._tolerance
+        if balanced and not self._left_out(shares):
             self._late = 0
             self._stay(shares, self._method.verdict(told))
             return
@@ -279,6 +280,13 @@ class Balancer:
             shares = best
         self._stay(shares, reason)
 
+    def _left_out(self, shares: Shares) -> bool:
+        """Whether fewer devices finish together than have finished sooner."""
+        if not self._stop_when_seen or all(shares):
+            return False
+        best = self._record.makespan(self._record.best())
+        return self._record.makespan(shares) > (1 + self._tolerance) * best
+
     def _no_gain(self, shares: Shares, found: Shares, gain: float) -> str:
         """NO_GAIN if `found` promises too little, by the models; empty: it may be tried."""
         if found == shares or gain <= GUESSED * self._tolerance:
@@ -300,17 +308,18 @@ class Balancer:
         """Whether `gain` seconds a run are worth the move."""
         if self._cost is None:
             return True
-        cost = self._cost(old, new)
-        if not 0 <= cost < math.inf:
-            raise UsageError(f"migration_cost: {cost} seconds, it must be finite, not negative")
+        cost = _not_negative("migration_cost", self._cost(old, new), " s")
         return cost == 0 or gain * self.iterations > cost
 
     def _stay(self, shares: Shares, reason: str) -> None:
         self._search = 0 if reason != BUDGET else self._search
         seconds = self._record.seconds(shares)
         self._next = self._record.distribution(shares, self._limits, reason)
-        allowed = max(self._tolerance, one_unit(shares, seconds))
-        self._balanced = reason in TOLERATED or self._next.spread <= allowed
+        self._balanced = (
+            reason in TOLERATED
+            or self._next.spread <= self._tolerance
+            or a_unit_apart(shares, seconds, self._limits)
+        )
         self.reason = reason
 
 
@@ -319,6 +328,18 @@ def _positive(name: str, value: int) -> int:
         count = operator.index(value)
     except TypeError:
         raise UsageError(f"{name}: {value!r} must be a whole number") from None
-    if count < 1:
-        raise UsageError(f"{name}: {count}, it must be 1 at least")
+    if count < 1 or isinstance(value, bool):
+        raise UsageError(f"{name}: {value}, it must be a number of 1 or more")
     return count
+
+
+def _not_negative(name: str, value: float, unit: str) -> float:
+    if not isinstance(value, numbers.Real) or not 0 <= float(value) < math.inf:
+        raise UsageError(f"{name}: {value!r}{unit}, it must be finite and not negative")
+    return float(value)
+
+
+def _each(name: str, values: Sequence[Any], devices: int) -> list[Any]:
+    if not hasattr(values, "__len__") or len(values) != devices:
+        raise UsageError(f"{name}: {values!r}, it must be a sequence of {devices}, one a device")
+    return list(values)

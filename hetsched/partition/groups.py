@@ -35,6 +35,8 @@ def grouped(groups: Sequence[Any] | None, devices: int) -> Groups:
     """
     if groups is None:
         return (tuple(range(devices)),)
+    if isinstance(groups, str) or not hasattr(groups, "__len__"):
+        raise UsageError(f"groups: {groups!r}, it must be a sequence of groups, or of labels")
     if any(isinstance(group, Iterable) and not isinstance(group, str) for group in groups):
         found = [_members(group, devices) for group in groups]
     elif len(groups) == devices:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -163,6 +164,7 @@ def method(
     groups: Sequence[Any] | None,
 ) -> Method:
     """The method called `name`. Raises UsageError that names the nearest if there is none."""
+    grouped(groups, devices)
     if name == IMBALANCE:
         return ImbalanceMethod(devices, tolerance, split, pairs, groups)
     if name not in FUNCTIONAL:
@@ -174,25 +176,23 @@ def method(
     return Method(lambda: Partial(lambda near: new_curve(load, near)), split or own)
 
 
-def even(load: int, limits: Limits) -> list[int]:
-    """Equal shares within the limits; the first devices get what doesn't divide."""
-    return list(constant([Constant(1.0)] * len(limits), load, limits).shares)
-
-
 def partitioned(models: Sequence[Any], load: int, limits: Limits, split: Split) -> Distribution:
-    """`split` over the devices of which something is known; the others get an equal share."""
+    """`split` over the devices of which something is known; the others get an equal share.
+
+    If there are fewer units than devices, the unknown ones come first.
+    """
     known = [i for i, model in enumerate(models) if knows(model)]
-    shares = even(load, limits)
-    if not known:
-        return Distribution(tuple(shares), float("nan"), float("nan"), "nothing is known yet")
-    part = sum(shares[i] for i in known)
-    found = split([models[i] for i in known], part, [limits[i] for i in known])
-    _check(found, part, [limits[i] for i in known])
     if len(known) == len(models):
-        return found
-    for i, share in zip(known, found.shares, strict=True):
-        shares[i] = share
-    return Distribution(tuple(shares), float("nan"), float("nan"), "devices to be measured first")
+        return _checked(split(models, load, limits), load, limits)
+    order = [i for i in range(len(models)) if i not in known] + known
+    equal = constant([Constant(1.0)] * len(order), load, [limits[i] for i in order]).shares
+    shares = [share for _, share in sorted(zip(order, equal, strict=True))]
+    if known:
+        part, most = sum(shares[i] for i in known), [limits[i] for i in known]
+        found = _checked(split([models[i] for i in known], part, most), part, most)
+        for i, share in zip(known, found.shares, strict=True):
+            shares[i] = share
+    return Distribution(tuple(shares), math.nan, math.nan, "devices to be measured first")
 
 
 def knows(model: SpeedFunction) -> bool:
@@ -204,8 +204,10 @@ def knows(model: SpeedFunction) -> bool:
     return True
 
 
-def _check(found: Distribution, load: int, limits: Limits) -> None:
-    """Raises UsageError unless the shares of `found` sum to `load` within the limits."""
+def _checked(found: Distribution, load: int, limits: Limits) -> Distribution:
+    """`found`. Raises UsageError unless its shares sum to `load` within the limits."""
+    if not isinstance(found, Distribution):
+        raise UsageError(f"split: returned {found!r}, it must be a Distribution")
     shares = found.shares
     if len(shares) != len(limits) or sum(shares) != load:
         raise UsageError(
@@ -214,3 +216,4 @@ def _check(found: Distribution, load: int, limits: Limits) -> None:
     for share, limit in zip(shares, limits, strict=True):
         if share < 0 or (limit is not None and share > limit):
             raise UsageError(f"split: a share of {share} units, the device takes 0 to {limit}")
+    return found

@@ -46,8 +46,14 @@ class Reading:
         return self.compute + self.transfer + self.converge
 
 
-def readings(times: Sequence[Told], shares: Sequence[int]) -> list[Reading | None]:
+def readings(
+    times: Sequence[Told], shares: Sequence[int], newcomers: int = 0
+) -> list[Reading | None]:
     """What was told of a run with `shares`, checked; None for a device that is lost.
+
+    A device without a share took no time, whatever it told.
+
+    The last `newcomers` devices had no part in the run, and may be missing.
 
     Raises
     ------
@@ -57,6 +63,8 @@ def readings(times: Sequence[Told], shares: Sequence[int]) -> list[Reading | Non
     """
     if isinstance(times, str | Mapping) or not hasattr(times, "__len__"):
         raise UsageError(f"tell: {times!r} must be a sequence with one entry a device")
+    if len(times) == len(shares) - newcomers:
+        times = [*times, *[0.0] * newcomers]
     if len(times) != len(shares):
         raise UsageError(f"tell: {len(times)} times for {len(shares)} devices; give one a device")
     return [
@@ -83,7 +91,7 @@ def _reading(index: int, told: float | Mapping[Phase, float], share: int) -> Rea
             f"tell: device {index}: {reading.busy} seconds for {share} units, it must be a"
             " positive finite time"
         )
-    return reading
+    return reading if share else Reading(0.0)
 
 
 def _wait(index: int, wait: float | None, busy: float) -> float | None:

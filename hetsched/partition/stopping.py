@@ -52,13 +52,15 @@ def spread(shares: Sequence[int], seconds: Sequence[float], limits: Limits) -> f
     return max(0.0, max(seconds[i] for i in busy) / min(free) - 1)
 
 
-def one_unit(shares: Sequence[int], seconds: Sequence[float]) -> float:
-    """The slowest device's time for one unit over the longest time.
+def a_unit_apart(shares: Sequence[int], seconds: Sequence[float], limits: Limits) -> bool:
+    """Whether times differ by no more than the slowest device's time for one unit.
 
-    Times that differ by less can't be made equal by moving whole units.
+    Moving whole units can't make them equal then.
     """
     busy = [(share, time) for share, time in zip(shares, seconds, strict=True) if share]
-    return max(time / share for share, time in busy) / max(time for _, time in busy)
+    unit = max(time / share for share, time in busy)
+    apart = spread(shares, seconds, limits)
+    return max(time for _, time in busy) * apart / (1 + apart) <= unit * (1 + 1e-9)
 
 
 def guessed(models: Sequence[Any], shares: Sequence[int]) -> bool:

@@ -1,0 +1,271 @@
+"""The balancer by imbalance factor (NEC): golden values, the safe rule, groups, neighbours."""
+
+import random
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from balancer_machines import Times, at_speeds, run_phases
+
+from hetsched.errors import UsageError
+from hetsched.models import Constant
+from hetsched.partition import Balancer, Phase, geometric
+from hetsched.partition.imbalance import Node, Trade, imbalance_factor, trades
+from hetsched.partition.node import NodeModel
+
+
+def constant(seconds: float, devices: int) -> Times:
+    return [lambda units: seconds] * devices
+
+
+def play(balancer: Balancer, compute: Times, transfer: Times, most: int = 2000) -> list[float]:
+    """Seconds of each iteration until the loop ends."""
+    seconds: list[float] = []
+    while not balancer.reason and len(seconds) < most:
+        seconds.append(run_phases(balancer, compute, transfer))
+    return seconds
+
+
+@pytest.mark.parametrize(
+    ("busy", "plain", "multiplied"),
+    [([4, 4, 8, 8], 0.5, 2 / 3), ([9, 10, 9.5], 0.1, 1 / 9.5), ([3], 0.0, 0.0)],
+)
+def test_the_factor_is_the_difference_of_waits_over_the_iteration(
+    busy: list[float], plain: float, multiplied: float
+) -> None:
+    assert imbalance_factor(busy) == pytest.approx(plain)
+    assert imbalance_factor(busy, multiplier=True) == pytest.approx(multiplied)
+
+
+def test_measured_waits_make_the_iteration_longer() -> None:
+    assert imbalance_factor([4, 8], [6, 2]) == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("busy", "waits"),
+    [([], None), ([1, 2], [1]), ([1, -1], None), ([1, float("nan")], None), ([0, 0], None)],
+)
+def test_times_that_are_none_are_refused(busy: list[float], waits: list[float] | None) -> None:
+    with pytest.raises(UsageError, match="imbalance factor"):
+        imbalance_factor(busy, waits)
+
+
+def test_two_nodes_are_balanced_by_one_repartition() -> None:
+    balancer = Balancer(1000, 2, "imbalance-factor")
+
+    assert play(balancer, at_speeds(1, 2), constant(0, 2)) == [500, 333.5]
+    assert balancer.ask().shares == (333, 667)
+    assert imbalance_factor([333, 333.5]) == pytest.approx(0.0015, abs=1e-5)
+
+
+def test_means_of_points_are_balanced_in_six_iterations() -> None:
+    balancer = Balancer(120000, 3, "imbalance-factor")
+
+    seconds = play(balancer, at_speeds(1, 1, 10), constant(37, 3))
+
+    assert len(seconds) == 6
+    assert balancer.ask().shares == (10109, 9990, 99901)
+
+
+def test_conjugate_gradients_are_balanced_in_five_iterations() -> None:
+    balancer = Balancer(10000, 4, "imbalance-factor", 0.05)
+
+    seconds = play(balancer, at_speeds(1, 2, 4, 8), constant(12, 4))
+
+    assert len(seconds) == 5
+    assert balancer.ask().shares == (655, 1311, 2676, 5358)
+
+
+def machine(seed: int) -> tuple[int, Times, Times]:
+    """Load, compute and transfer times of 4 to 64 devices, transfers of three kinds."""
+    draw = random.Random(seed)
+    devices = draw.randint(4, 64)
+    load = devices * draw.randint(50, 2000)
+    speeds = [10 ** draw.uniform(0, 1.2) for _ in range(devices)]
+    even = load / sum(speeds)
+    transfer: Times = [
+        constant(0, devices),
+        constant(even * draw.uniform(0, 0.3), devices),
+        [_affine(even * 0.02, speed * draw.uniform(2, 10)) for speed in speeds],
+    ][seed % 3]
+    return load, at_speeds(*speeds), transfer
+
+
+def _affine(gap: float, speed: float) -> Callable[[int], float]:
+    return lambda units: gap + units / speed
+
+
+def optimum(load: int, compute: Times, transfer: Times) -> float:
+    """The least time in which all devices together finish the load, units not being whole."""
+    both = [[c(x) + t(x) for c, t in zip(compute, transfer, strict=True)] for x in (1, 2)]
+    slope = np.subtract(both[1], both[0])
+    gap = np.subtract(both[0], slope)
+    low, high = 0.0, float((gap + slope * load).max())
+    for _ in range(100):
+        middle = (low + high) / 2
+        enough = np.maximum(middle - gap, 0).dot(1 / slope) >= load
+        low, high = (low, middle) if enough else (middle, high)
+    return high
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_no_repartition_makes_the_iteration_longer_and_the_end_is_near_the_optimum(
+    seed: int,
+) -> None:
+    load, compute, transfer = machine(seed)
+    balancer = Balancer(load, len(compute), "imbalance-factor")
+
+    seconds = play(balancer, compute, transfer)
+
+    assert balancer.reason == "balanced"
+    assert all(after <= before * (1 + 1e-9) for before, after in pairwise(seconds))
+    assert seconds[-1] <= 1.12 * optimum(load, compute, transfer)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_global_partition_of_the_same_history_needs_three_repartitions_at_most(
+    seed: int,
+) -> None:
+    load, compute, transfer = machine(seed)
+    balancer = Balancer(load, len(compute), "imbalance-factor", split=geometric)
+
+    seconds = play(balancer, compute, transfer)
+
+    assert len(seconds) <= 4
+    assert seconds[-1] <= 1.12 * optimum(load, compute, transfer)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_more_pairs_need_fewer_repartitions(seed: int) -> None:
+    load, compute, transfer = machine(seed)
+    devices = len(compute)
+
+    runs = [
+        len(play(Balancer(load, devices, "imbalance-factor", pairs=n), compute, transfer))
+        for n in (1, devices // 2)
+    ]
+
+    assert runs[1] < runs[0]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_groups_are_balanced_inside_then_among_each_other(seed: int) -> None:
+    load, compute, transfer = machine(seed)
+    devices = len(compute)
+    groups = [device * 3 // devices for device in range(devices)]
+    balancer = Balancer(load, devices, "imbalance-factor", groups=groups)
+
+    seconds = play(balancer, compute, transfer)
+
+    assert balancer.reason == "balanced"
+    assert seconds[-1] <= 1.12 * optimum(load, compute, transfer)
+
+
+def test_within_balanced_groups_only_groups_trade() -> None:
+    balancer = Balancer(400, 4, "imbalance-factor", groups=[[0, 1], [2, 3]])
+
+    run_phases(balancer, at_speeds(1, 1, 3, 3), constant(0, 4))
+
+    assert balancer.ask().shares == (50, 50, 150, 150)
+
+
+def test_neighbours_pass_load_on_to_the_next() -> None:
+    balancer = Balancer(600, 4, "imbalance-factor", groups=[[0, 1], [1, 2], [2, 3]])
+
+    seconds = play(balancer, at_speeds(1, 1, 1, 3), constant(0, 4))
+
+    assert balancer.reason == "balanced"
+    assert len(seconds) > 3
+    assert balancer.ask().shares == pytest.approx((100, 100, 100, 300), abs=15)
+
+
+def test_the_literal_rule_would_stall_where_transfers_are_equal() -> None:
+    nodes = [Node(0.0, (500.0, 50.0), (1.0, 0.0), 499, 500), Node(250, (250, 50), (0.5, 0), 1, 9)]
+
+    assert trades(nodes, 550.0) == [Trade(0, 1, 9, 9.0)]
+
+
+def test_a_trade_stops_at_what_the_giver_can_spare() -> None:
+    nodes = [Node(0.0, (500.0,), (1.0,), 5, 100), Node(250.0, (250.0,), (0.5,), 0, 100)]
+
+    assert trades(nodes, 500.0) == [Trade(0, 1, 5, 5.0)]
+
+
+def test_waits_that_all_have_in_common_are_told_apart() -> None:
+    balancer = Balancer(100, 2, "imbalance-factor")
+    balancer.ask()
+    balancer.tell([{Phase.COMPUTE: 1.0, Phase.WAIT: 3.0}, {Phase.COMPUTE: 1.1, Phase.WAIT: 2.9}])
+
+    assert balancer.reason == "communication-bound"
+    assert balancer.balanced
+
+
+def test_a_balance_is_given_up_after_two_bad_iterations() -> None:
+    balancer, still = Balancer(300, 2, "imbalance-factor"), constant(0, 2)
+    play(balancer, at_speeds(1, 2), still)
+    before = balancer.ask().shares
+
+    run_phases(balancer, at_speeds(2, 1), still)
+    once = balancer.ask().shares, balancer.reason
+    run_phases(balancer, at_speeds(2, 1), still)
+
+    assert once == (before, "balanced")
+    assert balancer.ask().shares == pytest.approx((200, 100), abs=2)
+
+
+def test_a_profile_of_speeds_gives_the_first_split() -> None:
+    balancer = Balancer(700, 3, "imbalance-factor", models=[Constant(s) for s in (1, 2, 4)])
+
+    assert balancer.ask().shares == (100, 200, 400)
+
+
+def test_a_history_of_earlier_runs_gives_the_first_split() -> None:
+    first = Balancer(1000, 2, "imbalance-factor")
+    play(first, at_speeds(1, 3), constant(0, 2))
+
+    again = Balancer(1000, 2, "imbalance-factor", models=first.models)
+
+    assert again.ask().shares == (250, 750)
+
+
+def test_plain_seconds_count_as_computing() -> None:
+    balancer = Balancer(1000, 2, "imbalance-factor")
+    balancer.ask()
+    balancer.tell([500.0, 250.0])
+
+    assert balancer.ask().shares == (333, 667)
+    assert balancer.models[0].rows.tolist() == [[500, 500, 0]]
+
+
+def test_phases_count_as_busy_time_for_the_other_methods() -> None:
+    balancer = Balancer(300, 2)
+    balancer.ask()
+    told = {Phase.COMPUTE: 75.0, Phase.TRANSFER: 50.0, Phase.CONVERGE: 25.0, Phase.WAIT: 9.0}
+    balancer.tell([told, {Phase.COMPUTE: 75.0}])
+
+    assert balancer.ask().shares == (100, 200)
+
+
+def test_phases_are_lines_through_the_history() -> None:
+    model = NodeModel([(10, 30.0, 5.0)])
+    assert (model.compute(20), model.transfer(20), model.time(20)) == (60, 10, 70)
+
+    model.observe(20, 50.0, 5.0)
+
+    assert model.slopes == (2.0, 0.0)
+    assert (model.compute(30), model.transfer(30)) == (70, 5)
+    assert np.array_equal(model.time(np.array([0, 30])), [0, 75])
+    assert model.speed(30) == pytest.approx(0.4)
+    assert model.points.tolist() == [[10, 35], [20, 55]]
+
+
+@pytest.mark.parametrize("row", [(0, 1, 0), (10, -1, 2), (10, 0, 0), (10, float("nan"), 0)])
+def test_rows_that_cannot_be_are_refused(row: tuple[float, float, float]) -> None:
+    with pytest.raises(UsageError, match="observation"):
+        NodeModel([row])
+
+
+def test_a_node_without_history_says_so() -> None:
+    with pytest.raises(UsageError, match="no history yet"):
+        NodeModel().time(3)
