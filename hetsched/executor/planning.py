@@ -18,7 +18,7 @@ from hetsched.executor.experience import VARIANT_KIND, Experience, PlanKey, plan
 from hetsched.executor.measuring import equal_plan
 from hetsched.executor.resolve import Resolved
 from hetsched.memory import MemoryDemand
-from hetsched.models.samples import samples
+from hetsched.models.samples import duplex_samples, samples
 from hetsched.schedule.planner import Assignment, Candidate, JobPlan, plan_job
 from hetsched.store.models import ModelKey, ModelStore
 from hetsched.workload import Variant
@@ -154,6 +154,8 @@ def learn(
             one.seconds,
             link=one.info.link,
         )
+        if one.info.link:
+            evidence += duplex_samples(one.chunks)
         runs.append((key(job, one.info, variant, speed_key), evidence))
     changes = store.observe_many(runs, time.time(), flush=False)
     experience.did_well(measured)

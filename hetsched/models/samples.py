@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-CurveName = Literal["total", "compute", "h2d", "d2h"]
-Span = tuple[float, float]
+from hetsched.models.duplex import Copy, Span, beside, one_way
+
+CurveName = Literal["total", "compute", "h2d", "d2h", "h2d_beside", "d2h_beside"]
+"""The four curves of a device, and what copies take while the other direction is busy."""
 
 
 class Phases(Protocol):
@@ -79,7 +81,8 @@ def samples(
     Returns
     -------
     list of Sample
-        With a link: each chunk to compute, h2d, d2h, and the sum of its phases to total; each
+        With a link: each chunk to compute, h2d, d2h (copies beside those of the other direction
+        only where none was alone), and the sum of its phases to total; each
         sub-distribution, if there are several, and the whole share to total. Without: each chunk
         to compute, the whole share to total. Phases too short for the clock are left out, and so
         is a chunk that was the first of its kernel in its process (`ChunkTimes.cold`), also out
@@ -97,7 +100,7 @@ def samples(
         wall -= sum(times.end - times.start for _, times in chunks if times.cold)
     found = [Sample("compute", units, _length(times.compute)) for units, times in warm]
     if link:
-        found += _phases(warm)
+        found += _phases(warm, chunks)
         # A single chunk is the whole share, and the wall time then says the same thing better.
         if len(chunks) > 1:
             found += [Sample("total", units, _phase_sum(times)) for units, times in warm]
@@ -120,12 +123,34 @@ def shared(chunks: Done) -> bool:
     return wall >= JUDGED and wall > SHARED * busy
 
 
-def _phases(chunks: Done) -> Iterator[Sample]:
-    for units, times in chunks:
-        if times.copy_in:
-            yield Sample("h2d", units, _length(times.copy_in))
-        if times.copy_out:
-            yield Sample("d2h", units, _length(times.copy_out))
+def duplex_samples(chunks: Done) -> list[Sample]:
+    """What one device's part of one run teaches of copies beside the other direction's."""
+    copies_in, copies_out = _copies(chunks)
+    spans_in, spans_out = _spans(chunks)
+    return [
+        *(Sample("h2d_beside", *one) for one in beside(copies_in, spans_out)),
+        *(Sample("d2h_beside", *one) for one in beside(copies_out, spans_in)),
+    ]
+
+
+def _copies(chunks: Done) -> tuple[list[Copy], list[Copy]]:
+    return (
+        [(units, times.copy_in) for units, times in chunks if times.copy_in],
+        [(units, times.copy_out) for units, times in chunks if times.copy_out],
+    )
+
+
+def _spans(chunks: Done) -> tuple[list[Span], list[Span]]:
+    copies_in, copies_out = _copies(chunks)
+    return [span for _, span in copies_in], [span for _, span in copies_out]
+
+
+def _phases(taught: Done, chunks: Done) -> Iterator[Sample]:
+    """Of the copies of some of the chunks."""
+    copies_in, copies_out = _copies(taught)
+    spans_in, spans_out = _spans(chunks)
+    yield from (Sample("h2d", *one) for one in one_way(copies_in, spans_out))
+    yield from (Sample("d2h", *one) for one in one_way(copies_out, spans_in))
 
 
 def _groups(chunks: Done, sub_distributions: Sequence[Sequence[int]]) -> Iterator[Sample]:

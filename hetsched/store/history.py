@@ -8,7 +8,8 @@ from typing import get_args
 
 from hetsched.models import Affine, Curve, DeviceModel, PiecewiseLinear
 from hetsched.models.drift import BELIEVED, Change
-from hetsched.models.evidence import middle
+from hetsched.models.duplex import LEAST
+from hetsched.models.evidence import NARROW, middle
 from hetsched.models.samples import CurveName, Sample
 from hetsched.models.windows import Windows
 
@@ -141,7 +142,9 @@ class History:
         total = PiecewiseLinear.of(self._evidence("total"))
         if link:
             compute: Curve = self._affine("compute") or total
-            model = DeviceModel(total, compute, self._affine("h2d"), self._affine("d2h"))
+            h2d, d2h = self._affine("h2d"), self._affine("d2h")
+            duplex = self._kept("h2d_beside", h2d), self._kept("d2h_beside", d2h)
+            model = DeviceModel(total, compute, h2d, d2h, duplex=duplex)
         else:
             known = "compute" in self._known
             compute = PiecewiseLinear.of(self._evidence("compute")) if known else total
@@ -154,6 +157,14 @@ class History:
 
     def _affine(self, curve: CurveName) -> Affine | None:
         return Affine.of(self._evidence(curve)) if curve in self._known else None
+
+    def _kept(self, curve: CurveName, alone: Affine | None) -> float:
+        """The share of its pace that a direction keeps while the other one is busy."""
+        if alone is None or curve not in self._known:
+            return 1.0
+        shares = [float(alone.time(size)) / time for size, time, _ in self._known[curve].latest()]
+        share = middle(shares)
+        return max(share, LEAST) if share < 1 - NARROW else 1.0
 
     def _evidence(self, curve: CurveName) -> Windows:
         """Copies aren't what a busy core or a hot GPU slows down."""

@@ -39,8 +39,8 @@ def test_a_device_with_a_link_feeds_all_four_curves() -> None:
         Sample("compute", 4, 2),
         Sample("compute", 6, 2),
         Sample("h2d", 4, 1),
-        Sample("d2h", 4, 3),
         Sample("h2d", 6, 1),
+        Sample("d2h", 4, 3),
         Sample("d2h", 6, 3),
     ]
 
@@ -169,3 +169,14 @@ def test_a_core_that_others_used_is_disturbed_unless_it_was_too_short_to_say(
     found = samples([(4, on_busy_core(0, seconds, busy))], ((4,),), 4, seconds)
 
     assert {s.disturbed for s in found} == {disturbed}
+
+
+def test_a_single_cold_chunk_tells_of_its_copies_all_the_same() -> None:
+    cold = msgspec.structs.replace(on_link(0), cold=True)
+
+    assert {s.curve for s in samples([(4, cold)], ((4,),), 4, 7.0)} == {
+        "compute",
+        "h2d",
+        "d2h",
+        "total",
+    }

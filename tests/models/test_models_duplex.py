@@ -1,0 +1,56 @@
+"""Paces of copies alone and beside the other direction, told from the times of chunks."""
+
+import pytest
+
+from hetsched.device import ChunkTimes
+from hetsched.models import Affine, DeviceModel
+from hetsched.models.duplex import beside, one_way
+from hetsched.models.samples import duplex_samples, samples
+from hetsched.schedule import DevicePlan, Mode, Overlap, timeline
+from hetsched.store.history import History
+
+
+def test_a_copy_without_another_one_is_one_way() -> None:
+    assert one_way([(4, (0.0, 1.0))], [(1.0, 2.0)]) == [(4, 1.0)]
+    assert beside([(4, (0.0, 1.0))], [(1.0, 2.0)]) == []
+
+
+def test_a_copy_beside_another_one_tells_how_much_slower_it_is() -> None:
+    # Alone a second; the second one is beside another for all of its 1.25: it kept 0.8.
+    copies = [(4, (0.0, 1.0)), (4, (2.0, 3.25))]
+    assert one_way(copies, [(1.5, 4.0)]) == [(4, 1.0)]
+    assert beside(copies, [(1.5, 4.0)]) == [(4, 1.25)]
+
+
+def test_a_part_beside_another_one_is_extrapolated() -> None:
+    # 0.5 alone, then 1 at a share of 0.5.
+    copies = [(4, (0.0, 1.0)), (4, (2.0, 3.5))]
+    assert beside(copies, [(2.5, 3.0), (3.0, 9.0)]) == [(4, 2.0)]
+
+
+def test_copies_that_were_never_alone_count_as_they_were() -> None:
+    copies = [(4, (0.0, 1.0)), (4, (1.0, 2.0))]
+    assert one_way(copies, [(0.0, 2.0)]) == [(4, 1.0), (4, 1.0)]
+    assert beside(copies, [(0.0, 2.0)]) == []
+
+
+@pytest.mark.parametrize("duplex", [(1.0, 1.0), (0.9, 0.9), (0.6, 0.75)])
+def test_the_shares_of_a_device_are_learnt_from_one_run(duplex: tuple[float, float]) -> None:
+    link = Affine(1e-5, 1e-3)
+    truth = DeviceModel(Affine(0.0, 1e-3), Affine(1e-5, 2e-4), link, link, duplex=duplex)
+    plan = DevicePlan(((8,) * 16,), Mode.RING, 3)
+    times = timeline(plan, truth, Overlap.FULL)
+    done = [
+        (c.units, ChunkTimes(copy_in=c.copy_in, compute=c.compute, copy_out=c.copy_out))
+        for c in times.chunks
+    ]
+    history = History()
+
+    found = samples(done, plan.sub_distributions, 128, times.makespan)
+    history.add([*found, *duplex_samples(done)])
+
+    model = history.model()
+    assert model is not None and model.h2d is not None and model.d2h is not None
+    assert model.duplex == pytest.approx(duplex, rel=1e-6)
+    assert float(model.h2d.time(8)) == pytest.approx(link.time(8))
+    assert float(model.d2h.time(8)) == pytest.approx(link.time(8))
