@@ -181,7 +181,7 @@ def test_what_is_not_there_is_said(variants: dict[str, str], why: str) -> None:
 def test_a_load_that_cannot_be_shared_equally_is_said() -> None:
     devices = [(CORE, DEMAND), (LINKED, SMALL)]
 
-    with pytest.raises(UsageError, match="7 units.*2 devices"):
+    with pytest.raises(UsageError, match=r"7 units.*2 devices"):
         equal_plan(7, devices, {"cpu0": "a", "emu0": "a"}, lambda info: ["a"])
 
 
