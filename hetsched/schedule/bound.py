@@ -2,42 +2,22 @@
 
 For each number of chunks L that a plan may have: what the busiest engine does, with the least that
 fills and drains the pipeline around it; critical paths, averaged so that the sizes of the chunks
-cancel out; and memory over time. The least over L bounds every plan, rings and installments alike.
-Curves that aren't straight are replaced by convex and straight ones below them. (Ours; Ilic &
-Sousa give none. The averaged paths are the dual of geometric growth from chunk to chunk.)
+cancel out; and memory over time (`bound_terms`). The least over L bounds every plan, rings and
+installments alike. Where little fits, `drained` says more. Curves that aren't straight are
+replaced by convex and straight ones below them. (Ours; Ilic & Sousa give none.)
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
+from hetsched.schedule.bound_terms import Device, busiest, device_of, least_of, smooth, totals_of
 from hetsched.schedule.costs import Costs, Floats, costs_of
-from hetsched.schedule.minorant import Line, hull, lines
+from hetsched.schedule.drained import drained_bound
 from hetsched.schedule.plan import Overlap
 from hetsched.schedule.room import largest_sub_distribution
-
-BLOCK = 512
-"""Numbers of chunks that are looked at together."""
-
-
-@dataclass(frozen=True)
-class _Device:
-    """What the bound needs to know; phases in the order copy in, compute, copy out.
-
-    `totals`: convex curves below the phases, element `size`. `straight`: lines below them, several
-    threes. `least`: a phase of the cheapest chunk. `room`: units in memory together.
-    """
-
-    totals: tuple[Floats, Floats, Floats]
-    straight: list[tuple[Line, Line, Line]]
-    least: tuple[float, float, float]
-    largest: int
-    room: int
-    duplex: tuple[float, float]
 
 
 def lower_bound(share: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap) -> float:
@@ -63,136 +43,21 @@ def lower_bound(share: int, model: DeviceModel, memory: MemoryDemand, overlap: O
 
 def bound_of(share: int, costs: Costs, room: int, overlap: Overlap) -> float:
     """`lower_bound` where costs are known, and that `room` units fit together at most."""
-    device = _device(share, costs, room)
-    best = np.inf
+    device = device_of(share, costs, room)
     first = -(-share // device.largest)
-    for start in range(first, share + 1, BLOCK):
-        counts = np.arange(start, min(start + BLOCK, share + 1), dtype=float)
-        if _growing(share, counts[:1], device, overlap)[0] >= best:
-            break
-        best = min(best, float(_for_counts(share, counts, device, overlap).min()))
-    return best
+
+    def for_counts(counts: Floats) -> Floats:
+        return _for_counts(share, counts, device, overlap)
+
+    plain = least_of(share, first, device, overlap, for_counts)
+    return max(plain, drained_bound(share, costs, device, overlap))
 
 
-def _device(share: int, costs: Costs, room: int) -> _Device:
-    c_in, compute, c_out = (hull(phase) for phase in costs.phases)
-    sizes = {1, min(costs.largest, max(1, share // 8)), min(costs.largest, max(1, share // 64))}
-    threes = dict.fromkeys(
-        (lines(c_in, size), lines(compute, size), lines(c_out, size))
-        for size in sorted({*sizes, costs.largest})
-    )
-    a, w, o = (float(phase[1:].min()) for phase in costs.phases)
-    return _Device(
-        (c_in, compute, c_out), list(threes), (a, w, o), costs.largest, room, costs.duplex
-    )
-
-
-def _growing(share: int, counts: Floats, device: _Device, overlap: Overlap) -> Floats:
-    """A bound that no larger number of chunks lowers: engine totals, filled and drained once."""
-    return _engines(counts, device, overlap, np.ones_like(counts), _totals(share, counts, device))
-
-
-def _for_counts(share: int, counts: Floats, device: _Device, overlap: Overlap) -> Floats:
+def _for_counts(share: int, counts: Floats, device: Device, overlap: Overlap) -> Floats:
     pairs = np.ceil(counts / 2)
     fills = 1 + np.maximum(-(-share // device.room) - pairs, 0)
-    found = _engines(counts, device, overlap, fills, _totals(share, counts, device))
-    for phases in device.straight:
-        found = np.maximum(found, _residence(share, counts, phases, device.room))
-        if overlap is not Overlap.NONE:
-            found = np.maximum(found, _paths(share, counts, phases, device.least))
-    return found
-
-
-def _totals(share: int, counts: Floats, device: _Device) -> tuple[Floats, Floats, Floats]:
-    """What each engine does at least in so many chunks: equal ones cost least on convex curves."""
-    sizes = share / counts
-    below = np.minimum(sizes.astype(int), device.largest - 1)
-    part = sizes - below
-    a, w, o = (
-        counts * (curve[below] + part * (curve[below + 1] - curve[below]))
-        for curve in device.totals
-    )
-    return a, w, o
-
-
-def _engines(
-    counts: Floats,
-    device: _Device,
-    overlap: Overlap,
-    fills: Floats,
-    totals: tuple[Floats, Floats, Floats],
-) -> Floats:
-    """`fills`: how often the pipeline is empty at the start of a chunk, at least.
-
-    Of every two neighbours that don't fit into memory together, the second is copied in after the
-    first was copied out.
-    """
-    total_in, total_compute, total_out = totals
-    least_in, least_compute, least_out = device.least
-    if overlap is Overlap.NONE:
-        return total_in + total_compute + total_out
-    compute = total_compute + fills * (least_in + least_out)
-    if overlap is Overlap.SINGLE:
-        alone = np.maximum(2 * fills - counts, 0) * least_compute
-        return np.maximum(compute, total_in + total_out + alone)
-    inward = total_in + fills * (least_compute + least_out)
-    outward = total_out + fills * (least_in + least_compute)
-    both = np.maximum(np.maximum(inward, outward), compute)
-    if min(device.duplex) == 1:
-        return both
-    pace_in, pace_out = device.duplex
-    gained = max(pace_in + pace_out - 1, 0.0)
-    shorter = np.minimum(total_in / pace_in, total_out / pace_out)
-    return np.maximum(both, total_in + total_out - gained * shorter)
-
-
-def _residence(share: int, counts: Floats, phases: tuple[Line, Line, Line], room: int) -> Floats:
-    """Units times the seconds that they stay in memory, against memory times the makespan."""
-    gap = sum(line.gap for line in phases)
-    slope = sum(line.slope for line in phases)
-    found: Floats = (gap * share + slope * share * share / counts) / room
-    return found
-
-
-def _paths(
-    share: int,
-    counts: Floats,
-    phases: tuple[Line, Line, Line],
-    least: tuple[float, float, float],
-) -> Floats:
-    c_in, compute, c_out = phases
-    nothing = Line(0.0, 0.0)
-    found: Floats = np.maximum.reduce(
-        [
-            _averaged(share, counts, c_in, compute, c_out),
-            _averaged(share, counts, c_in, nothing, compute) + least[2],
-            _averaged(share, counts, compute, nothing, c_out) + least[0],
-        ]
-    )
-    return found
-
-
-def _averaged(share: int, counts: Floats, first: Line, middle: Line, last: Line) -> Floats:
-    """Paths that change from `first` to `last` at chunk l, weighted by r^l.
-
-    With these weights every unit counts the same, whatever the chunk that it is in.
-    """
-    up, down = first.slope + middle.slope, last.slope + middle.slope
-    if np.isclose(up, down, rtol=1e-9, atol=0.0):
-        rate = min(first.slope, last.slope) + min(up, down) / counts
-        behind = (counts + 1) / 2
-    elif down == 0:
-        rate, behind = np.full_like(counts, first.slope), np.ones_like(counts)
-    else:
-        ratio = up / down
-        with np.errstate(over="ignore", divide="ignore"):
-            power = np.expm1(counts * np.log(ratio)) if ratio > 0 else np.full_like(counts, -1.0)
-        rate = first.slope + (first.slope - last.slope) / power
-        behind = ratio / (ratio - 1) - counts / power
-    found: Floats = (
-        rate * share + middle.gap + first.gap * (counts - behind + 1) + last.gap * behind
-    )
-    return found
+    found = busiest(counts, device, overlap, fills, totals_of(share, counts, device))
+    return smooth(share, counts, device, overlap, found)
 
 
 def gap(seconds: float, bound: float) -> float:

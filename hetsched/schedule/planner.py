@@ -19,17 +19,12 @@ from hetsched.schedule.equal import largest_measured
 from hetsched.schedule.layout import slotted
 from hetsched.schedule.plan import Overlap
 from hetsched.schedule.planned import Planned
-from hetsched.schedule.recipes import evenly
 from hetsched.schedule.records import Assignment, Candidate, JobPlan
 from hetsched.schedule.staging import planning_memory
 from hetsched.schedule.variants import Choice, choose
 from hetsched.units import format_bytes
 
 __all__ = ["Assignment", "Candidate", "JobPlan", "plan_job"]
-
-NOISE = 1.05
-"""Shares of equal cores that differ by less say more about the last runs' luck than about the
-cores: the measured speeds of one core vary that much on a quiet machine."""
 
 
 @dataclass(frozen=True)
@@ -155,27 +150,7 @@ def _shares(load: int, parts: Sequence[_Part]) -> list[int]:
     if known and left:
         for index, share in zip(known, _partition(left, [parts[i] for i in known]), strict=True):
             shares[index] = share
-        _even_out(shares, parts, known)
     return shares
-
-
-def _even_out(shares: list[int], parts: Sequence[_Part], known: Sequence[int]) -> None:
-    """Equal cores whose shares differ by no more than noise get the same, to one unit."""
-
-    def kinship(index: int) -> tuple[str, str]:
-        return parts[index].candidate.info.identity, parts[index].choice.variant
-
-    cores = [i for i in known if parts[i].candidate.info.kind == "cpu" and shares[i]]
-    cores.sort(key=lambda i: (kinship(i), shares[i], i))
-    while cores:
-        first = cores[0]
-        alike = [
-            i for i in cores if kinship(i) == kinship(first) and shares[i] <= NOISE * shares[first]
-        ]
-        total = sum(shares[i] for i in alike)
-        for i, share in zip(sorted(alike), evenly(total, len(alike)), strict=True):
-            shares[i] = share
-        cores = cores[len(alike) :]
 
 
 def _partition(load: int, parts: Sequence[_Part]) -> Sequence[int]:

@@ -1,6 +1,6 @@
 """Which variant each device runs: the measured best one, found by bounded exploration.
 
-Equal CPU devices share what they find out. Until every variant was measured somewhere, each
+Equal CPU devices share what they find out: one curve for all, a factor for each (`family`). Until every variant was measured somewhere, each
 device tries another one (a single device every other run): two cores know four variants after two
 runs, and are balanced from the fourth on. A variant that may only have been unlucky is tried again
 much later, by one device at a time, so that no job pays much for it; and again where loads have
@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hetsched.models import DeviceModel, PiecewiseLinear
+from hetsched.models.family import together
 from hetsched.schedule.records import Candidate
 
 CLOSE = 2.0
@@ -66,9 +67,9 @@ def _for_group(members: Sequence[Candidate], units: float) -> list[Choice]:
         order = sorted(names, key=lambda name: tried[name])  # stable: then by preference
         return [Choice(order[i % len(order)], None, True) for i in range(len(members))]
     best = min(known, key=lambda name: known[name])
-    choices = [Choice(best, _model(members, m, best, units)) for m in members]
+    choices = [Choice(best, model) for model in _models(members, best, units)]
     for index, name in _explorers(members, best, known, tried, units):
-        choices[index] = Choice(name, _model(members, members[index], name, units), True)
+        choices[index] = Choice(name, _models(members, name, units)[index], True)
     return choices
 
 
@@ -121,34 +122,48 @@ def _least_time(members: Sequence[Candidate], name: str, units: float) -> float 
     return min((float(m.total.time(units)) for m in models if m is not None), default=None)
 
 
-def _model(
-    members: Sequence[Candidate], member: Candidate, name: str, units: float
-) -> DeviceModel | None:
-    """The member's own model of `name`, else that of an equal, slowed as this one is."""
-    own = member.models[name]
-    if own is not None:
-        return own
-    for lender in members:
-        model = lender.models[name]
-        if model is not None:
-            return _scaled(model, _slowness(member, lender, units))
-    return None
+def _models(members: Sequence[Candidate], name: str, units: float) -> list[DeviceModel | None]:
+    """Each member's model of `name`, as all of them know it.
 
-
-def _slowness(member: Candidate, lender: Candidate, units: float) -> float:
-    """How many times as long `member` takes as `lender`: median over what both have run."""
-    both = ((member.models[name], lender.models[name]) for name in member.models)
-    ratios = [
-        float(mine.total.time(units)) / float(other.total.time(units))
-        for mine, other in both
-        if mine is not None and other is not None
+    One that has not run it yet gets its equals', slowed as it is with other variants.
+    """
+    own = [member.models[name] for member in members]
+    found = _shared(own)
+    known = [model for model in found if model is not None]
+    if not known or len(known) == len(found):
+        return found
+    lent = sorted(known, key=lambda model: float(model.total.time(units)))[(len(known) - 1) // 2]
+    return [
+        _scaled(lent, _slowness(members, i, units)) if model is None else model
+        for i, model in enumerate(found)
     ]
+
+
+def _shared(models: Sequence[DeviceModel | None]) -> list[DeviceModel | None]:
+    """Models with the common curve times each one's factor; those that never learn as they are."""
+    learnt = [(i, m) for i, m in enumerate(models) if m and isinstance(m.total, PiecewiseLinear)]
+    curves = tuple(m.total for _, m in learnt if isinstance(m.total, PiecewiseLinear))
+    found = list(models)
+    for (i, model), total in zip(learnt, together(curves), strict=True):
+        found[i] = replace(model, total=total)
+    return found
+
+
+def _slowness(members: Sequence[Candidate], index: int, units: float) -> float:
+    """How many times as long one member takes as its equals: median over what it has run."""
+    ratios = []
+    for name in members[index].models:
+        models = _shared([member.models[name] for member in members])
+        mine = models[index]
+        if mine is not None:
+            times = [float(model.total.time(units)) for model in models if model is not None]
+            ratios.append(float(mine.total.time(units)) / statistics.median_low(times))
     return statistics.median(ratios) if ratios else 1.0
 
 
 def _scaled(model: DeviceModel, factor: float) -> DeviceModel:
-    points = getattr(model.total, "points", ())
-    if factor == 1.0 or not len(points):
+    total = model.total
+    if factor == 1.0 or not isinstance(total, PiecewiseLinear) or not len(total.points):
         return model
-    slower = PiecewiseLinear((units, seconds * factor) for units, seconds in points)
-    return DeviceModel(slower, model.compute, model.h2d, model.d2h, duplex=model.duplex)
+    units, seconds = total.points.T
+    return replace(model, total=total.through(units, factor * seconds))

@@ -76,7 +76,10 @@ MUTATIONS = [
     Mutation(STEALS, "(thief.pace + victim.pace)", "thief.pace", DISPATCH),
     # A bound that isn't one, and plans that aren't the best.
     Mutation("schedule/bound.py", "np.ceil(counts / 2)", "np.floor(counts / 2)", BOUND),
-    Mutation("schedule/bound.py", "sizes = share / counts", "sizes = 2 * share / counts", BOUND),
+    Mutation(
+        "schedule/bound_terms.py", "sizes = share / counts", "sizes = 2 * share / counts", BOUND
+    ),
+    Mutation("schedule/drained.py", "min(single, several)", "max(single, several)", BOUND),
     Mutation("schedule/small.py", "rest + found[0]", "found[0]", BEST),
     Mutation("schedule/recipes.py", "if rest <= size", "if rest < size", BEST),
 ]

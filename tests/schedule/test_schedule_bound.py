@@ -1,5 +1,7 @@
 """No plan beats the lower bound, and it grows with the load."""
 
+import random
+
 import pytest
 from every_plan import least_seconds, random_case
 from hypothesis import given, settings
@@ -32,6 +34,18 @@ def test_the_bound_is_never_above_the_best_of_all_plans() -> None:
         share, model, memory, overlap = random_case(seed, MOST)
         best = least_seconds(share, model, memory, overlap)
         assert lower_bound(share, model, memory, overlap) <= best * (1 + 1e-9), seed
+
+
+def test_nor_where_memory_holds_two_chunks_or_three() -> None:
+    """Cheap copies beside long gaps: there it is the moments without any chunk that bound."""
+    for seed in range(60):
+        rng = random.Random(seed)
+        costs = [(rng.uniform(0, 1), 10 ** rng.uniform(-1.5, 0)) for _ in range(4)]
+        model = DeviceModel(*(Affine(gap, slope) for gap, slope in costs))
+        share, overlap = rng.randint(5, 7), rng.choice([Overlap.SINGLE, Overlap.FULL])
+        room = memory(rng.randint(2, 4))
+        best = least_seconds(share, model, room, overlap)
+        assert lower_bound(share, model, room, overlap) <= best * (1 + 1e-9), seed
 
 
 def test_without_overlap_and_gaps_it_is_the_sum_of_all_phases() -> None:

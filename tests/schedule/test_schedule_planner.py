@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.errors import DataError, UsageError
-from hetsched.models import Affine, Constant, DeviceModel, PiecewiseLinear
+from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.models.samples import samples
 from hetsched.schedule import DevicePlan, MemoryDemand, Mode, Overlap, timeline
 from hetsched.schedule.layout import Layout, slot_bytes, slotted
@@ -25,7 +25,7 @@ def demand(limit: int | None = None, plane: int = PLANE) -> MemoryDemand:
 
 def core(index: int = 0, seconds: float | None = None, kind: str = "cpu") -> Candidate:
     """A core whose one variant takes `seconds` a unit; None: not known yet."""
-    curve = None if seconds is None else Constant(1 / seconds)
+    curve = None if seconds is None else PiecewiseLinear([(100, 100 * seconds)] * 5)
     info = DeviceInfo(name=f"{kind}{index}", kind=kind, identity="x")
     model = None if curve is None else DeviceModel(curve, curve)
     return Candidate(info, demand(), {"fft": model}, {"fft": 3})
