@@ -14,7 +14,7 @@ from typing import Any
 
 from hetsched.errors import DataError, UsageError
 from hetsched.partition.distribution import Distribution, Limits, checked, priced
-from hetsched.partition.methods import Split, partitioned
+from hetsched.partition.methods import Split, checked_split, knows, partitioned
 from hetsched.partition.methods import method as make_method
 from hetsched.partition.partial import Learner
 from hetsched.partition.phase import Reading, Told, readings
@@ -118,6 +118,7 @@ class Balancer:
             if models is None
             else [Learner(model) for model in _each("models", models, devices)]
         )
+        self._foreign = split is not None
         self._cost = migration_cost if method != "dfpa" else None
         self._stop_when_seen = stop_when_seen
         self._record = Record()
@@ -131,10 +132,11 @@ class Balancer:
         self._balanced = False
         checked(self.models, self._load, self._limits)
         self._next: Distribution | None = None
+        self._reason = ""
+        self._untold: tuple[Shares, list[Reading]] | None = None
+        self._anyway = False
         self.iterations = 0
         """Runs told of."""
-        self.reason = ""
-        """Why no other split is tried; empty while one is."""
 
     @property
     def models(self) -> tuple[Any, ...]:
@@ -148,7 +150,14 @@ class Balancer:
         That is, the devices' times differ by no more than the tolerance, or than one unit takes
         the slowest device; those at their limit may be early.
         """
+        self._settle()
         return self._balanced
+
+    @property
+    def reason(self) -> str:
+        """Why no other split is tried; empty while one is."""
+        self._settle()
+        return self._reason
 
     def ask(self) -> Distribution:
         """The split of the next run; the same until it is told of.
@@ -163,7 +172,10 @@ class Balancer:
         ------
         DataError
             Devices were lost, and those that are left have no room for the load.
+        UsageError
+            A model, `split` or `migration_cost` gave what can't be.
         """
+        self._settle()
         if self._next is None:
             self._next = self._partition()
         self._shares = self._next.shares
@@ -199,7 +211,7 @@ class Balancer:
             self._lost |= lost
             self._begin_anew()
         else:
-            self._decide(shares, [Reading(0.0) if one is None else one for one in told])
+            self._untold = shares, [Reading(0.0) if one is None else one for one in told]
 
     def join(self) -> int:
         """Another device, unknown and without a limit, takes part from the next run on.
@@ -219,6 +231,13 @@ class Balancer:
         self._begin_anew()
         return len(self._learners) - 1
 
+    def reconsider(self) -> None:
+        """Look at the models again before the next run, though the last one was balanced.
+
+        For models that learn from elsewhere, too.
+        """
+        self._anyway = True
+
     def _begin_anew(self) -> None:
         """Other devices: what was measured of splits says nothing any more."""
         self._record = Record()
@@ -226,7 +245,8 @@ class Balancer:
         self._late = 0
         self._search = 0
         self._balanced = False
-        self.reason = ""
+        self._reason = ""
+        self._untold = None
 
     def _partition(self) -> Distribution:
         """What the models make of it, over the devices that are there."""
@@ -236,11 +256,24 @@ class Balancer:
         models = [self._learners[i].curve for i in live]
         limits = [self._limits[i] for i in live]
         checked(models, self._load, limits)
-        found = partitioned(models, self._load, limits, self._method.split)
+        if self._own or not self._foreign:
+            found = partitioned(models, self._load, limits, self._method.split)
+        else:
+            # Who brings both knows what to do with devices that weren't measured yet.
+            found = checked_split(self._method.split, models, self._load, limits)
+        if not self._lost:
+            return found
         shares = [0] * len(self._learners)
         for i, share in zip(live, found.shares, strict=True):
             shares[i] = share
         return Distribution(tuple(shares), found.makespan, found.spread, found.reason)
+
+    def _settle(self) -> None:
+        """Decide what to do next, now that somebody wants to know."""
+        if self._untold is not None:
+            shares, told = self._untold
+            self._untold = None
+            self._decide(shares, told)
 
     def _decide(self, shares: Shares, told: list[Reading]) -> None:
         """Stay with `shares`, go on to another split, or go back to the best."""
@@ -250,7 +283,8 @@ class Balancer:
             self._search = 0
         self._record.add(shares, seconds)
         balanced = self._method.imbalance(shares, told, self._limits) <= self._tolerance
-        if balanced and not self._left_out(shares):
+        anyway, self._anyway = self._anyway, False
+        if balanced and not anyway and not self._left_out(shares):
             self._late = 0
             self._stay(shares, self._method.verdict(told))
             return
@@ -261,9 +295,7 @@ class Balancer:
         step = self._method.step(shares, told, self.models, self._limits)
         if step is None:
             found = self._partition()
-            if self._own:
-                # Not as measured: noise makes the longest of several times too long.
-                now = priced(self.models, shares).makespan
+            now = self._by_models(shares) or now
             gain = now - found.makespan
             reason = self._no_gain(shares, found.shares, gain / now)
         else:
@@ -273,12 +305,19 @@ class Balancer:
         if not reason:
             self._search += 1
             self._regret.clear()
-            self._next, self._balanced, self.reason = found, False, ""
+            self._next, self._balanced, self._reason = found, False, ""
             return
-        best = self._record.best() if self._stop_when_seen and not self.reason else shares
+        best = self._record.best() if self._stop_when_seen and not self._reason else shares
         if best != shares and self._worth(shares, best, now - self._record.makespan(best)):
             shares = best
         self._stay(shares, reason)
+
+    def _by_models(self, shares: Shares) -> float | None:
+        """Seconds of `shares` if the models know: noise makes the longest of several too long."""
+        models = self.models
+        if all(knows(model) for model, share in zip(models, shares, strict=True) if share):
+            return priced(models, shares).makespan
+        return None
 
     def _left_out(self, shares: Shares) -> bool:
         """Whether fewer devices finish together than have finished sooner."""
@@ -289,6 +328,8 @@ class Balancer:
 
     def _no_gain(self, shares: Shares, found: Shares, gain: float) -> str:
         """NO_GAIN if `found` promises too little, by the models; empty: it may be tried."""
+        if math.isnan(gain):
+            return NO_GAIN if found == shares else ""
         if found == shares or gain <= GUESSED * self._tolerance:
             return NO_GAIN
         if gain > self._tolerance or guessed(self.models, found):
@@ -320,7 +361,7 @@ class Balancer:
             or self._next.spread <= self._tolerance
             or a_unit_apart(shares, seconds, self._limits)
         )
-        self.reason = reason
+        self._reason = reason
 
 
 def _positive(name: str, value: int) -> int:

@@ -183,13 +183,13 @@ def partitioned(models: Sequence[Any], load: int, limits: Limits, split: Split) 
     """
     known = [i for i, model in enumerate(models) if knows(model)]
     if len(known) == len(models):
-        return _checked(split(models, load, limits), load, limits)
+        return checked_split(split, models, load, limits)
     order = [i for i in range(len(models)) if i not in known] + known
     equal = constant([Constant(1.0)] * len(order), load, [limits[i] for i in order]).shares
     shares = [share for _, share in sorted(zip(order, equal, strict=True))]
     if known:
         part, most = sum(shares[i] for i in known), [limits[i] for i in known]
-        found = _checked(split([models[i] for i in known], part, most), part, most)
+        found = checked_split(split, [models[i] for i in known], part, most)
         for i, share in zip(known, found.shares, strict=True):
             shares[i] = share
     return Distribution(tuple(shares), math.nan, math.nan, "devices to be measured first")
@@ -204,8 +204,9 @@ def knows(model: SpeedFunction) -> bool:
     return True
 
 
-def _checked(found: Distribution, load: int, limits: Limits) -> Distribution:
-    """`found`. Raises UsageError unless its shares sum to `load` within the limits."""
+def checked_split(split: Split, models: Sequence[Any], load: int, limits: Limits) -> Distribution:
+    """What `split` says. Raises UsageError unless its shares sum to `load` within the limits."""
+    found = split(models, load, limits)
     if not isinstance(found, Distribution):
         raise UsageError(f"split: returned {found!r}, it must be a Distribution")
     shares = found.shares

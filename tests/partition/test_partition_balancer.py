@@ -223,6 +223,20 @@ def test_models_that_are_given_learn() -> None:
     assert model.points.tolist() == [[5, 2.5]]
 
 
+def test_models_that_learn_elsewhere_are_looked_at_again() -> None:
+    pace = [1.0]
+    learns = SimpleNamespace(time=lambda x: x * pace[0], speed=lambda x: 1 / pace[0])
+    balancer = Balancer(300, 2, models=[Constant(1.0), learns], split=geometric)
+    run(balancer, at_speeds(1, 1))
+    pace[0] = 0.5
+    before = run(balancer, at_speeds(1, 1))
+
+    balancer.reconsider()
+
+    assert before == (150, 150)
+    assert balancer.ask().shares == (100, 200)
+
+
 def test_a_split_of_ones_own_is_called_with_models_load_and_limits() -> None:
     called = []
 

@@ -127,18 +127,20 @@ def test_a_wait_may_be_a_rounding_error_below_nothing() -> None:
 def test_a_split_that_is_none_is_refused(found: Any, said: str) -> None:
     balancer = Balancer(10, 2, limits=[4, None], split=lambda models, load, limits: found)
     balancer.ask()
+    balancer.tell([8.0, 1.0])
 
     with pytest.raises(UsageError, match=said):
-        balancer.tell([8.0, 1.0])
+        balancer.ask()
 
 
 @pytest.mark.parametrize("cost", [-1.0, NAN, INF, None, "1"])
 def test_a_cost_that_is_none_is_refused(cost: Any) -> None:
     balancer = Balancer(10, 2, migration_cost=lambda old, new: cost)
     balancer.ask()
+    balancer.tell([1.0, 8.0])
 
     with pytest.raises(UsageError, match="migration_cost"):
-        balancer.tell([1.0, 8.0])
+        balancer.ask()
 
 
 seconds = st.floats(1e-3, 1e3)
