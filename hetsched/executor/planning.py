@@ -19,7 +19,8 @@ from hetsched.executor.measuring import equal_plan
 from hetsched.executor.resolve import Resolved
 from hetsched.memory import MemoryDemand
 from hetsched.models.samples import duplex_samples, samples
-from hetsched.schedule.planner import Assignment, Candidate, JobPlan, plan_job
+from hetsched.schedule.planner import Assignment, Candidate, JobPlan
+from hetsched.schedule.variants import shared
 from hetsched.store.models import ModelKey, ModelStore
 from hetsched.workload import Variant
 
@@ -69,10 +70,27 @@ def plan(
             lambda info: [v.name for v in experience.variants(job, VARIANT_KIND[info.kind])],
         )
     known = plan_key(job, (info.name for info in infos), memory_limit)
-    again = experience.plan(known)
-    if again is not None:
-        return again
     speed_key = job.workload.speed_key(job.params)
+
+    def look() -> Sequence[Candidate]:
+        return _candidates(job, infos, speed_key, store, experience, memory_limit)
+
+    found = experience.balance(known, job.load).next(look)
+    changes = tuple(experience.changes.pop(info.name, "") for info in infos)
+    if not any(changes):
+        return found
+    return dataclasses.replace(found, reasons=(*found.reasons, *filter(None, changes)))
+
+
+def _candidates(
+    job: Resolved,
+    infos: Sequence[DeviceInfo],
+    speed_key: str,
+    store: ModelStore,
+    experience: Experience,
+    memory_limit: int | None,
+) -> Sequence[Candidate]:
+    """What is known of the devices for which something is installed."""
     candidates = [
         candidate
         for info in infos
@@ -83,9 +101,7 @@ def plan(
         raise Unavailable(
             f"{job.workload.name} has no implementation installed for the devices chosen ({kinds})"
         )
-    changes = tuple(experience.changes.pop(info.name, "") for info in infos)
-    found = plan_job(job.load, candidates)
-    return dataclasses.replace(found, reasons=(*found.reasons, *filter(None, changes)))
+    return candidates
 
 
 def _candidate(
@@ -158,13 +174,28 @@ def learn(
             evidence += duplex_samples(one.chunks)
         runs.append((key(job, one.info, variant, speed_key), evidence))
     changes = store.observe_many(runs, time.time(), flush=False)
+    _share(measured, [one for one, _ in runs], store)
     experience.did_well(measured)
-    experience.followed(known, plan, makespan(measured), spread(measured))
+    seconds = {name: one.seconds for name, one in measured.items() if one.chunks}
+    if all(one.share == one.assignment.plan.share for one in measured.values()):
+        # Of work that moved in mid-run, times say nothing of the split.
+        experience.balance(known, job.load).told(plan, seconds, makespan(measured))
     for changed, change in changes.items():
         device = changed.device.split()[0]
         said = f"{device}: {changed.workload} by {changed.variant} {change}"
         log.info("%s", said)
         experience.changed(device, said)
+
+
+def _share(measured: Mapping[str, Measured], known: Sequence[ModelKey], store: ModelStore) -> None:
+    """Fit what equal cores have in common now, so that the next plan needn't wait for it."""
+    cores = [one for one in measured.values() if one.chunks]
+    equal: dict[tuple[str, str], list[ModelKey]] = {}
+    for one, found in zip(cores, known, strict=True):
+        if one.info.kind == "cpu":
+            equal.setdefault((one.info.identity, found.variant), []).append(found)
+    for keys in equal.values():
+        shared(store.load_many(keys, False))
 
 
 def makespan(measured: Mapping[str, Measured]) -> float:

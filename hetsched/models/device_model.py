@@ -41,7 +41,7 @@ class DeviceModel:
         curves = {"total": self.total, "compute": self.compute, "h2d": self.h2d, "d2h": self.d2h}
         for name, curve in curves.items():
             optional = name in ("h2d", "d2h") and curve is None
-            if not optional and not isinstance(curve, SpeedFunction):
+            if not (optional or (hasattr(curve, "time") and hasattr(curve, "speed"))):
                 raise UsageError(f"{name}: {curve!r} has no time and speed")
         try:
             shares = [positive("duplex", share) for share in self.duplex]

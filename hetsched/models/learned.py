@@ -73,6 +73,10 @@ class Learned(ABC, Generic[Fit]):
         """Units, median seconds and number of observations, the size observed last first."""
         return self._windows.latest()
 
+    def times(self) -> dict[float, list[float]]:
+        """Seconds of each size that count, by units."""
+        return self._windows.times()
+
     def observed(self, least: float, most: float) -> int:
         """Observations that count, of sizes from `least` to `most` units."""
         return sum(count for size, _, count in self.latest() if least <= size <= most)

@@ -84,6 +84,19 @@ class PiecewiseLinear(Learned[_Fit], Curve):
     def _evaluated(self) -> Segments:
         return self._fitted().curve
 
+    def through(self, units: Floats, seconds: Floats) -> PiecewiseLinear:
+        """A curve with this one's evidence that goes through other knots, until it learns more.
+
+        Parameters
+        ----------
+        units, seconds : (n,) float64, n >= 1
+            Both strictly increasing and positive.
+        """
+        other = PiecewiseLinear.of(self._windows)
+        curve = through_knots(units, seconds)
+        other._fit = _Fit(np.column_stack((units, seconds)), curve, curve)
+        return other
+
     def _refit(self) -> _Fit:
         units, seconds, counts = self._windows.medians()
         paper = self._shape == "paper"

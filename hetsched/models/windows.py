@@ -180,6 +180,10 @@ class Windows:
             seconds = smoothed(sizes, seconds, counts, noise(windows))
         return np.array(sizes), np.array(seconds), np.array(counts, dtype=np.float64)
 
+    def times(self) -> dict[float, list[float]]:
+        """Seconds of each size, by units."""
+        return {size: self._seconds(size) for size in sorted(self._times)}
+
     def knots(self) -> list[Knot]:
         """What is known of each size, by units."""
         return [knot(size, self._seconds(size)) for size in sorted(self._times)]

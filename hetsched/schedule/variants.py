@@ -1,11 +1,12 @@
 """Which variant each device runs: the measured best one, found by bounded exploration.
 
-Equal CPU devices share what they find out: one curve for all, a factor for each (`family`). Until every variant was measured somewhere, each
-device tries another one (a single device every other run): two cores know four variants after two
-runs, and are balanced from the fourth on. A variant that may only have been unlucky is tried again
-much later, by one device at a time, so that no job pays much for it; and again where loads have
-become much larger or smaller than those that it was judged by. Other kinds take the first variant:
-an emulated device's times don't depend on it.
+Equal CPU devices share what they find out: one curve for all of them, a factor for each
+(`models.family`). Until every variant was measured somewhere, each device tries another one (a
+single device every other run): two cores know four variants after two runs, and are balanced from
+the fourth on. A variant that may only have been unlucky is tried again much later, by one device
+at a time, so that no job pays much for it; and again where loads have become much larger or
+smaller than those that it was judged by. Other kinds take the first variant: an emulated device's
+times don't depend on it.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def _models(members: Sequence[Candidate], name: str, units: float) -> list[Devic
     One that has not run it yet gets its equals', slowed as it is with other variants.
     """
     own = [member.models[name] for member in members]
-    found = _shared(own)
+    found = shared(own)
     known = [model for model in found if model is not None]
     if not known or len(known) == len(found):
         return found
@@ -139,8 +140,11 @@ def _models(members: Sequence[Candidate], name: str, units: float) -> list[Devic
     ]
 
 
-def _shared(models: Sequence[DeviceModel | None]) -> list[DeviceModel | None]:
-    """Models with the common curve times each one's factor; those that never learn as they are."""
+def shared(models: Sequence[DeviceModel | None]) -> list[DeviceModel | None]:
+    """Models of equal devices, by the curve that they have in common times each one's factor.
+
+    Those that never learn stay as they are. Remembered: the next plan asks for the same again.
+    """
     learnt = [(i, m) for i, m in enumerate(models) if m and isinstance(m.total, PiecewiseLinear)]
     curves = tuple(m.total for _, m in learnt if isinstance(m.total, PiecewiseLinear))
     found = list(models)
@@ -153,7 +157,7 @@ def _slowness(members: Sequence[Candidate], index: int, units: float) -> float:
     """How many times as long one member takes as its equals: median over what it has run."""
     ratios = []
     for name in members[index].models:
-        models = _shared([member.models[name] for member in members])
+        models = shared([member.models[name] for member in members])
         mine = models[index]
         if mine is not None:
             times = [float(model.total.time(units)) for model in models if model is not None]
