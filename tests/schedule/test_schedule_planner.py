@@ -139,15 +139,15 @@ def test_a_load_of_nothing_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "load", "chunks"),
-    [(1e-3, 4, 1), (1e-3, 40, 2), (4e-3, 80, 4), (1e-2, 200, 20), (1.0, 3, 3)],
+    ("seconds", "load", "chunks", "window"),
+    [(1e-3, 4, 1, 4), (1e-3, 40, 2, 2), (4e-3, 80, 4, 2), (1e-2, 200, 20, 2), (1.0, 3, 3, 2)],
 )
 def test_a_core_s_chunks_last_twenty_to_a_hundred_milliseconds(
-    seconds: float, load: int, chunks: int
+    seconds: float, load: int, chunks: int, window: int
 ) -> None:
     (one,) = plan_job(load, [core(0, seconds)]).assignments
     assert len(one.chunks) == chunks
-    assert (one.window, one.slots, one.memory) == (4, 1, 0)
+    assert (one.window, one.slots, one.memory) == (window, 1, 0)
 
 
 def test_chunks_from_files_are_small() -> None:
