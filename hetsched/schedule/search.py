@@ -17,11 +17,12 @@ from hetsched.schedule.costs import Costs
 from hetsched.schedule.growth import grown, rules
 from hetsched.schedule.plan import DevicePlan, Mode, Overlap, fits
 from hetsched.schedule.ramps import ramps
-from hetsched.schedule.recipes import Recipe
+from hetsched.schedule.recipes import Recipe, evenly
 from hetsched.schedule.room import slot_sizes
 
 COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 128)
 """Chunks of the middle that are tried first, before sizes around the best are."""
+MOST_EQUAL = 64
 LONG = 160
 """Chunks from which on a plan is searched at a shorter share."""
 KEPT = 4
@@ -107,7 +108,16 @@ class Search:
             return self._judged([serial])
         recipes = self._recipes(fine)
         plans = [(recipe.chunks(self._share), recipe.slots) for recipe in recipes]
-        return self._judged([*plans, serial, *self._grown(recipes, plans[0][0], fine)])
+        plans += self._grown(recipes, plans[0][0], fine)
+        return self._judged([*plans, serial, *(self._equal() if fine else ())])
+
+    def _equal(self) -> Iterable[tuple[tuple[int, ...], int]]:
+        """All rings of equal chunks, so that none of them is ever better."""
+        for chunks in range(1, min(MOST_EQUAL, self._share) + 1):
+            largest = -(-self._share // chunks)
+            for slots, room in self._room.items():
+                if largest <= room[-1]:
+                    yield evenly(self._share, chunks), slots
 
     def _starts(self) -> list[Found]:
         """Where to climb from: the fastest plans, different in their slots."""
