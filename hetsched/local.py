@@ -10,7 +10,7 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, TypeVar
@@ -19,7 +19,8 @@ import numpy as np
 
 from hetsched import paths
 from hetsched.client.job import FROM_CALLBACK, Job, Listener
-from hetsched.client.request import Given, Request, numeric, prepare
+from hetsched.client.request import Request
+from hetsched.client.submitting import Submitting
 from hetsched.config import Config, load
 from hetsched.daemon.lifecycle import arena_limit
 from hetsched.device import DeviceInfo
@@ -38,7 +39,7 @@ LAST_MOMENT = 1.0
 CLOSED = "this hetsched.Local is closed; open another one"
 
 
-class Local:
+class Local(Submitting):
     """Runs jobs in this process's own device processes.
 
     Parameters
@@ -52,6 +53,8 @@ class Local:
     ------
     ConfigError, InputMissing, Unavailable
     """
+
+    _segments: _Segments
 
     def __init__(self, config: str | Config | None = None, *, learn: bool = True) -> None:
         chosen = config if isinstance(config, Config) else load(config)[0]
@@ -88,55 +91,6 @@ class Local:
     ) -> None:
         self.close()
 
-    def empty(self, shape: int | Sequence[int], dtype: Any = "complex64") -> np.ndarray:
-        """A shared array that jobs use without a copy. Contents are undefined.
-
-        Raises
-        ------
-        DataError, TryAgain
-            More than the arena's limit; no room at present.
-        """
-        extent = (shape,) if isinstance(shape, int) else tuple(shape)
-        return self._segments.empty(extent, numeric(dtype))
-
-    def submit(  # noqa: PLR0913 - all of them keywords that a user may leave out
-        self,
-        workload: str,
-        arrays: Given | Mapping[str, Given] | None = None,
-        *,
-        out: Given | Mapping[str, Given] | None = None,
-        devices: str | Sequence[str] = (),
-        memory_limit: int | str | None = None,
-        verify: bool = False,
-        seed: int = 0,
-        priority: int = 0,
-        force: bool = False,
-        follow: Listener | None = None,
-        **params: Any,
-    ) -> Job:
-        """Run a workload; see `Client.submit`. Not from a job's callback: that is the thread that
-        would have to answer.
-
-        Raises
-        ------
-        UsageError, DataError, InputMissing, Unavailable, CantCreate, TryAgain
-        """
-        self._not_in_a_callback("submit")
-        request = prepare(
-            self._segments,
-            workload,
-            arrays,
-            out,
-            params,
-            devices=devices,
-            memory_limit=memory_limit,
-            verify=verify,
-            seed=seed,
-            priority=priority,
-            force=force,
-        )
-        return self._accepted(request, follow)
-
     def run(self, spec: JobSpec) -> Job:
         """As `submit`, for a job whose arrays are files, or generated.
 
@@ -144,8 +98,7 @@ class Local:
         ------
         UsageError, DataError, InputMissing, Unavailable, CantCreate, TryAgain
         """
-        self._not_in_a_callback("run")
-        return self._accepted(Request(spec, self._segments), None)
+        return self._started(Request(spec, self._segments), None)
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
         """The devices, and what isn't there and why."""
@@ -193,7 +146,9 @@ class Local:
         self._arena.close()
         self._loop.close()
 
-    def _accepted(self, request: Request, follow: Listener | None) -> Job:
+    def _started(self, request: Request, follow: Listener | None) -> Job:
+        """Not from a job's callback: that is the thread that would have to answer."""
+        self._not_in_a_callback("submit")
         accepted: Future[Job] = Future()
         self._hand_over(lambda: self._submit(request, accepted, follow), accepted)
         return accepted.result()

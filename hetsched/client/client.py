@@ -3,107 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from hetsched.client.control import TIMEOUT, Control
 from hetsched.client.job import Job, Listener
 from hetsched.client.memory import SharedMemory
-from hetsched.client.request import Given, Request, numeric, prepare
+from hetsched.client.request import Request
+from hetsched.client.submitting import Submitting
 from hetsched.job import Done, JobSpec
 
 
-class Client(Control):
+class Client(Submitting, Control):
     """A connection to the daemon. `Control` says what it takes and can do besides arrays.
 
     Any thread may use it. One background thread serves it; `close`, or the end of the `with`, ends
     that. Arrays stay valid for as long as they live.
     """
 
+    _segments: SharedMemory
+
     def __init__(
         self, endpoint: str | os.PathLike[str] | None = None, timeout: float = TIMEOUT
     ) -> None:
         super().__init__(endpoint, timeout)
-        self._memory = SharedMemory(self._connection.session)
-
-    def empty(self, shape: int | Sequence[int], dtype: Any = "complex64") -> np.ndarray:
-        """A shared array, contents undefined: jobs read and write it without a copy.
-
-        Parameters
-        ----------
-        shape : int or sequence of int
-        dtype : anything that NumPy takes for one
-
-        Raises
-        ------
-        DataError, TryAgain
-            It can never be had; others hold too much at present.
-        """
-        extent = (shape,) if isinstance(shape, int) else tuple(int(length) for length in shape)
-        return self._memory.empty(extent, numeric(dtype))
-
-    def submit(  # noqa: PLR0913 - all of them keywords that a user may leave out
-        self,
-        workload: str,
-        arrays: Given | Mapping[str, Given] | None = None,
-        *,
-        out: Given | Mapping[str, Given] | None = None,
-        devices: str | Sequence[str] = (),
-        memory_limit: int | str | None = None,
-        verify: bool = False,
-        seed: int = 0,
-        priority: int = 0,
-        force: bool = False,
-        follow: Listener | None = None,
-        **params: Any,
-    ) -> Job:
-        """Submit a job; returns once it has been accepted.
-
-        Parameters
-        ----------
-        workload : str
-            A workload's name, or ``module:qualname``.
-        arrays : array, path, mapping of name to array or path, or None
-            Inputs. C-contiguous parts of arrays from `empty` are used where they lie, others are
-            copied in once; a path is that of a ``.npy`` file. None: generated.
-        out : the same, where results go; None: new shared arrays
-        devices : str ("cpu,gpu0") or sequence of str
-            Names and groups that may be used; all by default.
-        memory_limit : int, bytes; or str ("256MiB")
-            Of each device's own memory.
-        verify : bool
-            Check every unit; the job fails (JobFailed) if one is wrong.
-        seed : int
-            Of generated inputs.
-        force : bool
-            Overwrite output files that exist.
-        follow : callable
-            Hears every state of the job, on the thread that serves this client.
-        **params
-            The workload's own parameters; those that follow from the inputs may be left out.
-
-        Raises
-        ------
-        HetschedError
-            UsageError, DataError, InputMissing, CantCreate, ... : the request can't be done.
-            UsageError too in a job's callback: that thread would have to hear the answer.
-        """
-        request = prepare(
-            self._memory,
-            workload,
-            arrays,
-            out,
-            params,
-            devices=devices,
-            memory_limit=memory_limit,
-            verify=verify,
-            seed=seed,
-            priority=priority,
-            force=force,
-        )
-        return self._started(request, follow)
+        self._segments = SharedMemory(self._connection.session)
 
     def _started(self, request: Request, follow: Listener | None) -> Job:
         job = self.start(request.spec, request.result, follow)
@@ -111,4 +34,4 @@ class Client(Control):
         return job
 
     def _fetch(self, done: Done) -> Any:
-        return Request(JobSpec(workload="", params={}), self._memory).result(done)
+        return Request(JobSpec(workload="", params={}), self._segments).result(done)
