@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from hetsched.device import DeviceInfo
+from hetsched.executor.balance import Balance
 from hetsched.executor.resolve import Resolved
-from hetsched.schedule.planner import Assignment, JobPlan
+from hetsched.schedule.planner import Assignment
 from hetsched.workload import Variant
 
-REUSES = 8
-"""Runs that follow a plan which proved good, until it is made anew: planning takes a millisecond,
-and what has been learnt meanwhile should count some time. Arbitrary."""
-GOOD = 0.10
-"""Relative spread and error of prediction of a run whose plan may be followed again."""
 MOST_PLANS = 256
-MOST_SAID = 64
 MOST_KERNELS = 8
 """Kernels that surely are still kept by a device, which keeps 16."""
 
@@ -53,35 +46,20 @@ class Experience:
     """Device -> the kernels that it was prepared for, the last one last."""
     changes: dict[str, str] = field(default_factory=dict)
     """Device -> what is to be said of its speed, which has just changed."""
-    said: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_SAID))
-    """Those that were said: once each."""
-    plans: dict[PlanKey, tuple[JobPlan, int]] = field(default_factory=dict)
-    """Plans that proved good, and how often they were followed."""
+    balances: dict[PlanKey, Balance] = field(default_factory=dict)
 
-    def plan(self, key: PlanKey) -> JobPlan | None:
-        """A plan to be followed once more."""
-        plan, uses = self.plans.get(key, (None, 0))
-        if plan is None or uses >= REUSES:
-            self.plans.pop(key, None)
-            return None
-        self.plans[key] = (plan, uses + 1)
-        return plan
-
-    def followed(self, key: PlanKey, plan: JobPlan, seconds: float, spread: float) -> None:
-        """What came of `plan`: it is followed again if all finished together, as predicted."""
-        predicted = plan.predicted_seconds
-        good = predicted is not None and abs(seconds / predicted - 1) <= GOOD and spread <= GOOD
-        if not good or plan.exploring:
-            self.plans.pop(key, None)
-        elif key not in self.plans and len(self.plans) < MOST_PLANS:
-            lasting = tuple(reason for reason in plan.reasons if reason not in self.said)
-            self.plans[key] = (dataclasses.replace(plan, reasons=lasting), 0)
+    def balance(self, key: PlanKey, load: int) -> Balance:
+        """That of this kind of job."""
+        if key not in self.balances:
+            if len(self.balances) >= MOST_PLANS:
+                self.balances.pop(next(iter(self.balances)), None)
+            self.balances[key] = Balance(load, key[3])
+        return self.balances[key]
 
     def changed(self, device: str, said: str) -> None:
-        """The speed of `device` has changed: no plan that was good is any more."""
+        """The speed of `device` has changed: no split that was good is any more."""
         self.changes[device] = said
-        self.said.append(said)
-        self.plans.clear()
+        self.balances.clear()
 
     def variants(self, job: Resolved, kind: str) -> Sequence[Variant]:
         """What is installed for `kind` and not broken; looked for once."""
@@ -114,7 +92,7 @@ class Experience:
 
     def broke(self, job: Resolved, info: DeviceInfo, variant: str) -> None:
         """`variant` couldn't be made: it isn't planned with any more."""
-        self.plans.clear()
+        self.balances.clear()
         self.broken.add((VARIANT_KIND[info.kind], job.workload.name, variant))
 
     def did_well(self, devices: Iterable[str]) -> None:
@@ -126,7 +104,7 @@ class Experience:
     def ran_out(self, device: str, memory: int) -> None:
         """`device` didn't have `memory` bytes: plan for half."""
         self.memory[device] = max(1, memory // 2)
-        self.plans.clear()
+        self.balances.clear()
 
 
 def _kernel(job: Resolved, one: Assignment) -> str:

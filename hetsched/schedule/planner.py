@@ -8,7 +8,7 @@ its best plan costs. Pure: the engine looks models up before, and stores what wa
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hetsched.errors import DataError, UsageError
@@ -44,13 +44,17 @@ class _Part:
         return self.candidate.info.name
 
 
-def plan_job(load: int, candidates: Sequence[Candidate]) -> JobPlan:
+def plan_job(
+    load: int, candidates: Sequence[Candidate], held: Mapping[str, int] | None = None
+) -> JobPlan:
     """Split `load` over `candidates`; those whose share is 0 get no assignment.
 
     Parameters
     ----------
     load : int, units, >= 1
     candidates : sequence of Candidate
+    held : mapping of device to int, units, optional
+        Shares that are not to be found anew; only their chunks are.
 
     Raises
     ------
@@ -65,10 +69,10 @@ def plan_job(load: int, candidates: Sequence[Candidate]) -> JobPlan:
         )
     usable, reasons = _usable(candidates)
     parts = _parts(load, usable)
-    shares = _shares(load, parts)
+    shares = _shares(load, parts) if held is None else _held(held, load, parts)
     if any(part.planned and share for part, share in zip(parts, shares, strict=True)):
         parts = [_exact_at(share, part) for part, share in zip(parts, shares, strict=True)]
-        shares = _shares(load, parts)
+        shares = _shares(load, parts) if held is None else shares
     ids, firsts = itertools.count(), itertools.accumulate(shares, initial=0)
     assignments = tuple(
         assign(
@@ -82,7 +86,8 @@ def plan_job(load: int, candidates: Sequence[Candidate]) -> JobPlan:
     predicted = max(known) if len(known) == len(times) else None
     reasons += [_reason(part, share) for part, share in zip(parts, shares, strict=True)]
     exploring = any(part.choice.exploring for part in parts)
-    return JobPlan(assignments, predicted, tuple(reasons), exploring)
+    curves = {part.name: part.curve for part in parts if part.curve is not None}
+    return JobPlan(assignments, predicted, tuple(reasons), exploring, curves)
 
 
 def _usable(candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[str]]:
@@ -150,6 +155,13 @@ def _shares(load: int, parts: Sequence[_Part]) -> list[int]:
     if known and left:
         for index, share in zip(known, _partition(left, [parts[i] for i in known]), strict=True):
             shares[index] = share
+    return shares
+
+
+def _held(held: Mapping[str, int], load: int, parts: Sequence[_Part]) -> list[int]:
+    shares = [held.get(part.name, 0) for part in parts]
+    if sum(shares) != load:
+        raise UsageError(f"held: shares of {sum(shares)} units, of a load of {load}")
     return shares
 
 

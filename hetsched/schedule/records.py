@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hetsched.device import Chunk, DeviceInfo
 from hetsched.memory import MemoryDemand
-from hetsched.models import DeviceModel
+from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.schedule.plan import DevicePlan, Mode
 
 
@@ -85,3 +85,5 @@ class JobPlan:
     reasons: tuple[str, ...] = ()
     exploring: bool = False
     """Some device tries a variant that isn't the best known one."""
+    curves: Mapping[str, SpeedFunction] = field(default_factory=dict, compare=False, repr=False)
+    """Device -> seconds of its share, as known for this plan; none of those never measured."""

@@ -1,0 +1,146 @@
+"""One kind of job, run again and again: its Balancer, and the plan that goes with each split.
+
+The Balancer decides what the shares are and when they change; the planner is its `split`, and
+makes chunks and variants of shares that stay.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hetsched.errors import UsageError
+from hetsched.models import SpeedFunction
+from hetsched.partition import Balancer, Distribution
+from hetsched.schedule.planner import Candidate, JobPlan, plan_job
+
+REUSES = 8
+"""Runs that follow a plan which proved good, until it is looked at again: planning takes a
+millisecond, and what has been learnt meanwhile should count some time. Arbitrary."""
+GOOD = 0.10
+"""Relative spread and error of prediction of a run whose plan is followed again unseen."""
+
+Look = Callable[[], Sequence[Candidate]]
+"""What is known of the devices now."""
+
+
+class Balance:
+    """What comes of asking and telling; used in the planner's thread only.
+
+    Parameters
+    ----------
+    load : int, units
+    devices : sequence of str
+        That may take part.
+    """
+
+    def __init__(self, load: int, devices: Sequence[str]) -> None:
+        self._load = load
+        self._devices = tuple(devices)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._known = [_Known() for _ in self._devices]
+        self._balancer = Balancer(
+            self._load,
+            len(self._devices),
+            tolerance=GOOD,
+            stop_when_seen=False,
+            models=self._known,
+            split=self._split,
+        )
+        self._plan: JobPlan | None = None
+        self._found: JobPlan | None = None
+        self._look: Look | None = None
+        self._candidates: Sequence[Candidate] = ()
+        self._uses = 0
+        self._out = False
+
+    def next(self, look: Look) -> JobPlan:
+        """The plan of the next run. Raises what `look` and `plan_job` raise."""
+        if self._plan is not None and _tries(self._plan):
+            self._begin()  # there is no balance yet to hold on to
+        elif self._uses >= REUSES:
+            self._balancer.reconsider()
+        self._look, self._found = look, None
+        try:
+            shares = self._balancer.ask().shares
+            plan = self._with(shares)
+        finally:
+            self._look, self._found, self._candidates = None, None, ()
+        self._plan, self._out = plan, True
+        self._uses += 1
+        return plan
+
+    def _with(self, shares: Sequence[int]) -> JobPlan:
+        """A plan with these shares: the last one, unless the devices were looked at again."""
+        if self._found is None:
+            assert self._plan is not None, "the first split is found by planning"
+            return self._plan
+        self._uses = 0
+        if _shares(self._found, self._devices) == tuple(shares):
+            return self._found
+        held = dict(zip(self._devices, shares, strict=True))
+        return plan_job(self._load, self._candidates, held)
+
+    def told(self, plan: JobPlan, seconds: Mapping[str, float], makespan: float) -> None:
+        """What `plan` came to: seconds of each device that had a share, and of all together."""
+        last = self._plan
+        if not self._out or last is None or plan.assignments is not last.assignments:
+            return
+        if any(not seconds.get(one.device, 0.0) > 0 for one in plan.assignments):
+            return
+        self._out = False
+        self._balancer.tell([seconds.get(device, 0.0) for device in self._devices])
+        predicted = plan.predicted_seconds
+        if predicted is None or abs(makespan / predicted - 1) > GOOD:
+            self._balancer.reconsider()
+
+    def _split(self, models: Sequence[Any], load: int, limits: object) -> Distribution:
+        """The planner, as the Balancer calls it: only from `next`."""
+        assert self._look is not None, "nobody but `next` asks"
+        self._candidates = self._look()
+        self._found = found = plan_job(load, self._candidates)
+        for device, known in zip(self._devices, models, strict=True):
+            known.curve = found.curves.get(device)
+        seconds = found.predicted_seconds
+        if seconds is None or found.exploring or self._outdated(found):
+            seconds = math.nan  # it is to be tried, whatever it gains
+        return Distribution(_shares(found, self._devices), seconds, math.nan)
+
+    def _outdated(self, found: JobPlan) -> bool:
+        """Whether the last plan has variants that are no longer the best, or devices not there."""
+        last = () if self._plan is None else self._plan.assignments
+        variants = {one.device: one.variant for one in found.assignments}
+        return any(
+            one.device not in found.curves or variants.get(one.device, one.variant) != one.variant
+            for one in last
+        )
+
+
+class _Known:
+    """A device's share and its seconds, by the plan that was made last."""
+
+    curve: SpeedFunction | None = None
+
+    def time(self, x: Any, /) -> Any:
+        return self._curve().time(x)
+
+    def speed(self, x: Any, /) -> Any:
+        return self._curve().speed(x)
+
+    def _curve(self) -> SpeedFunction:
+        if self.curve is None:
+            raise UsageError("a device that was never measured has no speed")
+        return self.curve
+
+
+def _tries(plan: JobPlan) -> bool:
+    """Whether some device was to be measured."""
+    return plan.exploring or plan.predicted_seconds is None
+
+
+def _shares(plan: JobPlan, devices: Sequence[str]) -> tuple[int, ...]:
+    given = {one.device: one.plan.share for one in plan.assignments}
+    return tuple(given.get(device, 0) for device in devices)
