@@ -74,10 +74,13 @@ class RealClock:
         precise_sleep()
         with self._lock:
             while not self._closing:
-                if any(ends for _, ends in list(self._streams.advance(time.monotonic()))):
-                    self._ended.notify_all()
+                self._advance(time.monotonic())
                 due = self._streams.next_time()
                 self._changed.wait(None if due is None else max(0.0, due - time.monotonic()))
+
+    def _advance(self, now: float) -> None:
+        if any(ends for _, ends in list(self._streams.advance(now))):
+            self._ended.notify_all()
 
     def _work(self, queue: SimpleQueue[tuple[Operation, Work] | None]) -> None:
         while self._do(queue.get()):
@@ -96,7 +99,9 @@ class RealClock:
         except Exception as error:
             operation.error = error
         with self._lock:
-            self._streams.done(operation, time.monotonic())
+            now = time.monotonic()
+            self._advance(now)  # or what is late would depend on who runs first, clock or engine
+            self._streams.done(operation, now)
             self._worked.notify_all()
             if operation.late:
                 self._changed.notify()
