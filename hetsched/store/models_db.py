@@ -19,8 +19,9 @@ VERSION = 1
 APPLICATION = 0x68737364
 """SQLite's application_id: a file that says so is ours."""
 MAKE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-BUSY_MS = 2000
-"""How long to wait for another process that writes; it holds the lock for milliseconds."""
+BUSY_MS = 10_000
+"""How long to wait for others that write. Each holds the lock for milliseconds, but on a busy
+machine with a slow disk SQLite's turns aren't fair, and what isn't written at the end is lost."""
 
 _SCHEMA = f"""
 CREATE TABLE model(
