@@ -19,7 +19,10 @@ REUSES = 8
 """Runs that follow a plan which proved good, until it is looked at again: planning takes a
 millisecond, and what has been learnt meanwhile should count some time. Arbitrary."""
 GOOD = 0.10
-"""Relative spread and error of prediction of a run whose plan is followed again unseen."""
+"""Relative error of prediction of a run whose plan is followed again unseen."""
+TOLERANCE = 0.04
+"""Of the Balancer. Giving units from the slower to the faster of two devices gains half of the
+spread at most, so with less a spread of 0.1 could stay. Medians of runs decide: noise is less."""
 
 Look = Callable[[], Sequence[Candidate]]
 """What is known of the devices now."""
@@ -45,7 +48,7 @@ class Balance:
         self._balancer = Balancer(
             self._load,
             len(self._devices),
-            tolerance=GOOD,
+            tolerance=TOLERANCE,
             stop_when_seen=False,
             models=self._known,
             split=self._split,

@@ -10,7 +10,7 @@ import msgspec
 from hetsched.device import DeviceInfo
 from hetsched.executor.balance import Balance
 from hetsched.executor.resolve import Resolved
-from hetsched.schedule.planner import Assignment
+from hetsched.schedule.planner import Assignment, JobPlan
 from hetsched.workload import Variant
 
 MOST_PLANS = 256
@@ -47,19 +47,28 @@ class Experience:
     changes: dict[str, str] = field(default_factory=dict)
     """Device -> what is to be said of its speed, which has just changed."""
     balances: dict[PlanKey, Balance] = field(default_factory=dict)
+    ready: dict[PlanKey, JobPlan] = field(default_factory=dict)
+    """Plans that were made ahead, for the next job of their kind. The only part that the loop's
+    thread takes from: what is there needs no other thread."""
 
     def balance(self, key: PlanKey, load: int) -> Balance:
         """That of this kind of job."""
         if key not in self.balances:
             if len(self.balances) >= MOST_PLANS:
-                self.balances.pop(next(iter(self.balances)), None)
+                oldest = next(iter(self.balances))
+                self.balances.pop(oldest, None)
+                self.ready.pop(oldest, None)
             self.balances[key] = Balance(load, key[3])
         return self.balances[key]
 
     def changed(self, device: str, said: str) -> None:
         """The speed of `device` has changed: no split that was good is any more."""
         self.changes[device] = said
+        self._plan_anew()
+
+    def _plan_anew(self) -> None:
         self.balances.clear()
+        self.ready.clear()
 
     def variants(self, job: Resolved, kind: str) -> Sequence[Variant]:
         """What is installed for `kind` and not broken; looked for once."""
@@ -92,7 +101,7 @@ class Experience:
 
     def broke(self, job: Resolved, info: DeviceInfo, variant: str) -> None:
         """`variant` couldn't be made: it isn't planned with any more."""
-        self.balances.clear()
+        self._plan_anew()
         self.broken.add((VARIANT_KIND[info.kind], job.workload.name, variant))
 
     def did_well(self, devices: Iterable[str]) -> None:
@@ -104,7 +113,7 @@ class Experience:
     def ran_out(self, device: str, memory: int) -> None:
         """`device` didn't have `memory` bytes: plan for half."""
         self.memory[device] = max(1, memory // 2)
-        self.balances.clear()
+        self._plan_anew()
 
 
 def _kernel(job: Resolved, one: Assignment) -> str:

@@ -58,9 +58,12 @@ class Resolved:
     converted: bool = False
     """Some input is stored in another dtype or order than kernels want."""
 
+    in_files: bool = False
+    """Some array is, or was until they were closed, in a file."""
+
     @property
     def place(self) -> str:
-        where = "file" if self.files or self.outputs else "arena"
+        where = "file" if self.in_files else "arena"
         return f"{where}, converted" if self.converted else where
 
     def publish(self) -> None:
@@ -165,6 +168,7 @@ def _resolve(
     except BaseException:
         job.close()
         raise
+    job.in_files = bool(job.files or job.outputs)
     return job
 
 

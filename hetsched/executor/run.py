@@ -18,11 +18,11 @@ from hetsched.executor import wire
 from hetsched.executor.arrays import JobArrays
 from hetsched.executor.computing import Computing
 from hetsched.executor.context import Context
-from hetsched.executor.experience import plan_key
 from hetsched.executor.fleet import none_left
+from hetsched.executor.foresight import Planning
 from hetsched.executor.orders import FillOrder, check_orders, fill_orders
 from hetsched.executor.patience import Patience
-from hetsched.executor.planning import Measured, learn, plan
+from hetsched.executor.planning import Measured
 from hetsched.executor.report import job_report
 from hetsched.executor.resolve import Resolved
 from hetsched.executor.tally import Tally
@@ -72,7 +72,7 @@ class JobRun:
         self._stage = "planning"
         self._plan = JobPlan((), None, ())
         self._assigned: dict[str, Assignment] = {}
-        self._infos: tuple[str, ...] = ()
+        self._planning: Planning | None = None
         self._prepared: set[str] = set()
         self._tally = Tally()
         self._computing: Computing | None = None
@@ -165,11 +165,8 @@ class JobRun:
         if not infos:
             self._end(none_left(self._fleet.absent))
             return
-        self._infos = tuple(info.name for info in infos)
-        context, job, limit = self._context, self._job, self._limit
-        context.worker.do(
-            lambda: plan(job, infos, context.store, context.experience, limit), self._planned
-        )
+        self._planning = Planning(self._job, infos, self._limit, self._context)
+        self._planning.begin(self._planned)
 
     def _again(self, reason: str) -> None:
         log.info("job %d starts over: %s", self.number, reason)
@@ -280,14 +277,11 @@ class JobRun:
         self._context.worker.do(self._job.publish, published)
 
     def _done(self, report: JobReport) -> None:
-        job, plan, context, measured = self._job, self._plan, self._context, self._measured()
         done = Done(self.number, report, self._arrays.hand_over())
-        if self._computing is None or self._computing.disturbed:
+        if self._computing is None or self._computing.disturbed or self._planning is None:
             self._close(done)
-            return
-        store, experience = context.store, context.experience
-        known = plan_key(job, self._infos, self._limit)
-        self._close(done, lambda: learn(job, plan, measured, store, experience, known))
+        else:
+            self._close(done, self._planning.lesson(self._plan, self._measured()))
 
     # ---- trouble
 

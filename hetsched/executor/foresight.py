@@ -1,0 +1,60 @@
+"""The plan of one job, and of the next such job: made ahead, when this one has been told.
+
+Planning takes a millisecond, ten where caches are cold: a warm job finds its plan made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from hetsched.device import DeviceInfo
+from hetsched.executor.context import Context
+from hetsched.executor.experience import plan_key
+from hetsched.executor.planning import Measured, learn, plan
+from hetsched.executor.resolve import Resolved
+from hetsched.executor.worker import Then
+from hetsched.schedule.planner import JobPlan
+
+
+class Planning:
+    """One start of a job, on the devices that are there.
+
+    Parameters
+    ----------
+    infos : sequence of DeviceInfo
+    limit : int or None, bytes
+        Of each device's own memory.
+    """
+
+    def __init__(
+        self, job: Resolved, infos: Sequence[DeviceInfo], limit: int | None, context: Context
+    ) -> None:
+        self._job = job
+        self._infos = infos
+        self._limit = limit
+        self._worker = context.worker
+        self._store, self._experience = context.store, context.experience
+        self._known = plan_key(job, (info.name for info in infos), limit)
+
+    def begin(self, then: Then) -> None:
+        """``then(plan, error)``: at once if it was made ahead, else by the planner's thread."""
+        ahead = None if self._job.measure else self._experience.ready.pop(self._known, None)
+        if ahead is None:
+            self._worker.do(self._plan, then)
+        else:
+            then(ahead, None)
+
+    def lesson(self, found: JobPlan, measured: Mapping[str, Measured]) -> Callable[[], None]:
+        """What learns from a whole, undisturbed run; for the planner's thread."""
+
+        def lesson() -> None:
+            learn(self._job, found, measured, self._store, self._experience, self._known)
+            if not self._job.measure:
+                self._experience.ready[self._known] = self._plan()
+
+        return lesson
+
+    def _plan(self) -> JobPlan:
+        # The job before may have been learnt from while this one waited for its turn.
+        ahead = None if self._job.measure else self._experience.ready.pop(self._known, None)
+        return ahead or plan(self._job, self._infos, self._store, self._experience, self._limit)
