@@ -1,4 +1,4 @@
-"""Partitioners: a load and models in, integer shares out. Pure; one file a method."""
+"""A load and models in, integer shares out; and the loop that learns them. Pure; one file a method."""
 
 from hetsched.partition.balancer import Balancer
 from hetsched.partition.constant import constant

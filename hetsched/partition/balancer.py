@@ -24,6 +24,7 @@ from hetsched.partition.stopping import (
     NO_GAIN,
     NOT_WORTH,
     SEEN,
+    SETTLED,
     TOLERATED,
     Record,
     Regret,
@@ -128,7 +129,8 @@ class Balancer:
         self._newcomers = 0
         self._search = 0
         self._late = 0
-        self._regret = Regret(self._tolerance)
+        self._since = 0
+        self._regret = Regret(self._tolerance, 1 if self._own else SETTLED)
         self._balanced = False
         checked(self.models, self._load, self._limits)
         self._next: Distribution | None = None
@@ -241,6 +243,8 @@ class Balancer:
     def _begin_anew(self) -> None:
         """Other devices: what was measured of splits says nothing any more."""
         self._record = Record()
+        self._regret.clear()
+        self._since = self.iterations
         self._next = None
         self._late = 0
         self._search = 0
@@ -280,7 +284,7 @@ class Balancer:
         seconds = [one.busy for one in told]
         if any(getattr(model, "change", None) for model in self.models):
             self._record.clear()
-            self._search = 0
+            self._search, self._since = 0, self.iterations
         self._record.add(shares, seconds)
         balanced = self._method.imbalance(shares, told, self._limits) <= self._tolerance
         anyway, self._anyway = self._anyway, False
@@ -334,7 +338,7 @@ class Balancer:
             return NO_GAIN
         if gain > self._tolerance or guessed(self.models, found):
             return ""
-        return NO_GAIN if self._regret.passes(gain) else ""
+        return NO_GAIN if self._regret.passes(gain, self.iterations - self._since) else ""
 
     def _why_stop(self, shares: Shares, found: Shares, gain: float) -> str:
         """Why not to go on to `found` although it gains `gain` seconds a run; empty: go on."""

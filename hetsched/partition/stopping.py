@@ -37,6 +37,10 @@ near a cliff of the speed interpolation sees little of what there is to win. Arb
 
 SLACK = 0.2
 """Share of the tolerance that doesn't count of a gain that is passed over: models err, too."""
+SETTLED = 20
+"""Runs after which gains must be as large as the tolerance says, by models that learn from more
+than these runs. Arbitrary."""
+
 Shares = tuple[int, ...]
 
 
@@ -85,16 +89,26 @@ class Regret:
     """Gains that were passed over, added up: a small one that lasts is worth a move.
 
     A cumulative sum (Page, Biometrika 41, 1954) with slack for what models can't tell.
+
+    Parameters
+    ----------
+    tolerance : float
+        The sum that is passed over.
+    settled : int, runs
+        Slack and limit grow until then: at first there is little that a move could spoil, later it
+        is rather noise that promises a gain.
     """
 
-    def __init__(self, tolerance: float) -> None:
+    def __init__(self, tolerance: float, settled: int) -> None:
         self._tolerance = tolerance
+        self._settled = settled
         self._sum = 0.0
 
-    def passes(self, gain: float) -> bool:
-        """Whether to pass over a relative gain once more."""
-        self._sum += max(0.0, gain - SLACK * self._tolerance)
-        return self._sum <= self._tolerance
+    def passes(self, gain: float, runs: int) -> bool:
+        """Whether to pass over a relative gain once more, `runs` after all was new."""
+        limit = self._tolerance * min(1.0, runs / self._settled)
+        self._sum += max(0.0, gain - SLACK * limit)
+        return self._sum <= limit
 
     def clear(self) -> None:
         """A move was made."""
