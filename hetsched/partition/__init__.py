@@ -1,4 +1,4 @@
-"""A load and models in, integer shares out; and the loop that learns them. Pure; one file a method."""
+"""A load and models in, integer shares out, and the loop that learns models. Pure; a file each."""
 
 from hetsched.partition.balancer import Balancer
 from hetsched.partition.constant import constant
