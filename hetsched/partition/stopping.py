@@ -37,7 +37,7 @@ near a cliff of the speed interpolation sees little of what there is to win. Arb
 
 SLACK = 0.2
 """Share of the tolerance that doesn't count of a gain that is passed over: models err, too."""
-SETTLED = 20
+SETTLED = 10
 """Runs after which gains must be as large as the tolerance says, by models that learn from more
 than these runs. Arbitrary."""
 
