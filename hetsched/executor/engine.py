@@ -53,9 +53,6 @@ from hetsched.units import parse_size
 log = logging.getLogger(__name__)
 
 Listen = Callable[[JobState], None]
-LESSON_SECONDS = 0.003
-"""After a job, until its lesson is learnt, if no other job comes before: whoever waits for the
-result is woken meanwhile, and shouldn't have to compete for a core."""
 FLUSH_SECONDS = 0.5
 """After a job, until models.db gets what it taught: a job in a row must not wait for the disk."""
 
@@ -106,7 +103,6 @@ class Engine:
         done by another thread."""
         self._loop = loop
         self._flushing = False
-        self._lesson: Callable[[], None] | None = None
         self._draining: Callable[[], None] | None = None
         arena.on_discard(lambda segment: self._fleet.detach([segment]))
 
@@ -182,7 +178,6 @@ class Engine:
 
     def close(self) -> None:
         """End the device processes and the planner's thread."""
-        self._learn()
         self._fleet.close()
         self._context.worker.close()
         self._context.store.close()
@@ -267,7 +262,6 @@ class Engine:
         if self._active is not None:
             return
         if self._queue:
-            self._learn()
             waiting = self._queue.popleft()
             self._active = JobRun(
                 waiting.number,
@@ -285,18 +279,11 @@ class Engine:
     def _ended(self, waiting: _Waiting, state: JobState, lesson: Callable[[], None]) -> None:
         self._active = None
         waiting.listen(state)
-        self._lesson = lesson
-        self._loop.later(LESSON_SECONDS, self._learn)
+        self._context.worker.do_later(lesson)
         self._advance()
         if not self._flushing:
             self._flushing = True
             self._loop.later(FLUSH_SECONDS, self._flush)
-
-    def _learn(self) -> None:
-        """Learn from the last job, if that hasn't been done."""
-        if self._lesson is not None:
-            self._context.worker.do(self._lesson)
-            self._lesson = None
 
     def _flush(self) -> None:
         self._flushing = False

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from hetsched.device import DeviceInfo
+from hetsched.executor.balance import GOOD
 from hetsched.executor.context import Context
 from hetsched.executor.experience import plan_key
-from hetsched.executor.planning import Measured, learn, plan
+from hetsched.executor.planning import Measured, learn, makespan, plan, spread
 from hetsched.executor.resolve import Resolved
 from hetsched.executor.worker import Then
 from hetsched.schedule.planner import JobPlan
@@ -45,11 +46,17 @@ class Planning:
             then(ahead, None)
 
     def lesson(self, found: JobPlan, measured: Mapping[str, Measured]) -> Callable[[], None]:
-        """What learns from a whole, undisturbed run; for the planner's thread."""
+        """What learns from a whole, undisturbed run; for the planner's thread.
+
+        Until that has been done, another such job follows the same plan if it proved good.
+        """
+        if good(found, measured):
+            self._experience.ready[self._known] = found
 
         def lesson() -> None:
             learn(self._job, found, measured, self._store, self._experience, self._known)
             if not self._job.measure:
+                self._experience.ready.pop(self._known, None)
                 self._experience.ready[self._known] = self._plan()
 
         return lesson
@@ -58,3 +65,11 @@ class Planning:
         # The job before may have been learnt from while this one waited for its turn.
         ahead = None if self._job.measure else self._experience.ready.pop(self._known, None)
         return ahead or plan(self._job, self._infos, self._store, self._experience, self._limit)
+
+
+def good(found: JobPlan, measured: Mapping[str, Measured]) -> bool:
+    """Whether all devices finished together, as predicted."""
+    predicted = found.predicted_seconds
+    if predicted is None or found.exploring:
+        return False
+    return abs(makespan(measured) / predicted - 1) <= GOOD and spread(measured) <= GOOD

@@ -6,12 +6,17 @@ import functools
 import logging
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from hetsched.transport.loop import Loop
 
 log = logging.getLogger(__name__)
+
+PAUSE = 0.003
+"""Seconds that what has time waits: whoever waits for a result is woken meanwhile, and shouldn't
+have to compete for a core."""
 
 Then = Callable[[Any, BaseException | None], None]
 Task = tuple[Callable[[], Any], Then]
@@ -28,6 +33,7 @@ class Worker:
     def __init__(self, loop: Loop, name: str = "planner") -> None:
         self._loop = loop
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._later: deque[Callable[[], Any]] = deque()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
@@ -40,12 +46,23 @@ class Worker:
 
         Without `then` an error is only logged.
         """
+        self._catch_up()
         self._tasks.put((function, then or _log))
+
+    def do_later(self, function: Callable[[], Any]) -> None:
+        """Run `function` in a moment, but before anything that is asked for after it."""
+        self._later.append(function)
+        self._loop.later(PAUSE, self._catch_up)
 
     def close(self) -> None:
         """Finish what was asked for, then end the thread."""
+        self._catch_up()
         self._tasks.put(None)
         self._thread.join()
+
+    def _catch_up(self) -> None:
+        while self._later:
+            self._tasks.put((self._later.popleft(), _log))
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:

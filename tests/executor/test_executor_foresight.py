@@ -51,13 +51,15 @@ class Jobs:
             worker=self.thread, store=ModelStore(None), experience=self.experience
         )
 
-    def run(self) -> JobPlan:
+    def run(self, seconds: float = 1.0, learn: bool = True) -> JobPlan:
         planning = Planning(self.job, [INFO], None, self.context)
         found: list[JobPlan] = []
         planning.begin(lambda plan, error: found.append(plan))
         (one,) = found[0].assignments
-        measured = {"cpu0": Measured(one, INFO, ((100, ChunkTimes(compute=(0.0, 1.0))),))}
-        planning.lesson(found[0], measured)()
+        measured = {"cpu0": Measured(one, INFO, ((100, ChunkTimes(compute=(0.0, seconds))),))}
+        lesson = planning.lesson(found[0], measured)
+        if learn:
+            lesson()
         return found[0]
 
 
@@ -68,6 +70,18 @@ def test_only_the_first_job_of_its_kind_waits_for_its_plan() -> None:
 
     assert jobs.thread.asked == 1
     assert [plan.predicted_seconds for plan in plans] == [None, 1.0, 1.0, 1.0]
+
+
+def test_a_job_that_comes_before_anything_was_learnt_follows_a_good_plan_again() -> None:
+    jobs = Jobs()
+    jobs.run()
+    plan = jobs.run(1.05, learn=False)
+
+    assert jobs.run(1.3, learn=False) is plan
+    assert jobs.thread.asked == 1
+
+    jobs.run()
+    assert jobs.thread.asked == 2, "the last run wasn't as predicted"
 
 
 def test_another_kind_of_job_has_a_plan_of_its_own() -> None:

@@ -45,6 +45,30 @@ def test_a_worker_runs_elsewhere_in_order_and_answers_on_the_loop(loop: Loop) ->
     assert answers == [((number, "planner"), own) for number in range(3)]
 
 
+def test_what_has_time_comes_before_what_is_asked_for_after_it(loop: Loop) -> None:
+    worker, done = Worker(loop), list[str]()
+    worker.do_later(lambda: done.append("later"))
+    worker.do(lambda: done.append("now"), lambda value, error: loop.stop())
+
+    loop.run()
+    worker.close()
+
+    assert done == ["later", "now"]
+
+
+@pytest.mark.parametrize("closing", [False, True])
+def test_what_has_time_is_done_in_the_end(loop: Loop, closing: bool) -> None:
+    worker, done = Worker(loop), list[str]()
+    worker.do_later(lambda: done.append("later"))
+    if not closing:
+        worker.do_later(loop.stop)
+        loop.run()
+
+    worker.close()
+
+    assert done == ["later"]
+
+
 def test_what_fails_is_answered_with_its_error(loop: Loop) -> None:
     worker, errors = Worker(loop), list[BaseException | None]()
     worker.do(lambda: 1 // 0, lambda value, error: errors.append(error))
