@@ -97,7 +97,7 @@ def test_noise_changes_the_split_in_few_runs_and_costs_little() -> None:
     longest = [
         max(x / s for x, s in zip(split, machine.speeds, strict=True)) for split in splits[1:]
     ]
-    assert sum(moves) <= 0.05 * len(moves)
+    assert sum(moves) <= 0.08 * len(moves)
     assert sum(longest) / len(longest) <= 1.03 * LOAD / sum(machine.speeds)
 
 
