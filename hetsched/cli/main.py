@@ -19,7 +19,7 @@ BROKEN_PIPE = 128 + signal.SIGPIPE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `arguments` (sys.argv by default); an exit code of the README's table, never a traceback.
+    """Run `arguments` (sys.argv by default); an exit code as in the README, never a traceback.
 
     `-v` and `--debug` may stand anywhere before a `--`.
     """
