@@ -31,6 +31,7 @@ from hetsched.partition.stopping import (
     Shares,
     a_unit_apart,
     guessed,
+    spread,
 )
 
 MigrationCost = Callable[[Shares, Shares], float]
@@ -135,7 +136,8 @@ class Balancer:
         checked(self.models, self._load, self._limits)
         self._next: Distribution | None = None
         self._reason = ""
-        self._untold: tuple[Shares, list[Reading]] | None = None
+        self._told: tuple[Shares, list[Reading]] | None = None
+        self._pending = False
         self._anyway = False
         self.iterations = 0
         """Runs told of."""
@@ -213,7 +215,8 @@ class Balancer:
             self._lost |= lost
             self._begin_anew()
         else:
-            self._untold = shares, [Reading(0.0) if one is None else one for one in told]
+            self._told = shares, [Reading(0.0) if one is None else one for one in told]
+            self._note(*self._told)
 
     def join(self) -> int:
         """Another device, unknown and without a limit, takes part from the next run on.
@@ -239,6 +242,7 @@ class Balancer:
         For models that learn from elsewhere, too.
         """
         self._anyway = True
+        self._pending = not self._out and self._told is not None
 
     def _begin_anew(self) -> None:
         """Other devices: what was measured of splits says nothing any more."""
@@ -250,7 +254,8 @@ class Balancer:
         self._search = 0
         self._balanced = False
         self._reason = ""
-        self._untold = None
+        self._told = None
+        self._pending = False
 
     def _partition(self) -> Distribution:
         """What the models make of it, over the devices that are there."""
@@ -272,29 +277,29 @@ class Balancer:
             shares[i] = share
         return Distribution(tuple(shares), found.makespan, found.spread, found.reason)
 
-    def _settle(self) -> None:
-        """Decide what to do next, now that somebody wants to know."""
-        if self._untold is not None:
-            shares, told = self._untold
-            self._untold = None
-            self._decide(shares, told)
-
-    def _decide(self, shares: Shares, told: list[Reading]) -> None:
-        """Stay with `shares`, go on to another split, or go back to the best."""
-        seconds = [one.busy for one in told]
+    def _note(self, shares: Shares, told: list[Reading]) -> None:
+        """Remember a run. If it was balanced, nothing is left to be decided."""
         if any(getattr(model, "change", None) for model in self.models):
             self._record.clear()
             self._search, self._since = 0, self.iterations
-        self._record.add(shares, seconds)
+        self._record.add(shares, [one.busy for one in told])
         balanced = self._method.imbalance(shares, told, self._limits) <= self._tolerance
-        anyway, self._anyway = self._anyway, False
-        if balanced and not anyway and not self._left_out(shares):
+        if balanced and not self._left_out(shares):
             self._late = 0
             self._stay(shares, self._method.verdict(told))
-            return
-        self._late += 1
-        if self._balanced and self._late < self._method.patience:
-            return
+            self._pending = self._anyway
+        else:
+            self._late += 1
+            self._pending = not self._balanced or self._late >= self._method.patience
+
+    def _settle(self) -> None:
+        """Decide what to do next, now that somebody wants to know: a split may take its time."""
+        if self._pending and self._told is not None:
+            self._pending = self._anyway = False
+            self._decide(*self._told)
+
+    def _decide(self, shares: Shares, told: list[Reading]) -> None:
+        """Stay with `shares`, go on to another split, or go back to the best."""
         now = self._record.makespan(shares)
         step = self._method.step(shares, told, self.models, self._limits)
         if step is None:
@@ -359,11 +364,10 @@ class Balancer:
     def _stay(self, shares: Shares, reason: str) -> None:
         self._search = 0 if reason != BUDGET else self._search
         seconds = self._record.seconds(shares)
-        self._next = self._record.distribution(shares, self._limits, reason)
+        apart = spread(shares, seconds, self._limits)
+        self._next = Distribution(shares, self._record.makespan(shares), apart, reason)
         self._balanced = (
-            reason in TOLERATED
-            or self._next.spread <= self._tolerance
-            or a_unit_apart(shares, seconds, self._limits)
+            reason in TOLERATED or apart <= self._tolerance or a_unit_apart(shares, seconds, apart)
         )
         self._reason = reason
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from hetsched.partition.distribution import Distribution, Limits
+from hetsched.partition.distribution import Limits
 
 BALANCED = "balanced"
 NO_GAIN = "no further gain"
@@ -56,14 +56,13 @@ def spread(shares: Sequence[int], seconds: Sequence[float], limits: Limits) -> f
     return max(0.0, max(seconds[i] for i in busy) / min(free) - 1)
 
 
-def a_unit_apart(shares: Sequence[int], seconds: Sequence[float], limits: Limits) -> bool:
-    """Whether times differ by no more than the slowest device's time for one unit.
+def a_unit_apart(shares: Sequence[int], seconds: Sequence[float], apart: float) -> bool:
+    """Whether times whose `spread` is `apart` differ by no more than the slowest one's unit.
 
     Moving whole units can't make them equal then.
     """
     busy = [(share, time) for share, time in zip(shares, seconds, strict=True) if share]
     unit = max(time / share for share, time in busy)
-    apart = spread(shares, seconds, limits)
     return max(time for _, time in busy) * apart / (1 + apart) <= unit * (1 + 1e-9)
 
 
@@ -147,8 +146,3 @@ class Record:
     def best(self) -> Shares:
         """The split that took the least time."""
         return min(self._runs, key=self.makespan)
-
-    def distribution(self, shares: Shares, limits: Limits, reason: str) -> Distribution:
-        """`shares` with what was measured."""
-        seconds = self.seconds(shares)
-        return Distribution(shares, self.makespan(shares), spread(shares, seconds, limits), reason)
