@@ -10,7 +10,6 @@ from hetsched.models.constant import Constant
 from hetsched.models.curve import Curve, LearningCurve, SpeedFunction
 from hetsched.models.device_model import DeviceModel
 from hetsched.models.evidence import Knot
-from hetsched.models.hysteresis import worth_moving
 from hetsched.models.pchip import Monotone
 from hetsched.models.piecewise_linear import PiecewiseLinear
 
@@ -25,5 +24,4 @@ __all__ = [
     "Monotone",
     "PiecewiseLinear",
     "SpeedFunction",
-    "worth_moving",
 ]

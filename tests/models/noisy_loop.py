@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hetsched.models import PiecewiseLinear, worth_moving
+from hetsched.models import PiecewiseLinear
 from hetsched.models.samples import Sample
 from hetsched.partition import geometric
 from hetsched.store.history import History
@@ -12,6 +12,8 @@ from hetsched.store.history import History
 LOAD = 1000
 NOISE, HICCUPS, HICCUP = 0.05, 0.01, 20.0
 """Log-normal noise of each time; the share of times that take so many times as long."""
+MARGIN = 0.025
+"""A split must promise to be faster by this to be left for; the engine's Balancer is stricter."""
 
 
 class Loop:
@@ -44,7 +46,7 @@ class Loop:
         if len(known) == len(models):
             found = geometric(known, LOAD)
             now = max(float(m.time(x)) for m, x in zip(known, self.shares, strict=True))
-            if worth_moving(now, found.makespan):
+            if found.makespan < (1 - MARGIN) * now:
                 self.shares = found.shares
         return self._execute()
 

@@ -5,9 +5,6 @@ import statistics
 import pytest
 from noisy_loop import Loop
 
-from hetsched.errors import UsageError
-from hetsched.models import worth_moving
-
 SEEDS = range(8)
 RUNS = 200
 
@@ -70,18 +67,3 @@ def test_a_hiccup_moves_nothing(seed: int) -> None:
     for _ in range(5):
         loop.run()
         assert loop.shares == before
-
-
-def test_a_gain_within_the_margin_is_no_gain() -> None:
-    assert not worth_moving(1.0, 0.98)
-    assert worth_moving(1.0, 0.95)
-    assert worth_moving(1.0, 0.98, margin=0.0)
-    assert not worth_moving(1.0, 1.0, margin=0.0)
-
-
-@pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf"), "1", True, None])
-def test_times_that_are_none_are_refused(bad: float) -> None:
-    with pytest.raises(UsageError, match="predicted"):
-        worth_moving(1.0, bad)
-    with pytest.raises(UsageError, match="margin"):
-        worth_moving(1.0, 1.0, bad)
