@@ -19,6 +19,9 @@ from hetsched.models import DeviceModel, PiecewiseLinear
 from hetsched.models.family import together
 from hetsched.schedule.records import Candidate
 
+SAME = 1.03
+"""Variants whose times differ by less are as fast, as far as noisy runs can tell: changing between
+them would only change the split each time. Arbitrary."""
 CLOSE = 2.0
 """A variant this much slower than the best may only have been unlucky: one measurement beside a
 busy neighbour is that far off. Arbitrary."""
@@ -67,11 +70,18 @@ def _for_group(members: Sequence[Candidate], units: float) -> list[Choice]:
     if not known:
         order = sorted(names, key=lambda name: tried[name])  # stable: then by preference
         return [Choice(order[i % len(order)], None, True) for i in range(len(members))]
-    best = min(known, key=lambda name: known[name])
+    best = _best(known, tried)
     choices = [Choice(best, model) for model in _models(members, best, units)]
     for index, name in _explorers(members, best, known, tried, units):
         choices[index] = Choice(name, _models(members, name, units)[index], True)
     return choices
+
+
+def _best(known: dict[str, float], tried: dict[str, int]) -> str:
+    """The fastest, or the one that ran most of those that are as fast."""
+    least = min(known.values())
+    as_fast = [name for name, seconds in known.items() if seconds <= SAME * least]
+    return max(as_fast, key=lambda name: (tried[name], -known[name]))
 
 
 def _explorers(

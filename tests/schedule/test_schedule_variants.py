@@ -57,6 +57,12 @@ def test_the_measured_best_runs_whatever_the_order_of_preference() -> None:
     assert names(choose(cores(3, {"fftw": 2.0, "mkl": 1.0}, 3, 3), 10)) == ["mkl"] * 3
 
 
+def test_of_variants_that_are_as_fast_the_one_that_ran_most_stays() -> None:
+    assert names(choose(cores(2, {"fftw": 1.02, "mkl": 1.0}, 9, 4), 10)) == ["fftw"] * 2
+    assert names(choose(cores(2, {"fftw": 1.0, "mkl": 1.02}, 9, 4), 10)) == ["fftw"] * 2
+    assert names(choose(cores(2, {"fftw": 1.05, "mkl": 1.0}, 9, 4), 10)) == ["mkl"] * 2
+
+
 def test_a_close_variant_gets_another_try_much_later_and_a_slow_one_does_not() -> None:
     known = {"fftw": 1.0, "mkl": 1.2, "scipy": 3.0}
     assert names(choose(cores(2, known, 7, 1, 1), 10)) == ["fftw", "fftw"]
