@@ -279,7 +279,8 @@ class Engine:
     def _ended(self, waiting: _Waiting, state: JobState, lesson: Callable[[], None]) -> None:
         self._active = None
         waiting.listen(state)
-        self._context.worker.do_later(lesson)
+        # In mid-job it would compete for cores with what is being measured.
+        self._context.worker.do_later(lesson, unless=lambda: self._active is not None)
         self._advance()
         if not self._flushing:
             self._flushing = True

@@ -16,6 +16,9 @@ from hetsched.executor.resolve import Resolved
 from hetsched.executor.worker import Then
 from hetsched.schedule.planner import JobPlan
 
+MOST_BEHIND = 8
+"""Jobs in a row that may follow one plan before anything is learnt from them. Arbitrary."""
+
 
 class Planning:
     """One start of a job, on the devices that are there.
@@ -50,7 +53,7 @@ class Planning:
 
         Until that has been done, another such job follows the same plan if it proved good.
         """
-        if good(found, measured):
+        if good(found, measured) and self._worker.behind < MOST_BEHIND:
             self._experience.ready[self._known] = found
 
         def lesson() -> None:

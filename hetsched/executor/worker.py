@@ -49,10 +49,18 @@ class Worker:
         self._catch_up()
         self._tasks.put((function, then or _log))
 
-    def do_later(self, function: Callable[[], Any]) -> None:
-        """Run `function` in a moment, but before anything that is asked for after it."""
+    def do_later(self, function: Callable[[], Any], unless: Callable[[], bool]) -> None:
+        """Run `function` in a moment, but before anything that is asked for after it.
+
+        If ``unless()`` then, it waits on: for that, or for the next that has time.
+        """
         self._later.append(function)
-        self._loop.later(PAUSE, self._catch_up)
+        self._loop.later(PAUSE, lambda: None if unless() else self._catch_up())
+
+    @property
+    def behind(self) -> int:
+        """How much waits that had time."""
+        return len(self._later)
 
     def close(self) -> None:
         """Finish what was asked for, then end the thread."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.executor.experience import Experience
-from hetsched.executor.foresight import Planning
+from hetsched.executor.foresight import MOST_BEHIND, Planning
 from hetsched.executor.planning import Measured
 from hetsched.executor.resolve import resolve
 from hetsched.executor.worker import here
@@ -28,7 +28,7 @@ class Thread:
     """A planner's thread that does what it is asked for at once, and counts it."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.asked = self.behind = 0
 
     def do(self, function: Any, then: Any) -> None:
         self.asked += 1
@@ -82,6 +82,17 @@ def test_a_job_that_comes_before_anything_was_learnt_follows_a_good_plan_again()
 
     jobs.run()
     assert jobs.thread.asked == 2, "the last run wasn't as predicted"
+
+
+def test_but_only_so_often() -> None:
+    jobs = Jobs()
+    jobs.run()
+    jobs.thread.behind = MOST_BEHIND
+    jobs.run(learn=False)
+
+    jobs.run()
+
+    assert jobs.thread.asked == 2
 
 
 def test_another_kind_of_job_has_a_plan_of_its_own() -> None:

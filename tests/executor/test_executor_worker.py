@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hetsched.executor.worker import Worker, here
+from hetsched.executor.worker import PAUSE, Worker, here
 from hetsched.transport.loop import Loop
 
 
@@ -45,9 +45,30 @@ def test_a_worker_runs_elsewhere_in_order_and_answers_on_the_loop(loop: Loop) ->
     assert answers == [((number, "planner"), own) for number in range(3)]
 
 
+def never() -> bool:
+    return False
+
+
+def test_what_has_time_waits_on_while_it_would_disturb(loop: Loop) -> None:
+    worker, busy, seen = Worker(loop), [True], list[int]()
+
+    def look() -> None:
+        seen.append(worker.behind)
+        busy.clear()
+        worker.do_later(loop.stop, unless=lambda: bool(busy))
+
+    worker.do_later(lambda: seen.append(-1), unless=lambda: bool(busy))
+    loop.later(10 * PAUSE, look)
+
+    loop.run()
+    worker.close()
+
+    assert seen == [1, -1]
+
+
 def test_what_has_time_comes_before_what_is_asked_for_after_it(loop: Loop) -> None:
     worker, done = Worker(loop), list[str]()
-    worker.do_later(lambda: done.append("later"))
+    worker.do_later(lambda: done.append("later"), unless=never)
     worker.do(lambda: done.append("now"), lambda value, error: loop.stop())
 
     loop.run()
@@ -59,9 +80,9 @@ def test_what_has_time_comes_before_what_is_asked_for_after_it(loop: Loop) -> No
 @pytest.mark.parametrize("closing", [False, True])
 def test_what_has_time_is_done_in_the_end(loop: Loop, closing: bool) -> None:
     worker, done = Worker(loop), list[str]()
-    worker.do_later(lambda: done.append("later"))
+    worker.do_later(lambda: done.append("later"), unless=never)
     if not closing:
-        worker.do_later(loop.stop)
+        worker.do_later(loop.stop, unless=never)
         loop.run()
 
     worker.close()
