@@ -62,7 +62,8 @@ class Balance:
 
     def next(self, look: Look) -> JobPlan:
         """The plan of the next run. Raises what `look` and `plan_job` raise."""
-        if self._plan is not None and _tries(self._plan):
+        untold = self._out and self._uses >= REUSES  # work was stolen in each of these runs
+        if untold or (self._plan is not None and _tries(self._plan)):
             self._begin()  # there is no balance yet to hold on to
         elif self._uses >= REUSES:
             self._balancer.reconsider()

@@ -55,7 +55,9 @@ FAULT_EXIT = 17
 """The exit status of a process whose device is unusable in it."""
 MOST_SAID = 2000
 """Characters of an error that are passed on: a message must fit into the socket."""
-PATIENCE = 0.25
+MOST_KERNELS = 1000
+"""Kernels whose first chunk is remembered. Arbitrary."""
+PATIENCE = 2.0
 """Seconds that a device on a virtual clock waits for chunks that are on their way: its times must
 not depend on when messages arrive. Arbitrary; only a cancelled run waits so long."""
 
@@ -211,6 +213,8 @@ class DeviceThread(threading.Thread):
 
         def tell(chunk: Chunk, times: ChunkTimes) -> None:
             if kernel not in self._ran:
+                if len(self._ran) >= MOST_KERNELS:
+                    self._ran.clear()
                 self._ran.add(kernel)
                 times = msgspec.structs.replace(times, cold=True)
             self._send(ChunkDone(command.job, self._index, chunk.id, times))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -50,16 +51,19 @@ class Experience:
     ready: dict[PlanKey, JobPlan] = field(default_factory=dict)
     """Plans that were made ahead, for the next job of their kind. The only part that the loop's
     thread takes from: what is there needs no other thread."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def balance(self, key: PlanKey, load: int) -> Balance:
         """That of this kind of job."""
-        if key not in self.balances:
-            if len(self.balances) >= MOST_PLANS:
-                oldest = next(iter(self.balances))
-                self.balances.pop(oldest, None)
-                self.ready.pop(oldest, None)
-            self.balances[key] = Balance(load, key[3])
-        return self.balances[key]
+        with self._lock:
+            found = self.balances.get(key)
+            if found is None:
+                if len(self.balances) >= MOST_PLANS:
+                    oldest = next(iter(self.balances))
+                    self.balances.pop(oldest, None)
+                    self.ready.pop(oldest, None)
+                found = self.balances[key] = Balance(load, key[3])
+        return found
 
     def changed(self, device: str, said: str) -> None:
         """The speed of `device` has changed: no split that was good is any more."""
@@ -67,8 +71,9 @@ class Experience:
         self._plan_anew()
 
     def _plan_anew(self) -> None:
-        self.balances.clear()
-        self.ready.clear()
+        with self._lock:  # the loop's thread does so, too
+            self.balances.clear()
+            self.ready.clear()
 
     def variants(self, job: Resolved, kind: str) -> Sequence[Variant]:
         """What is installed for `kind` and not broken; looked for once."""
@@ -101,8 +106,8 @@ class Experience:
 
     def broke(self, job: Resolved, info: DeviceInfo, variant: str) -> None:
         """`variant` couldn't be made: it isn't planned with any more."""
-        self._plan_anew()
         self.broken.add((VARIANT_KIND[info.kind], job.workload.name, variant))
+        self._plan_anew()
 
     def did_well(self, devices: Iterable[str]) -> None:
         """What these devices lacked once, they may have again: try twice as much next time."""

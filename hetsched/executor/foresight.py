@@ -16,7 +16,7 @@ from hetsched.executor.resolve import Resolved
 from hetsched.executor.worker import Then
 from hetsched.schedule.planner import JobPlan
 
-MOST_BEHIND = 8
+MOST_BEHIND = 2
 """Jobs in a row that may follow one plan before anything is learnt from them. Arbitrary."""
 
 
@@ -54,7 +54,7 @@ class Planning:
         Until that has been done, another such job follows the same plan if it proved good.
         """
         if good(found, measured) and self._worker.behind < MOST_BEHIND:
-            self._experience.ready[self._known] = found
+            self._experience.ready.setdefault(self._known, found)
 
         def lesson() -> None:
             learn(self._job, found, measured, self._store, self._experience, self._known)

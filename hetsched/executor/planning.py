@@ -162,7 +162,9 @@ def learn(
         if not one.chunks:
             continue
         installed = experience.variants(job, VARIANT_KIND[one.info.kind])
-        variant = next(v for v in installed if v.name == one.assignment.variant)
+        variant = next((v for v in installed if v.name == one.assignment.variant), None)
+        if variant is None:  # it broke in a job that came after
+            continue
         evidence = samples(
             one.chunks,
             one.assignment.plan.sub_distributions,

@@ -86,13 +86,12 @@ def samples(
         sub-distribution, if there are several, and the whole share to total. Without: each chunk
         to compute, the whole share to total. Phases too short for the clock are left out, and so
         is a chunk that was the first of its kernel in its process (`ChunkTimes.cold`), also out
-        of a whole share without a link. All are marked as disturbed if there was nothing else,
-        or if others used the core (`shared`).
+        of a whole share without a link; unless there was nothing else, as in a small job in a
+        process of its own. All are marked as disturbed if others used the core (`shared`).
     """
     if link is None:
         link = any(times.copy_in or times.copy_out for _, times in chunks)
     warm = [(units, times) for units, times in chunks if not times.cold]
-    odd = not warm or shared(chunks)
     if not warm:
         warm = list(chunks)
     elif not link and len(warm) < len(chunks):
@@ -108,7 +107,7 @@ def samples(
             found += _groups(chunks, sub_distributions)
     found.append(Sample("total", share, wall))
     good = [s for s in found if s.units > 0 and s.seconds > 0 and math.isfinite(s.seconds)]
-    return [replace(one, disturbed=True) for one in good] if odd else good
+    return [replace(one, disturbed=True) for one in good] if shared(chunks) else good
 
 
 def shared(chunks: Done) -> bool:

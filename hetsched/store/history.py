@@ -100,8 +100,12 @@ class History:
         ]
 
     def counts(self, found: Sequence[Sample]) -> bool:
-        """Whether `found` is to be kept: disturbed runs are only where there are no others."""
-        return self._known is self._disturbed or not any(sample.disturbed for sample in found)
+        """Whether `found` is to be kept: disturbed runs only where there are no others, or few.
+
+        A process that runs one job must not take the first disturbed run for the truth for ever.
+        """
+        few = self._known is self._disturbed or self.runs <= BELIEVED
+        return few or not any(sample.disturbed for sample in found)
 
     def model(self, link: bool | None = None) -> DeviceModel | None:
         """The model of a device with a link, or without (None: as observed); None: not known."""

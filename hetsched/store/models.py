@@ -187,10 +187,18 @@ class ModelStore:
 
     def flush(self) -> None:
         """Write what the file doesn't have yet."""
-        if self._db is None or (self._pending and self._writing(self._write_pending)):
+        written: list[History] = []
+        if self._db is None:
             self._pending.clear()
+        elif self._pending and self._writing(lambda db: self._write_pending(db, written)):
+            self._pending.clear()
+            # Only now: a transaction that fails leaves the file as it was.
+            for history in written:
+                history.rewritten = False
+            self._forgotten += len(written)  # as `replace` announces them
 
-    def _write_pending(self, db: apsw.Connection) -> None:
+    def _write_pending(self, db: apsw.Connection, written: list[History]) -> None:
+        """`written`: gets the histories that were written anew."""
         for key, kept, at in self._pending:
             runs = models_db.add_run(db, key, kept, at)
             if key in self._histories:
@@ -200,8 +208,7 @@ class ModelStore:
             if history is not None and history.rewritten:
                 # After a change of speed older observations were scaled or have gone.
                 models_db.replace(db, key, history.samples(), self._pending[-1][2])
-                history.rewritten = False
-        self._forgotten = models_db.forgotten(db)
+                written.append(history)
 
     def _reading(self, action: Callable[[apsw.Connection], _T]) -> _T | None:
         if self._db is None:

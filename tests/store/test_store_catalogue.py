@@ -227,7 +227,7 @@ def test_runs_and_imports_at_once_lose_nothing(path: Path) -> None:
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(60)
+        worker.join()
 
     assert [worker.exitcode for worker in workers] == [0, 0, 0]
     found = {one.key: one.runs for one in collect(path).models}

@@ -55,6 +55,8 @@ def test_disturbed_runs_are_no_change_of_speed() -> None:
     for _ in range(9):
         history.add(run(10, 2.0, True))
         assert history.change is None
+    assert history.counts(run(10, 2.0)) and history.counts(run(10, 2.0, True))
+    history.runs = 4
     assert history.counts(run(10, 2.0)) and not history.counts(run(10, 2.0, True))
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.models.samples import Sample
 from hetsched.models.windows import WINDOW
+from hetsched.store import models_db
 from hetsched.store.history import MOST_SIZES, History, latest, runs_of
 from hetsched.store.models import ModelKey, ModelStore
 
@@ -181,6 +182,7 @@ def test_old_observations_are_dropped_from_the_file(tmp_path: Path) -> None:
 
 
 def _learn(path: Path, first: int, count: int) -> None:
+    models_db.BUSY_MS = 60_000  # for a machine that is busy with something else
     store = ModelStore(path)
     for i in range(count):
         key = ModelKey("fft", str(first + i), "v", "1", "cpu0", "arena")
@@ -196,7 +198,7 @@ def test_processes_that_learn_at_once_lose_nothing(tmp_path: Path) -> None:
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(60)
+        worker.join()
 
     assert [worker.exitcode for worker in workers] == [0, 0, 0]
     store = ModelStore(path)
@@ -267,3 +269,42 @@ def test_whatever_was_observed_the_next_process_knows_the_same(
         assert (found is None) == (expected is None)
         if found and expected:
             assert found.total.points.tolist() == expected.total.points.tolist()  # type: ignore[attr-defined]
+
+
+def disturbed(seconds: float) -> Sample:
+    return Sample("total", 10, seconds, disturbed=True)
+
+
+def test_the_first_disturbed_run_is_not_the_truth_of_processes_that_run_one_job(
+    tmp_path: Path,
+) -> None:
+    for seconds in (20.0, 1.0, 1.0, 1.0):
+        store = ModelStore(tmp_path / "models.db")
+        store.observe(KEY, [disturbed(seconds)], 1.0)
+        store.close()
+
+    assert known(ModelStore(tmp_path / "models.db")).time(10) == 1.0
+
+
+def test_a_change_of_speed_survives_a_file_that_could_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "models.db"
+    store = ModelStore(path)
+    for _ in range(10):
+        store.observe(KEY, [total(10, 1.0)], 1.0)
+
+    def full(*arguments: object) -> None:
+        raise apsw.FullError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(models_db, "last_id", full)  # the last thing before the commit
+        for _ in range(5):
+            store.observe(KEY, [total(10, 2.0)], 1.0)
+    believed = known(store).time(10)
+    assert believed > 1.5
+
+    store.observe(KEY, [total(10, 2.0)], 1.0)
+    assert known(store).time(10) > 1.5
+    store.close()
+    assert known(ModelStore(path)).time(10) > 1.5
