@@ -46,8 +46,9 @@ class Cubics:
         piece = np.searchsorted(self.starts[1:], x, "right")
         u = x - self.starts[piece]
         y, slope, square, cube = self.table[:, piece]
-        value: Floats = y + u * (slope + u * (square + u * cube))
-        derivative: Floats = slope + u * (2 * square + 3 * u * cube)
+        with np.errstate(over="ignore"):  # far outside, where the outer pieces are straight
+            value: Floats = y + u * (slope + u * (square + u * cube))
+            derivative: Floats = slope + u * (2 * square + u * (3 * cube))
         return value, derivative
 
 

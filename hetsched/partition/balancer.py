@@ -14,7 +14,7 @@ from typing import Any
 
 from hetsched.errors import DataError, UsageError
 from hetsched.partition.distribution import Distribution, Limits, checked, priced
-from hetsched.partition.methods import Split, checked_split, knows, partitioned
+from hetsched.partition.methods import Split, check_models, checked_split, knows, partitioned
 from hetsched.partition.methods import method as make_method
 from hetsched.partition.partial import Learner
 from hetsched.partition.phase import Reading, Told, readings
@@ -134,6 +134,7 @@ class Balancer:
         self._regret = Regret(self._tolerance, 1 if self._own else SETTLED)
         self._balanced = False
         checked(self.models, self._load, self._limits)
+        check_models(self.models)
         self._next: Distribution | None = None
         self._reason = ""
         self._told: tuple[Shares, list[Reading]] | None = None

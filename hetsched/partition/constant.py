@@ -40,7 +40,8 @@ def constant(models: Models, load: int, limits: Limits | None = None) -> Distrib
     if load == 0:
         return described([0] * len(most), np.zeros(len(most)))
     reach = Reach(models, most)
-    parts = _proportional(reach.speeds(load), load, reach.most)
+    with np.errstate(under="ignore", over="ignore"):  # speeds may be as small as floats get
+        parts = _proportional(reach.speeds(load), load, reach.most)
     shares = _largest_remainder(parts, load, reach.most)
     return reach.priced(shares)
 

@@ -195,6 +195,13 @@ def partitioned(models: Sequence[Any], load: int, limits: Limits, split: Split) 
     return Distribution(tuple(shares), math.nan, math.nan, "devices to be measured first")
 
 
+def check_models(models: Sequence[Any]) -> None:
+    """Raises UsageError for what is no speed function at all."""
+    for index, model in enumerate(models):
+        if not all(callable(getattr(model, name, None)) for name in ("time", "speed")):
+            raise UsageError(f"models: {model!r}, of device {index}, has no .time and .speed")
+
+
 def knows(model: SpeedFunction) -> bool:
     """Whether `model` can tell a time."""
     try:

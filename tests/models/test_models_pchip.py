@@ -86,3 +86,10 @@ def test_asking_before_anything_is_known_is_refused() -> None:
     assert Monotone().points.shape == (0, 2)
     with pytest.raises(UsageError, match="Monotone: no observation"):
         Monotone().inverse(1.0)
+
+
+def test_far_outside_it_is_straight_as_far_as_numbers_go() -> None:
+    curve = Monotone([(1, 1.0), (2, 3.0), (4, 5.0)])
+
+    assert curve.time(1e308) == pytest.approx(1.25e308)
+    assert curve.speed(1e308) == pytest.approx(0.8)

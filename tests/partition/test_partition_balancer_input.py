@@ -214,3 +214,9 @@ class TestEveryMethod:
         for told in wrong:
             with pytest.raises(HetschedError):
                 balancer.tell(told)
+
+
+@pytest.mark.parametrize("models", [[1, 2], [None, None], ["a", object()]])
+def test_models_that_are_none_are_refused(models: list[Any]) -> None:
+    with pytest.raises(UsageError, match=r"models: .*, of device 0, has no .time and .speed"):
+        Balancer(10, 2, models=models)

@@ -47,3 +47,7 @@ def test_shares_sum_to_the_load_within_the_limits(
 
     assert sum(shares) == load
     assert all(0 <= share <= limit for share, limit in zip(shares, limits, strict=True))
+
+
+def test_a_speed_as_small_as_numbers_get_is_no_trouble() -> None:
+    assert constant([Constant(1.0), Constant(1e-320)], 20).shares == (20, 0)
