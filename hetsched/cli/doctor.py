@@ -46,7 +46,7 @@ class Finding:
 
 def doctor(config: ConfigName = None, json: Json = False) -> int:
     """Check what jobs need; the exit code is the first problem's."""
-    findings = [finding for check in _checks(config) for finding in _guarded(check)]
+    findings = [finding for one in _checks(config).items() for finding in _guarded(*one)]
     code = next((finding.code for finding in findings if finding.code), 0)
     if json:
         out_json({"schema": SCHEMA, "code": code, "findings": [_record(f) for f in findings]})
@@ -64,23 +64,24 @@ def _record(finding: Finding) -> dict[str, str | int]:
 Check = Callable[[], list[Finding]]
 
 
-def _checks(config: str | None) -> list[Check]:
-    return [
-        versions,
-        libzmq,
-        extras,
-        processor,
-        memory,
-        folders,
-        lambda: configuration(config),
-        lambda: devices(config),
-        daemon,
-    ]
+def _checks(config: str | None) -> dict[str, Check]:
+    """Each with what its row is called if it can't be made."""
+    return {
+        "versions": versions,
+        "libzmq": libzmq,
+        "extras": extras,
+        "cores": processor,
+        "memory": memory,
+        "folders": folders,
+        "models": models,
+        "config": lambda: configuration(config),
+        "devices": lambda: devices(config),
+        "daemon": daemon,
+    }
 
 
-def _guarded(check: Check) -> list[Finding]:
+def _guarded(name: str, check: Check) -> list[Finding]:
     """A check that can't be made is a finding too."""
-    name = getattr(check, "__name__", "check").replace("<lambda>", "config")
     try:
         return check()
     except HetschedError as error:
@@ -193,6 +194,14 @@ def _folder(what: str, path: Path) -> Finding:
     return Finding(what, f"{path}{missing}, {format_bytes(free)} free{low}")
 
 
+def models() -> list[Finding]:
+    """All of it is read: a database may be broken anywhere."""
+    from hetsched.store.catalogue import collect
+
+    path = paths.models_path()
+    return [Finding("models", f"{path}: {len(collect(path).models) or 'nothing learnt yet'}")]
+
+
 def configuration(name: str | None) -> list[Finding]:
     config, source = load(name)
     return [Finding("config", f"{source}: {len(config.device)} device tables")]
@@ -201,7 +210,11 @@ def configuration(name: str | None) -> list[Finding]:
 def devices(name: str | None) -> list[Finding]:
     from hetsched.devices.probe import probe
 
-    found = probe(load(name)[0])
+    try:
+        config, _ = load(name)
+    except HetschedError:
+        return []  # `configuration` has said it
+    found = probe(config)
     names = [info.name for process in found.processes for info in process.devices]
     code = 0 if names else Unavailable.code
     findings = [Finding("devices", ", ".join(names) or "none", code)]

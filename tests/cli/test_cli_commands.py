@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from hetsched import __version__
+from hetsched.errors import Unavailable
 
 from .conftest import COMMAND, Call
 
@@ -99,7 +100,7 @@ def test_models_show_what_runs_taught(call: Call) -> None:
     assert before.startswith("nothing learnt yet")
     assert {model["workload"] for model in after["models"]} == {"fft"}
     assert "16x16 complex64" in call("models").out
-    assert call("models", "other").out.startswith("nothing learnt yet")
+    assert call("models", "matrix_update").out.startswith("nothing learnt yet")
 
 
 def test_devices_need_no_daemon_and_say_what_is_absent(call: Call) -> None:
@@ -129,6 +130,29 @@ def test_doctor_ends_with_the_code_of_the_first_problem(
 
     record = json.loads(ended.out)
     assert ended.code == record["code"] == 78
+
+
+def test_doctor_says_once_that_a_configuration_is_wrong(call: Call) -> None:
+    Path("wrong.toml").write_text("nonsense = 3\n")
+
+    ended = call("doctor", "--config", "wrong.toml", "--json")
+
+    problems = [one for one in json.loads(ended.out)["findings"] if one["code"]]
+    assert (ended.code, [one["what"] for one in problems]) == (78, ["config"])
+
+
+def test_devices_that_cannot_be_had_are_no_trouble_with_the_configuration(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(config: object) -> None:
+        raise Unavailable("gpu0: no NVIDIA driver")
+
+    monkeypatch.setattr("hetsched.devices.probe.probe", none)
+
+    found = json.loads(call("doctor", "--json").out)["findings"]
+
+    codes = {one["what"]: one["code"] for one in found}
+    assert (codes["config"], codes["devices"]) == (0, 69)
 
 
 @pytest.mark.parametrize("name", ["default", "cpu-only", "emulated-gpu"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -50,6 +51,9 @@ def learnt() -> None:
     [
         ("models lst", 2, "did you mean 'list'"),
         ("models shwo fft", 2, "did you mean 'show'"),
+        ("models nope", 2, "no workload 'nope'"),
+        ("models ftt", 2, "no workload 'ftt'; did you mean 'fft'"),
+        ("models list nope", 2, "no workload 'nope'"),
         ("models show ftt", 2, "did you mean 'fft'"),
         ("models show fft", 66, "hetsched models measure fft"),
         ("models show", 2, "WORKLOAD"),
@@ -96,6 +100,19 @@ def test_a_device_that_nothing_is_known_of_is_named(learnt: None, call: Call) ->
     assert (ended.code, "did you mean 'core0'" in ended.error) == (2, True)
 
 
+def test_a_workload_of_which_nothing_is_learnt_is_no_mistake(call: Call) -> None:
+    ended = call("models", "list", "fft")
+
+    assert (ended.code, ended.out.startswith("nothing learnt yet of 'fft'")) == (0, True)
+
+
+def test_doctor_counts_the_models(learnt: None, call: Call) -> None:
+    found = json.loads(call("doctor", "--json").out)["findings"]
+
+    (models,) = (one["found"] for one in found if one["what"] == "models")
+    assert models.endswith("models.db: 1")
+
+
 def make(harm: str) -> None:
     path = paths.models_path()
     if harm == "broken":
@@ -117,6 +134,9 @@ def test_a_store_that_cannot_be_used_is_said_and_stops_no_job(
     for words in ("list", "show fft", "export", "forget --all", "import mine.json"):
         ended = call("models", *words.split())
         assert (ended.code, why in ended.error) == (78, True), words
+    ended = call("doctor", "--json")
+    (problem,) = (one for one in json.loads(ended.out)["findings"] if one["code"])
+    assert (ended.code, problem["what"], why in problem["found"]) == (78, "models", True)
     ended = call("run", "fft", "--batch", "4x32x32", "--config", "virtual.toml")
     assert (ended.code, "stays in memory" in ended.err) == (0, True), ended.err
     assert paths.models_path().read_bytes() == before

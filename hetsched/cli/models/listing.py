@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hetsched import paths
-from hetsched.cli.models.choosing import AnyWorkload, Device, chosen
+from hetsched.cli.models.choosing import AnyWorkload, Device, check_workload, chosen
 from hetsched.cli.models.words import of, percent
 from hetsched.cli.request import Json
 from hetsched.cli.say import clean, columns, number, out, out_json
@@ -22,6 +22,8 @@ def command(workload: AnyWorkload = None, device: Device = None, json: Json = Fa
     from hetsched.store.catalogue import collect
 
     known = collect(paths.models_path()).models
+    if workload is not None:
+        check_workload(workload, known)
     entries = [one for one in map(entry, chosen(known, workload, device)) if one]
     if json:
         out_json({"schema": SCHEMA, "models": entries})
