@@ -11,6 +11,7 @@ import typer.main
 from hetsched.cli.app import LazyGroup, new, single
 from hetsched.cli.request import Force, Json
 from hetsched.cli.say import clean, columns, note, number, out, out_json
+from hetsched.errors import UsageError
 from hetsched.units import MOST, parse_size
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 SCHEMA = "hetsched.simulate/1"
 MIB = 1 << 20
 MOST_PLATFORMS = 10_000
+RESERVE, FACTOR, WIDTH = "44MiB", 75.0, 0.05
+"""Of `clarke`, where its flags don't say."""
 
 Plot = Annotated[str | None, typer.Option(metavar="FILE", help="Draw it, as .png, .svg or .pdf.")]
 Tolerance = Annotated[
@@ -55,14 +58,21 @@ def clarke(  # noqa: PLR0913, PLR0917 - one a flag
         typer.Option(metavar="N", help="Of the matrix; may be repeated: 8000, 11000 and 12000."),
     ] = None,
     reserve: Annotated[
-        str, typer.Option(metavar="SIZE", help="Memory that isn't for the matrix.")
-    ] = "44MiB",
+        str | None,
+        typer.Option(metavar="SIZE", help="Memory that isn't for the matrix. [default: 44MiB]"),
+    ] = None,
     factor: Annotated[
-        float, typer.Option(metavar="F", help="How many times as slow paging makes a machine.")
-    ] = 75.0,
+        float | None,
+        typer.Option(
+            metavar="F", help="How many times as slow paging makes a machine. [default: 75]"
+        ),
+    ] = None,
     width: Annotated[
-        float, typer.Option(metavar="W", help="Over which part of the capacity; 0.05 is 5 %.")
-    ] = 0.05,
+        float | None,
+        typer.Option(
+            metavar="W", help="Over which part of the capacity; 0.05 is 5 %. [default: 0.05]"
+        ),
+    ] = None,
     linear: Annotated[
         Literal["time", "speed"], typer.Option(help="What changes linearly there.")
     ] = "time",
@@ -79,9 +89,15 @@ def clarke(  # noqa: PLR0913, PLR0917 - one a flag
 
     checked(plot, force)
     if sweep:
+        given = {"--rows": rows, "--reserve": reserve, "--factor": factor, "--width": width}
+        for flag, value in given.items():
+            if value is not None:
+                raise UsageError(f"{flag} and --sweep: the sweep has its own settings; drop one")
         show(experiment.sweep(linear, tolerance=tolerance), plot, force, json)
         return
-    like = experiment.Setting(11000, parse_size(reserve) / MIB, factor, width, linear)
+    memory = parse_size(RESERVE if reserve is None else reserve) / MIB
+    factor, width = FACTOR if factor is None else factor, WIDTH if width is None else width
+    like = experiment.Setting(11000, memory, factor, width, linear)
     loads = tuple(rows or (8000, 11000, 12000))
     show(experiment.report(loads, like=like, tolerance=tolerance), plot, force, json)
 

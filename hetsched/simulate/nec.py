@@ -193,7 +193,7 @@ def report(nodes: Sequence[int] = (4, 16, 64), *, seed: int = 1) -> Report:
     named = [balance(case, rule) for case in CASES for rule in (ONE_PAIR, GLOBAL)]
     random = [balance(case, rule) for case in clusters for rule in rules(len(case.machines))]
     columns = ("nodes", "rule", "factor before", "factor after", "repartitions", "time / optimum",
-               "moved / least")  # fmt: skip
+               "moved / least", "end")  # fmt: skip
     return Report(
         "nec",
         "NEC Laboratories 2015, US 9,038,088",
@@ -205,7 +205,7 @@ def report(nodes: Sequence[int] = (4, 16, 64), *, seed: int = 1) -> Report:
                 names=2,
             ),
             Table(
-                f"Random clusters (seed {seed}), balanced at an imbalance factor of {TOLERANCE:g}",
+                f"Random clusters (seed {seed}), threshold of the factor {TOLERANCE:g}",
                 columns,
                 tuple(map(_row, random)),
                 names=2,
@@ -218,7 +218,9 @@ def report(nodes: Sequence[int] = (4, 16, 64), *, seed: int = 1) -> Report:
 def _row(one: Outcome) -> tuple[Cell, ...]:
     factors = one.factors
     after = imbalance_factor(one.trace.final.seconds)
-    return one.case.name, one.rule.name, factors[0], after, one.repartitions, one.ratio, one.excess
+    end = one.trace.reason or f"{MOST_RUNS} runs"
+    return (one.case.name, one.rule.name, factors[0], after, one.repartitions, one.ratio,
+            one.excess, end)  # fmt: skip
 
 
 def _chart(case: Case, outcomes: Sequence[Outcome]) -> Chart:

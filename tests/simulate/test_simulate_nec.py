@@ -82,6 +82,15 @@ def test_the_report_has_every_rule() -> None:
     assert [chart.title for chart in report.charts] == ["4 nodes"]
 
 
+def test_the_report_says_why_each_ended() -> None:
+    for table in nec.report((4,), seed=1).tables[1:]:
+        rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+        ends = {row["rule"]: row["end"] for row in rows}
+        assert ends.pop("global") == "no further gain"
+        assert set(ends.values()) == {"balanced"}
+        assert all((row["factor after"] <= 0.1) == (row["end"] == "balanced") for row in rows)
+
+
 @pytest.mark.parametrize("nodes", [-1, 1, nec.MOST_NODES + 1])
 def test_clusters_that_arent_simulated_are_refused(nodes: int) -> None:
     with pytest.raises(UsageError, match=f"nodes: {nodes}, it must be 2 to"):
