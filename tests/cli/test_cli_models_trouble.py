@@ -106,6 +106,48 @@ def test_a_workload_of_which_nothing_is_learnt_is_no_mistake(call: Call) -> None
     assert (ended.code, ended.out.startswith("nothing learnt yet of 'fft'")) == (0, True)
 
 
+def many_sizes(count: int) -> None:
+    """Models of the FFT of `count` sizes of planes, on two cores."""
+    store = ModelStore(paths.models_path())
+    for side in range(8, 8 + count):
+        for core in ("core0 emulated", "core1 emulated"):
+            speed_key = f"x:split:{side}x{side}:complex64 {side**2}"
+            key = ModelKey("fft", speed_key, "pyfftw", "1", core, "arena")
+            for units in (4, 16, 64):
+                seconds = 1e-6 * units * side + 1e-5
+                store.observe(key, [Sample("total", units, seconds)] * 2, 1.0)
+    store.close()
+
+
+def test_a_picture_has_a_panel_for_each_set_of_parameters(call: Call) -> None:
+    pytest.importorskip("matplotlib")
+    many_sizes(6)
+
+    ended = call("models", "show", "fft", "--plot", "curves.svg")
+
+    assert ended.code == 0, ended.err
+    titles = [f"<!-- {side}x{side} complex64, " for side in range(8, 14)]
+    text = Path("curves.svg").read_text()
+    assert [text.count(title) for title in titles] == [1] * 6
+
+
+def test_more_panels_than_can_be_read_are_refused(call: Call) -> None:
+    pytest.importorskip("matplotlib")
+    many_sizes(7)
+
+    refused = call("models", "show", "fft", "--plot", "curves.svg")
+    chosen = call("models", "show", "fft", "--plot", "curves.svg", "--of", "9x9")
+
+    assert (refused.code, refused.out) == (2, "")
+    assert "7 sets of parameters, a picture has room for 6; choose with --of" in refused.error
+    assert chosen.code == 0, chosen.err
+    assert {line for line in chosen.out.splitlines() if line.startswith("fft ")} == {
+        "fft 9x9 complex64, 8.1e-05 Mflop a unit"
+    }
+    unknown = call("models", "show", "fft", "--of", "99x99")
+    assert (unknown.code, "--of 99x99: nothing of that is known" in unknown.error) == (2, True)
+
+
 def test_doctor_counts_the_models(learnt: None, call: Call) -> None:
     found = json.loads(call("doctor", "--json").out)["findings"]
 

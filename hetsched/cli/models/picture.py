@@ -1,7 +1,8 @@
 """The picture of `hetsched models show --plot`: speed functions, points, confidence intervals.
 
-One panel a curve. A device and variant has one colour everywhere; equal cores, if they are many,
-share one. A hollow point has no interval, or one that is wider than itself.
+Of one set of parameters there is one panel a curve; of several sets one panel a set, with whole
+shares. A device and variant has one colour everywhere; equal cores, if they are many, share one. A
+hollow point has no interval, or one that is wider than itself.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,9 @@ INK, FAINT, GRID = "#22262b", "#5b6470", "#e3e6ea"
 COLOURS = (
     "#0b5cad", "#d1495b", "#2a9d4a", "#b8740a", "#6a4fb3", "#0f8b8d", "#8a8f98", "#c2397f",
 )  # fmt: skip
+MOST_SETS = 6
+"""Sets of parameters in one picture: more panels can't be read."""
+LEGEND_COLUMNS = 4
 STEPS = 200
 """Points of a drawn curve."""
 HEADROOM = 1.15
@@ -49,11 +53,17 @@ def draw(workload: str, models: Sequence[Any], file: str, force: bool) -> None:
     Raises
     ------
     UsageError
-        No such format.
+        No such format, or more sets of parameters than `MOST_SETS`.
     Unavailable
         matplotlib isn't installed.
     CantCreate
     """
+    sets = {of(one.speed_key) for one in models}
+    if len(sets) > MOST_SETS:
+        raise UsageError(
+            f"--plot: {len(sets)} sets of parameters, a picture has room for {MOST_SETS};"
+            " choose with --of or --device"
+        )
     kind = Path(file).suffix.lower().lstrip(".")
     if kind not in FORMATS:
         known = ", ".join(f".{name}" for name in FORMATS)
@@ -84,9 +94,8 @@ def series(models: Sequence[Any]) -> list[Series]:
 
 
 def _labels(models: Sequence[Any], cores: int) -> list[str]:
-    """By device; and by variant, work and place, where these differ."""
+    """By device; and by variant and place, where these differ. Each work has its own panel."""
     variants = len({(one.variant, one.version) for one in models}) > 1
-    works = len({one.speed_key for one in models}) > 1
     places = len({one.place for one in models}) > 1
     groups: dict[str, str] = {}
     devices = list(dict.fromkeys(short(one.device) for one in models))
@@ -97,7 +106,6 @@ def _labels(models: Sequence[Any], cores: int) -> list[str]:
             [
                 groups[short(one.device)],
                 *([one.variant] if variants else []),
-                *([of(one.speed_key)] if works else []),
                 *([one.place] if places else []),
             ]
         )
@@ -106,15 +114,15 @@ def _labels(models: Sequence[Any], cores: int) -> list[str]:
 
 
 def _figure(figure_kind: Any, workload: str, lines: Sequence[Series]) -> Any:
-    panels = [name for name in PANELS if any(_drawable(one.learnt, name) for one in lines)]
+    panels = _panels(lines)
     columns = min(2, len(panels)) or 1
     rows = math.ceil(len(panels) / columns) or 1
-    figure = figure_kind(figsize=(5.6 * columns + 1.6, 3.9 * rows + 0.7), layout="constrained")
-    works = {of(one.learnt.speed_key) for one in lines}
-    what = f", {works.pop()}" if len(works) == 1 else ""
-    figure.suptitle(f"{workload}{what}", fontsize=12, color=INK)
-    for place, name in enumerate(panels, start=1):
-        _panel(figure.add_subplot(rows, columns, place), name, lines)
+    figure = figure_kind(figsize=(5.6 * columns, 3.9 * rows + 1.1), layout="constrained")
+    works = list(dict.fromkeys(of(one.learnt.speed_key) for one in lines))
+    what = works[0] if len(works) == 1 else PANELS["total"]
+    figure.suptitle(f"{workload}, {what}", fontsize=12, color=INK)
+    for place, panel in enumerate(panels, start=1):
+        _panel(figure.add_subplot(rows, columns, place), panel)
     from matplotlib.lines import Line2D
 
     handles = {
@@ -122,9 +130,35 @@ def _figure(figure_kind: Any, workload: str, lines: Sequence[Series]) -> Any:
         for one in lines
     }
     figure.legend(
-        handles.values(), handles.keys(), loc="outside right upper", frameon=False, fontsize=9
-    )
+        handles.values(), handles.keys(), loc="outside lower center", frameon=False, fontsize=9,
+        ncols=min(LEGEND_COLUMNS if columns > 1 else LEGEND_COLUMNS // 2, len(handles)),
+    )  # fmt: skip
     return figure
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The curve `name` (total, compute, ...) of some lines."""
+
+    title: str
+    name: str
+    lines: Sequence[Series]
+
+
+def _panels(lines: Sequence[Series]) -> list[Panel]:
+    """One a curve; where there are several sets of parameters, one a set."""
+    sets: dict[str, list[Series]] = {}
+    for one in lines:
+        sets.setdefault(of(one.learnt.speed_key), []).append(one)
+    if len(sets) > 1:
+        panels = [Panel(title, "total", some) for title, some in sets.items()]
+    else:
+        panels = [Panel(title, name, lines) for name, title in PANELS.items()]
+    drawn = [
+        replace(panel, lines=[one for one in panel.lines if _drawable(one.learnt, panel.name)])
+        for panel in panels
+    ]
+    return [panel for panel in drawn if panel.lines]
 
 
 def _drawable(learnt: Any, name: str) -> bool:
@@ -132,12 +166,12 @@ def _drawable(learnt: Any, name: str) -> bool:
     return bool(learnt.knots(name)) and (name != "compute" or bool(learnt.knots("h2d")))
 
 
-def _panel(axes: Any, name: str, lines: Sequence[Series]) -> None:
-    drawn = [one for one in lines if _drawable(one.learnt, name)]
-    for one in drawn:
-        _line(axes, one, name)
-    speeds = [knot.units / knot.seconds for one in drawn for knot in one.learnt.knots(name)]
-    axes.set_title(PANELS[name], fontsize=10, color=INK, loc="left")
+def _panel(axes: Any, panel: Panel) -> None:
+    for one in panel.lines:
+        _line(axes, one, panel.name)
+    knots = [knot for one in panel.lines for knot in one.learnt.knots(panel.name)]
+    speeds = [knot.units / knot.seconds for knot in knots]
+    axes.set_title(panel.title, fontsize=10, color=INK, loc="left")
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_ylim(0, HEADROOM * max(speeds))

@@ -11,7 +11,7 @@ from hetsched.cli.models.choosing import Device, Workload, check_workload, chose
 from hetsched.cli.models.words import of, percent
 from hetsched.cli.request import Force, Json
 from hetsched.cli.say import clean, columns, note, number, out, out_json
-from hetsched.errors import InputMissing
+from hetsched.errors import InputMissing, UsageError
 from hetsched.units import format_seconds
 
 SCHEMA = "hetsched.models.show/1"
@@ -22,6 +22,9 @@ HEADER = ("curve", "units", "seconds", "units/s", "within", "times")
 def command(
     workload: Workload,
     device: Device = None,
+    work: Annotated[
+        str | None, typer.Option("--of", metavar="TEXT", help="Only what is `of` this: 512x512.")
+    ] = None,
     plot: Annotated[
         str | None, typer.Option(metavar="FILE", help="Draw the curves, as .png, .svg or .pdf.")
     ] = None,
@@ -39,6 +42,8 @@ def command(
             f"nothing learnt of {workload} yet; hetsched models measure {workload} measures it,"
             " every run teaches something"
         )
+    if work is not None:
+        models = of_work(models, work)
     if plot is not None:
         from hetsched.cli.models.picture import draw
 
@@ -51,6 +56,15 @@ def command(
     for one in models:
         for line in _lines(one):
             out(clean(line))
+
+
+def of_work(models: list[Any], text: str) -> list[Any]:
+    """Those whose parameters, as they are shown, contain `text`. Raises UsageError if none do."""
+    found = [one for one in models if text in of(one.speed_key)]
+    if not found:
+        there = "; ".join(sorted({of(one.speed_key) for one in models}))
+        raise UsageError(f"--of {text}: nothing of that is known, only of {there}")
+    return found
 
 
 def entry(learnt: Any) -> dict[str, Any]:
