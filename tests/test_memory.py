@@ -1,5 +1,6 @@
 """MemoryDemand: bytes of chunks, and the largest chunk that fits."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,3 +73,61 @@ def test_impossible_demands_are_refused() -> None:
         demand(work="some")
     with pytest.raises(UsageError, match="limit"):
         demand(limit=-1)
+
+
+SIZES = ["input_bytes", "work_bytes", "output_bytes"]
+WRONG = [float("nan"), float("inf"), -1, "x", [1], 1j]
+
+
+@pytest.mark.parametrize("bad", [*WRONG, None, True], ids=repr)
+@pytest.mark.parametrize("name", [*SIZES, "resident_bytes", "limit"])
+def test_bytes_are_numbers(name: str, bad: object) -> None:
+    if name == "limit" and bad is None:
+        assert demand(limit=None).limit is None
+        return
+    with pytest.raises(UsageError, match=f"^{name}: ") as caught:
+        demand(**{name: bad})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("bad", [*WRONG, None], ids=repr)
+@pytest.mark.parametrize("name", SIZES)
+def test_functions_must_say_bytes(name: str, bad: object) -> None:
+    found = demand(limit=100, **{name: lambda units: bad})
+    for ask in (found.fits, found.need):
+        with pytest.raises(UsageError, match=f"^{name} of 3 units: "):
+            ask([3])
+    with pytest.raises(UsageError, match=f"^{name} of 1 units: "):
+        found.most(9)
+
+
+def test_a_function_that_fails_is_named() -> None:
+    def failing(units: int) -> float:
+        raise KeyError("no\nsuch plane")
+
+    with pytest.raises(UsageError, match="work_bytes of 3 units failed, KeyError") as caught:
+        demand(work_bytes=failing).need([3])
+    assert "\n" not in str(caught.value)
+
+
+def test_our_own_errors_are_passed_on() -> None:
+    def refusing(units: int) -> float:
+        raise DataError("odd planes can't be cut")
+
+    with pytest.raises(DataError, match="odd planes"):
+        demand(input_bytes=refusing).need([3])
+
+
+def test_numbers_of_numpy_are_as_good() -> None:
+    found = demand(input_bytes=np.float32(4), work_bytes=lambda units: np.int64(10 * units))
+
+    assert found.need([3]) == demand().need([3])
+    assert found.most(int(np.int64(9))) == 9
+
+
+@pytest.mark.parametrize("bad", [1.5, float("nan"), "a", None], ids=repr)
+def test_the_most_is_of_whole_units(bad: float) -> None:
+    with pytest.raises(UsageError, match="load"):
+        demand(limit=100).most(bad)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="together"):
+        demand(limit=100).most(5, bad)  # type: ignore[arg-type]

@@ -101,14 +101,14 @@ def checked(models: Models, load: int, limits: Limits | None) -> tuple[int, list
     devices = _length("models", models)
     if not devices:
         raise UsageError("a partition needs at least one device")
-    load = _count("load", load)
+    load = whole_units("load", load)
     if load > MOST_UNITS:
         raise UsageError(f"load: {load} units, at most {MOST_UNITS}; use larger units")
     if limits is None:
         return load, [load] * devices
     if _length("limits", limits) != devices:
         raise UsageError(f"limits: {len(limits)} for {devices} devices; give one a device")
-    most = [load if lim is None else min(_count("limit", lim), load) for lim in limits]
+    most = [load if lim is None else min(whole_units("limit", lim), load) for lim in limits]
     room = sum(most)
     if room < load:
         raise DataError(
@@ -125,7 +125,7 @@ def _length(name: str, values: Any) -> int:
         raise UsageError(f"{name}: {values!r}, it must be a sequence, one a device") from None
 
 
-def _count(name: str, value: int) -> int:
+def whole_units(name: str, value: int) -> int:
     try:
         units = operator.index(value)
     except TypeError:

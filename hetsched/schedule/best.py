@@ -13,6 +13,7 @@ from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
 from hetsched.schedule.bound import bound_of, gap
+from hetsched.schedule.checks import request
 from hetsched.schedule.costs import Costs, costs_of
 from hetsched.schedule.factoring import factoring
 from hetsched.schedule.multi_installment import multi_installment
@@ -72,7 +73,8 @@ def best_plan(
     DataError
         Not even one unit fits.
     UsageError
-        The share is negative.
+        The share is negative or no whole number; a parameter isn't of its kind; the model says a
+        time that is negative or no number.
     """
     return proposal(share, model, memory, overlap=overlap).plan
 
@@ -84,8 +86,7 @@ def proposal(
 
     Parameters, errors: as for `best_plan`.
     """
-    if share < 0:
-        raise UsageError(f"share: {share} units is negative")
+    share = request(share, model, memory, overlap)
     if share == 0:
         return Proposal(DevicePlan(()), 0.0, 0.0, {})
     costs = costs_of(model, memory.most(share))
@@ -132,6 +133,11 @@ def even_plan(
     ------
     DataError
         Not even one unit fits.
+    UsageError
+        As for `best_plan`; the share is 0.
     """
+    share = request(share, model, memory, overlap)
+    if share == 0:
+        raise UsageError("share: 0 units, a ring needs at least 1")
     costs = costs_of(model, memory.most(share))
     return Search(share, costs, memory, overlap, even=True).quick().plan()

@@ -14,6 +14,7 @@ import numpy as np
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
 from hetsched.schedule.bound_terms import Device, busiest, device_of, least_of, smooth, totals_of
+from hetsched.schedule.checks import request
 from hetsched.schedule.costs import Costs, Floats, costs_of
 from hetsched.schedule.drained import drained_bound
 from hetsched.schedule.plan import Overlap
@@ -34,8 +35,11 @@ def lower_bound(share: int, model: DeviceModel, memory: MemoryDemand, overlap: O
     ------
     DataError
         Not even one unit fits.
+    UsageError
+        The share is negative or no whole number; a parameter isn't of its kind.
     """
-    if share < 1:
+    share = request(share, model, memory, overlap)
+    if share == 0:
         return 0.0
     costs = costs_of(model, memory.most(share))
     return bound_of(share, costs, largest_sub_distribution(share, memory), overlap)

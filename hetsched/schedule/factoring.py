@@ -5,8 +5,8 @@ Ilic & Sousa, section 4 (initialization), equation (11), recursive under a memor
 
 from __future__ import annotations
 
-from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
+from hetsched.schedule.checks import load
 from hetsched.schedule.plan import DevicePlan
 
 SubDistributions = tuple[tuple[int, ...], ...]
@@ -30,10 +30,9 @@ def factoring(share: int, memory: MemoryDemand) -> DevicePlan:
     DataError
         Not even one unit fits.
     UsageError
-        The share is negative.
+        The share is negative or no whole number; `memory` isn't one.
     """
-    if share < 0:
-        raise UsageError(f"share: {share} units is negative")
+    share = load(share, memory)
     if share == 0:
         return DevicePlan(())
     memory.most(1)  # raises where one unit doesn't fit, or splitting would never end

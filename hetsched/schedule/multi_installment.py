@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
 from hetsched.schedule.bases import Bases, Part
+from hetsched.schedule.checks import request
 from hetsched.schedule.costs import Costs, costs_of
 from hetsched.schedule.factoring import factoring
 from hetsched.schedule.plan import DevicePlan, Overlap
@@ -66,7 +66,8 @@ def multi_installment(
     DataError
         Not even one unit fits.
     UsageError
-        The share is negative.
+        The share is negative or no whole number; a parameter isn't of its kind; the model says a
+        time that is negative or no number.
     """
     return installments(share, model, memory, overlap=overlap).plan
 
@@ -78,8 +79,7 @@ def installments(
 
     Parameters, errors: as for `multi_installment`.
     """
-    if share < 0:
-        raise UsageError(f"share: {share} units is negative")
+    share = request(share, model, memory, overlap)
     if share == 0:
         return Installments(DevicePlan(()), 0.0)
     plan = paper_steps(share, model, memory, overlap=overlap)

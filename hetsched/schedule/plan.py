@@ -6,13 +6,19 @@ what they cost (timeline). Ilic & Sousa, section 2: alpha is the share, beta the
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from hetsched.errors import DataError, UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.units import format_bytes
+
+_INT = frozenset((int,))
+MOST_SHOWN = 60
+"""Characters of a wrong value that a message quotes."""
 
 
 class Mode(Enum):
@@ -32,6 +38,8 @@ class Overlap(Enum):
     @classmethod
     def of(cls, engines: int) -> Overlap:
         """The overlap that so many copy engines allow; a third one changes nothing."""
+        if not (_is_whole(engines) and engines >= 0):
+            raise UsageError(f"copy engines: {engines!r}, it must be a whole number, 0 or more")
         return cls(min(engines, 2))
 
 
@@ -46,6 +54,12 @@ class DevicePlan:
     mode : Mode
     slots : int
         Chunks of a ring that may be in device memory at once; 0 with installments.
+
+    Raises
+    ------
+    UsageError
+        A chunk is no whole number or less than 1, a sub-distribution empty; mode and slots don't
+        go together.
     """
 
     sub_distributions: tuple[tuple[int, ...], ...]
@@ -53,6 +67,10 @@ class DevicePlan:
     slots: int = 0
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "sub_distributions", _whole(self.sub_distributions))
+        of_kind("mode", self.mode, Mode)
+        if not _is_whole(self.slots):
+            raise UsageError(f"slots: {self.slots!r} must be a whole number")
         for index, chunks in enumerate(self.sub_distributions):
             if not chunks or min(chunks) < 1:
                 raise UsageError(
@@ -87,7 +105,11 @@ def check(plan: DevicePlan, memory: MemoryDemand) -> None:
     ------
     DataError
         With the chunks that are in memory together, what they need and the limit.
+    UsageError
+        `plan` or `memory` isn't one.
     """
+    of_kind("plan", plan, DevicePlan)
+    of_kind("memory", memory, MemoryDemand)
     for together in _resident(plan):
         if not memory.fits(together):
             raise DataError(
@@ -109,6 +131,45 @@ def _resident(plan: DevicePlan) -> Iterable[tuple[int, ...]]:
     chunks, slots = plan.chunks, plan.slots
     last = max(len(chunks) - slots, 0)
     return dict.fromkeys(chunks[first : first + slots] for first in range(last + 1))
+
+
+def of_kind(name: str, value: Any, kind: type) -> None:
+    """Raises UsageError unless `value` is a `kind`."""
+    if not isinstance(value, kind):
+        raise UsageError(f"{name}: {_shown(value)}, it must be of type {kind.__name__}")
+
+
+def _whole(sub_distributions: Any) -> tuple[tuple[int, ...], ...]:
+    """The same as tuples of int; quick where they are already."""
+    if not isinstance(sub_distributions, tuple | list):
+        raise UsageError(
+            f"sub-distributions: {_shown(sub_distributions)}, it must be a tuple of tuples"
+        )
+    return tuple(_chunks(index, chunks) for index, chunks in enumerate(sub_distributions))
+
+
+def _chunks(index: int, chunks: Any) -> tuple[int, ...]:
+    if type(chunks) is tuple and _INT.issuperset(map(type, chunks)):
+        return chunks
+    if not (isinstance(chunks, tuple | list) and all(map(_is_whole, chunks))):
+        raise UsageError(
+            f"sub-distribution {index}: {_shown(chunks)}, it must be a tuple of whole units"
+        )
+    return tuple(map(operator.index, chunks))
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether it is an int, or NumPy's; truth values aren't."""
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return not isinstance(value, bool)
+
+
+def _shown(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 
 def _brief(chunks: tuple[int, ...]) -> str:

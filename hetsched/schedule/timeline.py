@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from hetsched.errors import HetschedError, UsageError
 from hetsched.models import DeviceModel
 from hetsched.schedule.duplex import Interval, Phases, stretched
-from hetsched.schedule.plan import DevicePlan, Mode, Overlap
+from hetsched.schedule.plan import DevicePlan, Mode, Overlap, of_kind
 
 Spans = list[tuple[Interval, Interval, Interval]]
 
@@ -54,7 +55,15 @@ def timeline(plan: DevicePlan, model: DeviceModel, overlap: Overlap) -> Timeline
     -------
     Timeline
         Seconds from the start of the first chunk.
+
+    Raises
+    ------
+    UsageError
+        A parameter isn't of its kind; the model says a time that is negative or no number.
     """
+    of_kind("plan", plan, DevicePlan)
+    of_kind("model", model, DeviceModel)
+    of_kind("overlap", overlap, Overlap)
     duplex = model.duplex if overlap is Overlap.FULL else (1.0, 1.0)
     sizes = plan.chunks
     phases = _phases(sizes, model)
@@ -68,12 +77,38 @@ def timeline(plan: DevicePlan, model: DeviceModel, overlap: Overlap) -> Timeline
 
 
 def seconds_of(curve: Any, units: np.ndarray) -> np.ndarray:
-    """`curve.time` of each of `units`; curves that take only scalars work, slower."""
+    """`curve.time` of each of `units`; curves that take only scalars work, slower.
+
+    Raises
+    ------
+    UsageError
+        It fails, or says what is negative or no number; errors of ours are passed on.
+    """
     try:
-        return np.asarray(curve.time(units), dtype=float) + np.zeros(units.shape)
-    except (TypeError, ValueError):
-        flat = [float(curve.time(x)) for x in units.ravel().tolist()]
-        return np.array(flat).reshape(units.shape)
+        seconds = np.asarray(curve.time(units), dtype=float) + np.zeros(units.shape)
+    except HetschedError:
+        raise
+    except Exception:  # a curve of somebody else may fail on arrays in any way
+        flat = [_asked(curve, x) for x in units.ravel().tolist()]
+        seconds = np.array(flat).reshape(units.shape)
+    sound = seconds >= 0  # not so where it is no number
+    if not sound.all():
+        first = int(np.argmin(sound))
+        raise UsageError(
+            f"model: {seconds.flat[first]} seconds for {units.flat[first]:g} units, it must be 0"
+            " or more"
+        )
+    return seconds
+
+
+def _asked(curve: Any, units: float) -> float:
+    try:
+        return float(curve.time(units))
+    except HetschedError:
+        raise
+    except Exception as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UsageError(f"model: time({units:g}) failed, {said[:200]}") from error
 
 
 def _phases(sizes: tuple[int, ...], model: DeviceModel) -> list[Phases]:
