@@ -7,7 +7,9 @@ same schema, with a ``[load]`` table on top.
 
 from __future__ import annotations
 
+import difflib
 import os
+import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,7 +17,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from hetsched.errors import ConfigError, HetschedError, InputMissing
-from hetsched.units import parse_rate, parse_size, parse_time
+from hetsched.units import parse_rate, parse_size, parse_time, shown
 
 Fraction = Annotated[float, msgspec.Meta(gt=0, le=1)]
 
@@ -146,11 +148,39 @@ def parse(text: str, source: str) -> Config:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{source}: not valid TOML: {error}") from None
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{source}: {error}") from None
+        raise ConfigError(f"{source}: {_said(str(error))}") from None
     for index, device in enumerate(config.device):
         _check(device, f"{source}: device[{index}]")
     _checked(f"{source}: memory_limit", parse_size, config.memory_limit)
     return config
+
+
+_INVALID = re.compile(r"(.*?)(?: - at `\$\.(.*)`)?", re.DOTALL)
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_TABLES: dict[str, type[msgspec.Struct]] = {
+    "": Config, "device": DeviceConfig, "arena": ArenaConfig, "queue": QueueConfig,
+    "load": LoadConfig, "compute": Cost, "h2d": Cost, "d2h": Cost,
+}  # fmt: skip
+
+
+def _said(invalid: str) -> str:
+    """msgspec's message about a wrong value, with the key as TOML has it and the nearest known."""
+    match = _INVALID.fullmatch(invalid)
+    what, place = (match[1], match[2] or "") if match else (invalid, "")
+    unknown = _UNKNOWN.fullmatch(what)
+    if unknown:
+        table = re.sub(r"\[\d+\]", "", place).rpartition(".")[2]
+        what = f"unknown key {shown(unknown[1])}; {_nearest(unknown[1], _TABLES[table])}"
+    else:
+        what = what.replace("Object missing required field", "missing key").replace("`", "")
+        what = (what[:1].lower() + what[1:]).replace("object", "table")
+    return f"{place}: {what}" if place else what
+
+
+def _nearest(key: str, table: type[msgspec.Struct]) -> str:
+    known = table.__struct_fields__
+    match = difflib.get_close_matches(key, known, n=1)
+    return f"did you mean {match[0]}?" if match else f"there are: {', '.join(known)}"
 
 
 def _check(device: DeviceConfig, where: str) -> None:

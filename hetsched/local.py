@@ -30,6 +30,7 @@ from hetsched.job import ArenaRef, Done, JobSpec, JobState
 from hetsched.transport.arena import Arena, Segment
 from hetsched.transport.limits import machine_memory
 from hetsched.transport.loop import Loop
+from hetsched.units import shown
 
 T = TypeVar("T")
 
@@ -51,12 +52,16 @@ class Local(Submitting):
 
     Raises
     ------
-    ConfigError, InputMissing, Unavailable
+    UsageError, ConfigError, InputMissing, Unavailable
     """
 
     _segments: _Segments
 
     def __init__(self, config: str | Config | None = None, *, learn: bool = True) -> None:
+        if config is not None and not isinstance(config, str | Config):
+            raise UsageError(
+                f"config: {shown(config)} should be a configuration's name or path, or a Config"
+            )
         chosen = config if isinstance(config, Config) else load(config)[0]
         self._loop = Loop()
         self._arena = Arena(arena_limit(chosen.arena, machine_memory()))
@@ -190,10 +195,16 @@ class Local(Submitting):
         return answer.result()
 
     def _hand_over(self, work: Callable[[], None], answer: Future[Any] | None = None) -> None:
-        """Have `work` done on the engine's thread; `answer` fails if `close` is faster."""
+        """Have `work` done on the engine's thread; `answer` fails if `close` is faster.
+
+        Raises
+        ------
+        UsageError
+            Closed before; who already waits when it closes gets TryAgain.
+        """
         with self._lock:
             if not self._open:
-                raise TryAgain(CLOSED)
+                raise UsageError(CLOSED)
             if answer is not None:
                 self._pending.add(answer)
                 answer.add_done_callback(self._pending.discard)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 import re
+import reprlib
+from typing import Any
 
 from hetsched.errors import UsageError
 
@@ -14,6 +16,9 @@ MOST = 2**63
 """Sizes and numbers are below: they travel as 64 bits with a sign."""
 LONGEST = 1e9
 """Seconds: what clocks and waits can take everywhere."""
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 80
 
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _NUMBER = r"(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
@@ -30,13 +35,15 @@ def parse_size(text: str) -> int:
     """Bytes of "64MiB", "1.5GB", "4G" or "4096". Raises UsageError."""
     match = _SIZE.match(text.strip())
     if not match:
-        raise UsageError(f"{text!r} is not a size; examples: 64MiB, 1.5GB, 4096")
+        raise UsageError(f"{shown(text)} is not a size; examples: 64MiB, 1.5GB, 4096")
     number, prefix, suffix = match.groups()
     base = 1000 if suffix.lower() == "b" and prefix else 1024
     scale: int = base ** _POWER[prefix.lower()]
     size = float(number) * scale
     if size >= MOST:
-        raise UsageError(f"{text!r} is more than any machine has; examples: 64MiB, 1.5GB, 4096")
+        raise UsageError(
+            f"{shown(text)} is more than any machine has; examples: 64MiB, 1.5GB, 4096"
+        )
     return round(size)
 
 
@@ -91,6 +98,13 @@ def parse_extent(text: str, names: tuple[str, ...]) -> tuple[int, ...]:
             raise UsageError(f"{text!r}: {name} must be at least 1")
         column += len(part) + 1
     return tuple(int(part) for part in parts)
+
+
+def shown(value: Any) -> str:
+    """`value` for a message: its repr on one line, the middle of a long one cut out."""
+    if isinstance(value, int) and not -MOST <= value < MOST:  # may have too many digits for repr
+        return f"a number of {value.bit_length()} bits"
+    return " ".join(_SHORT.repr(value).split())
 
 
 def format_bytes(count: float) -> str:

@@ -21,6 +21,7 @@ import msgspec
 
 from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
+from hetsched.units import shown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -263,7 +264,9 @@ def locate(name: str) -> str:
     for point in points:
         if point.name == name:
             return point.value
-    raise UsageError(f"no workload {name!r}{_nearest(name, [point.name for point in points])}")
+    raise UsageError(
+        f"no workload {shown(name)}{_nearest(name, [point.name for point in points])}"
+    )
 
 
 @functools.cache
@@ -283,7 +286,7 @@ def find(reference: str) -> Workload:
             found = found()
     except Exception as error:  # a plug-in's module may fail in any way there is
         why = f"{type(error).__name__}: {error}"
-        raise UsageError(f"workload {reference!r} can't be loaded: {why}") from error
+        raise UsageError(f"workload {shown(reference)} can't be loaded: {why:.300}") from error
     if not isinstance(found, Workload):
         raise UsageError(f"workload {reference!r}: {found!r} is not a hetsched.workload.Workload")
     return found

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from hetsched import paths
+from hetsched.client import checks
 from hetsched.client.connection import Connection
 from hetsched.client.job import Job, Listener
 from hetsched.client.requests import cancel, devices, follow, ping, show, status, submit
@@ -35,6 +36,8 @@ class Control:
 
     Raises
     ------
+    UsageError
+        The endpoint is no path, or the timeout no time.
     Unavailable
         No daemon; the message says by which path and why.
     ProtocolError
@@ -48,8 +51,8 @@ class Control:
     ) -> None:
         path = paths.session_path()
         if endpoint is not None:
-            path = Path(endpoint).absolute() / path.name
-        self._connection = Connection(path, timeout)
+            path = Path(checks.endpoint(endpoint)).absolute() / path.name
+        self._connection = Connection(path, checks.timeout(timeout))
         self._finalizer = weakref.finalize(self, self._connection.close)
 
     def __enter__(self: Self) -> Self:

@@ -14,14 +14,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from hetsched.client import checks
 from hetsched.errors import DataError, UsageError
 from hetsched.job import ArenaOut, ArenaRef, Done, FileOut, FileRef, InputRef, JobSpec, OutputRef
 from hetsched.transport.arena import Segment
 from hetsched.transport.views import located
-from hetsched.units import MOST, parse_size
+from hetsched.units import MOST, shown
 
 ONLY = ""
 """The name that stands for the only array."""
+
+PRIORITIES = (-20, 19)
+"""The least and the greatest, as nice(1) has them."""
 
 Given = np.ndarray | str | os.PathLike[str]
 """An array, or the path of a .npy file."""
@@ -101,28 +105,29 @@ def prepare(  # noqa: PLR0913 - all that a user may say
     Raises
     ------
     UsageError
-        A parameter or a memory limit that can't be sent.
+        A parameter or keyword of a wrong type, or out of its range.
     DataError, TryAgain
         An array that can't live in shared memory; no room for it.
     """
     held: list[np.ndarray] = []
-    outs = _named(out)
+    ins, outs = _named("arrays", arrays), _named("out", out)
+    overwrite = checks.boolean("force", force)
     plain = {name: _plain(name, value) for name, value in params.items()}
     targets = {
         name: _writable(name, value)
         for name, value in outs.items()
-        if isinstance(value, np.ndarray)
+        if not isinstance(value, str | os.PathLike)
     }
     spec = JobSpec(
-        workload=workload,
+        workload=checks.text("workload", workload, "a workload's name, or module:qualname"),
         params=plain,
-        inputs={name: _input(value, segments, held) for name, value in _named(arrays).items()},
-        outputs={name: _output(value, segments, force) for name, value in outs.items()},
-        devices=_devices(devices),
-        memory_limit=_bytes(memory_limit),
-        verify=verify,
-        seed=_plain("seed", seed),
-        priority=_plain("priority", priority),
+        devices=checks.devices(devices),
+        memory_limit=checks.memory_limit(memory_limit),
+        verify=checks.boolean("verify", verify),
+        seed=checks.integer("seed", seed, 0),
+        priority=checks.integer("priority", priority, *PRIORITIES),
+        outputs={name: _output(value, segments, overwrite) for name, value in outs.items()},
+        inputs={name: _input(value, segments, held) for name, value in ins.items()},
     )
     return Request(spec, segments, held, targets)
 
@@ -131,8 +136,8 @@ def numeric(dtype: Any) -> str:
     """The name of `dtype`, anything that NumPy takes for one. Raises DataError."""
     try:
         kind = np.dtype(dtype)
-    except TypeError as error:
-        raise DataError(f"dtype {dtype!r}: {error}") from None
+    except (TypeError, ValueError) as error:
+        raise DataError(f"dtype {shown(dtype)}: {error}") from None
     if kind.kind not in "biufc":
         raise DataError(f"dtype {kind}: only numbers can be computed with")
     name: str = kind.newbyteorder("=").name
@@ -150,25 +155,21 @@ def shared(array: np.ndarray, segments: Segments) -> ArenaRef | None:
     return ArenaRef(segment.id, array.shape, array.dtype.name, offset)
 
 
-def _named(given: Given | Mapping[str, Given] | None) -> Mapping[str, Given]:
+def _named(what: str, given: Given | Mapping[str, Given] | None) -> Mapping[str, Given]:
     if given is None:
         return {}
-    return given if isinstance(given, Mapping) else {ONLY: given}
-
-
-def _devices(named: str | Sequence[str]) -> tuple[str, ...]:
-    return tuple(named.split(",")) if isinstance(named, str) else tuple(named)
-
-
-def _bytes(size: int | str | None) -> int | None:
-    plain: int | None = parse_size(size) if isinstance(size, str) else _plain("memory_limit", size)
-    return plain
+    if not isinstance(given, Mapping):
+        return {ONLY: given}
+    return {checks.text(what, name, "an array's name"): given[name] for name in given}
 
 
 def _input(value: Given, segments: Segments, held: list[np.ndarray]) -> InputRef:
     if isinstance(value, str | os.PathLike):
         return FileRef(str(Path(value).absolute()))
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError) as error:  # rows of different lengths
+        raise DataError(f"arrays: {shown(value)} is no array: {error}") from None
     ref = shared(array, segments)
     if ref is None:
         copy = _copy_in(array, segments)
@@ -190,7 +191,12 @@ def _output(value: Given, segments: Segments, force: bool) -> OutputRef:
     return ArenaOut(shared(value, segments))
 
 
-def _writable(name: str, array: np.ndarray) -> np.ndarray:
+def _writable(name: str, array: Given) -> np.ndarray:
+    if not isinstance(array, np.ndarray):
+        raise UsageError(
+            f"out{name and ' '}{name}: {shown(array)} should be a NumPy array to write to, or the"
+            " path of a .npy file"
+        )
     if not array.flags.writeable:
         raise DataError(f"out {name or 'array'} is read-only; give one that can be written")
     return array
@@ -200,7 +206,8 @@ def _copy_out(name: str, result: np.ndarray, target: np.ndarray) -> None:
     if result.shape != target.shape or not np.can_cast(result.dtype, target.dtype, "same_kind"):
         raise DataError(
             f"out {name}: the result is {result.dtype} {result.shape}, the array given is"
-            f" {target.dtype} {target.shape}; use client.empty{result.shape}"
+            f" {target.dtype} {target.shape}; use client.empty({result.shape},"
+            f' "{result.dtype}")'
         )
     np.copyto(target, result)
 
@@ -219,4 +226,4 @@ def _plain(name: str, value: Any) -> Any:
         raise UsageError(f"{name}: a number of {value.bit_length()} bits; 63 is the most")
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise UsageError(f"parameter {name}: {value!r} is neither a number nor text")
+    raise UsageError(f"parameter {name}: {shown(value)} is neither a number nor text")

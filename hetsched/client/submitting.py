@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from hetsched.client import checks
 from hetsched.client.job import Job, Listener
 from hetsched.client.request import Given, Request, Segments, numeric, prepare
 
@@ -31,11 +32,12 @@ class Submitting(ABC):
 
         Raises
         ------
+        UsageError
+            The shape is none; the axis is said.
         DataError, TryAgain
             It can never be had; others hold too much at present.
         """
-        extent = (shape,) if isinstance(shape, int) else tuple(int(length) for length in shape)
-        return self._segments.empty(extent, numeric(dtype))
+        return self._segments.empty(checks.extents(shape), numeric(dtype))
 
     def submit(  # noqa: PLR0913 - all of them keywords that a user may leave out
         self,
@@ -64,12 +66,12 @@ class Submitting(ABC):
         out : the same, where results go; None: new shared arrays
         devices : str ("cpu,gpu0") or sequence of str
             Names and groups that may be used; all by default.
-        memory_limit : int, bytes; or str ("256MiB")
+        memory_limit : int, bytes, at least 1; or str ("256MiB")
             Of each device's own memory.
         verify : bool
             Check every unit; the job fails (JobFailed) if one is wrong.
-        seed : int
-            Of generated inputs.
+        seed : int, 0 to 2**63-1, of generated inputs
+        priority : int, -20 to 19; not used yet
         force : bool
             Overwrite output files that exist.
         follow : callable
@@ -80,7 +82,7 @@ class Submitting(ABC):
         Raises
         ------
         HetschedError
-            UsageError, DataError, InputMissing, CantCreate, ... : the request can't be done.
+            UsageError (at once, for a wrong type or range), DataError, InputMissing, ...
             UsageError too in a job's callback: that thread would have to hear the answer.
         """
         request = prepare(

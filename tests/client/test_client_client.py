@@ -109,7 +109,7 @@ def test_an_ordinary_out_is_copied_into(harness: Harness, client: Client) -> Non
 
 def test_an_out_that_does_not_fit_says_both_shapes(client: Client) -> None:
     job = client.submit("double", np.ones((2, 3)), out=np.empty(7))
-    with pytest.raises(DataError, match=r"float64 \(2, 3\).*float64 \(7,\)"):
+    with pytest.raises(DataError, match=r'\(2, 3\).*\(7,\);.*empty\(\(2, 3\), "float64"'):
         job.result(10)
 
 
@@ -205,7 +205,7 @@ def test_an_array_that_cannot_be_leaves_no_reference(
     def full(fd: int, nbytes: int) -> None:
         raise OSError(12, "Cannot allocate memory")
 
-    for shape, dtype in ((3, object), (3, "U3"), (3, "nonsense"), ((-1, -9), "f4")):
+    for shape, dtype in ((3, object), (3, "U3"), (3, "nonsense")):
         with pytest.raises(DataError):
             client.empty(shape, dtype)
     with monkeypatch.context() as patch:

@@ -50,7 +50,7 @@ def test_an_array_that_cannot_be_leaves_no_reference(
     before = local._ask(lambda: local._arena.used)
     local._ask(local._arena.trim)
     monkeypatch.setattr("hetsched.transport.arena.map_segment", full)
-    for shape, dtype in ((3, object), (3, "U3"), ((-1, -9), "f4"), (3, "f4")):
+    for shape, dtype in ((3, object), (3, "U3"), (3, "f4")):
         with pytest.raises((DataError, TryAgain)):
             local.empty(shape, dtype)
     assert local._ask(lambda: local._arena.used) == before
@@ -90,7 +90,7 @@ def test_an_abandoned_engine_leaves_no_process() -> None:
     local.abandon()
     local.close()
     assert psutil.wait_procs([process], timeout=10)[1] == []
-    with pytest.raises(TryAgain, match="closed"):
+    with pytest.raises(UsageError, match=r"this hetsched\.Local is closed"):
         local.devices()
 
 
@@ -109,6 +109,6 @@ def test_what_is_handed_over_while_it_closes_fails(monkeypatch: pytest.MonkeyPat
     with pytest.raises(TryAgain, match="closed"):
         answers[0].result(20)
     closing.join()
-    with pytest.raises(TryAgain, match="closed"):
+    with pytest.raises(UsageError, match="closed"):
         local.devices()
     local.close()

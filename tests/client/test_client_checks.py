@@ -1,0 +1,150 @@
+"""What a caller may not say: refused at once, in a sentence with the value and the range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import daemon_harness
+import numpy as np
+import pytest
+from daemon_harness import Harness
+
+from hetsched.client.client import Client
+from hetsched.client.request import Segments, prepare
+from hetsched.errors import DataError, UsageError
+
+
+@pytest.fixture(scope="module")
+def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
+    with daemon_harness.daemon(tmp_path_factory.mktemp("d")) as harness:
+        yield harness
+
+
+@pytest.fixture(scope="module")
+def client(harness: Harness) -> Iterator[Client]:
+    with Client(harness.folder, timeout=10) as client:
+        yield client
+
+
+WRONG: list[tuple[dict[str, Any], list[str]]] = [
+    ({"priority": "a"}, ["priority: 'a'", "from -20 to 19"]),
+    ({"priority": 1.5}, ["priority: 1.5", "from -20 to 19"]),
+    ({"priority": 20}, ["priority: 20", "from -20 to 19"]),
+    ({"priority": -21}, ["priority: -21", "from -20 to 19"]),
+    ({"priority": True}, ["priority: True", "integer"]),
+    ({"seed": -1}, ["seed: -1", "from 0 to 2**63-1"]),
+    ({"seed": "a"}, ["seed: 'a'", "from 0 to 2**63-1"]),
+    ({"seed": 2**63}, ["seed: a number of 64 bits", "2**63-1"]),
+    ({"seed": 10**9999}, ["seed", "bits"]),
+    ({"seed": None}, ["seed: None"]),
+    ({"verify": "x"}, ["verify: 'x'", "True or False"]),
+    ({"verify": np.array([True, False])}, ["verify", "True or False"]),
+    ({"force": "x"}, ["force: 'x'", "True or False"]),
+    ({"devices": 5}, ["devices: 5", "cpu,gpu0"]),
+    ({"devices": [5]}, ["devices: 5", "cpu,gpu0"]),
+    ({"devices": "\udc80"}, ["devices", "cpu,gpu0"]),
+    ({"memory_limit": 1.5}, ["memory_limit", "1.5", "from 1"]),
+    ({"memory_limit": -1}, ["memory_limit", "-1", "from 1"]),
+    ({"memory_limit": 0}, ["memory_limit", "0", "from 1"]),
+    ({"memory_limit": "0"}, ["memory_limit", "0", "from 1"]),
+    ({"memory_limit": "much"}, ["memory_limit: 'much'", "64MiB"]),
+    ({"memory_limit": "9" * 100_000}, ["memory_limit"]),
+    ({"arrays": {5: np.ones(3)}}, ["arrays: 5", "name"]),
+    ({"out": {5: np.ones(3)}}, ["out: 5", "name"]),
+    ({"out": [1]}, ["out: [1]", "NumPy array", ".npy"]),
+    ({"out": {"Y": None}}, ["out Y: None", "NumPy array"]),
+    ({"what": object()}, ["parameter what"]),
+]
+
+
+@pytest.mark.parametrize(("said", "words"), WRONG)
+def test_what_cannot_be_sent_is_refused_at_once(
+    harness: Harness, client: Client, said: dict[str, Any], words: list[str]
+) -> None:
+    before = len(harness.engine.specs)
+    with pytest.raises(UsageError) as caught:
+        client.submit("wait", **said)
+    for word in words:
+        assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 300
+    assert len(harness.engine.specs) == before
+
+
+@pytest.mark.parametrize("workload", [None, 5, b"fft", "\udc80"])
+def test_a_workload_is_text(client: Client, workload: Any) -> None:
+    with pytest.raises(UsageError, match=r"workload: .* should be a workload's name"):
+        client.submit(workload)
+
+
+def test_nothing_is_copied_before_all_has_been_checked() -> None:
+    segments: Segments = None  # type: ignore[assignment]
+    with pytest.raises(UsageError, match="priority"):
+        prepare(segments, "fft", np.ones(3), None, {}, priority=99)
+
+
+def test_the_limits_themselves_and_numpys_numbers_are_taken() -> None:
+    segments: Segments = None  # type: ignore[assignment]
+    for priority, seed in ((-20, 0), (np.int8(19), np.uint64(2**63 - 1))):
+        spec = prepare(
+            segments,
+            "fft",
+            None,
+            None,
+            {},
+            devices=(name for name in ("cpu", "gpu0")),  # type: ignore[arg-type]
+            memory_limit=1,
+            verify=np.True_,  # type: ignore[arg-type]
+            seed=seed,  # type: ignore[arg-type]
+            priority=priority,  # type: ignore[arg-type]
+        ).spec
+        assert (spec.priority, spec.seed) == (priority, seed)
+        assert (spec.devices, spec.memory_limit) == (("cpu", "gpu0"), 1)
+        assert spec.verify is True
+        assert type(spec.seed) is type(spec.priority) is int
+
+
+def test_rows_of_different_lengths_are_no_array(client: Client) -> None:
+    with pytest.raises(DataError, match="no array"):
+        client.submit("wait", [[1], [2, 3]])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        ("a", "shape: 'a'"),
+        ("12", "shape: '12'"),
+        (None, "shape: None"),
+        (1.5, "shape: 1.5"),
+        (-1, "shape: -1"),
+        ((-1, 2), "axis 0: -1"),
+        ((3, 1e9), "axis 1: 1000000000.0"),
+        ((2, "b"), "axis 1: 'b'"),
+        ((2**70,), "axis 0: a number of 71 bits"),
+    ],
+)
+def test_a_shape_that_is_none_is_refused_by_its_axis(
+    client: Client, shape: Any, words: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        client.empty(shape)
+    assert words in str(caught.value)
+
+
+def test_a_shape_may_be_numpys(client: Client) -> None:
+    for shape in (np.int64(4), [np.int32(4)], np.array([4])):
+        assert client.empty(shape).shape == (4,)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("endpoint", [5, b"run", "a\0b"])
+def test_an_endpoint_is_a_path(endpoint: Any) -> None:
+    with pytest.raises(UsageError, match=r"endpoint: .* path of a runtime folder"):
+        Client(endpoint)
+
+
+@pytest.mark.parametrize("timeout", [-1, 0, "x", None, True, float("nan"), float("inf")])
+def test_a_timeout_is_seconds(tmp_path: Path, timeout: Any) -> None:
+    with pytest.raises(UsageError, match=r"timeout: .* seconds, above 0"):
+        Client(tmp_path, timeout=timeout)
