@@ -133,9 +133,9 @@ def load(name: str | None = None) -> tuple[Config, str]:
         path = Path(name)
     else:
         path = shipped_folder() / f"{name}.toml"
-        if not path.is_file():
+        if name not in shipped():
             raise InputMissing(
-                f"no config {name!r}; shipped are {', '.join(shipped())};"
+                f"no config {shown(name)}; shipped are {', '.join(shipped())};"
                 " or give the path of a .toml file"
             )
     return parse(_read(path), str(path)), str(path)

@@ -1,7 +1,7 @@
 """What a caller may say, checked before anything is sent: the daemon drops what it can't decode.
 
-Each raises UsageError: what, the value, what it should be. NumPy's numbers are taken, but it isn't
-imported.
+Each raises UsageError (DataError for what is too large): what, the value, what it should be.
+NumPy's numbers are taken, but it isn't imported.
 """
 
 from __future__ import annotations
@@ -12,11 +12,16 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from hetsched.errors import UsageError
+from hetsched.errors import DataError, UsageError
 from hetsched.units import MOST, parse_size, shown
 
 LONGEST_WAIT = 2e6
 """Seconds: poll(2) counts milliseconds in 31 bits."""
+
+MOST_AXES = 64
+"""Of NumPy's arrays."""
+LARGEST_ITEM = 32
+"""Bytes of NumPy's longest number, clongdouble."""
 
 
 def integer(name: str, value: Any, least: int, most: int = MOST - 1) -> int:
@@ -73,10 +78,15 @@ def memory_limit(value: Any) -> int | None:
 def extents(shape: Any) -> tuple[int, ...]:
     """`shape`, an int or a sequence of them, as a tuple."""
     if hasattr(shape, "__index__") and not getattr(shape, "shape", ()):
-        return (integer("shape", shape, 0),)
+        shape = (integer("shape", shape, 0),)
     if isinstance(shape, str | bytes) or not isinstance(shape, Iterable):
         raise UsageError(f"shape: {shown(shape)} should be an integer, or a sequence of them")
-    return tuple(integer(f"shape: axis {axis}", n, 0) for axis, n in enumerate(shape))
+    found = tuple(integer(f"shape: axis {axis}", n, 0) for axis, n in enumerate(shape))
+    if len(found) > MOST_AXES:
+        raise UsageError(f"shape: {len(found)} axes; {MOST_AXES} are the most")
+    if math.prod(found) >= MOST // LARGEST_ITEM:
+        raise DataError(f"shape: {shown(found)} is more than any machine has")
+    return found
 
 
 def endpoint(value: Any) -> str:

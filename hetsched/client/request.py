@@ -136,7 +136,7 @@ def numeric(dtype: Any) -> str:
     """The name of `dtype`, anything that NumPy takes for one. Raises DataError."""
     try:
         kind = np.dtype(dtype)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, SyntaxError) as error:
         raise DataError(f"dtype {shown(dtype)}: {error}") from None
     if kind.kind not in "biufc":
         raise DataError(f"dtype {kind}: only numbers can be computed with")
@@ -224,6 +224,8 @@ def _plain(name: str, value: Any) -> Any:
         return [_plain(name, item) for item in value]
     if isinstance(value, int) and not -MOST <= value < MOST:
         raise UsageError(f"{name}: a number of {value.bit_length()} bits; 63 is the most")
-    if value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, str):
+        return checks.text(f"parameter {name}", value, "text that UTF-8 can encode")
+    if value is None or isinstance(value, bool | int | float):
         return value
     raise UsageError(f"parameter {name}: {shown(value)} is neither a number nor text")

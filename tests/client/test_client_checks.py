@@ -56,6 +56,7 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"out": [1]}, ["out: [1]", "NumPy array", ".npy"]),
     ({"out": {"Y": None}}, ["out Y: None", "NumPy array"]),
     ({"what": object()}, ["parameter what"]),
+    ({"what": "\udc80"}, ["parameter what", "UTF-8"]),
 ]
 
 
@@ -123,6 +124,7 @@ def test_rows_of_different_lengths_are_no_array(client: Client) -> None:
         ((3, 1e9), "axis 1: 1000000000.0"),
         ((2, "b"), "axis 1: 'b'"),
         ((2**70,), "axis 0: a number of 71 bits"),
+        ((1,) * 70, "shape: 70 axes"),
     ],
 )
 def test_a_shape_that_is_none_is_refused_by_its_axis(
@@ -131,6 +133,17 @@ def test_a_shape_that_is_none_is_refused_by_its_axis(
     with pytest.raises(UsageError) as caught:
         client.empty(shape)
     assert words in str(caught.value)
+
+
+def test_a_shape_that_no_machine_can_hold_is_refused(client: Client) -> None:
+    for shape in (2**62, (2**40, 2**40)):
+        with pytest.raises(DataError, match="more than any machine has"):
+            client.empty(shape)
+
+
+def test_a_dtype_that_cannot_be_read_is_refused(client: Client) -> None:
+    with pytest.raises(DataError, match=r"dtype 'f4,\('"):
+        client.empty(3, "f4,(")
 
 
 def test_a_shape_may_be_numpys(client: Client) -> None:

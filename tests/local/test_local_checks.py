@@ -9,7 +9,7 @@ import pytest
 
 import hetsched
 from hetsched.config import parse
-from hetsched.errors import UsageError
+from hetsched.errors import InputMissing, UsageError
 
 
 @pytest.fixture(scope="module")
@@ -53,3 +53,6 @@ def test_a_long_name_is_cut_in_messages(local: hetsched.Local, name: str) -> Non
 def test_a_configuration_is_a_name_or_a_config() -> None:
     with pytest.raises(UsageError, match="config: 5 should be"):
         hetsched.Local(config=5)  # type: ignore[arg-type]
+    with pytest.raises(InputMissing, match="no config 'xxx") as caught:
+        hetsched.Local(config="x" * 100_000)
+    assert len(str(caught.value)) < 1000
