@@ -28,6 +28,13 @@ JobNumbers = Annotated[
     list[int], typer.Argument(metavar="ID...", help="Job numbers.", min=0, max=MOST - 1)
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace output files that exist.")]
+MemoryLimit = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="Device memory to use, as 256MiB.")
+]
+Seed = Annotated[
+    int,
+    typer.Option(metavar="N", min=0, max=MOST - 1, show_default=False, help="Of generated data."),
+]
 
 
 @dataclass(frozen=True)
@@ -75,15 +82,8 @@ def gather(
     devices: Annotated[
         str | None, typer.Option(metavar="A,B", help="Names and groups: cpu, cpu0, gpu, gpu0.")
     ] = None,
-    memory_limit: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Device memory to use, as 256MiB.")
-    ] = None,
-    seed: Annotated[
-        int,
-        typer.Option(
-            metavar="N", min=0, max=MOST - 1, show_default=False, help="Of generated data."
-        ),
-    ] = 0,
+    memory_limit: MemoryLimit = None,
+    seed: Seed = 0,
     priority: Annotated[
         int,
         typer.Option(

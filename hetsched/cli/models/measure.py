@@ -17,12 +17,11 @@ from hetsched.cli.follow import POLL_SECONDS, error_of
 from hetsched.cli.interrupts import check
 from hetsched.cli.models.progress import View, new_view
 from hetsched.cli.models.words import percent
-from hetsched.cli.request import ConfigName, Json, Request, gather
+from hetsched.cli.request import ConfigName, Json, MemoryLimit, Request, Seed, gather
 from hetsched.cli.say import clean, columns, note, number, out, out_json
 from hetsched.config import load
 from hetsched.errors import Cancelled, Unavailable, UsageError
 from hetsched.job import JobSpec, JobState, ended
-from hetsched.units import MOST
 
 SCHEMA = "hetsched.models.measure/1"
 HALVES = 6
@@ -44,15 +43,8 @@ def _common(
             "--devices", "--device", metavar="A,B", help="Names and groups: cpu, cpu0, gpu, gpu0."
         ),
     ] = None,
-    memory_limit: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Device memory to use, as 256MiB.")
-    ] = None,
-    seed: Annotated[
-        int,
-        typer.Option(
-            metavar="N", min=0, max=MOST - 1, show_default=False, help="Of generated data."
-        ),
-    ] = 0,
+    memory_limit: MemoryLimit = None,
+    seed: Seed = 0,
 ) -> Request:
     return gather(devices=devices, memory_limit=memory_limit, seed=seed)
 
