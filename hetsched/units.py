@@ -107,6 +107,11 @@ def shown(value: Any) -> str:
     return " ".join(_SHORT.repr(value).split())
 
 
+def counted(number: int, what: str) -> str:
+    """ "1 run", "3 runs": for words whose plural ends in s."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def format_bytes(count: float) -> str:
     """Bytes for people: "512 MiB"."""
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from hetsched.errors import UsageError
 from hetsched.units import (
+    counted,
     format_bytes,
     format_seconds,
     parse_extent,
@@ -156,3 +157,7 @@ def test_what_is_endless_is_refused() -> None:
             parse(text)  # type: ignore[operator]
     with pytest.raises(UsageError, match="finite"):
         parse_rate("1e400B/s")
+
+
+def test_one_thing_is_not_many() -> None:
+    assert [counted(n, "run") for n in (0, 1, 2)] == ["0 runs", "1 run", "2 runs"]

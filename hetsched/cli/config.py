@@ -49,9 +49,15 @@ def path(name: Name = None) -> None:
 
 
 def check(name: Name = None) -> None:
-    """Say whether a configuration is right (0) or what is wrong with it (78)."""
+    """Say whether a configuration is right for this machine (0) or what is wrong with it (78)."""
+    from hetsched.devices.probe import probe
+
     config, source = load(name)
-    out(clean(f"{source}: right, {len(config.device)} device tables"))
+    if config.load is not None:
+        out(clean(f"{source}: right, the profile of a machine"))
+        return
+    names = [info.name for process in probe(config).processes for info in process.devices]
+    out(clean(f"{source}: right; here it means {', '.join(names) or 'no device'}"))
 
 
 def _lines(config: Config) -> list[str]:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from hetsched.cli.say import columns, number, seconds_column
 from hetsched.job import DeviceReport, JobReport
-from hetsched.units import format_seconds
+from hetsched.units import counted, format_seconds
 
 MAX_CORES = 8
 """So many devices of one kind have a row each; more share one."""
@@ -67,7 +67,7 @@ def summary(report: JobReport, reasons: bool = False) -> list[str]:
 
 
 def _headline(report: JobReport) -> str:
-    parts = [f"{report.workload}: {report.load} units"]
+    parts = [f"{report.workload}: {counted(report.load, 'unit')}"]
     if report.seconds is not None:
         parts.append(f"in {format_seconds(report.seconds)}{_against(report)}")
     if report.spread is not None and len(report.devices) > 1:

@@ -28,6 +28,7 @@ SCHEMA = f"{KIND}/{VERSION}"
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST - 1)]
 Units = Annotated[int, msgspec.Meta(ge=1, le=MOST - 1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0, lt=1e300)]
+Moment = Annotated[float, msgspec.Meta(ge=0, lt=1e11)]
 
 
 class Observed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -36,7 +37,7 @@ class Observed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     curve: CurveName
     units: Units
     seconds: Seconds
-    at: float
+    at: Moment
 
 
 class Learnt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

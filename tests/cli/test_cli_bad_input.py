@@ -60,6 +60,7 @@ def files(monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("dangling.npy").symlink_to("nowhere.npy")
     Path("there.npy").write_text("mine")
     Path("config.txt.toml").write_text("this is = not [TOML")
+    Path("many.toml").write_text("[[device]]\nkind = 'cpu'\ncount = 100000\n")
     Path("key.toml").write_text("[[device]]\nkind = 'cpu'\ncolour = 1\n")
     Path("value.toml").write_text("memory_limit = 'much'\n")
     Path("endless.toml").write_text("memory_limit = '1e999'\n")
@@ -203,6 +204,7 @@ OTHERS = [
     (("devices", "--config", "value.toml"), 78, "memory_limit"),
     (("config", "check", "key.toml"), 78, "device[0]"),
     (("config", "check", "folder/"), 66, "folder"),
+    (("config", "check", "many.toml"), 78, "device[0].count: 100000 cores"),
     (("serve", "--config", "key.toml"), 78, "colour"),
 ]
 

@@ -260,7 +260,7 @@ def test_an_export_goes_to_standard_output_or_replaces_no_file(
 
 
 def test_forgetting(learnt: Ended, call: Call) -> None:
-    assert call("models", "forget", "fft", "--device", "core0").out == "forgot 1 models\n"
+    assert call("models", "forget", "fft", "--device", "core0").out == "forgot 1 model\n"
     assert list(shown(call)) == ["emu0"]
     assert call("models", "forget", "--variant", "none").out.startswith("nothing like that")
     record = json.loads(call("models", "forget", "--all", "--json").out)

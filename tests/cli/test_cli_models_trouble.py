@@ -76,6 +76,7 @@ def learnt() -> None:
         ("models import virtual.toml", 65, "not an export"),
         ("models import newer.json", 78, "newer hetsched"),
         ("models diff nowhere.json newer.json", 66, "no such file"),
+        ("models diff - -", 2, "can't be both"),
         ("models export nowhere/x.json", 73, "no folder"),
         ("models export --workload ftt", 2, "did you mean 'fft'"),
         ("models forget", 2, "forget what"),

@@ -77,6 +77,8 @@ def test_the_evidence_has_an_interval_for_each_size() -> None:
         (broken(observations=[["total", 1, -2.0, 3.0]]), "broken export"),
         (broken(observations=[["total", 1, 1e999, 3.0]]), "not an export"),
         (broken(observations=[["total", 1, 2.0]]), "broken export"),
+        (broken(observations=[["total", 1, 2.0, 1e300]]), "broken export"),
+        (broken(observations=[["total", 1, 2.0, -1.0]]), "broken export"),
         (encode(export(learnt((1, 2.0, 3.0)), learnt((2, 2.0, 3.0)))), "in it twice"),
     ],
 )

@@ -10,6 +10,7 @@ import typer
 from hetsched.cli.models.words import of
 from hetsched.cli.request import Json
 from hetsched.cli.say import columns, number, out, out_json
+from hetsched.errors import UsageError
 
 SCHEMA = "hetsched.models.diff/1"
 HEADER = (
@@ -22,9 +23,11 @@ B = Annotated[str, typer.Argument(metavar="B", help="Another one.")]
 
 def command(a: A, b: B, json: Json = False) -> None:
     """Compare two exports: how much longer the second one says that the same work takes."""
-    from hetsched.cli.models.reading import read
+    from hetsched.cli.models.reading import STANDARD_INPUT, read
     from hetsched.store.difference import difference
 
+    if a == b == STANDARD_INPUT:
+        raise UsageError("standard input can't be both exports: give a file for one of them")
     found = difference(read(a), read(b))
     if json:
         entries = [entry(one) for one in found]

@@ -10,6 +10,7 @@ from hetsched import paths
 from hetsched.cli.models.choosing import Device, check_workload, chosen
 from hetsched.cli.request import Force
 from hetsched.cli.say import clean, note, out
+from hetsched.units import counted
 
 STANDARD_OUTPUT = "-"
 
@@ -40,4 +41,4 @@ def command(
         out(raw.decode().rstrip("\n"))
         return
     write_whole(file, raw, force)
-    note(clean(f"exported {len(models)} models to {file}"))
+    note(clean(f"exported {counted(len(models), 'model')} to {file}"))

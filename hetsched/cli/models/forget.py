@@ -12,6 +12,7 @@ from hetsched.cli.models.choosing import AnyWorkload, Device, check_workload, is
 from hetsched.cli.request import Json
 from hetsched.cli.say import clean, out, out_json
 from hetsched.errors import UsageError
+from hetsched.units import counted
 
 SCHEMA = "hetsched.models.forget/1"
 
@@ -45,5 +46,5 @@ def command(
     if json:
         out_json({"schema": SCHEMA, "forgotten": [msgspec.to_builtins(key) for key in gone]})
         return
-    what = "nothing like that was known" if not gone else f"forgot {len(gone)} models"
+    what = "nothing like that was known" if not gone else f"forgot {counted(len(gone), 'model')}"
     out(clean(what))

@@ -22,6 +22,7 @@ from hetsched.cli.say import clean, columns, note, number, out, out_json
 from hetsched.config import load
 from hetsched.errors import Cancelled, Unavailable, UsageError
 from hetsched.job import JobSpec, JobState, ended
+from hetsched.units import counted
 
 SCHEMA = "hetsched.models.measure/1"
 HALVES = 6
@@ -117,7 +118,8 @@ class _Session:
             while (case := self._plan.ask()) is not None:
                 self._one(case, view)
         except KeyboardInterrupt:
-            raise Cancelled(f"interrupted; what {self._jobs} jobs taught is kept") from None
+            taught = counted(self._jobs, "job")
+            raise Cancelled(f"interrupted; what {taught} taught is kept") from None
         finally:
             view.close()
 

@@ -9,6 +9,7 @@ from hetsched.cli.models.words import percent
 from hetsched.cli.report import MAX_CORES, together
 from hetsched.cli.say import note
 from hetsched.job import JobState, Running
+from hetsched.units import counted
 
 
 class View(Protocol):
@@ -62,4 +63,4 @@ def title(case: Any) -> str:
         f"{variant} on {', '.join(label for label, _ in together(devices, str, MAX_CORES))}"
         for variant, devices in groups.items()
     ]
-    return f"{case.units} units: {'; '.join(parts)}"
+    return f"{counted(case.units, 'unit')}: {'; '.join(parts)}"

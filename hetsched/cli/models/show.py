@@ -12,7 +12,7 @@ from hetsched.cli.models.words import of, percent
 from hetsched.cli.request import Force, Json
 from hetsched.cli.say import clean, columns, note, number, out, out_json
 from hetsched.errors import InputMissing, UsageError
-from hetsched.units import format_seconds
+from hetsched.units import counted, format_seconds
 
 SCHEMA = "hetsched.models.show/1"
 CURVES = ("total", "compute", "h2d", "d2h")
@@ -103,7 +103,8 @@ def _knot(one: Any) -> dict[str, Any]:
 
 def _lines(learnt: Any) -> list[str]:
     key = learnt.key
-    title = f"{key.device}, {key.variant} {key.version}, {key.place}: {learnt.runs} runs"
+    runs = counted(learnt.runs, "run")
+    title = f"{key.device}, {key.variant} {key.version}, {key.place}: {runs}"
     lines = [f"{key.workload} {of(key.speed_key)}", title]
     rows = [
         (
