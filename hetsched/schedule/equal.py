@@ -131,12 +131,12 @@ def _estimates(
         serial: Floats = chunks * through
         return serial
     duplex = model.duplex if overlap is Overlap.FULL else (0.5, 0.5)
-    busiest = np.maximum(compute, _pace(copy_in, copy_out, duplex))
+    busiest = np.maximum(compute, pace(copy_in, copy_out, duplex))
     found: Floats = through + (chunks - 1) * np.maximum(busiest, through / slots)
     return found
 
 
-def _pace(copy_in: Floats, copy_out: Floats, duplex: tuple[float, float]) -> Floats:
+def pace(copy_in: Floats, copy_out: Floats, duplex: tuple[float, float]) -> Floats:
     """Seconds that one chunk's two copies keep the link busy in the steady state.
 
     max(i, o) with undisturbed directions, i + o with one engine (as if each had half the pace).
