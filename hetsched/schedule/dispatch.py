@@ -49,12 +49,7 @@ class DeviceJoined:
     device: str
 
 
-@dataclass(frozen=True)
-class Cancelled:
-    """Send nothing more."""
-
-
-Event = Started | ChunkFinished | DeviceLost | DeviceJoined | Cancelled
+Event = Started | ChunkFinished | DeviceLost | DeviceJoined
 
 
 # commands
@@ -71,12 +66,7 @@ class Finished:
     """Every unit is done; said once."""
 
 
-@dataclass(frozen=True)
-class Stopped:
-    """After a cancel: all that was sent is back. Said once, and nothing after it."""
-
-
-Command = Send | Finished | Stopped
+Command = Send | Finished
 
 
 @dataclass
@@ -170,13 +160,12 @@ class Dispatch:
         ids = [chunk.id for queue in queues.values() for chunk in queue]
         self._fresh = itertools.count(max(ids, default=-1) + 1)
         self._remaining = sum(chunk.count for queue in queues.values() for chunk in queue)
-        self._started = self._cancelled = self._over = False
+        self._started = self._over = False
         self._handlers: dict[type, Callable[[Any, float], None]] = {
             Started: self._on_started,
             ChunkFinished: self._on_finished,
             DeviceLost: self._on_lost,
             DeviceJoined: self._on_joined,
-            Cancelled: self._on_cancelled,
         }
 
     def handle(self, event: Event, now: float) -> list[Command]:
@@ -224,15 +213,9 @@ class Dispatch:
     def _on_joined(self, event: DeviceJoined, now: float) -> None:
         self._devices[event.device].lost = False
 
-    def _on_cancelled(self, event: Cancelled, now: float) -> None:
-        self._cancelled = True
-
     # ---- commands
 
     def _commands(self, now: float) -> list[Command]:
-        if self._cancelled:
-            self._over = not any(queue.sent for queue in self._devices.values())
-            return [Stopped()] if self._over else []
         if not self._started:
             return []
         if self._remaining == 0:

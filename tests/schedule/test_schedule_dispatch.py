@@ -16,7 +16,6 @@ from hypothesis.stateful import (
 from hetsched.device import Chunk
 from hetsched.job import DeviceProgress
 from hetsched.schedule.dispatch import (
-    Cancelled,
     ChunkFinished,
     Command,
     DeviceJoined,
@@ -26,7 +25,6 @@ from hetsched.schedule.dispatch import (
     Finished,
     Send,
     Started,
-    Stopped,
 )
 
 
@@ -71,7 +69,7 @@ def test_the_end_is_said_once_all_units_are_done() -> None:
     heart.handle(Started(), 0.0)
     assert heart.handle(ChunkFinished("b", 1), 1.0) == []
     assert heart.handle(ChunkFinished("a", 0), 2.0) == [Finished()]
-    assert heart.handle(Cancelled(), 3.0) == []
+    assert heart.handle(ChunkFinished("a", 0), 3.0) == []
 
 
 def test_nothing_is_sent_before_the_start() -> None:
@@ -131,19 +129,6 @@ def test_a_late_answer_for_a_chunk_that_was_sent_again_is_ignored() -> None:
     assert heart.progress() == (DeviceProgress("a", 0, 0), DeviceProgress("b", 0, 2))
 
 
-def test_a_cancel_sends_nothing_more_and_says_when_all_is_back() -> None:
-    heart = dispatch(a=[1, 1, 1], b=[1])
-    heart.handle(Started(), 0.0)
-    assert heart.handle(Cancelled(), 1.0) == []
-    assert heart.handle(ChunkFinished("a", 0), 2.0) == []
-    assert heart.handle(ChunkFinished("a", 1), 3.0) == []
-    assert heart.handle(DeviceLost("b"), 4.0) == [Stopped()]
-
-
-def test_a_cancel_before_the_start_stops_at_once() -> None:
-    assert dispatch(a=[1]).handle(Cancelled(), 0.0) == [Stopped()]
-
-
 class Devices(RuleBasedStateMachine):
     """Devices that finish, die and come back in any order."""
 
@@ -167,7 +152,7 @@ class Devices(RuleBasedStateMachine):
         self.lost: set[str] = set()
         self.done: list[int] = []
         self.ids: set[int] = set()
-        self.over = self.cancelled = False
+        self.over = False
         self.tell(Started())
 
     def tell(self, event: Event) -> None:
@@ -177,13 +162,11 @@ class Devices(RuleBasedStateMachine):
             if isinstance(command, Send):
                 self.receive(command)
             else:
-                assert isinstance(command, Stopped if self.cancelled else Finished)
-                assert not self.cancelled or not any(self.running.values())
+                assert isinstance(command, Finished)
                 self.over = True
 
     def receive(self, command: Send) -> None:
         assert command.device not in self.lost
-        assert not self.cancelled
         for chunk in command.chunks:
             assert chunk.id not in self.ids
             assert chunk.id in self.own or chunk.count <= self.limits[command.device]
@@ -225,13 +208,6 @@ class Devices(RuleBasedStateMachine):
         self.tell(ChunkFinished(name, number))
         self.done.extend([-1] * (self.heart.done_units(name) - before))
 
-    @precondition(lambda self: not self.cancelled)
-    @rule(chance=st.integers(0, 19))
-    def cancel(self, chance: int) -> None:
-        if chance == 0 and not self.over:
-            self.cancelled = True
-            self.tell(Cancelled())
-
     @invariant()
     def no_unit_is_done_twice_and_none_is_forgotten(self) -> None:
         known = [unit for unit in self.done if unit >= 0]
@@ -239,12 +215,12 @@ class Devices(RuleBasedStateMachine):
         progress = self.heart.progress()
         assert sum(device.share for device in progress) == self.load
         assert sum(device.done for device in progress) == len(self.done)
-        assert self.cancelled or self.over == (len(self.done) == self.load)
+        assert self.over == (len(self.done) == self.load)
 
     @invariant()
     def windows_are_kept_and_no_device_idles_beside_work(self) -> None:
         assert all(len(self.running[name]) <= self.windows[name] for name in self.names)
-        if self.over or self.cancelled:
+        if self.over:
             return
         alive = [name for name in self.names if name not in self.lost]
         held = sum(c.count for name in self.names for c in self.running[name].values())
@@ -265,7 +241,7 @@ class Devices(RuleBasedStateMachine):
             self.done.extend(range(chunk.first, chunk.first + chunk.count))
             self.tell(ChunkFinished(name, number))
         assert self.over
-        assert self.cancelled or len(self.done) == self.load
+        assert len(self.done) == self.load
 
 
 TestDevices = Devices.TestCase
