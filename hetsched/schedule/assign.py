@@ -76,6 +76,8 @@ def assign(
         memory=_slot_memory(plan, candidate.demand) if link else 0,
         window=_window(plan, link, curve),
         predicted_seconds=None if curve is None else float(curve.time(share)),
+        candidate=candidate,
+        model=model,
     )
 
 

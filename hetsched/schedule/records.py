@@ -64,6 +64,10 @@ class Assignment:
     memory: int
     window: int
     predicted_seconds: float | None
+    candidate: Candidate | None = field(default=None, compare=False, repr=False)
+    """The device as it was known when this was planned, for whoever explains it later."""
+    model: DeviceModel | None = field(default=None, compare=False, repr=False)
+    """Of the variant, as the planner saw it; None: never measured."""
 
     @property
     def pace(self) -> float | None:

@@ -75,6 +75,13 @@ def test_barriers_stand_between_sub_distributions() -> None:
     assert one.chunks[-1].last
 
 
+def test_an_assignment_keeps_what_it_was_made_of() -> None:
+    known, unknown = core(0, 1e-3), core(1, None, "new")
+    first, second = plan_job(100, [known, unknown]).assignments
+    assert (first.candidate, first.model) == (known, known.models["fft"])
+    assert (second.candidate, second.model) == (unknown, None)
+
+
 def test_known_devices_finish_together() -> None:
     plan = plan_job(300, [core(0, 1e-3), core(1, 2e-3)])
     assert shares(plan) == {"cpu0": 200, "cpu1": 100}
