@@ -5,10 +5,7 @@ The engine lives on a thread of its own; every call that touches it is handed ov
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -128,9 +125,7 @@ class Local(Submitting):
         """Kill the device processes and close, without waiting for a chunk's edge."""
         if not self._leave():
             return
-        for pid in self._engine.pids().values():  # from here: the engine's thread may be busy
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        self._engine.kill()  # from here: the engine's thread may be busy
         self._thread.join(LAST_MOMENT)
         if not self._thread.is_alive():
             self._tidy_up()

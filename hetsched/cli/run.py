@@ -10,6 +10,7 @@ from hetsched.cli.finish import finish
 from hetsched.cli.follow import watch
 from hetsched.cli.interrupts import check
 from hetsched.cli.request import ConfigName, Json, Request
+from hetsched.cli.say import note
 from hetsched.config import load
 from hetsched.errors import Cancelled
 from hetsched.job import JobReport, JobState
@@ -60,6 +61,7 @@ def _cancel(local: Any, job: Any) -> JobState:
     """Stop at a chunk's edge; a second Ctrl-C doesn't wait for that."""
     try:
         job.cancel()
+        note("stopping at a chunk's edge; Ctrl-C again doesn't wait for that")
         return watch(job)
     except KeyboardInterrupt:
         local.abandon()

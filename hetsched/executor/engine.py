@@ -166,6 +166,10 @@ class Engine:
         """Device name -> process id."""
         return dict(self._fleet.pids())
 
+    def kill(self) -> None:
+        """End the device processes at once, whatever they do; from any thread."""
+        self._fleet.kill()
+
     def drain(self, then: Callable[[], None]) -> None:
         """No new jobs; the running one ends at a chunk's edge (75); then call back."""
         self._draining = then

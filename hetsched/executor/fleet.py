@@ -5,7 +5,10 @@ Owns which process holds which segments and files. Knows nothing of jobs: events
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import signal
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -65,7 +68,7 @@ class Fleet:
         self._infos: dict[str, DeviceInfo] = {}
         self._gone: set[str] = set()
         self._waiting: list[tuple[tuple[str, ...], Callable[[], None]]] = []
-        self._closing = False
+        self._closing = self._killed = False
         for member in self._members:
             for index, info in enumerate(member.spec.devices):
                 self._where[info.name] = (member, index)
@@ -151,6 +154,13 @@ class Fleet:
             if member.process is not None:
                 member.process.join()
 
+    def kill(self) -> None:
+        """End all processes at once; from any thread. Nobody need be told that they died."""
+        self._killed = True
+        for pid in self.pids().values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
     def pids(self) -> Mapping[str, int]:
         """Device name -> process id, of the processes that run."""
         return {
@@ -224,7 +234,8 @@ class Fleet:
         reason = process.obituary()
         names = tuple(info.name for info in member.spec.devices)
         member.strikes = 0 if was_ready else member.strikes + 1
-        log.warning("device process of %s died: %s", ", ".join(names), reason)
+        if not self._killed:
+            log.warning("device process of %s died: %s", ", ".join(names), reason)
         if member.given_up:
             self._give_up(names, reason)
         else:
