@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import msgspec
 
 
@@ -47,6 +49,24 @@ class ChunkTimes(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def end(self) -> float:
         return self.copy_out[1] if self.copy_out else self.compute[1]
+
+
+@dataclass(frozen=True)
+class ChunkTimeline:
+    """Start and end of each phase of one chunk, seconds; None: there is no such phase."""
+
+    units: int
+    copy_in: tuple[float, float] | None
+    compute: tuple[float, float]
+    copy_out: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """`makespan` in seconds; `chunks` in the order of the plan."""
+
+    makespan: float
+    chunks: tuple[ChunkTimeline, ...]
 
 
 class Chunk(msgspec.Struct, frozen=True):

@@ -22,8 +22,8 @@ PACKAGES = {
 }
 
 LEVELS = (
-    ("errors", "units"),
-    ("memory", "job", "device", "workload", "config", "paths", "models"),
+    ("errors", "units", "text"),
+    ("memory", "job", "device", "workload", "config", "paths", "account", "models"),
     ("partition",),
     ("schedule",),
     ("simulate", "devices", "store", "transport"),
@@ -40,13 +40,14 @@ SIDEWAYS = {
     ("job", "errors"),
     ("workload", "memory"),
     ("models", "device"),
+    ("account", "device"),
     ("local", "client"),
 }
 """Edges within a level between different files or folders: (importer, imported)."""
 
 NARROW = {
-    "client": ("errors", "units", "job", "device", "paths", "config", "transport"),
-    "transport": ("errors", "units", "job", "device", "paths", "config"),
+    "client": ("errors", "units", "job", "device", "account", "paths", "config", "transport"),
+    "transport": ("errors", "units", "job", "device", "account", "paths", "config"),
     "hetsched_workloads": ("errors", "units", "memory", "workload"),
 }
 """What these may import of `hetsched`, fewer than their level would allow."""

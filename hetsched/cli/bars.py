@@ -10,9 +10,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from hetsched.cli.report import MAX_CORES, together
 from hetsched.cli.say import clean
 from hetsched.job import DeviceProgress, JobState, Queued, Running, ended
+from hetsched.text import MAX_CORES, together
 from hetsched.units import format_seconds
 
 PATIENCE = 0.5

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hetsched.cli.report import together
 from hetsched.cli.request import ConfigName, Json
 from hetsched.cli.say import clean, columns, out, out_json
 from hetsched.config import load
 from hetsched.device import DeviceInfo
+from hetsched.text import together
 from hetsched.units import format_bytes
 
 SCHEMA = "hetsched.devices/1"

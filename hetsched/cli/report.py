@@ -2,33 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 from hetsched.cli.say import columns, number, seconds_column
 from hetsched.job import DeviceReport, JobReport
+from hetsched.text import MAX_CORES, together
 from hetsched.units import counted, format_seconds
-
-MAX_CORES = 8
-"""So many devices of one kind have a row each; more share one."""
-
-One = TypeVar("One")
-
-
-def together(
-    devices: Sequence[One], name: Callable[[One], str], limit: int
-) -> list[tuple[str, list[One]]]:
-    """`devices` by row: one each, or "cpu (16)" for a group ("cpu" of "cpu7") of over `limit`."""
-    groups: dict[str, list[One]] = {}
-    for device in devices:
-        groups.setdefault(name(device).rstrip("0123456789"), []).append(device)
-    rows: list[tuple[str, list[One]]] = []
-    for group, members in groups.items():
-        if len(members) > limit:
-            rows.append((f"{group} ({len(members)})", members))
-        else:
-            rows.extend((name(member), [member]) for member in members)
-    return rows
 
 
 def table(report: JobReport) -> list[str]:

@@ -7,35 +7,19 @@ The one judge of plans: planners may estimate, this decides. Ilic & Sousa, secti
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from hetsched.device import ChunkTimeline, Timeline
 from hetsched.errors import HetschedError, UsageError
 from hetsched.models import DeviceModel
 from hetsched.schedule.duplex import Interval, Phases, stretched
 from hetsched.schedule.plan import DevicePlan, Mode, Overlap, of_kind
 
+__all__ = ["ChunkTimeline", "Timeline", "seconds_of", "timeline"]
+
 Spans = list[tuple[Interval, Interval, Interval]]
-
-
-@dataclass(frozen=True)
-class ChunkTimeline:
-    """Start and end of each phase of one chunk, seconds; None: there is no such phase."""
-
-    units: int
-    copy_in: Interval | None
-    compute: Interval
-    copy_out: Interval | None
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """`makespan` in seconds; `chunks` in the order of the plan."""
-
-    makespan: float
-    chunks: tuple[ChunkTimeline, ...]
 
 
 def timeline(plan: DevicePlan, model: DeviceModel, overlap: Overlap) -> Timeline:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from hetsched.cli.report import summary, table, together
+from hetsched.cli.report import summary, table
 from hetsched.job import DeviceReport, JobReport
+from hetsched.text import together
 
 
 def device(

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from hetsched.cli.models.words import of, short
-from hetsched.cli.report import MAX_CORES, together
 from hetsched.errors import Unavailable, UsageError
+from hetsched.text import MAX_CORES, together
 
 FORMATS = ("png", "svg", "pdf")
 PANELS = {

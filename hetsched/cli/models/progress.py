@@ -6,9 +6,9 @@ from typing import Any, Protocol
 
 from hetsched.cli.follow import a_person_looks_on
 from hetsched.cli.models.words import percent
-from hetsched.cli.report import MAX_CORES, together
 from hetsched.cli.say import note
 from hetsched.job import JobState, Running
+from hetsched.text import MAX_CORES, together
 from hetsched.units import counted
 
 

@@ -1,0 +1,1 @@
+"""What became of a job and why: records, and the words for people. Pure, without NumPy."""

@@ -1,0 +1,62 @@
+"""Text for people: made harmless, in columns, in few digits. Pure; prints nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+One = TypeVar("One")
+
+MAX_CORES = 8
+"""So many devices of one kind have a row each; more share one."""
+
+
+def clean(text: str) -> str:
+    """`text` on one line, without what a terminal would obey: control and direction characters."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+    )
+
+
+def columns(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+    """A table as lines; all but the first `left` columns are numbers, to the right."""
+    table = [[clean(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(len(row[i]) for row in table) for i in range(len(header))]
+    return [
+        "  ".join(
+            cell.ljust(width) if i < left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in table
+    ]
+
+
+def seconds_column(values: Sequence[float | None]) -> list[str]:
+    """Seconds with the same decimals in every row: three significant digits of the largest."""
+    known = [v for v in values if v is not None and v > 0 and math.isfinite(v)]
+    decimals = max(0, 2 - math.floor(math.log10(max(known)))) if known else 3
+    return ["-" if v is None else f"{v:.{min(decimals, 9)}f}" for v in values]
+
+
+def number(value: float | None) -> str:
+    """Three significant digits or all before the point: "12.3", "9626"; never "1e+04"."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def together(
+    devices: Sequence[One], name: Callable[[One], str], limit: int
+) -> list[tuple[str, list[One]]]:
+    """`devices` by row: one each, or "cpu (16)" for a group ("cpu" of "cpu7") of over `limit`."""
+    groups: dict[str, list[One]] = {}
+    for device in devices:
+        groups.setdefault(name(device).rstrip("0123456789"), []).append(device)
+    rows: list[tuple[str, list[One]]] = []
+    for group, members in groups.items():
+        if len(members) > limit:
+            rows.append((f"{group} ({len(members)})", members))
+        else:
+            rows.extend((name(member), [member]) for member in members)
+    return rows
