@@ -1,4 +1,4 @@
-"""`hetsched simulate clarke|dfpa|nec`: the papers' experiments, beside the papers' figures."""
+"""`hetsched simulate clarke|dfpa|nec|ilic`: the papers' experiments beside the papers' figures."""
 
 from __future__ import annotations
 
@@ -137,7 +137,29 @@ def nec(
     show(experiment.report(tuple(nodes or (4, 16, 64)), seed=seed), plot, force, json)
 
 
-EXPERIMENTS: dict[str, Callable[..., None]] = {"clarke": clarke, "dfpa": dfpa, "nec": nec}
+def ilic(
+    tolerance: Tolerance = 0.08,
+    noise: Annotated[
+        float, typer.Option(metavar="S", help="Of the random loops' times; 0.02 is 2 %.")
+    ] = 0.02,
+    seed: Seed = 1,
+    plot: Plot = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """A GPU's share in overlapped chunks, beside three cores (Ilic & Sousa 2012)."""
+    from hetsched.simulate import ilic_report as experiment
+
+    checked(plot, force)
+    show(experiment.report(tolerance=tolerance, noise=noise, seed=seed), plot, force, json)
+
+
+EXPERIMENTS: dict[str, Callable[..., None]] = {
+    "clarke": clarke,
+    "dfpa": dfpa,
+    "nec": nec,
+    "ilic": ilic,
+}
 
 
 def checked(plot: str | None, force: bool) -> None:

@@ -41,8 +41,18 @@ def test_rows_may_be_repeated_and_paging_chosen(call: Call) -> None:
     assert {row["paper"] for row in table["rows"]} == {None}
 
 
+def test_ilics_runs_stand_beside_the_paper(call: Call) -> None:
+    ended = call("simulate", "ilic", "--json")
+
+    runs, _, gains, *_ = json.loads(ended.out)["tables"]
+    assert [row["paper's shares"] for row in runs["rows"]][:2] == ["64 64 64 64", "181 29 23 23"]
+    assert [row["paper"] for row in gains["rows"]][:2] == [1.4, 4.6]
+
+
 @pytest.mark.parametrize(
-    "words", [("clarke", "--rows", "8000"), SMALL, ("nec", "--nodes", "4")], ids=lambda w: w[0]
+    "words",
+    [("clarke", "--rows", "8000"), SMALL, ("nec", "--nodes", "4"), ("ilic", "--noise", "0.01")],
+    ids=lambda w: w[0],
 )
 def test_json_is_one_object_with_a_name_for_each_cell(call: Call, words: tuple[str, ...]) -> None:
     ended = call("simulate", *words, "--json")
@@ -154,9 +164,9 @@ def test_without_matplotlib_there_is_one_clear_line(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "which experiment? There are clarke, dfpa, nec"),
+        ((), "which experiment? There are clarke, dfpa, nec, ilic"),
         (("clark",), "no experiment 'clark'; did you mean 'clarke'?"),
-        (("ilic",), "no experiment 'ilic'"),
+        (("ilik",), "no experiment 'ilik'; did you mean 'ilic'?"),
         (("clarke", "--row", "3"), "no option --row; did you mean --rows?"),
         (("clarke", "--rows", "3"), "rows: 3, it must be 4 to 100000"),
         (("clarke", "--rows", "many"), "invalid value for '--rows'"),
@@ -174,6 +184,8 @@ def test_without_matplotlib_there_is_one_clear_line(
         (("dfpa", "--platforms", "2", "--tolerance", "nan"), "tolerance: nan"),
         (("dfpa", "--seed", "-1"), "invalid value for '--seed'"),
         (("nec", "--nodes", "1"), "nodes: 1, it must be 2 to 128"),
+        (("ilic", "--noise", "1"), "noise: 1.0, it must be 0 to 0.3"),
+        (("ilic", "--tolerance", "nan"), "tolerance: nan"),
         (("nec", "--plot", "x.gif"), "--plot x.gif: the name must end in one of .png, .svg, .pdf"),
         (("nec", "--plot", ""), "--plot : the name must end in one of"),
     ],
