@@ -203,7 +203,8 @@ class DeviceThread(threading.Thread):
         layout = Layout(
             lambda units: slot_bytes(job.demand, units), memory, slots, command.ring, job.chunk
         )
-        pipeline = Pipeline(self._device, layout, slots + 1 if link else 1, self._teller(command))
+        depth = min(slots + 1, command.window) if link else 1
+        pipeline = Pipeline(self._device, layout, depth, self._teller(command))
         self._current = _Current(command.job, workload, params, hosts, pipeline)
         if command.answer:
             self._send(Prepared(command.job, self._index))

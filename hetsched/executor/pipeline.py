@@ -30,8 +30,8 @@ class Pipeline:
     ----------
     layout : Layout
     depth : int
-        Chunks in flight at most: one for a device that works while it is called, one more than
-        there are slots where copies and computations overlap.
+        Chunks in flight at most: one for a device that works while it is called; where copies and
+        computations overlap one more than there are slots, but no more than are sent ahead.
     done : callable
         Called with each chunk that is through, in order.
     """

@@ -46,6 +46,8 @@ class Detach(msgspec.Struct, frozen=True, tag="detach"):
 class Prepare(msgspec.Struct, frozen=True, tag="prepare", kw_only=True):
     """`workload` is module:qualname, `params` its JSON. Answered by Prepared or Trouble.
 
+    `window`: chunks that will be sent ahead, so that nobody waits for one more.
+
     Without `answer` only by Trouble: a message that nobody waits for delays the first chunk.
     """
 
@@ -58,6 +60,7 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare", kw_only=True):
     chunk: int
     memory: int = 0
     slots: int = 1
+    window: int = 1
     ring: bool = True
     threads: int = 1
     answer: bool = True

@@ -58,6 +58,7 @@ class Talk:
                 Stored(array="y", key=2, shape=shape, dtype="<f8", output=True),
             ),
             "chunk": 10,
+            "window": 4,
             **changes,
         }
         command = Prepare(job=job, device=device, **settings)
