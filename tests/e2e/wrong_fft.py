@@ -17,13 +17,12 @@ class WrongParams(FftParams, frozen=True, kw_only=True):
     """`fault`: what goes wrong, in each kernel's first chunk. `draw`: seed of where.
 
     "dies": the process kills itself in call number `draw` of a kernel, once: `marker` is the path
-    of a file that says that it has. `log`: path of a file that gets a line a unit computed.
+    of a file that says that it has.
     """
 
     fault: str = "none"
     draw: int = 0
     marker: str = ""
-    log: str = ""
 
 
 def zeroed(y: np.ndarray, rng: np.random.Generator) -> None:
@@ -89,18 +88,10 @@ def _wrong(right: Variant, p: Any, chunk: int, place: KernelPlace) -> Kernel:
         if p.fault == "dies" and calls == p.draw:
             _die_once(p.marker)
         compute(inputs, outputs)
-        if p.log:
-            note_units(p.log, inputs["x"])
         if p.fault in FAULTS and calls == 1:
             FAULTS[p.fault](outputs["y"], rng)
 
     return kernel
-
-
-def note_units(path: str, x: np.ndarray) -> None:
-    """In one write, so that lines of processes don't mix; a unit is told by its first value."""
-    with open(path, "ab", buffering=0) as file:
-        file.write("".join(f"{unit.flat[0].real:.9f}\n" for unit in x).encode())
 
 
 def _die_once(marker: str) -> None:
