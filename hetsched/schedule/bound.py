@@ -1,24 +1,26 @@
 """No plan can be faster than this: a lower bound on what one device needs for its share.
 
-For each number of chunks L that a plan may have: what the busiest engine does, with the least that
-fills and drains the pipeline around it; critical paths, averaged so that the sizes of the chunks
-cancel out; and memory over time (`bound_terms`). The least over L bounds every plan, rings and
-installments alike. Where little fits, `drained` says more. Curves that aren't straight are
-replaced by convex and straight ones below them. (Ours; Ilic & Sousa give none.)
+Each kind of plan has its own: chunks one after the other, rings of so many slots (`turns`),
+installments (`drained`); the least of them bounds every plan. For each number of chunks L that a
+plan may have: what the busiest engine does, with the least that fills and drains the pipeline
+around it; critical paths, averaged so that the sizes of the chunks cancel out; and memory over
+time (`bound_terms`). Curves that aren't straight are replaced by convex and straight ones below
+them. (Ours; Ilic & Sousa give none.)
 """
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterable
 
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
-from hetsched.schedule.bound_terms import Device, busiest, device_of, least_of, smooth, totals_of
+from hetsched.schedule.bound_terms import device_of, least_of
 from hetsched.schedule.checks import request
-from hetsched.schedule.costs import Costs, Floats, costs_of
+from hetsched.schedule.costs import Costs, costs_of
 from hetsched.schedule.drained import drained_bound
 from hetsched.schedule.plan import Overlap
-from hetsched.schedule.room import largest_sub_distribution
+from hetsched.schedule.room import MOST_SLOTS, largest_sub_distribution
+from hetsched.schedule.turns import ring_bound
 
 
 def lower_bound(share: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap) -> float:
@@ -48,20 +50,23 @@ def lower_bound(share: int, model: DeviceModel, memory: MemoryDemand, overlap: O
 def bound_of(share: int, costs: Costs, room: int, overlap: Overlap) -> float:
     """`lower_bound` where costs are known, and that `room` units fit together at most."""
     device = device_of(share, costs, room)
-    first = -(-share // device.largest)
+    serial = least_of(share, -(-share // device.largest), device, Overlap.NONE)
+    if overlap is Overlap.NONE or share == 1:
+        return serial
+    rings = [ring_bound(share, slots, device, overlap) for slots in _slots(share, room, overlap)]
+    drained = [] if share <= room else [drained_bound(share, device, overlap)]
+    return min(serial, *rings, *drained)
 
-    def for_counts(counts: Floats) -> Floats:
-        return _for_counts(share, counts, device, overlap)
 
-    plain = least_of(share, first, device, overlap, for_counts)
-    return max(plain, drained_bound(share, costs, device, overlap))
+def _slots(share: int, room: int, overlap: Overlap) -> Iterable[int]:
+    """The rings that have to be looked at: so many slots, the last of them standing for more.
 
-
-def _for_counts(share: int, counts: Floats, device: Device, overlap: Overlap) -> Floats:
-    pairs = np.ceil(counts / 2)
-    fills = 1 + np.maximum(-(-share // device.room) - pairs, 0)
-    found = busiest(counts, device, overlap, fills, totals_of(share, counts, device))
-    return smooth(share, counts, device, overlap, found)
+    The order of a single engine needs no more than two chunks together. What fits as a whole
+    needs no slots.
+    """
+    if overlap is Overlap.SINGLE:
+        return (2,) if room > 1 else ()
+    return (MOST_SLOTS + 1,) if share <= room else range(2, min(MOST_SLOTS + 1, room) + 1)
 
 
 def gap(seconds: float, bound: float) -> float:

@@ -63,14 +63,10 @@ def busiest(
     counts: Floats,
     device: Device,
     overlap: Overlap,
-    fills: Floats,
+    fills: int,
     totals: tuple[Floats, Floats, Floats],
 ) -> Floats:
-    """`fills`: how often the pipeline is empty at the start of a chunk, at least.
-
-    Of every two neighbours that don't fit into memory together, the second is copied in after the
-    first was copied out.
-    """
+    """`fills`: how often the pipeline is empty at the start of a chunk, at least."""
     total_in, total_compute, total_out = totals
     least_in, least_compute, least_out = device.least
     if overlap is Overlap.NONE:
@@ -95,19 +91,20 @@ def least_of(
     first: int,
     device: Device,
     overlap: Overlap,
-    bound: Callable[[Floats], Floats],
+    raised: Callable[[Floats, Floats], Floats] = lambda counts, found: found,
+    fills: int = 1,
 ) -> float:
-    """The least `bound` (of numbers of chunks) from `first` chunks to as many as there are units.
+    """The least from `first` chunks to as many as there are units: what engines need.
 
-    `bound` must not be below what engines need that fill and drain once, which only grows.
+    `raised`: from numbers of chunks and that to more. `fills`: see `busiest`.
     """
     best = np.inf
     for start in range(first, share + 1, BLOCK):
         counts = np.arange(start, min(start + BLOCK, share + 1), dtype=float)
-        totals = totals_of(share, counts[:1], device)
-        if busiest(counts[:1], device, overlap, np.ones(1), totals)[0] >= best:
-            break
-        best = min(best, float(bound(counts).min()))
+        found = busiest(counts, device, overlap, fills, totals_of(share, counts, device))
+        if found[0] >= best:
+            break  # it is convex, and was lower before
+        best = min(best, float(raised(counts, found).min()))
     return float(best)
 
 

@@ -75,11 +75,18 @@ MUTATIONS = [
     Mutation(STEALS, ">= WORTH * (", ">= 0 * (", DISPATCH),
     Mutation(STEALS, "(thief.pace + victim.pace)", "thief.pace", DISPATCH),
     # A bound that isn't one, and plans that aren't the best.
-    Mutation("schedule/bound.py", "np.ceil(counts / 2)", "np.floor(counts / 2)", BOUND),
     Mutation(
         "schedule/bound_terms.py", "sizes = share / counts", "sizes = 2 * share / counts", BOUND
     ),
-    Mutation("schedule/drained.py", "min(single, several)", "max(single, several)", BOUND),
+    Mutation("schedule/bound.py", "min(serial, *rings, ", "max(serial, *rings, ", BOUND),
+    Mutation("schedule/bound.py", "return (2,) if room > 1 else ()", "return ()", BOUND),
+    Mutation("schedule/drained.py", "fills = -(-share // device.room)", "fills = share", BOUND),
+    Mutation("schedule/drained.py", "        single, least_of", "        least_of", BOUND),
+    Mutation(
+        "schedule/turns.py", "(device.room - rest), 1)", "(device.room - rest), slots)", BOUND
+    ),
+    Mutation("schedule/turns.py", "whole / slots", "whole", BOUND),
+    Mutation("schedule/turns.py", "share - turns * device.room", "share", BOUND),
     Mutation("schedule/small.py", "rest + found[0]", "found[0]", BEST),
     Mutation("schedule/recipes.py", "if rest <= size", "if rest < size", BEST),
 ]

@@ -31,10 +31,12 @@ def least_seconds(share: int, model: DeviceModel, memory: MemoryDemand, overlap:
             memory.fits(chunks[first : first + slots]) for first in range(len(chunks) - slots + 1)
         )
     )
-    return min(*rings, _installments(share, model, memory, overlap))
+    return min(*rings, least_installments(share, model, memory, overlap))
 
 
-def _installments(share: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap) -> float:
+def least_installments(
+    share: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap
+) -> float:
     """Sub-distributions follow each other: the best sum of the best of each size."""
     least = [0.0]
     alone = [float("inf")]

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from every_plan import least_seconds, random_case
+from every_plan import least_installments, least_seconds, random_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,10 +13,14 @@ from hetsched.schedule import (
     DevicePlan,
     MemoryDemand,
     Overlap,
+    best_plan,
     factoring,
     lower_bound,
     timeline,
 )
+from hetsched.schedule.bound_terms import device_of
+from hetsched.schedule.costs import costs_of
+from hetsched.schedule.drained import drained_bound
 
 CASES, MOST = 80, 7
 
@@ -46,6 +50,36 @@ def test_nor_where_memory_holds_two_chunks_or_three() -> None:
         room = memory(rng.randint(2, 4))
         best = least_seconds(share, model, room, overlap)
         assert lower_bound(share, model, room, overlap) <= best * (1 + 1e-9), seed
+        device = device_of(share, costs_of(model, room.most(share)), room.limit or 0)
+        if share > device.room:
+            drained = least_installments(share, model, room, overlap)
+            assert drained_bound(share, device, overlap) <= drained * (1 + 1e-9), seed
+
+
+def us(i: tuple[float, float], w: tuple[float, float], o: tuple[float, float]) -> DeviceModel:
+    """Gap and slope of each phase in microseconds."""
+    c_in, compute, c_out = (Affine(gap * 1e-6, slope * 1e-6) for gap, slope in (i, w, o))
+    return DeviceModel(Affine(0.0, 1.0), compute, c_in, c_out)
+
+
+@pytest.mark.parametrize(
+    ("share", "room", "overlap", "model", "most"),
+    [
+        (1881, 5, Overlap.SINGLE, us((11.6, 16.7), (11.5, 15.3), (17.9, 6.1)), 0.005),
+        (699, 5, Overlap.FULL, us((26.1, 13.3), (6.8, 7.8), (24.4, 14.0)), 0.03),
+        (626, 9, Overlap.SINGLE, us((22.8, 17.5), (28.5, 11.1), (24.0, 10.0)), 0.005),
+        (340, 22, Overlap.SINGLE, us((17.8, 6.8), (17.3, 5.5), (23.3, 6.5)), 0.01),
+        (144, 77, Overlap.FULL, us((17.0, 10.8), (8.4, 6.6), (15.1, 10.6)), 0.01),
+        (97, 13, Overlap.SINGLE, us((0.0, 1.0), (0.0, 9.0), (0.0, 1.0)), 0.01),
+    ],
+)
+def test_where_memory_is_tight_it_is_near_what_plans_take(
+    share: int, room: int, overlap: Overlap, model: DeviceModel, most: float
+) -> None:
+    plan = best_plan(share, model, memory(room), overlap=overlap)
+    seconds = timeline(plan, model, overlap).makespan
+    bound = lower_bound(share, model, memory(room), overlap)
+    assert bound <= seconds <= bound * (1 + most)
 
 
 def test_without_overlap_and_gaps_it_is_the_sum_of_all_phases() -> None:
