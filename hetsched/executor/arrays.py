@@ -70,6 +70,7 @@ class JobArrays:
             chunk=one.chunk,
             memory=one.memory,
             slots=one.slots,
+            sizes=one.sizes,
             window=one.window,
             ring=one.ring,
             answer=answer,

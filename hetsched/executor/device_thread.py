@@ -201,7 +201,12 @@ class DeviceThread(threading.Thread):
         self._device.prepare(job)
         memory = command.memory if link else 0
         layout = Layout(
-            lambda units: slot_bytes(job.demand, units), memory, slots, command.ring, job.chunk
+            lambda units: slot_bytes(job.demand, units),
+            memory,
+            slots,
+            command.ring,
+            job.chunk,
+            command.sizes,
         )
         depth = min(slots + 1, command.window) if link else 1
         pipeline = Pipeline(self._device, layout, depth, self._teller(command))

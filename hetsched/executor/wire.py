@@ -48,6 +48,7 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare", kw_only=True):
 
     `window`: chunks that will be sent ahead, so that nobody waits for one more.
 
+    `sizes`: units that each slot of a ring holds, () if all hold `chunk`.
     Without `answer` only by Trouble: a message that nobody waits for delays the first chunk.
     """
 
@@ -61,6 +62,7 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare", kw_only=True):
     memory: int = 0
     slots: int = 1
     window: int = 1
+    sizes: tuple[int, ...] = ()
     ring: bool = True
     threads: int = 1
     answer: bool = True

@@ -11,7 +11,7 @@ from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.schedule.best import even_plan
 from hetsched.schedule.factoring import factoring
 from hetsched.schedule.layout import slot_bytes
-from hetsched.schedule.plan import DevicePlan, Mode, Overlap
+from hetsched.schedule.plan import DevicePlan, Mode, Overlap, slot_sizes
 from hetsched.schedule.planned import Planned
 from hetsched.schedule.recipes import evenly
 from hetsched.schedule.records import Assignment, Candidate
@@ -34,7 +34,8 @@ CORE_WINDOW, FEW = 4, 2
 """Chunks that a core is sent ahead: on a busy machine the engine may not get to run for several
 milliseconds. Fewer where chunks last so long that one is enough: what was sent can't be given to
 another device any more."""
-INSTALLMENTS_WINDOW = 4
+FACTORING_WINDOW = 4
+"""Chunks that a device is sent ahead that was never measured."""
 
 
 def assign(
@@ -66,6 +67,7 @@ def assign(
     plan = (
         _with_link(candidate, model, planned, share) if link else _without(candidate, curve, share)
     )
+    sizes = slot_sizes(plan.chunks, plan.slots) if link and plan.slots else ()
     return Assignment(
         device=candidate.info.name,
         variant=variant,
@@ -73,9 +75,10 @@ def assign(
         chunks=_chunks(plan, first, ids),
         chunk=max(plan.chunks),
         slots=_slots(plan, link),
-        memory=_slot_memory(plan, candidate.demand) if link else 0,
-        window=_window(plan, link, curve),
+        memory=_slot_memory(plan, sizes, candidate.demand) if link else 0,
+        window=_window(plan, link, model, curve),
         predicted_seconds=None if curve is None else float(curve.time(share)),
+        sizes=sizes,
         candidate=candidate,
         model=model,
     )
@@ -133,18 +136,17 @@ def _slots(plan: DevicePlan, link: bool) -> int:
     return plan.slots or max(len(chunks) for chunks in plan.sub_distributions)
 
 
-def _window(plan: DevicePlan, link: bool, curve: SpeedFunction | None) -> int:
+def _window(
+    plan: DevicePlan, link: bool, model: DeviceModel | None, curve: SpeedFunction | None
+) -> int:
+    """With a model no chunk comes later than planned: one more than are on the device at once."""
     if not link:
         long = curve is not None and float(curve.time(min(plan.chunks))) >= SHORTEST
         return FEW if long else CORE_WINDOW
-    return plan.slots + 1 if plan.mode is Mode.RING else INSTALLMENTS_WINDOW
+    return FACTORING_WINDOW if model is None else _slots(plan, link) + 1
 
 
-def _slot_memory(plan: DevicePlan, demand: MemoryDemand) -> int:
+def _slot_memory(plan: DevicePlan, sizes: tuple[int, ...], demand: MemoryDemand) -> int:
     """Bytes of all slots that the plan needs at once."""
-    if plan.mode is Mode.RING:
-        return plan.slots * slot_bytes(demand, max(plan.chunks))
-    return max(
-        sum(slot_bytes(demand, count) for count in chunks)
-        for chunks in dict.fromkeys(plan.sub_distributions)
-    )
+    together = [sizes] if sizes else dict.fromkeys(plan.sub_distributions)
+    return max(sum(slot_bytes(demand, count) for count in chunks) for chunks in together)

@@ -117,10 +117,7 @@ def ring_plan(share: int, costs: Costs, memory: MemoryDemand, overlap: Overlap) 
 def even_plan(
     share: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap
 ) -> DevicePlan:
-    """A good plan, quickly found, for slots that are all as large as the largest chunk.
-
-    That is how device processes lay out a ring. Within a few tenths of a percent of `best_plan`
-    but where memory holds only a few units.
+    """A good plan, quickly found: within a few tenths of a percent of `best_plan`.
 
     Parameters
     ----------
@@ -140,4 +137,4 @@ def even_plan(
     if share == 0:
         raise UsageError("share: 0 units, a ring needs at least 1")
     costs = costs_of(model, memory.most(share))
-    return Search(share, costs, memory, overlap, even=True).quick().plan()
+    return Search(share, costs, memory, overlap).quick().plan()

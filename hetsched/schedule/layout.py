@@ -1,12 +1,13 @@
 """Which bytes of device memory a chunk gets: pure, and decided in the device process.
 
-The planner says how many chunks may be in device memory and how large; a chunk that runs again
-elsewhere therefore needs no new plan. Both sides measure a chunk with `slot_bytes`.
+The planner says how many chunks may be in device memory and how large each of a ring's slots is; a
+chunk that runs again elsewhere therefore needs no new plan. Both sides measure with `slot_bytes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hetsched.device import Slot
@@ -51,38 +52,46 @@ class Layout:
     memory : int, bytes
         Set aside for slots; 0: no limit (a device without a link), slots rotate.
     slots : int
-        Of a ring. Fewer are used if `memory` holds fewer.
+        Of a ring without `sizes`. Fewer are used if `memory` holds fewer.
     ring : bool
         Slots rotate; else a pointer is bumped until memory is full or a barrier comes.
     chunk : int, units
         No chunk is larger.
+    sizes : sequence of int, units
+        What each slot of a ring holds; () if all hold `chunk`.
 
     Raises
     ------
     InternalError
-        `memory` doesn't hold one such chunk.
+        `memory` doesn't hold one such chunk, or not all of `sizes`; none of them is `chunk`.
     """
 
     def __init__(
-        self, need: Callable[[int], int], memory: int, slots: int, ring: bool, chunk: int
+        self,
+        need: Callable[[int], int],
+        memory: int,
+        slots: int,
+        ring: bool,
+        chunk: int,
+        sizes: Sequence[int] = (),
     ) -> None:
         self._need = need
         self._memory = memory
         self._chunk = chunk
-        self._stride = aligned(need(chunk))
         self._rotates = ring or memory == 0
-        self._slots = max(1, slots)
         self._next = 0
         self._top = 0
-        if memory == 0:
-            return
-        if self._stride > memory:
+        largest = aligned(need(chunk))
+        if memory and largest and not sizes:
+            slots = min(slots, max(memory // largest, 1))
+        rooms = [aligned(need(size)) for size in sizes] or [largest] * max(1, slots)
+        if (memory and sum(rooms) > memory) or max(rooms) < largest:
             raise InternalError(
-                f"a chunk of {chunk} units needs {self._stride} bytes of device memory,"
-                f" only {memory} are set aside"
+                f"slots of {rooms} bytes for chunks of up to {chunk} units, {largest} bytes each,"
+                f" in {memory} bytes of device memory that are set aside"
             )
-        if self._stride:
-            self._slots = min(self._slots, memory // self._stride)
+        starts = itertools.accumulate(rooms, initial=0)
+        self._places = list(zip(rooms, starts, strict=False))
 
     def place(self, units: int, barrier: bool) -> tuple[Slot, bool]:
         """The slot of the next chunk, and whether all in flight must be through before it is used.
@@ -94,15 +103,18 @@ class Layout:
         """
         if units > self._chunk:
             raise InternalError(f"a chunk of {units} units, at most {self._chunk} were announced")
-        return self._rotate(barrier) if self._rotates else self._bump(units, barrier)
-
-    def _rotate(self, barrier: bool) -> tuple[Slot, bool]:
-        index = self._next
-        self._next = (index + 1) % self._slots
-        return Slot(index, index * self._stride), barrier
-
-    def _bump(self, units: int, barrier: bool) -> tuple[Slot, bool]:
         size = aligned(self._need(units))
+        return self._rotate(size, barrier) if self._rotates else self._bump(size, barrier)
+
+    def _rotate(self, size: int, barrier: bool) -> tuple[Slot, bool]:
+        """The next slot that is large enough: a chunk of another device may not fit the next."""
+        index = self._next
+        while self._places[index][0] < size:
+            index = (index + 1) % len(self._places)
+        self._next = (index + 1) % len(self._places)
+        return Slot(index, self._places[index][1]), barrier
+
+    def _bump(self, size: int, barrier: bool) -> tuple[Slot, bool]:
         empty = barrier or self._top + size > self._memory
         if empty:
             self._next = self._top = 0

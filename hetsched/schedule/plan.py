@@ -7,7 +7,7 @@ what they cost (timeline). Ilic & Sousa, section 2: alpha is the share, beta the
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -119,9 +119,12 @@ def check(plan: DevicePlan, memory: MemoryDemand) -> None:
             )
 
 
-def fits(plan: DevicePlan, memory: MemoryDemand) -> bool:
-    """Whether `plan` fits the device's memory at every moment."""
-    return all(memory.fits(together) for together in _resident(plan))
+def slot_sizes(chunks: Sequence[int], slots: int) -> tuple[int, ...]:
+    """What slots of sizes of their own must hold, units: the largest chunk that comes into each.
+
+    Chunks come into `slots` slots (at least one) in turn; there may be fewer chunks.
+    """
+    return tuple(max(chunks[first::slots]) for first in range(min(slots, len(chunks))))
 
 
 def _resident(plan: DevicePlan) -> Iterable[tuple[int, ...]]:

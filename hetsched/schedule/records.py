@@ -53,6 +53,8 @@ class Assignment:
         Chunks to send ahead.
     predicted_seconds : float or None
         None: no model yet.
+    sizes : tuple of int, units
+        What each slot of a ring on a device with a link holds; else ().
     """
 
     device: str
@@ -64,6 +66,7 @@ class Assignment:
     memory: int
     window: int
     predicted_seconds: float | None
+    sizes: tuple[int, ...] = ()
     candidate: Candidate | None = field(default=None, compare=False, repr=False)
     """The device as it was known when this was planned, for whoever explains it later."""
     model: DeviceModel | None = field(default=None, compare=False, repr=False)

@@ -37,7 +37,7 @@ def largest_sub_distribution(share: int, memory: MemoryDemand) -> int:
     return min(share, max(largest, int(free / least + 1e-9))) if least else share
 
 
-def slot_sizes(share: int, memory: MemoryDemand) -> dict[int, tuple[int, ...]]:
+def patterns(share: int, memory: MemoryDemand) -> dict[int, tuple[int, ...]]:
     """Slots of a ring -> the largest chunks, units, that fit together, as equal as possible.
 
     A ring that repeats them in turn fits: any so many neighbours are the same chunks. One slot is

@@ -15,10 +15,10 @@ from hetsched.schedule.batch import makespans, padded
 from hetsched.schedule.climb import bent, neighbours
 from hetsched.schedule.costs import Costs
 from hetsched.schedule.growth import grown, rules
-from hetsched.schedule.plan import DevicePlan, Mode, Overlap, fits
+from hetsched.schedule.plan import DevicePlan, Mode, Overlap, slot_sizes
 from hetsched.schedule.ramps import ramps
 from hetsched.schedule.recipes import Recipe, evenly
-from hetsched.schedule.room import slot_sizes
+from hetsched.schedule.room import patterns
 
 COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 128)
 """Chunks of the middle that are tried first, before sizes around the best are."""
@@ -55,9 +55,8 @@ class Found:
     slots: int
 
     def plan(self) -> DevicePlan:
-        if self.slots == 0:
-            return DevicePlan((self.chunks,))
-        return DevicePlan((self.chunks,), Mode.RING, min(self.slots, len(self.chunks)))
+        slots = self.slots or len(self.chunks)
+        return DevicePlan((self.chunks,), Mode.RING, min(slots, len(self.chunks)))
 
 
 class Search:
@@ -69,8 +68,6 @@ class Search:
     costs : Costs
     memory : MemoryDemand
     overlap : Overlap
-    even : bool
-        Only plans for slots that are all as large as the largest chunk.
     """
 
     def __init__(
@@ -79,14 +76,11 @@ class Search:
         costs: Costs,
         memory: MemoryDemand,
         overlap: Overlap,
-        *,
-        even: bool = False,
     ) -> None:
         self._costs = costs
         self._memory = memory
         self._overlap = overlap
-        self._even = even
-        self._room = slot_sizes(share, memory)
+        self._room = patterns(share, memory)
         if len(self._room) > 1:
             del self._room[1]  # two slots let phases overlap, one never does: see `_serial`
         self._serial = Recipe((memory.most(share),), 1)
@@ -95,11 +89,23 @@ class Search:
 
     def best(self) -> Found:
         """The plan of least time found, which fits."""
-        return min((self._climbed(one) for one in self._starts()), key=lambda one: one.seconds)
+        climbed = (self._climbed(one) for one in self._starts())
+        return self._thrifty(min(climbed, key=lambda one: one.seconds))
 
     def quick(self) -> Found:
         """The same without moving single units: within a few tenths of a percent of it."""
-        return self._cut(fine=False)[0]
+        return self._thrifty(self._cut(fine=False)[0])
+
+    def _thrifty(self, found: Found) -> Found:
+        """The same chunks in as few slots as are as fast, so that little is sent ahead."""
+        most = found.slots or len(found.chunks)
+        if most <= 2 or len(found.chunks) > LONG:
+            return found
+        slots = np.arange(1, most + 1)
+        sizes = np.repeat(padded([found.chunks]), most, axis=0)
+        seconds = makespans(sizes, slots, self._costs, self._overlap)
+        first = int(np.argmax(seconds <= found.seconds * (1 + LEAST_GAIN)))
+        return Found(float(seconds[first]), found.chunks, first + 1)
 
     def _cut(self, fine: bool) -> list[Found]:
         """Plans that recipes and growth give, the fastest first."""
@@ -153,9 +159,14 @@ class Search:
         for index in order[seconds[order] < found.seconds * (1 - LEAST_GAIN)].tolist():
             chunks = tuple(size for size in sizes[index].tolist() if size)
             one = Found(float(seconds[index]), chunks, found.slots)
-            if fits(one.plan(), self._memory):
+            if self._lie(one):
                 return one
         return None
+
+    def _lie(self, found: Found) -> bool:
+        """Whether the slots that the chunks come into in turn fit together."""
+        slots = found.slots or len(found.chunks)
+        return self._memory.fits(slot_sizes(found.chunks, slots))
 
     # ---- recipes
 
@@ -177,7 +188,7 @@ class Search:
     def _middles(self) -> list[Recipe]:
         recipes = []
         for slots, sizes in self._together():
-            if sizes[0] != sizes[-1] and not self._even:
+            if sizes[0] != sizes[-1]:
                 recipes.append(Recipe(sizes, slots))
             equal = {min(sizes[-1], -(-self._short // count)) for count in COUNTS}
             recipes += [Recipe((size,), slots) for size in sorted(equal)]
@@ -234,7 +245,7 @@ class Search:
         found: list[Found] = []
         for index in np.argsort(seconds, kind="stable").tolist():
             one = Found(float(seconds[index]), *plans[index])
-            if fits(one.plan(), self._memory):
+            if self._lie(one):
                 found.append(one)
             if len(found) == JUDGED:
                 break

@@ -9,7 +9,7 @@ import numpy as np
 from hetsched.memory import MemoryDemand
 from hetsched.schedule.batch import Sizes, makespans, padded
 from hetsched.schedule.costs import Costs
-from hetsched.schedule.plan import DevicePlan, Mode, Overlap
+from hetsched.schedule.plan import DevicePlan, Mode, Overlap, slot_sizes
 from hetsched.schedule.room import MOST_SLOTS
 
 SMALL = 10
@@ -35,7 +35,7 @@ def best_ring(
     for index in np.argsort(seconds, kind="stable").tolist():
         row, slots = divmod(index, MOST_SLOTS)
         chunks, slots = cuts[usable[row]], min(slots + 1, len(cuts[usable[row]]))
-        if _ring_fits(chunks, slots, memory):
+        if memory.fits(slot_sizes(chunks, slots)):
             return float(seconds[index]), DevicePlan((chunks,), Mode.RING, slots)
     return None
 
@@ -73,11 +73,6 @@ def _sub_distribution(
         if memory.fits(chunks):
             return float(seconds[index]), chunks
     return None
-
-
-def _ring_fits(chunks: Chunks, slots: int, memory: MemoryDemand) -> bool:
-    windows = {chunks[i : i + slots] for i in range(max(1, len(chunks) - slots + 1))}
-    return all(memory.fits(window) for window in windows)
 
 
 @lru_cache(maxsize=SMALL)

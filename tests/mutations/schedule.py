@@ -16,6 +16,7 @@ BEST = tuple(
     )
 )
 LAYOUT = ("tests/schedule/test_schedule_layout.py",)
+LAID_OUT = ("tests/schedule/test_schedule_laid_out.py",)
 
 ONE, MANY, FLUID = "schedule/timeline.py", "schedule/batch.py", "schedule/duplex.py"
 SENDS, STEALS = "schedule/dispatch.py", "schedule/stealing.py"
@@ -65,6 +66,13 @@ MUTATIONS = [
     Mutation("schedule/plan.py", "first : first + slots]", "first : first + slots - 1]", PLAN),
     Mutation("schedule/plan.py", "len(chunks) - slots, 0", "len(chunks) - slots - 1, 0", PLAN),
     Mutation("schedule/layout.py", "self._top + size > self", "self._top > self", LAYOUT),
+    Mutation("schedule/layout.py", "self._places[index][0] < size", "False", LAYOUT),
+    Mutation("schedule/layout.py", "sum(rooms) > memory", "max(rooms) > memory", LAYOUT),
+    Mutation("schedule/plan.py", "max(chunks[first::slots])", "chunks[first]", LAID_OUT),
+    Mutation(
+        "schedule/search.py", "fits(slot_sizes(found", "fits([1] or slot_sizes(found", LAID_OUT
+    ),
+    Mutation("schedule/assign.py", "_slots(plan, link) + 1", "_slots(plan, link)", LAID_OUT),
     # A device gets more than its window, chunks of others twice, or what is held back for ever.
     Mutation(SENDS, "len(queue.sent) < queue.window", "True", WINDOWS),
     Mutation(SENDS, "final, last=True", "final, last=final.last", DISPATCH),

@@ -48,8 +48,24 @@ def test_installments_wait_when_memory_is_full() -> None:
 
 
 def test_memory_that_holds_no_chunk_is_our_own_mistake() -> None:
-    with pytest.raises(InternalError, match="needs 5120 bytes"):
+    with pytest.raises(InternalError, match="in 5119 bytes"):
         Layout(bytes_of, memory=5119, slots=1, ring=True, chunk=5)
+    with pytest.raises(InternalError, match="in 5120 bytes"):
+        Layout(bytes_of, memory=5 * 1024, slots=2, ring=True, chunk=3, sizes=(3, 3))
+    with pytest.raises(InternalError, match=r"slots of \[3072\] bytes"):
+        Layout(bytes_of, memory=5 * 1024, slots=1, ring=True, chunk=5, sizes=(3,))
+
+
+def test_slots_have_sizes_of_their_own_where_memory_holds_an_odd_number() -> None:
+    layout = Layout(bytes_of, memory=5 * 1024, slots=2, ring=True, chunk=3, sizes=(2, 3))
+    slots = [layout.place(units, False)[0] for units in (2, 3, 2, 3, 1)]
+    assert slots == [Slot(0, 0), Slot(1, 2048), Slot(0, 0), Slot(1, 2048), Slot(0, 0)]
+
+
+def test_a_chunk_of_another_device_goes_on_to_a_slot_that_holds_it() -> None:
+    layout = Layout(bytes_of, memory=6 * 1024, slots=3, ring=True, chunk=3, sizes=(3, 2, 1))
+    places = [layout.place(units, False)[0].index for units in (2, 3, 2, 2, 3, 1, 1)]
+    assert places == [0, 0, 1, 0, 0, 1, 2]
 
 
 def test_a_chunk_larger_than_announced_is_our_own_mistake() -> None:
@@ -66,17 +82,19 @@ def test_a_slot_holds_a_work_area_unless_all_chunks_share_one() -> None:
 
 
 @given(
-    st.integers(1, 50),
+    st.lists(st.integers(1, 50), min_size=1, max_size=4),
     st.booleans(),
-    st.integers(1, 4),
+    st.booleans(),
     st.lists(st.tuples(st.integers(1, 50), st.booleans()), max_size=30),
-    st.integers(0, 5),
+    st.integers(0, 5000),
 )
 def test_no_two_live_slots_overlap(
-    chunk: int, ring: bool, slots: int, places: list[tuple[int, bool]], spare: int
+    sizes: list[int], own: bool, ring: bool, places: list[tuple[int, bool]], spare: int
 ) -> None:
-    memory = aligned(bytes_of(chunk)) * (slots + spare)
-    layout = Layout(bytes_of, memory, slots, ring, chunk)
+    chunk = max(sizes)
+    holds = sizes if own and ring else [chunk] * len(sizes)
+    memory = sum(aligned(bytes_of(size)) for size in holds) + spare
+    layout = Layout(bytes_of, memory, len(sizes), ring, chunk, sizes if own and ring else ())
     live: dict[int, tuple[int, int]] = {}
     for units, barrier in places:
         size = min(units, chunk)
