@@ -132,8 +132,8 @@ class Bench:
         return values["x"] * 2 + 1
 
 
-def update_bench(folder: Path | None = None) -> Bench:
-    return Bench(Update(), UpdateParams(), folder)
+def update_bench(units: int = 24) -> Bench:
+    return Bench(Update(), UpdateParams(units))
 
 
 def affine_bench(units: int, **settings: Any) -> Bench:

@@ -16,7 +16,7 @@ from hetsched.config import Cost, DeviceConfig
 from hetsched.device import Chunk, ChunkTimes, Slot
 from hetsched.devices.base import DeviceOutOfMemory
 from hetsched.devices.emulated import EmulatedDevice, open_emulated
-from hetsched.devices.emulated_virtual import VirtualClock
+from hetsched.devices.emulated_virtual import POISON, VirtualClock, Work
 
 SEEDS = range(20)
 
@@ -74,6 +74,25 @@ def test_a_host_that_does_not_wait_for_overlapping_slots_is_seen() -> None:
         device.wait(chunk)
 
     assert not np.array_equal(bench.result("y"), bench.expected())
+
+
+def test_what_an_operation_will_write_is_spoilt_from_its_start() -> None:
+    target = np.ones(4, np.uint8)
+
+    Work((), (target,), lambda sources: None).begin()
+
+    assert (target == POISON).all()
+
+
+def test_of_a_source_that_changes_meanwhile_poison_is_read() -> None:
+    source, read = np.ones(4, np.uint8), list[np.ndarray]()
+    work = Work((source,), (), read.extend)
+
+    work.begin()
+    source[1] = 7
+    work.finish()
+
+    assert read[0].tolist() == [1, POISON, 1, 1]
 
 
 def emulate(

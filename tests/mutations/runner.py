@@ -35,13 +35,15 @@ PATIENCE = 120.0
 class Mutation:
     """In `file` of the package, `original`, which is there once, becomes `replaced`.
 
-    `tests`: what pytest is to run, relative to the top; some of it must fail.
+    `tests`: what pytest is to run, relative to the top; some of it must fail, and with `every` all
+    of it, as with tests that differ in their seeds only.
     """
 
     file: str
     original: str
     replaced: str
     tests: tuple[str, ...]
+    every: bool = False
 
     def __str__(self) -> str:
         return f"{self.file}: {self.original!r} -> {self.replaced!r}"
@@ -66,21 +68,24 @@ def _complaint(mutation: Mutation, copy: Path) -> str:
         return f"the original is there {times} times, not once; bring the list up to date"
     path.write_text(text.replace(mutation.original, mutation.replaced), encoding="utf-8")
     try:
-        code = _run(copy, mutation.tests)
+        code = _run(copy, mutation.tests, mutation.every)
     finally:
         path.write_text(text, encoding="utf-8")
     if code == PASSED:
-        return "survived, no test fails"
+        return "survived, some test passes" if mutation.every else "survived, no test fails"
     return "" if code == FAILED else f"the tests could not be run, exit code {code}"
 
 
-def _run(copy: Path, tests: Sequence[str]) -> int:
-    """pytest's exit code for `tests` with the package in `copy`; negative: killed, as too slow."""
+def _run(copy: Path, tests: Sequence[str], every: bool = False) -> int:
+    """pytest's exit code for `tests` with the package in `copy`; negative: killed, as too slow.
+
+    `every`: PASSED if one of them does.
+    """
     child = os.fork()
     if child == 0:
         code = WRONG_PACKAGE
         try:
-            code = _in_child(copy, tests)
+            code = _in_child(copy, tests, every)
         finally:
             os._exit(code)
     end = time.monotonic() + PATIENCE
@@ -95,7 +100,7 @@ def _run(copy: Path, tests: Sequence[str]) -> int:
         time.sleep(0.01)
 
 
-def _in_child(copy: Path, tests: Sequence[str]) -> int:
+def _in_child(copy: Path, tests: Sequence[str], every: bool) -> int:
     import pytest
 
     sys.path.insert(0, str(copy.parent))
@@ -104,9 +109,29 @@ def _in_child(copy: Path, tests: Sequence[str]) -> int:
         return WRONG_PACKAGE
     # hypothesis is imported already, without rewritten assertions, which it doesn't need.
     quiet = ["-W", "ignore::pytest.PytestAssertRewriteWarning", "-p", "no:cacheprovider"]
-    arguments = ["-x", "-q", "-m", "not hypothesis", *quiet, "--rootdir", str(ROOT), *tests]
+    arguments = [
+        *([] if every else ["-x"]),
+        "-q",
+        "-m",
+        "not hypothesis",
+        *quiet,
+        "--rootdir",
+        str(ROOT),
+        *tests,
+    ]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        return int(pytest.main(arguments))
+        counter = _Counter()
+        code = int(pytest.main(arguments, plugins=[counter]))
+    return PASSED if every and code == FAILED and counter.passed else code
+
+
+class _Counter:
+    """A plugin of pytest."""
+
+    passed = 0
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.passed += report.when == "call" and report.passed
 
 
 def main() -> int:

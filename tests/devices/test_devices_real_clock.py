@@ -1,0 +1,46 @@
+"""The real clock of emulated devices: real work waits for what it comes after."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from hetsched.devices.emulated_real import RealClock
+from hetsched.devices.emulated_streams import Operation
+from hetsched.devices.emulated_virtual import Work
+
+MOMENT = 0.05
+"""Seconds: more than a thread that may run needs to begin, as a rule."""
+
+
+@pytest.fixture
+def clock() -> Iterator[RealClock]:
+    with closing(RealClock(2, (1.0, 1.0))) as made:
+        yield made
+
+
+def test_work_begins_when_the_work_before_it_is_done(clock: RealClock) -> None:
+    began, seen = threading.Event(), list[bool]()
+    first = Operation("h2d", 0.0)
+    second = Operation("compute", 0.0, [first])
+
+    clock.issue(first, Work((), (), lambda sources: seen.append(began.wait(MOMENT))))
+    clock.issue(second, Work((), (), lambda sources: began.set()))
+    clock.wait(second)
+
+    assert seen == [False]
+
+
+def test_waiting_lasts_until_the_work_is_done(clock: RealClock) -> None:
+    done, go = list[int](), threading.Event()
+    operation = Operation("compute", 0.0)
+
+    clock.issue(operation, Work((), (), lambda sources: done.append(go.wait(60))))
+    threading.Timer(MOMENT, go.set).start()
+    clock.wait(operation)
+
+    assert done == [True]
+    assert operation.ended is not None

@@ -1,0 +1,28 @@
+"""Waits and events taken out of the CUDA device, one by one, on the fake runtime."""
+
+from mutations.pipeline import PIPELINE, always
+from mutations.runner import Mutation
+
+CUDA, CUDA_JOB = "devices/cuda.py", "devices/cuda_job.py"
+BEYOND = (
+    "tests/devices/test_devices_cuda.py::test_a_slot_beyond_the_memory_set_aside_is_our_bug",
+)
+
+MUTATIONS = [
+    always(PIPELINE, "while alone and", "while False and", "cuda_installments"),
+    always(
+        CUDA,
+        "            self._h2d.wait(former.marks.out_end)\n",
+        "            pass\n",
+        "cuda_ring",
+        "cuda_update",
+    ),
+    always(CUDA, "if flight.chunk.barrier and len", "if False and len", "cuda_barrier_times"),
+    always(CUDA, "            self._compute.wait(marks.in_end)\n", "", "cuda_ring"),
+    always(CUDA, "            self._d2h.wait(flight.marks.compute_end)\n", "", "cuda_ring"),
+    always(CUDA, "            _copied_from(former)\n", "", "cuda_files"),
+    always(CUDA, "self._land(former)", "pass", "cuda_late_files"),
+    always(CUDA, "        _block(flight.marks.out_end)\n", "", "cuda_ring", "cuda_files"),
+    always(CUDA, "        self._runtime.synchronize()\n", "", "cuda_forgotten"),
+    Mutation(CUDA_JOB, "slot.offset < 0 or end > self.place.room or", "", BEYOND),
+]

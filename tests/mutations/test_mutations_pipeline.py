@@ -1,0 +1,16 @@
+"""Each wait and guard of the pipeline and the emulated devices, taken out, makes tests fail."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+RUNNER = Path(__file__).parent / "runner.py"
+
+
+def test_every_mutation_is_found_out() -> None:
+    done = subprocess.run(
+        [sys.executable, str(RUNNER), "pipeline"], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("mutations are found out\n")
