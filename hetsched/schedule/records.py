@@ -94,3 +94,5 @@ class JobPlan:
     """Some device tries a variant that isn't the best known one."""
     curves: Mapping[str, SpeedFunction] = field(default_factory=dict, compare=False, repr=False)
     """Device -> seconds of its share, as known for this plan; none of those never measured."""
+    candidates: tuple[Candidate, ...] = field(default=(), compare=False, repr=False)
+    """All that could have had a share."""
