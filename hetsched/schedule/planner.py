@@ -87,7 +87,7 @@ def plan_job(
     reasons += [_reason(part, share) for part, share in zip(parts, shares, strict=True)]
     exploring = any(part.choice.exploring for part in parts)
     curves = {part.name: part.curve for part in parts if part.curve is not None}
-    return JobPlan(assignments, predicted, tuple(reasons), exploring, curves)
+    return JobPlan(assignments, predicted, tuple(reasons), exploring, curves, tuple(usable))
 
 
 def _usable(candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[str]]:

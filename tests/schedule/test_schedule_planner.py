@@ -82,6 +82,13 @@ def test_an_assignment_keeps_what_it_was_made_of() -> None:
     assert (second.candidate, second.model) == (unknown, None)
 
 
+def test_a_plan_keeps_who_could_have_had_a_share() -> None:
+    slow = core(1, 10.0, "other")
+    plan = plan_job(3, [core(0, 1e-3), slow])
+    assert shares(plan) == {"cpu0": 3}
+    assert plan.candidates[1] == slow
+
+
 def test_known_devices_finish_together() -> None:
     plan = plan_job(300, [core(0, 1e-3), core(1, 2e-3)])
     assert shares(plan) == {"cpu0": 200, "cpu1": 100}
