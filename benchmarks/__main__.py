@@ -16,7 +16,6 @@ from benchmarks import (
     measure,
     overhead,
     partition,
-    pipeline,
     random_machines,
     results,
     split,
@@ -41,7 +40,6 @@ BENCHMARKS: dict[str, Callable[[bool], results.Result]] = {
     "file_job": file_job.measure,
     "split": split.measure,
     "random_machines": random_machines.measure,
-    "pipeline": pipeline.measure,
     "measure": measure.measure,
     "partition": partition.measure,
 }

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched.memory import MemoryDemand
-from hetsched.models import DeviceModel, PiecewiseLinear
+from hetsched.models import DeviceModel, PiecewiseLinear, SpeedFunction
 from hetsched.schedule.plan import Overlap
 from hetsched.schedule.timeline import seconds_of
 
@@ -35,31 +35,45 @@ Floats = NDArray[np.float64]
 _FEW = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, MOST_CHUNKS])
 
 
-def estimated_total(
-    model: DeviceModel, memory: MemoryDemand, overlap: Overlap, load: int
-) -> PiecewiseLinear:
-    """About the time of the best plan as a function of the share, 1 to `load` units.
+class Estimate:
+    """About the time of the best plan as a function of the share: equal chunks by closed form.
 
-    That of the best ring of equal chunks by closed form; `Planned` makes it exact where it counts.
+    Parameters
+    ----------
+    model : DeviceModel
+    memory : MemoryDemand
+    overlap : Overlap
+    load : int, units
+        No share is larger.
+
+    Attributes
+    ----------
+    units, seconds : (n,) float64
+        At a few shares from 1 to `load`.
 
     Raises
     ------
     DataError
         Not even one unit fits.
     """
-    anchors = [share for share, _, _ in _latest_shares(model) if share <= load]
-    units = np.unique(np.concatenate((np.geomspace(1, load, GRID).round(), anchors)))
-    seconds = _estimates(units, model, _most(load, memory), overlap, _FEW)
-    least = seconds.min(axis=(1, 2))
-    return PiecewiseLinear(zip(units.tolist(), least.tolist(), strict=True))
+
+    def __init__(
+        self, model: DeviceModel, memory: MemoryDemand, overlap: Overlap, load: int
+    ) -> None:
+        self._model = model
+        self._overlap = overlap
+        self._most = _most(load, memory)
+        self.units = np.unique(np.geomspace(1, load, GRID).round())
+        self.seconds = self.at(self.units)
+
+    def at(self, units: Floats) -> Floats:
+        """(n,) float64, seconds, at (n,) shares."""
+        seconds = _estimates(units, self._model, self._most, self._overlap, _FEW)
+        least: Floats = seconds.min(axis=(1, 2))
+        return least
 
 
-def scaled(curve: PiecewiseLinear, factor: float) -> PiecewiseLinear:
-    """`curve` with all its times multiplied by `factor`."""
-    return PiecewiseLinear((units, seconds * factor) for units, seconds in curve.points.tolist())
-
-
-def _latest_shares(model: DeviceModel) -> list[tuple[float, float, int]]:
+def latest_shares(model: DeviceModel) -> list[tuple[float, float, int]]:
     """Units, seconds and observations of the shares measured last, the latest first.
 
     Sizes whose computation was measured were chunks; their total is the sum of phases that didn't
@@ -74,15 +88,15 @@ def _latest_shares(model: DeviceModel) -> list[tuple[float, float, int]]:
     return near[:ANCHORS]
 
 
-def correction(model: DeviceModel, estimated: PiecewiseLinear) -> float:
+def correction(model: DeviceModel, estimated: SpeedFunction) -> float:
     """What shares took over what is estimated: the median of the last few observations.
 
     A single disturbed run is outvoted by the next two, and then forgotten; until it can be, the
     correction is bounded.
     """
     ratios: list[float] = []
-    for share, seconds, count in _latest_shares(model):
-        ratios += [seconds / estimated.time(share)] * count
+    for share, seconds, count in latest_shares(model):
+        ratios += [seconds / float(estimated.time(share))] * count
     if not ratios:
         return 1.0
     ratio = median_low(ratios[:ANCHORS])

@@ -7,22 +7,23 @@ whole units it could do in a time at most, by `bound` for those with a link. (Ou
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
-from hetsched.partition import geometric
 from hetsched.schedule.bound import bound_of
 from hetsched.schedule.costs import Floats, costs_of
-from hetsched.schedule.equal import pace
+from hetsched.schedule.equal import Estimate, pace
 from hetsched.schedule.plan import Overlap
+from hetsched.schedule.planned import Refined
 from hetsched.schedule.room import largest_sub_distribution
+from hetsched.schedule.shares import Device, divide
 from hetsched.schedule.timeline import seconds_of
 
 MOST_SIZES = 4096
@@ -110,39 +111,91 @@ def whole_unit_bound(load: int, parts: Sequence[Part]) -> float:
     if load == 0:
         return 0.0
     known: dict[tuple[int, int, Overlap], _Bound] = {}
-    curves: list[SpeedFunction] = []
+    devices: list[_Alone] = []
     for part in parts:
         if part.memory is None or part.overlap is None:
-            curves.append(part.model.total)
+            devices.append(_Alone(part.model.total))
             continue
         key = (id(part.model), id(part.memory), part.overlap)
         if key not in known:
             known[key] = _Bound(load, part.model, part.memory, part.overlap)
-        curves.append(known[key])
-    return geometric(curves, load).makespan
+        devices.append(known[key])
+    shares = divide(load, [one.device() for one in devices])
+    return _least(load, devices, shares)
 
 
-class _Bound:
-    """The lower bound of one device as a function of its share, each worked out once."""
+def _least(load: int, devices: Sequence[_Alone], shares: Sequence[int]) -> float:
+    """The least T at which the devices' largest loads add up to `load`, near that of `shares`."""
+    while True:
+        seconds = max(one.seconds(x) for one, x in zip(devices, shares, strict=True))
+        most = [one.most_below(seconds, x) for one, x in zip(devices, shares, strict=True)]
+        if sum(most) < load:
+            return seconds
+        last = [(-one.seconds(x), i) for i, (one, x) in enumerate(zip(devices, most, strict=True))]
+        heapq.heapify(last)
+        for _ in range(sum(most) - load):
+            _, i = heapq.heappop(last)
+            most[i] -= 1
+            heapq.heappush(last, (-devices[i].seconds(most[i]), i))
+        shares = most
+
+
+class _Alone:
+    """A device without a link: what its share takes is known."""
+
+    def __init__(self, curve: SpeedFunction) -> None:
+        self._curve = curve
+
+    def device(self) -> Device:
+        """As `divide` needs to know it."""
+        return Device(self._curve)
+
+    def seconds(self, share: int) -> float:
+        return float(self._curve.time(share)) if share else 0.0
+
+    def most_below(self, seconds: float, guess: int) -> int:
+        """The most units that take less than `seconds`; quick if that is near `guess`."""
+        low = high = guess
+        step = 1
+        while low > 0 and self.seconds(low) >= seconds:
+            low, high, step = max(low - step, 0), low, 2 * step
+        if low == high:
+            high = low + 1
+            while self.seconds(high) < seconds:
+                low, high, step = high, high + step, 2 * step
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.seconds(middle) < seconds:
+                low = middle
+            else:
+                high = middle
+        return low
+
+
+class _Bound(_Alone):
+    """A device with a link: the lower bound of its share, each worked out once."""
 
     def __init__(
         self, load: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap
     ) -> None:
+        self._load = load
         self._costs = costs_of(model, memory.most(load))
         self._room = largest_sub_distribution(load, memory)
         self._overlap = overlap
-        self._known: dict[int, float] = {}
+        self._estimate = Estimate(model, memory, overlap, load)
+        self._known = {0: 0.0}
 
-    def time(self, x: Any, /) -> Any:
-        share = int(x)
+    def device(self) -> Device:
+        return Device(None, Refined(self._estimate, self.seconds))
+
+    def seconds(self, share: int) -> float:
+        if share > self._load:
+            return math.inf
         if share not in self._known:
             costs = self._costs.up_to(min(share, self._costs.largest))
             room = min(share, self._room)
             self._known[share] = bound_of(share, costs, room, self._overlap)
         return self._known[share]
-
-    def speed(self, x: Any, /) -> Any:
-        return x / self.time(x)
 
 
 def _check(load: int, parts: Sequence[Part]) -> None:
@@ -155,10 +208,10 @@ def _best_rate(load: int, part: Part) -> float:
     sizes = np.unique(np.geomspace(1, load, MOST_SIZES).round()) if load > MOST_SIZES else None
     units = np.append(np.arange(1, load + 1) if sizes is None else sizes, ENDLESS)
     if part.overlap is None:
-        return _inverse(_least(part.model.total, units))
-    each = [_least(curve, units) for curve in (part.model.h2d, part.model.d2h)]
+        return _inverse(_pace(part.model.total, units))
+    each = [_pace(curve, units) for curve in (part.model.h2d, part.model.d2h)]
     copy_in, copy_out = (np.array(one) for one in each)
-    compute = _least(part.model.compute, units)
+    compute = _pace(part.model.compute, units)
     if part.overlap is Overlap.NONE:
         return _inverse(compute + sum(each))
     duplex = part.model.duplex if part.overlap is Overlap.FULL else (0.5, 0.5)
@@ -169,6 +222,6 @@ def _inverse(seconds: float) -> float:
     return 1 / seconds if seconds > 0 else math.inf
 
 
-def _least(curve: SpeedFunction | None, units: Floats) -> float:
+def _pace(curve: SpeedFunction | None, units: Floats) -> float:
     """Seconds a unit at least; 0 for a phase that isn't there."""
     return 0.0 if curve is None else float((seconds_of(curve, units) / units).min())

@@ -1,25 +1,42 @@
 """psi_t from plans: what a device with a link takes for a share, when it follows its best plan.
 
 Ilic & Sousa measure psi_t of whatever was executed last; here the partitioner weighs plans. The
-curve is estimated by closed form, then made exact where the partitioner looks.
+curve is estimated by closed form, then made exact where the partitioner looks. Plans are kept by
+what they follow from, so that what is asked again costs nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+
 from hetsched.memory import MemoryDemand
-from hetsched.models import DeviceModel, PiecewiseLinear
+from hetsched.models import Curve, DeviceModel, PiecewiseLinear, SpeedFunction
+from hetsched.models.isotonic import rising
 from hetsched.schedule.best import even_plan
-from hetsched.schedule.equal import correction, estimated_total, scaled
+from hetsched.schedule.costs import Floats
+from hetsched.schedule.equal import Estimate, correction, latest_shares
 from hetsched.schedule.plan import DevicePlan, Overlap
+from hetsched.schedule.records import Candidate
+from hetsched.schedule.staging import planning_memory
 from hetsched.schedule.timeline import timeline
 
+MOST_KEPT = 128
+"""Devices and loads whose plans are kept: a few of each of a machine's devices."""
 
-class Planned:
+Fingerprint = tuple[object, ...]
+
+
+class Plans:
     """Plans of one device for shares of one load, each made when it is first asked for.
 
     Parameters
     ----------
     model : DeviceModel
+        Of the phases; its total is not looked at.
     memory : MemoryDemand
     overlap : Overlap
     load : int, units
@@ -29,37 +46,180 @@ class Planned:
     ------
     DataError
         Not even one unit fits.
+
+    Attributes
+    ----------
+    key : hashable or None
+        What the plans follow from, by value; None: that isn't known.
     """
 
     def __init__(
-        self, model: DeviceModel, memory: MemoryDemand, overlap: Overlap, load: int
+        self,
+        model: DeviceModel,
+        memory: MemoryDemand,
+        overlap: Overlap,
+        load: int,
+        key: object | None = None,
     ) -> None:
+        self.key = key
         self._model = model
         self._memory = memory
         self._overlap = overlap
-        self._estimated = estimated_total(model, memory, overlap, load)
-        self._plans: dict[int, DevicePlan] = {}
+        self._plans: dict[int, tuple[DevicePlan, float]] = {}
+        self.estimate = Estimate(model, memory, overlap, load)
 
     def plan(self, share: int) -> DevicePlan:
         """What the device would do with `share` units, 1 or more."""
-        if share not in self._plans:
-            self._plans[share] = even_plan(share, self._model, self._memory, self._overlap)
-        return self._plans[share]
+        return self._found(share)[0]
 
-    def total(self, near: int | None = None) -> PiecewiseLinear:
-        """Seconds as a function of the share; `near`: a share for which it is made exact.
+    def seconds(self, share: int) -> float:
+        """What the plan for `share` units, 1 or more, takes by its timeline."""
+        return self._found(share)[1]
+
+    def _found(self, share: int) -> tuple[DevicePlan, float]:
+        found = self._plans.get(share)
+        if found is None:
+            plan = even_plan(share, self._model, self._memory, self._overlap)
+            found = plan, timeline(plan, self._model, self._overlap).makespan
+            self._plans[share] = found
+        return found
+
+
+class Refined:
+    """A curve that is estimated by closed form, and made exact where somebody looks.
+
+    Parameters
+    ----------
+    estimate : Estimate
+    exact : callable, units -> seconds
+        Takes its time.
+    """
+
+    def __init__(self, estimate: Estimate, exact: Callable[[int], float]) -> None:
+        self._estimate = estimate
+        self._ask = exact
+        self._exact: dict[int, float] = {}
+
+    @property
+    def key(self) -> Fingerprint | None:
+        """What the curve follows from, by value; None: that isn't known."""
+        return None
+
+    def look(self, share: int) -> None:
+        """Make the curve exact at `share` units, 1 or more."""
+        self._exact[share] = self._ask(share)
+
+    def total(self) -> PiecewiseLinear:
+        """Seconds as a function of the share."""
+        return _through(*self._points())
+
+    def _points(self, more: Sequence[float] = ()) -> tuple[Floats, Floats]:
+        """(n,) units and seconds that the curve goes through, those of `more` among them."""
+        estimate, units, seconds = self._estimate, self._estimate.units, self._estimate.seconds
+        looked = np.array(sorted(self._exact), dtype=float)
+        some = np.union1d(looked, more)
+        if len(some):
+            found = estimate.at(some)
+            every = np.union1d(units, some)
+            seconds = np.interp(every, units, seconds)
+            seconds[np.searchsorted(every, some)] = found
+            units = every
+        if len(looked):
+            exact = np.array([self._exact[int(x)] for x in looked])
+            off = exact / seconds[np.searchsorted(units, looked)]
+            seconds = seconds * np.interp(units, looked, off)
+        return units, seconds
+
+
+class Planned(Refined):
+    """What one device with a link takes for its share, as the partitioner gets to know it.
+
+    Parameters
+    ----------
+    plans : Plans
+    model : DeviceModel
+        Its total tells how much longer or shorter the latest shares took than planned.
+    load : int, units
+    """
+
+    def __init__(self, plans: Plans, model: DeviceModel, load: int) -> None:
+        super().__init__(plans.estimate, plans.seconds)
+        self._plans = plans
+        self._model = model
+        self._load = load
+
+    @property
+    def key(self) -> Fingerprint | None:
+        known = self._plans.key
+        return None if known is None else (known, *latest_shares(self._model))
+
+    def plan(self, share: int) -> DevicePlan:
+        """What the device would do with `share` units, 1 or more."""
+        return self._plans.plan(share)
+
+    def total(self) -> PiecewiseLinear:
+        """Seconds as a function of the share, by plans.
 
         Scaled by how much longer or shorter the latest shares took than it says.
         """
-        curve = self._estimated
-        if near is not None:
-            seconds = timeline(self.plan(near), self._model, self._overlap).makespan
-            curve = scaled(curve, seconds / curve.time(near))
-        return scaled(curve, correction(self._model, curve))
+        anchors = [share for share, _, _ in latest_shares(self._model) if share <= self._load]
+        units, seconds = self._points(anchors)
+        curve = _through(units, seconds)
+        factor = correction(self._model, curve)
+        return curve if factor == 1.0 else _through(units, factor * seconds)
+
+
+def _through(units: Floats, seconds: Floats) -> PiecewiseLinear:
+    return PiecewiseLinear().through(units, rising(seconds, np.ones(len(units))))
+
+
+@dataclass(frozen=True)
+class _Key:
+    """What plans follow from, by value: models that say the same have the same plans."""
+
+    curves: Fingerprint
+    demand: MemoryDemand
+    file_place: bool
+    overlap: Overlap
+    load: int
+    candidate: Candidate = field(compare=False, repr=False)
+    model: DeviceModel = field(compare=False, repr=False)
+
+
+def plans_for(candidate: Candidate, model: DeviceModel, load: int) -> Plans:
+    """Plans of a candidate with a link for shares of `load`: those made before, if there are any.
+
+    Raises DataError when not even one unit fits.
+    """
+    curves = _fingerprint(model)
+    overlap = Overlap.of(candidate.info.engines)
+    if curves is None:
+        return Plans(model, planning_memory(candidate), overlap, load)
+    place = candidate.file_place
+    return _kept(_Key(curves, candidate.demand, place, overlap, load, candidate, model))
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def _kept(key: _Key) -> Plans:
+    return Plans(key.model, planning_memory(key.candidate), key.overlap, key.load, key)
+
+
+def _fingerprint(model: DeviceModel) -> Fingerprint | None:
+    """The phases as values; None: somebody else's curves, which may change unseen."""
+    found: list[object] = [model.duplex]
+    for curve in (model.compute, model.h2d, model.d2h):
+        if curve is not None and (not isinstance(curve, Curve) or curve.falls):
+            return None
+        found.append(_value(curve))
+    return tuple(found)
+
+
+def _value(curve: SpeedFunction | None) -> object:
+    return None if not isinstance(curve, Curve) else curve.segments.table.tobytes()
 
 
 def planned_total(
     model: DeviceModel, memory: MemoryDemand, overlap: Overlap, load: int
 ) -> PiecewiseLinear:
-    """`Planned.total` for shares of `load`, nowhere made exact. Parameters as for `Planned`."""
-    return Planned(model, memory, overlap, load).total()
+    """`Planned.total` for shares of `load`, nowhere made exact. Parameters as for `Plans`."""
+    return Planned(Plans(model, memory, overlap, load), model, load).total()

@@ -9,35 +9,42 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Literal
 
 from hetsched.errors import DataError, UsageError
-from hetsched.models import SpeedFunction
-from hetsched.partition import geometric
+from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.schedule.assign import assign
 from hetsched.schedule.equal import largest_measured
 from hetsched.schedule.layout import slotted
-from hetsched.schedule.plan import Overlap
-from hetsched.schedule.planned import Planned
+from hetsched.schedule.planned import Planned, plans_for
 from hetsched.schedule.records import Assignment, Candidate, JobPlan
-from hetsched.schedule.staging import planning_memory
+from hetsched.schedule.shares import Device, divide
 from hetsched.schedule.variants import Choice, choose
 from hetsched.units import format_bytes
 
-__all__ = ["Assignment", "Candidate", "JobPlan", "plan_job"]
+__all__ = ["Assignment", "Candidate", "JobPlan", "Total", "plan_job"]
+
+Total = Literal["planned", "measured"]
+"""What psi_t of a device with a link is: the time of its best plan, or what was measured last."""
 
 
 @dataclass(frozen=True)
 class _Part:
-    """One device that takes part. `curve`: seconds of a share; None while nothing is known.
-
-    `planned`: its plans, where it has a link and they have to be weighed.
-    """
+    """One device that takes part. `device`: what it takes for a share; None: nothing is known."""
 
     candidate: Candidate
     choice: Choice
-    curve: SpeedFunction | None
-    planned: Planned | None = None
+    device: Device | None
+
+    @property
+    def curve(self) -> SpeedFunction | None:
+        return None if self.device is None else self.device.curve
+
+    @property
+    def planned(self) -> Planned | None:
+        refined = None if self.device is None else self.device.refined
+        return refined if isinstance(refined, Planned) else None
 
     @property
     def name(self) -> str:
@@ -45,7 +52,11 @@ class _Part:
 
 
 def plan_job(
-    load: int, candidates: Sequence[Candidate], held: Mapping[str, int] | None = None
+    load: int,
+    candidates: Sequence[Candidate],
+    held: Mapping[str, int] | None = None,
+    *,
+    total: Total = "planned",
 ) -> JobPlan:
     """Split `load` over `candidates`; those whose share is 0 get no assignment.
 
@@ -55,6 +66,9 @@ def plan_job(
     candidates : sequence of Candidate
     held : mapping of device to int, units, optional
         Shares that are not to be found anew; only their chunks are.
+    total : "planned" or "measured"
+        By what shares of devices with a link are weighed: by their best plans, or as Ilic & Sousa
+        do, by the times of whatever they executed last.
 
     Raises
     ------
@@ -68,11 +82,8 @@ def plan_job(
             f"load: {load} units for {len(candidates)} devices; needs at least 1 of both"
         )
     usable, reasons = _usable(candidates)
-    parts = _parts(load, usable)
+    parts = _parts(load, usable, total)
     shares = _shares(load, parts) if held is None else _held(held, load, parts)
-    if any(part.planned and share for part, share in zip(parts, shares, strict=True)):
-        parts = [_exact_at(share, part) for part, share in zip(parts, shares, strict=True)]
-        shares = _shares(load, parts) if held is None else shares
     ids, firsts = itertools.count(), itertools.accumulate(shares, initial=0)
     assignments = tuple(
         assign(
@@ -113,31 +124,25 @@ def _too_big(candidate: Candidate) -> str:
     )
 
 
-def _parts(load: int, candidates: Sequence[Candidate]) -> list[_Part]:
+def _parts(load: int, candidates: Sequence[Candidate], total: Total) -> list[_Part]:
     choices = choose(candidates, load / len(candidates))
-    pairs = zip(candidates, choices, strict=True)
-    return [_part(candidate, choice, load) for candidate, choice in pairs]
+    return [
+        _Part(candidate, choice, _device(candidate, choice.model, load, total))
+        for candidate, choice in zip(candidates, choices, strict=True)
+    ]
 
 
-def _part(candidate: Candidate, choice: Choice, load: int) -> _Part:
-    model = choice.model
+def _device(
+    candidate: Candidate, model: DeviceModel | None, load: int, total: Total
+) -> Device | None:
     if model is None:
-        return _Part(candidate, choice, None)
-    if not candidate.info.link:
-        return _Part(candidate, choice, model.total)
+        return None
+    if not candidate.info.link or total == "measured":
+        return Device(model.total)
     if load == 1 and largest_measured(model):
         # There is only one plan, and it was measured.
-        return _Part(candidate, choice, model.total)
-    overlap = Overlap.of(candidate.info.engines)
-    planned = Planned(model, planning_memory(candidate), overlap, load)
-    return _Part(candidate, choice, planned.total(), planned)
-
-
-def _exact_at(share: int, part: _Part) -> _Part:
-    """`part` with a curve that says what its plan for `share` costs."""
-    if part.planned is None or not share:
-        return part
-    return replace(part, curve=part.planned.total(near=share))
+        return Device(model.total)
+    return Device(None, Planned(plans_for(candidate, model, load), model, load))
 
 
 def _shares(load: int, parts: Sequence[_Part]) -> list[int]:
@@ -153,7 +158,8 @@ def _shares(load: int, parts: Sequence[_Part]) -> list[int]:
         shares[index] = min(left, equal)
         left -= shares[index]
     if known and left:
-        for index, share in zip(known, _partition(left, [parts[i] for i in known]), strict=True):
+        devices = [part.device for part in parts if part.device is not None]
+        for index, share in zip(known, divide(left, devices), strict=True):
             shares[index] = share
     return shares
 
@@ -162,16 +168,10 @@ def _held(held: Mapping[str, int], load: int, parts: Sequence[_Part]) -> list[in
     shares = [held.get(part.name, 0) for part in parts]
     if sum(shares) != load:
         raise UsageError(f"held: shares of {sum(shares)} units, of a load of {load}")
+    for part, share in zip(parts, shares, strict=True):
+        if part.device is not None:
+            part.device.look(share)
     return shares
-
-
-def _partition(load: int, parts: Sequence[_Part]) -> Sequence[int]:
-    curves = [part.curve for part in parts if part.curve is not None]
-    if load == 1:
-        times = [float(curve.time(1.0)) for curve in curves]
-        fastest = times.index(min(times))
-        return [int(index == fastest) for index in range(len(curves))]
-    return geometric(curves, load).shares
 
 
 def _reason(part: _Part, share: int) -> str:

@@ -136,6 +136,50 @@ def test_a_known_device_with_a_link_gets_a_ring() -> None:
     assert plan.predicted_seconds == pytest.approx(39.9e-3, rel=0.02)
 
 
+def test_psi_t_as_it_was_measured_can_be_asked_for() -> None:
+    slow = replace(FAST, total=PiecewiseLinear([(100, 100 * 2.1e-3)]))
+    devices = [gpu(slow), core(0, 2.1e-3)]
+    assert shares(plan_job(100, devices, total="measured")) == {"gpu0": 50, "cpu0": 50}
+    assert shares(plan_job(100, devices))["gpu0"] > 80
+
+
+def test_a_plan_for_the_same_again_is_the_same() -> None:
+    devices = [gpu(FAST), *(core(i, 2.1e-3) for i in range(8))]
+    first = plan_job(255, devices)
+    renewed = replace(FAST, compute=Affine(3e-5, 1e-4))
+    again = plan_job(255, [gpu(renewed), *devices[1:]])
+    assert again.assignments == first.assignments
+    assert again.assignments[0].plan is first.assignments[0].plan
+
+
+def test_a_model_that_has_learnt_gets_another_plan() -> None:
+    learning = replace(FAST, compute=Affine(observations=[(10, 1e-3), (20, 2e-3)]))
+    first = plan_job(256, [gpu(learning), *(core(i, 2.1e-3) for i in range(8))])
+    for _ in range(9):
+        learning.compute.observe(10, 10e-3)  # type: ignore[attr-defined]
+        learning.compute.observe(20, 20e-3)  # type: ignore[attr-defined]
+    again = plan_job(256, [gpu(learning), *(core(i, 2.1e-3) for i in range(8))])
+    assert shares(again)["gpu0"] < shares(first)["gpu0"] / 2
+
+
+@pytest.mark.parametrize("load", [1, 2, 4])
+def test_small_jobs_stay_on_the_device_that_is_done_with_them_first(load: int) -> None:
+    cores = [core(i, 2.1e-3) for i in range(8)]
+    plan = plan_job(load, [gpu(FAST), *cores])
+    assert shares(plan) == {"gpu0": load}
+    assert "cpu0: no share, the others finish sooner without it" in plan.reasons
+    assert shares(plan_job(load, [gpu(replace(FAST, compute=Affine(1.0, 1.0))), *cores])) == {
+        f"cpu{i}": 1 for i in range(load)
+    }
+
+
+def test_a_device_whose_plans_are_never_worth_it_gets_no_share() -> None:
+    behind_a_slow_link = replace(FAST, h2d=Affine(0.5, 1e-3))
+    plan = plan_job(256, [gpu(behind_a_slow_link), *(core(i, 1e-3) for i in range(8))])
+    assert shares(plan) == {f"cpu{i}": 32 for i in range(8)}
+    assert "gpu0: no share, the others finish sooner without it" in plan.reasons
+
+
 def test_a_device_whose_memory_holds_no_unit_is_left_out_with_a_reason() -> None:
     plan = plan_job(8, [core(0), gpu(memory=MIB)])
     assert shares(plan) == {"cpu0": 8}
