@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hetsched import paths
+from hetsched.account import Account
 from hetsched.client.job import FROM_CALLBACK, Job, Listener
 from hetsched.client.request import Request
 from hetsched.client.submitting import Submitting
@@ -114,6 +115,23 @@ class Local(Submitting):
         """Stop job number `job` at a chunk's edge."""
         self._hand_over(lambda: self._engine.cancel(job))
 
+    def explain(self, job: int) -> Account:
+        """What became of job number `job` and why, of a running one so far.
+
+        Raises InputMissing, or TryAgain while it hasn't begun.
+        """
+        self._not_in_a_callback("explain")
+        answer: Future[Account] = Future()
+
+        def told(account: Account | None, error: BaseException | None) -> None:
+            if account is None:
+                answer.set_exception(error or TryAgain(CLOSED))
+            else:
+                answer.set_result(account)
+
+        self._hand_over(lambda: self._engine.explain(job, told), answer)
+        return answer.result()
+
     def close(self) -> None:
         """Cancel what runs, end the device processes. Arrays that were handed out stay valid."""
         self._not_in_a_callback("close")
@@ -160,7 +178,7 @@ class Local(Submitting):
             if isinstance(answer, ErrorRecord):
                 accepted.set_exception(from_record(answer))
                 return
-            job = Job(answer, self.cancel, request.result)
+            job = Job(answer, self.cancel, request.result, self.explain)
             jobs.append(job)
             if follow is not None:
                 job.follow(follow)

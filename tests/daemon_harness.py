@@ -15,11 +15,12 @@ import numpy as np
 import zmq
 
 from hetsched import __version__
+from hetsched.account import Account
 from hetsched.daemon.core import Core
 from hetsched.daemon.ledger import Daemon, Limits
 from hetsched.daemon.server import Server
 from hetsched.device import DeviceInfo
-from hetsched.errors import DataError, ErrorRecord, to_record
+from hetsched.errors import DataError, ErrorRecord, InputMissing, to_record
 from hetsched.job import (
     ArenaOut,
     ArenaRef,
@@ -83,6 +84,15 @@ class FakeEngine:
                 self.arena.release(ref.segment)
             error = ErrorRecord(130, f"job {job} was cancelled")
             listen(Failed(job, report(job, "cancelled"), error))
+
+    def explain(
+        self, number: int, then: Callable[[Account | None, BaseException | None], None]
+    ) -> None:
+        """Job number 1 is explained, of the others nothing is known any more."""
+        if number == 1:
+            then(Account(job=1, state="done", workload="double", load=1), None)
+        else:
+            then(None, InputMissing(f"job {number} ended too long ago"))
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
         return (DeviceInfo(name="cpu0", kind="cpu", identity="fake"),), {"gpu": "none here"}

@@ -10,10 +10,20 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from hetsched import paths
+from hetsched.account import Account
 from hetsched.client import checks
 from hetsched.client.connection import Connection
 from hetsched.client.job import Job, Listener
-from hetsched.client.requests import cancel, devices, follow, ping, show, status, submit
+from hetsched.client.requests import (
+    cancel,
+    devices,
+    explain,
+    follow,
+    ping,
+    show,
+    status,
+    submit,
+)
 from hetsched.device import DeviceInfo
 from hetsched.job import Done, JobSpec, JobState
 from hetsched.transport.messages import JobLine, Pong
@@ -85,6 +95,13 @@ class Control:
     def cancel(self, job: int) -> None:
         """End job number `job`, a running one at a chunk's edge. Raises InputMissing."""
         cancel.cancel(self._connection, job)
+
+    def explain(self, job: int) -> Account:
+        """What became of job number `job` and why, of a running one so far.
+
+        Raises InputMissing, or TryAgain while it hasn't begun.
+        """
+        return explain.explain(self._connection, job)
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
         """The daemon's devices; and those that aren't there, with the reason."""

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from hetsched.account import Account
+from hetsched.device import Timeline
 from hetsched.errors import (
     Cancelled,
     ErrorRecord,
@@ -44,14 +46,21 @@ class Job(Future[Any]):
         Asks for the end of job `ident`; may raise HetschedError when nobody is there to ask.
     fetch : callable
         What `result` should return, from the Done state. Called once, on the feeding thread.
+    explain : callable
+        Asks for the account of job `ident`.
     """
 
     def __init__(
-        self, ident: int, cancel: Callable[[int], None], fetch: Callable[[Done], Any]
+        self,
+        ident: int,
+        cancel: Callable[[int], None],
+        fetch: Callable[[Done], Any],
+        explain: Callable[[int], Account],
     ) -> None:
         super().__init__()
         self.id = ident
         self._ask_cancel = cancel
+        self._ask_account = explain
         self._fetch: Callable[[Done], Any] | None = fetch
         self._news: JobState = Queued(ident, 0)
         self._listeners: list[Listener] = []
@@ -68,6 +77,28 @@ class Job(Future[Any]):
     def report(self) -> JobReport | None:
         """What the job did, once it has ended."""
         return self._news.report if isinstance(self._news, Done | Failed) else None
+
+    def explain(self) -> Account:
+        """What became of the job and why, of a running one so far; `str` of it is for people.
+
+        Raises
+        ------
+        TryAgain
+            It hasn't begun; whoever knows has gone.
+        InputMissing
+            It ended too long ago.
+        UsageError
+            In a job's callback, which would wait for itself.
+        """
+        return self._ask_account(self.id)
+
+    def timeline(self) -> dict[str, Timeline]:
+        """Device -> start and end of each phase of each chunk that it has done, as measured.
+
+        Seconds from the start of the job's first chunk. Raises as `explain`.
+        """
+        devices = self.explain().devices
+        return {one.device: one.timeline for one in devices if one.timeline is not None}
 
     def follow(self, listener: Listener) -> None:
         """Call `listener(state)` with the present state, then each new one, on another thread."""

@@ -76,8 +76,29 @@ class ListDevices:
 
 
 @dataclass(frozen=True)
+class Explain:
+    """Answer `number` of `identity` with the engine's account of a job, or why there is none."""
+
+    identity: bytes
+    number: int
+    job: int
+
+
+@dataclass(frozen=True)
 class Trim:
     """Give free segments back."""
 
 
-Command = Send | Tell | HangUp | Allocate | Retain | Release | Trim | Start | Stop | ListDevices
+Command = (
+    Send
+    | Tell
+    | HangUp
+    | Allocate
+    | Retain
+    | Release
+    | Trim
+    | Start
+    | Stop
+    | ListDevices
+    | Explain
+)

@@ -15,21 +15,30 @@ from typing import Any, Protocol
 
 import zmq
 
+from hetsched.account import Account, thinned
 from hetsched.daemon import commands as do
 from hetsched.daemon.core import Core
 from hetsched.daemon.ledger import refs
 from hetsched.daemon.router import Router
 from hetsched.device import DeviceInfo
-from hetsched.errors import ErrorRecord, HetschedError, ProtocolError, to_record
+from hetsched.errors import (
+    ErrorRecord,
+    HetschedError,
+    InternalError,
+    ProtocolError,
+    to_record,
+)
 from hetsched.job import JobSpec, JobState
 from hetsched.transport.arena import Arena
 from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import (
+    Answer,
     DeviceList,
     Discarded,
     Drop,
     Envelope,
+    Explained,
     Refused,
     Reply,
     SessionRequest,
@@ -45,6 +54,8 @@ log = logging.getLogger(__name__)
 
 SESSION_LIMIT = 4096
 """Bytes of a request on a session's socket; all of them are small."""
+MOST_CHUNKS = 3000
+"""Chunks in an account's timelines: at about 200 bytes, planned and measured, they fit a frame."""
 
 
 class Engine(Protocol):
@@ -58,6 +69,10 @@ class Engine(Protocol):
     ) -> None: ...
 
     def cancel(self, job: int) -> None: ...
+
+    def explain(
+        self, number: int, then: Callable[[Account | None, BaseException | None], None]
+    ) -> None: ...
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]: ...
 
@@ -106,6 +121,7 @@ class Server:
             do.Start: self._start,
             do.Stop: lambda command: engine.cancel(command.job),
             do.ListDevices: self._list_devices,
+            do.Explain: self._explain,
         }
 
     def open(self) -> None:
@@ -259,6 +275,16 @@ class Server:
     def _list_devices(self, command: do.ListDevices) -> None:
         devices, absent = self._engine.devices()
         self._router.send(command.identity, Reply(command.number, DeviceList(devices, absent)))
+
+    def _explain(self, command: do.Explain) -> None:
+        def explained(account: Account | None, error: BaseException | None) -> None:
+            if account is None:
+                answer: Answer = Refused(to_record(error or InternalError("no answer")))
+            else:
+                answer = Explained(thinned(account, MOST_CHUNKS))
+            self._router.send(command.identity, Reply(command.number, answer))
+
+        self._engine.explain(command.job, explained)
 
     # time
 

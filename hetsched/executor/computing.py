@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from hetsched.device import Chunk, ChunkTimes
 from hetsched.executor.wire import ChunkDone
@@ -76,6 +76,11 @@ class Computing:
 
     def progress(self) -> tuple[DeviceProgress, ...]:
         return self._dispatch.progress()
+
+    @property
+    def times(self) -> Mapping[str, Sequence[tuple[int, ChunkTimes]]]:
+        """(units, times) of the chunks that each device has done; grows on."""
+        return self._times
 
     def measured(self, device: str) -> tuple[tuple[int, ChunkTimes], ...]:
         """(units, times) of the chunks that `device` has done, in order."""

@@ -26,12 +26,13 @@ from hetsched.errors import (
     TryAgain,
     to_record,
 )
+from hetsched.executor.accounts import Accounts, Evidence
 from hetsched.executor.context import Context
 from hetsched.executor.fleet import Fleet, Listener
 from hetsched.executor.resolve import Resolved, resolve
 from hetsched.executor.run import JobRun
 from hetsched.executor.wire import Event
-from hetsched.executor.worker import Worker, here
+from hetsched.executor.worker import Then, Worker, here
 from hetsched.job import (
     ArenaOut,
     ArenaRef,
@@ -45,6 +46,7 @@ from hetsched.job import (
     ended,
 )
 from hetsched.paths import cache_dir, private_folder
+from hetsched.schedule.records import JobPlan
 from hetsched.store.models import ModelStore
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
@@ -94,6 +96,7 @@ class Engine:
         store = ModelStore(models_path)
         limit = None if config.memory_limit is None else parse_size(config.memory_limit)
         self._context = Context(self._fleet, Worker(loop), arena, store, limit, config.stealing)
+        self._accounts = Accounts(self._fleet.info)
         self._queue: deque[_Waiting] = deque()
         self._active: JobRun | None = None
         self._numbers = 0
@@ -157,6 +160,19 @@ class Engine:
                 return
         if self._active is not None and self._active.number == number:
             self._active.abort(error)
+
+    def explain(self, number: int, then: Then) -> None:
+        """``then(account, error)``: what became of a job that runs or has ended, and why.
+
+        The error is TryAgain for one that hasn't begun, InputMissing for one that isn't known.
+        """
+        running = None if self._active is None else self._active.evidence()
+        try:
+            work = self._accounts.ask(number, running, self._numbers)
+        except HetschedError as error:
+            then(None, error)
+            return
+        self._context.worker.do(work, then)
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
         """What there is, and what isn't there and why."""
@@ -260,7 +276,10 @@ class Engine:
             error=record,
         )
         self._context.worker.do(waiting.job.close)
-        waiting.listen(Failed(waiting.number, report, record))
+        failed = Failed(waiting.number, report, record)
+        nothing = Evidence.of(waiting.number, waiting.job, JobPlan((), None), {})
+        self._accounts.keep(nothing.ended(failed))
+        waiting.listen(failed)
 
     def _advance(self) -> None:
         if self._active is not None:
@@ -281,6 +300,8 @@ class Engine:
             then()
 
     def _ended(self, waiting: _Waiting, state: JobState, lesson: Callable[[], None]) -> None:
+        if self._active is not None:
+            self._accounts.keep(self._active.evidence().ended(state))
         self._active = None
         waiting.listen(state)
         # In mid-job it would compete for cores with what is being measured.

@@ -15,6 +15,7 @@ from typing import Any
 from hetsched import errors
 from hetsched.errors import ErrorRecord, HetschedError, InternalError, JobFailed, to_record
 from hetsched.executor import wire
+from hetsched.executor.accounts import Evidence, Times
 from hetsched.executor.arrays import JobArrays
 from hetsched.executor.computing import Computing
 from hetsched.executor.context import Context
@@ -76,6 +77,7 @@ class JobRun:
         self._prepared: set[str] = set()
         self._tally = Tally()
         self._computing: Computing | None = None
+        self._times: Times = {}
         self._told = 0.0
         self._limit = spec.memory_limit or context.memory_limit
         self._failure: BaseException | None = None
@@ -93,6 +95,10 @@ class JobRun:
             self._end(error)
             return
         self._fleet.when_settled(self._job.devices, self._attempt)
+
+    def evidence(self) -> Evidence:
+        """What an account of the job is made of, as far as it has come."""
+        return Evidence.of(self.number, self._job, self._plan, self._times)
 
     def abort(self, error: BaseException) -> None:
         """Stop at a chunk's edge: no more is sent, what was sent is waited for."""
@@ -230,6 +236,7 @@ class JobRun:
             self._computed,
             stealing=self._context.steals(self._assigned),
         )
+        self._times = self._computing.times
         self._tell("", force=True)
         self._computing.start()
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from hetsched.account import Account
 from hetsched.device import DeviceInfo
 from hetsched.errors import ErrorRecord
 from hetsched.job import JobSpec, JobState
@@ -114,11 +115,17 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
     job: int
 
 
+class Explain(msgspec.Struct, frozen=True, tag="explain"):
+    """Answered by Explained; its timelines are thinned out where they would be too long."""
+
+    job: int
+
+
 class Devices(msgspec.Struct, frozen=True, tag="devices"):
     pass
 
 
-Request = Ping | Submit | Status | Show | Follow | Cancel | Devices
+Request = Ping | Submit | Status | Show | Follow | Cancel | Explain | Devices
 
 
 class Envelope(msgspec.Struct, frozen=True):
@@ -166,11 +173,15 @@ class DeviceList(msgspec.Struct, frozen=True, tag="devices"):
     absent: dict[str, str]
 
 
+class Explained(msgspec.Struct, frozen=True, tag="explained"):
+    account: Account
+
+
 class Done(msgspec.Struct, frozen=True, tag="ok"):
     pass
 
 
-Answer = Pong | Accepted | State | JobList | DeviceList | Done | Refused
+Answer = Pong | Accepted | State | JobList | DeviceList | Explained | Done | Refused
 
 
 class Reply(msgspec.Struct, frozen=True):

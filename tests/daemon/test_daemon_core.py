@@ -109,6 +109,13 @@ def test_a_token_dies_with_its_session(story: Story) -> None:
     assert refused(story.ask(token, say.Ping())).code == 77
 
 
+def test_the_engine_is_asked_to_explain_a_job_that_is_known(story: Story) -> None:
+    token = story.hello(1)
+    ticket = story.submit(token)
+    assert story.ask(token, say.Explain(ticket), 4) == [do.Explain(token.encode(), 4, ticket)]
+    assert refused(story.ask(token, say.Explain(99))).code == 66
+
+
 def test_a_segment_belongs_to_its_session_until_it_ends(story: Story) -> None:
     story.hello(1)
     assert story.core.told(1, say.Allocate(5)) == [do.Allocate(1, 5)]

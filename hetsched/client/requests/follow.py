@@ -26,7 +26,7 @@ def follow(
     HetschedError
         InputMissing for a job that the daemon doesn't know.
     """
-    handler = JobHandler(cancel, fetch, listener)
+    handler = JobHandler(connection, cancel, fetch, listener)
     connection.may_wait(Follow(job))
     connection.send(Follow(job), handler)
     return connection.wait(handler.accepted)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
 from hetsched.client.connection import Connection
 from hetsched.client.job import Job, Listener
+from hetsched.client.requests.explain import explain
 from hetsched.errors import HetschedError, ProtocolError, TryAgain, from_record
 from hetsched.job import Done, JobSpec, ended
 from hetsched.transport.messages import Accepted, Answer, Refused, State, Submit
@@ -27,7 +29,7 @@ def submit(
     HetschedError
         What the daemon refused it with; TryAgain when it has gone or doesn't answer.
     """
-    handler = JobHandler(cancel, fetch, follow)
+    handler = JobHandler(connection, cancel, fetch, follow)
     connection.may_wait(Submit(spec))
     connection.send(Submit(spec), handler)
     return connection.wait(handler.accepted)
@@ -38,10 +40,12 @@ class JobHandler:
 
     def __init__(
         self,
+        connection: Connection,
         cancel: Callable[[int], None],
         fetch: Callable[[Done], Any],
         follow: Listener | None,
     ) -> None:
+        self._explain = functools.partial(explain, connection)
         self.accepted: Future[Job] = Future()
         self._cancel = cancel
         self._fetch = fetch
@@ -70,7 +74,7 @@ class JobHandler:
             self._job.lost(TryAgain(f"job {self._job.id} is lost: {error}"))
 
     def _accept(self, ident: int) -> Job:
-        self._job = Job(ident, self._cancel, self._fetch)
+        self._job = Job(ident, self._cancel, self._fetch, self._explain)
         if self._follow is not None:
             self._job.follow(self._follow)
         self.accepted.set_result(self._job)

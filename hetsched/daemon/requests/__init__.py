@@ -12,6 +12,7 @@ from hetsched.daemon.requests import (
     cancel,
     devices,
     drop,
+    explain,
     follow,
     hello,
     map,
@@ -37,6 +38,7 @@ BY_ENVELOPE: dict[type, Callable[[Ledger, Asker, Any, float], list[Command]]] = 
     messages.Show: show.handle,
     messages.Follow: follow.handle,
     messages.Cancel: cancel.handle,
+    messages.Explain: explain.handle,
     messages.Devices: devices.handle,
 }
 """Requests over ZeroMQ."""

@@ -1,0 +1,139 @@
+"""Jobs of the embedded engine explained, on devices whose clocks are computed."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+import hetsched
+from hetsched.config import parse
+from hetsched.errors import InputMissing, UsageError
+
+MACHINE = parse(
+    """
+[[device]]
+kind = "emulated"
+name = "core0"
+clock = "virtual"
+compute = { gap = "30us", rate = "0.5Gflop/s" }
+
+[[device]]
+kind = "emulated"
+name = "emu0"
+clock = "virtual"
+memory = "1MiB"
+compute = { gap = "40us", rate = "1.5Gflop/s" }
+h2d = { gap = "10us", rate = "1GB/s" }
+d2h = { gap = "10us", rate = "1GB/s" }
+""",
+    "test",
+)
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[hetsched.Local]:
+    with hetsched.Local(MACHINE, learn=False) as local:
+        yield local
+
+
+@pytest.fixture(scope="module")
+def jobs(local: hetsched.Local) -> list[Any]:
+    """Three of a kind, one after the other."""
+    found = []
+    for _ in range(3):
+        found.append(local.submit("fft", batch="64x32x32"))
+        found[-1].result(60)
+    return found
+
+
+def test_the_account_agrees_with_the_report(jobs: list[Any]) -> None:
+    for job in jobs:
+        account, report = job.explain(), job.report
+        assert (account.job, account.state, account.seconds) == (job.id, "done", report.seconds)
+        for one, told in zip(account.devices, report.devices, strict=True):
+            assert (one.device, one.share, one.seconds) == (told.device, told.share, told.seconds)
+            assert one.measured.copy_in == pytest.approx(told.copy_in_seconds)
+            assert one.measured.compute == pytest.approx(told.compute_seconds)
+            assert one.measured.copy_out == pytest.approx(told.copy_out_seconds)
+            spent = one.spent
+            whole = spent.computing + spent.copying + spent.between + spent.before + spent.idle
+            assert whole == pytest.approx(report.seconds)
+
+
+def test_timelines_begin_with_the_job(jobs: list[Any]) -> None:
+    lines = jobs[-1].timeline()
+
+    assert set(lines) == {"core0", "emu0"}
+    for one in jobs[-1].report.devices:
+        line = lines[one.device]
+        assert tuple(chunk.units for chunk in line.chunks) == one.chunks
+        first = line.chunks[0]
+        assert (first.copy_in or first.compute)[0] == 0.0
+        assert line.makespan == pytest.approx(one.seconds)
+
+
+def test_once_it_has_learnt_the_plan_says_what_was_measured(jobs: list[Any]) -> None:
+    first, last = jobs[0].explain(), jobs[-1].explain()
+
+    assert (first.predicted_seconds, first.whole_unit_bound) == (None, None)
+    assert [one.runs for one in first.devices] == [None, None]
+    assert [one.runs for one in last.devices] == [2, 2]
+    assert last.fluid_bound <= last.whole_unit_bound <= last.seconds * (1 + 1e-6)
+    emu = last.devices[1]
+    assert emu.mode == "ring"
+    assert emu.plan.makespan == pytest.approx(emu.timeline.makespan, rel=1e-6)
+    assert emu.hidden == pytest.approx(emu.predicted_hidden, abs=1e-6)
+    assert {way.what for way in last.ways} == {"equal shares", "only core0", "only emu0"}
+
+
+def test_models_that_changed_since_change_no_account(jobs: list[Any]) -> None:
+    before = str(jobs[1].explain())
+    jobs[1].explain()
+
+    assert str(jobs[1].explain()) == before
+    assert before.startswith("job 2, done: fft batch=64x32x32")
+
+
+def test_an_unknown_job_is_one_line(local: hetsched.Local, jobs: list[Any]) -> None:
+    with pytest.raises(InputMissing, match=r"no job 99; the newest is \d+"):
+        local.explain(99)
+
+
+def test_a_cancelled_job_is_explained_too(local: hetsched.Local) -> None:
+    running: Any
+    waiting: Any
+    running, waiting = (local.submit("fft", batch="64x32x32") for _ in range(2))
+    waiting.cancel()
+    concurrent.futures.wait([running, waiting], 60)
+
+    account = waiting.explain()
+
+    assert account.state == waiting.report.state
+    assert str(account).startswith(f"job {waiting.id}, {account.state}: fft")
+
+
+def test_a_callback_may_not_wait_for_its_own_thread(local: hetsched.Local) -> None:
+    found: Future[Any] = Future()
+
+    def called(state: object) -> None:
+        if not found.done():
+            try:
+                found.set_result(local.explain(1))
+            except Exception as error:
+                found.set_exception(error)
+
+    local.submit("fft", batch="1x8x8", follow=called)
+    with pytest.raises(UsageError, match=r"explain from a callback"):
+        found.result(20)
+
+
+def test_a_closed_engine_says_so() -> None:
+    with hetsched.Local(MACHINE, learn=False) as local:
+        job = local.submit("fft", batch="1x8x8")
+        job.result(60)
+    with pytest.raises(UsageError, match="closed"):
+        job.explain()
