@@ -19,6 +19,7 @@ from benchmarks import (
     random_machines,
     results,
     split,
+    team,
     warm_job,
 )
 
@@ -39,6 +40,7 @@ BENCHMARKS: dict[str, Callable[[bool], results.Result]] = {
     "overhead": overhead.measure,
     "file_job": file_job.measure,
     "split": split.measure,
+    "team": team.measure,
     "random_machines": random_machines.measure,
     "measure": measure.measure,
     "partition": partition.measure,

@@ -49,6 +49,8 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     count: Annotated[int, msgspec.Meta(ge=1)] | None = None
     optional: bool = False
     """A kind = "gpu" that isn't there is only a note."""
+    team: bool = True
+    """The cores of a kind = "cpu" may also work as one device, where there are several."""
     clock: Literal["real", "virtual"] = "real"
     core: int | None = None
     memory: str | None = None

@@ -12,7 +12,8 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     `memory` in bytes: what a job may use of the device's own memory, None without a link.
     `engines`: copy engines (2, 1, 0), meaningless without a link. `cores`: those it is pinned to.
-    `clock`: "wall", or "virtual" where times are computed.
+    `clock`: "wall", or "virtual" where times are computed. `members`: of a core team, the devices
+    whose cores it has, each of them one thread of its kernels; it never computes beside them.
     """
 
     name: str
@@ -23,7 +24,13 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     engines: int = 0
     cores: tuple[int, ...] = ()
     clock: str = "wall"
+    members: tuple[str, ...] = ()
     details: dict[str, str] = {}
+
+    @property
+    def threads(self) -> int:
+        """Threads that one call of a kernel may use."""
+        return max(1, len(self.members))
 
 
 class ChunkTimes(msgspec.Struct, frozen=True, kw_only=True):

@@ -94,6 +94,9 @@ class Variant:
         The library that really computes, and its version; both are part of the model's key.
     make : callable
         make(params, chunk, place) -> kernel for up to `chunk` units a call. May take long (plans).
+    threaded : bool
+        A call really uses `KernelPlace.threads`: it may run on a core team. A library whose number
+        of threads only its process's environment says finds it there.
     in_place : mapping
         Output name -> input name whose device buffer it reuses, on a device with memory of its
         own.
@@ -103,6 +106,7 @@ class Variant:
     version: str
     make: Callable[[Any, int, KernelPlace], Kernel]
     in_place: Mapping[str, str] = field(default_factory=dict)
+    threaded: bool = False
 
 
 class Workload(ABC):

@@ -1,4 +1,5 @@
-"""One CPU core: no memory of its own, no copy engines; an operation is done when its call returns.
+"""A CPU core or a team of them: no memory of its own, no copy engines; an operation is done when
+its call returns.
 
 Kernels run directly on the arena where all arrays of a job are there as the kernel wants them.
 Else (files, other dtypes) a chunk passes through a warm, page-aligned slot, and has copy phases.
@@ -56,6 +57,13 @@ class Wall:
         return time.monotonic(), 0
 
 
+class Together(Wall):
+    """The threads of a team: how long they all had a core isn't what one of them can say."""
+
+    def busy(self) -> float | None:
+        return None
+
+
 class CpuJob:
     """A job as one core runs it: kernel, resident arrays, the arrays of each chunk."""
 
@@ -83,11 +91,14 @@ class CpuJob:
 
 
 class CpuDevice:
-    """A core. Its operations run on the thread that calls them, which should be pinned to it."""
+    """A core, or a team of them.
+
+    Its operations run on the thread that calls them, which should be pinned to it.
+    """
 
     def __init__(self, info: DeviceInfo, pace: Pace | None = None) -> None:
         self._info = info
-        self._pace = pace or Wall()
+        self._pace = pace or (Together() if info.members else Wall())
         self._kernels = CpuKernels()
         self._memory = np.empty(0, np.uint8)
         self._job: CpuJob | None = None

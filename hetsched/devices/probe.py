@@ -1,6 +1,7 @@
 """Which devices a configuration means on this machine, and which processes host them.
 
-One process for all CPU cores, one for each emulated device and each GPU. Nothing is opened here.
+One process for all CPU cores, one for the team that they make, one for each emulated device and
+each GPU. Nothing is opened here.
 """
 
 from __future__ import annotations
@@ -16,14 +17,21 @@ from hetsched.device import DeviceInfo
 from hetsched.devices import cores, cuda
 from hetsched.errors import ConfigError, Unavailable
 
+THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""What tells libraries in a process of its own how many threads they may have."""
+
 
 class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A device process: its devices, what it was configured as, extra environment."""
+    """A device process: its devices, what it was configured as, extra environment.
+
+    `lazy`: it is started when a job first needs it.
+    """
 
     kind: str
     devices: tuple[DeviceInfo, ...]
     config: DeviceConfig
     env: dict[str, str] = {}
+    lazy: bool = False
 
 
 class Probe(msgspec.Struct, frozen=True):
@@ -62,9 +70,13 @@ def probe(config: Config) -> Probe:
     for index, device in enumerate(config.device):
         if device.kind == "emulated":
             processes += _emulated(index, device, machine, len(processes))
+    teams = 0
     for index, device in enumerate(config.device):
         if device.kind == "cpu":
-            processes += _cpu(index, device, machine, absent)
+            found = _cpu(index, device, machine, absent)
+            team = [_team(f"team{teams}", device, one) for one in found if _can_team(device, one)]
+            teams += len(team)
+            processes += found + team
         elif device.kind == "gpu":
             processes += _gpus(device, absent)
     order = {"cpu": 0, "cuda": 1, "emulated": 2}
@@ -103,6 +115,27 @@ def _cpu(
         for number, core in enumerate(free[: config.count or amount])
     )
     return [ProcessSpec(kind="cpu", devices=infos, config=config)]
+
+
+def _can_team(config: DeviceConfig, cores: ProcessSpec) -> bool:
+    return config.team and len(cores.devices) > 1
+
+
+def _team(name: str, config: DeviceConfig, cores: ProcessSpec) -> ProcessSpec:
+    """The cores of a process as one device, for kernels with threads of their own.
+
+    Its process is lazy: it costs time and memory, and most loads have units for every core.
+    """
+    members = cores.devices
+    info = DeviceInfo(
+        name=name,
+        kind="cpu",
+        identity=f"{members[0].identity} x{len(members)} threads",
+        cores=tuple(core for member in members for core in member.cores),
+        members=tuple(member.name for member in members),
+    )
+    threads = {name: str(len(members)) for name in THREADS}
+    return ProcessSpec(kind="cpu", devices=(info,), config=config, env=threads, lazy=True)
 
 
 def _emulated(

@@ -13,7 +13,8 @@ from typing import Any
 from hetsched.errors import UsageError
 from hetsched.models import SpeedFunction
 from hetsched.partition import Balancer, Distribution
-from hetsched.schedule.planner import Candidate, JobPlan, plan_job
+from hetsched.schedule.planner import Candidate, JobPlan
+from hetsched.schedule.teams import plan_best, plan_held
 
 REUSES = 8
 """Runs that follow a plan which proved good, until it is looked at again: planning takes a
@@ -41,6 +42,8 @@ class Balance:
     def __init__(self, load: int, devices: Sequence[str]) -> None:
         self._load = load
         self._devices = tuple(devices)
+        self._runs = 0
+        self._now: frozenset[str] = frozenset()
         self._begin()
 
     def _begin(self) -> None:
@@ -75,6 +78,9 @@ class Balance:
             self._look, self._found, self._candidates = None, None, ()
         self._plan, self._out = plan, True
         self._uses += 1
+        self._runs += 1
+        if not _tries(plan):
+            self._now = frozenset(one.device for one in plan.assignments)
         return plan
 
     def _with(self, shares: Sequence[int]) -> JobPlan:
@@ -86,7 +92,7 @@ class Balance:
         if _shares(self._found, self._devices) == tuple(shares):
             return self._found
         held = dict(zip(self._devices, shares, strict=True))
-        return plan_job(self._load, self._candidates, held)
+        return plan_held(self._load, self._candidates, held)
 
     def told(self, plan: JobPlan, seconds: Mapping[str, float], makespan: float) -> None:
         """What `plan` came to: seconds of each device that had a share, and of all together."""
@@ -105,7 +111,7 @@ class Balance:
         """The planner, as the Balancer calls it: only from `next`."""
         assert self._look is not None, "nobody but `next` asks"
         self._candidates = self._look()
-        self._found = found = plan_job(load, self._candidates)
+        self._found = found = plan_best(load, self._candidates, self._now, self._runs)
         for device, known in zip(self._devices, models, strict=True):
             known.curve = found.curves.get(device)
         seconds = found.predicted_seconds

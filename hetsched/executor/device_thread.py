@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -122,6 +123,11 @@ class DeviceThread(threading.Thread):
         """0 is this thread, and those that it starts."""
         if self._info.cores:
             os.sched_setaffinity(0, self._info.cores)
+        if self._info.cores and self._info.members:
+            # A team has its process to itself: the threads that libraries have made already, too.
+            for thread in Path("/proc/self/task").iterdir():
+                with contextlib.suppress(OSError):  # it has just ended
+                    os.sched_setaffinity(int(thread.name), self._info.cores)
         # The engine's thread, which may be on this core just now, has others to wake as well.
         with contextlib.suppress(OSError):  # a sandbox may refuse; it's only faster
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
@@ -194,7 +200,7 @@ class DeviceThread(threading.Thread):
             demand=workload.demand(params, self._info.kind),
             memory=command.memory,
             slots=slots,
-            threads=command.threads,
+            threads=self._info.threads,
             cache=_cache(),
             say=lambda text: self._send(Said(command.job, self._index, text)),
         )

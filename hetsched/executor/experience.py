@@ -35,7 +35,7 @@ def plan_key(job: Resolved, devices: Iterable[str], memory_limit: int | None) ->
 class Experience:
     """One for each engine.
 
-    `broken`: (kind of variant, workload, variant) that could not be made. `memory`: device ->
+    `broken`: (where, workload, variant) that could not be made. `memory`: device ->
     bytes, less than it said, after it ran out. `installed`: (reference, kind) -> variants; looking
     for them takes milliseconds.
     """
@@ -75,15 +75,17 @@ class Experience:
             self.balances.clear()
             self.ready.clear()
 
-    def variants(self, job: Resolved, kind: str) -> Sequence[Variant]:
-        """What is installed for `kind` and not broken; looked for once."""
+    def variants(self, job: Resolved, info: DeviceInfo) -> Sequence[Variant]:
+        """What is installed for such a device and not broken; looked for once."""
+        kind = VARIANT_KIND[info.kind]
         place = (job.reference, kind)
         if place not in self.installed:
             self.installed[place] = tuple(job.workload.variants(kind))
         return [
             variant
             for variant in self.installed[place]
-            if (kind, job.workload.name, variant.name) not in self.broken
+            if (_where(info), job.workload.name, variant.name) not in self.broken
+            and (variant.threaded or not info.members)
         ]
 
     def warm(self, job: Resolved, assigned: Iterable[Assignment]) -> bool:
@@ -106,7 +108,7 @@ class Experience:
 
     def broke(self, job: Resolved, info: DeviceInfo, variant: str) -> None:
         """`variant` couldn't be made: it isn't planned with any more."""
-        self.broken.add((VARIANT_KIND[info.kind], job.workload.name, variant))
+        self.broken.add((_where(info), job.workload.name, variant))
         self._plan_anew()
 
     def did_well(self, devices: Iterable[str]) -> None:
@@ -119,6 +121,11 @@ class Experience:
         """`device` didn't have `memory` bytes: plan for half."""
         self.memory[device] = max(1, memory // 2)
         self._plan_anew()
+
+
+def _where(info: DeviceInfo) -> str:
+    """The devices on which a variant that breaks on this one would break, too."""
+    return f"{VARIANT_KIND[info.kind]} team" if info.members else VARIANT_KIND[info.kind]
 
 
 def _kernel(job: Resolved, one: Assignment) -> str:

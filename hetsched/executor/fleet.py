@@ -38,6 +38,8 @@ class _Member:
     """It has said hello before."""
     outbox: list[Addressed] = field(default_factory=list)
     strikes: int = 0
+    asleep: bool = False
+    """Its process is started when it is first needed."""
     attached: set[int] = field(default_factory=set)
 
     @property
@@ -63,7 +65,7 @@ class Fleet:
         self._loop = loop
         self._listener = listener
         self.absent: dict[str, str] = dict(probe.absent)
-        self._members = [_Member(spec) for spec in probe.processes]
+        self._members = [_Member(spec, asleep=spec.lazy) for spec in probe.processes]
         self._where: dict[str, tuple[_Member, int]] = {}
         self._infos: dict[str, DeviceInfo] = {}
         self._gone: set[str] = set()
@@ -76,7 +78,8 @@ class Fleet:
 
     def start(self) -> None:
         for member in self._members:
-            self._spawn(member)
+            if not member.asleep:
+                self._spawn(member)
 
     @property
     def infos(self) -> tuple[DeviceInfo, ...]:
@@ -94,11 +97,25 @@ class Fleet:
     def ready(self) -> set[str]:
         return {name for name, (member, _) in self._where.items() if member.ready}
 
+    def asleep(self) -> set[str]:
+        """Devices that aren't ready because nobody has needed them so far."""
+        return {name for name, (member, _) in self._where.items() if member.asleep}
+
+    def wake(self, devices: Iterable[str], callback: Callable[[], None]) -> None:
+        """Start those of `devices` that are asleep, then call back; at once if none is."""
+        woken = [name for name in devices if self._where[name][0].asleep]
+        for name in woken:
+            member, _ = self._where[name]
+            if member.asleep:
+                member.asleep = False
+                self._spawn(member)
+        self.when_settled(woken, callback)
+
     def when_settled(self, devices: Iterable[str], callback: Callable[[], None]) -> None:
         """Call back once it is clear which of `devices` can be used now; at once if it is already.
 
         A process that starts for the first time is waited for; one that comes back after a death
-        is only if there is no other.
+        is only if there is no other; one that is asleep is not.
         """
         waiting = (tuple(devices), callback)
         if self._settled(waiting[0]):
@@ -171,6 +188,7 @@ class Fleet:
 
     def _settled(self, devices: Iterable[str]) -> bool:
         members = [self._where[device][0] for device in devices]
+        members = [member for member in members if not member.asleep]
         if any(member.ready for member in members):
             return all(member.ready or member.seen or member.given_up for member in members)
         return all(member.given_up for member in members)

@@ -5,7 +5,7 @@ Planning takes a millisecond, ten where caches are cold: a warm job finds its pl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from hetsched.device import DeviceInfo
 from hetsched.executor.balance import GOOD
@@ -28,12 +28,20 @@ class Planning:
     infos : sequence of DeviceInfo
     limit : int or None, bytes
         Of each device's own memory.
+    asleep : collection of str
+        Devices whose process would first have to be started.
     """
 
     def __init__(
-        self, job: Resolved, infos: Sequence[DeviceInfo], limit: int | None, context: Context
+        self,
+        job: Resolved,
+        infos: Sequence[DeviceInfo],
+        limit: int | None,
+        context: Context,
+        asleep: Collection[str] = (),
     ) -> None:
         self._job = job
+        self._asleep = asleep
         self._infos = infos
         self._limit = limit
         self._worker = context.worker
@@ -67,7 +75,9 @@ class Planning:
     def _plan(self) -> JobPlan:
         # The job before may have been learnt from while this one waited for its turn.
         ahead = None if self._job.measure else self._experience.ready.pop(self._known, None)
-        return ahead or plan(self._job, self._infos, self._store, self._experience, self._limit)
+        return ahead or plan(
+            self._job, self._infos, self._store, self._experience, self._limit, self._asleep
+        )
 
 
 def good(found: JobPlan, measured: Mapping[str, Measured]) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hetsched.device import Chunk, DeviceInfo
@@ -67,6 +67,9 @@ def equal_plan(
     if load % len(variants):
         raise UsageError(f"{load} units can't be measured on {len(variants)} devices equally")
     there = {info.name: (info, demand) for info, demand in devices}
+    for info, _ in devices:
+        if info.name in variants and not variants.keys().isdisjoint(info.members):
+            raise UsageError(f"{info.name} can't be measured beside its own cores")
     for device, variant in variants.items():
         if device not in there:
             raise Unavailable(f"{device} can't be measured: it isn't there any more")
@@ -176,6 +179,8 @@ class Measuring:
     variants : mapping
         Device -> the variants that it is measured with. Where one has fewer than others it repeats
         its last one meanwhile: the others are to be as busy a neighbour for each other as always.
+    apart : collection of str
+        Those of the devices that are measured in jobs of their own: a team has others' cores.
     until : float
         Half-width of the confidence interval, over the median, that is narrow enough.
     most : int
@@ -193,6 +198,7 @@ class Measuring:
         variants: Mapping[str, Sequence[str]],
         until: float,
         most: int = MOST,
+        apart: Collection[str] = (),
     ) -> None:
         if not sizes or min(sizes) < 1:
             raise UsageError(f"sizes: {list(sizes)}; needs one or more, of at least 1 unit")
@@ -202,10 +208,14 @@ class Measuring:
             raise UsageError(f"until {until} in at most {most} repeats: both must be positive")
         self.until = until
         self.most = most
-        rounds = range(max(len(names) for names in variants.values()))
+        groups = [
+            {device: names for device, names in variants.items() if device not in apart},
+            *({device: variants[device]} for device in variants if device in apart),
+        ]
         self._cells = [
-            _Cell(Case(units, {device: _at(names, turn) for device, names in variants.items()}))
-            for turn in rounds
+            _Cell(Case(units, {device: _at(names, turn) for device, names in group.items()}))
+            for group in groups
+            for turn in range(max(map(len, group.values()), default=0))
             for units in dict.fromkeys(sizes)
         ]
         self._turns = itertools.cycle(range(len(self._cells)))

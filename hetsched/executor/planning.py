@@ -9,12 +9,12 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.errors import Unavailable
-from hetsched.executor.experience import VARIANT_KIND, Experience, PlanKey, plan_key
+from hetsched.executor.experience import Experience, PlanKey, plan_key
 from hetsched.executor.measuring import equal_plan
 from hetsched.executor.resolve import Resolved
 from hetsched.memory import MemoryDemand
@@ -53,8 +53,9 @@ def plan(
     store: ModelStore,
     experience: Experience,
     memory_limit: int | None,
+    asleep: Collection[str] = (),
 ) -> JobPlan:
-    """Shares, chunks and variants for `infos`.
+    """Shares, chunks and variants for `infos`; those `asleep` would first have to be started.
 
     Raises
     ------
@@ -67,13 +68,14 @@ def plan(
             job.load,
             [(info, demand(job, info, limit)) for info, limit in zip(infos, limits, strict=True)],
             job.measure,
-            lambda info: [v.name for v in experience.variants(job, VARIANT_KIND[info.kind])],
+            lambda info: [v.name for v in experience.variants(job, info)],
         )
     known = plan_key(job, (info.name for info in infos), memory_limit)
     speed_key = job.workload.speed_key(job.params)
 
     def look() -> Sequence[Candidate]:
-        return _candidates(job, infos, speed_key, store, experience, memory_limit)
+        found = _candidates(job, infos, speed_key, store, experience, memory_limit)
+        return [dataclasses.replace(c, asleep=c.info.name in asleep) for c in found]
 
     found = experience.balance(known, job.load).next(look)
     changes = tuple(experience.changes.pop(info.name, "") for info in infos)
@@ -113,7 +115,7 @@ def _candidate(
     memory_limit: int | None,
 ) -> Candidate | None:
     """`info` with what is known of it; None if nothing is installed for it."""
-    variants = experience.variants(job, VARIANT_KIND[info.kind])
+    variants = experience.variants(job, info)
     if not variants:
         return None
     keys = [key(job, info, variant, speed_key) for variant in variants]
@@ -161,7 +163,7 @@ def learn(
     for one in measured.values():
         if not one.chunks:
             continue
-        installed = experience.variants(job, VARIANT_KIND[one.info.kind])
+        installed = experience.variants(job, one.info)
         variant = next((v for v in installed if v.name == one.assignment.variant), None)
         if variant is None:  # it broke in a job that came after
             continue

@@ -331,7 +331,8 @@ def _identity(fd: int) -> tuple[int, int]:
 
 
 GROUPS = {"cpu": "cpu", "gpu": "cuda", "emu": "emulated", "emulated": "emulated"}
-"""Name of a group of devices -> kind."""
+"""Name of a group of devices -> kind. The group "cpu" is all cores, one by one or as a team."""
+TEAM = "team"
 
 
 def choose_devices(
@@ -350,6 +351,7 @@ def choose_devices(
     for word in asked:
         members = [info.name for info in known if word in (info.name, info.kind)]
         members += [info.name for info in known if info.kind == GROUPS.get(word)]
+        members += [info.name for info in known if info.members and word == TEAM]
         if not members:
             _no_device(word, known, absent)
         chosen.update(dict.fromkeys(members))
@@ -365,6 +367,6 @@ def _no_device(word: str, known: Sequence[DeviceInfo], absent: Mapping[str, str]
             f"device {word} is not available: {reason or 'none found'}; devices here: {there}"
         )
     names = [info.name for info in known]
-    match = difflib.get_close_matches(word, [*names, *GROUPS], n=1)
+    match = difflib.get_close_matches(word, [*names, *GROUPS, TEAM], n=1)
     hint = f"did you mean {match[0]}? " if match else ""
     raise UsageError(f"no device {word!r}; {hint}devices here: {there}")

@@ -166,12 +166,13 @@ class JobRun:
         self._stage, self._computing = "planning", None
         self._prepared.clear()
         self._verdict = Verdict()
-        ready = self._fleet.ready()
-        infos = [i for i in self._fleet.infos if i.name in ready and i.name in self._job.devices]
+        asleep = self._fleet.asleep()
+        there = (self._fleet.ready() | asleep).intersection(self._job.devices)
+        infos = [info for info in self._fleet.infos if info.name in there]
         if not infos:
             self._end(none_left(self._fleet.absent))
             return
-        self._planning = Planning(self._job, infos, self._limit, self._context)
+        self._planning = Planning(self._job, infos, self._limit, self._context, asleep)
         self._planning.begin(self._planned)
 
     def _again(self, reason: str) -> None:
@@ -186,6 +187,12 @@ class JobRun:
             return
         self._plan = plan
         self._assigned = {a.device: a for a in plan.assignments if a.chunks}
+        self._fleet.wake(self._assigned, self._awake)
+
+    def _awake(self) -> None:
+        if self._failure is not None:
+            self._end(self._failure)
+            return
         if not self._fleet.ready() >= set(self._assigned):
             self._again("a device went while the job was planned")
             return

@@ -64,7 +64,6 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare", kw_only=True):
     window: int = 1
     sizes: tuple[int, ...] = ()
     ring: bool = True
-    threads: int = 1
     answer: bool = True
 
 

@@ -26,6 +26,8 @@ class Candidate:
         Variant -> runs so far.
     file_place : bool
         The arrays live in files: chunks pass through buffers.
+    asleep : bool
+        Its process would first have to be started.
     """
 
     info: DeviceInfo
@@ -33,6 +35,7 @@ class Candidate:
     models: Mapping[str, DeviceModel | None]
     tried: Mapping[str, int]
     file_place: bool = False
+    asleep: bool = False
 
 
 @dataclass(frozen=True)

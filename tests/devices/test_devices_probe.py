@@ -20,7 +20,8 @@ EMULATED = DeviceConfig(
     h2d=Cost(rate="1GB/s"),
     d2h=Cost(rate="1GB/s"),
 )
-CPU = DeviceConfig(kind="cpu")
+CPU = DeviceConfig(kind="cpu", team=False)
+TEAM = DeviceConfig(kind="cpu")
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +55,32 @@ def test_emulated_devices_take_their_cores_from_the_cpu() -> None:
 
     assert names(result) == [["cpu0", "cpu1", "cpu2"], ["emu0"]]
     assert pinned(result) == [[(2,), (6,), (7,)], [(3,)]]
+
+
+def test_several_cores_are_also_a_team_in_a_process_of_its_own() -> None:
+    result = found(TEAM, msgspec.structs.replace(EMULATED, core=1))
+
+    assert names(result) == [["cpu0", "cpu1", "cpu2"], ["team0"], ["emu0"]]
+    (team,) = result.processes[1].devices
+    assert (team.members, team.cores, team.threads) == (("cpu0", "cpu1", "cpu2"), (2, 6, 7), 3)
+    assert team.identity == f"{cores.processor()} x3 threads"
+    assert result.processes[1].lazy
+    assert set(result.processes[1].env.values()) == {"3"}
+
+
+def test_one_core_is_no_team() -> None:
+    assert names(found(msgspec.structs.replace(TEAM, count=1))) == [["cpu0"]]
+
+
+def test_a_team_of_cores_that_are_not_pinned_is_not_pinned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cores, "quota", lambda: 2.0)
+
+    result = found(TEAM)
+
+    assert names(result) == [["cpu0", "cpu1"], ["team0"]]
+    assert pinned(result)[1] == [()]
 
 
 def test_copies_have_names_cores_seeds_and_processes_of_their_own() -> None:

@@ -71,6 +71,18 @@ def test_every_variant_is_measured_and_all_devices_go_on_meanwhile() -> None:
     assert all(case.load == 8 for case in ran)
 
 
+def test_a_team_is_measured_apart_from_its_cores() -> None:
+    variants = {"cpu0": ["a", "b"], "cpu1": ["a", "b"], "team0": ["b"]}
+
+    ran = run(Measuring([4], variants, until=0.025, apart=["team0"]))
+
+    assert {tuple(case.variants.items()) for case in ran} == {
+        (("cpu0", "a"), ("cpu1", "a")),
+        (("cpu0", "b"), ("cpu1", "b")),
+        (("team0", "b"),),
+    }
+
+
 @pytest.mark.parametrize(("noise", "least"), [(0.0, 3), (0.02, 3), (0.2, 4)])
 def test_more_noise_takes_more_repeats_within_the_most(noise: float, least: int) -> None:
     measuring = Measuring([4], {"cpu0": ["v"]}, until=0.025, most=12)

@@ -86,7 +86,8 @@ def measure(
     with Local(config=settings) as local:
         check()
         devices = _devices(local, request, workload, variant)
-        plan = Measuring(units, devices, narrow, most)
+        apart = [info.name for info in local.devices()[0] if info.members]
+        plan = Measuring(units, devices, narrow, most, apart)
         session = _Session(local, name, workload, params, request, plan)
         session.run()
     if json:
@@ -249,7 +250,11 @@ def _devices(
     for info in infos:
         if info.name not in names:
             continue
-        installed = [one.name for one in workload.variants(KIND[info.kind])]
+        installed = [
+            one.name
+            for one in workload.variants(KIND[info.kind])
+            if one.threaded or not info.members
+        ]
         there.update(dict.fromkeys(installed))
         if info.kind == "emulated":
             installed = installed[:1] if variant is None else installed

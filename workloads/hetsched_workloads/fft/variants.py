@@ -30,7 +30,8 @@ def _cpu() -> tuple[Variant, ...]:
     intel = processor()[0] == "GenuineIntel"
     order = ("mkl", "pyfftw", "ducc0", "scipy") if intel else ("pyfftw", "ducc0", "mkl", "scipy")
     return tuple(
-        Variant(name, found, late(HERE + files[name]))
+        # MKL's threads need its OpenMP, which leaves files in shared memory after a kill.
+        Variant(name, found, late(HERE + files[name]), threaded=name != "mkl")
         for name in order
         if (found := versions[name])
     )

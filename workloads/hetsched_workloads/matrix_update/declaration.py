@@ -102,7 +102,9 @@ class MatrixUpdate(Workload):
 def _variants(kind: str) -> tuple[Variant, ...]:
     if kind == "cpu":
         found = version("numpy", "numpy")
-        return (Variant("numpy", found, late(HERE + "numpy_cpu")),) if found else ()
+        # NumPy's BLAS has the threads that its process was given when it was started.
+        make = late(HERE + "numpy_cpu")
+        return (Variant("numpy", found, make, threaded=True),) if found else ()
     found = version("cupy", *CUPY) if kind == "cuda" else None
     if not found:
         return ()

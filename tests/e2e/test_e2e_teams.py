@@ -1,0 +1,95 @@
+"""A core team: it is measured, computes what has too few units for all cores, dies, comes back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hetsched
+from hetsched.errors import UsageError
+from hetsched.job import JobReport, JobSpec
+
+HERE = Path(__file__).parent
+WORKLOAD = "odd_threads:OddThreads"
+
+pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a team needs two cores")
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[hetsched.Local]:
+    """An engine that has measured both ways."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(HERE))
+        with hetsched.Local("cpu-only", learn=False) as local:
+            assert "team0" not in local._ask(local._engine.pids)
+            names = [info.name for info in local.devices()[0] if not info.members]
+            for devices in [names] * 3 + [["team0"]] * 3:
+                measured(local, devices)
+            yield local
+
+
+def measured(local: hetsched.Local, devices: list[str]) -> None:
+    """One unit on each of `devices`."""
+    spec = JobSpec(
+        workload=WORKLOAD,
+        params={"units": len(devices)},
+        devices=tuple(devices),
+        measure=dict.fromkeys(devices, "spin"),
+    )
+    local.run(spec).result(timeout=60)
+
+
+def submit(local: hetsched.Local, units: int, **given: object) -> tuple[np.ndarray, JobReport]:
+    x = np.arange(4.0 * units).reshape(units, 4)
+    job = local.submit(WORKLOAD, x, units=units, verify=True, **given)
+    y = job.result(timeout=60)
+    np.testing.assert_array_equal(y, 2 * x)
+    assert job.report is not None
+    return y, job.report
+
+
+def who(report: JobReport) -> list[str]:
+    return [device.device for device in report.devices if device.share]
+
+
+def test_a_single_unit_is_computed_by_the_team(local: hetsched.Local) -> None:
+    _, report = submit(local, 1)
+
+    assert who(report) == ["team0"]
+    assert report.predicted_seconds is not None
+    assert any(note.startswith("cpu0: no share, team0 ends sooner") for note in report.notes)
+
+
+def test_a_team_has_its_cores_and_as_many_threads(local: hetsched.Local, tmp_path: Path) -> None:
+    log, cores = tmp_path / "log", len(os.sched_getaffinity(0))
+
+    submit(local, 1, devices=["team"], log=str(log))
+
+    line = f"{cores} threads on {cores} cores, BLAS has {cores}"
+    assert log.read_text().splitlines() == [line]
+
+
+def test_single_cores_may_be_asked_for(local: hetsched.Local) -> None:
+    _, report = submit(local, 2, devices=["cpu0", "cpu1"])
+
+    assert who(report) == ["cpu0", "cpu1"]
+
+
+def test_a_team_that_dies_comes_back_and_the_result_is_right(
+    local: hetsched.Local, tmp_path: Path
+) -> None:
+    before = local._ask(local._engine.pids)["team0"]
+
+    _, report = submit(local, 3, devices=["team0"], marker=str(tmp_path / "died"))
+
+    assert who(report) == ["team0"]
+    assert local._ask(local._engine.pids)["team0"] != before
+
+
+def test_a_team_is_not_measured_beside_its_cores(local: hetsched.Local) -> None:
+    with pytest.raises(UsageError, match="team0 can't be measured beside its own cores"):
+        measured(local, ["cpu0", "team0"])
