@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from hetsched.device import DeviceInfo
-from hetsched.executor.balance import Balance
 from hetsched.executor.resolve import Resolved
+from hetsched.schedule.balance import Balance
 from hetsched.schedule.planner import Assignment, JobPlan
 from hetsched.workload import Variant
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from hetsched.device import DeviceInfo
-from hetsched.executor.balance import GOOD
 from hetsched.executor.context import Context
 from hetsched.executor.experience import plan_key
 from hetsched.executor.planning import Measured, learn, makespan, plan, spread
 from hetsched.executor.resolve import Resolved
 from hetsched.executor.worker import Then
+from hetsched.schedule.balance import GOOD
 from hetsched.schedule.planner import JobPlan
 
 MOST_BEHIND = 2

@@ -16,8 +16,8 @@ import msgspec
 from hetsched.errors import ConfigError, DataError
 from hetsched.models import Knot
 from hetsched.models.evidence import knot
+from hetsched.models.history import History
 from hetsched.models.samples import CurveName, Sample
-from hetsched.store.history import History
 from hetsched.store.models_db import ModelKey, Row
 from hetsched.units import MOST
 

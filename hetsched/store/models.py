@@ -22,10 +22,10 @@ import apsw
 
 from hetsched.models import DeviceModel
 from hetsched.models.drift import Change
+from hetsched.models.history import History, latest, runs_of
 from hetsched.models.samples import Sample
 from hetsched.paths import private_folder
 from hetsched.store import models_db
-from hetsched.store.history import History, latest, runs_of
 from hetsched.store.models_db import ModelKey, NewerFile
 
 __all__ = ["ModelKey", "ModelStore"]

@@ -12,10 +12,10 @@ import pytest
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.errors import UsageError
-from hetsched.executor.balance import REUSES
 from hetsched.executor.experience import Experience, plan_key
 from hetsched.executor.planning import Measured, learn, plan
 from hetsched.memory import MemoryDemand
+from hetsched.schedule.balance import REUSES
 from hetsched.schedule.planner import Candidate, JobPlan, plan_job
 from hetsched.store.models import ModelStore
 from hetsched.workload import Variant

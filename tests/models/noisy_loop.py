@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from hetsched.models import PiecewiseLinear
+from hetsched.models.history import History
 from hetsched.models.samples import Sample
 from hetsched.partition import geometric
-from hetsched.store.history import History
 
 LOAD = 1000
 NOISE, HICCUPS, HICCUP = 0.05, 0.01, 20.0

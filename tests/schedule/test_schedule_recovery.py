@@ -9,10 +9,10 @@ import pytest
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel
+from hetsched.models.history import History
 from hetsched.models.samples import samples
 from hetsched.schedule import Overlap, timeline
 from hetsched.schedule.planner import Assignment, Candidate, plan_job
-from hetsched.store.history import History
 
 PLANE = 2 << 20
 MIB = 1 << 20
