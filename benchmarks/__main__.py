@@ -16,6 +16,7 @@ from benchmarks import (
     measure,
     overhead,
     partition,
+    pipeline,
     random_machines,
     results,
     split,
@@ -42,6 +43,7 @@ BENCHMARKS: dict[str, Callable[[bool], results.Result]] = {
     "split": split.measure,
     "team": team.measure,
     "random_machines": random_machines.measure,
+    "pipeline": pipeline.measure,
     "measure": measure.measure,
     "partition": partition.measure,
 }
