@@ -17,6 +17,7 @@ from benchmarks import (
     overhead,
     partition,
     pipeline,
+    plans,
     random_machines,
     results,
     split,
@@ -46,6 +47,7 @@ BENCHMARKS: dict[str, Callable[[bool], results.Result]] = {
     "pipeline": pipeline.measure,
     "measure": measure.measure,
     "partition": partition.measure,
+    "plans": plans.measure,
 }
 
 

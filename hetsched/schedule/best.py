@@ -13,11 +13,13 @@ from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
 from hetsched.schedule.bound import bound_of, gap
+from hetsched.schedule.bound_terms import device_of
 from hetsched.schedule.checks import request
 from hetsched.schedule.costs import Costs, costs_of
+from hetsched.schedule.drained import drained_bound
 from hetsched.schedule.factoring import factoring
 from hetsched.schedule.multi_installment import multi_installment
-from hetsched.schedule.plan import DevicePlan, Overlap, check
+from hetsched.schedule.plan import DevicePlan, Overlap
 from hetsched.schedule.room import largest_sub_distribution
 from hetsched.schedule.search import Search
 from hetsched.schedule.small import SMALL, best_installments, best_ring
@@ -76,7 +78,17 @@ def best_plan(
         The share is negative or no whole number; a parameter isn't of its kind; the model says a
         time that is negative or no number.
     """
-    return proposal(share, model, memory, overlap=overlap).plan
+    share = request(share, model, memory, overlap)
+    if share == 0:
+        return DevicePlan(())
+    costs = costs_of(model, memory.most(share))
+    ring = ring_plan(share, costs, memory, overlap)
+    seconds = timeline(ring, model, overlap).makespan
+    room = largest_sub_distribution(share, memory)
+    if share > room and seconds <= drained_bound(share, device_of(share, costs, room), overlap):
+        return ring  # no installments are faster
+    plans = [ring, *_installments(share, model, memory, overlap).values()]
+    return min(plans, key=lambda plan: timeline(plan, model, overlap).makespan)
 
 
 def proposal(
@@ -90,19 +102,26 @@ def proposal(
     if share == 0:
         return Proposal(DevicePlan(()), 0.0, 0.0, {})
     costs = costs_of(model, memory.most(share))
+    ring = ring_plan(share, costs, memory, overlap)
+    plans = {"ring": ring, **_installments(share, model, memory, overlap)}
+    seconds = {kind: timeline(plan, model, overlap).makespan for kind, plan in plans.items()}
+    best = min(seconds, key=lambda kind: seconds[kind])
+    room = largest_sub_distribution(share, memory)
+    bound = bound_of(share, costs, room, overlap)
+    return Proposal(plans[best], seconds[best], bound, seconds)
+
+
+def _installments(
+    share: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap
+) -> dict[str, DevicePlan]:
     plans = {
-        "ring": ring_plan(share, costs, memory, overlap),
         "multi-installment": multi_installment(share, model, memory, overlap=overlap),
         "factoring": factoring(share, memory),
     }
     if share <= SMALL:
+        costs = costs_of(model, memory.most(share))
         plans["installments"] = best_installments(share, costs, memory, overlap)[1]
-    seconds = {kind: timeline(plan, model, overlap).makespan for kind, plan in plans.items()}
-    best = min(seconds, key=lambda kind: seconds[kind])
-    check(plans[best], memory)
-    room = largest_sub_distribution(share, memory)
-    bound = bound_of(share, costs, room, overlap)
-    return Proposal(plans[best], seconds[best], bound, seconds)
+    return plans
 
 
 def ring_plan(share: int, costs: Costs, memory: MemoryDemand, overlap: Overlap) -> DevicePlan:

@@ -77,13 +77,18 @@ def grown(
 
 def _caps(largest: int, tried: list[Tried]) -> Floats:
     """The largest that each chunk may be; 0 where a row has no more chunks."""
-    caps = np.zeros((len(tried), max(one[1] for one in tried)))
-    for row, (_, count, up, down) in zip(caps, tried, strict=True):
-        row[:count] = largest
-        first, last = up[:count], down[:count]
-        row[: len(first)] = np.minimum(first, largest)
-        row[count - len(last) : count] = np.minimum(row[count - len(last) : count], last[::-1])
-    return caps
+    columns = max(one[1] for one in tried)
+    ramps = {ramp for _, _, *both in tried for ramp in both}
+    ends = {ramp: _capped(ramp, largest, columns) for ramp in ramps}
+    rows = [
+        [*map(min, ends[up][:count], ends[down][:count][::-1]), *(0,) * (columns - count)]
+        for _, count, up, down in tried
+    ]
+    return np.array(rows, dtype=float)
+
+
+def _capped(ramp: Ramp, largest: int, columns: int) -> list[int]:
+    return [*(min(size, largest) for size in ramp), *(largest,) * columns][:columns]
 
 
 def _sizes(share: int, caps: Floats, tried: list[Tried]) -> Floats:

@@ -32,6 +32,8 @@ ROOMS = 24
 was found for a smaller one."""
 
 Chunks = tuple[int, ...]
+Option = tuple[Chunks, int, float]
+"""A sub-distribution: chunks, their sum, seconds."""
 
 
 @dataclass(frozen=True)
@@ -141,9 +143,10 @@ class _Remaining:
     def _best(self, share: int) -> tuple[Chunks, ...]:
         """The plan of least time; smaller remaining loads first, so that nothing recurses."""
         found: dict[int, tuple[float, Chunks]] = {0: (0.0, ())}
-        for remaining in sorted(self._reachable(share)):
+        met = self._reachable(share)
+        for remaining in sorted(met):
             best: tuple[float, Chunks] = (float("inf"), ())
-            for chunks, units, seconds in self._options(remaining):
+            for chunks, units, seconds in met[remaining]:
                 total = seconds + found[remaining - units][0]
                 if total < best[0]:
                     best = (total, chunks)
@@ -154,19 +157,19 @@ class _Remaining:
             share -= sum(parts[-1])
         return tuple(parts)
 
-    def _reachable(self, share: int) -> set[int]:
-        met, waiting = {share}, [share]
+    def _reachable(self, share: int) -> dict[int, list[Option]]:
+        """Remaining loads that may be met, and what may come first of each."""
+        met: dict[int, list[Option]] = {}
+        waiting = [share]
         while waiting:
             remaining = waiting.pop()
-            for _, units, _ in self._options(remaining):
-                rest = remaining - units
-                if rest and rest not in met:
-                    met.add(rest)
-                    waiting.append(rest)
+            if remaining and remaining not in met:
+                met[remaining] = self._options(remaining)
+                waiting += [remaining - units for _, units, _ in met[remaining]]
         return met
 
-    def _options(self, remaining: int) -> list[tuple[Chunks, int, float]]:
-        """What may come first of `remaining` units: chunks, their sum, seconds."""
+    def _options(self, remaining: int) -> list[Option]:
+        """What may come first of `remaining` units."""
         options = [(part.chunks, part.units, part.seconds) for part in self._for(remaining)]
         single = min(remaining, self._costs.largest)
         seconds = sum(float(phase[single]) for phase in self._costs.phases)

@@ -6,7 +6,7 @@ Long plans are searched at a shorter share: their steady middle only repeats its
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from hetsched.schedule.costs import Costs
 from hetsched.schedule.growth import grown, rules
 from hetsched.schedule.plan import DevicePlan, Mode, Overlap, slot_sizes
 from hetsched.schedule.ramps import ramps
-from hetsched.schedule.recipes import Recipe, evenly
+from hetsched.schedule.recipes import Recipe, evenly, leftover, spread
 from hetsched.schedule.room import patterns
 
 COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 128)
@@ -119,11 +119,12 @@ class Search:
 
     def _equal(self) -> Iterable[tuple[tuple[int, ...], int]]:
         """All rings of equal chunks, so that none of them is ever better."""
-        for chunks in range(1, min(MOST_EQUAL, self._share) + 1):
-            largest = -(-self._share // chunks)
+        fewest = -(-self._share // self._costs.largest)
+        for chunks in range(fewest, min(MOST_EQUAL, self._share) + 1):
             for slots, room in self._room.items():
-                if largest <= room[-1]:
+                if self._share <= -(-chunks // slots) * sum(room):
                     yield evenly(self._share, chunks), slots
+                    yield spread(self._share, chunks), slots
 
     def _starts(self) -> list[Found]:
         """Where to climb from: the fastest plans, different in their slots."""
@@ -176,20 +177,25 @@ class Search:
         largest = max(sizes[0] for _, sizes in self._together())
         up = ramps(self._costs.phases, largest, self._overlap)
         down = ramps(self._costs.phases[::-1], largest, self._overlap)
-        best = self._better([replace(r, up=ramp) for r in best for ramp in up])
-        best = self._better([replace(r, down=ramp) for r in best for ramp in down])
+        best = self._better([r._replace(up=ramp) for r in best for ramp in up])
+        best = self._better([r._replace(down=ramp) for r in best for ramp in down])
         best = self._better([*best, *self._nearby(best)])
         if not fine:
             return best
-        best = self._better([*best, *(replace(best[0], up=ramp) for ramp in up)])
-        best = self._better([*best, *(replace(best[0], down=ramp) for ramp in down)])
+        best = self._better([*best, *(best[0]._replace(up=ramp) for ramp in up)])
+        best = self._better([*best, *(best[0]._replace(down=ramp) for ramp in down)])
         return self._better([*best, *self._nearby(best)])
 
     def _middles(self) -> list[Recipe]:
         recipes = []
         for slots, sizes in self._together():
             if sizes[0] != sizes[-1]:
-                recipes.append(Recipe(sizes, slots))
+                turned = (sizes[first:] + sizes[:first] for first in range(slots))
+                recipes += [Recipe(each, slots) for each in dict.fromkeys(turned)]
+            if slots and self._short == self._share:
+                several = leftover(self._share, sizes)
+                able = (each for each in several if max(each) <= self._costs.largest)
+                recipes += [Recipe(each, slots) for each in able]
             equal = {min(sizes[-1], -(-self._short // count)) for count in COUNTS}
             recipes += [Recipe((size,), slots) for size in sorted(equal)]
         return recipes
@@ -206,9 +212,9 @@ class Search:
                 if len(recipe.middle) == 1:
                     for factor in (1.0, *NEARBY):
                         size = max(1, min(round(recipe.middle[0] * factor), room[-1]))
-                        yield replace(recipe, middle=(size,), slots=slots)
+                        yield recipe._replace(middle=(size,), slots=slots)
                 elif room[0] != room[-1]:
-                    yield replace(recipe, middle=room, slots=slots)
+                    yield recipe._replace(middle=room, slots=slots)
 
     def _better(self, recipes: Iterable[Recipe]) -> list[Recipe]:
         """The best few of `recipes` at the short share, all different there."""
