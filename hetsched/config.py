@@ -143,6 +143,29 @@ def load(name: str | None = None) -> tuple[Config, str]:
     return parse(_read(path), str(path)), str(path)
 
 
+def profiles() -> list[str]:
+    """Names of the shipped machine profiles."""
+    return sorted(path.stem for path in (shipped_folder() / "profiles").glob("*.toml"))
+
+
+def load_profile(name: str) -> tuple[Config, str]:
+    """The machine profile called `name` (a shipped name or a path), and where it came from.
+
+    Raises
+    ------
+    InputMissing, ConfigError
+    """
+    path = Path(name)
+    if os.sep not in name and not name.endswith(".toml"):
+        path = shipped_folder() / "profiles" / f"{name}.toml"
+        if name not in profiles():
+            raise InputMissing(
+                f"no profile {shown(name)}; shipped are {', '.join(profiles())};"
+                " or give the path of a .toml file"
+            )
+    return parse(_read(path), str(path)), str(path)
+
+
 def parse(text: str, source: str) -> Config:
     """The Config that `text` (TOML) says. Raises ConfigError: file, key, cure."""
     try:
@@ -201,10 +224,11 @@ def _check(device: DeviceConfig, where: str) -> None:
         ("d2h", device.d2h, "B"),
     ):
         if cost is not None:
-            _check_cost(cost, f"{where}.{name}", what)
+            check_cost(cost, f"{where}.{name}", what)
 
 
-def _check_cost(cost: Cost, where: str, what: str) -> None:
+def check_cost(cost: Cost, where: str, what: str) -> None:
+    """Raises ConfigError unless `cost` has a gap, and a time a unit or a rate in `what`/s."""
     _checked(f"{where}.gap", parse_time, cost.gap)
     if (cost.rate is None) == (cost.unit is None):
         raise ConfigError(f"{where}: give either rate or unit")

@@ -51,9 +51,11 @@ def path(name: Name = None) -> None:
 def check(name: Name = None) -> None:
     """Say whether a configuration is right for this machine (0) or what is wrong with it (78)."""
     from hetsched.devices.probe import probe
+    from hetsched.simulate.profile import machine_of
 
     config, source = load(name)
     if config.load is not None:
+        machine_of(config, source)
         out(clean(f"{source}: right, the profile of a machine"))
         return
     names = [info.name for process in probe(config).processes for info in process.devices]

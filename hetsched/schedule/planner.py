@@ -10,23 +10,20 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from hetsched.errors import DataError, UsageError
 from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.schedule.assign import assign
 from hetsched.schedule.equal import largest_measured
 from hetsched.schedule.layout import slotted
+from hetsched.schedule.plan import DevicePlan, Mode
 from hetsched.schedule.planned import Planned, plans_for
 from hetsched.schedule.records import Assignment, Candidate, JobPlan
 from hetsched.schedule.shares import Device, divide
 from hetsched.schedule.variants import Choice, choose
 from hetsched.units import format_bytes
 
-__all__ = ["Assignment", "Candidate", "JobPlan", "Total", "plan_job"]
-
-Total = Literal["planned", "measured"]
-"""What psi_t of a device with a link is: the time of its best plan, or what was measured last."""
+__all__ = ["Assignment", "Candidate", "JobPlan", "plan_job"]
 
 
 @dataclass(frozen=True)
@@ -52,11 +49,7 @@ class _Part:
 
 
 def plan_job(
-    load: int,
-    candidates: Sequence[Candidate],
-    held: Mapping[str, int] | None = None,
-    *,
-    total: Total = "planned",
+    load: int, candidates: Sequence[Candidate], held: Mapping[str, int] | None = None
 ) -> JobPlan:
     """Split `load` over `candidates`; those whose share is 0 get no assignment.
 
@@ -66,9 +59,6 @@ def plan_job(
     candidates : sequence of Candidate
     held : mapping of device to int, units, optional
         Shares that are not to be found anew; only their chunks are.
-    total : "planned" or "measured"
-        By what shares of devices with a link are weighed: by their best plans, or as Ilic & Sousa
-        do, by the times of whatever they executed last.
 
     Raises
     ------
@@ -82,7 +72,7 @@ def plan_job(
             f"load: {load} units for {len(candidates)} devices; needs at least 1 of both"
         )
     usable, reasons = _usable(candidates)
-    parts = _parts(load, usable, total)
+    parts = _parts(load, usable)
     shares = _shares(load, parts) if held is None else _held(held, load, parts)
     ids, firsts = itertools.count(), itertools.accumulate(shares, initial=0)
     assignments = tuple(
@@ -124,20 +114,18 @@ def _too_big(candidate: Candidate) -> str:
     )
 
 
-def _parts(load: int, candidates: Sequence[Candidate], total: Total) -> list[_Part]:
+def _parts(load: int, candidates: Sequence[Candidate]) -> list[_Part]:
     choices = choose(candidates, load / len(candidates))
     return [
-        _Part(candidate, choice, _device(candidate, choice.model, load, total))
+        _Part(candidate, choice, _device(candidate, choice.model, load))
         for candidate, choice in zip(candidates, choices, strict=True)
     ]
 
 
-def _device(
-    candidate: Candidate, model: DeviceModel | None, load: int, total: Total
-) -> Device | None:
+def _device(candidate: Candidate, model: DeviceModel | None, load: int) -> Device | None:
     if model is None:
         return None
-    if not candidate.info.link or total == "measured":
+    if not candidate.info.link or candidate.measured_total:
         return Device(model.total)
     if load == 1 and largest_measured(model):
         # There is only one plan, and it was measured.
@@ -181,4 +169,15 @@ def _reason(part: _Part, share: int) -> str:
     if part.curve is None:
         return f"{part.name}: {share} units, an equal share: {variant} was never measured here"
     trying = ", tried again" if part.choice.exploring else ""
-    return f"{part.name}: {share} units by the speed of {variant}{trying}"
+    how = f", {_how(part.planned.plan(share))}" if part.planned else ""
+    return f"{part.name}: {share} units by the speed of {variant}{trying}{how}"
+
+
+def _how(plan: DevicePlan) -> str:
+    """The kind of plan in a few words."""
+    chunks = len(plan.chunks)
+    pieces = "one chunk" if chunks == 1 else f"{chunks} chunks"
+    if plan.mode is Mode.RING:
+        return f"{pieces} in a ring of {plan.slots}" if plan.slots > 1 else f"{pieces} in turn"
+    times = len(plan.sub_distributions)
+    return pieces if times == 1 else f"{pieces} in {times} installments"

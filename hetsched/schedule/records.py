@@ -28,6 +28,9 @@ class Candidate:
         The arrays live in files: chunks pass through buffers.
     asleep : bool
         Its process would first have to be started.
+    measured_total : bool
+        Its share is weighed by what its last ones took, whatever their plans were, as Ilic & Sousa
+        do; not by what its best plan would take.
     """
 
     info: DeviceInfo
@@ -36,6 +39,7 @@ class Candidate:
     tried: Mapping[str, int]
     file_place: bool = False
     asleep: bool = False
+    measured_total: bool = False
 
 
 @dataclass(frozen=True)

@@ -138,9 +138,9 @@ def test_a_known_device_with_a_link_gets_a_ring() -> None:
 
 def test_psi_t_as_it_was_measured_can_be_asked_for() -> None:
     slow = replace(FAST, total=PiecewiseLinear([(100, 100 * 2.1e-3)]))
-    devices = [gpu(slow), core(0, 2.1e-3)]
-    assert shares(plan_job(100, devices, total="measured")) == {"gpu0": 50, "cpu0": 50}
-    assert shares(plan_job(100, devices))["gpu0"] > 80
+    as_measured = replace(gpu(slow), measured_total=True)
+    assert shares(plan_job(100, [as_measured, core(0, 2.1e-3)])) == {"gpu0": 50, "cpu0": 50}
+    assert shares(plan_job(100, [gpu(slow), core(0, 2.1e-3)]))["gpu0"] > 80
 
 
 def test_a_plan_for_the_same_again_is_the_same() -> None:

@@ -1,37 +1,32 @@
-"""`hetsched simulate clarke|dfpa|nec|ilic`: the papers' experiments beside the papers' figures."""
+"""`hetsched simulate`: the papers' experiments beside the papers' figures, and whole machines."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 import typer.main
 
 from hetsched.cli.app import LazyGroup, new, single
 from hetsched.cli.request import Force, Json
-from hetsched.cli.say import clean, columns, note, number, out, out_json
+from hetsched.cli.simulate.common import Plot, Seed, checked, show
+from hetsched.cli.simulate.machine import machine
 from hetsched.errors import UsageError
-from hetsched.units import MOST, parse_size
+from hetsched.units import parse_size
 
-if TYPE_CHECKING:
-    from hetsched.simulate.report import Cell, Report
-
-SCHEMA = "hetsched.simulate/1"
 MIB = 1 << 20
 MOST_PLATFORMS = 10_000
 RESERVE, FACTOR, WIDTH = "44MiB", 75.0, 0.05
 """Of `clarke`, where its flags don't say."""
 
-Plot = Annotated[str | None, typer.Option(metavar="FILE", help="Draw it, as .png, .svg or .pdf.")]
 Tolerance = Annotated[
     float, typer.Option(metavar="T", help="Of times that count as equal: their relative spread.")
 ]
-Seed = Annotated[int, typer.Option(metavar="N", min=0, max=MOST - 1, help="Of what is random.")]
 
 
 class Experiments(LazyGroup):
-    """The papers, by their names."""
+    """The papers, by their names, and `machine`."""
 
     what = "experiment"
 
@@ -159,55 +154,5 @@ EXPERIMENTS: dict[str, Callable[..., None]] = {
     "dfpa": dfpa,
     "nec": nec,
     "ilic": ilic,
+    "machine": machine,
 }
-
-
-def checked(plot: str | None, force: bool) -> None:
-    """Refuse what can't be drawn before anything is computed. Raises as `charts.check`."""
-    if plot is not None:
-        from hetsched.cli.charts import check
-
-        check(plot, force)
-
-
-def show(report: Report, plot: str | None, force: bool, json: bool) -> None:
-    """The picture, if one is asked for, and the tables."""
-    if plot is not None:
-        from hetsched.cli.charts import draw
-
-        draw(report, plot, force)
-        note(f"drawn: {plot}")
-    if json:
-        out_json(as_json(report))
-        return
-    out(clean(f"{report.experiment}: {report.source}"))
-    for table in report.tables:
-        out("")
-        out(clean(table.title))
-        rows = [[_text(cell) for cell in row] for row in table.rows]
-        for line in columns(table.columns, rows, left=table.names):
-            out(line)
-
-
-def as_json(report: Report) -> dict[str, Any]:
-    """Tables with a name for each cell; what isn't known is null."""
-    tables = [
-        {
-            "title": table.title,
-            "rows": [dict(zip(table.columns, row, strict=True)) for row in table.rows],
-        }
-        for table in report.tables
-    ]
-    return {
-        "schema": SCHEMA,
-        "experiment": report.experiment,
-        "source": report.source,
-        "tables": tables,
-    }
-
-
-def _text(cell: Cell) -> str:
-    """For people: differences below a ten-thousandth are rounding errors."""
-    if isinstance(cell, float):
-        return number(round(cell, 4))
-    return "-" if cell is None else str(cell)

@@ -1,0 +1,108 @@
+"""A simulated machine from nothing: planned, played and learnt from, run by run.
+
+The loop is the product's own: its `Balance` decides when to plan anew, its planner how, and its
+`History` makes models of chunk timings. Only where the timings come from differs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hetsched.models import DeviceModel
+from hetsched.models.history import History, latest
+from hetsched.models.samples import duplex_samples, samples
+from hetsched.schedule.balance import Balance
+from hetsched.schedule.planner import Candidate, JobPlan, plan_job
+from hetsched.schedule.variants import shared
+from hetsched.simulate.machine import VARIANT, Done, Machine, makespan, seconds
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """One run.
+
+    Attributes
+    ----------
+    plan : JobPlan
+    measured : float, seconds
+        What it took, noise included.
+    really : float, seconds
+        What this plan takes without noise.
+    """
+
+    plan: JobPlan
+    measured: float
+    really: float
+
+
+def known_plan(machine: Machine) -> JobPlan:
+    """The plan of the product's planner if it knew what the devices really cost."""
+    return plan_job(machine.load, machine.candidates(machine.truth))
+
+
+def learn(
+    machine: Machine, runs: int, noise: float, seed: int, *, measured_total: bool = False
+) -> list[Learnt]:
+    """So many runs of one load, the first of them with nothing known.
+
+    Parameters
+    ----------
+    machine : Machine
+    runs : int
+    noise : float
+        Standard deviation of the relative error of each phase of each chunk.
+    seed : int
+    measured_total : bool
+        Shares are weighed as Ilic & Sousa do, by what the last ones took.
+    """
+    loop = _Loop(machine, noise, seed, measured_total)
+    return [loop.run() for _ in range(runs)]
+
+
+class _Loop:
+    def __init__(self, machine: Machine, noise: float, seed: int, measured_total: bool) -> None:
+        self._machine = machine
+        self._noise = noise
+        self._chance = random.Random(seed)
+        self._measured_total = measured_total
+        self._histories = {one.info.name: History() for one in machine.devices}
+        self._balance = Balance(machine.load, list(self._histories))
+
+    def run(self) -> Learnt:
+        plan = self._balance.next(self._look)
+        played = self._machine.play(plan, self._noise, self._chance)
+        self._learn(plan, played)
+        measured = makespan(played)
+        took = {device: seconds(done) for device, done in played.items()}
+        self._balance.told(plan, took, measured)
+        return Learnt(plan, measured, makespan(self._machine.play(plan)))
+
+    def _look(self) -> Sequence[Candidate]:
+        known: dict[str, DeviceModel | None] = {
+            one.info.name: self._histories[one.info.name].model(one.info.link)
+            for one in self._machine.devices
+        }
+        return [
+            replace(
+                one,
+                tried={VARIANT: self._histories[one.info.name].runs},
+                measured_total=self._measured_total,
+            )
+            for one in self._machine.candidates(known)
+        ]
+
+    def _learn(self, plan: JobPlan, played: dict[str, Done]) -> None:
+        links = {one.info.name: one.info.link for one in self._machine.devices}
+        for one in plan.assignments:
+            done = played[one.device]
+            link = links[one.device]
+            parts = one.plan.sub_distributions
+            found = samples(done, parts, one.plan.share, seconds(done), link=link)
+            if link:
+                found += duplex_samples(done)
+            history = self._histories[one.device]
+            history.add(latest(found))
+            history.runs += 1
+        shared([one.model(False) for name, one in self._histories.items() if not links[name]])

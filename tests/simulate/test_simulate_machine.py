@@ -1,0 +1,149 @@
+"""Whole machines in virtual time: both profiles, plans and bounds, and learning from nothing."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from hetsched.config import load_profile, parse, profiles
+from hetsched.errors import ConfigError, DataError
+from hetsched.schedule.machine import fluid_bound, whole_unit_bound
+from hetsched.simulate.learning import known_plan, learn
+from hetsched.simulate.machine import Machine, makespan, seconds
+from hetsched.simulate.machine_report import loop_report, plan_report
+from hetsched.simulate.profile import machine_of
+
+SEEDS, RUNS, NOISE = 10, 4, 0.02
+
+
+def profile(name: str) -> Machine:
+    return machine_of(*load_profile(name))
+
+
+def machine(*tables: str, load: str = "units = 8\ninput_bytes = 8\noutput_bytes = 8") -> Machine:
+    text = f"[load]\n{load}\n" + "".join(f"[[device]]\n{table}\n" for table in tables)
+    return machine_of(parse(text, "m.toml"), "m.toml")
+
+
+CORE = 'kind = "cpu"\ncompute = { unit = "2ms" }'
+GPU = """kind = "gpu"
+memory = "64B"
+compute = { gap = "1ms", unit = "1ms" }
+h2d = { unit = "1ms" }
+d2h = { rate = "16kB/s" }"""
+
+
+@pytest.mark.parametrize(("name", "most"), [("desktop", 40.0e-3), ("h100", 9.45e-3)])
+def test_the_plans_of_both_profiles_are_as_fast_as_any_known(name: str, most: float) -> None:
+    subject = profile(name)
+    found = makespan(subject.play(known_plan(subject)))
+    assert found <= most
+    bound = whole_unit_bound(subject.load, subject.parts())
+    assert fluid_bound(subject.load, subject.parts()) < bound <= found <= 1.001 * bound
+
+
+@pytest.mark.parametrize("name", ["desktop", "h100"])
+def test_what_is_planned_is_what_is_played(name: str) -> None:
+    subject = profile(name)
+    plan = known_plan(subject)
+    played = subject.play(plan)
+    for one in plan.assignments:
+        assert one.predicted_seconds == pytest.approx(seconds(played[one.device]))
+        assert sum(units for units, _ in played[one.device]) == one.plan.share
+
+
+@pytest.mark.parametrize("name", ["desktop", "h100"])
+@pytest.mark.parametrize("measured_total", [False, True])
+def test_from_nothing_four_runs_come_within_two_percent_in_all_seeds(
+    name: str, measured_total: bool
+) -> None:
+    subject = profile(name)
+    best = makespan(subject.play(known_plan(subject)))
+    for seed in range(SEEDS):
+        runs = learn(subject, RUNS, NOISE, seed, measured_total=measured_total)
+        assert runs[0].plan.predicted_seconds is None
+        assert runs[-1].really <= 1.02 * best, seed
+
+
+def test_the_second_run_is_nearer_by_plans_than_by_what_was_measured_of_another_plan() -> None:
+    for name in ("desktop", "h100"):
+        second = [
+            learn(profile(name), 2, NOISE, 1, measured_total=measured)[1].really
+            for measured in (False, True)
+        ]
+        assert second[0] < second[1]
+
+
+def test_noise_errs_a_little_and_the_same_again_with_the_same_seed() -> None:
+    subject = profile("h100")
+    plan = known_plan(subject)
+    exact = makespan(subject.play(plan))
+    one, again, other = (
+        makespan(subject.play(plan, 0.02, random.Random(seed))) for seed in (1, 1, 2)
+    )
+    assert one == again != other
+    assert one == pytest.approx(exact, rel=0.05)
+
+
+def test_a_profile_says_what_each_device_costs() -> None:
+    subject = machine(f"{CORE}\ncount = 2", GPU, CORE, f'{CORE}\nname = "big"')
+    names = [one.info.name for one in subject.devices]
+    assert names == ["cpu0", "cpu1", "gpu0", "cpu2", "big"]
+    gpu: Any = subject.devices[2]
+    costs = [curve.time(2) for curve in (gpu.model.h2d, gpu.model.compute, gpu.model.d2h)]
+    assert costs == pytest.approx([2e-3, 3e-3, 1e-3])
+    assert (gpu.demand.limit, gpu.demand.need([3])) == (64, 48)
+    assert subject.devices[0].model.time(3) == pytest.approx(6e-3)
+
+
+def test_a_device_that_holds_no_unit_is_left_out_of_plan_and_bound() -> None:
+    subject = machine(CORE, GPU.replace("64B", "8B"))
+    plan = known_plan(subject)
+    assert [one.device for one in plan.assignments] == ["cpu0"]
+    assert whole_unit_bound(8, subject.parts()) == pytest.approx(16e-3)
+    with pytest.raises(DataError, match="no device can take even one unit"):
+        known_plan(machine(GPU.replace("64B", "8B")))
+
+
+def test_every_profile_that_ships_can_be_reported_in_both_ways() -> None:
+    assert profiles() == ["desktop", "h100"]
+    for name in profiles():
+        plan = plan_report(profile(name), name)
+        loop = loop_report(profile(name), name, 2, noise=0.0, seed=1, measured_total=False)
+        for report in (plan, loop):
+            for table in report.tables:
+                assert all(len(row) == len(table.columns) for row in table.rows)
+            assert report.charts
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        (['kind = "cpu"'], r"device\[0\]: no compute = "),
+        ([CORE, GPU.replace('d2h = { rate = "16kB/s" }', "")], r"device\[1\]: give both h2d and"),
+        ([GPU.replace('memory = "64B"', "")], r"device\[0\]: a device with a link needs memory"),
+        ([f'{CORE}\nmemory = "1GiB"'], r"device\[0\]: a cpu has no link"),
+        ([CORE.replace("cpu", "gpu")], r"device\[0\]: a gpu has a link: give h2d and d2h"),
+        ([CORE.replace('unit = "2ms"', 'rate = "1Gflop/s"')], "a rate needs flops"),
+        ([CORE.replace("2ms", "0ms")], "a unit takes no time"),
+        ([CORE.replace('unit = "2ms"', "")], "give either rate or unit"),
+        ([GPU.replace("16kB/s", "16kflop/s")], r"d2h.rate: '16kflop/s' should be in B/s"),
+        ([f'{CORE}\nname = "a"'] * 2, "two are called a"),
+        ([f"{CORE}\ncount = 5000"], "more than 4096"),
+        ([], r"no \[\[device\]\]"),
+    ],
+)
+def test_an_inconsistent_profile_is_one_clear_line(tables: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as raised:
+        machine(*tables)
+    assert str(raised.value).startswith("m.toml: ")
+    assert "\n" not in str(raised.value)
+
+
+def test_a_profile_without_a_load_or_with_a_huge_one_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"no \[load\]; a machine profile says its units"):
+        machine_of(parse(f"[[device]]\n{CORE}", "m.toml"), "m.toml")
+    with pytest.raises(ConfigError, match=r"load.units: 20000000, at most 10000000"):
+        machine(CORE, load="units = 20000000\ninput_bytes = 1\noutput_bytes = 1")
