@@ -59,6 +59,8 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     compute: Cost | None = None
     h2d: Cost | None = None
     d2h: Cost | None = None
+    feed: Cost | None = None
+    """Processor time that a chunk takes to be submitted and waited for (tests)."""
     seed: int = 0
     stalls: float = 0.0
     """Chance that a phase of a virtual clock lasts twenty times as long (tests)."""
@@ -185,6 +187,7 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _TABLES: dict[str, type[msgspec.Struct]] = {
     "": Config, "device": DeviceConfig, "arena": ArenaConfig, "queue": QueueConfig,
     "load": LoadConfig, "compute": Cost, "h2d": Cost, "d2h": Cost,
+    "feed": Cost,
 }  # fmt: skip
 
 
@@ -218,10 +221,13 @@ def _check(device: DeviceConfig, where: str) -> None:
         raise ConfigError(f"{where}: give both h2d and d2h (a link) or neither (a core)")
     if device.h2d is not None and device.memory is None:
         raise ConfigError(f'{where}: a device with a link needs memory = "64MiB"')
+    if device.feed is not None and (device.clock != "virtual" or device.h2d is None):
+        raise ConfigError(f'{where}.feed: only of a device with a link and clock = "virtual"')
     for name, cost, what in (
         ("compute", device.compute, "flop"),
         ("h2d", device.h2d, "B"),
         ("d2h", device.d2h, "B"),
+        ("feed", device.feed, "flop"),
     ):
         if cost is not None:
             check_cost(cost, f"{where}.{name}", what)

@@ -114,6 +114,7 @@ class CudaDevice:
         self._in_slot: dict[int, _Flight] = {}
         self._spare: list[_Marks] = []
         self._followed: _Marks | None = None
+        self._used = 0.0
 
     def describe(self) -> DeviceInfo:
         return self._info
@@ -180,7 +181,8 @@ class CudaDevice:
             self._flights.remove(flight)
             self._clock.follow(flight.marks.in_start)
             self._recycle(flight.marks)
-            return times
+            before, self._used = self._used, time.process_time()
+            return msgspec.structs.replace(times, fed=self._used - before)
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
@@ -200,8 +202,10 @@ class CudaDevice:
         return self._job
 
     def _start(self, chunk: Chunk, slot: Slot) -> _Flight:
-        if not self._flights and self._clock.refresh():
-            self._recycle(None)
+        if not self._flights:
+            self._used = time.process_time()  # the process feeds this device and does nothing else
+            if self._clock.refresh():
+                self._recycle(None)
         marks = self._spare.pop() if self._spare else self._new_marks()
         flight = _Flight(chunk, slot, marks)
         self._flights.append(flight)

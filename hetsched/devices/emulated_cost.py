@@ -13,10 +13,18 @@ STALL = 20.0
 
 
 class Costs:
-    """Modelled seconds of the operations of one job; phases are "h2d", "compute", "d2h"."""
+    """Modelled seconds of the operations of one job; phases are "h2d", "compute", "d2h".
+
+    And "feed": the processor time that feeding it takes, which nothing waits for.
+    """
 
     def __init__(self, config: DeviceConfig, job: DeviceJob, slots: SlotMap) -> None:
-        self._costs = {"h2d": config.h2d, "compute": config.compute, "d2h": config.d2h}
+        self._costs = {
+            "h2d": config.h2d,
+            "compute": config.compute,
+            "d2h": config.d2h,
+            "feed": config.feed,
+        }
         self._bytes = {"h2d": slots.input_bytes, "d2h": slots.output_bytes}
         self._job = job
         self._seed = config.seed
@@ -32,6 +40,10 @@ class Costs:
             draw = random.Random(f"{self._seed}/{chunk}/{phase}").random()
             return seconds * STALL if draw < self._stalls else seconds
         return seconds
+
+    def fed(self, units: int) -> float | None:
+        """Modelled seconds of processor time; None: nobody said."""
+        return None if self._costs["feed"] is None else self._modelled("feed", units)
 
     def _modelled(self, phase: str, units: int) -> float:
         cost: Cost | None = self._costs[phase]

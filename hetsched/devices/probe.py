@@ -78,7 +78,7 @@ def probe(config: Config) -> Probe:
             teams += len(team)
             processes += found + team
         elif device.kind == "gpu":
-            processes += _gpus(device, absent)
+            processes += _gpus(device, machine, absent)
     order = {"cpu": 0, "cuda": 1, "emulated": 2}
     processes.sort(key=lambda process: order[process.kind])
     _check_names(processes)
@@ -168,7 +168,8 @@ def _take(index: int, number: int, machine: _Machine) -> int:
 
 def _emulated_info(name: str, config: DeviceConfig, pinned: tuple[int, ...]) -> DeviceInfo:
     """Its identity says what it emulates, so that another configuration has models of its own."""
-    costs = (config.compute, config.h2d, config.d2h, config.engines, config.duplex, config.stalls)
+    costs = [config.compute, config.h2d, config.d2h, config.engines, config.duplex, config.stalls]
+    costs += [] if config.feed is None else [config.feed]
     digest = hashlib.blake2b(msgspec.json.encode(costs), digest_size=4).hexdigest()
     compute = config.compute
     speed = (compute.rate or f"{compute.unit} a unit") if compute is not None else ""
@@ -186,12 +187,16 @@ def _emulated_info(name: str, config: DeviceConfig, pinned: tuple[int, ...]) -> 
     )
 
 
-def _gpus(config: DeviceConfig, absent: dict[str, str]) -> list[ProcessSpec]:
+def _gpus(config: DeviceConfig, machine: _Machine, absent: dict[str, str]) -> list[ProcessSpec]:
+    """Their processes run on any core that no emulated device has to itself."""
     infos, missing = cuda.probe(config)
     if missing and not config.optional:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
         raise Unavailable(f"{reasons} (the config asks for it without optional = true)")
     absent.update(missing)
+    pinned = machine.amount == len(machine.cores)
+    free = tuple(core for core in machine.cores if pinned and core not in machine.taken)
+    infos = [msgspec.structs.replace(info, cores=free) for info in infos]
     return [
         ProcessSpec(kind="cuda", devices=(info,), config=config, env=_gpu_env(info))
         for info in infos

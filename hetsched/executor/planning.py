@@ -18,7 +18,9 @@ from hetsched.executor.experience import Experience, PlanKey, plan_key
 from hetsched.executor.measuring import equal_plan
 from hetsched.executor.resolve import Resolved
 from hetsched.memory import MemoryDemand
+from hetsched.models.feeding import fed, net, taken
 from hetsched.models.samples import duplex_samples, samples
+from hetsched.schedule.feeding import may_feed
 from hetsched.schedule.planner import Assignment, Candidate, JobPlan
 from hetsched.schedule.variants import shared
 from hetsched.store.models import ModelKey, ModelStore
@@ -160,7 +162,8 @@ def learn(
     """Keep what a whole, undisturbed run showed; whoever owns the store has it written later."""
     speed_key = job.workload.speed_key(job.params)
     runs = []
-    for one in measured.values():
+    lost = _given_to_feeders(measured)
+    for name, one in measured.items():
         if not one.chunks:
             continue
         installed = experience.variants(job, one.info)
@@ -168,10 +171,10 @@ def learn(
         if variant is None:  # it broke in a job that came after
             continue
         evidence = samples(
-            one.chunks,
+            net(one.chunks, lost.get(name, 0.0)),
             one.assignment.plan.sub_distributions,
             one.share,
-            one.seconds,
+            one.seconds - lost.get(name, 0.0),
             link=one.info.link,
         )
         if one.info.link:
@@ -189,6 +192,20 @@ def learn(
         said = f"{device}: {changed.workload} by {changed.variant} {change}"
         log.info("%s", said)
         experience.changed(device, said)
+
+
+def _given_to_feeders(measured: Mapping[str, Measured]) -> dict[str, float]:
+    """Core -> seconds that feeding other devices took of it, where that is known."""
+    cores = {name: one for name, one in measured.items() if one.info.kind == "cpu" and one.chunks}
+    found: dict[str, float] = dict.fromkeys(cores, 0.0)
+    for feeder in measured.values():
+        seconds = fed(feeder.chunks) if feeder.info.clock == "wall" else 0.0
+        if not seconds:
+            continue
+        on = {name: one.chunks for name, one in cores.items() if may_feed(feeder.info, one.info)}
+        for name, part in taken(on, seconds).items():
+            found[name] += part
+    return found
 
 
 def _share(measured: Mapping[str, Measured], known: Sequence[ModelKey], store: ModelStore) -> None:

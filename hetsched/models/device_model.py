@@ -24,6 +24,9 @@ class DeviceModel:
         sigma_iota, sigma_o: one copy in, one copy out. None: no link, or nothing to copy.
     duplex : (float, float)
         Share of its one-way pace that h2d, d2h keeps while the other is busy; 0 < share <= 1.
+    feed : SpeedFunction or None
+        Processor time, of the machine's cores, that one chunk takes to be fed to the device. None:
+        not known, or nothing.
 
     Raises
     ------
@@ -36,11 +39,13 @@ class DeviceModel:
     h2d: SpeedFunction | None = None
     d2h: SpeedFunction | None = None
     duplex: tuple[float, float] = field(default=(1.0, 1.0), kw_only=True)
+    feed: SpeedFunction | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         curves = {"total": self.total, "compute": self.compute, "h2d": self.h2d, "d2h": self.d2h}
+        curves["feed"] = self.feed
         for name, curve in curves.items():
-            optional = name in ("h2d", "d2h") and curve is None
+            optional = name in ("h2d", "d2h", "feed") and curve is None
             if not (optional or (hasattr(curve, "time") and hasattr(curve, "speed"))):
                 raise UsageError(f"{name}: {curve!r} has no time and speed")
         try:

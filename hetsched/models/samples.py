@@ -9,8 +9,9 @@ from typing import Literal, Protocol
 
 from hetsched.models.duplex import Copy, Span, beside, one_way
 
-CurveName = Literal["total", "compute", "h2d", "d2h", "h2d_beside", "d2h_beside"]
-"""The four curves of a device, and what copies take while the other direction is busy."""
+CurveName = Literal["total", "compute", "h2d", "d2h", "h2d_beside", "d2h_beside", "feed"]
+"""The four curves of a device; what copies take while the other direction is busy; the processor
+time that feeding it takes."""
 
 
 class Phases(Protocol):
@@ -28,6 +29,8 @@ class Phases(Protocol):
     def end(self) -> float: ...
     @property
     def busy(self) -> float | None: ...
+    @property
+    def fed(self) -> float | None: ...
     @property
     def cold(self) -> bool: ...
 
@@ -81,8 +84,8 @@ def samples(
     Returns
     -------
     list of Sample
-        With a link: each chunk to compute, h2d, d2h (copies beside those of the other direction
-        only where none was alone), and the sum of its phases to total; each
+        With a link: each chunk to compute, h2d, d2h and feed (copies beside those of the other
+        direction only where none was alone), and the sum of its phases to total; each
         sub-distribution, if there are several, and the whole share to total. Without: each chunk
         to compute, the whole share to total. Phases too short for the clock are left out, and so
         is a chunk that was the first of its kernel in its process (`ChunkTimes.cold`), also out
@@ -100,6 +103,7 @@ def samples(
     found = [Sample("compute", units, _length(times.compute)) for units, times in warm]
     if link:
         found += _phases(warm, chunks)
+        found += [Sample("feed", n, times.fed) for n, times in warm if times.fed is not None]
         # A single chunk is the whole share, and the wall time then says the same thing better.
         if len(chunks) > 1:
             found += [Sample("total", units, _phase_sum(times)) for units, times in warm]

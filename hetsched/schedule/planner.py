@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from hetsched.errors import DataError, UsageError
 from hetsched.models import DeviceModel, SpeedFunction
+from hetsched.models.delayed import delayed
 from hetsched.schedule.assign import assign
 from hetsched.schedule.equal import largest_measured
 from hetsched.schedule.layout import slotted
@@ -125,7 +126,9 @@ def _parts(load: int, candidates: Sequence[Candidate]) -> list[_Part]:
 def _device(candidate: Candidate, model: DeviceModel | None, load: int) -> Device | None:
     if model is None:
         return None
-    if not candidate.info.link or candidate.measured_total:
+    if not candidate.info.link:
+        return Device(delayed(model.total, candidate.charge))
+    if candidate.measured_total:
         return Device(model.total)
     if load == 1 and largest_measured(model):
         # There is only one plan, and it was measured.

@@ -26,6 +26,8 @@ class Candidate:
         Variant -> runs so far.
     file_place : bool
         The arrays live in files: chunks pass through buffers.
+    charge : float, seconds
+        Of its time, that feeding other devices takes (`schedule.feeding`).
     asleep : bool
         Its process would first have to be started.
     measured_total : bool
@@ -38,6 +40,7 @@ class Candidate:
     models: Mapping[str, DeviceModel | None]
     tried: Mapping[str, int]
     file_place: bool = False
+    charge: float = 0.0
     asleep: bool = False
     measured_total: bool = False
 

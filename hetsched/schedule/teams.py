@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hetsched.models import PiecewiseLinear
-from hetsched.schedule.planner import plan_job
+from hetsched.schedule.feeding import plan_fed
 from hetsched.schedule.records import Candidate, JobPlan
 from hetsched.schedule.variants import ALIKE, CLOSE, SAME, TRIES
 from hetsched.units import format_seconds
@@ -52,7 +52,7 @@ class _Way:
 def plan_best(
     load: int, candidates: Sequence[Candidate], now: Collection[str] = (), runs: int = 0
 ) -> JobPlan:
-    """As `plan_job`, with the cores one by one or with one of their teams.
+    """As `plan_fed`, with the cores one by one or with one of their teams.
 
     Parameters
     ----------
@@ -73,12 +73,12 @@ def plan_best(
     Raises
     ------
     DataError, UsageError
-        As `plan_job`.
+        As `plan_fed`.
     """
     teams = _teams(candidates)
     if not teams:
-        return plan_job(load, candidates)
-    single = plan_job(load, _without(candidates, teams, None))
+        return plan_fed(load, candidates)
+    single = plan_fed(load, _without(candidates, teams, None))
     ways = [_weighed(load, candidates, teams, team, single, runs) for team in teams]
     tried = next((way for way in ways if way.trial), None)
     chosen = tried or _soonest(single, ways, now)
@@ -93,15 +93,15 @@ def plan_best(
 
 
 def plan_held(load: int, candidates: Sequence[Candidate], held: Mapping[str, int]) -> JobPlan:
-    """As `plan_job` with shares that are held: those of a team, or of its members."""
+    """As `plan_fed` with shares that are held: those of a team, or of its members."""
     teams = _teams(candidates)
     working = next((team for team in teams if held.get(team.info.name)), None)
     left = _without(candidates, teams, working)
     if working is None:
-        return plan_job(load, left, held)
+        return plan_fed(load, left, held)
     units = held[working.info.name]
     best = _best(working, _worthwhile(working, candidates, units), units)
-    return plan_job(load, [_only(c, best) if c is working else c for c in left], held)
+    return plan_fed(load, [_only(c, best) if c is working else c for c in left], held)
 
 
 def _teams(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -137,7 +137,7 @@ def _weighed(
     worthwhile = _worthwhile(team, candidates, load)
 
     def plan(variant: str) -> JobPlan:
-        return plan_job(load, [_only(c, variant) if c is team else c for c in others])
+        return plan_fed(load, [_only(c, variant) if c is team else c for c in others])
 
     variant = _best(team, worthwhile, load)
     found = plan(variant)

@@ -106,6 +106,16 @@ def test_times_are_the_hosts() -> None:
     assert times[-1].end <= after + 1e-5
 
 
+def test_what_feeding_takes_is_no_more_than_the_process_had() -> None:
+    before = time.process_time()
+
+    fed = [one.fed for one in Bench(FakeRuntime(seed=2), slots=2).run()]
+
+    everything = time.process_time() - before
+    assert all(one is not None and one >= 0 for one in fed)
+    assert 0 < sum(one or 0.0 for one in fed) <= everything
+
+
 def test_a_barrier_waits_for_everything_before_it() -> None:
     times = Bench(FakeRuntime(seed=3), params=AffineParams(40)).run(barriers=3)
 
