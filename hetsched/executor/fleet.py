@@ -101,6 +101,11 @@ class Fleet:
         """Devices that aren't ready because nobody has needed them so far."""
         return {name for name, (member, _) in self._where.items() if member.asleep}
 
+    def usable(self, devices: Iterable[str]) -> list[DeviceInfo]:
+        """Those of `devices` that are ready, or would be if they were woken."""
+        there = (self.ready() | self.asleep()).intersection(devices)
+        return [info for info in self.infos if info.name in there]
+
     def wake(self, devices: Iterable[str], callback: Callable[[], None]) -> None:
         """Start those of `devices` that are asleep, then call back; at once if none is."""
         woken = [name for name in devices if self._where[name][0].asleep]

@@ -5,7 +5,7 @@ Planning takes a millisecond, ten where caches are cold: a warm job finds its pl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from hetsched.device import DeviceInfo
 from hetsched.executor.context import Context
@@ -28,20 +28,13 @@ class Planning:
     infos : sequence of DeviceInfo
     limit : int or None, bytes
         Of each device's own memory.
-    asleep : collection of str
-        Devices whose process would first have to be started.
     """
 
     def __init__(
-        self,
-        job: Resolved,
-        infos: Sequence[DeviceInfo],
-        limit: int | None,
-        context: Context,
-        asleep: Collection[str] = (),
+        self, job: Resolved, infos: Sequence[DeviceInfo], limit: int | None, context: Context
     ) -> None:
         self._job = job
-        self._asleep = asleep
+        self._asleep = context.fleet.asleep()
         self._infos = infos
         self._limit = limit
         self._worker = context.worker

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from hetsched.device import DeviceInfo
 from hetsched.executor.resolve import Resolved
 from hetsched.executor.split import ranges, sample_units
 from hetsched.schedule.planner import Assignment
@@ -28,6 +29,12 @@ class CheckOrder:
     first: int
     count: int
     samples: tuple[int, ...]
+
+
+def helpers(there: Sequence[DeviceInfo]) -> list[str]:
+    """Devices that fill and check: the cores if there are any, they have the most threads."""
+    cores = [info.name for info in there if info.kind == "cpu"]
+    return cores or [info.name for info in there]
 
 
 def fill_orders(

@@ -21,7 +21,7 @@ from hetsched.executor.computing import Computing
 from hetsched.executor.context import Context
 from hetsched.executor.fleet import none_left
 from hetsched.executor.foresight import Planning
-from hetsched.executor.orders import FillOrder, check_orders, fill_orders
+from hetsched.executor.orders import FillOrder, check_orders, fill_orders, helpers
 from hetsched.executor.patience import Patience
 from hetsched.executor.planning import Measured
 from hetsched.executor.report import job_report
@@ -166,13 +166,11 @@ class JobRun:
         self._stage, self._computing = "planning", None
         self._prepared.clear()
         self._verdict = Verdict()
-        asleep = self._fleet.asleep()
-        there = (self._fleet.ready() | asleep).intersection(self._job.devices)
-        infos = [info for info in self._fleet.infos if info.name in there]
+        infos = self._fleet.usable(self._job.devices)
         if not infos:
             self._end(none_left(self._fleet.absent))
             return
-        self._planning = Planning(self._job, infos, self._limit, self._context, asleep)
+        self._planning = Planning(self._job, infos, self._limit, self._context)
         self._planning.begin(self._planned)
 
     def _again(self, reason: str) -> None:
@@ -347,11 +345,8 @@ class JobRun:
     # ---- the small change
 
     def _helpers(self) -> list[str]:
-        """Devices that fill and check: the cores if there are any, they have the most threads."""
         there = [d for d in self._assigned if d in self._prepared or not self._computing]
-        infos = [self._context.info(device) for device in there]
-        cores = [info.name for info in infos if info.kind == "cpu"]
-        return cores or [info.name for info in infos]
+        return helpers([self._context.info(device) for device in there])
 
     def _send(self, device: str, kind: Callable[..., wire.Addressed], *arguments: Any) -> None:
         self._fleet.send(device, lambda index: kind(self._wire, index, *arguments))
@@ -391,7 +386,9 @@ class JobRun:
         if self._over:
             return
         self._over = True
-        self._release()
+        for device in self._assigned:
+            self._send(device, wire.Release)
+        self._prepared.clear()
         self._arrays.close(self._fleet)
         if self._job.files or self._job.outputs:
             self._context.worker.do(self._job.close)
@@ -400,8 +397,3 @@ class JobRun:
         self._listen = self._ended = _nothing
         self._computing, self._tally = None, Tally()
         ended(state, lesson)
-
-    def _release(self) -> None:
-        for device in self._assigned:
-            self._send(device, wire.Release)
-        self._prepared.clear()

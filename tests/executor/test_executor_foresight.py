@@ -48,7 +48,10 @@ class Jobs:
         )
         self.thread, self.experience = Thread(), Experience()
         self.context: Any = SimpleNamespace(
-            worker=self.thread, store=ModelStore(None), experience=self.experience
+            fleet=SimpleNamespace(asleep=set),
+            worker=self.thread,
+            store=ModelStore(None),
+            experience=self.experience,
         )
 
     def run(self, seconds: float = 1.0, learn: bool = True) -> JobPlan:
