@@ -18,9 +18,10 @@ from typing import Any
 from benchmarks.results import Bar, Result
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel
-from hetsched.schedule import Overlap, best_plan, even_plan, proposal
+from hetsched.schedule import Overlap, best_plan, even_plan, proposal, timeline
 from hetsched.schedule.batch import makespans, padded
 from hetsched.schedule.costs import costs_of
+from hetsched.schedule.multi_installment import paper_steps
 from hetsched.schedule.plan import slot_sizes
 from hetsched.schedule.recipes import evenly, spread
 
@@ -36,6 +37,7 @@ ROUNDING = 1e-9
 WORST_SHOWN = 10
 LIMITS = {64: (10, 50), 256: (10, 50), 1024: (50, 50), 4096: (50, 50), 100_000: (100, 500)}
 """Units: milliseconds for a plan that is quickly found, and for the best one."""
+LINK_BOUND = 16.5
 TIMED = 15
 """Devices of each size for which planning is timed."""
 
@@ -82,12 +84,14 @@ def measure(quick: bool) -> Result:
     devices = range(QUICK if quick else DEVICES)
     for what, decades in (("", DECADES), ("units of 1 to 100 us: ", SMALL_UNITS)):
         found = [judged(draw(seed, decades)) for seed in devices]
-        result.data += found
+        gaps = [round(one["gap"], 6) for one in found]
+        result.data.append({"decades": decades, "worst": worst(found), "gaps": gaps})
         result.bars += [
             Bar(what + bar.what, bar.value, bar.limit, bar.at_least) for bar in bars(found)
         ]
         if not what:
             result.rows += [row(one) for one in worst(found)]
+    _behind_a_slow_link(result)
     for share in list(LIMITS)[: 3 if quick else None]:
         took = timed(share)
         result.data.append(took)
@@ -95,6 +99,27 @@ def measure(quick: bool) -> Result:
             what = f"`{name}` of {share} units, median, ms"
             result.bars.append(Bar(what, took[name]["cold_ms"], limit, False))
     return result
+
+
+def _behind_a_slow_link(result: Result) -> None:
+    """205 units that take longer to copy than to compute, beside factoring and the paper's steps.
+
+    Milliseconds: a plane of complex128 behind 55 GB/s each way.
+    """
+    share, overlap, link = 205, Overlap.FULL, Affine(0.010, 0.076)
+    model = DeviceModel(Affine(0.0, 1.0), Affine(0.020, 0.011), link, link)
+    for room in (112, 16):
+        memory = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=0, limit=room)
+        found = proposal(share, model, memory, overlap=overlap)
+        steps = paper_steps(share, model, memory, overlap=overlap)
+        others = {
+            "factoring": found.others["factoring"],
+            "paper_steps": timeline(steps, model, overlap).makespan,
+        }
+        result.data.append({"share": share, "room": room, "best": found.seconds, **others})
+        beside = ", ".join(f"{name} {seconds:.2f}" for name, seconds in others.items())
+        what = f"bound by copies, 205 units, room for {room} (beside: {beside})"
+        result.bars.append(Bar(what, round(found.seconds, 3), LINK_BOUND, False))
 
 
 def judged(case: Case) -> dict[str, Any]:

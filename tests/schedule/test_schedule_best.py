@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetsched.errors import DataError, UsageError
-from hetsched.models import Affine, DeviceModel
+from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.schedule import (
     DevicePlan,
     MemoryDemand,
@@ -24,9 +24,8 @@ from hetsched.schedule import (
     timeline,
 )
 from hetsched.schedule.costs import costs_of
+from hetsched.schedule.multi_installment import paper_steps
 from hetsched.schedule.small import best_installments
-
-CASES, MOST = 60, 7
 
 
 def memory(units: int | None) -> MemoryDemand:
@@ -46,24 +45,36 @@ class PerUnit:
         return float(x) / self.time(x)
 
 
-def test_small_loads_have_the_best_of_all_plans() -> None:
-    for seed in range(CASES):
-        share, model, memory, overlap = random_case(1000 + seed, MOST)
+@pytest.mark.parametrize(("cases", "most"), [(150, 6), (60, 8), (12, 10)])
+def test_small_loads_have_the_best_of_all_plans(cases: int, most: int) -> None:
+    """Exact in 95 % at least, within 3 % in all: slots have places, which neighbours needn't."""
+    inexact = 0
+    for seed in range(cases):
+        share, model, memory, overlap = random_case(1000 * most + seed, most)
         found = proposal(share, model, memory, overlap=overlap)
         check(found.plan, memory)
         assert found.plan.share == share
         best = least_seconds(share, model, memory, overlap)
-        assert found.seconds == pytest.approx(best, rel=1e-9), seed
+        inexact += found.seconds > best * (1 + 1e-9)
+        assert best * (1 - 1e-9) <= found.seconds <= best * 1.03, seed
         assert found.bound <= best * (1 + 1e-9), seed
+    assert inexact <= cases // 20
 
 
-@pytest.mark.parametrize("room", [112, 16])
-def test_a_link_bound_device_is_kept_busy_whatever_its_memory(room: int) -> None:
+@pytest.mark.parametrize(
+    ("room", "halved", "alone"), [(112, 24.741, 29.456), (16, 26.183, 30.605)]
+)
+def test_a_link_bound_device_is_kept_busy_whatever_its_memory(
+    room: int, halved: float, alone: float
+) -> None:
+    """At most 16.50, where factoring by two and the paper's steps alone take much longer."""
     link = Affine(0.010, 0.076)
     model = DeviceModel(Affine(0.0, 1.0), Affine(0.020, 0.011), link, link)
     found = proposal(205, model, memory(room), overlap=Overlap.FULL)
+    steps = timeline(paper_steps(205, model, memory(room), overlap=Overlap.FULL), model,
+                     Overlap.FULL).makespan  # fmt: skip
     assert found.seconds <= 16.50
-    assert found.others["factoring"] > 24
+    assert (found.others["factoring"], steps) == (pytest.approx(halved), pytest.approx(alone))
     assert found.gap < 1e-3
 
 
@@ -135,6 +146,18 @@ def test_an_odd_memory_is_filled_by_a_pattern() -> None:
     middle, slots = plan.chunks[4:-4], plan.slots
     assert slots > 1
     assert {sum(middle[i : i + slots]) for i in range(len(middle) - slots)} == {5}
+
+
+def test_curves_of_a_single_point_and_one_way_links_have_plans() -> None:
+    known = DeviceModel(*(PiecewiseLinear([(10, seconds)]) for seconds in (6.0, 3.0, 1.0, 2.0)))
+    inward = DeviceModel(known.total, known.compute, known.h2d)
+    outward = DeviceModel(known.total, known.compute, d2h=known.d2h)
+    for model, serial in ((known, 24.0), (inward, 16.0), (outward, 20.0)):
+        for overlap in Overlap:
+            found = proposal(40, model, memory(20), overlap=overlap)
+            check(found.plan, memory(20))
+            assert found.plan.share == 40
+            assert 12.0 <= found.bound <= found.seconds <= serial * (1 + 1e-9)
 
 
 def test_nothing_has_a_plan_of_nothing() -> None:

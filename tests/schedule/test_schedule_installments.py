@@ -27,6 +27,16 @@ PUBLISHED = {
     205: ((14, 26, 36, 16, 7, 3), (14, 26, 36, 16, 7, 3, 1)),
 }
 
+GROWN = (3, *(5,) * 20)
+OURS = {
+    181: ((*GROWN, 5, 3, 1), (3, *(5,) * 13, 1)),
+    199: ((*GROWN, 5, 3, 1), (3, *(5,) * 16, 3, 1)),
+    205: ((*GROWN, 5, 3, 1), (3, *(5,) * 17, 3, 1), (1,)),
+}
+"""What our steps find instead: small chunks keep the kernel as busy, and end sooner."""
+SECONDS = {181: (186.722, 197.844), 199: (203.84, 229.011), 205: (210.833, 234.969)}
+"""Ours and the published lists by the same timeline."""
+
 
 def memory(units: int) -> MemoryDemand:
     return MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=0, limit=units)
@@ -38,7 +48,9 @@ def test_plans_are_at_least_as_fast_as_the_published_ones(share: int) -> None:
     published = timeline(DevicePlan(PUBLISHED[share]), GTX, Overlap.SINGLE).makespan
     check(plan, memory(112))
     assert plan.share == share
-    assert timeline(plan, GTX, Overlap.SINGLE).makespan <= published
+    assert plan.sub_distributions == OURS[share]
+    seconds = timeline(plan, GTX, Overlap.SINGLE).makespan
+    assert (seconds, published) == pytest.approx(SECONDS[share])
 
 
 def test_three_chunks_keep_the_kernel_busy_as_equation_4_says() -> None:
@@ -95,7 +107,7 @@ def random_device(rng: random.Random) -> DeviceModel:
 
 
 def test_it_covers_the_share_fits_and_is_never_slower_than_factoring() -> None:
-    for seed in range(60):
+    for seed in range(300):
         rng = random.Random(seed)
         share, room = rng.randint(1, 300), rng.randint(1, 300)
         overlap, model = rng.choice(list(Overlap)), random_device(rng)
