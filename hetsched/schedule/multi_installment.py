@@ -159,13 +159,16 @@ class _Remaining:
 
     def _reachable(self, share: int) -> dict[int, list[Option]]:
         """Remaining loads that may be met, and what may come first of each."""
-        met: dict[int, list[Option]] = {}
+        met: dict[int, list[Option]] = {share: []}
         waiting = [share]
         while waiting:
             remaining = waiting.pop()
-            if remaining and remaining not in met:
-                met[remaining] = self._options(remaining)
-                waiting += [remaining - units for _, units, _ in met[remaining]]
+            met[remaining] = self._options(remaining)
+            for _, units, _ in met[remaining]:
+                rest = remaining - units
+                if rest and rest not in met:
+                    met[rest] = []
+                    waiting.append(rest)
         return met
 
     def _options(self, remaining: int) -> list[Option]:
