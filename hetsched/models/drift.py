@@ -79,6 +79,11 @@ class Drift:
                 return found
         return []
 
+    def began(self, factor: float) -> int | None:
+        """The first run that may take `factor` times as long; None: nothing speaks for it yet."""
+        seen = self._seen[int(factor < 1)]
+        return seen[0][0] if seen else None
+
     @property
     def suspected(self) -> int | None:
         """The first run that may be of a changed speed: from it on, none says what to expect."""

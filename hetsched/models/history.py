@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import get_args
 
 from hetsched.models import Affine, Curve, DeviceModel, PiecewiseLinear
@@ -44,6 +44,8 @@ class History:
         How many runs were observed, ever.
     change : Change or None
         What the last run made believed: that speed has changed, and by how much.
+    changes : dict of CurveName to float
+        The same of each curve: how many times as long as before.
     rewritten : bool
         Observations that were handed in before aren't `samples` any more.
     """
@@ -51,6 +53,7 @@ class History:
     def __init__(self, runs: int = 0, found: Iterable[Sample] = ()) -> None:
         self.runs = runs
         self.change: Change | None = None
+        self.changes: dict[CurveName, float] = {}
         self.rewritten = False
         self._clean: Curves = {}
         self._disturbed: Curves = {}
@@ -62,6 +65,7 @@ class History:
     def add(self, found: Sequence[Sample]) -> None:
         """Take over what one run showed."""
         self.change = None
+        self.changes = {}
         disturbed = any(sample.disturbed for sample in found)
         if disturbed and "total" in self._clean:
             self._load.append(self._slowdown(found))
@@ -75,8 +79,18 @@ class History:
             windows.add_run(observations)
             if curve in ("total", "compute"):
                 self.change = windows.change or self.change
-            self.rewritten |= windows.change is not None
+            if windows.change is not None:
+                self.rewritten = True
+                self.changes[curve] = windows.change.factor
         self._built.clear()
+
+    def follow(self, changes: Mapping[CurveName, float]) -> None:
+        """Take over `changes` of another history of the same device: `Windows.follow`."""
+        for curve, factor in changes.items():
+            if curve in self._known:
+                self._known[curve].follow(factor)
+                self.rewritten = True
+                self._built.clear()
 
     @property
     def link(self) -> bool:

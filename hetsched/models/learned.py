@@ -77,6 +77,11 @@ class Learned(ABC, Generic[Fit]):
         """Seconds of each size that count, by units."""
         return self._windows.times()
 
+    @property
+    def doubtful(self) -> bool:
+        """Whether it is only presumed, from other work, that the device takes longer now."""
+        return self._windows.doubtful
+
     def observed(self, least: float, most: float) -> int:
         """Observations that count, of sizes from `least` to `most` units."""
         return sum(count for size, _, count in self.latest() if least <= size <= most)

@@ -2,11 +2,13 @@
 
 They outlive a change of speed (`drift`): what was known before is scaled by it, so that the curve
 keeps its shape, and counts as a single observation a size. A larger or smaller share, which a
-change brings about, then doesn't meet knots that tell of the old speed.
+change brings about, then doesn't meet knots that tell of the old speed. A change that other work
+on the same device has shown is followed, until what happens here says otherwise.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable
 
@@ -14,7 +16,7 @@ import numpy as np
 
 from hetsched.models.checks import checked, pairs
 from hetsched.models.drift import SETTLED, Change, Drift, Ratio
-from hetsched.models.evidence import Knot, knot, middle
+from hetsched.models.evidence import NARROW, Knot, knot, middle
 from hetsched.models.segments import Floats
 from hetsched.models.smoothing import noise, smoothed
 
@@ -77,6 +79,7 @@ class Windows:
         # By size: the run in which it was observed, and seconds.
         self._times: dict[float, deque[tuple[int, float]]] = {}
         self._run = 0
+        self._presumed = 1.0
         self.repeats = 0
         self.change: Change | None = None
         for units, seconds in pairs(observations):
@@ -90,6 +93,7 @@ class Windows:
         """Remember what one run showed: whatever disturbed it is no more than one disturbance."""
         found = [checked(units, seconds) for units, seconds in pairs(observations)]
         self.change = None
+        self._verify(found)
         self._run += 1
         watched = self._watch(found) if self._watched else {}
         for units, seconds in found:
@@ -164,6 +168,56 @@ class Windows:
             self._times[units] = deque(fresh, maxlen=self._window)
         self.change = Change(factor, len(since))
 
+    def follow(self, factor: float) -> None:
+        """Take over that the device takes `factor` times as long, as other work has shown.
+
+        What was observed since it may have begun here, too, stays. Without such observations it
+        is presumed until the next one, which may show that it isn't so here.
+
+        Parameters
+        ----------
+        factor : float
+            > 0.
+        """
+        seen = False
+        for size, times in self._times.items():
+            drift = self._drifts.get(size if self._near is None else None)
+            began = drift.began(factor) if drift else None
+            end = self._run + 1 if began is None else began
+            seen = seen or any(run >= end for run, _ in times)
+            self._scale(size, factor, end)
+        self._drifts.clear()
+        self._presumed = 1.0 if seen or not self._times else self._presumed * factor
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether it is only presumed, from other work, that the device takes longer."""
+        return self._presumed > 1 + NARROW
+
+    def _verify(self, found: Iterable[Observed]) -> None:
+        """Take back what was presumed, if this run looks more like before.
+
+        By the nearest size: a changed speed is what shares move for.
+        """
+        if self._presumed == 1.0:
+            return
+        ratios = []
+        for units, seconds in found:
+            near = min(self._times, key=lambda size: abs(math.log(size / units)))
+            ratios.append(seconds / units * near / middle(self._seconds(near)))
+        off = math.log(middle(ratios))
+        if abs(off + math.log(self._presumed)) < abs(off):
+            for size in self._times:
+                self._scale(size, 1 / self._presumed, self._run + 1)
+        self._presumed = 1.0
+
+    def _scale(self, size: float, factor: float, end: int) -> None:
+        """What was observed of `size` before run `end` took `factor` times as long."""
+        self._times[size] = deque(
+            [(run, one * factor if run < end else one) for run, one in self._times[size]],
+            maxlen=self._window,
+        )
+
     def __len__(self) -> int:
         return len(self._times)
 
@@ -208,10 +262,8 @@ class Windows:
     def scaled(self, factor: float) -> Windows:
         """A copy in which everything takes `factor` times as long."""
         other = self.copy()
-        other._times = {
-            size: deque([(run, factor * one) for run, one in times], maxlen=self._window)
-            for size, times in self._times.items()
-        }
+        for size in other._times:
+            other._scale(size, factor, other._run + 1)
         return other
 
     def copy(self) -> Windows:
@@ -225,6 +277,7 @@ class Windows:
         other._drifts = {size: drift.copy() for size, drift in self._drifts.items()}
         other._times = {size: times.copy() for size, times in self._times.items()}
         other._run, other.repeats, other.change = self._run, self.repeats, self.change
+        other._presumed = self._presumed
         return other
 
     def _seconds(self, size: float) -> list[float]:

@@ -66,9 +66,10 @@ class Balance:
     def next(self, look: Look) -> JobPlan:
         """The plan of the next run. Raises what `look` and `plan_job` raise."""
         untold = self._out and self._uses >= REUSES  # work was stolen in each of these runs
-        if untold or (self._plan is not None and _tries(self._plan)):
+        last = self._plan
+        if untold or (last is not None and self._tries(last)):
             self._begin()  # there is no balance yet to hold on to
-        elif self._uses >= REUSES:
+        elif self._uses >= REUSES or (last is not None and last.exploring):
             self._balancer.reconsider()
         self._look, self._found = look, None
         try:
@@ -79,9 +80,16 @@ class Balance:
         self._plan, self._out = plan, True
         self._uses += 1
         self._runs += 1
-        if not _tries(plan):
-            self._now = frozenset(one.device for one in plan.assignments)
+        if not self._tries(plan):
+            self._now = _working(plan)
         return plan
+
+    def _tries(self, plan: JobPlan) -> bool:
+        """Whether shares are only given to measure: to what isn't known, or to others than now.
+
+        A variant that is tried again by devices that have shares anyway can keep these.
+        """
+        return plan.predicted_seconds is None or (plan.exploring and _working(plan) != self._now)
 
     def _with(self, shares: Sequence[int]) -> JobPlan:
         """A plan with these shares: the last one, unless the devices were looked at again."""
@@ -115,18 +123,14 @@ class Balance:
         for device, known in zip(self._devices, models, strict=True):
             known.curve = found.curves.get(device)
         seconds = found.predicted_seconds
-        if seconds is None or found.exploring or self._outdated(found):
+        if seconds is None or self._tries(found) or self._unknown(found):
             seconds = math.nan  # it is to be tried, whatever it gains
         return Distribution(_shares(found, self._devices), seconds, math.nan)
 
-    def _outdated(self, found: JobPlan) -> bool:
-        """Whether the last plan has variants that are no longer the best, or devices not there."""
+    def _unknown(self, found: JobPlan) -> bool:
+        """Whether the last plan has devices that `found` knows nothing of."""
         last = () if self._plan is None else self._plan.assignments
-        variants = {one.device: one.variant for one in found.assignments}
-        return any(
-            one.device not in found.curves or variants.get(one.device, one.variant) != one.variant
-            for one in last
-        )
+        return any(one.device not in found.curves for one in last)
 
 
 class _Known:
@@ -146,9 +150,8 @@ class _Known:
         return self.curve
 
 
-def _tries(plan: JobPlan) -> bool:
-    """Whether some device was to be measured."""
-    return plan.exploring or plan.predicted_seconds is None
+def _working(plan: JobPlan) -> frozenset[str]:
+    return frozenset(one.device for one in plan.assignments)
 
 
 def _shares(plan: JobPlan, devices: Sequence[str]) -> tuple[int, ...]:

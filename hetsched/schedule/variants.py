@@ -4,9 +4,10 @@ Equal CPU devices share what they find out: one curve for all of them, a factor 
 (`models.family`). Until every variant was measured somewhere, each device tries another one (a
 single device every other run): two cores know four variants after two runs, and are balanced from
 the fourth on. A variant that may only have been unlucky is tried again much later, by one device
-at a time, so that no job pays much for it; and again where loads have become much larger or
-smaller than those that it was judged by. Other kinds take the first variant: an emulated device's
-times don't depend on it.
+at a time, so that no job pays much for it, until two tries agree; and again where loads have
+become much larger or smaller than those that it was judged by, or where it is only presumed that
+a device which became slower with another variant is so with this one. Other kinds take the first
+variant: an emulated device's times don't depend on it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hetsched.models import DeviceModel, PiecewiseLinear
+from hetsched.models.evidence import AGREE
 from hetsched.models.family import together
 from hetsched.schedule.records import Candidate
 
@@ -26,7 +28,7 @@ CLOSE = 2.0
 """A variant this much slower than the best may only have been unlucky: one measurement beside a
 busy neighbour is that far off. Arbitrary."""
 TRIES = 3
-"""Runs after which a variant's time is believed. Arbitrary."""
+"""Runs after which a variant's time is believed, if two didn't agree. Arbitrary."""
 RARELY = 8
 """Runs of the best variant for each try of another that is close to it. Arbitrary."""
 
@@ -47,7 +49,15 @@ class Choice:
 
 
 def choose(candidates: Sequence[Candidate], units: float) -> list[Choice]:
-    """One choice for each candidate, in their order, judged at loads of `units`."""
+    """One choice for each candidate, in their order.
+
+    Parameters
+    ----------
+    candidates : sequence of Candidate
+    units : float
+        Their mean share. Each is judged at a load that it may expect.
+    """
+    shares = _expected(candidates, units)
     groups: dict[object, list[int]] = {}
     for index, candidate in enumerate(candidates):
         info = candidate.info
@@ -56,8 +66,30 @@ def choose(candidates: Sequence[Candidate], units: float) -> list[Choice]:
     chosen: dict[int, Choice] = {}
     for indices in groups.values():
         members = [candidates[index] for index in indices]
-        chosen.update(zip(indices, _for_group(members, units), strict=True))
+        share = statistics.fmean(shares[index] for index in indices)
+        chosen.update(zip(indices, _for_group(members, share), strict=True))
     return [chosen[index] for index in range(len(candidates))]
+
+
+def _expected(candidates: Sequence[Candidate], units: float) -> list[float]:
+    """Shares in proportion to the speeds at `units`; a mean one where no speed is known."""
+    least = [
+        min((_about(model, units) for model in one.models.values() if model), default=None)
+        for one in candidates
+    ]
+    speeds = [1 / seconds for seconds in least if seconds]
+    if not speeds:
+        return [units] * len(candidates)
+    mean = statistics.fmean(speeds)
+    return [units / seconds / mean if seconds else units for seconds in least]
+
+
+def _about(model: DeviceModel, units: float) -> float:
+    """Seconds of `units`; of a device with a link those of its slowest phase."""
+    if not model.link:
+        return float(model.total.time(units))
+    phases = (model.h2d, model.compute, model.d2h)
+    return max(float(phase.time(units)) for phase in phases if phase is not None)
 
 
 def _for_group(members: Sequence[Candidate], units: float) -> list[Choice]:
@@ -99,7 +131,7 @@ def _explorers(
         # Those that know the best explore first: the others get to know it meanwhile.
         free = sorted(range(len(members)), key=lambda i: (members[i].models[best] is None, -i))
         return list(zip(free, unknown, strict=False))
-    near = {name: max(_tries(m, name, units) for m in members) for name in tried}
+    near = {name: _believed(members, name, units) for name in tried}
     again = _worth_another_try(best, known, tried, near)
     if again is None:
         return []
@@ -120,12 +152,32 @@ def _worth_another_try(
     return None
 
 
-def _tries(member: Candidate, name: str, units: float) -> int:
-    """Runs of `name` at loads like `units`; all of them where the model can't tell."""
-    model, tried = member.models[name], member.tried.get(name, 0)
-    if model is None or not isinstance(model.total, PiecewiseLinear):
-        return tried
-    return min(tried, model.total.observed(units / ALIKE, units * ALIKE))
+def _believed(members: Sequence[Candidate], name: str, units: float) -> int:
+    """Runs of `name` at loads like `units` on any of them; `TRIES` where two already agree.
+
+    All runs where a model can't tell; none if its time is only presumed.
+    """
+    tries, paces = 0, []
+    for member in members:
+        model, tried = member.models[name], member.tried.get(name, 0)
+        if model is None or not isinstance(model.total, PiecewiseLinear):
+            tries += tried
+        elif not model.total.doubtful:
+            near = _paces(model.total, units)
+            tries += min(tried, len(near))
+            paces += near
+    agree = len(paces) > 1 and max(paces) < AGREE * min(paces)
+    return max(tries, TRIES) if agree else tries
+
+
+def _paces(curve: PiecewiseLinear, units: float) -> list[float]:
+    """Seconds a unit of each observation at a load like `units`."""
+    return [
+        seconds / size
+        for size, times in curve.times().items()
+        if units / ALIKE <= size <= units * ALIKE
+        for seconds in times
+    ]
 
 
 def _least_time(members: Sequence[Candidate], name: str, units: float) -> float | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,7 +23,7 @@ import apsw
 from hetsched.models import DeviceModel
 from hetsched.models.drift import Change
 from hetsched.models.history import History, latest, runs_of
-from hetsched.models.samples import Sample
+from hetsched.models.samples import CurveName, Sample
 from hetsched.paths import private_folder
 from hetsched.store import models_db
 from hetsched.store.models_db import ModelKey, NewerFile
@@ -116,11 +116,23 @@ class ModelStore:
             history.runs += 1
             self._pending.append((key, kept if history.counts(kept) else [], at))
             touched[key] = history
+        for key, history in touched.items():
+            if history.changes:
+                self._follow(key, history.changes, touched)
         if flush:
             self.flush()
         for history in touched.values():
             history.model()  # fitted now, so that the next plan needn't wait for it
         return {key: one.change for key, one in touched.items() if one.change is not None}
+
+    def _follow(
+        self, changed: ModelKey, changes: Mapping[CurveName, float], but: Container[ModelKey]
+    ) -> None:
+        """What one variant shows of a device's speed holds for the others, and for other sizes."""
+        device = changed.workload, changed.device, changed.place
+        for key in self.keys():
+            if (key.workload, key.device, key.place) == device and key not in but:
+                self._history(key).follow(changes)
 
     def keys(self) -> list[ModelKey]:
         """All keys of which something is known, sorted."""
@@ -203,9 +215,8 @@ class ModelStore:
             runs = models_db.add_run(db, key, kept, at)
             if key in self._histories:
                 self._histories[key].runs = runs
-        for key in {key for key, _, _ in self._pending}:
-            history = self._histories.get(key)
-            if history is not None and history.rewritten:
+        for key, history in self._histories.items():
+            if history.rewritten:
                 # After a change of speed older observations were scaled or have gone.
                 models_db.replace(db, key, history.samples(), self._pending[-1][2])
                 written.append(history)

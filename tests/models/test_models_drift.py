@@ -5,6 +5,7 @@ import pytest
 
 from hetsched.models import PiecewiseLinear
 from hetsched.models.drift import BELIEVED, Drift
+from hetsched.models.windows import Windows
 
 
 def first_believed(ratios: list[float]) -> int:
@@ -95,3 +96,58 @@ def test_while_a_change_is_suspected_it_is_measured_by_what_was_before() -> None
         curve.observe(9, 3.0)
     assert curve.change is not None
     assert curve.points[:, 1] == pytest.approx([3, 10 / 3, 11 / 3, 4])
+
+
+def known_twice() -> Windows:
+    return Windows([(10, 1.0), (10, 1.0), (30, 3.0)], near=1.5)
+
+
+def times(windows: Windows) -> list[float]:
+    return list(windows.medians()[1])
+
+
+def test_what_others_show_is_followed_and_presumed_until_a_run_agrees() -> None:
+    windows = known_twice()
+    windows.follow(2.0)
+    assert times(windows) == pytest.approx([2.0, 6.0])
+    assert windows.doubtful and windows.copy().doubtful
+    windows.add(10, 2.1)
+    assert not windows.doubtful
+    assert times(windows) == pytest.approx([2.0, 6.0], rel=0.1)
+
+
+def test_what_others_show_is_taken_back_by_a_run_that_looks_like_before() -> None:
+    windows = known_twice()
+    windows.follow(2.0)
+    windows.add(17, 1.7)
+    assert not windows.doubtful
+    assert times(windows) == pytest.approx([1.0, 1.7, 3.0])
+
+
+def test_a_device_that_is_said_to_be_faster_is_believed() -> None:
+    windows = known_twice()
+    windows.follow(0.5)
+    assert not windows.doubtful
+    assert times(windows) == pytest.approx([0.5, 1.5])
+
+
+def test_there_and_back_leaves_no_doubt() -> None:
+    windows = known_twice()
+    windows.follow(2.0)
+    windows.follow(0.5)
+    assert not windows.doubtful
+    assert times(windows) == pytest.approx([1.0, 3.0])
+
+
+def test_what_was_seen_of_the_change_already_is_not_scaled_again() -> None:
+    windows = Windows([(10, 1.0)] * 5 + [(10, 2.0)] * 2 + [(30, 6.0)], near=1.5)
+    windows.follow(2.0)
+    assert not windows.doubtful
+    assert times(windows) == pytest.approx([2.0, 6.0])
+
+
+def test_nothing_known_follows_nothing() -> None:
+    windows = Windows(near=1.5)
+    windows.follow(2.0)
+    windows.add(10, 1.0)
+    assert (times(windows), windows.doubtful) == ([1.0], False)

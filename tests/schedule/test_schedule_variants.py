@@ -162,3 +162,38 @@ def test_the_larger_load_is_tried_by_the_best_first_and_by_the_other_once_in_a_w
 def test_three_tries_at_a_load_are_enough() -> None:
     enough = two_variants(99, [1000] * 5, [900, 1000, 1100])
     assert names(choose(enough, 1000)) == ["fftw"]
+
+
+def test_two_tries_that_agree_are_enough_and_two_that_dont_are_not() -> None:
+    assert names(choose(two_variants(99, [1000] * 5, [900, 1000]), 1000)) == ["fftw"]
+    odd = DeviceModel(PiecewiseLinear([(900, 1500.0), (1000, 1200.0)]), Constant(1.0))
+    info, best = DeviceInfo(name="cpu0", kind="cpu", identity="x"), measured(1.0, [1000] * 5)
+    found = Candidate(info, DEMAND, {"fftw": best, "mkl": odd}, {"fftw": 99, "mkl": 2})
+    assert names(choose([found], 1000)) == ["mkl"]
+
+
+def test_a_share_far_from_the_mean_is_judged_by_its_own_loads() -> None:
+    fast = Candidate(
+        DeviceInfo(name="cpu0", kind="cpu", identity="y"),
+        DEMAND,
+        {"fftw": measured(0.05, [1900] * 5)},
+        {"fftw": 9},
+    )
+    (slow,) = two_variants(99, [100] * 9, [100, 100])
+    assert names(choose([fast, slow], 1000)) == ["fftw", "fftw"]
+
+
+def test_what_is_only_presumed_of_a_variant_is_tried_once() -> None:
+    total = PiecewiseLinear(near=1.5, observations=[(1000, 1200.0)] * 5)
+    windows = total._windows
+    windows.follow(2.0)
+    models = {
+        "fftw": measured(2.0, [1000] * 5),
+        "mkl": DeviceModel(PiecewiseLinear.of(windows), Constant(1.0)),
+    }
+    info = DeviceInfo(name="cpu0", kind="cpu", identity="x")
+    tried = {"fftw": 99, "mkl": 5}
+    assert names(choose([Candidate(info, DEMAND, models, tried)], 1000)) == ["mkl"]
+    windows.add(1000, 2400.0)
+    models["mkl"] = DeviceModel(PiecewiseLinear.of(windows), Constant(1.0))
+    assert names(choose([Candidate(info, DEMAND, models, tried)], 1000)) == ["fftw"]

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import apsw
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -250,6 +251,25 @@ def test_when_a_core_changes_what_was_before_is_scaled_in_the_file_too(
     store.close()
     assert known(ModelStore(path)).total.points.tolist() == expected  # type: ignore[attr-defined]
     assert rows(path, "SELECT count(*) FROM observation WHERE curve = 'total'") == 5
+
+
+def test_a_change_of_a_device_is_known_to_its_other_models_and_in_the_file(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "models.db"
+    store = ModelStore(path)
+    variant = msgspec.structs.replace(KEY, variant="mkl")
+    size = msgspec.structs.replace(KEY, speed_key="64x64 complex64")
+    place, work = (msgspec.structs.replace(KEY, **{k: "x"}) for k in ("place", "workload"))
+    for key in (KEY, variant, size, place, work, OTHER):
+        for _ in range(5):
+            store.observe(key, [total(50, 5.0)], 1.0)
+    for _ in range(3):
+        store.observe(KEY, [total(50, 10.0)], 1.0)
+    for now in (store, ModelStore(path)):
+        assert [known(now, key).time(50) for key in (KEY, variant, size)] == [10.0] * 3
+        assert [known(now, key).time(50) for key in (place, work, OTHER)] == [5.0] * 3
+        now.close()
 
 
 @settings(max_examples=40)
