@@ -7,14 +7,17 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import hetsched
 from benchmarks.peers.fft_case import fill
 from benchmarks.results import Bar, Result
 from benchmarks.serving import daemon, report
+from hetsched.config import load
 from hetsched.job import JobReport
 
 TRIALS, QUICK_TRIALS = 5, 1
@@ -40,9 +43,9 @@ def measure(quick: bool) -> Result:
 
 
 def trial(config: str, shape: tuple[int, ...], busy: bool) -> Iterator[dict[str, Any]]:
-    """One fresh daemon, RUNS equal jobs."""
+    """One fresh daemon, RUNS equal jobs; nothing is stolen, or it would hide the spread."""
     core = min(os.sched_getaffinity(0))
-    with daemon(config) as served, neighbour(core, busy):
+    with alone(config) as path, daemon(path) as served, neighbour(core, busy):
         client: hetsched.Client = served.client
         x, y = client.empty(shape, "complex64"), client.empty(shape, "complex64")
         fill(x)
@@ -50,6 +53,16 @@ def trial(config: str, shape: tuple[int, ...], busy: bool) -> Iterator[dict[str,
             job = client.submit("fft", x, out=y)
             job.result()
             yield facts(report(job))
+
+
+@contextmanager
+def alone(config: str) -> Iterator[str]:
+    """The path of a shipped configuration with which each device does its own share."""
+    with tempfile.TemporaryDirectory(prefix="hs-") as folder:
+        path = Path(folder) / "alone.toml"
+        text = Path(load(config)[1]).read_text(encoding="utf-8")
+        path.write_text(f"stealing = false\n{text}", encoding="utf-8")
+        yield str(path)
 
 
 def facts(report: JobReport) -> dict[str, Any]:

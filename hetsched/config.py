@@ -104,7 +104,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         DeviceConfig(kind="gpu", optional=True),
     )
     memory_limit: str | None = None
-    stealing: bool = False
+    stealing: bool = True
     """A device that runs dry takes chunks from the one expected to finish last."""
     arena: ArenaConfig = ArenaConfig()
     queue: QueueConfig = QueueConfig()

@@ -10,6 +10,7 @@ import numpy as np
 
 import hetsched
 from benchmarks.gpu.common import Report
+from hetsched.config import load
 
 FFT = "hetsched_workloads.fft:Fft"
 MATRIX = "hetsched_workloads.matrix_update:MatrixUpdate"
@@ -19,7 +20,9 @@ PATIENCE = 60.0
 
 
 def measure(report: Report) -> None:
-    with hetsched.Local(config="emulated-gpu" if report.dry else "gpu") as local:
+    config, _ = load("emulated-gpu" if report.dry else "gpu")
+    config = msgspec.structs.replace(config, stealing=False)  # it would hide the spread
+    with hetsched.Local(config) as local:
         infos, absent = local.devices()
         report.put(devices=msgspec.to_builtins(infos), absent=absent)
         link = next(info.name for info in infos if info.link)

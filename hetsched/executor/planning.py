@@ -184,9 +184,11 @@ def learn(
     _share(measured, [one for one, _ in runs], store)
     experience.did_well(measured)
     seconds = {name: one.seconds for name, one in measured.items() if one.chunks}
+    balance = experience.balance(known, job.load)
     if all(one.share == one.assignment.plan.share for one in measured.values()):
-        # Of work that moved in mid-run, times say nothing of the split.
-        experience.balance(known, job.load).told(plan, seconds, makespan(measured))
+        balance.told(plan, seconds, makespan(measured))
+    else:  # times say nothing of the split
+        balance.moved(plan)
     for changed, change in changes.items():
         device = changed.device.split()[0]
         said = f"{device}: {changed.workload} by {changed.variant} {change}"

@@ -65,7 +65,7 @@ class Balance:
 
     def next(self, look: Look) -> JobPlan:
         """The plan of the next run. Raises what `look` and `plan_job` raise."""
-        untold = self._out and self._uses >= REUSES  # work was stolen in each of these runs
+        untold = self._out and self._uses >= REUSES  # a device died in each of these runs
         last = self._plan
         if untold or (last is not None and self._tries(last)):
             self._begin()  # there is no balance yet to hold on to
@@ -114,6 +114,15 @@ class Balance:
         predicted = plan.predicted_seconds
         if predicted is None or abs(makespan / predicted - 1) > GOOD:
             self._balancer.reconsider()
+
+    def moved(self, plan: JobPlan) -> None:
+        """Devices ran dry in mid-run and took work of others: so far off, no split is kept.
+
+        The next one is what the models say, which have learnt of this run.
+        """
+        last = self._plan
+        if self._out and last is not None and plan.assignments is last.assignments:
+            self._begin()
 
     def _split(self, models: Sequence[Any], load: int, limits: object) -> Distribution:
         """The planner, as the Balancer calls it: only from `next`."""

@@ -10,6 +10,8 @@ from hetsched.config import Config, parse
 from hetsched.job import JobReport
 
 EMULATED_GPU = """
+stealing = false
+
 [[device]]
 kind = "emulated"
 name = "slow"
@@ -34,6 +36,8 @@ d2h = { gap = "10us", rate = "1GB/s" }
 ONE_ENGINE = EMULATED_GPU.replace("engines = 2", "engines = 1")
 
 BUSY_NEIGHBOUR = """
+stealing = false
+
 [[device]]
 kind = "emulated"
 name = "free"

@@ -16,7 +16,7 @@ from hetsched.executor.experience import Experience, plan_key
 from hetsched.executor.planning import Measured, learn, plan
 from hetsched.memory import MemoryDemand
 from hetsched.schedule.balance import REUSES
-from hetsched.schedule.planner import Candidate, JobPlan, plan_job
+from hetsched.schedule.planner import Assignment, Candidate, JobPlan, plan_job
 from hetsched.store.models import ModelStore
 from hetsched.workload import Variant
 
@@ -46,8 +46,8 @@ class Machine:
         self.store, self.experience = ModelStore(None), Experience()
         self.plans: list[JobPlan] = []
 
-    def run(self) -> tuple[int, ...]:
-        """Plan, run and learn; the shares."""
+    def run(self, steals: bool = False) -> tuple[int, ...]:
+        """Plan, run and learn; the shares as planned, or as if all was stolen that pays."""
         found = plan(self.job, self.infos, self.store, self.experience, None)
         self.plans.append(found)
         measured = {}
@@ -55,14 +55,20 @@ class Machine:
             number = int(one.device[3:])
             pace = self._wild() / self.speeds[number]
             now, chunks = 0.0, []
-            for chunk in one.chunks:
-                end = now + chunk.count * pace
-                chunks.append((chunk.count, ChunkTimes(compute=(now, end))))
+            for count in self._counts(one, steals):
+                end = now + count * pace
+                chunks.append((count, ChunkTimes(compute=(now, end))))
                 now = end
             measured[one.device] = Measured(one, self.infos[number], tuple(chunks))
         known = plan_key(self.job, [info.name for info in self.infos], None)
         learn(self.job, found, measured, self.store, self.experience, known)
         return tuple(measured[info.name].share for info in self.infos)
+
+    def _counts(self, one: Assignment, steals: bool) -> list[int]:
+        if not steals:
+            return [chunk.count for chunk in one.chunks]
+        left = round(LOAD * self.speeds[int(one.device[3:])] / sum(self.speeds))
+        return [min(one.chunk, left - done) for done in range(0, left, one.chunk)]
 
     def _wild(self) -> float:
         if not self.noise:
@@ -111,6 +117,34 @@ def test_a_core_that_slows_down_gets_less_from_the_fourth_run_on() -> None:
         machine.run()
 
     assert machine.run() == (2000, 2000)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_from_work_that_moved_the_models_learn_and_the_split_follows(seed: int) -> None:
+    machine = Machine(1.0, 3.0, noise=0.02)
+    machine.draw.seed(seed)
+    for _ in range(12):
+        machine.run()
+    machine.speeds[1] = 1.5
+
+    for _ in range(5):
+        machine.run(steals=True)
+
+    planned = [one.plan.share for one in machine.plans[-1].assignments]
+    assert planned == pytest.approx([1600, 2400], rel=0.05)
+
+
+def test_after_a_run_in_which_work_moved_all_is_planned_anew() -> None:
+    machine = Machine(1.0, 3.0)
+    for _ in range(4):
+        machine.run()
+    machine.speeds[1] = 2.0
+
+    machine.run(steals=True)
+    machine.run(steals=True)
+
+    assert machine.plans[-2] is machine.plans[-3]
+    assert machine.plans[-1] is not machine.plans[-2]
 
 
 def test_what_was_not_planned_last_teaches_no_split() -> None:

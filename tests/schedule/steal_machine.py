@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from hetsched.device import Chunk
@@ -53,9 +53,16 @@ class Played:
     """Device -> units that it did."""
 
 
-def play(devices: dict[str, Device], planned: dict[str, float] | None) -> Played:
-    """Run to the end. `planned`: seconds a unit as expected; None: without stealing."""
-    queues = cut(devices)
+def play(
+    devices: dict[str, Device],
+    planned: Mapping[str, float | None] | None,
+    queues: dict[str, list[Chunk]] | None = None,
+) -> Played:
+    """Run to the end. `planned`: seconds a unit as expected; None: without stealing.
+
+    `queues`: each device's chunks, if its share isn't to be cut evenly.
+    """
+    queues = cut(devices) if queues is None else queues
     limits = {n: max((c.count for c in queues[n]), default=1) for n in devices}
     windows = {name: device.window for name, device in devices.items()}
     heart = Dispatch(queues, windows, limits, planned)
