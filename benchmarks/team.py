@@ -1,55 +1,112 @@
-"""One big plane by a core team, beside what single cores make of it; many planes, beside them."""
+"""One big plane by a core team, beside what single cores make of it; what a team costs others."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 
 import hetsched
+from benchmarks.paired import interleave
 from benchmarks.results import Bar, Result
+from benchmarks.serving import places
 from benchmarks.stats import Sample, ratio
 from hetsched.config import Config, DeviceConfig
 
-CASES = {"1x4096x4096": (1, 4096, 4096), "256x512x512": (256, 512, 512)}
-WARM_UP, JOBS = 40, 25
-"""Until every variant is known, and the team has been worth its start and was tried."""
-QUICK_WARM_UP, QUICK_JOBS = 8, 3
-FASTER = 1.3
-"""Of 2 cores. Arbitrary; an FFT of one plane is bound by memory for half of the time."""
-UNAFFECTED = 0.95
+CASES = {
+    "1x4096x4096": ((1, 4096, 4096), 25, 1.3),
+    "256x512x512": ((256, 512, 512), 25, 0.95),
+    "1x64x64": ((1, 64, 64), 200, 0.95),
+}
+"""Shape, rounds, the least speed over an engine without a team. Arbitrary: an FFT of one big plane
+is bound by memory for half of its time."""
+WARM_UP, QUICK_WARM_UP, QUICK_ROUNDS = 40, 8, 3
+"""Jobs until every variant is known, and the team has been worth its start and was tried."""
+PROCESSES = 7
+UNAFFECTED = 0.9
+"""Of a whole process, which takes 1.4 s, give or take a tenth."""
+SETTLE = 0.02
 
 
 def measure(quick: bool) -> Result:
-    columns = ("case", "computed by", "submit to result, ms", "speed against single cores")
+    columns = ("case", "with a team, ms", "computed by", "without, ms", "speed over that")
     result = Result("team", "Core teams", columns)
-    warm, jobs = (QUICK_WARM_UP, QUICK_JOBS) if quick else (WARM_UP, JOBS)
-    for name, shape in CASES.items():
-        paired(result, name, shape, warm, jobs)
+    for name, (shape, rounds, least) in CASES.items():
+        jobs(result, name, shape, QUICK_ROUNDS if quick else rounds, least, quick)
+    processes(result, QUICK_ROUNDS if quick else PROCESSES)
     return result
 
 
-def paired(result: Result, name: str, shape: Sequence[int], warm: int, jobs: int) -> None:
-    """Two engines, one with a team and one without, do one job each in turn."""
+def jobs(
+    result: Result, name: str, shape: Sequence[int], rounds: int, least: float, quick: bool
+) -> None:
+    """Two engines, one with a team and one without, do one job each in turn: submit to result."""
     with engine(team=True) as having, engine(team=False) as lacking:
-        places = [(local, *arrays(local, shape)) for local in (having, lacking)]
-        for place in places:
-            for _ in range(warm):
-                one(*place)
-        pairs = [(one(*places[0]), one(*places[1])) for _ in range(jobs)]
-    within, without = zip(*pairs, strict=True)
-    compared = ratio([job.seconds for job in without], [job.seconds for job in within])
-    add(result, name, within, compared.text())
-    add(result, name, without, "")
-    bar = f"{name}: speed with a team against single cores only"
-    least = FASTER if shape[0] == 1 else UNAFFECTED
-    result.bars.append(Bar(bar, compared.median, least))
+        contestants = {"with": warm_job(having, shape), "without": warm_job(lacking, shape)}
+        for job in contestants.values():
+            for _ in range(QUICK_WARM_UP if quick else WARM_UP):
+                job()
+        samples = interleave(contestants, rounds, SETTLE)
+        x, y = arrays(having, shape)
+        used = having.submit("fft", x, out=y)
+        used.result()
+    assert used.report is not None
+    devices = [one for one in used.report.devices if one.share]
+    by = ", ".join(f"{one.device} ({one.variant})" for one in devices)
+    add(result, name, samples, by, least)
 
 
-def engine(team: bool) -> hetsched.Local:
-    return hetsched.Local(Config(device=(DeviceConfig(kind="cpu", team=team),)), learn=False)
+def processes(result: Result, rounds: int) -> None:
+    """`hetsched run` of one big plane: whole processes, from start to end."""
+    with tempfile.TemporaryDirectory(prefix="hs-") as folder:
+        contestants = {
+            name: process(Path(folder), name, team)
+            for name, team in (("with", "true"), ("without", "false"))
+        }
+        for run in contestants.values():
+            for _ in range(4):
+                run()
+        samples = interleave(contestants, rounds, SETTLE)
+    add(result, "`hetsched run`, 1x4096x4096", samples, "", UNAFFECTED)
+
+
+def process(folder: Path, name: str, team: str) -> Callable[[], float]:
+    """A run with models of its own."""
+    config = folder / f"{name}.toml"
+    config.write_text(f"[[device]]\nkind = 'cpu'\nteam = {team}\n", encoding="utf-8")
+    command = [sys.executable, "-m", "hetsched.cli.main", "run", "fft", "--batch", "1x4096x4096"]
+
+    def run() -> float:
+        with places(str(folder / name)):
+            start = time.perf_counter()
+            subprocess.run([*command, "--config", config], check=True, capture_output=True)
+            return time.perf_counter() - start
+
+    return run
+
+
+@contextmanager
+def engine(team: bool) -> Iterator[hetsched.Local]:
+    device = DeviceConfig(kind="cpu", team=team)
+    with hetsched.Local(Config(device=(device,)), learn=False) as local:
+        yield local
+
+
+def warm_job(local: hetsched.Local, shape: Sequence[int]) -> Callable[[], float]:
+    x, y = arrays(local, shape)
+
+    def run() -> float:
+        start = time.perf_counter()
+        local.submit("fft", x, out=y).result()
+        return time.perf_counter() - start
+
+    return run
 
 
 def arrays(local: hetsched.Local, shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -59,27 +116,11 @@ def arrays(local: hetsched.Local, shape: Sequence[int]) -> tuple[np.ndarray, np.
     return x, y
 
 
-@dataclass(frozen=True)
-class Job:
-    """Seconds from submit to result, and what computed it."""
-
-    seconds: float
-    devices: str
-
-
-def one(local: hetsched.Local, x: np.ndarray, y: np.ndarray) -> Job:
-    start = time.perf_counter()
-    job = local.submit("fft", x, out=y)
-    job.result()
-    seconds = time.perf_counter() - start
-    assert job.report is not None
-    used = [device for device in job.report.devices if device.share]
-    return Job(seconds, ", ".join(f"{one.device} ({one.variant})" for one in used))
-
-
-def add(result: Result, name: str, jobs: Sequence[Job], against: str) -> None:
-    sample = Sample(tuple(job.seconds for job in jobs))
-    who = jobs[-1].devices
-    result.rows.append((name, who, sample.text(), against))
-    result.data.append({"case": name, "by": who, "seconds": sample.seconds})
+def add(result: Result, name: str, samples: Mapping[str, Sample], by: str, least: float) -> None:
+    within, without = samples["with"], samples["without"]
+    compared = ratio(without.seconds, within.seconds)
+    result.rows.append((name, within.text(), by, without.text(), compared.text()))
+    seconds = {key: sample.seconds for key, sample in samples.items()}
+    result.data.append({"case": name, "by": by, "seconds": seconds})
+    result.bars.append(Bar(f"{name}: speed over no team", compared.median, least))
     print(f"  {' | '.join(result.rows[-1])}", flush=True)

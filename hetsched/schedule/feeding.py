@@ -13,12 +13,16 @@ from dataclasses import replace
 from hetsched.device import DeviceInfo
 from hetsched.schedule.planner import plan_job
 from hetsched.schedule.records import Assignment, Candidate, JobPlan
+from hetsched.units import format_seconds
 
 ROUNDS = 4
 """Times that it is planned again, at most: each changes what is left by less than the share that
 feeding has of all cores."""
 CLOSE = 1e-3
 """Of the makespan: a change of the cost that isn't worth another plan. Arbitrary."""
+
+TOLD = 0.01
+"""Of the makespan: less isn't worth a word. Arbitrary."""
 
 
 def plan_fed(
@@ -36,7 +40,12 @@ def plan_fed(
         charged = after
         paying = [replace(c, charge=charged.get(c.info.name, 0.0)) for c in candidates]
         found = plan_job(load, paying, held)
-    return found
+    reasons = [
+        f"{name}: {format_seconds(seconds)} of its time go to feeding other devices"
+        for name, seconds in charged.items()
+        if seconds > TOLD * (found.predicted_seconds or 0.0)
+    ]
+    return replace(found, reasons=(*found.reasons, *reasons)) if reasons else found
 
 
 def charges(plan: JobPlan) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -90,6 +91,13 @@ def test_a_feeder_that_is_pinned_costs_its_core_only() -> None:
     assert plan.predicted_seconds == pytest.approx(simulated(plan, {"cpu2"}), rel=0.01)
     assert share(plan, "cpu2") < 0.8 * share(plan, "cpu1")
     assert set(charges(plan)) == {"cpu2"}
+
+
+def test_what_feeding_costs_a_core_is_a_reason() -> None:
+    plan = plan_fed(LOAD, machine())
+
+    (said,) = [text for text in plan.reasons if text.startswith("cpu1: ") and "feeding" in text]
+    assert re.fullmatch(r"cpu1: 3\d(\.\d)? ms of its time go to feeding other devices", said)
 
 
 def test_a_feeder_that_finds_an_idle_core_costs_nothing() -> None:
