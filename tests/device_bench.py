@@ -151,7 +151,12 @@ def cut(sizes: Sequence[int], barriers: Sequence[int] = ()) -> list[Chunk]:
 
 
 def drive(
-    device: Device, job: DeviceJob, chunks: Sequence[Chunk], ring: bool = True, late_by: int = 0
+    device: Device,
+    job: DeviceJob,
+    chunks: Sequence[Chunk],
+    ring: bool = True,
+    late_by: int = 0,
+    sizes: Sequence[int] = (),
 ) -> dict[int, ChunkTimes]:
     """Prepare and run; the pipeline hears of a chunk only `late_by` steps after the last."""
     device.prepare(job)
@@ -162,6 +167,7 @@ def drive(
         job.slots if link else 1,
         ring,
         job.chunk,
+        sizes,
     )
     times: dict[int, ChunkTimes] = {}
     pipeline = Pipeline(

@@ -7,6 +7,7 @@ or says times at which one engine did two things or one slot held two chunks: wi
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -78,8 +79,14 @@ class Late:
         return self.device.wait(chunk)
 
 
-def check(device: Any, job: DeviceJob, chunks: Sequence[Chunk], ring: bool = True) -> None:
-    times = drive(device, job, chunks, ring)
+def check(
+    device: Any,
+    job: DeviceJob,
+    chunks: Sequence[Chunk],
+    ring: bool = True,
+    sizes: Sequence[int] = (),
+) -> None:
+    times = drive(device, job, chunks, ring, sizes=sizes)
     if isinstance(device, Placed):
         check_engines(device, times)
         check_slots(device, times)
@@ -147,6 +154,34 @@ def test_virtual_no_engine(seed: int) -> None:
 @SEEDS
 def test_virtual_one_slot(seed: int) -> None:
     check_bench(virtual(seed, engines=1), affine_bench(UNITS), 1, EVEN)
+
+
+def check_odd(device: Any, seed: int) -> None:
+    """Slots for 8 and for 16 units; among the chunks in turn are some of another device."""
+    rng = random.Random(seed)
+    sizes = [
+        size for turn in range(12) for size in ([8, 16] if turn % 3 else [rng.randint(1, 16)])
+    ]
+    chunks = [
+        msgspec.structs.replace(chunk, last=chunk.last or chunk.count not in (8, 16))
+        for chunk in cut(sizes)
+    ]
+    bench = affine_bench(sum(sizes))
+    kind = device.describe().kind
+    demand = bench.workload.demand(bench.params, kind)
+    memory = slot_bytes(demand, 8) + slot_bytes(demand, 16)
+    check(device, bench.job(kind, 16, 2, memory), chunks, sizes=(8, 16))
+    np.testing.assert_allclose(bench.result("y"), bench.expected(), rtol=1e-12)
+
+
+@SEEDS
+def test_virtual_odd_slots(seed: int) -> None:
+    check_odd(virtual(seed, engines=2 - seed % 2), seed)
+
+
+@SEEDS
+def test_cuda_odd_slots(seed: int) -> None:
+    check_odd(fake_gpu(seed), seed)
 
 
 @SEEDS
