@@ -34,9 +34,16 @@ def slot_bytes(demand: MemoryDemand, units: int) -> int:
 
 def slotted(demand: MemoryDemand) -> MemoryDemand:
     """`demand` with each chunk's bytes rounded up to what its slot takes, for planning."""
+    known: dict[int, int] = {}  # plans ask for the same sizes again and again
+
+    def bytes_of(units: int) -> int:
+        if units not in known:
+            known[units] = slot_bytes(demand, units)
+        return known[units]
+
     return replace(
         demand,
-        input_bytes=lambda units: slot_bytes(demand, units),
+        input_bytes=bytes_of,
         output_bytes=0,
         work_bytes=demand.work_bytes if demand.work == "max" else 0,
     )

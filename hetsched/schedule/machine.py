@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
 from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
-from hetsched.models import DeviceModel, SpeedFunction
+from hetsched.models import Curve, DeviceModel, SpeedFunction
 from hetsched.schedule.bound import bound_of
 from hetsched.schedule.costs import Floats, costs_of
 from hetsched.schedule.equal import Estimate, pace
 from hetsched.schedule.plan import Overlap
-from hetsched.schedule.planned import Refined
+from hetsched.schedule.planned import Refined, fingerprint
 from hetsched.schedule.room import largest_sub_distribution
 from hetsched.schedule.shares import Device, divide
 from hetsched.schedule.timeline import seconds_of
@@ -30,6 +31,8 @@ MOST_SIZES = 4096
 """Sizes at which a curve's best rate is looked for; all there are in smaller loads."""
 ENDLESS = 1e12
 """Units of a chunk whose fixed cost is nothing any more."""
+MOST_KEPT = 32
+"""Bounds that are kept, the latest."""
 
 
 @dataclass(frozen=True)
@@ -78,15 +81,7 @@ def fluid_bound(load: int, parts: Sequence[Part]) -> float:
         The load is negative, there are no parts, or a model has a time that can't be.
     """
     _check(load, parts)
-    if load == 0:
-        return 0.0
-    rates: dict[tuple[int, object], float] = {}
-    for part in parts:
-        key = (id(part.model), part.overlap)
-        if key not in rates:
-            rates[key] = _best_rate(load, part)
-    total = sum(rates[id(part.model), part.overlap] for part in parts)
-    return load / total
+    return _asked(_fluid, load, parts) if load else 0.0
 
 
 def whole_unit_bound(load: int, parts: Sequence[Part]) -> float:
@@ -108,8 +103,19 @@ def whole_unit_bound(load: int, parts: Sequence[Part]) -> float:
         As for `fluid_bound`.
     """
     _check(load, parts)
-    if load == 0:
-        return 0.0
+    return _asked(_whole_unit, load, parts) if load else 0.0
+
+
+def _fluid(load: int, parts: Sequence[Part]) -> float:
+    rates: dict[tuple[int, object], float] = {}
+    for part in parts:
+        key = (id(part.model), part.overlap)
+        if key not in rates:
+            rates[key] = _best_rate(load, part)
+    return load / sum(rates[id(part.model), part.overlap] for part in parts)
+
+
+def _whole_unit(load: int, parts: Sequence[Part]) -> float:
     known: dict[tuple[int, int, Overlap], _Bound] = {}
     devices: list[_Alone] = []
     for part in parts:
@@ -122,6 +128,41 @@ def whole_unit_bound(load: int, parts: Sequence[Part]) -> float:
         devices.append(known[key])
     shares = divide(load, [one.device() for one in devices])
     return _least(load, devices, shares)
+
+
+Bound = Callable[[int, Sequence[Part]], float]
+
+
+def _asked(bound: Bound, load: int, parts: Sequence[Part]) -> float:
+    """`bound`, unless it is known for such parts from before."""
+    keys = tuple(_key(part) for part in parts)
+    if None in keys:
+        return bound(load, parts)
+    return _kept(_Question(bound, load, keys, parts))
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A bound, a load and parts, by value."""
+
+    bound: Bound
+    load: int
+    keys: tuple[object, ...]
+    parts: Sequence[Part] = field(compare=False)
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def _kept(question: _Question) -> float:
+    return question.bound(question.load, question.parts)
+
+
+def _key(part: Part) -> object | None:
+    """What bounds depend on; None: somebody else's curves, which may change unseen."""
+    if part.memory is None:
+        curve = part.model.total
+        return curve.segments if isinstance(curve, Curve) and not curve.falls else None
+    phases = fingerprint(part.model)
+    return None if phases is None else (phases, part.memory, part.overlap)
 
 
 def _least(load: int, devices: Sequence[_Alone], shares: Sequence[int]) -> float:

@@ -191,7 +191,7 @@ def plans_for(candidate: Candidate, model: DeviceModel, load: int) -> Plans:
 
     Raises DataError when not even one unit fits.
     """
-    curves = _fingerprint(model)
+    curves = fingerprint(model)
     overlap = Overlap.of(candidate.info.engines)
     if curves is None:
         return Plans(model, planning_memory(candidate), overlap, load)
@@ -204,7 +204,7 @@ def _kept(key: _Key) -> Plans:
     return Plans(key.model, planning_memory(key.candidate), key.overlap, key.load, key)
 
 
-def _fingerprint(model: DeviceModel) -> Fingerprint | None:
+def fingerprint(model: DeviceModel) -> Fingerprint | None:
     """The phases as values; None: somebody else's curves, which may change unseen."""
     found: list[object] = [model.duplex]
     for curve in (model.compute, model.h2d, model.d2h):

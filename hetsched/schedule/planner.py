@@ -138,8 +138,8 @@ def _device(candidate: Candidate, model: DeviceModel | None, load: int) -> Devic
 
 def _shares(load: int, parts: Sequence[_Part]) -> list[int]:
     """Units of each part; unknown ones first, so that even a single unit teaches something."""
-    known = [i for i, part in enumerate(parts) if part.curve is not None]
-    unknown = [i for i, part in enumerate(parts) if part.curve is None]
+    known = [i for i, part in enumerate(parts) if part.device is not None]
+    unknown = [i for i, part in enumerate(parts) if part.device is None]
     shares = [0] * len(parts)
     left = load
     for order, index in enumerate(unknown):
@@ -169,7 +169,7 @@ def _reason(part: _Part, share: int) -> str:
     variant = part.choice.variant
     if share == 0:
         return f"{part.name}: no share, the others finish sooner without it"
-    if part.curve is None:
+    if part.device is None:
         return f"{part.name}: {share} units, an equal share: {variant} was never measured here"
     trying = ", tried again" if part.choice.exploring else ""
     how = f", {_how(part.planned.plan(share))}" if part.planned else ""

@@ -7,6 +7,8 @@ ends a plan: what a chunk does last, it does first in the mirror.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 import numpy as np
 
 from hetsched.schedule.costs import Floats
@@ -33,11 +35,12 @@ def ramps(phases: tuple[Floats, Floats, Floats], largest: int, overlap: Overlap)
     rising = [np.maximum.accumulate(phase) for phase in phases]
     rising.append(np.maximum.accumulate(rising[0] + rising[1]))
     rising.append(np.maximum.accumulate(rising[1] - rising[0]))
+    tables = [phase[: largest + 1].tolist() for phase in rising]
     found: dict[Ramp, None] = {(): None}
     for start in STARTS:
         if start >= largest:
             break
-        found[_fed(start, rising, largest, overlap)] = None
+        found[_fed(start, tables, largest, overlap)] = None
         for growth in GROWTHS:
             found[_geometric(start, growth, largest)] = None
     return list(found)
@@ -50,36 +53,36 @@ def _geometric(start: int, growth: float, largest: int) -> Ramp:
     return tuple(size for size in sizes if size < largest)
 
 
-def _fed(start: int, rising: list[Floats], largest: int, overlap: Overlap) -> Ramp:
+def _fed(start: int, rising: list[list[float]], largest: int, overlap: Overlap) -> Ramp:
     """The largest next chunk that keeps the busiest engine fed, again and again."""
     first, middle, last, until_computed, beyond = rising
     full = overlap is Overlap.FULL
-    busy = float(last[largest] if full else first[largest] + last[largest])
+    busy = last[largest] if full else first[largest] + last[largest]
     out_bound = busy > middle[largest]
     sizes = [start]
-    arrived = float(first[start])
-    computed = arrived + float(middle[start])
-    left = computed + float(last[start])
+    arrived = first[start]
+    computed = arrived + middle[start]
+    left = computed + last[start]
     while len(sizes) < LONGEST:
         if out_bound and not full:
-            fits = _most(beyond, float(last[sizes[-1]]))
+            fits = _most(beyond, last[sizes[-1]])
         elif out_bound:
             fits = min(_most(until_computed, left - arrived), _most(middle, left - computed))
         elif full:
             fits = _most(first, computed - arrived)
         else:
-            before = float(last[sizes[-2]]) if len(sizes) > 1 else 0.0
-            fits = _most(first, float(middle[sizes[-1]]) - before)
+            before = last[sizes[-2]] if len(sizes) > 1 else 0.0
+            fits = _most(first, middle[sizes[-1]] - before)
         size = max(min(fits, 8 * sizes[-1]), sizes[-1] + 1)
         if size >= largest:
             break
         sizes.append(size)
-        arrived += float(first[size])
-        computed = max(arrived, computed) + float(middle[size])
-        left = max(computed, left) + float(last[size])
+        arrived += first[size]
+        computed = max(arrived, computed) + middle[size]
+        left = max(computed, left) + last[size]
     return tuple(sizes)
 
 
-def _most(rising: Floats, seconds: float) -> int:
+def _most(rising: list[float], seconds: float) -> int:
     """The largest size whose phase takes at most `seconds`."""
-    return int(np.searchsorted(rising, seconds * (1 + 1e-12), "right")) - 1
+    return bisect_right(rising, seconds * (1 + 1e-12)) - 1

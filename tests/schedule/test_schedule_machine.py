@@ -2,6 +2,8 @@
 
 import itertools
 import random
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from every_plan import least_seconds, random_case
@@ -101,3 +103,16 @@ def test_a_unit_that_fits_nowhere_and_half_a_link_are_refused() -> None:
         whole_unit_bound(8, [gpu(1e-5, 1e-5, 1e9, 1e9, limit=PLANE)])
     with pytest.raises(UsageError, match="both memory and overlap"):
         Part("g", DESKTOP[0].model, None, Overlap.FULL)
+
+
+@pytest.mark.parametrize("bound", [whole_unit_bound, fluid_bound])
+def test_bounds_are_kept_by_value_and_follow_models_that_learn(bound: Any) -> None:
+    learning = Affine(observations=[(10, 1e-3), (20, 2e-3)])
+    known = DESKTOP[0].model
+    part = replace(DESKTOP[0], model=replace(known, compute=learning))
+    before = bound(256, [part, *DESKTOP[1:]])
+    assert bound(256, [replace(part, name="other"), *DESKTOP[1:]]) == before
+    for _ in range(9):
+        learning.observe(10, 10e-3)
+        learning.observe(20, 20e-3)
+    assert bound(256, [part, *DESKTOP[1:]]) > 1.2 * before
