@@ -40,8 +40,8 @@ def test_the_first_run_halves_and_gives_seven_points(paper: Outcome) -> None:
 def test_its_chunks_are_those_of_the_printed_lists_nearly(paper: Outcome) -> None:
     first, second = paper.steps[-1].plan.sub_distributions[:2]
 
-    assert first == pytest.approx((14, 26, 36, 16), abs=2)
-    assert second == pytest.approx((8, 14, 18, 20, 9), abs=2)
+    assert first == pytest.approx((14, 26, 36, 16), abs=3)
+    assert second == pytest.approx((8, 14, 18, 20, 9), abs=3)
 
 
 def test_single_chunks_by_speed_functions_need_eight_runs_and_twice_the_time(
