@@ -79,7 +79,7 @@ class DeviceAccount(msgspec.Struct, frozen=True, kw_only=True):
     bound : float or None, seconds
         Of the share on a device with a link: no plan takes less.
     ways : tuple of Way
-        What other plans for the share would take.
+        What other plans for the share would take; of the first of several equal devices.
     plan, timeline : Timeline or None
         Each phase of each chunk, predicted and measured.
     """

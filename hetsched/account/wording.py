@@ -19,8 +19,6 @@ WORTH = 0.01
 """Savings below this are none. Arbitrary."""
 MOST_SIZES = 6
 """Different sizes of chunks that are named in a row."""
-MOST_PLANS = 3
-"""Devices with a link of which other plans are told."""
 PHASES = (("copy_in", "copy in"), ("compute", "compute"), ("copy_out", "copy out"))
 SPENT = (
     ("computing", "computing"), ("copying", "only copying"), ("between", "between chunks"),
@@ -305,10 +303,10 @@ def _instead(account: Account) -> list[str]:
     lines = []
     if account.ways and account.predicted_seconds:
         lines += _ways(account.ways, account.predicted_seconds, "  ")
-    linked = [one for one in account.devices if one.ways and one.plan is not None]
-    for one in linked[:MOST_PLANS]:
-        assert one.plan is not None
-        own = one.plan.makespan
+    for one in account.devices:
+        own = one.plan.makespan if one.plan is not None else 0.0
+        if not own or not one.ways:
+            continue
         bound = (
             "" if one.bound is None else f", no plan takes less than {format_seconds(one.bound)}"
         )

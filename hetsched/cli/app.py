@@ -15,7 +15,7 @@ from hetsched.cli import logs
 from hetsched.errors import UsageError
 
 COMMANDS = (
-    "run", "submit", "status", "show", "wait", "result", "cancel",
+    "run", "submit", "plan", "status", "show", "explain", "wait", "result", "cancel",
     "devices", "models", "simulate", "doctor", "config", "ping", "serve",
 )  # fmt: skip
 """Each is the module of that name in this folder, with a function of that name, or with a `group`

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hetsched.cli import flags
+from hetsched.cli import flags, showing
 from hetsched.cli.finish import finish
 from hetsched.cli.follow import watch
 from hetsched.cli.interrupts import check
@@ -25,9 +25,12 @@ def run(
     given: Mapping[str, Any],
     request: Request,
     json: Json = False,
+    trace: showing.Trace = None,
+    plot: showing.Plot = None,
     config: ConfigName = None,
 ) -> None:
     """Run the workload `name`; Ctrl-C cancels it."""
+    showing.check(trace, plot, request.force)
     settings, _ = load(config)
     from hetsched.local import Local
 
@@ -39,6 +42,7 @@ def run(
             state = watch(job)
         except KeyboardInterrupt:
             state = _cancel(local, job)
+        showing.keep(job, state, trace, plot, request.force)
         finish(state, json, lambda report: _next(name, request, report))
 
 

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
-from hetsched.cli import flags
+from hetsched.cli import flags, showing
 from hetsched.cli.finish import finish
 from hetsched.cli.follow import watch
 from hetsched.cli.reach import control
 from hetsched.cli.request import Json, Request
 from hetsched.cli.say import note, out, out_json
-from hetsched.errors import Cancelled, HetschedError
+from hetsched.errors import Cancelled, HetschedError, UsageError
 from hetsched.job import JobReport, JobState
 
 GRACE_SECONDS = 1.0
@@ -36,8 +36,16 @@ def submit(
     detach: Annotated[
         bool, typer.Option("--detach", "--no-wait", help="Print the job's number and return.")
     ] = False,
+    trace: showing.Trace = None,
+    plot: showing.Plot = None,
 ) -> None:
     """Submit the workload `name`; Ctrl-C detaches, a second one cancels."""
+    if detach and (trace is not None or plot is not None):
+        raise UsageError(
+            "--detach doesn't wait for the job: leave out --trace and --plot, and ask"
+            " `hetsched explain ID` for them when it has ended"
+        )
+    showing.check(trace, plot, request.force)
     with control() as daemon:
         number: Future[int] = Future()
         try:
@@ -51,13 +59,14 @@ def submit(
             state = watch(job)
         except KeyboardInterrupt:
             raise _detached(job.id, daemon.cancel) from None
+        showing.keep(job, state, trace, plot, request.force)
         finish(state, json, lambda report: following(job.id, report))
 
 
 def following(number: int, report: JobReport) -> str:
     """The last line below a daemon's job: where to go on."""
     keep = "" if report.outputs else f" | hetsched result {number} -o out.npy"
-    return f"next: hetsched show {number}{keep}"
+    return f"next: hetsched show {number} | hetsched explain {number}{keep}"
 
 
 def _accepted(number: int, json: bool) -> None:

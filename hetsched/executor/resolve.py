@@ -112,9 +112,16 @@ def shape(spec: ArraySpec, load: int) -> tuple[int, ...]:
 
 
 def resolve(
-    spec: JobSpec, known: Sequence[DeviceInfo], absent: Mapping[str, str], arena_limit: int
+    spec: JobSpec,
+    known: Sequence[DeviceInfo],
+    absent: Mapping[str, str],
+    arena_limit: int,
+    *,
+    make: bool = True,
 ) -> Resolved:
     """Check `spec` against the workload, the files and this machine.
+
+    Without `make` no output file is made, nor is looked whether it could be.
 
     Raises
     ------
@@ -125,7 +132,7 @@ def resolve(
     opened: dict[str, Stored] = {}
     files: set[int] = set()
     try:
-        return _resolve(spec, workload, devices, arena_limit, opened, files)
+        return _resolve(spec, workload, devices, arena_limit, opened, files, make)
     except BaseException:
         while files:
             os.close(files.pop())
@@ -139,6 +146,7 @@ def _resolve(
     arena_limit: int,
     opened: dict[str, Stored],
     files: set[int],
+    make: bool,
 ) -> Resolved:
     for name, ref in spec.inputs.items():
         stored = _open(name, ref, files)
@@ -163,6 +171,10 @@ def _resolve(
         if array.is_input:
             _bind_input(job, array, named.get(array.name), shapes)
     _admit(job, spec, arena_limit)
+    if not make:
+        written = any(isinstance(target, FileOut) for target in spec.outputs.values())
+        job.in_files = bool(job.files or written)
+        return job
     try:
         _bind_outputs(job, spec, {_identity(fd) for fd in files})
     except BaseException:

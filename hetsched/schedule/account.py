@@ -11,9 +11,17 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Protocol
 
+import msgspec
+
 from hetsched.account import Account, DeviceAccount
 from hetsched.device import ChunkTimeline, ChunkTimes, DeviceInfo, Timeline
-from hetsched.schedule.instead import bounds, device_ways, machine_ways, what_if
+from hetsched.schedule.instead import (
+    bounds,
+    device_bound,
+    device_ways,
+    machine_ways,
+    what_if,
+)
 from hetsched.schedule.plan import Overlap
 from hetsched.schedule.records import Assignment, JobPlan
 from hetsched.schedule.spent import hidden_part, measured_timeline, phases_of, spent
@@ -52,8 +60,12 @@ def account(subject: Subject, plan: JobPlan, ran: Mapping[str, Ran] | None = Non
     """
     lines = _measured(ran or {})
     total = max((line.makespan for line in lines.values()), default=0.0)
+    ways = device_ways(plan)
     devices = tuple(
-        _device(one, lines.get(one.device), total if ran is not None else None, (ran or {}))
+        msgspec.structs.replace(
+            _device(one, lines.get(one.device), total if ran is not None else None, ran or {}),
+            ways=ways.get(one.device, ()),
+        )
         for one in plan.assignments
     )
     known = bounds(plan)
@@ -99,7 +111,6 @@ def _device(
     done = ran.get(one.device)
     info = done.info if done is not None else _info(one)
     chunks = done.chunks if done is not None else ()
-    ways = device_ways(one)
     planned = _planned(one)
     phases = None if planned is None or _lumped(one) else phases_of(planned)
     return DeviceAccount(
@@ -120,8 +131,7 @@ def _device(
         predicted_hidden=None if phases is None or planned is None else hidden_part(planned),
         hidden=None if line is None else hidden_part(line),
         spent=None if total is None else spent(line or Timeline(0.0, ()), total),
-        bound=ways[0].bound if ways else None,
-        ways=ways[1] if ways else (),
+        bound=device_bound(one),
         late=sum(times.late for _, times in chunks),
         plan=planned,
         timeline=line,

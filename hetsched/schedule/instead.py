@@ -13,7 +13,8 @@ from hetsched.account import Way, WhatIf
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, PiecewiseLinear, SpeedFunction
 from hetsched.partition import geometric
-from hetsched.schedule.best import Proposal, proposal
+from hetsched.schedule.best import proposal
+from hetsched.schedule.bound import lower_bound
 from hetsched.schedule.machine import Part, fluid_bound, whole_unit_bound
 from hetsched.schedule.plan import Overlap
 from hetsched.schedule.planner import plan_job
@@ -23,6 +24,8 @@ from hetsched.schedule.timeline import timeline
 
 KNOWN = 9
 """Runs of a variant in what is asked of the planner: it has nothing to try out."""
+MUCH = 10_000
+"""Units times devices with a link up to which machines are planned for. Arbitrary: a second."""
 NAMED = 2
 """Devices that are named one by one."""
 
@@ -41,16 +44,35 @@ def bounds(plan: JobPlan) -> tuple[float, float] | None:
     return fluid_bound(load, parts), whole_unit_bound(load, parts)
 
 
-def device_ways(one: Assignment) -> tuple[Proposal, tuple[Way, ...]] | None:
-    """The best plans of each kind for a device with a link, for the share that it was given."""
+def device_bound(one: Assignment) -> float | None:
+    """Seconds that any plan for a device with a link takes at least; None for other devices."""
     candidate, model = one.candidate, one.model
     if candidate is None or model is None or not candidate.info.link:
         return None
     overlap = Overlap.of(candidate.info.engines)
+    return lower_bound(one.plan.share, model, planning_memory(candidate), overlap)
+
+
+def device_ways(plan: JobPlan) -> dict[str, tuple[Way, ...]]:
+    """Device with a link -> the best plans of each kind for the share that it was given.
+
+    Of the first of those whose names differ by a number only: finding plans takes time.
+    """
+    names = [names[0] for names in _by_stem([one.device for one in plan.assignments])]
+    return {
+        one.device: _device_ways(one, one.candidate, one.model)
+        for one in plan.assignments
+        if one.device in names
+        if one.candidate is not None and one.candidate.info.link and one.model is not None
+    }
+
+
+def _device_ways(one: Assignment, candidate: Candidate, model: DeviceModel) -> tuple[Way, ...]:
+    overlap = Overlap.of(candidate.info.engines)
     found = proposal(one.plan.share, model, planning_memory(candidate), overlap=overlap)
     ways = [Way(f"best {kind}", seconds) for kind, seconds in found.others.items()]
     serial = timeline(one.plan, model, Overlap.NONE).makespan
-    return found, (*ways, Way("these chunks one after another", serial))
+    return *ways, Way("these chunks one after another", serial)
 
 
 def machine_ways(plan: JobPlan) -> tuple[Way, ...]:
@@ -101,16 +123,31 @@ def what_if(plan: JobPlan) -> tuple[WhatIf, ...]:
         return ()
     load = load_of(plan)
     now = [_only(*one) for one in known]
-    base = plan_job(load, now).predicted_seconds
+    quick = load * sum(one.info.link for one in now) > MUCH
+    base = _judged(load, now, quick)
     if not base:
         return ()
     found = []
     for what, change in _changes(now).items():
-        seconds = plan_job(load, change(now)).predicted_seconds
+        seconds = _judged(load, change(now), quick)
         if seconds is not None and math.isfinite(seconds):
             ratio = seconds / base
             found.append(WhatIf(what, plan.predicted_seconds * ratio, 1 - ratio))
     return tuple(found)
+
+
+def _judged(load: int, candidates: Sequence[Candidate], quick: bool) -> float | None:
+    """What the planner predicts. `quick`: the bound, close to that where loads are large."""
+    if quick:
+        return whole_unit_bound(load, [_part(one, *_known(one)) for one in candidates])
+    return plan_job(load, candidates).predicted_seconds
+
+
+def _known(one: Candidate) -> tuple[str, DeviceModel]:
+    """Its one variant and model, as `_only` left them."""
+    ((variant, model),) = one.models.items()
+    assert model is not None
+    return variant, model
 
 
 Change = Callable[[list[Candidate]], list[Candidate]]

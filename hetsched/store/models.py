@@ -47,24 +47,26 @@ class ModelStore:
     ----------
     path : Path or None
         None: in memory only.
+    copy : bool
+        What the file knows is copied into memory; the file stays as it is.
 
     Raises
     ------
     ConfigError
-        The folder or file can't be written.
+        The folder or file can't be written; can't be read, where it is copied.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, *, copy: bool = False) -> None:
         self._name = str(path)
         self._histories: dict[ModelKey, History] = {}
         self._pending: deque[tuple[ModelKey, list[Sample], float]] = deque(maxlen=MOST_PENDING)
         self._warned = False
         self._db: apsw.Connection | None = None
         self._seen = self._last = self._forgotten = 0
-        if path is not None:
+        if path is not None and not copy:
             private_folder(path.parent, "state folder")
         try:
-            self._db = models_db.connect(path)
+            self._db = models_db.copied(path) if copy else models_db.connect(path)
             self._catch_up(self._db)
         except UNUSABLE as error:
             self._warn(error)

@@ -111,6 +111,19 @@ def existing(path: Path) -> apsw.Connection:
     return connection
 
 
+def copied(path: Path | None) -> apsw.Connection:
+    """A copy in memory of the database at `path`; empty if there is none. Raises as `connect`."""
+    if path is None or not path.exists():
+        return connect(None)
+    with contextlib.closing(existing(path)) as source:
+        if not check(source, path):
+            return connect(None)
+        copy = apsw.Connection(":memory:")
+        with copy.backup("main", source, "main") as backup:
+            backup.step()
+    return copy
+
+
 @contextlib.contextmanager
 def _opened(name: str, flags: int = MAKE) -> Iterator[apsw.Connection]:
     """A connection that is closed again if the body fails."""

@@ -26,8 +26,8 @@ def test_help_names_every_command(call: Call, words: tuple[str, ...]) -> None:
     ended = call(*words)
 
     assert ended.code == 0
-    for command in ("serve", "run", "submit", "status", "show", "wait", "result", "cancel",
-                    "devices", "models", "doctor", "ping"):  # fmt: skip
+    for command in ("serve", "run", "submit", "status", "show", "wait", "result", "cancel", "plan",
+                    "explain", "devices", "models", "doctor", "ping"):  # fmt: skip
         assert f"\n  {command} " in ended.out
 
 

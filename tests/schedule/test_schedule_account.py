@@ -14,6 +14,7 @@ from hetsched.account import Account, DeviceAccount, Phases, Spent
 from hetsched.device import Chunk, ChunkTimeline, ChunkTimes, DeviceInfo, Timeline
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
+from hetsched.schedule import instead
 from hetsched.schedule.account import Subject, account
 from hetsched.schedule.plan import DevicePlan, Mode
 from hetsched.schedule.planner import plan_job
@@ -228,6 +229,16 @@ def test_the_planner_s_own_plans_are_never_under_their_bounds() -> None:
         "another device like cpu0", "another device like gpu0", "a link twice as fast for gpu0"
     }  # fmt: skip
     assert all(change.saves > -1e-9 for change in found.what_if)
+
+
+def test_of_very_large_loads_the_bounds_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = account(SUBJECT, job_plan()).what_if
+    monkeypatch.setattr(instead, "MUCH", 0)
+
+    quick = account(SUBJECT, job_plan()).what_if
+
+    for one, other in zip(exact, quick, strict=True):
+        assert (one.what, pytest.approx(one.saves)) == (other.what, other.saves)
 
 
 spans = st.lists(

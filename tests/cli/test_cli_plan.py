@@ -1,0 +1,242 @@
+"""`hetsched plan`, and the traces and pictures of `run`: on devices whose clocks are computed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from .conftest import COMMAND, Call
+
+VIRTUAL = """
+[[device]]
+kind = "emulated"
+name = "core0"
+clock = "virtual"
+compute = { gap = "30us", rate = "0.5Gflop/s" }
+
+[[device]]
+kind = "emulated"
+name = "emu0"
+clock = "virtual"
+memory = "1MiB"
+compute = { gap = "40us", rate = "1.5Gflop/s" }
+h2d = { gap = "10us", rate = "1GB/s" }
+d2h = { gap = "10us", rate = "1GB/s" }
+"""
+BATCH = ("fft", "--batch", "64x32x32", "--config", "virtual.toml")
+PNG = b"\x89PNG"
+
+
+@pytest.fixture(autouse=True)
+def configuration() -> None:
+    Path("virtual.toml").write_text(VIRTUAL, encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The store that two runs make."""
+    folder = tmp_path_factory.mktemp("two")
+    (folder / "virtual.toml").write_text(VIRTUAL, encoding="utf-8")
+    places = {
+        "HETSCHED_STATE_DIR": str(folder / "state"),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "XDG_CONFIG_HOME": str(folder / "config"),
+    }
+    for _ in range(2):
+        words = [*COMMAND, "run", *BATCH]
+        subprocess.run(words, cwd=folder, env=os.environ | places, timeout=120, check=True)
+    return (folder / "state" / "models.db").read_bytes()
+
+
+@pytest.fixture
+def store(two_runs: bytes) -> Path:
+    """Two runs are known; the file that knows them."""
+    path = Path(os.environ["HETSCHED_STATE_DIR"]) / "models.db"
+    path.parent.mkdir(mode=0o700)
+    path.write_bytes(two_runs)
+    return path
+
+
+def planned(call: Call, *words: str) -> dict[str, Any]:
+    ended = call("plan", *BATCH, *words, "--json")
+    assert ended.code == 0, ended.err
+    (line,) = ended.out.splitlines()
+    record: dict[str, Any] = json.loads(line)
+    return record
+
+
+def test_before_anything_was_measured_it_says_so_and_leaves_nothing(call: Call) -> None:
+    ended = call("plan", *BATCH)
+
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.splitlines()[1] == (
+        "64 units, no prediction: core0, emu0 were never measured at this"
+    )
+    assert "core0: 32 units, an equal share: " in ended.out
+    assert "factored by two" in ended.out
+    assert not Path(os.environ["HETSCHED_STATE_DIR"]).exists()
+    assert os.listdir() == ["virtual.toml"]
+
+
+def test_what_is_planned_is_what_is_run(call: Call, store: Path, two_runs: bytes) -> None:
+    plan = planned(call)
+    assert store.read_bytes() == two_runs
+    report = json.loads(call("run", *BATCH, "--json").out)
+
+    assert (plan["schema"], plan["job"], plan["state"]) == ("hetsched.account/1", None, "planned")
+    assert plan["predicted_seconds"] == report["predicted_seconds"]
+    for one, done in zip(plan["devices"], report["devices"], strict=True):
+        assert (one["device"], one["variant"]) == (done["device"], done["variant"])
+        assert (one["planned"], one["share"]) == (done["share"], 0)
+        chunks = [units for count, units in one["chunks"] for _ in range(count)]
+        assert chunks == done["chunks"]
+    assert plan["fluid_bound"] <= plan["whole_unit_bound"] <= plan["predicted_seconds"]
+
+
+def test_flags_mean_what_they_mean_to_run(call: Call) -> None:
+    (one,) = planned(call, "--devices", "emu0", "--memory-limit", "64KiB")["devices"]
+
+    assert (one["device"], one["planned"]) == ("emu0", 64)
+    assert max(units for _, units in one["chunks"]) <= 4
+    assert "64 KiB" in one["why"]
+
+
+def test_of_an_input_only_the_header_counts_and_no_output_is_made(call: Call) -> None:
+    np.save("x.npy", np.ones((10, 8, 8), "complex64"))
+
+    ended = call("plan", "fft", "--input", "x.npy", "--output", "y.npy", "--json")
+
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)["load"] == 10
+    assert sorted(os.listdir()) == ["virtual.toml", "x.npy"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("ftf", "--batch", "4x4x4"), 2, "did you mean 'fft'"),
+        (("fft", "--batch", "0x4x4"), 2, "COUNT must be at least 1"),
+        (("fft", "--batch", "4x4x4", "--devices", "cpux"), 2, "no device 'cpux'"),
+        (("fft", "--batch", "4x4x4", "--config", "nope.toml"), 66, "nope.toml"),
+        (("fft", "--input", "nope.npy"), 66, "no such file"),
+        (("fft", "--batch", "900000000x512x512"), 65, "the largest load that fits"),
+        ((*BATCH, "--devices", "emu0", "--memory-limit", "1KiB"), 65, "one unit needs 16 KiB"),
+        ((*BATCH, "--trace", "none/x.json"), 73, "there is no folder"),
+        ((*BATCH, "--plot", "x.bmp"), 2, "--plot x.bmp: the name must end in one of"),
+        ((*BATCH, "--seed", "3"), 2, "no such option: --seed"),
+    ],
+)
+def test_errors_are_those_of_run(call: Call, words: tuple[str, ...], code: int, said: str) -> None:
+    if "--plot" in words:
+        pytest.importorskip("matplotlib")
+
+    ended = call("plan", *words)
+
+    assert (ended.code, ended.out) == (code, "")
+    assert said in ended.error
+
+
+def test_a_broken_store_is_told_once_and_left_alone(call: Call, store: Path) -> None:
+    store.write_bytes(b"not a database" * 100)
+
+    ended = call("plan", *BATCH)
+
+    assert ended.code == 0
+    assert ended.err.count("models.db") == 1
+    assert "no prediction" in ended.out
+    assert store.read_bytes() == b"not a database" * 100
+
+
+def test_a_store_that_may_only_be_read_will_do(call: Call, store: Path) -> None:
+    store.chmod(0o400)
+
+    assert planned(call)["predicted_seconds"] is not None
+    assert [path.name for path in store.parent.iterdir()] == ["models.db"]
+
+
+def tracks(file: str) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """(device, track) -> its events."""
+    events = json.loads(Path(file).read_text())["traceEvents"]
+    devices = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for event in events:
+        if event["ph"] == "X":
+            place = devices[event["pid"]], names[event["pid"], event["tid"]]
+            found.setdefault(place, []).append(event)
+    return found
+
+
+@pytest.mark.usefixtures("store")
+def test_a_trace_of_a_run_has_the_report_s_seconds(call: Call) -> None:
+    pytest.importorskip("matplotlib")
+    ended = call("run", *BATCH, "--trace", "t.json", "--plot", "t.svg", "--json")
+
+    report = json.loads(ended.out)
+    found = tracks("t.json")
+    assert "trace: t.json (open it at https://ui.perfetto.dev)" in ended.err
+    assert "<svg" in Path("t.svg").read_text()
+    for one in report["devices"]:
+        for phase in ("copy in", "compute", "copy out"):
+            events = found.get((one["device"], f"measured: {phase}"), [])
+            seconds = one[f"{phase.replace(' ', '_')}_seconds"]
+            assert sum(e["dur"] for e in events) == pytest.approx(1e6 * seconds, abs=1.0)
+            ends = sorted((e["ts"], e["ts"] + e["dur"]) for e in events)
+            assert all(a[1] <= b[0] + 1e-3 for a, b in itertools.pairwise(ends))
+        units = [e["args"]["units"] for e in found[one["device"], "measured: compute"]]
+        assert units == one["chunks"]
+        assert (one["device"], "predicted: compute") in found
+
+
+@pytest.mark.usefixtures("store")
+def test_a_plan_s_trace_is_only_predicted(call: Call) -> None:
+    assert call("plan", *BATCH, "--trace", "t.json").code == 0
+    assert {track for _, track in tracks("t.json")} == {
+        "predicted: copy in", "predicted: compute", "predicted: copy out"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", ["run", "plan"])
+def test_a_trace_that_exists_stays_and_nothing_is_run(call: Call, verb: str) -> None:
+    Path("t.json").write_text("old")
+
+    refused = call(verb, *BATCH, "--trace", "t.json")
+
+    assert (refused.code, refused.out) == (73, "")
+    assert refused.err == "error: t.json: exists; give another name, or replace it with --force\n"
+    assert Path("t.json").read_text() == "old"
+
+
+def test_a_trace_that_exists_is_replaced_by_force(call: Call) -> None:
+    Path("t.json").write_text("old")
+
+    assert call("plan", *BATCH, "--trace", "t.json", "--force").code == 0
+    assert tracks("t.json") == {}
+
+
+@pytest.mark.usefixtures("store")
+def test_a_picture_is_drawn(call: Call) -> None:
+    pytest.importorskip("matplotlib")
+
+    ended = call("plan", *BATCH, "--plot", "it.png")
+
+    assert ended.code == 0, ended.err
+    assert ended.err.splitlines()[-1] == "drawn: it.png"
+    assert Path("it.png").read_bytes().startswith(PNG)
+
+
+def test_without_matplotlib_nothing_is_run(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+
+    ended = call("run", *BATCH, "--plot", "x.png")
+
+    assert (ended.code, ended.out, "submitted" in ended.err) == (69, "", False)
+    assert "hetsched[plot]" in ended.error
