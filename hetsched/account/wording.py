@@ -276,7 +276,7 @@ def _named(names: Sequence[str]) -> str:
     return ", ".join(label for label, _ in together(names, str, MAX_CORES))
 
 
-_SHARE = re.compile(r"(\S+?)(\d*): (\d+) units (.*)")
+_SHARE = re.compile(r"(\S+?)(\d*): (\d+ units?|no share,) (.*)")
 
 
 def _condensed(reasons: Iterable[str]) -> list[str]:
@@ -284,8 +284,12 @@ def _condensed(reasons: Iterable[str]) -> list[str]:
     groups: dict[tuple[str, str], list[tuple[str, int, str]]] = {}
     for reason in reasons:
         match = _SHARE.fullmatch(reason)
-        key = (match[1], match[4]) if match else (reason, "")
-        entry = (match[1] + match[2], int(match[3]), reason) if match else ("", 0, reason)
+        if match is None:
+            groups[reason, ""] = [("", 0, reason)]
+            continue
+        units = match[3].split()[0]
+        key = match[1], match[4]
+        entry = match[1] + match[2], int(units) if units.isdigit() else 0, reason
         groups.setdefault(key, []).append(entry)
     lines = []
     for (_, why), members in groups.items():
@@ -294,7 +298,8 @@ def _condensed(reasons: Iterable[str]) -> list[str]:
             continue
         least, most = min(m[1] for m in members), max(m[1] for m in members)
         units = str(least) if least == most else f"{least} to {most}"
-        lines.append(f"{members[0][0]} to {members[-1][0]}: {units} units each {why}")
+        given = f"{units} units each" if most else "no share,"
+        lines.append(f"{members[0][0]} to {members[-1][0]}: {given} {why}")
     return lines
 
 

@@ -30,6 +30,7 @@ def preview(spec: JobSpec, config: Config) -> Account:
     """
     found = probe(config)
     infos = [info for process in found.processes for info in process.devices]
+    asleep = {one.name for process in found.processes if process.lazy for one in process.devices}
     room = resolve_size(config.arena.limit, machine_memory(), "arena.limit")
     with contextlib.ExitStack() as stack:
         job = resolve(spec, infos, found.absent, room, make=False)
@@ -39,7 +40,7 @@ def preview(spec: JobSpec, config: Config) -> Account:
         default = None if config.memory_limit is None else parse_size(config.memory_limit)
         chosen = [info for info in infos if info.name in job.devices]
         limit = spec.memory_limit or default
-        made = plan(job, chosen, store, Experience(), limit)
+        made = plan(job, chosen, store, Experience(), limit, asleep)
         params = msgspec.to_builtins(job.params)
         subject = Subject(None, "planned", job.workload.name, job.load, params, tuple(job.notes))
         return account(subject, made)

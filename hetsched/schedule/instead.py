@@ -15,9 +15,9 @@ from hetsched.models import DeviceModel, PiecewiseLinear, SpeedFunction
 from hetsched.partition import geometric
 from hetsched.schedule.best import proposal
 from hetsched.schedule.bound import lower_bound
+from hetsched.schedule.feeding import plan_fed
 from hetsched.schedule.machine import Part, fluid_bound, whole_unit_bound
 from hetsched.schedule.plan import Overlap
-from hetsched.schedule.planner import plan_job
 from hetsched.schedule.records import Assignment, Candidate, JobPlan
 from hetsched.schedule.staging import planning_memory
 from hetsched.schedule.timeline import timeline
@@ -140,7 +140,7 @@ def _judged(load: int, candidates: Sequence[Candidate], quick: bool) -> float | 
     """What the planner predicts. `quick`: the bound, close to that where loads are large."""
     if quick:
         return whole_unit_bound(load, [_part(one, *_known(one)) for one in candidates])
-    return plan_job(load, candidates).predicted_seconds
+    return plan_fed(load, candidates).predicted_seconds
 
 
 def _known(one: Candidate) -> tuple[str, DeviceModel]:
@@ -247,7 +247,7 @@ def _only(candidate: Candidate, variant: str, model: DeviceModel) -> Candidate:
     """`candidate` with nothing to choose; plans of a link aren't scaled by what shares took."""
     if candidate.info.link:
         model = replace(model, total=PiecewiseLinear())
-    return replace(candidate, models={variant: model}, tried={variant: KNOWN})
+    return replace(candidate, models={variant: model}, tried={variant: KNOWN}, charge=0.0)
 
 
 def _part(candidate: Candidate, variant: str, model: DeviceModel) -> Part:

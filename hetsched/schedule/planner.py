@@ -167,6 +167,8 @@ def _held(held: Mapping[str, int], load: int, parts: Sequence[_Part]) -> list[in
 
 def _reason(part: _Part, share: int) -> str:
     variant = part.choice.variant
+    if share == 0 and part.curve is None:
+        return f"{part.name}: no share, there are too few units to measure it too"
     if share == 0:
         return f"{part.name}: no share, the others finish sooner without it"
     if part.device is None:

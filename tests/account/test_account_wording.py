@@ -169,6 +169,12 @@ def test_many_cores_share_a_row_and_a_reason() -> None:
     assert sum(line.startswith("cpu (64)") for line in found.splitlines()) == 3
 
 
+def test_many_cores_without_a_share_have_one_line() -> None:
+    reasons = tuple(f"cpu{n}: no share, team0 ends sooner" for n in range(64))
+
+    assert "  cpu0 to cpu63: no share, team0 ends sooner\n" in told(core(), reasons=reasons) + "\n"
+
+
 def test_times_that_are_as_expected_are_not_worth_a_word() -> None:
     assert "to be noticed" not in told(core(), core(1))
 
