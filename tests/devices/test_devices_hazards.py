@@ -132,7 +132,7 @@ def check_bench(device: Any, bench: Bench, slots: int, *cutting: Any, ring: bool
 
 
 EVEN = [3] * (UNITS // 3)
-ODD, EDGES = [8, 8, 8, 8, 16, 16] * 12, sorted([*range(4, 72, 6), *range(6, 72, 6)])
+ODD, EDGES = [8, 8, 8, 8, 16, 16] * 6, sorted([*range(4, 36, 6), *range(6, 36, 6)])
 """What lies in the same memory one after the other has different numbers of slots."""
 
 
@@ -220,7 +220,7 @@ def test_cuda_ring(seed: int) -> None:
 
 @SEEDS
 def test_cuda_installments(seed: int) -> None:
-    check_bench(fake_gpu(seed), affine_bench(4 * sum(ODD)), 2, 4 * ODD, ring=False)
+    check_bench(fake_gpu(seed), affine_bench(8 * sum(ODD)), 2, 8 * ODD, ring=False)
 
 
 @SEEDS
