@@ -7,6 +7,7 @@ on the plan, and the plan on the cost: planned again until both agree.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -18,7 +19,7 @@ from hetsched.units import format_seconds
 ROUNDS = 4
 """Times that it is planned again, at most: each changes what is left by less than the share that
 feeding has of all cores."""
-CLOSE = 1e-3
+CLOSE = 4e-3
 """Of the makespan: a change of the cost that isn't worth another plan. Arbitrary."""
 
 TOLD = 0.01
@@ -78,7 +79,8 @@ def _seconds(one: Assignment) -> float:
     """Processor time that feeding a device its chunks takes."""
     if one.model is None or one.model.feed is None:
         return 0.0
-    return sum(float(one.model.feed.time(units)) for units in one.plan.chunks)
+    sizes = Counter(one.plan.chunks)
+    return sum(times * float(one.model.feed.time(units)) for units, times in sizes.items())
 
 
 def _idle(feeder: Assignment, cores: Sequence[Assignment], all_of: Sequence[Candidate]) -> bool:
