@@ -1,0 +1,72 @@
+"""y = 2 x + 1 on a device that has less memory than it says. Used by test_e2e_memory.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from deadly import Deadly, DeadlyParams, note
+
+from hetsched.device import Chunk, Slot
+from hetsched.devices.base import DeviceOutOfMemory
+from hetsched.devices.emulated import EmulatedDevice
+from hetsched.workload import Arrays, Kernel, KernelPlace, Variant
+
+
+class ScarceParams(DeadlyParams, frozen=True):
+    """`room`: bytes of slots that the device really has. `at`: "prepare", or in which chunk it is
+    found out, "3". A file "rooms" of `folder` gets what was asked for, each time."""
+
+    room: int = 0
+    at: str = "prepare"
+
+
+class Scarce(Deadly):
+    name = "scarce"
+    Params = ScarceParams
+
+    def variants(self, kind: str) -> Sequence[Variant]:
+        return [Variant("numpy", np.__version__, make)] if kind == "cpu" else []
+
+    def speed_key(self, p: Any) -> str:
+        return f"{p.room} {p.at}"
+
+
+class Cap:
+    """What the device of this process really has; the first to ask for a kernel sets it up."""
+
+    params: ClassVar[ScarceParams] = ScarceParams()
+    hooked: ClassVar[bool] = False
+
+
+def make(p: ScarceParams, chunk: int, place: KernelPlace) -> Kernel:
+    Cap.params = p
+    if not Cap.hooked:
+        Cap.hooked = True
+        hook()
+
+    def kernel(inputs: Arrays, outputs: Arrays) -> None:
+        np.multiply(inputs["x"], 2, out=outputs["y"])
+        outputs["y"] += 1
+
+    return kernel
+
+
+def hook() -> None:
+    load, copy_in = EmulatedDevice._load, EmulatedDevice.copy_in
+
+    def loading(self: EmulatedDevice, job: Any, *rest: Any) -> Any:
+        note(Path(Cap.params.folder) / "rooms", f"{job.memory}\n")
+        if Cap.params.at == "prepare" and job.memory > Cap.params.room:
+            raise DeviceOutOfMemory("somebody else has taken the memory")
+        return load(self, job, *rest)
+
+    def copying(self: EmulatedDevice, chunk: Chunk, slot: Slot) -> None:
+        if str(chunk.id) == Cap.params.at and self._job().job.memory > Cap.params.room:
+            raise DeviceOutOfMemory("somebody else has taken the memory")
+        copy_in(self, chunk, slot)
+
+    EmulatedDevice._load = loading  # type: ignore[method-assign]
+    EmulatedDevice.copy_in = copying  # type: ignore[method-assign]
