@@ -13,13 +13,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from hetsched.device import ChunkTimes, DeviceInfo
+from hetsched.devices import nvml
 from hetsched.errors import Unavailable
 from hetsched.executor.experience import Experience, PlanKey, plan_key
 from hetsched.executor.measuring import equal_plan
 from hetsched.executor.resolve import Resolved
 from hetsched.memory import MemoryDemand
 from hetsched.models.feeding import fed, net, taken
-from hetsched.models.samples import duplex_samples, samples
+from hetsched.models.samples import JUDGED, duplex_samples, marked, samples
 from hetsched.schedule.feeding import may_feed
 from hetsched.schedule.planner import Assignment, Candidate, JobPlan
 from hetsched.schedule.variants import shared
@@ -179,6 +180,10 @@ def learn(
         )
         if one.info.link:
             evidence += duplex_samples(one.chunks)
+        slowed = _throttled(one)
+        if slowed:
+            log.info("%s ran slower than it could: %s", name, ", ".join(slowed))
+            evidence = marked(evidence)
         runs.append((key(job, one.info, variant, speed_key), evidence))
     changes = store.observe_many(runs, time.time(), flush=False)
     _share(measured, [one for one, _ in runs], store)
@@ -194,6 +199,13 @@ def learn(
         said = f"{device}: {changed.workload} by {changed.variant} {change}"
         log.info("%s", said)
         experience.changed(device, said)
+
+
+def _throttled(one: Measured) -> tuple[str, ...]:
+    """Why a GPU ran slower than it could, as it says just after a run long enough to judge."""
+    if one.info.kind != "cuda" or one.seconds < JUDGED:
+        return ()
+    return nvml.throttled(one.info.details.get("uuid", ""))
 
 
 def _given_to_feeders(measured: Mapping[str, Measured]) -> dict[str, float]:

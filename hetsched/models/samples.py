@@ -111,7 +111,12 @@ def samples(
             found += _groups(chunks, sub_distributions)
     found.append(Sample("total", share, wall))
     good = [s for s in found if s.units > 0 and s.seconds > 0 and math.isfinite(s.seconds)]
-    return [replace(one, disturbed=True) for one in good] if shared(chunks) else good
+    return marked(good) if shared(chunks) else good
+
+
+def marked(found: Sequence[Sample]) -> list[Sample]:
+    """`found`, as of a run that was disturbed."""
+    return [replace(one, disturbed=True) for one in found]
 
 
 def shared(chunks: Done) -> bool:

@@ -1,4 +1,4 @@
-"""A GPU that cores feed: what is learnt of both, run after run, and what is predicted then."""
+"""A GPU that cores feed, or that runs hot: what is learnt of it, and what is predicted then."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class Machine:
 
     def __init__(self, tells: bool = True) -> None:
         self.tells = tells
+        self.slower = 1.0
         self.infos = [
             DeviceInfo(name=f"cpu{i}", kind="cpu", identity="x", cores=(i,)) for i in range(CORES)
         ]
@@ -64,7 +65,7 @@ class Machine:
 
     def _ran(self, one: Assignment, lost: float) -> Measured:
         info = next(info for info in self.infos if info.name == one.device)
-        pace = GPU if info.link else CORE + lost / one.plan.share
+        pace = GPU * self.slower if info.link else CORE + lost / one.plan.share
         now, chunks = 0.0, []
         for chunk in one.chunks:
             start, now = now, now + chunk.count * pace
@@ -75,6 +76,13 @@ class Machine:
                 times = ChunkTimes(copy_in=copied, compute=(start, now), copy_out=copied, fed=fed)
             chunks.append((chunk.count, times))
         return Measured(one, info, tuple(chunks))
+
+    def gpu_seconds(self) -> float:
+        """Of 100 units on the GPU, computing only, as it is known."""
+        found = plan(self.job, self.infos, self.store, self.experience, None)
+        model = next(one.model for one in found.assignments if one.device == "gpu0")
+        assert model is not None
+        return float(model.compute.time(100.0))
 
     def core_seconds(self, found: JobPlan, units: int) -> float:
         """Of a core by itself, as it is known."""
@@ -114,3 +122,19 @@ def test_a_device_that_does_not_tell_what_feeding_took_makes_its_cores_seem_slow
     found, seconds = machine.run()
 
     assert found.predicted_seconds > 1.01 * seconds  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("why", [(), ("too hot (hardware)",)])
+def test_a_throttled_run_is_no_speed(
+    monkeypatch: pytest.MonkeyPatch, why: tuple[str, ...]
+) -> None:
+    machine = Machine()
+    for _ in range(4):
+        machine.run()
+    before = machine.gpu_seconds()
+
+    machine.slower = 1.5
+    monkeypatch.setattr("hetsched.devices.nvml.throttled", lambda uuid: why)
+    machine.run()
+
+    assert (machine.gpu_seconds() == pytest.approx(before, rel=0.01)) == bool(why)
