@@ -16,7 +16,7 @@ from hetsched.schedule.climb import bent, neighbours
 from hetsched.schedule.costs import Costs
 from hetsched.schedule.growth import grown, rules
 from hetsched.schedule.plan import DevicePlan, Mode, Overlap, slot_sizes
-from hetsched.schedule.ramps import ramps
+from hetsched.schedule.ramps import Ramp, ramps
 from hetsched.schedule.recipes import Recipe, evenly, leftover, spread
 from hetsched.schedule.room import patterns
 
@@ -112,10 +112,15 @@ class Search:
         serial = (self._serial.chunks(self._share), 1)
         if self._overlap is Overlap.NONE:
             return self._judged([serial])
-        recipes = self._recipes(fine)
+        recipes = self._recipes()
+        plans = [serial, *self._of(recipes, fine=False)]
+        if fine:  # more, and all that is found quickly
+            plans += [*self._of(self._refined(recipes), fine=True), *self._equal()]
+        return self._judged(plans)
+
+    def _of(self, recipes: Sequence[Recipe], fine: bool) -> list[tuple[tuple[int, ...], int]]:
         plans = [(recipe.chunks(self._share), recipe.slots) for recipe in recipes]
-        plans += self._grown(recipes, plans[0][0], fine)
-        return self._judged([*plans, serial, *(self._equal() if fine else ())])
+        return [*plans, *self._grown(recipes, plans[0][0], fine)]
 
     def _equal(self) -> Iterable[tuple[tuple[int, ...], int]]:
         """All rings of equal chunks, so that none of them is ever better."""
@@ -171,20 +176,26 @@ class Search:
 
     # ---- recipes
 
-    def _recipes(self, fine: bool) -> list[Recipe]:
+    def _recipes(self) -> list[Recipe]:
         """The best few, judged at the short share."""
+        up, down = self._ramps()
         best = self._better(self._middles())
-        largest = max(sizes[0] for _, sizes in self._together())
-        up = ramps(self._costs.phases, largest, self._overlap)
-        down = ramps(self._costs.phases[::-1], largest, self._overlap)
         best = self._better([r._replace(up=ramp) for r in best for ramp in up])
         best = self._better([r._replace(down=ramp) for r in best for ramp in down])
-        best = self._better([*best, *self._nearby(best)])
-        if not fine:
-            return best
+        return self._better([*best, *self._nearby(best)])
+
+    def _refined(self, best: list[Recipe]) -> list[Recipe]:
+        """Once more around the best: its ramps were chosen for another middle."""
+        up, down = self._ramps()
         best = self._better([*best, *(best[0]._replace(up=ramp) for ramp in up)])
         best = self._better([*best, *(best[0]._replace(down=ramp) for ramp in down)])
         return self._better([*best, *self._nearby(best)])
+
+    def _ramps(self) -> tuple[list[Ramp], list[Ramp]]:
+        largest = max(sizes[0] for _, sizes in self._together())
+        phases = self._costs.phases
+        up, down = (ramps(each, largest, self._overlap) for each in (phases, phases[::-1]))
+        return up, down
 
     def _middles(self) -> list[Recipe]:
         recipes = []

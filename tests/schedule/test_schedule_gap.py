@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.plans import DECADES, SMALL_UNITS, bars, draw, judged
-from hetsched.schedule import DevicePlan, Mode, best_plan, timeline
+from hetsched.schedule import DevicePlan, Mode, best_plan, even_plan, timeline
 from hetsched.schedule.recipes import leftover
 
 
@@ -15,6 +15,18 @@ def test_random_devices_are_near_the_bound_and_not_beaten_by_equal_chunks(
 ) -> None:
     found = [judged(draw(seed, decades)) for seed in range(40)]
     assert [bar.text() for bar in bars(found) if not bar.holds] == []
+
+
+def test_what_is_quickly_found_is_never_better_and_seldom_much_worse() -> None:
+    more = []
+    for seed in range(40):
+        case = draw(seed, DECADES)
+        best = best_plan(case.share, case.model, case.memory, overlap=case.overlap)
+        quick = even_plan(case.share, case.model, case.memory, case.overlap)
+        seconds = [timeline(one, case.model, case.overlap).makespan for one in (best, quick)]
+        more.append(seconds[1] / seconds[0] - 1)
+    assert min(more) >= -1e-9
+    assert sorted(more)[36] < 0.005
 
 
 def test_few_chunks_more_than_fill_memory_take_turns_with_small_ones() -> None:
