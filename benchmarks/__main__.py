@@ -12,11 +12,13 @@ from pathlib import Path
 
 from benchmarks import (
     file_job,
+    machines_plan,
     matrix_update,
     measure,
     overhead,
     partition,
     pipeline,
+    planning_time,
     plans,
     random_machines,
     results,
@@ -47,6 +49,8 @@ BENCHMARKS: dict[str, Callable[[bool], results.Result]] = {
     "pipeline": pipeline.measure,
     "measure": measure.measure,
     "partition": partition.measure,
+    "machines_plan": machines_plan.measure,
+    "planning_time": planning_time.measure,
     "plans": plans.measure,
 }
 

@@ -16,16 +16,22 @@ import numpy as np
 from hetsched.memory import MemoryDemand
 from hetsched.models import Curve, DeviceModel, PiecewiseLinear, SpeedFunction
 from hetsched.models.isotonic import rising
-from hetsched.schedule.best import even_plan
-from hetsched.schedule.costs import Floats
+from hetsched.schedule.best import even_plan, ring_plan
+from hetsched.schedule.bound import lower_bound
+from hetsched.schedule.costs import Floats, costs_of
 from hetsched.schedule.equal import Estimate, correction, latest_shares
 from hetsched.schedule.plan import DevicePlan, Overlap
 from hetsched.schedule.records import Candidate
+from hetsched.schedule.search import MOST_CLIMBED, MOST_UNITS_MOVED
+from hetsched.schedule.small import SMALL
 from hetsched.schedule.staging import planning_memory
 from hetsched.schedule.timeline import timeline
 
 MOST_KEPT = 128
 """Devices and loads whose plans are kept: a few of each of a machine's devices."""
+NEAR = 0.015
+"""Relative distance to the bound from which on a plan is searched for longer. Arbitrary: what
+that gains is mostly less, and it takes five times as long."""
 
 Fingerprint = tuple[object, ...]
 
@@ -41,6 +47,9 @@ class Plans:
     overlap : Overlap
     load : int, units
         No share is larger.
+    key : hashable, optional
+    plain : MemoryDemand, optional
+        One that asks for no more, and is sooner asked: for bounds.
 
     Raises
     ------
@@ -60,8 +69,10 @@ class Plans:
         overlap: Overlap,
         load: int,
         key: object | None = None,
+        plain: MemoryDemand | None = None,
     ) -> None:
         self.key = key
+        self._plain = memory if plain is None else plain
         self._model = model
         self._memory = memory
         self._overlap = overlap
@@ -79,10 +90,27 @@ class Plans:
     def _found(self, share: int) -> tuple[DevicePlan, float]:
         found = self._plans.get(share)
         if found is None:
-            plan = even_plan(share, self._model, self._memory, self._overlap)
-            found = plan, timeline(plan, self._model, self._overlap).makespan
-            self._plans[share] = found
+            found = self._plans[share] = self._best(share)
         return found
+
+    def _best(self, share: int) -> tuple[DevicePlan, float]:
+        """A plan that is quickly found, unless it is far above the bound: then the best known."""
+        if share <= SMALL:
+            return self._timed(self._searched(share))
+        plan, seconds = self._timed(even_plan(share, self._model, self._memory, self._overlap))
+        if share > MOST_UNITS_MOVED or len(plan.chunks) > MOST_CLIMBED:
+            return plan, seconds
+        bound = lower_bound(share, self._model, self._plain, self._overlap)
+        if seconds <= (1 + NEAR) * bound:
+            return plan, seconds
+        return min((plan, seconds), self._timed(self._searched(share)), key=lambda one: one[1])
+
+    def _searched(self, share: int) -> DevicePlan:
+        costs = costs_of(self._model, self._memory.most(share))
+        return ring_plan(share, costs, self._memory, self._overlap)
+
+    def _timed(self, plan: DevicePlan) -> tuple[DevicePlan, float]:
+        return plan, timeline(plan, self._model, self._overlap).makespan
 
 
 class Refined:
@@ -201,7 +229,7 @@ def plans_for(candidate: Candidate, model: DeviceModel, load: int) -> Plans:
 
 @lru_cache(maxsize=MOST_KEPT)
 def _kept(key: _Key) -> Plans:
-    return Plans(key.model, planning_memory(key.candidate), key.overlap, key.load, key)
+    return Plans(key.model, planning_memory(key.candidate), key.overlap, key.load, key, key.demand)
 
 
 def fingerprint(model: DeviceModel) -> Fingerprint | None:

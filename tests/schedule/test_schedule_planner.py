@@ -10,7 +10,15 @@ from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.errors import DataError, UsageError
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.models.samples import samples
-from hetsched.schedule import DevicePlan, MemoryDemand, Mode, Overlap, timeline
+from hetsched.schedule import (
+    DevicePlan,
+    MemoryDemand,
+    Mode,
+    Overlap,
+    lower_bound,
+    proposal,
+    timeline,
+)
 from hetsched.schedule.layout import Layout, slot_bytes, slotted
 from hetsched.schedule.plan import check
 from hetsched.schedule.planner import Assignment, Candidate, JobPlan, plan_job
@@ -370,3 +378,22 @@ def test_the_first_chunks_of_a_core_have_64_mib_at_most() -> None:
     assert one.chunk == 2
     (one,) = plan_job(5, [replace(core(), demand=demand(plane=160 * MIB))]).assignments
     assert one.chunk == 1
+
+
+def test_small_shares_have_the_best_ring_there_is() -> None:
+    room, single = 3 * 2 * PLANE, Overlap.SINGLE
+    model = DeviceModel(PiecewiseLinear(), Affine(1e-5, 1e-4), Affine(1e-5, 4e-4), FAST.d2h)
+    for load in (3, 6, 9):
+        (one,) = plan_job(load, [gpu(model, memory=room, engines=1)]).assignments
+        best = proposal(load, model, slotted(demand(room)), overlap=single)
+        assert timeline(one.plan, model, single).makespan == pytest.approx(best.others["ring"])
+
+
+def test_a_plan_far_above_its_bound_is_searched_for_longer() -> None:
+    """What is quickly found is 6 % above the bound here, and the best plan known 2 %."""
+    room, single = 96 * 2 * PLANE, Overlap.SINGLE
+    costs = (2.73e-5, 6.956e-5), (7.74e-6, 3.923e-5), (1.949e-5, 3.733e-5)
+    model = DeviceModel(PiecewiseLinear(), *(Affine(gap, slope) for gap, slope in costs))
+    (one,) = plan_job(84, [gpu(model, memory=room, engines=1)]).assignments
+    bound = lower_bound(84, model, demand(room), single)
+    assert timeline(one.plan, model, single).makespan <= 1.03 * bound
