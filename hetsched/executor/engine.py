@@ -300,10 +300,10 @@ class Engine:
             then()
 
     def _ended(self, waiting: _Waiting, state: JobState, lesson: Callable[[], None]) -> None:
-        if self._active is not None:
-            self._accounts.keep(self._active.evidence().ended(state))
-        self._active = None
+        run, self._active = self._active, None
         waiting.listen(state)
+        if run is not None:
+            self._accounts.keep(run.evidence().ended(state))
         # In mid-job it would compete for cores with what is being measured.
         self._context.worker.do_later(lesson, unless=lambda: self._active is not None)
         self._advance()
