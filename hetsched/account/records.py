@@ -62,7 +62,10 @@ class DeviceAccount(msgspec.Struct, frozen=True, kw_only=True):
     planned, share : int, units
         Given by the plan; done, or 0 where nothing ran yet.
     chunks : tuple of (count, units)
-        As planned, in order, equal ones that follow each other together.
+        As planned, in order, equal ones that follow each other together; `thinned` leaves the
+        middle of a long list out.
+    planned_chunks : int
+        How many they are.
     mode : str
         "ring", "installments" or, without a link, "".
     slots : int
@@ -90,6 +93,7 @@ class DeviceAccount(msgspec.Struct, frozen=True, kw_only=True):
     planned: int
     share: int = 0
     chunks: tuple[tuple[int, int], ...] = ()
+    planned_chunks: int = 0
     mode: str = ""
     slots: int = 1
     why: str = ""
@@ -173,9 +177,11 @@ def _chunks(one: DeviceAccount) -> int:
 
 
 def _thinner(one: DeviceAccount, each: int, most: int) -> DeviceAccount:
+    half = most // 2
+    long = len(one.chunks) > most
     return msgspec.structs.replace(
         one,
-        chunks=one.chunks[:most],
+        chunks=(*one.chunks[:half], *one.chunks[-half:]) if long else one.chunks,
         plan=_joined(one.plan, each),
         timeline=_joined(one.timeline, each),
     )

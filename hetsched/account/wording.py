@@ -1,5 +1,5 @@
-"""An account in words: lines for people. Every claim is a figure of the record, or follows from
-some by arithmetic that stands here.
+"""An account in words, as lines for people: every claim is a figure of the record, or some put
+together.
 """
 
 from __future__ import annotations
@@ -36,13 +36,15 @@ def text(account: Account) -> str:
     return "\n".join(lines[1:])
 
 
-def sizes(chunks: Sequence[tuple[int, int]]) -> str:
-    """((9, 4), (1, 2)) -> "9x4 + 2"; the middle of a long list is left out."""
+def sizes(chunks: Sequence[tuple[int, int]], number: int) -> str:
+    """((9, 4), (1, 2)) -> "9x4 + 2"; the middle of a long list is left out.
+
+    `number`: of all chunks.
+    """
     parts = [f"{count}x{units}" if count > 1 else str(units) for count, units in chunks]
     if len(parts) <= MOST_SIZES:
         return " + ".join(parts) or "-"
     half = MOST_SIZES // 2
-    number = sum(count for count, _ in chunks)
     shown = [*parts[:half], "...", *parts[-half:]]
     return f"{' + '.join(shown)} ({number} chunks)"
 
@@ -138,7 +140,7 @@ def _chunks(members: Sequence[DeviceAccount]) -> str:
 
 
 def _plan(one: DeviceAccount) -> str:
-    found = sizes(one.chunks)
+    found = sizes(one.chunks, one.planned_chunks)
     if one.mode == "ring":
         return f"{found}, a ring of {counted(one.slots, 'slot')}"
     return f"{found}, installments" if one.mode else found

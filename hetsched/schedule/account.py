@@ -120,6 +120,7 @@ def _device(
         planned=one.plan.share,
         share=sum(units for units, _ in chunks),
         chunks=_runs(one.plan.chunks),
+        planned_chunks=len(one.plan.chunks),
         mode=one.plan.mode.value if info and info.link else "",
         slots=one.slots,
         why=_why(one, info),

@@ -43,6 +43,19 @@ def test_chunks_that_follow_each_other_become_one() -> None:
     assert found.notes == ("timelines: so many chunks are shown 2 at a time, as one",)
 
 
+def test_of_very_many_sizes_both_ends_stay() -> None:
+    one = DeviceAccount(
+        device="gpu0", kind="cuda", variant="v", planned=1, planned_chunks=9,
+        chunks=tuple((1, units) for units in range(9)),
+    )  # fmt: skip
+    long = Account(job=1, state="done", workload="toy", load=1, devices=(one,))
+
+    (found,) = thinned(long, 4).devices
+
+    assert found.chunks == ((1, 0), (1, 1), (1, 7), (1, 8))
+    assert found.planned_chunks == 9
+
+
 def test_a_hundred_thousand_chunks_fit_a_message() -> None:
     found = thinned(account(*[1000] * 100), 3000)
 

@@ -110,6 +110,8 @@ def test_no_event_lies_over_another_one_of_its_track(found: list[tuple[float, fl
     tracks = by_track(written(account(None, line))["traceEvents"])
 
     assert sum(map(len, tracks.values())) == len(found)
+    total = sum(event["dur"] for events in tracks.values() for event in events)
+    assert total == pytest.approx(1e6 * sum(b - a for a, b in found), abs=len(found))
     for events in tracks.values():
         ordered = sorted((round(e["ts"] * 1000), round(e["dur"] * 1000)) for e in events)
         for (start, length), (after, _) in itertools.pairwise(ordered):

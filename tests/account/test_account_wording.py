@@ -151,6 +151,11 @@ def test_units_that_moved_are_told() -> None:
     assert "cpu0 did 1 unit that others had been given" in found
 
 
+def test_of_a_share_that_became_another_no_prediction_was_wrong() -> None:
+    assert "than predicted" in told(core(seconds=3.0), gpu())
+    assert "than predicted" not in told(core(seconds=3.0, share=1), gpu(share=3))
+
+
 def test_a_run_faster_than_the_bound_is_told_as_it_is() -> None:
     found = told(core(), seconds=4.0, fluid_bound=4.5, whole_unit_bound=5.0)
 
@@ -189,7 +194,7 @@ def test_times_that_are_as_expected_are_not_worth_a_word() -> None:
     ],
 )
 def test_chunks_are_told_briefly(chunks: tuple[tuple[int, int], ...], said: str) -> None:
-    assert sizes(chunks) == said
+    assert sizes(chunks, sum(count for count, _ in chunks)) == said
 
 
 def test_nothing_in_it_steers_a_terminal() -> None:

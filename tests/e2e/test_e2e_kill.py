@@ -75,6 +75,21 @@ def test_processes_and_descriptors_are_as_many_as_before(
     assert counts[-1] == counts[0]
 
 
+def test_what_ran_again_is_accounted_where_it_ran(
+    local: tuple[hetsched.Local, str], planes: np.ndarray, tmp_path: Path
+) -> None:
+    job = submit_deadly(local[0], planes, 2, tmp_path)
+    job.result(timeout=60)
+
+    account = job.explain()
+
+    assert sum(one.share for one in account.devices) == len(planes)
+    for one, told in zip(account.devices, job.report.devices, strict=True):  # type: ignore[union-attr]
+        units = [] if one.timeline is None else [chunk.units for chunk in one.timeline.chunks]
+        assert (sum(units), one.share) == (one.share, told.share)
+        assert sorted(units) == sorted(told.chunks)
+
+
 def test_cancel_ends_a_job_and_the_next_one_is_right(local: tuple[hetsched.Local, str]) -> None:
     engine, _ = local
     jobs: list[Job] = []
@@ -99,4 +114,6 @@ def test_a_kernel_that_fails_fails_its_job_only(local: tuple[hetsched.Local, str
     with pytest.raises(JobFailed, match="the kernel has had enough"):
         job.result(timeout=60)
 
+    account = job.explain()
+    assert (account.state, "had enough" in str(account)) == ("failed", True)
     assert engine.submit("fft", batch="8x32x32", verify=True).result(timeout=60) is not None
