@@ -111,6 +111,11 @@ class DeviceAccount(msgspec.Struct, frozen=True, kw_only=True):
     plan: Timeline | None = None
     timeline: Timeline | None = None
 
+    @property
+    def lumped(self) -> bool:
+        """Whether only whole chunks were predicted, copies and all: `plan` calls them compute."""
+        return self.plan is not None and self.predicted is None
+
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a job and why; `str` of it is for people.

@@ -33,7 +33,8 @@ def trace(account: Account) -> dict[str, Any]:
         events += _process(pid, one.device)
         for number, (kind, line) in enumerate(zip(KINDS, (one.plan, one.timeline), strict=True)):
             if line is not None:
-                events += _device(pid, number * len(PHASES) * LANES, kind, line)
+                lumped = line is one.plan and one.lumped
+                events += _device(pid, number * len(PHASES) * LANES, kind, line, lumped)
     return {
         "traceEvents": events,
         "displayTimeUnit": "ms",
@@ -45,8 +46,9 @@ def trace(account: Account) -> dict[str, Any]:
     }
 
 
-def _device(pid: int, base: int, kind: str, line: Timeline) -> Iterator[Event]:
-    for order, (field, name) in enumerate(PHASES):
+def _device(pid: int, base: int, kind: str, line: Timeline, lumped: bool) -> Iterator[Event]:
+    for order, (field, phase) in enumerate(PHASES):
+        name = "whole" if lumped else phase
         spans = [(n, getattr(chunk, field)) for n, chunk in enumerate(line.chunks)]
         known = [(n, _nanoseconds(span)) for n, span in spans if span is not None]
         for lane, members in enumerate(lanes(known)):

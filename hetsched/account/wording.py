@@ -149,17 +149,17 @@ def _plan(one: DeviceAccount) -> str:
 def _times(account: Account) -> list[str]:
     """Measured and predicted, of the whole and of each phase."""
     rows = _rows(account)
-    if not any(one.measured or one.predicted for one in account.devices):
+    if not any(one.measured or one.predicted_seconds for one in account.devices):
         return []
     cells = [_pairs(rows, lambda one: one.seconds, lambda one: one.predicted_seconds)]
     header = ["device", "whole"]
     for field, name in PHASES:
-        if name != "compute" and not _copies(account):
-            continue
-        header.append(name)
-        cells.append(
-            _pairs(rows, _phase(field, lambda o: o.measured), _phase(field, lambda o: o.predicted))
+        found = _pairs(
+            rows, _phase(field, lambda o: o.measured), _phase(field, lambda o: o.predicted)
         )
+        if any(cell != "-" for cell in found):
+            header.append(name)
+            cells.append(found)
     if _copies(account):
         header.append("hidden")
         cells.append([_hidden(members) for _, members in rows])

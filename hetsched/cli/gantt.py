@@ -36,6 +36,8 @@ EDGE = 0.02
 """Inches of a box that is worth an edge."""
 COLOUR = {"copy_in": COLOURS[0], "compute": COLOURS[2], "copy_out": COLOURS[3]}
 PALE = {"copy_in": "#a3c1e0", "compute": "#b0dabb", "copy_out": "#e4cba5"}
+WHOLE = "#cfd4da"
+"""Of chunks that were planned as a whole, copies and all."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Row:
     height: float
     planned: Timeline | None
     measured: Timeline | None
+    pale: str
 
 
 def draw(account: Account, file: str, force: bool) -> None:
@@ -84,7 +87,7 @@ def figure(account: Account) -> Any:
     _marks(axes, account, height)
     _dress(axes, rows, *_unit(end))
     axes.set_title(_title(account), fontsize=10, color=INK, loc="left", pad=22)
-    _legend(picture, account)
+    _legend(picture, rows)
     return picture
 
 
@@ -95,18 +98,17 @@ def _rows(devices: Sequence[DeviceAccount]) -> list[Row]:
     for one in devices:
         tall = kinds[_stem(one.device)] <= ROOMY
         height = TALL if tall else SHORT
-        lines = [line for line in (one.plan, one.timeline) if line is not None]
         there = [
             (field, name)
             for field, name in PHASES
-            if field == "compute"
-            or any(getattr(chunk, field) for line in lines for chunk in line.chunks)
+            if field == "compute" or _there(one.plan, field) or _there(one.timeline, field)
         ]
         for number, (field, name) in enumerate(there):
             label = one.device if len(there) == 1 else name
             if number == 0 and len(there) > 1:
                 label = f"{one.device}  {name}"
-            rows.append(Row(label, field, top, height, one.plan, one.timeline))
+            pale = WHOLE if one.lumped else PALE[field]
+            rows.append(Row(label, field, top, height, one.plan, one.timeline, pale))
             top += height
         top += GAP * height
     return rows
@@ -139,7 +141,7 @@ def _boxes(
     edge = 0.6 if widths[len(widths) // 2] > EDGE else 0.0
     axes.broken_barh(
         [(a, b - a) for _, (a, b) in boxes], (top, height),
-        facecolor=PALE[row.field] if pale else COLOUR[row.field],
+        facecolor=row.pale if pale else COLOUR[row.field],
         edgecolor="white", linewidth=edge,
     )  # fmt: skip
     if height < 0.1:  # too low for digits
@@ -200,31 +202,26 @@ def _title(account: Account) -> str:
     return f"{account.workload}, {counted(account.load, 'unit')}: {what}"
 
 
-def _legend(picture: Any, account: Account) -> None:
+def _legend(picture: Any, rows: Sequence[Row]) -> None:
     from matplotlib.patches import Patch
 
-    used = {
-        field
-        for one in account.devices
-        for line in (one.plan, one.timeline)
-        if line is not None
-        for field, _ in PHASES
-        if any(getattr(chunk, field) for chunk in line.chunks)
-    }
-    planned = any(one.plan is not None for one in account.devices)
-    measured = any(one.timeline is not None for one in account.devices)
-    handles = []
+    planned = any(row.planned is not None for row in rows)
+    measured = any(row.measured is not None for row in rows)
+    found: dict[str, str] = {}
     for field, name in PHASES:
-        if field not in used:
-            continue
-        if planned:
-            word = f"{name}, planned" if measured else name
-            handles.append(Patch(facecolor=PALE[field], label=word))
-        if measured:
-            word = f"{name}, measured" if planned else name
-            handles.append(Patch(facecolor=COLOUR[field], label=word))
-    if handles:
+        for row in (row for row in rows if row.field == field):
+            if _there(row.planned, field):
+                word = "whole chunks" if row.pale == WHOLE else name
+                found[f"{word}, planned" if measured else word] = row.pale
+            if _there(row.measured, field):
+                found[f"{name}, measured" if planned else name] = COLOUR[field]
+    if found:
+        handles = [Patch(facecolor=colour, label=label) for label, colour in found.items()]
         picture.legend(
             handles=handles, loc="outside lower center", ncols=len(handles), frameon=False,
             fontsize=8,
         )  # fmt: skip
+
+
+def _there(line: Timeline | None, field: str) -> bool:
+    return line is not None and any(getattr(chunk, field) for chunk in line.chunks)

@@ -12,16 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.account import Account, DeviceAccount, trace
+from hetsched.account import Account, DeviceAccount, Phases, trace
 from hetsched.device import ChunkTimeline, Timeline
 
+KNOWN = Phases(compute=1.0)
 TRACKS = {"copy in": "copy_in", "compute": "compute", "copy out": "copy_out"}
 
 
-def account(plan: Timeline | None, line: Timeline | None) -> Account:
+def account(
+    plan: Timeline | None, line: Timeline | None, phases: Phases | None = KNOWN
+) -> Account:
     one = DeviceAccount(
-        device="gpu0", kind="cuda", variant="v", planned=4, plan=plan, timeline=line
-    )
+        device="gpu0", kind="cuda", variant="v", planned=4, plan=plan, timeline=line,
+        predicted=phases,
+    )  # fmt: skip
     idle = DeviceAccount(device="cpu0", kind="cpu", variant="v", planned=0)
     return Account(job=5, state="done", workload="toy", load=4, devices=(one, idle))
 
@@ -79,6 +83,16 @@ def test_the_sums_are_the_report_s() -> None:
         spans = [getattr(chunk, field) for chunk in line.chunks]
         total = sum(event["dur"] for event in tracks[f"measured: {name}"])
         assert total == pytest.approx(1e6 * sum(end - start for start, end in spans))
+
+
+def test_what_was_only_predicted_as_a_whole_is_called_so() -> None:
+    whole = Timeline(1.0, (ChunkTimeline(1, None, (0.0, 1.0), None),))
+
+    tracks = by_track(written(account(whole, ring(0.9), None))["traceEvents"])
+
+    assert "predicted: whole" in tracks
+    assert "predicted: compute" not in tracks
+    assert "measured: compute" in tracks
 
 
 def test_an_account_without_times_is_a_trace_without_events() -> None:

@@ -117,6 +117,13 @@ def test_a_plan_speaks_of_nothing_that_was_measured() -> None:
         assert section not in found
 
 
+def test_phases_that_nobody_knows_have_no_column() -> None:
+    planned = core(share=0, seconds=None, measured=None, predicted=None, spent=None, timeline=None)
+    found = told(planned, job=None, state="planned", seconds=None)
+
+    assert found.endswith("seconds, predicted:\ndevice  whole\ncpu0     4.00")
+
+
 def test_what_was_never_measured_is_named() -> None:
     unknown = core(runs=None, predicted_seconds=None, predicted=None)
     found = told(unknown, gpu(), predicted_seconds=None)
