@@ -66,7 +66,9 @@ def _wrong(worst: str) -> str:
 
 
 def _reason(report: JobReport, text: str) -> bool:
-    """Whether a note is about one device's share: "cpu0: 16 units ..."."""
+    """Whether a note is about one device's share: "cpu0: 16 units ...", "team0: no share, ..."."""
+    if ": no share, " in text:
+        return True
     return any(text.startswith(f"{device.device}: ") for device in report.devices)
 
 

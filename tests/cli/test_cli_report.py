@@ -34,7 +34,11 @@ REPORT = JobReport(
     devices=DEVICES,
     verified=True,
     max_error=3.1e-7,
-    notes=("cpu0: 50 units by the speed of pyfftw", "input x: converted"),
+    notes=(
+        "cpu0: 50 units by the speed of pyfftw",
+        "team0: no share, the job is too short for threads",
+        "input x: converted",
+    ),
     outputs={"y": "/tmp/y.npy"},
 )
 
@@ -57,7 +61,10 @@ def test_the_summary_says_what_the_table_cannot() -> None:
 
 
 def test_show_also_has_the_reasons() -> None:
-    assert "note: cpu0: 50 units by the speed of pyfftw" in summary(REPORT, reasons=True)
+    said = summary(REPORT, reasons=True)
+
+    assert "note: cpu0: 50 units by the speed of pyfftw" in said
+    assert "note: team0: no share, the job is too short for threads" in said
 
 
 def test_the_first_run_has_no_prediction_and_one_device_no_spread() -> None:
