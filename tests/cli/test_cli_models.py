@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from virtual_machine import VIRTUAL
 
 from hetsched import paths
 from hetsched.config import load
@@ -19,23 +20,10 @@ from hetsched.store.catalogue import collect
 
 from .conftest import COMMAND, Call, Ended
 
-VIRTUAL = """
-[[device]]
-kind = "emulated"
-name = "core0"
-clock = "virtual"
-compute = { gap = "30us", rate = "0.5Gflop/s" }
-
-[[device]]
-kind = "emulated"
-name = "emu0"
-clock = "virtual"
-memory = "1MiB"
-duplex = [0.8, 0.7]
-compute = { gap = "40us", rate = "1.5Gflop/s" }
-h2d = { gap = "10us", rate = "1GB/s" }
-d2h = { gap = "20us", unit = "3us" }
-"""
+UNEVEN = VIRTUAL.replace('memory = "1MiB"', 'memory = "1MiB"
+duplex = [0.8, 0.7]').replace(
+    'd2h = { gap = "10us", rate = "1GB/s" }', 'd2h = { gap = "20us", unit = "3us" }'
+)
 SIZES = (1, 4, 16, 64)
 MEASURE = ("models", "measure", "fft", "--batch", "64x32x32", "--config", "virtual.toml")
 PLANE_FLOPS, PLANE_BYTES = 5 * 32 * 32 * 10, 32 * 32 * 8
@@ -43,7 +31,7 @@ PLANE_FLOPS, PLANE_BYTES = 5 * 32 * 32 * 10, 32 * 32 * 8
 
 @pytest.fixture(autouse=True)
 def configuration() -> None:
-    Path("virtual.toml").write_text(VIRTUAL, encoding="utf-8")
+    Path("virtual.toml").write_text(UNEVEN, encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -58,7 +46,7 @@ class Learnt:
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Learnt:
     """Measured once; it is the command itself that is looked at."""
     folder = tmp_path_factory.mktemp("measured")
-    (folder / "virtual.toml").write_text(VIRTUAL, encoding="utf-8")
+    (folder / "virtual.toml").write_text(UNEVEN, encoding="utf-8")
     names = {"HETSCHED_STATE_DIR": "state", "XDG_CACHE_HOME": "cache", "XDG_CONFIG_HOME": "config"}
     places = {name: str(folder / part) for name, part in names.items()}
     done = subprocess.run(
@@ -270,7 +258,7 @@ def test_forgetting(learnt: Ended, call: Call) -> None:
 
 def test_two_exports_are_compared(learnt: Ended, call: Call) -> None:
     call("models", "export", "a.json")
-    twice = VIRTUAL.replace("0.5Gflop", "0.25Gflop").replace("30us", "60us")
+    twice = UNEVEN.replace("0.5Gflop", "0.25Gflop").replace("30us", "60us")
     Path("virtual.toml").write_text(twice)
     call("models", "forget", "--device", "core0")
     call(*MEASURE, "--sizes", "1,64")

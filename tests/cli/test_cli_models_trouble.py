@@ -8,29 +8,13 @@ from pathlib import Path
 
 import apsw
 import pytest
+from virtual_machine import VIRTUAL
 
 from hetsched import paths
 from hetsched.models.samples import Sample
 from hetsched.store.models import ModelKey, ModelStore
 
 from .conftest import Call
-
-VIRTUAL = """
-[[device]]
-kind = "emulated"
-name = "core0"
-clock = "virtual"
-compute = { gap = "30us", rate = "0.5Gflop/s" }
-
-[[device]]
-kind = "emulated"
-name = "emu0"
-clock = "virtual"
-memory = "1MiB"
-compute = { gap = "40us", rate = "1.5Gflop/s" }
-h2d = { gap = "10us", rate = "1GB/s" }
-d2h = { gap = "20us", unit = "3us" }
-"""
 
 
 @pytest.fixture(autouse=True)

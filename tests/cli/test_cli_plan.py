@@ -12,25 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from virtual_machine import VIRTUAL
 
 from .conftest import COMMAND, Call
 
-VIRTUAL = """
-[[device]]
-kind = "emulated"
-name = "core0"
-clock = "virtual"
-compute = { gap = "30us", rate = "0.5Gflop/s" }
-
-[[device]]
-kind = "emulated"
-name = "emu0"
-clock = "virtual"
-memory = "1MiB"
-compute = { gap = "40us", rate = "1.5Gflop/s" }
-h2d = { gap = "10us", rate = "1GB/s" }
-d2h = { gap = "10us", rate = "1GB/s" }
-"""
 BATCH = ("fft", "--batch", "64x32x32", "--config", "virtual.toml")
 PNG = b"\x89PNG"
 

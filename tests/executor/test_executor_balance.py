@@ -5,50 +5,37 @@ from __future__ import annotations
 import math
 import random
 from itertools import pairwise
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from toy_loop import ToyLoop
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.errors import UsageError
-from hetsched.executor.experience import Experience, plan_key
-from hetsched.executor.planning import Measured, learn, plan
+from hetsched.executor.experience import plan_key
+from hetsched.executor.planning import Measured
 from hetsched.memory import MemoryDemand
 from hetsched.schedule.balance import REUSES
 from hetsched.schedule.planner import Assignment, Candidate, JobPlan, plan_job
-from hetsched.store.models import ModelStore
-from hetsched.workload import Variant
 
 LOAD = 4000
 DEMAND = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
 
 
-class Machine:
+class Machine(ToyLoop):
     """Cores of different kinds, `speeds` in units a second; a store that counts look-ups."""
 
     def __init__(self, *speeds: float, noise: float = 0.0) -> None:
         self.speeds, self.noise, self.draw = list(speeds), noise, random.Random(5)
-        self.infos = [
+        infos = [
             DeviceInfo(name=f"cpu{i}", kind="cpu", identity=f"kind {i}")
             for i in range(len(speeds))
         ]
-        variant: Any = Variant("numpy", "2", lambda *_: print)
-        workload = SimpleNamespace(
-            name="toy",
-            speed_key=lambda params: "",
-            variants=lambda kind: [variant],
-            demand=lambda params, kind: DEMAND,
-        )
-        self.job: Any = SimpleNamespace(
-            workload=workload, params={}, reference="m:toy", place="arena", load=LOAD, measure=None
-        )
-        self.store, self.experience = ModelStore(None), Experience()
+        super().__init__(LOAD, infos)
         self.plans: list[JobPlan] = []
 
     def run(self, steals: bool = False) -> tuple[int, ...]:
         """Plan, run and learn; the shares as planned, or as if all was stolen that pays."""
-        found = plan(self.job, self.infos, self.store, self.experience, None)
+        found = self.plan()
         self.plans.append(found)
         measured = {}
         for one in found.assignments:
@@ -60,8 +47,7 @@ class Machine:
                 chunks.append((count, ChunkTimes(compute=(now, end))))
                 now = end
             measured[one.device] = Measured(one, self.infos[number], tuple(chunks))
-        known = plan_key(self.job, [info.name for info in self.infos], None)
-        learn(self.job, found, measured, self.store, self.experience, known)
+        self.learn(found, measured)
         return tuple(measured[info.name].share for info in self.infos)
 
     def _counts(self, one: Assignment, steals: bool) -> list[int]:

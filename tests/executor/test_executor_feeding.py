@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
+from toy_loop import ToyLoop
 
 from hetsched.device import ChunkTimes, DeviceInfo
-from hetsched.executor.experience import Experience, plan_key
-from hetsched.executor.planning import Measured, learn, makespan, plan
+from hetsched.executor.planning import Measured, makespan
 from hetsched.memory import MemoryDemand
 from hetsched.schedule.planner import Assignment, JobPlan
-from hetsched.store.models import ModelStore
-from hetsched.workload import Variant
 
 LOAD, CORES = 1000, 4
 CORE, GPU, FED = 4e-3, 1e-3, 0.3e-3
@@ -21,16 +16,16 @@ CORE, GPU, FED = 4e-3, 1e-3, 0.3e-3
 DEMAND = MemoryDemand(input_bytes=1024, work_bytes=0, output_bytes=1024)
 
 
-class Machine:
+class Machine(ToyLoop):
     """Four cores and a GPU that they feed, all alike; without noise."""
 
     def __init__(self, tells: bool = True) -> None:
         self.tells = tells
         self.slower = 1.0
-        self.infos = [
+        infos = [
             DeviceInfo(name=f"cpu{i}", kind="cpu", identity="x", cores=(i,)) for i in range(CORES)
         ]
-        self.infos.append(
+        infos.append(
             DeviceInfo(
                 name="gpu0",
                 kind="cuda",
@@ -41,30 +36,19 @@ class Machine:
                 cores=tuple(range(CORES)),
             )
         )
-        variant: Any = Variant("numpy", "2", lambda *_: print)
-        workload = SimpleNamespace(
-            name="toy",
-            speed_key=lambda params: "",
-            variants=lambda kind: [variant],
-            demand=lambda params, kind: DEMAND,
-        )
-        self.job: Any = SimpleNamespace(
-            workload=workload, params={}, reference="m:toy", place="arena", load=LOAD, measure=None
-        )
-        self.store, self.experience = ModelStore(None), Experience()
+        super().__init__(LOAD, infos, demand=DEMAND)
 
     def run(self) -> tuple[JobPlan, float]:
         """Plan, run and learn; the plan and the makespan."""
-        found = plan(self.job, self.infos, self.store, self.experience, None)
+        found = self.plan()
         shares = {one.device: one.plan.share for one in found.assignments}
         lost = FED * shares.get("gpu0", 0) / sum(name != "gpu0" for name in shares)
         measured = {one.device: self._ran(one, lost) for one in found.assignments}
-        known = plan_key(self.job, [info.name for info in self.infos], None)
-        learn(self.job, found, measured, self.store, self.experience, known)
+        self.learn(found, measured)
         return found, makespan(measured)
 
     def _ran(self, one: Assignment, lost: float) -> Measured:
-        info = next(info for info in self.infos if info.name == one.device)
+        info = self.info(one.device)
         pace = GPU * self.slower if info.link else CORE + lost / one.plan.share
         now, chunks = 0.0, []
         for chunk in one.chunks:
@@ -79,7 +63,7 @@ class Machine:
 
     def gpu_seconds(self) -> float:
         """Of 100 units on the GPU, computing only, as it is known."""
-        found = plan(self.job, self.infos, self.store, self.experience, None)
+        found = self.plan()
         model = next(one.model for one in found.assignments if one.device == "gpu0")
         assert model is not None
         return float(model.compute.time(100.0))

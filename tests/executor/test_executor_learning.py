@@ -3,46 +3,31 @@
 from __future__ import annotations
 
 import logging
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from toy_loop import ToyLoop
 
 from hetsched.device import ChunkTimes, DeviceInfo
-from hetsched.executor.experience import Experience, plan_key
-from hetsched.executor.planning import Measured, learn, plan
+from hetsched.executor.planning import Measured, plan
 from hetsched.memory import MemoryDemand
-from hetsched.store.models import ModelStore
-from hetsched.workload import Variant
 
 INFO = DeviceInfo(name="cpu0", kind="cpu", identity="some processor")
 DEMAND = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
 
 
-class Loop:
+class Loop(ToyLoop):
     """One core and one job, again and again."""
 
     def __init__(self) -> None:
-        variant: Any = Variant("numpy", "2", lambda *_: print)
-        workload = SimpleNamespace(
-            name="toy",
-            speed_key=lambda params: "",
-            variants=lambda kind: [variant],
-            demand=lambda params, kind: DEMAND,
-        )
-        self.job: Any = SimpleNamespace(
-            workload=workload, params={}, reference="m:toy", place="arena", load=100, measure=None
-        )
-        self.store, self.experience = ModelStore(None), Experience()
+        super().__init__(100, [INFO])
 
     def run(self, seconds: float, busy: float | None = None) -> tuple[str, ...]:
         """The reasons of the plan of a run that takes so long."""
-        found = plan(self.job, [INFO], self.store, self.experience, None)
+        found = self.plan()
         (one,) = found.assignments
         times = ChunkTimes(compute=(0.0, seconds), busy=busy)
         measured = {"cpu0": Measured(one, INFO, ((100, times),))}
-        known = plan_key(self.job, ["cpu0"], None)
-        learn(self.job, found, measured, self.store, self.experience, known)
+        self.learn(found, measured)
         return found.reasons
 
 

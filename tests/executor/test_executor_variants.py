@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 import random
 from itertools import pairwise
-from types import SimpleNamespace
-from typing import Any
+
+from toy_loop import ToyLoop
 
 from hetsched.device import ChunkTimes, DeviceInfo
-from hetsched.executor.experience import Experience, plan_key
-from hetsched.executor.planning import Measured, learn, plan
+from hetsched.executor.planning import Measured
 from hetsched.memory import MemoryDemand
-from hetsched.store.models import ModelStore
-from hetsched.workload import Variant
 
 DEMAND = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
 DIFFERENT, EQUAL = (1e4, 2e4, 3.5e4, 7e4), (3e4,) * 4
@@ -25,33 +22,23 @@ CHANGED = 30
 """The run in which a core becomes half as fast."""
 
 
-class Machine:
+class Machine(ToyLoop):
     """Four cores and three variants of one job, run again and again."""
 
     def __init__(self, speeds: tuple[float, ...], seed: int) -> None:
         self.pace = [[slower / speed for slower in SLOWER] for speed in speeds]
         self.draw = random.Random(seed)
         same = len(set(speeds)) == 1
-        self.infos = [
+        infos = [
             DeviceInfo(name=f"cpu{i}", kind="cpu", identity="x" if same else f"kind {i}")
             for i in range(len(speeds))
         ]
-        variants: Any = [Variant(f"v{i}", "1", lambda *_: print) for i in range(len(SLOWER))]
-        workload = SimpleNamespace(
-            name="toy",
-            speed_key=lambda params: "",
-            variants=lambda kind: variants,
-            demand=lambda params, kind: DEMAND,
-        )
-        self.job: Any = SimpleNamespace(
-            workload=workload, params={}, reference="m:toy", place="arena", load=4000, measure=None
-        )
-        self.store, self.experience = ModelStore(None), Experience()
+        super().__init__(4000, infos, [f"v{i}" for i in range(len(SLOWER))])
         self.variants: tuple[str, ...] = ()
 
     def run(self) -> tuple[tuple[int, ...], float]:
         """Plan, run and learn: the shares, and the spread of the times without noise."""
-        found = plan(self.job, self.infos, self.store, self.experience, None)
+        found = self.plan()
         measured, exact = {}, []
         for one in found.assignments:
             number = int(one.device[3:])
@@ -64,8 +51,7 @@ class Machine:
                 chunks.append((chunk.count, ChunkTimes(compute=(now, end))))
                 now = end
             measured[one.device] = Measured(one, self.infos[number], tuple(chunks))
-        known = plan_key(self.job, [info.name for info in self.infos], None)
-        learn(self.job, found, measured, self.store, self.experience, known)
+        self.learn(found, measured)
         self.variants = tuple(one.variant for one in found.assignments)
         return tuple(one.plan.share for one in found.assignments), max(exact) / min(exact) - 1
 

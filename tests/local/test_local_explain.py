@@ -8,30 +8,13 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
+from virtual_machine import VIRTUAL
 
 import hetsched
 from hetsched.config import parse
 from hetsched.errors import InputMissing, UsageError
 
-MACHINE = parse(
-    """
-[[device]]
-kind = "emulated"
-name = "core0"
-clock = "virtual"
-compute = { gap = "30us", rate = "0.5Gflop/s" }
-
-[[device]]
-kind = "emulated"
-name = "emu0"
-clock = "virtual"
-memory = "1MiB"
-compute = { gap = "40us", rate = "1.5Gflop/s" }
-h2d = { gap = "10us", rate = "1GB/s" }
-d2h = { gap = "10us", rate = "1GB/s" }
-""",
-    "test",
-)
+MACHINE = parse(VIRTUAL, "test")
 
 
 @pytest.fixture(scope="module")
