@@ -20,9 +20,8 @@ from hetsched.store.catalogue import collect
 
 from .conftest import COMMAND, Call, Ended
 
-UNEVEN = VIRTUAL.replace('memory = "1MiB"', 'memory = "1MiB"
-duplex = [0.8, 0.7]').replace(
-    'd2h = { gap = "10us", rate = "1GB/s" }', 'd2h = { gap = "20us", unit = "3us" }'
+UNEVEN = VIRTUAL.replace('d2h = { gap = "10us", rate = "1GB/s" }', "duplex = [0.8, 0.7]") + (
+    'd2h = { gap = "20us", unit = "3us" }\n'
 )
 SIZES = (1, 4, 16, 64)
 MEASURE = ("models", "measure", "fft", "--batch", "64x32x32", "--config", "virtual.toml")
