@@ -6,7 +6,7 @@ Keeping costs a job nothing but references, and holds on to none of its arrays.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -102,13 +102,17 @@ class Accounts:
             oldest = self._kept.pop(next(iter(self._kept)))
             self._chunks -= oldest.chunks
 
-    def ask(self, number: int, running: Evidence | None, newest: int) -> Callable[[], Account]:
+    def ask(
+        self, number: int, running: Evidence | None, waiting: Collection[int], newest: int
+    ) -> Callable[[], Account]:
         """What makes the account of job `number`; may be called in another thread.
 
         Parameters
         ----------
         running : Evidence or None
             Of the job that runs now.
+        waiting : collection of int
+            Jobs that haven't begun.
         newest : int
             The last number that was given.
 
@@ -126,12 +130,11 @@ class Accounts:
             return functools.partial(replace(running, times=times).account, self._info)
         if number in self._kept:
             return functools.partial(self._kept[number].account, self._info)
-        first = min(self._kept, default=None)
+        if number in waiting:
+            raise TryAgain(f"job {number} hasn't begun, there is nothing to explain yet")
         if not 0 < number <= newest:
             raise InputMissing(f"no job {number}; the newest is {newest}")
-        if first is not None and number < first:
-            raise InputMissing(
-                f"job {number} ended too long ago: what jobs did is kept of the last"
-                f" {len(self._kept)}, from {first} on"
-            )
-        raise TryAgain(f"job {number} hasn't begun, there is nothing to explain yet")
+        raise InputMissing(
+            f"job {number} ended too long ago: what jobs did is kept of the last"
+            f" {len(self._kept)} that ended"
+        )

@@ -167,8 +167,9 @@ class Engine:
         The error is TryAgain for one that hasn't begun, InputMissing for one that isn't known.
         """
         running = None if self._active is None else self._active.evidence()
+        waiting = {one.number for one in self._queue}
         try:
-            work = self._accounts.ask(number, running, self._numbers)
+            work = self._accounts.ask(number, running, waiting, self._numbers)
         except HetschedError as error:
             then(None, error)
             return

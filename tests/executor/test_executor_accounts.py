@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -37,14 +38,20 @@ def kept(*numbers: int, chunks: int = 1) -> Accounts:
     return found
 
 
-def refused(found: Accounts, number: int, newest: int, running: Evidence | None = None) -> Any:
+def refused(
+    found: Accounts,
+    number: int,
+    newest: int,
+    running: Evidence | None = None,
+    waiting: Collection[int] = (),
+) -> Any:
     with pytest.raises(HetschedError) as caught:
-        found.ask(number, running, newest)
+        found.ask(number, running, waiting, newest)
     return caught.value
 
 
 def test_a_job_that_has_ended_is_explained() -> None:
-    account = kept(1).ask(1, None, 1)()
+    account = kept(1).ask(1, None, (), 1)()
 
     assert (account.job, account.state, account.seconds) == (1, "done", 1.0)
     assert [one.share for one in account.devices] == [4]
@@ -55,7 +62,7 @@ def test_a_job_that_failed_says_what_with() -> None:
     report = JobReport(job=1, state="failed", workload="toy", load=4)
     found.keep(evidence(1).ended(Failed(1, report, ErrorRecord(1, "kernel broke"))))
 
-    account = found.ask(1, None, 1)()
+    account = found.ask(1, None, (), 1)()
 
     assert (account.state, account.error) == ("failed", "kernel broke")
 
@@ -63,7 +70,7 @@ def test_a_job_that_failed_says_what_with() -> None:
 def test_a_running_job_is_explained_as_it_was_when_asked() -> None:
     running = evidence(2)
     times: Any = running.times
-    make = kept(1).ask(2, running, 2)
+    make = kept(1).ask(2, running, (), 2)
     times["cpu0"].append((4, ChunkTimes(compute=(5.0, 6.0))))
 
     account = make()
@@ -78,7 +85,7 @@ def test_before_a_job_is_planned_there_is_nothing_to_explain() -> None:
 
 
 def test_before_a_job_has_begun_there_is_nothing_to_explain() -> None:
-    error = refused(kept(1), 3, 3, evidence(2))
+    error = refused(kept(1), 3, 3, evidence(2), waiting=[3])
 
     assert isinstance(error, TryAgain) and "job 3 hasn't begun" in str(error)
 
@@ -96,8 +103,16 @@ def test_only_the_last_jobs_are_kept() -> None:
 
     error = refused(found, 2, 66)
 
-    assert isinstance(error, InputMissing) and "from 3 on" in str(error)
-    assert found.ask(3, None, 66)().job == 3
+    assert isinstance(error, InputMissing) and "kept of the last 64 that ended" in str(error)
+    assert found.ask(3, None, (), 66)().job == 3
+
+
+def test_a_job_that_was_dropped_while_others_waited_has_ended_too() -> None:
+    found = kept(100, *range(1, accounts.MOST_JOBS + 1))
+
+    error = refused(found, 100, 101, waiting=[101])
+
+    assert isinstance(error, InputMissing) and "job 100 ended too long ago" in str(error)
 
 
 def test_fewer_are_kept_if_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +120,7 @@ def test_fewer_are_kept_if_they_are_large(monkeypatch: pytest.MonkeyPatch) -> No
     found = kept(1, 2, 3, chunks=60)
 
     assert isinstance(refused(found, 2, 3), InputMissing)
-    assert found.ask(3, None, 3)().job == 3, "the last one always is"
+    assert found.ask(3, None, (), 3)().job == 3, "the last one always is"
 
 
 def test_nothing_of_the_job_but_figures_is_held() -> None:
