@@ -239,7 +239,7 @@ class JobRun:
             self._assigned,
             lambda device, chunks: self._send(device, wire.Run, chunks),
             self._computed,
-            stealing=self._context.steals(self._assigned),
+            stealing=not self._job.measure and self._context.steals(self._assigned),
         )
         self._times = self._computing.times
         self._tell("", force=True)
