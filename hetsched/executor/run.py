@@ -183,7 +183,7 @@ class JobRun:
         if self._failure is not None or plan is None:
             self._end(self._failure or error or InternalError("the planner gave no answer"))
             return
-        self._plan = plan
+        self._plan, self._times = plan, {}
         self._assigned = {a.device: a for a in plan.assignments if a.chunks}
         self._fleet.wake(self._assigned, self._awake)
 

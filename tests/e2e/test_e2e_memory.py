@@ -11,28 +11,39 @@ import pytest
 from deadly import WIDTH
 
 import hetsched
-from hetsched.config import parse
-from hetsched.errors import JobFailed
+from hetsched.account import Account
+from hetsched.config import Config, parse
+from hetsched.errors import DataError, JobFailed
+from hetsched.executor import run as job_run
+from hetsched.job import JobState, Running
 
 HERE = Path(__file__).parent
 UNITS = 128
 SAYS = 32 << 10
-MACHINE = f"""
-[[device]]
-kind = "emulated"
-name = "emu0"
-clock = "virtual"
-memory = "{SAYS}B"
-compute = {{ gap = "20us", unit = "20us" }}
-h2d = {{ gap = "20us", unit = "20us" }}
-d2h = {{ gap = "20us", unit = "20us" }}
-"""
+UNIT = 2 * WIDTH * 8
+
+
+def machine(*memory: int) -> Config:
+    """A device for each, which says that it has so many bytes."""
+    devices = [
+        f"""
+        [[device]]
+        kind = "emulated"
+        clock = "virtual"
+        memory = "{says}B"
+        compute = {{ gap = "20us", unit = "20us" }}
+        h2d = {{ gap = "20us", unit = "20us" }}
+        d2h = {{ gap = "20us", unit = "20us" }}
+        """
+        for says in memory
+    ]
+    return parse("".join(devices), "test")
 
 
 @pytest.fixture
 def local(monkeypatch: pytest.MonkeyPatch) -> Iterator[hetsched.Local]:
     monkeypatch.setenv("PYTHONPATH", str(HERE))
-    with hetsched.Local(parse(MACHINE, "test"), learn=False) as local:
+    with hetsched.Local(machine(SAYS), learn=False) as local:
         yield local
 
 
@@ -73,3 +84,27 @@ def test_the_next_job_begins_with_what_did_well_and_tries_more_later(
 def test_where_not_even_a_unit_fits_the_job_fails(local: hetsched.Local, tmp_path: Path) -> None:
     with pytest.raises(JobFailed, match="somebody else has taken the memory"):
         run(local, 0, "prepare", tmp_path)
+
+
+def test_a_job_that_starts_over_with_fewer_devices_is_explained(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What emu0 has done doesn't belong to the plan without it."""
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.setattr(job_run, "PROGRESS_SECONDS", 0)
+    asked: list[tuple[Account | None, BaseException | None]] = []
+
+    def heard(state: JobState) -> None:
+        if isinstance(state, Running) and state.stage == "preparing":
+            local._engine.explain(state.job, lambda *answer: asked.append(answer))
+
+    with hetsched.Local(machine(UNIT, UNIT), learn=False) as local:
+        x = local.empty((UNITS, WIDTH), "float64")
+        given = {"units": UNITS, "room": UNIT // 2, "at": "3", "folder": str(tmp_path)}
+        job = local.submit("scarce:Scarce", x, follow=heard, **given)
+        with pytest.raises(DataError, match="no device can take even one unit"):
+            job.result(timeout=60)
+        job.explain()
+
+    found = [[one.device for one in account.devices] for account, _ in asked if account]
+    assert found == [["emu0", "emu1"], ["emu1"]], asked
