@@ -379,6 +379,7 @@ def _no_device(word: str, known: Sequence[DeviceInfo], absent: Mapping[str, str]
             f"device {word} is not available: {reason or 'none found'}; devices here: {there}"
         )
     names = [info.name for info in known]
-    match = difflib.get_close_matches(word, [*names, *GROUPS, TEAM], n=1)
+    groups = [*GROUPS, *([TEAM] if any(info.members for info in known) else [])]
+    match = difflib.get_close_matches(word, [*names, *groups], n=1)
     hint = f"did you mean {match[0]}? " if match else ""
     raise UsageError(f"no device {word!r}; {hint}devices here: {there}")

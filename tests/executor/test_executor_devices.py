@@ -35,3 +35,11 @@ def test_cpu_is_all_cores_one_by_one_or_as_a_team(
 def test_the_nearest_group_is_said() -> None:
     with pytest.raises(UsageError, match="did you mean team0"):
         choose_devices(["tean0"], KNOWN, {})
+
+
+@pytest.mark.parametrize("word", ["team", "team0"])
+def test_a_team_where_there_is_none_is_not_suggested(word: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        choose_devices([word], KNOWN[:2], {})
+
+    assert str(caught.value) == f"no device {word!r}; devices here: cpu0, cpu1"
