@@ -94,7 +94,7 @@ class JobRun:
         except HetschedError as error:
             self._end(error)
             return
-        self._fleet.when_settled(self._job.devices, self._attempt)
+        self._wait(self._fleet.when_settled, self._job.devices, self._attempt)
 
     def evidence(self) -> Evidence:
         """What an account of the job is made of, as far as it has come."""
@@ -105,8 +105,10 @@ class JobRun:
         if self._failure is not None or self._over or self._stage == "publishing":
             return
         self._failure = error
-        if self._stage not in ("planning", "stopping"):  # those look at the failure when they end
-            self._fence(self._stopped)
+        if self._stage == "waiting":
+            self._end(error)
+        elif self._stage not in ("planning", "stopping"):  # they look at it when they end
+            self._fence(lambda: self._end(error))
 
     def event(self, device: str, event: wire.Event) -> None:
         if self._over or getattr(event, "job", None) != self._wire:
@@ -153,11 +155,18 @@ class JobRun:
 
     # ---- stages
 
-    def _attempt(self) -> None:
-        """Plan for the devices that are there now."""
+    def _wait(
+        self, start: Callable[..., None], devices: Iterable[str], then: Callable[[], None]
+    ) -> None:
+        """For processes that start. Whoever aborts the job needn't."""
+        self._stage = "waiting"
         if self._failure is not None:
             self._end(self._failure)
-            return
+        else:
+            start(devices, lambda: None if self._over else then())
+
+    def _attempt(self) -> None:
+        """Plan for the devices that are there now."""
         given_up = self._patience.start()
         if given_up is not None:
             self._end(given_up)
@@ -177,7 +186,8 @@ class JobRun:
         log.info("job %d starts over: %s", self.number, reason)
         self._patience.again(reason)
         # What was sent must have ended before anything is planned, or the job's memory given back.
-        self._fence(lambda: self._fleet.when_settled(self._job.devices, self._attempt))
+        settled = self._fleet.when_settled
+        self._fence(lambda: self._wait(settled, self._job.devices, self._attempt))
 
     def _planned(self, plan: JobPlan | None, error: BaseException | None) -> None:
         if self._failure is not None or plan is None:
@@ -185,12 +195,9 @@ class JobRun:
             return
         self._plan, self._times = plan, {}
         self._assigned = {a.device: a for a in plan.assignments if a.chunks}
-        self._fleet.wake(self._assigned, self._awake)
+        self._wait(self._fleet.wake, self._assigned, self._awake)
 
     def _awake(self) -> None:
-        if self._failure is not None:
-            self._end(self._failure)
-            return
         if not self._fleet.ready() >= set(self._assigned):
             self._again("a device went while the job was planned")
             return
@@ -279,14 +286,10 @@ class JobRun:
         if not self._job.outputs:
             self._done(report)
             return
-
-        def published(value: Any, error: BaseException | None) -> None:
-            if error is not None:
-                self._end(error)
-            else:
-                self._done(report)
-
-        self._context.worker.do(self._job.publish, published)
+        self._context.worker.do(
+            self._job.publish,
+            lambda _, error: self._done(report) if error is None else self._end(error),
+        )
 
     def _done(self, report: JobReport) -> None:
         done = Done(self.number, report, self._arrays.hand_over())
@@ -320,9 +323,6 @@ class JobRun:
         self._await(then, devices)
         for device in devices:
             self._send(device, wire.Fence, self._fences)
-
-    def _stopped(self) -> None:
-        self._end(self._failure or InternalError("stopped without a reason"))
 
     # ---- answers
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import hetsched
 from hetsched.errors import UsageError
+from hetsched.executor.fleet import Fleet
 from hetsched.job import JobReport, JobSpec
 
 HERE = Path(__file__).parent
@@ -93,3 +97,28 @@ def test_a_team_that_dies_comes_back_and_the_result_is_right(
 def test_a_team_is_not_measured_beside_its_cores(local: hetsched.Local) -> None:
     with pytest.raises(UsageError, match="team0 can't be measured beside its own cores"):
         measured(local, ["cpu0", "team0"])
+
+
+def test_a_job_whose_team_never_starts_is_cancelled_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    spawn, asked = Fleet._spawn, threading.Event()
+
+    def spawning(self: Fleet, member: Any) -> None:
+        if member.spec.lazy:
+            asked.set()
+        else:
+            spawn(self, member)
+
+    monkeypatch.setattr(Fleet, "_spawn", spawning)
+    with hetsched.Local("cpu-only", learn=False) as local:
+        job = local.submit(WORKLOAD, np.ones((1, 4)), units=1, devices=["team0"])
+        assert asked.wait(60)
+        job.cancel()
+
+        try:
+            with pytest.raises(CancelledError):
+                job.result(timeout=30)
+        finally:
+            local.abandon()  # `close` would wait for the job
