@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 NOTABLE = 0.05
 """Shares of time below this are as it should be. Arbitrary."""
+WORTH = 0.01
+"""What another split would have gained, below which it isn't worth telling. Arbitrary."""
 WRONG = 0.10
 """Relative errors of prediction that are told: with less, plans are followed again."""
 
@@ -45,20 +47,33 @@ def _lost(field: str, busy: list[DeviceAccount], total: float) -> str:
 
 
 def _ends(busy: list[DeviceAccount], total: float) -> list[str]:
-    """How far apart the devices finished, and what it would gain if they hadn't."""
+    """How far apart the devices finished, if another split of whole units would have gained."""
     if len(busy) < 2:
         return []
     ends = {one.device: one.timeline.makespan for one in busy if one.timeline is not None}
     first, last = min(ends, key=lambda d: ends[d]), max(ends, key=lambda d: ends[d])
     if ends[last] < (1 + NOTABLE) * ends[first]:
         return []
-    pace = sum(one.share / one.seconds for one in busy if one.seconds)
-    together = sum(one.share for one in busy) / pace
-    line = (
+    together = _together(busy)
+    if together > (1 - WORTH) * total:
+        return []
+    return [
         f"{last} finished {100 * (ends[last] / ends[first] - 1):.0f} % after {first}; at these"
-        f" speeds all could have been done after {format_seconds(together)}"
-    )
-    return [f"{line}, {100 * (1 - together / total):.0f} % sooner" if together < total else line]
+        f" speeds all could have been done after {format_seconds(together)},"
+        f" {100 * (1 - together / total):.0f} % sooner"
+    ]
+
+
+def _together(busy: list[DeviceAccount]) -> float:
+    """Seconds of the same units, whole ones, at these speeds, split as well as can be."""
+    units = [one.seconds / one.share for one in busy if one.seconds and one.share]
+    load = sum(one.share for one in busy)
+    fluid = load / sum(1 / each for each in units)
+    shares = [int(fluid / each) for each in units]
+    for _ in range(load - sum(shares)):
+        ends = [(share + 1) * each for share, each in zip(shares, units, strict=True)]
+        shares[ends.index(min(ends))] += 1
+    return max(share * each for share, each in zip(shares, units, strict=True))
 
 
 def _moved(account: Account) -> list[str]:

@@ -77,10 +77,15 @@ def _headline(account: Account) -> str:
 
 
 def _unmeasured(account: Account) -> str:
-    names = [one.device for one in account.devices if one.predicted_seconds is None]
-    if not names:
+    groups: dict[str, list[str]] = {}
+    for one in account.devices:
+        if one.predicted_seconds is None:
+            groups.setdefault(one.variant, []).append(one.device)
+    if not groups:
         return "nothing was planned"
-    return f"{_named(names)} {'was' if len(names) == 1 else 'were'} never measured at this"
+    where = [(variant, _named(names)) for variant, names in groups.items()]
+    more = "".join(f", nor {variant} on {names}" for variant, names in where[1:])
+    return f"{where[0][0]} was never measured at this on {where[0][1]}{more}"
 
 
 def _bound(account: Account) -> list[str]:
@@ -345,9 +350,7 @@ def _noticed(account: Account) -> list[str]:
 
 def _helps(account: Account) -> list[str]:
     useful = sorted((w for w in account.what_if if w.saves >= WORTH), key=lambda w: -w.saves)
-    lines = [
-        f"{w.what} would save {100 * w.saves:.0f} % ({format_seconds(w.seconds)})" for w in useful
-    ]
+    lines = [f"{w.what}: {format_seconds(w.seconds)}, {100 * w.saves:.0f} % less" for w in useful]
     useless = [w.what for w in account.what_if if w.saves < WORTH]
     if useless:
         lines.append(f"would save less than 1 %: {', '.join(useless)}")

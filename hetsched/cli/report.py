@@ -36,10 +36,8 @@ def summary(report: JobReport, reasons: bool = False) -> list[str]:
         lines.append(f"verified: every unit is right{worst}" if report.verified else _wrong(worst))
     late = {device.device: device.late for device in report.devices if device.late}
     if late:
-        which = ", ".join(f"{count} on {name}" for name, count in late.items())
-        lines.append(
-            f"late: {which} phases outlasted their modelled time; don't trust the figures"
-        )
+        which = ", ".join(f"{counted(n, 'phase')} on {name}" for name, n in late.items())
+        lines.append(f"late: {which} outlasted the modelled time; don't trust the figures")
     lines += [f"note: {text}" for text in report.notes if reasons or not _reason(report, text)]
     lines += [f"result: {_named(name)}{path}" for name, path in report.outputs.items()]
     return lines

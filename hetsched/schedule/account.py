@@ -111,7 +111,7 @@ def _device(
     done = ran.get(one.device)
     info = done.info if done is not None else _info(one)
     chunks = done.chunks if done is not None else ()
-    planned = _planned(one)
+    planned, bound = _planned(one), device_bound(one)
     phases = None if planned is None or _lumped(one) else phases_of(planned)
     return DeviceAccount(
         device=one.device,
@@ -123,7 +123,7 @@ def _device(
         planned_chunks=len(one.plan.chunks),
         mode=one.plan.mode.value if info and info.link else "",
         slots=one.slots,
-        why=_why(one, info),
+        why=_why(one, info, planned, bound),
         runs=_known_runs(one),
         predicted_seconds=one.predicted_seconds,
         seconds=_length(line),
@@ -132,23 +132,29 @@ def _device(
         predicted_hidden=None if phases is None or planned is None else hidden_part(planned),
         hidden=None if line is None else hidden_part(line),
         spent=None if total is None else spent(line or Timeline(0.0, ()), total),
-        bound=device_bound(one),
+        bound=bound,
         late=sum(times.late for _, times in chunks),
         plan=planned,
         timeline=line,
     )
 
 
-def _why(one: Assignment, info: DeviceInfo | None) -> str:
+def _why(
+    one: Assignment, info: DeviceInfo | None, planned: Timeline | None, bound: float | None
+) -> str:
     """Why its share is cut as it is."""
     if one.candidate is None or info is None:
         return ""
     if info.link:
         limit = one.candidate.demand.limit
         room = "" if limit is None else f", {format_bytes(one.memory)} of {format_bytes(limit)}"
-        if one.model is None:
+        if planned is None or not bound:
             return f"factored by two, so that one run teaches several sizes{room}"
-        return f"the best plan found for its phases and memory{room}"
+        above = 100 * max(0.0, planned.makespan / bound - 1)
+        return (
+            f"the plan found for its phases and memory, {above:.1f} % above the least that any"
+            f" takes{room}"
+        )
     if one.pace is None:
         return "small chunks while nothing is known, because a cancel waits for one"
     seconds = format_seconds(one.pace * one.chunk)

@@ -22,7 +22,7 @@ from hetsched.schedule.planned import Planned, plans_for
 from hetsched.schedule.records import Assignment, Candidate, JobPlan
 from hetsched.schedule.shares import Device, divide
 from hetsched.schedule.variants import Choice, choose
-from hetsched.units import format_bytes
+from hetsched.units import counted, format_bytes
 
 __all__ = ["Assignment", "Candidate", "JobPlan", "plan_job"]
 
@@ -166,16 +166,16 @@ def _held(held: Mapping[str, int], load: int, parts: Sequence[_Part]) -> list[in
 
 
 def _reason(part: _Part, share: int) -> str:
-    variant = part.choice.variant
+    variant, units = part.choice.variant, counted(share, "unit")
     if share == 0 and part.curve is None:
         return f"{part.name}: no share, there are too few units to measure it too"
     if share == 0:
         return f"{part.name}: no share, the others finish sooner without it"
     if part.device is None:
-        return f"{part.name}: {share} units, an equal share: {variant} was never measured here"
+        return f"{part.name}: {units}, an equal share: {variant} was never measured here"
     trying = ", tried again" if part.choice.exploring else ""
     how = f", {_how(part.planned.plan(share))}" if part.planned else ""
-    return f"{part.name}: {share} units by the speed of {variant}{trying}{how}"
+    return f"{part.name}: {units} by the speed of {variant}{trying}{how}"
 
 
 def _how(plan: DevicePlan) -> str:

@@ -93,12 +93,11 @@ instead, by the models:
     best factoring  2.5 s  +25.0 %
 
 to be noticed:
-  cpu0 finished 33 % after gpu0; at these speeds all could have been done after 3.43 s, 14 % sooner
   gpu0 took 50 % longer than predicted; its model knew 7 runs
   gpu0 waited for its copies for 25 % of the time
 
 what would help:
-  a faster link would save 25 % (3 s)
+  a faster link: 3 s, 25 % less
   would save less than 1 %: more memory"""
     )
 
@@ -128,7 +127,7 @@ def test_what_was_never_measured_is_named() -> None:
     unknown = core(runs=None, predicted_seconds=None, predicted=None)
     found = told(unknown, gpu(), predicted_seconds=None)
 
-    assert "4 units in 4 s, no prediction: cpu0 was never measured at this" in found
+    assert "4 units in 4 s, no prediction: fftw was never measured at this on cpu0" in found
 
 
 def test_a_job_that_ended_early_says_how_far_it_came() -> None:
@@ -212,3 +211,17 @@ def test_an_account_travels() -> None:
     account = Account(job=3, state="done", workload="toy", load=4, devices=(core(), gpu()))
     for codec in (msgspec.json, msgspec.msgpack):
         assert codec.decode(codec.encode(account), type=Account) == account
+
+
+def test_a_device_that_ends_sooner_is_told_where_another_split_of_whole_units_was_faster() -> None:
+    def ran(number: int, units: int, seconds: float) -> DeviceAccount:
+        chunk = ChunkTimeline(units, None, (0.0, seconds), None)
+        times = {"planned": units, "share": units, "seconds": seconds}
+        return core(number, **times, predicted_seconds=None, timeline=Timeline(seconds, (chunk,)))
+
+    balanced = told(ran(0, 12, 1.2), ran(1, 13, 1.3), load=25, seconds=1.3)
+    astray = told(ran(0, 12, 1.2), ran(1, 16, 1.6), load=28, seconds=1.6)
+
+    assert "finished" not in balanced
+    assert "cpu1 finished 33 % after cpu0;" in astray
+    assert "all could have been done after 1.4 s, 12 % sooner" in astray

@@ -84,7 +84,7 @@ def test_late_phases_are_a_warning() -> None:
         devices=(device("emu0", 5, 1.0, None, late=3),),
     )
 
-    assert "late: 3 on emu0" in summary(report)[1]
+    assert "late: 3 phases on emu0" in summary(report)[1]
 
 
 def test_a_device_without_a_share_has_no_figures() -> None:

@@ -218,9 +218,8 @@ class _Session:
                 f" {self._plan.most} repeats; a quieter machine or --most N helps"
             )
         if self._late:
-            lines.append(
-                f"late: {self._late} phases outlasted their modelled time; don't trust the figures"
-            )
+            late = counted(self._late, "phase")
+            lines.append(f"late: {late} outlasted the modelled time; don't trust the figures")
         return [*lines, f"next: hetsched models show {self._name} has every curve"]
 
 
