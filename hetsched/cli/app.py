@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
@@ -106,6 +107,7 @@ def _usage_line(error: Any) -> str:
         group = error.ctx.command
         return f"which {group.what}? There are {', '.join(group.names())}"
     text = " ".join(str(error.format_message()).split()).rstrip(".")
+    text = re.sub("not a valid (integer|int range)", "not a whole number", text)
     context = getattr(error, "ctx", None)
     where = f" ({context.command_path} --help)" if context is not None else ""
     return f"{text[:1].lower()}{text[1:]}{where}"

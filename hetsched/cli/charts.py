@@ -30,13 +30,15 @@ def check(file: str, force: bool) -> None:
     Unavailable
         matplotlib isn't installed.
     CantCreate
-        There is such a file, or no such folder.
+        There is such a file, it is a folder, or its folder isn't there.
     """
     if _format(file) not in FORMATS:
         known = ", ".join(f".{name}" for name in FORMATS)
         raise UsageError(f"--plot {file}: the name must end in one of {known}")
     _figure_kind()
     path = Path(file)
+    if path.is_dir():
+        raise CantCreate(f"{file}: is a directory; give the name of a file")
     if path.exists() and not force:
         raise CantCreate(f"{file}: exists; give another name, or replace it with --force")
     if not path.absolute().parent.is_dir():

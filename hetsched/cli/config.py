@@ -70,10 +70,15 @@ def _lines(config: Config) -> list[str]:
         lines.append(f"device: {_pairs(device)}")
     for key, value in record.items():
         if value is not None:
-            lines.append(f"{key}: {_pairs(value) if isinstance(value, dict) else value}")
+            table = isinstance(value, dict)
+            lines.append(f"{key}: {_pairs(value)}" if table else f"{key} = {_json(value)}")
     return lines
 
 
 def _pairs(table: dict[str, Any]) -> str:
     pairs = [(key, value) for key, value in table.items() if value is not None]
-    return "  ".join(f"{key} = {msgspec.json.encode(value).decode()}" for key, value in pairs)
+    return "  ".join(f"{key} = {_json(value)}" for key, value in pairs)
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

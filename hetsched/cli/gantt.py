@@ -7,6 +7,7 @@ pale, and what was measured below. Boxes are chunks, with their units where thes
 from __future__ import annotations
 
 import io
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ LETTER = 0.058
 """Inches of a digit in a box."""
 EDGE = 0.02
 """Inches of a box that is worth an edge."""
+ABREAST = 6
+"""Entries of the legend in a row."""
 COLOUR = {"copy_in": COLOURS[0], "compute": COLOURS[2], "copy_out": COLOURS[3]}
 PALE = {"copy_in": "#a3c1e0", "compute": "#b0dabb", "copy_out": "#e4cba5"}
 WHOLE = "#cfd4da"
@@ -86,7 +89,7 @@ def figure(account: Account) -> Any:
         _draw_row(axes, row, WIDTH * 0.85 / end)
     _marks(axes, account, height)
     _dress(axes, rows, *_unit(end))
-    axes.set_title(_title(account), fontsize=10, color=INK, loc="left", pad=22)
+    axes.set_title(_title(account), fontsize=10, color=INK, loc="left", pad=28)
     _legend(picture, rows)
     return picture
 
@@ -158,7 +161,8 @@ def _marks(axes: Any, account: Account, inches: float) -> None:
     """Vertical lines: the bound, and when it was to be over, or was; one label above the other."""
     marks = [(account.whole_unit_bound, "bound", INK, "-")]
     if account.seconds:
-        marks.append((account.seconds, "end", COLOURS[1], "--"))
+        word = "so far" if account.state == "running" else "end"
+        marks.append((account.seconds, word, COLOURS[1], "--"))
     else:
         marks.append((account.predicted_seconds, "predicted", COLOURS[1], "--"))
     end = axes.get_xlim()[1]
@@ -218,9 +222,14 @@ def _legend(picture: Any, rows: Sequence[Row]) -> None:
     if found:
         handles = [Patch(facecolor=colour, label=label) for label, colour in found.items()]
         picture.legend(
-            handles=handles, loc="outside lower center", ncols=len(handles), frameon=False,
-            fontsize=8,
+            handles=handles, loc="outside lower center", ncols=_columns(len(handles)),
+            frameon=False, fontsize=8,
         )  # fmt: skip
+
+
+def _columns(entries: int) -> int:
+    """So many as fit beside each other, in rows of about the same length."""
+    return math.ceil(entries / math.ceil(entries / ABREAST))
 
 
 def _there(line: Timeline | None, field: str) -> bool:

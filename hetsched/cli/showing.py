@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from hetsched.cli.say import note, out, out_json
-from hetsched.errors import CantCreate, HetschedError
+from hetsched.errors import CantCreate, HetschedError, UsageError
 from hetsched.job import Failed, JobState
 
 if TYPE_CHECKING:
@@ -39,7 +39,12 @@ def check(trace: str | None, plot: str | None, force: bool) -> None:
         check_picture(plot, force)
     if trace is None:
         return
+    if not trace or trace == plot:
+        what = "it is the file of --plot too" if trace else "it has no name"
+        raise UsageError(f"--trace {trace!r}: {what}; give the name of a file")
     path = Path(trace)
+    if path.is_dir():
+        raise CantCreate(f"{trace}: is a directory; give the name of a file")
     if path.exists() and not force:
         raise CantCreate(f"{trace}: exists; give another name, or replace it with --force")
     if not path.absolute().parent.is_dir():

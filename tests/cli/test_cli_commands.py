@@ -162,6 +162,20 @@ def test_shipped_configurations_are_right(call: Call, name: str) -> None:
     assert call("config", "path", name).out.strip().endswith(f"{name}.toml")
 
 
+def test_a_configuration_is_shown_as_it_is_written(call: Call) -> None:
+    assert "stealing = true" in call("config", "show", "default").out.splitlines()
+
+
+@pytest.mark.parametrize(
+    "words", [("show", "x"), ("run", "fft", "--batch", "4x4x4", "--seed", "x")]
+)
+def test_numbers_that_are_none_are_said_in_words(call: Call, words: tuple[str, ...]) -> None:
+    ended = call(*words)
+
+    assert (ended.code, ended.out) == (2, "")
+    assert "'x' is not a whole number" in ended.error
+
+
 def test_debug_shows_where_an_error_came_from(call: Call) -> None:
     ended = call("run", "fft", "--batch", "4x4", "--debug")
 

@@ -153,3 +153,37 @@ def test_pictures_of_all_sizes_can_be_drawn() -> None:
         account = Account(job=1, state="done", workload="toy", load=1, devices=devices)
         draw(account, f"{number}.png", False)
         assert Path(f"{number}.png").read_bytes().startswith(PNG)
+
+
+@pytest.mark.parametrize("state", ["done", "running"])
+def test_nothing_of_a_picture_is_cut_or_covers_other_words(state: str) -> None:
+    pytest.importorskip("matplotlib")
+    from hetsched.account import DeviceAccount, Phases
+    from hetsched.cli.gantt import figure
+    from hetsched.device import ChunkTimeline, Timeline
+
+    chunk = ChunkTimeline(3, (0.0, 0.2), (0.2, 0.9), (0.9, 1.0))
+    there = {"kind": "cpu", "variant": "v", "planned": 3, "seconds": 1.0}
+    line, later = Timeline(1.0, (chunk,)), Timeline(9.0, (chunk,))
+    phases = Phases(copy_in=0.2, compute=0.7, copy_out=0.1)
+    gpu = DeviceAccount(device="gpu0", plan=later, timeline=line, predicted=phases, **there)
+    files = DeviceAccount(device="cpu0", plan=later, timeline=line, **there)
+    picture = figure(
+        Account(
+            job=1, state=state, workload="of_a_long_name", load=1, devices=(files, gpu),
+            whole_unit_bound=9.0, predicted_seconds=9.0, seconds=1.0,
+        )
+    )  # fmt: skip
+    picture.draw_without_rendering()
+
+    (axes,), (legend,) = picture.axes, picture.legends
+    boxes = [
+        one.get_window_extent() for one in (*axes.texts, axes.title, axes._left_title, legend)
+    ]
+    width, height = picture.bbox.size
+    assert all(0 <= b.x0 <= b.x1 <= width and 0 <= b.y0 <= b.y1 <= height for b in boxes)
+    words = [
+        one.get_window_extent() for one in (*axes.texts, axes._left_title) if " " in one.get_text()
+    ]
+    assert not any(a.overlaps(b) for i, a in enumerate(words) for b in words[:i])
+    assert any(one.get_text().startswith("so far") for one in axes.texts) == (state == "running")
