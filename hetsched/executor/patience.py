@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hetsched.errors import JobFailed
+from hetsched.text import MAX_CORES, together
 
 MAX_ATTEMPTS = 5
 """Starts of one job, after which it fails rather than go on for ever. Arbitrary."""
@@ -34,3 +37,9 @@ class Patience:
         if self._deaths < MAX_DEATHS:
             return None
         return JobFailed(f"its device processes died {self._deaths} times: {reason}")
+
+
+def loss(devices: Sequence[str], reason: str) -> str:
+    """What a job's report says of a device process that died in it."""
+    names = ", ".join(label for label, _ in together(devices, str, MAX_CORES))
+    return f"the process of {names} died, {reason}: what it hadn't finished ran again"

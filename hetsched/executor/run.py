@@ -22,7 +22,7 @@ from hetsched.executor.context import Context
 from hetsched.executor.fleet import none_left
 from hetsched.executor.foresight import Planning
 from hetsched.executor.orders import FillOrder, check_orders, fill_orders, helpers
-from hetsched.executor.patience import Patience
+from hetsched.executor.patience import Patience, loss
 from hetsched.executor.planning import Measured
 from hetsched.executor.report import job_report
 from hetsched.executor.resolve import Resolved
@@ -133,6 +133,7 @@ class JobRun:
             return
         ours = any(device in self._assigned for device in devices)
         too_often = self._patience.death(reason) if ours else None
+        self._job.notes += [loss(devices, reason)] if ours else []
         if too_often is not None:
             self.abort(too_often)
         if self._stage == "stopping":
