@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -19,10 +20,21 @@ def clean(text: str) -> str:
     )
 
 
-def columns(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
-    """A table as lines; all but the first `left` columns are numbers, to the right."""
+def columns(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    left: int = 1,
+    width: int | None = None,
+) -> list[str]:
+    """A table as lines; all but the first `left` columns are numbers, to the right.
+
+    Headings are broken at spaces if the table is wider than `width` characters.
+    """
     table = [[clean(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[i]) for row in table) for i in range(len(header))]
+    if width is not None and sum(widths) + 2 * len(widths) - 2 > width:
+        table = [*_broken(table), *table[1:]]
+        widths = [max(len(row[i]) for row in table) for i in range(len(header))]
     return [
         "  ".join(
             cell.ljust(width) if i < left else cell.rjust(width)
@@ -30,6 +42,27 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1)
         ).rstrip()
         for row in table
     ]
+
+
+def _broken(table: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The first row of `table` in several, each cell no wider than those below, or one word."""
+    cells = []
+    for i, head in enumerate(table[0]):
+        least = max([1, *(len(row[i]) for row in table[1:]), *map(len, head.split())])
+        cells.append(textwrap.wrap(head, least))
+    height = max(map(len, cells))
+    padded = [[""] * (height - len(cell)) + cell for cell in cells]
+    return [list(row) for row in zip(*padded, strict=True)]
+
+
+def folded(line: str, width: int) -> list[str]:
+    """`line` in lines of at most `width` characters, broken at spaces; later ones are indented."""
+    if len(line) <= width:
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    return textwrap.wrap(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def seconds_column(values: Sequence[float | None]) -> list[str]:

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from hetsched.account.findings import findings
-from hetsched.text import MAX_CORES, clean, columns, seconds_column, together
+from hetsched.text import MAX_CORES, clean, columns, folded, seconds_column, together
 from hetsched.units import counted, format_seconds
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 WORTH = 0.01
 """Savings below this are none. Arbitrary."""
+LEAST_ROOM = 24
+"""Characters that a column of text has at least."""
 MOST_SIZES = 6
 """Different sizes of chunks that are named in a row."""
 PHASES = (("copy_in", "copy in"), ("compute", "compute"), ("copy_out", "copy out"))
@@ -28,11 +31,14 @@ SPENT = (
 Rows = list[tuple[str, list["DeviceAccount"]]]
 
 
-def text(account: Account) -> str:
-    """All of it, in lines of about 100 characters."""
-    sections = [_head(account), _table(account), _times(account), _where(account)]
+def text(account: Account, width: int | None = None) -> str:
+    """All of it, in lines of about 100 characters, or of at most `width` where that can be."""
+    sections = [_head(account), _table(account, width), _times(account, width)]
+    sections.append(_where(account, width))
     sections += [_reasons(account), _instead(account), _noticed(account), _helps(account)]
     lines = [clean(line) for part in sections if part for line in ("", *part)]
+    if width is not None:
+        lines = [part for line in lines for part in folded(line, width)]
     return "\n".join(lines[1:])
 
 
@@ -112,7 +118,7 @@ def _rows(account: Account) -> Rows:
     return together(account.devices, lambda one: one.device, MAX_CORES)
 
 
-def _table(account: Account) -> list[str]:
+def _table(account: Account, width: int | None) -> list[str]:
     """Who does what."""
     header = ["device", "variant", "share", "chunks"]
     moved = account.job is not None and any(o.share != o.planned for o in account.devices)
@@ -125,15 +131,20 @@ def _table(account: Account) -> list[str]:
         if moved:
             row.append(str(sum(one.share for one in members)))
         rows.append([*row, _chunks(members)])
-    return _left_last(header, rows) if rows else []
+    return _left_last(header, rows, width) if rows else []
 
 
-def _left_last(header: list[str], rows: list[list[str]]) -> list[str]:
-    """Columns whose last one is text."""
+def _left_last(header: list[str], rows: list[list[str]], width: int | None) -> list[str]:
+    """Columns whose last one is text, folded below itself."""
     front = columns(header[:-1], [row[:-1] for row in rows], left=2)
     last = [header[-1], *(row[-1] for row in rows)]
-    width = max(map(len, front))
-    return [f"{a.ljust(width)}  {b}" for a, b in zip(front, last, strict=True)]
+    start = max(map(len, front)) + 2
+    room = 10**6 if width is None else max(LEAST_ROOM, width - start)
+    lines: list[str] = []
+    for first, text in zip(front, last, strict=True):
+        parts = [part.strip() for part in folded(text, room)]
+        lines += [a.ljust(start) + b for a, b in zip_longest([first], parts, fillvalue="")]
+    return lines
 
 
 def _chunks(members: Sequence[DeviceAccount]) -> str:
@@ -151,7 +162,7 @@ def _plan(one: DeviceAccount) -> str:
     return f"{found}, installments" if one.mode else found
 
 
-def _times(account: Account) -> list[str]:
+def _times(account: Account, width: int | None) -> list[str]:
     """Measured and predicted, of the whole and of each phase."""
     rows = _rows(account)
     if not any(one.measured or one.predicted_seconds for one in account.devices):
@@ -169,7 +180,11 @@ def _times(account: Account) -> list[str]:
         header.append("hidden")
         cells.append([_hidden(members) for _, members in rows])
     body = [[label, *row] for (label, _), row in zip(rows, zip(*cells, strict=True), strict=True)]
-    return [f"seconds{_which(account)}:", *columns(header, body, left=1)]
+    lines = columns(header, body, left=1)
+    if width is not None and len(lines[0]) > width:
+        body = [[cell.replace(" / ", "/") for cell in row] for row in body]
+        lines = columns(header, body, left=1, width=width)
+    return [f"seconds{_which(account)}:", *lines]
 
 
 def _which(account: Account) -> str:
@@ -229,7 +244,7 @@ def _hidden(members: Sequence[DeviceAccount]) -> str:
     return " / ".join(shown) if all(shares) else shown[0] if shares[0] else shown[1]
 
 
-def _where(account: Account) -> list[str]:
+def _where(account: Account, width: int | None) -> list[str]:
     """Where the time went: shares of the job's, a device's row adding up to all of it."""
     total = account.seconds
     if not total or not any(one.spent for one in account.devices):
@@ -244,7 +259,7 @@ def _where(account: Account) -> list[str]:
         if members
     ]
     title = f"where the time went, of {format_seconds(total)}:"
-    return [title, *columns(("device", *(name for _, name in used)), rows)]
+    return [title, *columns(("device", *(name for _, name in used)), rows, width=width)]
 
 
 def _mean(members: Sequence[Spent], field: str) -> float:

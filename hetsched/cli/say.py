@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from typing import Any
 
@@ -10,7 +11,7 @@ import msgspec
 from hetsched.errors import IOFailure
 from hetsched.text import clean, columns, number, seconds_column
 
-__all__ = ["clean", "columns", "note", "number", "out", "out_json", "seconds_column"]
+__all__ = ["clean", "columns", "note", "number", "out", "out_json", "seconds_column", "width"]
 
 
 def out(text: str) -> None:
@@ -29,6 +30,13 @@ def out(text: str) -> None:
         raise IOFailure(f"standard output: {error.strerror}") from None
     except UnicodeEncodeError:
         sys.stdout.write(ascii(text)[1:-1] + "\n")
+
+
+def width() -> int | None:
+    """Characters of a line of the terminal; None where standard output is none."""
+    if not sys.stdout.isatty():
+        return None
+    return shutil.get_terminal_size().columns
 
 
 def note(text: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from hetsched.cli.say import note, out, out_json
+from hetsched.cli.say import note, out, out_json, width
 from hetsched.errors import CantCreate, HetschedError, UsageError
 from hetsched.job import Failed, JobState
 
@@ -84,5 +84,7 @@ def show(account: Any, json: bool) -> None:
     if json:
         out_json(account)
         return
-    for line in str(account).splitlines():
+    from hetsched.account.wording import text
+
+    for line in text(account, width()).splitlines():
         out(line)

@@ -10,7 +10,7 @@ from hetsched.device import ChunkTimes
 from hetsched.schedule.machine import fluid_bound, whole_unit_bound
 from hetsched.schedule.planner import Assignment, JobPlan
 from hetsched.simulate.learning import Learnt, known_plan, learn
-from hetsched.simulate.machine import Done, Machine, makespan, seconds
+from hetsched.simulate.machine import VARIANT, Done, Machine, makespan, seconds
 from hetsched.simulate.report import Cell, Chart, Report, Series, Table
 from hetsched.text import MAX_CORES, together
 
@@ -129,7 +129,10 @@ def _bounds(machine: Machine, planned: float) -> Table:
 
 def _reasons(plan: JobPlan) -> Table:
     """One a device, or of the first of several cores."""
-    pairs = [tuple(reason.split(": ", 1)) for reason in plan.reasons]
+    said = [
+        reason.replace(f"by the speed of {VARIANT}", "by its speed") for reason in plan.reasons
+    ]
+    pairs = [tuple(reason.split(": ", 1)) for reason in said]
     rows = together(pairs, lambda pair: pair[0], MAX_CORES)
     return Table("Why so", ("device", "reason"), tuple((n, some[0][1]) for n, some in rows), 2)
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from hetsched.account import Account, DeviceAccount, Phases, Spent, Way, WhatIf
-from hetsched.account.wording import sizes
+from hetsched.account.wording import sizes, text
 from hetsched.device import ChunkTimeline, Timeline
 
 LINE = Timeline(3.0, (ChunkTimeline(2, (0.0, 0.5), (0.5, 2.5), (2.5, 3.0)),))
@@ -225,3 +225,22 @@ def test_a_device_that_ends_sooner_is_told_where_another_split_of_whole_units_wa
     assert "finished" not in balanced
     assert "cpu1 finished 33 % after cpu0;" in astray
     assert "all could have been done after 1.4 s, 12 % sooner" in astray
+
+
+def test_on_a_narrow_terminal_lines_are_folded_at_spaces_and_nothing_is_lost() -> None:
+    wide = gpu(
+        chunks=tuple((1, size) for size in range(1, 40)), planned_chunks=39,
+        why="the plan found for its phases and memory, 0.1 % above the least that any takes",
+    )  # fmt: skip
+    account = Account(
+        job=3, state="done", workload="toy", load=4, seconds=4.0, predicted_seconds=4.0,
+        devices=(core(), wide), whole_unit_bound=3.2, fluid_bound=2.0,
+        what_if=(WhatIf("less", 4.0, 0.0), *(WhatIf(f"link {n}", 4.0, 0.0) for n in range(20))),
+    )  # fmt: skip
+
+    found = text(account, 64)
+
+    assert max(map(len, found.splitlines())) <= 64
+    assert "between" in found and "4.00/4.00" in found
+    assert set(found.replace("/", " ").split()) == set(str(account).replace("/", " ").split())
+    assert text(account, 500) == str(account)

@@ -74,3 +74,16 @@ def test_a_terminal_without_unicode_gets_escapes(monkeypatch: pytest.MonkeyPatch
     sys.stdout.flush()
 
     assert raw.getvalue() == b"\\xb5s \\udcff\n"
+
+
+def test_headings_are_broken_only_where_a_table_is_too_wide() -> None:
+    header, rows = ("device", "after the last one", "n"), [("cpu0", "1.0 %", "7")]
+
+    assert columns(header, rows, width=29) == columns(header, rows)
+    assert columns(header, rows, width=28) == [
+        "        after",
+        "          the",
+        "         last",
+        "device    one  n",
+        "cpu0    1.0 %  7",
+    ]

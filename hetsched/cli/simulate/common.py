@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hetsched.cli.say import note, out, out_json
+from hetsched.cli.say import note, out, out_json, width
 from hetsched.text import clean, columns, number
 from hetsched.units import MOST
 
@@ -42,7 +42,7 @@ def show(report: Report, plot: str | None, force: bool, json: bool) -> None:
         out("")
         out(clean(table.title))
         rows = [[_text(cell) for cell in row] for row in table.rows]
-        for line in columns(table.columns, rows, left=table.names):
+        for line in columns(table.columns, rows, left=table.names, width=width()):
             out(line)
 
 
