@@ -7,7 +7,9 @@ each GPU. Nothing is opened here.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -70,15 +72,12 @@ def probe(config: Config) -> Probe:
     for index, device in enumerate(config.device):
         if device.kind == "emulated":
             processes += _emulated(index, device, machine, len(processes))
-    teams = 0
     for index, device in enumerate(config.device):
         if device.kind == "cpu":
-            found = _cpu(index, device, machine, absent)
-            team = [_team(f"team{teams}", device, one) for one in found if _can_team(device, one)]
-            teams += len(team)
-            processes += found + team
+            processes += _cpu(index, device, machine, absent)
         elif device.kind == "gpu":
             processes += _gpus(device, machine, absent)
+    processes += _teams(processes)
     order = {"cpu": 0, "cuda": 1, "emulated": 2}
     processes.sort(key=lambda process: order[process.kind])
     _check_names(processes)
@@ -117,11 +116,15 @@ def _cpu(
     return [ProcessSpec(kind="cpu", devices=infos, config=config)]
 
 
-def _can_team(config: DeviceConfig, cores: ProcessSpec) -> bool:
-    return config.team and len(cores.devices) > 1
+def _teams(processes: Sequence[ProcessSpec]) -> list[ProcessSpec]:
+    """Of each process with several cores; called what no other device is called."""
+    taken = {info.name for process in processes for info in process.devices}
+    free = (name for name in map("team{}".format, itertools.count()) if name not in taken)
+    several = [one for one in processes if one.kind == "cpu" and len(one.devices) > 1]
+    return [_team(next(free), cores) for cores in several if cores.config.team]
 
 
-def _team(name: str, config: DeviceConfig, cores: ProcessSpec) -> ProcessSpec:
+def _team(name: str, cores: ProcessSpec) -> ProcessSpec:
     """The cores of a process as one device, for kernels with threads of their own.
 
     Its process is lazy: it costs time and memory, and most loads have units for every core.
@@ -135,7 +138,7 @@ def _team(name: str, config: DeviceConfig, cores: ProcessSpec) -> ProcessSpec:
         members=tuple(member.name for member in members),
     )
     threads = {name: str(len(members)) for name in THREADS}
-    return ProcessSpec(kind="cpu", devices=(info,), config=config, env=threads, lazy=True)
+    return ProcessSpec(kind="cpu", devices=(info,), config=cores.config, env=threads, lazy=True)
 
 
 def _emulated(

@@ -72,6 +72,12 @@ def test_one_core_is_no_team() -> None:
     assert names(found(msgspec.structs.replace(TEAM, count=1))) == [["cpu0"]]
 
 
+def test_a_team_is_called_what_no_other_device_is_called() -> None:
+    result = found(msgspec.structs.replace(TEAM, name="team", count=2))
+
+    assert names(result) == [["team0", "team1"], ["team2"]]
+
+
 def test_a_team_of_cores_that_are_not_pinned_is_not_pinned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
