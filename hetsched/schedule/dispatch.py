@@ -81,6 +81,8 @@ class _Queue:
     left: deque[Chunk] = field(default_factory=deque)
     lost: bool = False
     done: int = 0
+    ahead: int = 0
+    """Units waiting and sent: counted on, for at each event every device is looked at."""
 
     @property
     def share(self) -> int:
@@ -95,9 +97,8 @@ class _Queue:
 
     def outlook(self, now: float) -> Outlook | None:
         """When it will be through with all that it has; None: nobody knows."""
-        units = sum(chunk.count for chunk in (*self.sent.values(), *self.waiting))
         pace = self.progress.pace(now, self.flying)
-        ends = self.progress.ends(now, self.flying, units)
+        ends = self.progress.ends(now, self.flying, self.ahead)
         return None if pace is None or ends is None else Outlook(ends, pace)
 
     def give(self, units: int, number: int) -> Chunk:
@@ -115,6 +116,7 @@ class _Queue:
             given = Chunk(number, final.first + kept, final.count - kept)
             final = msgspec.structs.replace(final, count=kept)
         self.waiting.append(msgspec.structs.replace(final, last=True))
+        self.ahead -= given.count
         return msgspec.structs.replace(given, barrier=False, last=True)
 
     @property
@@ -154,6 +156,7 @@ class Dispatch:
                 window,
                 limits[device],
                 Progress(planned.get(device)),
+                ahead=sum(chunk.count for chunk in queues.get(device, ())),
             )
             for device, window in windows.items()
         }
@@ -161,6 +164,9 @@ class Dispatch:
         self._fresh = itertools.count(max(ids, default=-1) + 1)
         self._remaining = sum(chunk.count for queue in queues.values() for chunk in queue)
         self._started = self._over = False
+        self._left = 0
+        """Units that lost devices left."""
+        self._victims: list[tuple[Outlook, _Queue]] | None = None
         self._handlers: dict[type, Callable[[Any, float], None]] = {
             Started: self._on_started,
             ChunkFinished: self._on_finished,
@@ -196,8 +202,11 @@ class Dispatch:
     def _on_finished(self, event: ChunkFinished, now: float) -> None:
         queue = self._devices[event.device]
         chunk = queue.sent.pop(event.chunk, None)
-        if chunk is None:
+        if chunk is not None:
+            queue.ahead -= chunk.count
+        else:
             chunk = _taken(queue.left, event.chunk)  # it ended before the loss was seen
+            self._left -= 0 if chunk is None else chunk.count
         if chunk is not None:
             queue.done += chunk.count
             queue.progress.finished(chunk.count, now)
@@ -209,6 +218,8 @@ class Dispatch:
         queue.left.extend([*queue.sent.values(), *queue.waiting])
         queue.sent.clear()
         queue.waiting.clear()
+        self._left += queue.ahead
+        queue.ahead = 0
 
     def _on_joined(self, event: DeviceJoined, now: float) -> None:
         self._devices[event.device].lost = False
@@ -221,6 +232,7 @@ class Dispatch:
         if self._remaining == 0:
             self._over = True
             return [Finished()]
+        self._victims = None
         sends = ((device, self._refill(device, now)) for device in self._devices)
         return [Send(device, chunks) for device, chunks in sends if chunks]
 
@@ -244,28 +256,43 @@ class Dispatch:
         What it left itself first, then what others left, then what pays to be stolen.
         """
         own = self._devices[device]
-        for queue in (own, *self._devices.values()):
-            if queue.left:
-                return self._take(queue.left, own.limit)
-        return self._steal(own, now) if self._steals else None
+        if self._left:
+            queues = (own, *self._devices.values())
+            found = self._take(next(queue.left for queue in queues if queue.left), own.limit)
+            self._left -= found.count
+            own.ahead += found.count
+            return found
+        stolen = self._steal(own, now) if self._steals else None
+        own.ahead += 0 if stolen is None else stolen.count
+        return stolen
 
     def _steal(self, own: _Queue, now: float) -> Chunk | None:
         """From the end of the share of the device now expected to finish last, if that pays."""
-        thief = own.outlook(now)
-        if thief is None:
+        victim, queue = self._latest(now)
+        thief = own.outlook(now) if queue is not None and queue is not own else None
+        if victim is None or queue is None or thief is None:
             return None
         if not own.sent:
             thief = Outlook(now, max(thief.pace, own.progress.alone or 0.0))
-        outlooks = [
-            (outlook, queue)
-            for queue in self._devices.values()
-            if queue.stealable and (outlook := queue.outlook(now)) is not None
-        ]
-        victim, queue = max(outlooks, key=lambda one: one[0].ends, default=(None, own))
-        if victim is None or queue is own:
-            return None
         units = min(units_to_take(now, thief, victim), own.limit)
-        return queue.give(units, next(self._fresh)) if units else None
+        if not units:
+            return None
+        self._victims = None
+        return queue.give(units, next(self._fresh))
+
+    def _latest(self, now: float) -> tuple[Outlook, _Queue] | tuple[None, None]:
+        """The device that ends last of those from which may be taken.
+
+        Looked for once an event and theft: all that are idle ask for it.
+        """
+        if self._victims is None or not all(queue.stealable for _, queue in self._victims):
+            outlooks = [
+                (outlook, queue)
+                for queue in self._devices.values()
+                if queue.stealable and (outlook := queue.outlook(now)) is not None
+            ]
+            self._victims = [max(outlooks, key=lambda one: one[0].ends)] if outlooks else []
+        return self._victims[0] if self._victims else (None, None)
 
     def _take(self, left: deque[Chunk], limit: int) -> Chunk:
         """The first units of `left`, at most `limit`, as a chunk for any device.

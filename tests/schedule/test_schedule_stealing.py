@@ -2,6 +2,8 @@
 
 import itertools
 import random
+import sys
+from types import FrameType
 
 import pytest
 from hypothesis import given, settings
@@ -235,3 +237,32 @@ def test_of_a_single_chunk_one_unit_stays() -> None:
     (command,) = heart.handle(ChunkFinished("b", 2), 0.1)
     assert isinstance(command, Send)
     assert [(chunk.first, chunk.count) for chunk in command.chunks] == [(10, 4)]
+
+
+def test_that_many_are_idle_beside_many_chunks_costs_little_at_each_event() -> None:
+    """At the end of a job all cores look on while a GPU is sent a chunk each millisecond."""
+    cores = [f"c{index}" for index in range(64)]
+    chunks = {core: [Chunk(index, index, 1)] for index, core in enumerate(cores)}
+    chunks["g"] = [Chunk(index, index, 1) for index in range(64, 1064)]
+    dispatch = Dispatch(
+        chunks,
+        dict.fromkeys(chunks, 3),
+        dict.fromkeys(chunks, 1),
+        {**dict.fromkeys(cores, 10.0), "g": 0.001},
+    )
+    dispatch.handle(Started(), 0.0)
+    for index, core in enumerate(cores):
+        dispatch.handle(ChunkFinished(core, index), 0.5)
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        dispatch.handle(ChunkFinished("g", 64), 0.5)
+    finally:
+        sys.setprofile(before)
+    assert calls < 40 * len(chunks)
