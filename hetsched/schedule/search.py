@@ -19,10 +19,13 @@ from hetsched.schedule.plan import DevicePlan, Mode, Overlap, slot_sizes
 from hetsched.schedule.ramps import Ramp, ramps
 from hetsched.schedule.recipes import Recipe, evenly, leftover, spread
 from hetsched.schedule.room import patterns
+from hetsched.schedule.serial import serial_chunks
 
 COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 128)
 """Chunks of the middle that are tried first, before sizes around the best are."""
 MOST_EQUAL = 64
+MOST_CHEAP = 512
+"""Chunks of the middle at most where they are small because they are cheap."""
 LONG = 160
 """Chunks from which on a plan is searched at a shorter share."""
 KEPT = 4
@@ -82,8 +85,7 @@ class Search:
         self._overlap = overlap
         self._room = patterns(share, memory)
         if len(self._room) > 1:
-            del self._room[1]  # two slots let phases overlap, one never does: see `_serial`
-        self._serial = Recipe((memory.most(share),), 1)
+            del self._room[1]  # two slots let phases overlap, one never does: see `_cut`
         self._share = share
         self._short = min(share, LONG * max(min(sizes) for sizes in self._room.values()))
 
@@ -109,7 +111,7 @@ class Search:
 
     def _cut(self, fine: bool) -> list[Found]:
         """Plans that recipes and growth give, the fastest first."""
-        serial = (self._serial.chunks(self._share), 1)
+        serial = (serial_chunks(self._share, self._costs), 1)
         if self._overlap is Overlap.NONE:
             return self._judged([serial])
         recipes = self._recipes()
@@ -208,8 +210,17 @@ class Search:
                 able = (each for each in several if max(each) <= self._costs.largest)
                 recipes += [Recipe(each, slots) for each in able]
             equal = {min(sizes[-1], -(-self._short // count)) for count in COUNTS}
+            cheapest = self._cheapest(sizes[-1])
+            if self._short <= MOST_CHEAP * cheapest:
+                equal.add(cheapest)
             recipes += [Recipe((size,), slots) for size in sorted(equal)]
         return recipes
+
+    def _cheapest(self, largest: int) -> int:
+        """The size that costs the busiest engine least a unit; with cliffs it may be small."""
+        c_in, compute, c_out = (phase[1 : largest + 1] for phase in self._costs.phases)
+        link = c_in + c_out if self._overlap is Overlap.SINGLE else np.maximum(c_in, c_out)
+        return 1 + int(np.argmin(np.maximum(link, compute) / np.arange(1, len(compute) + 1)))
 
     def _together(self) -> Iterable[tuple[int, tuple[int, ...]]]:
         """Slots and what they hold; 0 slots: the whole share, if that fits."""
