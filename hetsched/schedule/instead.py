@@ -234,9 +234,14 @@ def _weighed(plan: JobPlan) -> list[tuple[Candidate, str, DeviceModel]]:
         name = candidate.info.name
         models = {v: model for v, model in candidate.models.items() if model is not None}
         if name not in found and name in plan.curves and models:
-            best = min(models, key=lambda v: _time(models[v], units))
+            best = min(models, key=lambda v: _time(_weighty(models[v]), units))
             found[name] = candidate, best, models[best]
     return list(found.values())
+
+
+def _weighty(model: DeviceModel) -> SpeedFunction:
+    """What tells variants apart; of a device with a link whole shares may never have run."""
+    return model.compute if model.link else model.total
 
 
 def _unknown(plan: JobPlan) -> bool:
@@ -247,7 +252,10 @@ def _only(candidate: Candidate, variant: str, model: DeviceModel) -> Candidate:
     """`candidate` with nothing to choose; plans of a link aren't scaled by what shares took."""
     if candidate.info.link:
         model = replace(model, total=PiecewiseLinear())
-    return replace(candidate, models={variant: model}, tried={variant: KNOWN}, charge=0.0)
+    tried = {variant: KNOWN}
+    return replace(
+        candidate, models={variant: model}, tried=tried, charge=0.0, measured_total=False
+    )
 
 
 def _part(candidate: Candidate, variant: str, model: DeviceModel) -> Part:

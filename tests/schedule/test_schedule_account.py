@@ -231,6 +231,21 @@ def test_the_planner_s_own_plans_are_never_under_their_bounds() -> None:
     assert all(change.saves > -1e-9 for change in found.what_if)
 
 
+@pytest.mark.parametrize("measured", [False, True])
+def test_a_device_without_a_share_may_never_have_run_one(measured: bool) -> None:
+    slow = replace(GPU_MODEL, compute=Affine(900.0, 1.0), total=PiecewiseLinear())
+    if measured:
+        slow = replace(slow, total=PiecewiseLinear([(4, 900.0)]))
+    candidates = [
+        Candidate(CORE, demand(None), {"v": CORE_MODEL}, {"v": 7}),
+        Candidate(GPU, demand(4096), {"v": slow}, {"v": 7}, measured_total=measured),
+    ]
+    found = account(SUBJECT, plan_job(4, candidates))
+    assert [one.device for one in found.devices] == ["cpu0"]
+    assert found.whole_unit_bound is not None
+    assert found.what_if
+
+
 def test_of_very_large_loads_the_bounds_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = account(SUBJECT, job_plan()).what_if
     monkeypatch.setattr(instead, "MUCH", 0)
