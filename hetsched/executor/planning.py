@@ -20,7 +20,7 @@ from hetsched.executor.measuring import equal_plan
 from hetsched.executor.resolve import Resolved
 from hetsched.memory import MemoryDemand
 from hetsched.models.feeding import fed, net, taken
-from hetsched.models.samples import JUDGED, duplex_samples, marked, samples
+from hetsched.models.samples import JUDGED, Sample, duplex_samples, marked, samples
 from hetsched.schedule.feeding import may_feed
 from hetsched.schedule.planner import Assignment, Candidate, JobPlan
 from hetsched.schedule.variants import shared
@@ -180,6 +180,9 @@ def learn(
         )
         if one.info.link:
             evidence += duplex_samples(one.chunks)
+        planned = one.assignment.candidate
+        if planned is not None and planned.limited:
+            evidence = _of_chunks(evidence, one)
         slowed = _throttled(one)
         if slowed:
             log.info("%s ran slower than it could: %s", name, ", ".join(slowed))
@@ -199,6 +202,12 @@ def learn(
         said = f"{device}: {changed.workload} by {changed.variant} {change}"
         log.info("%s", said)
         experience.changed(device, said)
+
+
+def _of_chunks(evidence: Sequence[Sample], one: Measured) -> list[Sample]:
+    """Without what the chunks took together: with all of its memory the device is faster."""
+    sizes = {units for units, _ in one.chunks}
+    return [sample for sample in evidence if sample.curve != "total" or sample.units in sizes]
 
 
 def _throttled(one: Measured) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ form is ours. Where the latest shares took longer or shorter, the whole curve is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import median_low
 from typing import Any
 
@@ -88,14 +89,16 @@ def latest_shares(model: DeviceModel) -> list[tuple[float, float, int]]:
     return near[:ANCHORS]
 
 
-def correction(model: DeviceModel, estimated: SpeedFunction) -> float:
+def correction(latest: Sequence[tuple[float, float, int]], estimated: SpeedFunction) -> float:
     """What shares took over what is estimated: the median of the last few observations.
+
+    `latest`: as `latest_shares` has them.
 
     A single disturbed run is outvoted by the next two, and then forgotten; until it can be, the
     correction is bounded.
     """
     ratios: list[float] = []
-    for share, seconds, count in latest_shares(model):
+    for share, seconds, count in latest:
         ratios += [seconds / float(estimated.time(share))] * count
     if not ratios:
         return 1.0

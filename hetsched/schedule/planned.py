@@ -168,18 +168,22 @@ class Planned(Refined):
     model : DeviceModel
         Its total tells how much longer or shorter the latest shares took than planned.
     load : int, units
+    corrected : bool
+        Those shares were planned for the memory that there is now.
     """
 
-    def __init__(self, plans: Plans, model: DeviceModel, load: int) -> None:
+    def __init__(
+        self, plans: Plans, model: DeviceModel, load: int, *, corrected: bool = True
+    ) -> None:
         super().__init__(plans.estimate, plans.seconds)
         self._plans = plans
-        self._model = model
         self._load = load
+        self._latest = latest_shares(model) if corrected else []
 
     @property
     def key(self) -> Fingerprint | None:
         known = self._plans.key
-        return None if known is None else (known, *latest_shares(self._model))
+        return None if known is None else (known, *self._latest)
 
     def plan(self, share: int) -> DevicePlan:
         """What the device would do with `share` units, 1 or more."""
@@ -190,10 +194,10 @@ class Planned(Refined):
 
         Scaled by how much longer or shorter the latest shares took than it says.
         """
-        anchors = [share for share, _, _ in latest_shares(self._model) if share <= self._load]
+        anchors = [share for share, _, _ in self._latest if share <= self._load]
         units, seconds = self._points(anchors)
         curve = _through(units, seconds)
-        factor = correction(self._model, curve)
+        factor = correction(self._latest, curve)
         return curve if factor == 1.0 else _through(units, factor * seconds)
 
 

@@ -133,7 +133,8 @@ def _device(candidate: Candidate, model: DeviceModel | None, load: int) -> Devic
     if load == 1 and largest_measured(model):
         # There is only one plan, and it was measured.
         return Device(model.total)
-    return Device(None, Planned(plans_for(candidate, model, load), model, load))
+    plans = plans_for(candidate, model, load)
+    return Device(None, Planned(plans, model, load, corrected=not candidate.limited))
 
 
 def _shares(load: int, parts: Sequence[_Part]) -> list[int]:

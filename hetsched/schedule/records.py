@@ -44,6 +44,12 @@ class Candidate:
     asleep: bool = False
     measured_total: bool = False
 
+    @property
+    def limited(self) -> bool:
+        """It may use less than its memory, now: whole shares take longer than with all of it."""
+        mine, now = self.info.memory, self.demand.limit
+        return mine is not None and now is not None and now < mine
+
 
 @dataclass(frozen=True)
 class Assignment:
