@@ -19,7 +19,7 @@ from hetsched.schedule.costs import Costs, costs_of
 from hetsched.schedule.drained import drained_bound
 from hetsched.schedule.factoring import factoring
 from hetsched.schedule.multi_installment import multi_installment
-from hetsched.schedule.plan import DevicePlan, Overlap
+from hetsched.schedule.plan import DevicePlan, Overlap, fits
 from hetsched.schedule.room import largest_sub_distribution
 from hetsched.schedule.search import Search
 from hetsched.schedule.small import SMALL, best_installments, best_ring
@@ -129,8 +129,16 @@ def ring_plan(share: int, costs: Costs, memory: MemoryDemand, overlap: Overlap) 
     if share <= SMALL:
         found = best_ring(share, costs, memory, overlap)
         if found is not None:
-            return found[1]
-    return Search(share, costs, memory, overlap).best().plan()
+            return _fitting(found[1], memory)
+    return _fitting(Search(share, costs, memory, overlap).best().plan(), memory)
+
+
+def _fitting(plan: DevicePlan, memory: MemoryDemand) -> DevicePlan:
+    """`plan`; or one that fits, where a slot for its largest chunk is too small for others.
+
+    Bytes need not grow with size: the work area of an odd batch may be the larger one.
+    """
+    return plan if fits(plan, memory) else factoring(plan.share, memory)
 
 
 def even_plan(
@@ -156,4 +164,4 @@ def even_plan(
     if share == 0:
         raise UsageError("share: 0 units, a ring needs at least 1")
     costs = costs_of(model, memory.most(share))
-    return Search(share, costs, memory, overlap).quick().plan()
+    return _fitting(Search(share, costs, memory, overlap).quick().plan(), memory)

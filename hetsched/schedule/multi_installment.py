@@ -101,7 +101,7 @@ def paper_steps(
     costs = costs_of(model, memory.most(share))
     room = largest_sub_distribution(share, memory)
     if overlap is Overlap.NONE:
-        return DevicePlan(_one_by_one(share, costs.largest))
+        return DevicePlan(_one_by_one(share, costs.largest, memory))
     trusted = min(costs.largest, _trusted(model))
     few = costs.up_to(trusted)
     return DevicePlan(_Remaining(costs, memory, Bases(few, overlap, room), room).plan(share))
@@ -115,9 +115,13 @@ def _trusted(model: DeviceModel) -> int:
     return max(1, round(TRUST * float(max(point[0] for point in points))))
 
 
-def _one_by_one(share: int, largest: int) -> tuple[Chunks, ...]:
+def _one_by_one(share: int, largest: int, memory: MemoryDemand) -> tuple[Chunks, ...]:
     whole, rest = divmod(share, largest)
-    return ((largest,),) * whole + (((rest,),) if rest else ())
+    singles = [largest] * whole
+    while rest:  # more than once only where bytes don't grow with size
+        singles.append(memory.most(rest))
+        rest -= singles[-1]
+    return tuple((size,) for size in singles)
 
 
 class _Remaining:
@@ -174,7 +178,9 @@ class _Remaining:
     def _options(self, remaining: int) -> list[Option]:
         """What may come first of `remaining` units."""
         options = [(part.chunks, part.units, part.seconds) for part in self._for(remaining)]
-        single = min(remaining, self._costs.largest)
+        single = self._costs.largest
+        if remaining < single:
+            single = self._memory.most(remaining)
         seconds = sum(float(phase[single]) for phase in self._costs.phases)
         return [*options, ((single,), single, seconds)]
 

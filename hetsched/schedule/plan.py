@@ -119,6 +119,11 @@ def check(plan: DevicePlan, memory: MemoryDemand) -> None:
             )
 
 
+def fits(plan: DevicePlan, memory: MemoryDemand) -> bool:
+    """Whether `check` has nothing to say."""
+    return memory.limit is None or all(map(memory.fits, _resident(plan)))
+
+
 def slot_sizes(chunks: Sequence[int], slots: int) -> tuple[int, ...]:
     """What slots of sizes of their own must hold, units: the largest chunk that comes into each.
 

@@ -48,14 +48,15 @@ def patterns(share: int, memory: MemoryDemand) -> dict[int, tuple[int, ...]]:
     DataError
         Not even one unit fits.
     """
-    found: dict[int, tuple[int, ...]] = {1: (memory.most(share),)}
+    largest = memory.most(share)
+    found: dict[int, tuple[int, ...]] = {1: (largest,)}
     for slots in range(2, MOST_SLOTS + 1):
         if not memory.fits([1] * slots):
             break
-        sizes = [memory.most(share, slots)] * slots
+        sizes = [memory.most(largest, slots)] * slots
         for index in range(slots - 1):
             larger = [*sizes[:index], sizes[index] + 1, *sizes[index + 1 :]]
-            if sizes[index] < share and memory.fits(larger):
+            if sizes[index] < largest and memory.fits(larger):
                 sizes = larger
         found[slots] = tuple(sizes)
     return found

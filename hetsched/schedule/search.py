@@ -225,7 +225,7 @@ class Search:
     def _together(self) -> Iterable[tuple[int, tuple[int, ...]]]:
         """Slots and what they hold; 0 slots: the whole share, if that fits."""
         yield from self._room.items()
-        if self._short == self._share and self._memory.fits([self._share]):
+        if self._short == self._share == self._costs.largest:
             yield 0, (self._share,)
 
     def _nearby(self, recipes: Sequence[Recipe]) -> Iterable[Recipe]:
@@ -277,7 +277,12 @@ class Search:
                 found.append(one)
             if len(found) == JUDGED:
                 break
-        return found
+        return found or [self._unit_by_unit()]
+
+    def _unit_by_unit(self) -> Found:
+        """What always fits, for demands of bytes that don't grow with size."""
+        seconds = self._share * sum(float(phase[1]) for phase in self._costs.phases)
+        return Found(seconds, (1,) * self._share, 1)
 
     def _seconds(self, plans: Sequence[tuple[tuple[int, ...], int]]) -> np.ndarray:
         slots = np.array([slots for _, slots in plans])

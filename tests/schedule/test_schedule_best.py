@@ -23,6 +23,7 @@ from hetsched.schedule import (
     proposal,
     timeline,
 )
+from hetsched.schedule.best import even_plan
 from hetsched.schedule.costs import costs_of
 from hetsched.schedule.multi_installment import paper_steps
 from hetsched.schedule.small import best_installments
@@ -170,3 +171,30 @@ def test_bad_requests_are_said() -> None:
         best_plan(-1, model, memory(1), overlap=Overlap.FULL)
     with pytest.raises(DataError, match="one unit needs"):
         best_plan(1, model, memory(0), overlap=Overlap.FULL)
+
+
+@pytest.mark.parametrize("overlap", list(Overlap))
+def test_bytes_need_not_grow_with_size(overlap: Overlap) -> None:
+    """The largest chunk of a slot may need less than the others that come into it."""
+    for seed in range(30):
+        rng = random.Random(seed)
+        share, period, large = rng.choice([7, 30, 130]), rng.randint(2, 4), rng.randint(1, 60)
+        odd = rng.randrange(period)
+        odd = 0 if odd == 1 else odd  # one unit fits
+
+        def area(units: int, period: int = period, odd: int = odd, large: int = large) -> int:
+            return large if units % period == odd else 1
+
+        demand = MemoryDemand(
+            input_bytes=1, work_bytes=area, output_bytes=0, limit=rng.randint(4, 60),
+            work=rng.choice(["sum", "max"]),
+        )  # fmt: skip
+        model = device(rng)
+        for plan in (
+            best_plan(share, model, demand, overlap=overlap),
+            even_plan(share, model, demand, overlap),
+            multi_installment(share, model, demand, overlap=overlap),
+            proposal(share, model, demand, overlap=overlap).plan,
+        ):
+            check(plan, demand)
+            assert plan.share == share
