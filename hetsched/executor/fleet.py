@@ -186,9 +186,9 @@ class Fleet:
     def pids(self) -> Mapping[str, int]:
         """Device name -> process id, of the processes that run."""
         return {
-            name: member.process.pid
+            name: process.pid
             for name, (member, _) in self._where.items()
-            if member.process is not None
+            if (process := member.process) is not None  # the loop's thread may end it now
         }
 
     def _settled(self, devices: Iterable[str]) -> bool:
