@@ -33,18 +33,6 @@ from hetsched.job import ArenaRef, Done, FileOut, FileRef, JobState, ended
 from hetsched.transport.sockets import listen
 
 
-@pytest.fixture
-def harness(tmp_path: Path) -> Iterator[Harness]:
-    with daemon_harness.daemon(tmp_path) as harness:
-        yield harness
-
-
-@pytest.fixture
-def client(harness: Harness) -> Iterator[Client]:
-    with Client(harness.folder, timeout=10) as client:
-        yield client
-
-
 def in_use(harness: Harness, nbytes: int) -> bool:
     """Whether it comes to so many bytes of segments that somebody holds."""
     gc.collect()

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 
-import daemon_harness
 import pytest
 from daemon_harness import Harness
 
@@ -15,18 +12,6 @@ from hetsched.account import Account, DeviceAccount
 from hetsched.client.client import Client
 from hetsched.device import ChunkTimeline, Timeline
 from hetsched.errors import InputMissing, UsageError
-
-
-@pytest.fixture
-def harness(tmp_path: Path) -> Iterator[Harness]:
-    with daemon_harness.daemon(tmp_path) as harness:
-        yield harness
-
-
-@pytest.fixture
-def client(harness: Harness) -> Iterator[Client]:
-    with Client(harness.folder, timeout=10) as client:
-        yield client
 
 
 def test_a_job_and_its_number_are_explained_alike(client: Client) -> None:
