@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hetsched.device import Timeline
+from hetsched.units import counted
 
 if TYPE_CHECKING:
     from hetsched.account.records import Account
@@ -64,7 +65,7 @@ def _device(pid: int, base: int, kind: str, line: Timeline, lumped: bool) -> Ite
                     "tid": tid,
                     "ts": start / 1000,
                     "dur": (end - start) / 1000,
-                    "name": f"{units} unit{'' if units == 1 else 's'}",
+                    "name": counted(units, "unit"),
                     "cat": kind,
                     "args": {"chunk": number, "units": units, "phase": name},
                 }
