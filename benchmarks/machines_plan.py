@@ -19,9 +19,9 @@ from hetsched.config import load_profile
 from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
-from hetsched.schedule import lower_bound
-from hetsched.schedule.machine import fluid_bound, whole_unit_bound
-from hetsched.schedule.planner import JobPlan
+from hetsched.planner.analysis.machine_bound import fluid_bound, whole_unit_bound
+from hetsched.planner.job_planner import JobPlan
+from hetsched.plans import lower_bound
 from hetsched.simulate.learning import known_plan, learn
 from hetsched.simulate.machine import Machine, Simulated, makespan, seconds
 from hetsched.simulate.profile import machine_of

@@ -15,9 +15,9 @@ from typing import Any
 from benchmarks.results import Bar, Result
 from benchmarks.serving import places
 from hetsched import paths
-from hetsched.cli.models.words import short
+from hetsched.cli.commands.models.labels import short
 from hetsched.config import Config, load
-from hetsched.models.samples import CurveName
+from hetsched.models.evidence.samples import CurveName
 from hetsched.store.catalogue import collect
 from hetsched.workload import find
 

@@ -19,11 +19,11 @@ from benchmarks.serving import daemon, report
 from benchmarks.split import facts
 from hetsched.config import parse
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
+from hetsched.device_process.pipeline import Pipeline
 from hetsched.devices.base import DeviceJob, DeviceOutOfMemory
-from hetsched.devices.emulated import EmulatedDevice, open_emulated
-from hetsched.devices.host import ArenaArray
-from hetsched.executor.pipeline import Pipeline
-from hetsched.schedule.layout import Layout, slot_bytes
+from hetsched.devices.emulated.device import EmulatedDevice, open_emulated
+from hetsched.devices.host_arrays import ArenaArray
+from hetsched.plans.slot_allocation import Layout, slot_bytes
 from hetsched.workload import find
 
 SHAPE, QUICK_SHAPE = (256, 512, 512), (64, 512, 512)

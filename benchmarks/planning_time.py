@@ -15,8 +15,8 @@ from benchmarks.results import Bar, Result
 from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
-from hetsched.schedule.machine import fluid_bound, whole_unit_bound
-from hetsched.schedule.planner import plan_job
+from hetsched.planner.analysis.machine_bound import fluid_bound, whole_unit_bound
+from hetsched.planner.job_planner import plan_job
 from hetsched.simulate.machine import Machine, Simulated
 
 CASES = ((256, 1, 16, 21), (4096, 1, 16, 15), (100_000, 8, 128, 9), (64, 0, 2, 21))

@@ -18,12 +18,12 @@ from typing import Any
 from benchmarks.results import Bar, Result
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel
-from hetsched.schedule import Overlap, best_plan, even_plan, proposal, timeline
-from hetsched.schedule.batch import makespans, padded
-from hetsched.schedule.costs import costs_of
-from hetsched.schedule.multi_installment import paper_steps
-from hetsched.schedule.plan import slot_sizes
-from hetsched.schedule.recipes import evenly, spread
+from hetsched.plans import Overlap, best_plan, even_plan, proposal, timeline
+from hetsched.plans.batch_timeline import makespans, padded
+from hetsched.plans.device_plan import slot_sizes
+from hetsched.plans.paper.multi_installment import paper_steps
+from hetsched.plans.phase_costs import costs_of
+from hetsched.plans.search.recipes import evenly, spread
 
 DEVICES, QUICK = 1000, 60
 UNITS, LEAST_ROOM, ROOMY = (64, 4096), 4, 8

@@ -15,19 +15,19 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hetsched import paths
-from hetsched.account import Account
 from hetsched.client.job import FROM_CALLBACK, Job, Listener
-from hetsched.client.request import Request
-from hetsched.client.submitting import Submitting
+from hetsched.client.job_request import Request
+from hetsched.client.submission import Submitting
 from hetsched.config import Config, load
 from hetsched.daemon.lifecycle import arena_limit
 from hetsched.device import DeviceInfo
+from hetsched.engine.engine import Engine
 from hetsched.errors import ErrorRecord, TryAgain, UsageError, from_record
-from hetsched.executor.engine import Engine
+from hetsched.explain import Account
 from hetsched.job import ArenaRef, Done, JobSpec, JobState
 from hetsched.transport.arena import Arena, Segment
-from hetsched.transport.limits import machine_memory
 from hetsched.transport.loop import Loop
+from hetsched.transport.machine_limits import machine_memory
 from hetsched.units import shown
 
 T = TypeVar("T")

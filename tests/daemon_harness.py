@@ -15,12 +15,12 @@ import numpy as np
 import zmq
 
 from hetsched import __version__
-from hetsched.account import Account
 from hetsched.daemon.core import Core
 from hetsched.daemon.ledger import Daemon, Limits
 from hetsched.daemon.server import Server
 from hetsched.device import DeviceInfo
 from hetsched.errors import DataError, ErrorRecord, InputMissing, to_record
+from hetsched.explain import Account
 from hetsched.job import (
     ArenaOut,
     ArenaRef,

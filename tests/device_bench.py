@@ -14,10 +14,10 @@ from device_toys import Affine, AffineParams, Update, UpdateParams
 
 from hetsched.config import Cost, DeviceConfig
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
+from hetsched.device_process.pipeline import Pipeline
 from hetsched.devices.base import Device, DeviceJob, HostArray
-from hetsched.devices.host import ArenaArray, FileArray
-from hetsched.executor.pipeline import Pipeline
-from hetsched.schedule.layout import Layout, slot_bytes
+from hetsched.devices.host_arrays import ArenaArray, FileArray
+from hetsched.plans.slot_allocation import Layout, slot_bytes
 from hetsched.workload import ArraySpec, Workload
 
 MEMORY = 8 << 10

@@ -23,11 +23,11 @@ PACKAGES = {
 
 LEVELS = (
     ("errors", "units", "text"),
-    ("memory", "job", "device", "workload", "config", "paths", "account", "models"),
+    ("memory", "job", "device", "workload", "config", "paths", "explain", "models"),
     ("partition",),
-    ("schedule",),
+    ("plans", "planner", "dispatch"),
     ("simulate", "devices", "store", "transport"),
-    ("executor",),
+    ("device_process", "engine"),
     ("daemon", "cluster"),
     ("client", "local"),
     ("scipy_fft", "divisible"),
@@ -40,14 +40,16 @@ SIDEWAYS = {
     ("job", "errors"),
     ("workload", "memory"),
     ("models", "device"),
-    ("account", "device"),
+    ("explain", "device"),
+    ("planner", "plans"),
+    ("dispatch", "plans"),
     ("local", "client"),
 }
 """Edges within a level between different files or folders: (importer, imported)."""
 
 NARROW = {
-    "client": ("errors", "units", "job", "device", "account", "paths", "config", "transport"),
-    "transport": ("errors", "units", "job", "device", "account", "paths", "config"),
+    "client": ("errors", "units", "job", "device", "explain", "paths", "config", "transport"),
+    "transport": ("errors", "units", "job", "device", "explain", "paths", "config"),
     "hetsched_workloads": ("errors", "units", "memory", "workload"),
 }
 """What these may import of `hetsched`, fewer than their level would allow."""
@@ -68,9 +70,13 @@ LATE = {
 """Importer -> what it may import inside a function: heavy and vendor libraries, variant files."""
 
 VENDORS = {
-    "cupy": ("hetsched.devices.cuda*", "hetsched_workloads.*cuda*", "hetsched_workloads.*cupy*"),
+    "cupy": (
+        "hetsched.devices.cuda.*",
+        "hetsched_workloads.*cuda*",
+        "hetsched_workloads.*cupy*",
+    ),
     "cupyx": ("hetsched_workloads.*cuda*", "hetsched_workloads.*cupy*"),
-    "cupy_backends": ("hetsched.devices.cuda*", "hetsched_workloads.*cuda*"),
+    "cupy_backends": ("hetsched.devices.cuda.*", "hetsched_workloads.*cuda*"),
     "pynvml": ("hetsched.devices.*",),
     "pyfftw": ("hetsched_workloads.*fftw*", "hetsched_workloads.fft.wisdom"),
     "ducc0": ("hetsched_workloads.*ducc*",),
@@ -218,25 +224,25 @@ def test_nothing_is_allowed_to_unpickle_arrays() -> None:
 @pytest.mark.parametrize(
     ("module", "code", "why"),
     [
-        ("hetsched.models.curve", "from hetsched.partition import geometric", "down"),
-        ("hetsched.models.curve", "from ..cli import main", "down"),
+        ("hetsched.models.curves.curve", "from hetsched.partition import geometric", "down"),
+        ("hetsched.models.curves.curve", "from ...cli import main", "down"),
         (
-            "hetsched.schedule.plan",
-            "from typing import Any\nimport hetsched.executor.engine",
+            "hetsched.plans.device_plan",
+            "from typing import Any\nimport hetsched.engine.engine",
             "down",
         ),
-        ("hetsched.store.models", "from hetsched import transport", "sideways"),
-        ("hetsched.client.client", "from hetsched.executor import engine", "leaves"),
+        ("hetsched.store.model_store", "from hetsched import transport", "sideways"),
+        ("hetsched.client.client", "from hetsched.engine import engine", "leaves"),
         ("hetsched.newpart", "from hetsched import errors", "no level"),
-        ("hetsched.executor.engine", "def f():\n    import numpy", "late"),
-        ("hetsched.executor.engine", "f = lambda: importlib.import_module('numpy')", "late"),
-        ("hetsched.devices.cuda", "def f():\n    from hetsched import errors", "late"),
-        ("hetsched.executor.engine", "import cupy", "vendor"),
+        ("hetsched.engine.engine", "def f():\n    import numpy", "late"),
+        ("hetsched.engine.engine", "f = lambda: importlib.import_module('numpy')", "late"),
+        ("hetsched.devices.cuda.device", "def f():\n    from hetsched import errors", "late"),
+        ("hetsched.engine.engine", "import cupy", "vendor"),
         ("hetsched_workloads.fft", "import pyfftw", "vendor"),
         ("hetsched_workloads.fft_mkl", "def f():\n    import mkl", "vendor"),
-        ("hetsched.executor.engine", "from hetsched_workloads import fft", "know a workload"),
-        ("hetsched_workloads.fft", "from hetsched.executor import engine", "leaves"),
-        ("hetsched.store.models", "def f():\n    import pickle", "pickles"),
+        ("hetsched.engine.engine", "from hetsched_workloads import fft", "know a workload"),
+        ("hetsched_workloads.fft", "from hetsched.engine import engine", "leaves"),
+        ("hetsched.store.model_store", "def f():\n    import pickle", "pickles"),
     ],
 )
 def test_each_kind_of_violation_is_seen(tmp_path: Path, module: str, code: str, why: str) -> None:
@@ -251,10 +257,13 @@ def test_each_kind_of_violation_is_seen(tmp_path: Path, module: str, code: str, 
 @pytest.mark.parametrize(
     ("module", "code"),
     [
-        ("hetsched.cli.run", "def f():\n    import numpy\n    from hetsched import executor"),
-        ("hetsched.devices.cuda", "def f():\n    import cupy"),
-        ("hetsched.executor.engine", "from hetsched.transport import loop\nimport numpy"),
-        ("hetsched.models.curve", "from .points import Point"),
+        (
+            "hetsched.cli.commands.run",
+            "def f():\n    import numpy\n    from hetsched import engine",
+        ),
+        ("hetsched.devices.cuda.device", "def f():\n    import cupy"),
+        ("hetsched.engine.engine", "from hetsched.transport import loop\nimport numpy"),
+        ("hetsched.models.curves.curve", "from .points import Point"),
         ("hetsched_workloads.fft_fftw", "import pyfftw\nfrom hetsched.workload import Variant"),
     ],
 )
@@ -265,7 +274,7 @@ def test_allowed_imports_pass(tmp_path: Path, module: str, code: str) -> None:
 def synthetic(folder: Path, module: str, code: str) -> dict[str, Path]:
     """A tree of packages in which only `module` has an import."""
     packages = {name: folder / name for name in PACKAGES}
-    parts = ["errors", "partition", "executor", "transport", "cli", "executor/engine"]
+    parts = ["errors", "partition", "engine", "transport", "cli", "engine/engine"]
     names = [*(f"hetsched/{name}" for name in parts), "hetsched_workloads/fft"]
     for name in names:
         path = folder / f"{name}.py"

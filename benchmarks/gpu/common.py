@@ -15,9 +15,9 @@ import numpy as np
 from benchmarks.gpu_check import write
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
-from hetsched.devices.cuda import probe
-from hetsched.devices.cuda_runtime import Event, Runtime, Stream, open_cupy
-from hetsched.devices.fake_cuda import FakeRuntime
+from hetsched.devices.cuda.device import probe
+from hetsched.devices.cuda.fake_runtime import FakeRuntime
+from hetsched.devices.cuda.runtime import Event, Runtime, Stream, open_cupy
 from hetsched.errors import Unavailable
 
 FAKE = DeviceInfo(name="gpu0", kind="cuda", identity="fake GPU", link=True)

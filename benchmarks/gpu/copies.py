@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.gpu.common import MIB, Report, Span, mapped, open_runtime
-from hetsched.devices.cuda_runtime import TO_DEVICE, TO_HOST, Runtime
+from hetsched.devices.cuda.runtime import TO_DEVICE, TO_HOST, Runtime
 
 SIZES = [64 << 10, 256 << 10, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB]
 REPEAT = 7

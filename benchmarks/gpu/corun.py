@@ -11,7 +11,7 @@ import scipy.fft
 
 from benchmarks.gpu.common import Report, device_info, open_runtime
 from benchmarks.gpu.ring import Load, passes
-from hetsched.devices.cuda import CudaDevice
+from hetsched.devices.cuda.device import CudaDevice
 
 SECONDS = 4.0
 

@@ -10,8 +10,8 @@ import msgspec
 
 from benchmarks import machine
 from benchmarks.gpu.common import Report, device_info, open_runtime
-from hetsched.devices.cuda import CudaDevice
-from hetsched.devices.nvml import snapshot
+from hetsched.devices.cuda.device import CudaDevice
+from hetsched.devices.cuda.nvml import snapshot
 
 ATTRIBUTES = {
     "async_engines": 40,

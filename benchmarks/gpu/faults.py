@@ -9,9 +9,9 @@ import numpy as np
 
 from benchmarks.gpu.common import FAKE, MIB, Report, device_info, open_runtime
 from hetsched.devices.base import DeviceFault, DeviceOutOfMemory
-from hetsched.devices.cuda import CudaDevice
-from hetsched.devices.cuda_faults import classify, status_of, translated
-from hetsched.devices.fake_cuda import FakeRuntime
+from hetsched.devices.cuda.device import CudaDevice
+from hetsched.devices.cuda.fake_runtime import FakeRuntime
+from hetsched.devices.cuda.faults import classify, status_of, translated
 
 WILD = r"""
 extern "C" __global__ void wild(float* where) { where[threadIdx.x] = 1.0f; }

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from benchmarks.gpu.common import MIB, Report, mapped, open_runtime
-from hetsched.devices.cuda_pins import default_quota, pieces
-from hetsched.devices.cuda_runtime import Runtime
+from hetsched.devices.cuda.pinned_memory import default_quota, pieces
+from hetsched.devices.cuda.runtime import Runtime
 
 
 def measure(report: Report) -> None:

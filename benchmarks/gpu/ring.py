@@ -18,11 +18,11 @@ from hetsched_workloads.fft import Fft, FftParams
 from benchmarks.gpu.common import MIB, Report, device_info, mapped, open_runtime
 from benchmarks.gpu.copies import Link, Rates
 from hetsched.device import Chunk, ChunkTimes
+from hetsched.device_process.pipeline import Pipeline
 from hetsched.devices.base import DeviceJob
-from hetsched.devices.cuda import CudaDevice
-from hetsched.devices.host import ArenaArray
-from hetsched.executor.pipeline import Pipeline
-from hetsched.schedule.layout import Layout, slot_bytes
+from hetsched.devices.cuda.device import CudaDevice
+from hetsched.devices.host_arrays import ArenaArray
+from hetsched.plans.slot_allocation import Layout, slot_bytes
 
 GAP = 15e-6
 """Seconds that a chunk costs beside its bytes: assumed, the measured runs show how well."""

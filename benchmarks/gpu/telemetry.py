@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.gpu.common import Report, seconds
-from hetsched.devices.nvml import snapshot, throttled
+from hetsched.devices.cuda.nvml import snapshot, throttled
 
 QUERIES: dict[str, tuple[Any, ...]] = {
     "nvmlDeviceGetMemoryInfo": (),

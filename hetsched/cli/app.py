@@ -12,7 +12,7 @@ import typer
 import typer.core
 import typer.main
 
-from hetsched.cli import logs
+from hetsched.cli.output import logs
 from hetsched.errors import UsageError
 
 COMMANDS = (
@@ -77,7 +77,7 @@ class LazyGroup(typer.core.TyperGroup):
         return list(COMMANDS)
 
     def make(self, name: str) -> Any:
-        module = importlib.import_module(f"hetsched.cli.{name}")
+        module = importlib.import_module(f"hetsched.cli.commands.{name}")
         if hasattr(module, "group"):
             return module.group()
         return single(name, getattr(module, name))

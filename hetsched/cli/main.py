@@ -51,7 +51,7 @@ def _general_flags(words: list[str]) -> tuple[list[str], bool, bool]:
 def _perform(words: list[str], verbose: bool, debug: bool) -> int:
     if words == ["--version"]:
         from hetsched import __version__
-        from hetsched.cli.say import out
+        from hetsched.cli.output.terminal import out
 
         out(f"hetsched {__version__}")
         return 0
@@ -73,7 +73,7 @@ def _explain(error: Exception) -> tuple[int, str]:
 def _end(code: int, message: str, debug: bool) -> int:
     """Say `message`; from here on no further Ctrl-C may spoil the exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    from hetsched.cli.say import clean
+    from hetsched.cli.output.terminal import clean
 
     with contextlib.suppress(OSError, ValueError):
         if debug:

@@ -1,0 +1,1 @@
+"""The daemon's client: sessions, shared memory, jobs as Futures."""

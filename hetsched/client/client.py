@@ -7,9 +7,9 @@ from typing import Any
 
 from hetsched.client.control import TIMEOUT, Control
 from hetsched.client.job import Job, Listener
-from hetsched.client.memory import SharedMemory
-from hetsched.client.request import Request
-from hetsched.client.submitting import Submitting
+from hetsched.client.job_request import Request
+from hetsched.client.shared_memory import SharedMemory
+from hetsched.client.submission import Submitting
 from hetsched.job import Done, JobSpec
 
 

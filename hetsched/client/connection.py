@@ -13,13 +13,7 @@ import zmq
 
 from hetsched.client.job import FROM_CALLBACK
 from hetsched.client.session import Session
-from hetsched.errors import (
-    HetschedError,
-    ProtocolError,
-    TryAgain,
-    UsageError,
-    from_record,
-)
+from hetsched.errors import HetschedError, ProtocolError, TryAgain, UsageError, from_record
 from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import Answer, Envelope, Refused, Reply, Request

@@ -10,21 +10,12 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from hetsched import paths
-from hetsched.account import Account
-from hetsched.client import checks
+from hetsched.client import validation
 from hetsched.client.connection import Connection
 from hetsched.client.job import Job, Listener
-from hetsched.client.requests import (
-    cancel,
-    devices,
-    explain,
-    follow,
-    ping,
-    show,
-    status,
-    submit,
-)
+from hetsched.client.requests import cancel, devices, explain, follow, ping, show, status, submit
 from hetsched.device import DeviceInfo
+from hetsched.explain import Account
 from hetsched.job import Done, JobSpec, JobState
 from hetsched.transport.messages import JobLine, Pong
 
@@ -61,8 +52,8 @@ class Control:
     ) -> None:
         path = paths.session_path()
         if endpoint is not None:
-            path = Path(checks.endpoint(endpoint)).absolute() / path.name
-        self._connection = Connection(path, checks.timeout(timeout))
+            path = Path(validation.endpoint(endpoint)).absolute() / path.name
+        self._connection = Connection(path, validation.timeout(timeout))
         self._finalizer = weakref.finalize(self, self._connection.close)
 
     def __enter__(self: Self) -> Self:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from hetsched.account import Account
 from hetsched.device import Timeline
 from hetsched.errors import (
     Cancelled,
@@ -21,6 +20,7 @@ from hetsched.errors import (
     from_record,
     to_record,
 )
+from hetsched.explain import Account
 from hetsched.job import Done, Failed, JobReport, JobState, Queued, Running, ended
 
 log = logging.getLogger(__name__)

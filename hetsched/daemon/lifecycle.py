@@ -18,11 +18,11 @@ from hetsched.config import ArenaConfig, Config
 from hetsched.daemon.core import Core
 from hetsched.daemon.ledger import Daemon, Limits
 from hetsched.daemon.server import Server
+from hetsched.engine.engine import Engine
 from hetsched.errors import ConfigError, HetschedError
-from hetsched.executor.engine import Engine
 from hetsched.transport.arena import Arena
-from hetsched.transport.limits import machine_memory, raise_descriptor_limit, resolve_size
 from hetsched.transport.loop import Loop
+from hetsched.transport.machine_limits import machine_memory, raise_descriptor_limit, resolve_size
 from hetsched.transport.sockets import check_path, lock
 from hetsched.units import parse_time
 

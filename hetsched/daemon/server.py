@@ -15,19 +15,13 @@ from typing import Any, Protocol
 
 import zmq
 
-from hetsched.account import Account, thinned
 from hetsched.daemon import commands as do
 from hetsched.daemon.core import Core
 from hetsched.daemon.ledger import refs
 from hetsched.daemon.router import Router
 from hetsched.device import DeviceInfo
-from hetsched.errors import (
-    ErrorRecord,
-    HetschedError,
-    InternalError,
-    ProtocolError,
-    to_record,
-)
+from hetsched.errors import ErrorRecord, HetschedError, InternalError, ProtocolError, to_record
+from hetsched.explain import Account, thinned
 from hetsched.job import JobSpec, JobState
 from hetsched.transport.arena import Arena
 from hetsched.transport.codec import Decoder, encode
@@ -43,12 +37,7 @@ from hetsched.transport.messages import (
     Reply,
     SessionRequest,
 )
-from hetsched.transport.sockets import (
-    close_all,
-    listen,
-    receive_message,
-    send_message,
-)
+from hetsched.transport.sockets import close_all, listen, receive_message, send_message
 
 log = logging.getLogger(__name__)
 

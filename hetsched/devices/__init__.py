@@ -1,0 +1,1 @@
+"""Kinds of devices behind one seam, one folder each; `registry` lists them."""

@@ -16,7 +16,8 @@ import msgspec
 
 from hetsched.config import Config, DeviceConfig
 from hetsched.device import DeviceInfo
-from hetsched.devices import cores, cuda
+from hetsched.devices.cpu import cores
+from hetsched.devices.cuda import probe as cuda_probe
 from hetsched.errors import ConfigError, Unavailable
 
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -192,7 +193,7 @@ def _emulated_info(name: str, config: DeviceConfig, pinned: tuple[int, ...]) -> 
 
 def _gpus(config: DeviceConfig, machine: _Machine, absent: dict[str, str]) -> list[ProcessSpec]:
     """Their processes run on any core that no emulated device has to itself."""
-    infos, missing = cuda.probe(config)
+    infos, missing = cuda_probe.probe(config)
     if missing and not config.optional:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
         raise Unavailable(f"{reasons} (the config asks for it without optional = true)")

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
-from hetsched.devices import cuda
 from hetsched.devices.base import Device
-from hetsched.devices.cpu import CpuDevice
-from hetsched.devices.emulated import open_emulated
+from hetsched.devices.cpu.device import CpuDevice
+from hetsched.devices.cuda.device import open_device as open_cuda
+from hetsched.devices.emulated.device import open_emulated
 
 _OPEN: dict[str, Callable[[DeviceInfo, DeviceConfig], Device]] = {
     "cpu": lambda info, config: CpuDevice(info),
-    "cuda": lambda info, config: cuda.open_device(info),
+    "cuda": lambda info, config: open_cuda(info),
     "emulated": open_emulated,
 }
 

@@ -16,7 +16,7 @@ import numpy as np
 from hetsched.device import Slot
 from hetsched.devices.base import DeviceOutOfMemory
 from hetsched.memory import MemoryDemand
-from hetsched.schedule.layout import aligned, slot_bytes
+from hetsched.plans.slot_allocation import aligned, slot_bytes
 from hetsched.workload import ArraySpec
 
 LINE = 64

@@ -4,14 +4,14 @@ Owns speed functions (one file each), what is known of one device (`DeviceModel`
 measurement feeds which curve (`samples`). Where they are kept is the business of `hetsched.store`.
 """
 
-from hetsched.models.affine import Affine
-from hetsched.models.akima import Akima
-from hetsched.models.constant import Constant
-from hetsched.models.curve import Curve, LearningCurve, SpeedFunction
+from hetsched.models.curves.affine import Affine
+from hetsched.models.curves.akima import Akima
+from hetsched.models.curves.constant import Constant
+from hetsched.models.curves.curve import Curve, LearningCurve, SpeedFunction
+from hetsched.models.curves.monotone import Monotone
+from hetsched.models.curves.piecewise_linear import PiecewiseLinear
 from hetsched.models.device_model import DeviceModel
-from hetsched.models.evidence import Knot
-from hetsched.models.pchip import Monotone
-from hetsched.models.piecewise_linear import PiecewiseLinear
+from hetsched.models.evidence.confidence import Knot
 
 __all__ = [
     "Affine",

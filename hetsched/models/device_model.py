@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hetsched.errors import UsageError
-from hetsched.models.checks import positive
-from hetsched.models.curve import SpeedFunction
+from hetsched.models.curves.curve import SpeedFunction
+from hetsched.models.validation import positive
 
 
 @dataclass(frozen=True)

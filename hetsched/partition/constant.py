@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from hetsched.errors import DataError
-from hetsched.models.segments import Floats
+from hetsched.models.curves.segments import Floats
 from hetsched.partition.distribution import Distribution, Limits, Models, checked, described
-from hetsched.partition.reach import Reach, Units
+from hetsched.partition.time_inverse import Reach, Units
 
 
 def constant(models: Models, load: int, limits: Limits | None = None) -> Distribution:

@@ -12,8 +12,8 @@ import numpy as np
 
 from hetsched.errors import DataError, UsageError
 from hetsched.models import SpeedFunction
-from hetsched.models.segments import Floats
-from hetsched.partition.asking import speed_functions, time_of, wrong_time
+from hetsched.models.curves.segments import Floats
+from hetsched.partition.model_queries import speed_functions, time_of, wrong_time
 
 Models = Sequence[SpeedFunction]
 Limits = Sequence[int | None]

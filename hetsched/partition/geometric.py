@@ -17,7 +17,7 @@ import sys
 
 import numpy as np
 
-from hetsched.models.segments import Floats
+from hetsched.models.curves.segments import Floats
 from hetsched.partition.distribution import (
     Distribution,
     Limits,
@@ -26,8 +26,8 @@ from hetsched.partition.distribution import (
     described,
     endless,
 )
-from hetsched.partition.reach import Reach, Units
 from hetsched.partition.rounding import rounded
+from hetsched.partition.time_inverse import Reach, Units
 
 NEWTON_STEPS = 8
 """So many steps of Newton's method first; after that every other step halves the bracket."""

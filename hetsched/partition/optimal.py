@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from hetsched.errors import HetschedError, UsageError
 from hetsched.models import SpeedFunction
-from hetsched.models.segments import Floats
-from hetsched.partition.asking import speed_functions, time_of, wrong_time
+from hetsched.models.curves.segments import Floats
+from hetsched.partition.bit_sets import Bits, added
 from hetsched.partition.distribution import Distribution, Limits, Models, checked, endless, priced
-from hetsched.partition.sumset import Bits, added
+from hetsched.partition.model_queries import speed_functions, time_of, wrong_time
 
 MOST_TIMES = 1 << 26
 """Times in all tables together: 512 MiB of them."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from hetsched.errors import UsageError
 from hetsched.partition.distribution import Limits, Models, checked
-from hetsched.partition.reach import Reach, Units
+from hetsched.partition.time_inverse import Reach, Units
 
 MOST_LEFT = 1 << 22
 """Units that rounding moves at most: it compares the times of all of them at once."""

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched.errors import UsageError
-from hetsched.models.segments import Floats
-from hetsched.partition.asking import answer, speed_functions, time_of
+from hetsched.models.curves.segments import Floats
 from hetsched.partition.distribution import (
     Distribution,
     Limits,
@@ -29,6 +28,7 @@ from hetsched.partition.distribution import (
     priced,
 )
 from hetsched.partition.geometric import geometric
+from hetsched.partition.model_queries import answer, speed_functions, time_of
 from hetsched.partition.rounding import round_greedy
 
 MOST_STEPS = 50

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hetsched.models import DeviceModel
-from hetsched.models.history import History, latest
-from hetsched.models.samples import duplex_samples, samples
-from hetsched.schedule.balance import Balance
-from hetsched.schedule.planner import Candidate, JobPlan, plan_job
-from hetsched.schedule.variants import shared
+from hetsched.models.evidence.history import History, latest
+from hetsched.models.evidence.samples import duplex_samples, samples
+from hetsched.planner.job_planner import Candidate, JobPlan, plan_job
+from hetsched.planner.rebalancer import Balance
+from hetsched.planner.variants import shared
 from hetsched.simulate.machine import VARIANT, Done, Machine, makespan, seconds
 
 

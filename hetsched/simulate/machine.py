@@ -16,11 +16,11 @@ import numpy as np
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
-from hetsched.schedule.layout import slotted
-from hetsched.schedule.machine import Part
-from hetsched.schedule.plan import Overlap
-from hetsched.schedule.planner import Assignment, Candidate, JobPlan
-from hetsched.schedule.timeline import timeline
+from hetsched.planner.analysis.machine_bound import Part
+from hetsched.planner.job_planner import Assignment, Candidate, JobPlan
+from hetsched.plans.device_plan import Overlap
+from hetsched.plans.slot_allocation import slotted
+from hetsched.plans.timeline import timeline
 
 VARIANT = "curve"
 """The only implementation that a device of curves has."""

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from hetsched.device import ChunkTimes
-from hetsched.schedule.machine import fluid_bound, whole_unit_bound
-from hetsched.schedule.planner import Assignment, JobPlan
+from hetsched.planner.analysis.machine_bound import fluid_bound, whole_unit_bound
+from hetsched.planner.job_planner import Assignment, JobPlan
 from hetsched.simulate.learning import Learnt, known_plan, learn
 from hetsched.simulate.machine import VARIANT, Done, Machine, makespan, seconds
-from hetsched.simulate.report import Cell, Chart, Report, Series, Table
+from hetsched.simulate.results import Cell, Chart, Report, Series, Table
 from hetsched.text import MAX_CORES, together
 
 MOST_SHOWN = 12

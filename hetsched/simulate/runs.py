@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hetsched.models import SpeedFunction
 from hetsched.partition import Balancer, optimal
-from hetsched.partition.phase import Phase, Told
+from hetsched.partition.balancing.phase import Phase, Told
 
 Shares = tuple[int, ...]
 Measure = Callable[[Shares], Sequence[Told]]

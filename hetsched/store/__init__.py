@@ -1,0 +1,1 @@
+"""What is kept on disk: `models.db`, exports, `.npy` files."""

@@ -16,7 +16,7 @@ from hetsched import __version__
 from hetsched.errors import CantCreate, ConfigError, TryAgain
 from hetsched.paths import private_folder
 from hetsched.store import models_db
-from hetsched.store.exchange import Export, Learnt, merged
+from hetsched.store.export_format import Export, Learnt, merged
 
 
 def collect(path: Path) -> Export:

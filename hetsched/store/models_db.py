@@ -11,9 +11,9 @@ import apsw
 import msgspec
 
 from hetsched.errors import ConfigError
-from hetsched.models.history import MOST_SIZES
-from hetsched.models.samples import CurveName, Sample
-from hetsched.models.windows import WINDOW
+from hetsched.models.evidence.history import MOST_SIZES
+from hetsched.models.evidence.observations import WINDOW
+from hetsched.models.evidence.samples import CurveName, Sample
 
 VERSION = 1
 APPLICATION = 0x68737364

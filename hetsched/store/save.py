@@ -7,7 +7,7 @@ import os
 import numpy as np
 
 from hetsched.errors import IOFailure
-from hetsched.store.files import create_output
+from hetsched.store.array_files import create_output
 
 BLOCK = 64 << 20
 """Bytes of one write: the kernel takes at most 2 GiB at once, and Ctrl-C waits for one to end."""

@@ -1,0 +1,1 @@
+"""Messages, sockets, shared memory and the event loop."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetsched.errors import DataError, InternalError, TryAgain
-from hetsched.transport.views import view
+from hetsched.transport.array_views import view
 from hetsched.units import format_bytes
 
 GRAIN = 64 << 10

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from hetsched.account import Account
 from hetsched.device import DeviceInfo
 from hetsched.errors import ErrorRecord
+from hetsched.explain import Account
 from hetsched.job import JobSpec, JobState
 
 PROTOCOL = 1

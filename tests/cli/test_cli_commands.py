@@ -188,7 +188,7 @@ def test_a_bug_of_ours_is_one_line_too(call: Call, monkeypatch: pytest.MonkeyPat
     def broken(name: str | None = None) -> None:
         raise ZeroDivisionError("oh\nno")
 
-    monkeypatch.setattr("hetsched.cli.devices.load", broken)
+    monkeypatch.setattr("hetsched.cli.commands.devices.load", broken)
 
     ended = call("devices")
 

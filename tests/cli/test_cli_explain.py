@@ -11,7 +11,7 @@ import daemon_harness
 import pytest
 from real_daemon import RealDaemon, serving
 
-from hetsched.account import Account
+from hetsched.explain import Account
 
 from .conftest import Call
 from .test_cli_plan import PNG, VIRTUAL, tracks
@@ -127,9 +127,9 @@ def test_explaining_imports_no_numpy(call: Call, harness: daemon_harness.Harness
 
 def test_pictures_of_all_sizes_can_be_drawn() -> None:
     pytest.importorskip("matplotlib")
-    from hetsched.account import DeviceAccount
-    from hetsched.cli.gantt import draw
+    from hetsched.cli.output.gantt import draw
     from hetsched.device import ChunkTimeline, Timeline
+    from hetsched.explain import DeviceAccount
 
     def line(count: int, copies: bool) -> Timeline:
         chunks = tuple(
@@ -158,9 +158,9 @@ def test_pictures_of_all_sizes_can_be_drawn() -> None:
 @pytest.mark.parametrize("state", ["done", "running"])
 def test_nothing_of_a_picture_is_cut_or_covers_other_words(state: str) -> None:
     pytest.importorskip("matplotlib")
-    from hetsched.account import DeviceAccount, Phases
-    from hetsched.cli.gantt import figure
+    from hetsched.cli.output.gantt import figure
     from hetsched.device import ChunkTimeline, Timeline
+    from hetsched.explain import DeviceAccount, Phases
 
     chunk = ChunkTimeline(3, (0.0, 0.2), (0.2, 0.9), (0.9, 1.0))
     there = {"kind": "cpu", "variant": "v", "planned": 3, "seconds": 1.0}

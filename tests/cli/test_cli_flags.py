@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-from hetsched.cli.flags import Flag, check_alone, flags_of
-from hetsched.cli.request import Request, gather
+from hetsched.cli.request_flags import Request, gather
+from hetsched.cli.workload_flags import Flag, check_alone, flags_of
 from hetsched.errors import UsageError
 
 from .conftest import Call

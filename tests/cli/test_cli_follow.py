@@ -7,9 +7,9 @@ from concurrent.futures import Future
 import pytest
 from rich.console import Console
 
-from hetsched.cli import follow
-from hetsched.cli.bars import Bars, picture
-from hetsched.cli.follow import Plain, error_of, watch
+from hetsched.cli.output import progress
+from hetsched.cli.output.bars import Bars, picture
+from hetsched.cli.output.progress import Plain, error_of, watch
 from hetsched.errors import ErrorRecord, JobFailed
 from hetsched.job import DeviceProgress, Done, Failed, JobReport, JobState, Queued, Running
 
@@ -77,7 +77,7 @@ def test_the_screen_is_put_in_order_when_interrupted(monkeypatch: pytest.MonkeyP
         def close(self) -> None:
             closed.append(True)
 
-    monkeypatch.setattr(follow, "new_view", View)
+    monkeypatch.setattr(progress, "new_view", View)
 
     with pytest.raises(KeyboardInterrupt):
         watch(Told(RUNNING))
@@ -142,4 +142,4 @@ def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch, term:
     monkeypatch.setenv("TERM", term)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
 
-    assert isinstance(follow.new_view(True), Plain)
+    assert isinstance(progress.new_view(True), Plain)

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hetsched.cli import submit
+from hetsched.cli.commands import submit
 from hetsched.client.job import Listener
 from hetsched.job import JobSpec, Queued
 

@@ -11,8 +11,8 @@ import pytest
 from virtual_machine import VIRTUAL
 
 from hetsched import paths
-from hetsched.models.samples import Sample
-from hetsched.store.models import ModelKey, ModelStore
+from hetsched.models.evidence.samples import Sample
+from hetsched.store.model_store import ModelKey, ModelStore
 
 from .conftest import Call
 

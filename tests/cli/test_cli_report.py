@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hetsched.cli.report import summary, table
+from hetsched.cli.output.job_table import summary, table
 from hetsched.job import DeviceReport, JobReport
 from hetsched.text import together
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.cli.say import clean, columns, number, out, seconds_column
+from hetsched.cli.output.terminal import clean, columns, number, out, seconds_column
 from hetsched.errors import IOFailure
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hetsched.cli.charts import draw
+from hetsched.cli.output.charts import draw
 from hetsched.errors import CantCreate
-from hetsched.simulate.report import Chart, Report, Series, Table
+from hetsched.simulate.results import Chart, Report, Series, Table
 
 from .conftest import Call
 

@@ -12,7 +12,7 @@ import pytest
 from daemon_harness import Harness
 
 from hetsched.client.client import Client
-from hetsched.client.request import Segments, prepare
+from hetsched.client.job_request import Segments, prepare
 from hetsched.errors import DataError, UsageError
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from daemon_harness import Harness
 
-from hetsched.account import Account, DeviceAccount
 from hetsched.client.client import Client
 from hetsched.device import ChunkTimeline, Timeline
 from hetsched.errors import InputMissing, UsageError
+from hetsched.explain import Account, DeviceAccount
 
 
 def test_a_job_and_its_number_are_explained_alike(client: Client) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from hetsched.account import Account, DeviceAccount
 from hetsched.client.job import Job
 from hetsched.device import ChunkTimeline, Timeline
 from hetsched.errors import DataError, ErrorRecord, TryAgain, WaitTimeout
+from hetsched.explain import Account, DeviceAccount
 from hetsched.job import Done, Failed, JobReport, JobState, Queued, Running
 
 

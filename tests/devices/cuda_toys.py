@@ -12,11 +12,11 @@ import numpy as np
 
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
 from hetsched.devices.base import DeviceJob, HostArray
-from hetsched.devices.cuda import CudaDevice
-from hetsched.devices.fake_cuda import FakeRuntime
-from hetsched.devices.host import ArenaArray, FileArray
+from hetsched.devices.cuda.device import CudaDevice
+from hetsched.devices.cuda.fake_runtime import FakeRuntime
+from hetsched.devices.host_arrays import ArenaArray, FileArray
 from hetsched.memory import MemoryDemand
-from hetsched.schedule.layout import slot_bytes
+from hetsched.plans.slot_allocation import slot_bytes
 from hetsched.workload import Arrays, ArraySpec, Kernel, KernelPlace, Variant, Workload
 
 INFO = DeviceInfo(name="gpu0", kind="cuda", identity="fake GPU", link=True)

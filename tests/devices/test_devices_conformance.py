@@ -26,8 +26,8 @@ from device_bench import (
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo, Slot
 from hetsched.devices.base import Device, DeviceOutOfMemory
-from hetsched.devices.cpu import CpuDevice
-from hetsched.devices.emulated import open_emulated
+from hetsched.devices.cpu.device import CpuDevice
+from hetsched.devices.emulated.device import open_emulated
 from hetsched.errors import UsageError
 
 CORE = msgspec.structs.replace(LINKED, h2d=None, d2h=None, memory=None)

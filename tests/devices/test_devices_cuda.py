@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from hetsched.device import Chunk, Slot
 from hetsched.devices.base import DeviceFault, DeviceOutOfMemory
-from hetsched.devices.cuda import CudaDevice
-from hetsched.devices.fake_cuda import FakeRuntime
+from hetsched.devices.cuda.device import CudaDevice
+from hetsched.devices.cuda.fake_runtime import FakeRuntime
 from hetsched.errors import InternalError, JobFailed, Unavailable, UsageError
 
 SEEDS = range(20)
@@ -70,7 +70,7 @@ def test_a_dropped_wait_is_seen(stream: int) -> None:
 def test_reading_into_a_buffer_too_early_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hetsched.devices.cuda._copied_from", lambda former: None)
+    monkeypatch.setattr("hetsched.devices.cuda.device._copied_from", lambda former: None)
     wrong = 0
     for seed in SEEDS:
         bench = Bench(FakeRuntime(seed=seed), "file", tmp_path, slots=1)

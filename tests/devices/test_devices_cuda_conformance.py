@@ -10,8 +10,8 @@ from device_bench import MEMORY
 
 from hetsched.device import DeviceInfo
 from hetsched.devices.base import Device
-from hetsched.devices.cuda import CudaDevice
-from hetsched.devices.fake_cuda import FakeRuntime
+from hetsched.devices.cuda.device import CudaDevice
+from hetsched.devices.cuda.fake_runtime import FakeRuntime
 
 INFO = DeviceInfo(name="gpu0", kind="cuda", identity="fake GPU", link=True)
 

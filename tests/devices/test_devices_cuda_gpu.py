@@ -9,8 +9,8 @@ import pytest
 from cuda_toys import AffineParams, Bench
 
 from hetsched.config import DeviceConfig
-from hetsched.devices.cuda import probe
-from hetsched.devices.cuda_runtime import CupyRuntime, open_cupy
+from hetsched.devices.cuda.device import probe
+from hetsched.devices.cuda.runtime import CupyRuntime, open_cupy
 
 pytestmark = pytest.mark.gpu
 

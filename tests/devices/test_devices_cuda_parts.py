@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from hetsched.config import DeviceConfig
 from hetsched.devices.base import DeviceFault, DeviceOutOfMemory
-from hetsched.devices.cuda_clock import DeviceClock
-from hetsched.devices.cuda_faults import CudaError, Fault, classify, translate
-from hetsched.devices.cuda_pins import Pins, mapping_of, pieces
-from hetsched.devices.cuda_probe import budget, found, visible
-from hetsched.devices.cuda_slots import LINE, sections, slot_layout
-from hetsched.devices.fake_cuda import FakeRuntime
-from hetsched.devices.nvml import Gpu, Snapshot
+from hetsched.devices.cuda.clock import DeviceClock
+from hetsched.devices.cuda.fake_runtime import FakeRuntime
+from hetsched.devices.cuda.faults import CudaError, Fault, classify, translate
+from hetsched.devices.cuda.nvml import Gpu, Snapshot
+from hetsched.devices.cuda.pinned_memory import Pins, mapping_of, pieces
+from hetsched.devices.cuda.probe import budget, found, visible
+from hetsched.devices.cuda.slots import LINE, sections, slot_layout
 from hetsched.errors import InternalError, JobFailed, Unavailable
 from hetsched.memory import MemoryDemand
 from hetsched.workload import ArraySpec
@@ -332,7 +332,7 @@ def test_probing_imports_neither_cupy_nor_makes_a_context() -> None:
     code = textwrap.dedent("""
         import sys
         from hetsched.config import DeviceConfig
-        from hetsched.devices.cuda import probe
+        from hetsched.devices.cuda.device import probe
         probe(DeviceConfig(kind="gpu"))
         assert "cupy" not in sys.modules
     """)
@@ -347,9 +347,9 @@ CUPY = pytest.mark.skipif(importlib.util.find_spec("cupy") is None, reason="CuPy
 def test_cupys_arrays_lie_where_the_block_says() -> None:
     import cupy  # its pointers work without a driver
 
-    from hetsched.devices import cuda_runtime
+    from hetsched.devices.cuda import runtime
 
-    block = cuda_runtime._CupyBlock.__new__(cuda_runtime._CupyBlock)
+    block = runtime._CupyBlock.__new__(runtime._CupyBlock)
     block._cupy, block.address, block.nbytes = cupy, 0x7000, 4096
     block.memory = cupy.cuda.UnownedMemory(0x7000, 4096, None, device_id=0)
 
@@ -362,7 +362,7 @@ def test_cupys_arrays_lie_where_the_block_says() -> None:
 @CUPY
 def test_cupy_without_a_driver_is_unavailable_in_one_line() -> None:
     code = textwrap.dedent("""
-        from hetsched.devices.cuda_runtime import open_cupy
+        from hetsched.devices.cuda.runtime import open_cupy
         from hetsched.errors import Unavailable
         try:
             open_cupy("gpu0", "GPU-none", "")

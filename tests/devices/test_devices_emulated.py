@@ -15,8 +15,8 @@ from device_bench import LINKED, MEMORY, VIRTUAL, affine_bench, cut, drive, info
 from hetsched.config import Cost, DeviceConfig
 from hetsched.device import Chunk, ChunkTimes, Slot
 from hetsched.devices.base import DeviceOutOfMemory
-from hetsched.devices.emulated import EmulatedDevice, open_emulated
-from hetsched.devices.emulated_virtual import POISON, VirtualClock, Work
+from hetsched.devices.emulated.device import EmulatedDevice, open_emulated
+from hetsched.devices.emulated.virtual_clock import POISON, VirtualClock, Work
 
 SEEDS = range(20)
 CLOCK = 1e-9

@@ -21,10 +21,10 @@ from device_bench import VIRTUAL, Bench, affine_bench, cut, drive, info_of, upda
 
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
 from hetsched.devices.base import Device, DeviceJob
-from hetsched.devices.cuda import CudaDevice
-from hetsched.devices.emulated import open_emulated
-from hetsched.devices.fake_cuda import FakeRuntime
-from hetsched.schedule.layout import slot_bytes
+from hetsched.devices.cuda.device import CudaDevice
+from hetsched.devices.cuda.fake_runtime import FakeRuntime
+from hetsched.devices.emulated.device import open_emulated
+from hetsched.plans.slot_allocation import slot_bytes
 
 SEEDS = pytest.mark.parametrize("seed", range(20))
 UNITS = 72

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.devices import host
-from hetsched.devices.host import ArenaArray, FileArray, Loaded
+from hetsched.devices import host_arrays
+from hetsched.devices.host_arrays import ArenaArray, FileArray, Loaded
 from hetsched.devices.slots import fresh_pages
 from hetsched.errors import CantCreate, InternalError, IOFailure
 from hetsched.workload import ArraySpec
@@ -32,7 +32,7 @@ def fd(tmp_path: Path) -> Iterator[int]:
 
 @pytest.fixture(params=[1 << 20, 64], ids=["roomy", "cramped"])
 def staging(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "STAGING", request.param)
+    monkeypatch.setattr(host_arrays, "STAGING", request.param)
 
 
 def test_fresh_pages_are_private_and_on_a_page_of_their_own() -> None:
@@ -71,7 +71,7 @@ def file_array(fd: int, stored: np.ndarray, order: str = "C", offset: int = 13) 
 def test_a_file_of_any_kind_is_read_as_wanted(
     fd: int, dtype: str, order: str, through: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "READ_THROUGH", through)
+    monkeypatch.setattr(host_arrays, "READ_THROUGH", through)
     stored = values(9, dtype)
     array = file_array(fd, stored, order)
     into = np.empty((4, 3, 5), "complex64")

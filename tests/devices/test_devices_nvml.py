@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hetsched.devices.nvml import snapshot, throttled
+from hetsched.devices.cuda.nvml import snapshot, throttled
 
 
 class NVMLError(Exception):

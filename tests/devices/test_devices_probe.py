@@ -9,7 +9,9 @@ import msgspec
 import pytest
 
 from hetsched.config import Config, Cost, DeviceConfig
-from hetsched.devices import cores, cuda, probe
+from hetsched.devices import probe
+from hetsched.devices.cpu import cores
+from hetsched.devices.cuda import device
 from hetsched.devices.probe import Probe, ProcessSpec
 from hetsched.errors import ConfigError, Unavailable
 
@@ -28,7 +30,7 @@ TEAM = DeviceConfig(kind="cpu")
 def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cores, "allowed", lambda: [2, 3, 6, 7])
     monkeypatch.setattr(cores, "quota", lambda: math.inf)
-    monkeypatch.setattr(cuda, "probe", lambda config: ([], {"gpu0": "no driver"}))
+    monkeypatch.setattr(device, "probe", lambda config: ([], {"gpu0": "no driver"}))
 
 
 def found(*devices: DeviceConfig) -> Probe:

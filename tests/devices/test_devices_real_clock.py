@@ -8,9 +8,9 @@ from contextlib import closing
 
 import pytest
 
-from hetsched.devices.emulated_real import RealClock
-from hetsched.devices.emulated_streams import Operation
-from hetsched.devices.emulated_virtual import Work
+from hetsched.devices.emulated.real_clock import RealClock
+from hetsched.devices.emulated.streams import Operation
+from hetsched.devices.emulated.virtual_clock import Work
 
 MOMENT = 0.05
 """Seconds: more than a thread that may run needs to begin, as a rule."""

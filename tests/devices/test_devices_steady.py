@@ -13,11 +13,11 @@ from device_bench import LINKED, Bench, affine_bench, cut, info_of
 
 from hetsched.config import Cost
 from hetsched.device import DeviceInfo
+from hetsched.device_process.pipeline import Pipeline
 from hetsched.devices.base import Device
-from hetsched.devices.cpu import CpuDevice
-from hetsched.devices.emulated import EmulatedDevice, open_emulated
-from hetsched.executor.pipeline import Pipeline
-from hetsched.schedule.layout import Layout, slot_bytes
+from hetsched.devices.cpu.device import CpuDevice
+from hetsched.devices.emulated.device import EmulatedDevice, open_emulated
+from hetsched.plans.slot_allocation import Layout, slot_bytes
 
 CHUNK, CHUNKS, SLOTS = 4096, 16, 3
 """128 KiB in, as many out."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.devices.emulated_streams import Operation, Streams
+from hetsched.devices.emulated.streams import Operation, Streams
 
 durations = st.lists(
     st.tuples(*(st.floats(0.01, 10, allow_subnormal=False) for _ in range(3))),

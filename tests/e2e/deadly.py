@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 
-from hetsched.devices.host import ArenaArray
-from hetsched.executor.pipeline import Pipeline
+from hetsched.device_process.pipeline import Pipeline
+from hetsched.devices.host_arrays import ArenaArray
 from hetsched.memory import MemoryDemand
 from hetsched.workload import Arrays, ArraySpec, Kernel, KernelPlace, Variant, Workload
 

@@ -11,7 +11,7 @@ from deadly import Deadly, DeadlyParams, note
 
 from hetsched.device import Chunk, Slot
 from hetsched.devices.base import DeviceOutOfMemory
-from hetsched.devices.emulated import EmulatedDevice
+from hetsched.devices.emulated.device import EmulatedDevice
 from hetsched.workload import Arrays, Kernel, KernelPlace, Variant
 
 

@@ -14,10 +14,10 @@ from deadly import WIDTH
 import hetsched
 from hetsched.config import parse
 from hetsched.device import Chunk
-from hetsched.executor import run
-from hetsched.executor.computing import Computing, Sender
-from hetsched.executor.wire import ChunkDone
-from hetsched.schedule.planner import Assignment
+from hetsched.engine.job import job_run
+from hetsched.engine.job.dispatch_driver import Computing, Sender
+from hetsched.planner.job_planner import Assignment
+from hetsched.transport.device_messages import ChunkDone
 
 HERE = Path(__file__).parent
 UNITS = 400
@@ -75,7 +75,7 @@ def test_nothing_is_sent_after_a_cancel_and_at_most_a_window_ends(
     at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(HERE))
-    monkeypatch.setattr(run, "Computing", Cancelling)
+    monkeypatch.setattr(job_run, "Computing", Cancelling)
     monkeypatch.setattr(Cancelling, "at", at, raising=False)
     with hetsched.Local(parse(MACHINE, "test"), learn=False) as local:
         monkeypatch.setattr(Cancelling, "local", local, raising=False)

@@ -14,10 +14,10 @@ from deadly import PHASES, WIDTH
 import hetsched
 from hetsched.config import parse
 from hetsched.device import Chunk
-from hetsched.executor import run
-from hetsched.executor.computing import Computing, Sender
-from hetsched.executor.wire import ChunkDone
-from hetsched.schedule.planner import Assignment
+from hetsched.engine.job import job_run
+from hetsched.engine.job.dispatch_driver import Computing, Sender
+from hetsched.planner.job_planner import Assignment
+from hetsched.transport.device_messages import ChunkDone
 
 HERE = Path(__file__).parent
 UNITS = 48
@@ -82,7 +82,7 @@ def machine(request: pytest.FixtureRequest) -> Iterator[tuple[hetsched.Local, st
     text, victim = MACHINES[request.param]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(HERE))
-        patch.setattr(run, "Computing", Watched)
+        patch.setattr(job_run, "Computing", Watched)
         with hetsched.Local(parse(text, "test"), learn=False) as local:
             yield local, victim
 

@@ -11,10 +11,10 @@ import pytest
 from deadly import WIDTH
 
 import hetsched
-from hetsched.account import Account
 from hetsched.config import Config, parse
+from hetsched.engine.job import job_run
 from hetsched.errors import DataError, JobFailed
-from hetsched.executor import run as job_run
+from hetsched.explain import Account
 from hetsched.job import JobState, Running
 
 HERE = Path(__file__).parent

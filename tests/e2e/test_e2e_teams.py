@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import hetsched
+from hetsched.engine.processes.fleet import Fleet
 from hetsched.errors import UsageError
-from hetsched.executor.fleet import Fleet
 from hetsched.job import JobReport, JobSpec
 
 HERE = Path(__file__).parent

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from hetsched.models import PiecewiseLinear
-from hetsched.models.history import History
-from hetsched.models.samples import Sample
+from hetsched.models.evidence.history import History
+from hetsched.models.evidence.samples import Sample
 from hetsched.partition import geometric
 
 LOAD = 1000

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.models import Knot, PiecewiseLinear
-from hetsched.models.dips import with_dips
+from hetsched.models.curves.non_monotone import with_dips
 from hetsched.partition import geometric, optimal
 
 SAWTOOTH = [(10, 1.0), (20, 3.0), (30, 2.0), (40, 4.0), (50, 3.9)]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from hetsched.models import PiecewiseLinear
-from hetsched.models.drift import BELIEVED, Drift
-from hetsched.models.windows import Windows
+from hetsched.models.evidence.drift import BELIEVED, Drift
+from hetsched.models.evidence.observations import Windows
 
 
 def first_believed(ratios: list[float]) -> int:

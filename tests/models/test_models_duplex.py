@@ -4,10 +4,10 @@ import pytest
 
 from hetsched.device import ChunkTimes
 from hetsched.models import Affine, DeviceModel
-from hetsched.models.duplex import beside, one_way
-from hetsched.models.history import History
-from hetsched.models.samples import duplex_samples, samples
-from hetsched.schedule import DevicePlan, Mode, Overlap, timeline
+from hetsched.models.evidence.duplex import beside, one_way
+from hetsched.models.evidence.history import History
+from hetsched.models.evidence.samples import duplex_samples, samples
+from hetsched.plans import DevicePlan, Mode, Overlap, timeline
 
 
 def test_a_copy_without_another_one_is_one_way() -> None:

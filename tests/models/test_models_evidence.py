@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.models import PiecewiseLinear
-from hetsched.models.evidence import NARROW, interval, knot, middle
+from hetsched.models.evidence.confidence import NARROW, interval, knot, middle
 
 times = st.lists(st.floats(1e-6, 1e3), min_size=2, max_size=40)
 

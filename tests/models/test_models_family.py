@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hetsched.models import PiecewiseLinear
-from hetsched.models.family import together
+from hetsched.models.evidence.equal_cores import together
 
 
 def measured(

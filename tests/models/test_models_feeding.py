@@ -8,10 +8,10 @@ import pytest
 from hetsched.device import ChunkTimes
 from hetsched.errors import UsageError
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
-from hetsched.models.delayed import Delayed, delayed
-from hetsched.models.feeding import fed, net, taken
-from hetsched.models.history import History
-from hetsched.models.samples import Sample, samples
+from hetsched.models.curves.delayed import Delayed, delayed
+from hetsched.models.evidence.history import History
+from hetsched.models.evidence.host_overhead import fed, net, taken
+from hetsched.models.evidence.samples import Sample, samples
 
 
 def core(start: float, seconds: float, busy: float | None) -> ChunkTimes:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from hetsched.models.history import History
-from hetsched.models.samples import Sample
+from hetsched.models.evidence.history import History
+from hetsched.models.evidence.samples import Sample
 
 
 def run(units: int, seconds: float, disturbed: bool = False) -> list[Sample]:

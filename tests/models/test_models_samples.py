@@ -6,7 +6,7 @@ import pytest
 from hetsched.device import ChunkTimes
 from hetsched.errors import UsageError
 from hetsched.models import Constant, DeviceModel, PiecewiseLinear
-from hetsched.models.samples import Sample, samples
+from hetsched.models.evidence.samples import Sample, samples
 
 Lists = list[list[int]]
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.models import PiecewiseLinear
-from hetsched.models.smoothing import MOST, noise, smoothed
+from hetsched.models.evidence.smoothing import MOST, noise, smoothed
 
 series = st.lists(
     st.tuples(st.integers(1, 1000), st.floats(0.5, 2.0), st.integers(1, 30)),

@@ -3,7 +3,7 @@
 from mutations.pipeline import PIPELINE, always
 from mutations.runner import Mutation
 
-CUDA, CUDA_JOB = "devices/cuda.py", "devices/cuda_job.py"
+CUDA, CUDA_JOB = "devices/cuda/device.py", "devices/cuda/job.py"
 BEYOND = (
     "tests/devices/test_devices_cuda.py::test_a_slot_beyond_the_memory_set_aside_is_our_bug",
 )

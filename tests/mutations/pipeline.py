@@ -15,11 +15,11 @@ def always(file: str, original: str, replaced: str, *names: str) -> Mutation:
     return Mutation(file, original, replaced, hazards(*names), every=True)
 
 
-PIPELINE, LAYOUT = "executor/pipeline.py", "schedule/layout.py"
-EMULATED, STREAMS = "devices/emulated.py", "devices/emulated_streams.py"
-VIRTUAL, REAL = "devices/emulated_virtual.py", "devices/emulated_real.py"
+PIPELINE, LAYOUT = "device_process/pipeline.py", "plans/slot_allocation.py"
+EMULATED, STREAMS = "devices/emulated/device.py", "devices/emulated/streams.py"
+VIRTUAL, REAL = "devices/emulated/virtual_clock.py", "devices/emulated/real_clock.py"
 SLOTS = "devices/slots.py"
-NOTEBOOK = ("tests/executor/test_executor_pipeline.py",)
+NOTEBOOK = ("tests/device_process/test_device_process_pipeline.py",)
 WORK = ("tests/devices/test_devices_real_clock.py",)
 LATE = ("tests/devices/test_devices_streams.py",)
 EMULATION = "tests/devices/test_devices_emulated.py"

@@ -9,9 +9,9 @@ import pytest
 
 from hetsched.errors import DataError, UsageError
 from hetsched.models import Affine, Constant, DeviceModel, PiecewiseLinear
-from hetsched.models.segments import Segments
+from hetsched.models.curves.segments import Segments
 from hetsched.partition import Distribution, geometric
-from hetsched.partition.reach import Reach
+from hetsched.partition.time_inverse import Reach
 
 ONE_TO_FOUR = [Constant(speed) for speed in (1, 2, 3, 4)]
 

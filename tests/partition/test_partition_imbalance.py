@@ -11,8 +11,8 @@ from balancer_machines import Times, at_speeds, run_phases
 from hetsched.errors import UsageError
 from hetsched.models import Constant
 from hetsched.partition import Balancer, Phase, geometric
-from hetsched.partition.imbalance import Node, Trade, imbalance_factor, trades
-from hetsched.partition.node import NodeModel
+from hetsched.partition.balancing.imbalance import Node, Trade, imbalance_factor, trades
+from hetsched.partition.balancing.node_model import NodeModel
 
 
 def constant(seconds: float, devices: int) -> Times:

@@ -13,9 +13,9 @@ from benchmarks.partition_cases import Case, Scalar, Table, arbitrary
 from hetsched.errors import DataError, UsageError
 from hetsched.models import Akima, Constant, DeviceModel, PiecewiseLinear
 from hetsched.partition import constant, geometric, optimal
+from hetsched.partition.bit_sets import added
 from hetsched.partition.distribution import priced
 from hetsched.partition.optimal import MOST_TIMES
-from hetsched.partition.sumset import added
 
 
 def least(models: Sequence[Any], load: int) -> float:
@@ -200,7 +200,7 @@ def test_ten_thousand_units_on_sixteen_devices_take_few_tests(
 def test_the_set_with_fewer_runs_is_the_one_that_is_gone_through(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sumset = import_module("hetsched.partition.sumset")
+    sumset = import_module("hetsched.partition.bit_sets")
     odd, all_ = np.arange(100) % 2 == 1, np.full(100, True)
     lengths: list[int] = []
     whole = sumset._smeared

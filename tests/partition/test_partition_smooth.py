@@ -10,7 +10,7 @@ from scipy.optimize import root
 
 from hetsched.errors import DataError, UsageError
 from hetsched.models import Affine, Akima, Constant, DeviceModel, Monotone, PiecewiseLinear
-from hetsched.models.segments import Floats
+from hetsched.models.curves.segments import Floats
 from hetsched.partition import Distribution, geometric, smooth
 from hetsched.partition.smooth import newton, solve
 

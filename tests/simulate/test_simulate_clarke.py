@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hetsched.errors import UsageError
-from hetsched.simulate import clarke
-from hetsched.simulate.clarke import MOST_RUNS, Outcome, Setting, balance
+from hetsched.simulate.papers import clarke
+from hetsched.simulate.papers.clarke import MOST_RUNS, Outcome, Setting, balance
 
 METHODS = ("constant", "geometric", "smooth", "dfpa")
 

@@ -8,8 +8,8 @@ import pytest
 from hetsched.errors import UsageError
 from hetsched.models import Constant
 from hetsched.partition import constant
-from hetsched.simulate import dfpa
-from hetsched.simulate.dfpa import PUBLISHED, Outcome, hcl, partition, random_outcomes
+from hetsched.simulate.papers import dfpa
+from hetsched.simulate.papers.dfpa import PUBLISHED, Outcome, hcl, partition, random_outcomes
 
 
 @pytest.fixture(scope="module")

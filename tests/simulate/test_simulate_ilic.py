@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hetsched.errors import UsageError
-from hetsched.schedule import Mode, Overlap, check
-from hetsched.simulate import ilic, ilic_report
-from hetsched.simulate.ilic import MEMORY, Outcome, Setting, chunked, known, single_chunks
+from hetsched.plans import Mode, Overlap, check
+from hetsched.simulate.papers import ilic, ilic_report
+from hetsched.simulate.papers.ilic import MEMORY, Outcome, Setting, chunked, known, single_chunks
 
 SETTINGS = [Setting(o, c) for o in (Overlap.SINGLE, Overlap.FULL) for c in (True, False)]
 

@@ -9,7 +9,7 @@ import pytest
 
 from hetsched.config import load_profile, parse, profiles
 from hetsched.errors import ConfigError, DataError
-from hetsched.schedule.machine import fluid_bound, whole_unit_bound
+from hetsched.planner.analysis.machine_bound import fluid_bound, whole_unit_bound
 from hetsched.simulate.learning import known_plan, learn
 from hetsched.simulate.machine import Machine, makespan, seconds
 from hetsched.simulate.machine_report import loop_report, plan_report

@@ -6,8 +6,8 @@ import pytest
 
 from hetsched.errors import UsageError
 from hetsched.partition import Phase
-from hetsched.simulate import nec
-from hetsched.simulate.nec import GLOBAL, ONE_PAIR, Machine, balance, cluster, rules
+from hetsched.simulate.papers import nec
+from hetsched.simulate.papers.nec import GLOBAL, ONE_PAIR, Machine, balance, cluster, rules
 
 CLUSTERS = [(nodes, seed) for nodes in (4, 9, 16) for seed in (1, 2, 3)]
 

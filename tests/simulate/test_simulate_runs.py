@@ -8,7 +8,7 @@ import pytest
 
 from hetsched.models import Constant, PiecewiseLinear
 from hetsched.partition import Balancer, Phase
-from hetsched.partition.phase import Told
+from hetsched.partition.balancing.phase import Told
 from hetsched.simulate.runs import Run, Trace, best_split, busy, drive, measured
 
 

@@ -9,11 +9,11 @@ import apsw
 import pytest
 
 from hetsched.errors import CantCreate, ConfigError, HetschedError, TryAgain
-from hetsched.models.samples import Sample
+from hetsched.models.evidence.samples import Sample
 from hetsched.store import models_db
 from hetsched.store.catalogue import Added, collect, forget, restore
-from hetsched.store.exchange import Export, Learnt
-from hetsched.store.models import ModelKey, ModelStore
+from hetsched.store.export_format import Export, Learnt
+from hetsched.store.model_store import ModelKey, ModelStore
 
 KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "arena")
 OTHER = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu1 Some Processor", "arena")

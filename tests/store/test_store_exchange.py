@@ -6,8 +6,8 @@ import pytest
 
 from hetsched.errors import ConfigError, DataError
 from hetsched.models import DeviceModel
-from hetsched.store.difference import difference
-from hetsched.store.exchange import SCHEMA, Export, Learnt, decode, encode, merged
+from hetsched.store.export_diff import difference
+from hetsched.store.export_format import SCHEMA, Export, Learnt, decode, encode, merged
 from hetsched.store.models_db import ModelKey
 
 KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "arena")

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
-from hetsched.models.history import MOST_SIZES, History, latest, runs_of
-from hetsched.models.samples import Sample
-from hetsched.models.windows import WINDOW
+from hetsched.models.evidence.history import MOST_SIZES, History, latest, runs_of
+from hetsched.models.evidence.observations import WINDOW
+from hetsched.models.evidence.samples import Sample
 from hetsched.store import models_db
-from hetsched.store.models import ModelKey, ModelStore
+from hetsched.store.model_store import ModelKey, ModelStore
 
 KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "arena")
 OTHER = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu1 Some Processor", "arena")

@@ -8,8 +8,8 @@ import apsw
 import pytest
 
 from hetsched.errors import ConfigError
-from hetsched.models.samples import Sample
-from hetsched.store.models import ModelKey, ModelStore
+from hetsched.models.evidence.samples import Sample
+from hetsched.store.model_store import ModelKey, ModelStore
 
 KEY = ModelKey("fft", "512x512", "v", "1", "cpu0", "arena")
 

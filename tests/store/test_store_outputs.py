@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hetsched.errors import CantCreate, DataError
-from hetsched.store.files import create_output, open_npy
+from hetsched.store.array_files import create_output, open_npy
 from hetsched.store.save import save
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hetsched.errors import CantCreate, DataError, InputMissing
-from hetsched.store.files import read_whole, write_whole
+from hetsched.store.array_files import read_whole, write_whole
 
 MOST = 1000
 

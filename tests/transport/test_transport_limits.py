@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from hetsched.errors import ConfigError
-from hetsched.transport.limits import machine_memory, raise_descriptor_limit, resolve_size
+from hetsched.transport.machine_limits import machine_memory, raise_descriptor_limit, resolve_size
 
 
 def test_a_share_of_the_whole() -> None:

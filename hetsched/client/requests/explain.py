@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hetsched.account import Account
 from hetsched.client.connection import Connection, expect
+from hetsched.explain import Account
 from hetsched.transport.messages import Explain, Explained
 
 

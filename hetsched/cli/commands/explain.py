@@ -1,0 +1,22 @@
+"""`hetsched explain ID`: what became of a job of the daemon, and why."""
+
+from __future__ import annotations
+
+from hetsched.cli.connect import control
+from hetsched.cli.output import explanation
+from hetsched.cli.request_flags import JobNumber, Json
+
+
+def explain(
+    job: JobNumber,
+    trace: explanation.Trace = None,
+    plot: explanation.Plot = None,
+    force: explanation.ForceFiles = False,
+    json: Json = False,
+) -> None:
+    """Explain a job: why this split, what was predicted, where the time went, what would help."""
+    explanation.check(trace, plot, force)
+    with control() as daemon:
+        account = daemon.explain(job)
+    explanation.write(account, trace, plot, force)
+    explanation.show(account, json)

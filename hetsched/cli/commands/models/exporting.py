@@ -1,0 +1,44 @@
+"""`hetsched models export [FILE]`: all models as one JSON object, for `import` and `diff`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hetsched import paths
+from hetsched.cli.commands.models.selection import Device, check_workload, chosen
+from hetsched.cli.output.terminal import clean, note, out
+from hetsched.cli.request_flags import Force
+from hetsched.units import counted
+
+STANDARD_OUTPUT = "-"
+
+
+def command(
+    file: Annotated[
+        str, typer.Argument(metavar="[FILE]", help="Where to; none, or -: standard output.")
+    ] = STANDARD_OUTPUT,
+    workload: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only the models of this workload.")
+    ] = None,
+    device: Device = None,
+    force: Force = False,
+) -> None:
+    """Write what was learnt, every observation, as JSON."""
+    import msgspec
+
+    from hetsched.store.array_files import write_whole
+    from hetsched.store.catalogue import collect
+    from hetsched.store.export_format import encode
+
+    export = collect(paths.models_path())
+    if workload is not None:
+        check_workload(workload, export.models)
+    models = tuple(chosen(export.models, workload, device))
+    raw = encode(msgspec.structs.replace(export, models=models))
+    if file == STANDARD_OUTPUT:
+        out(raw.decode().rstrip("\n"))
+        return
+    write_whole(file, raw, force)
+    note(clean(f"exported {counted(len(models), 'model')} to {file}"))

@@ -1,0 +1,16 @@
+"""`hetsched serve`: the daemon."""
+
+from __future__ import annotations
+
+from hetsched.cli.output import logs
+from hetsched.cli.request_flags import ConfigName
+from hetsched.config import load
+
+
+def serve(config: ConfigName = None) -> None:
+    """Run the daemon in the foreground; SIGTERM or Ctrl-C ends it in good order."""
+    settings, source = load(config)
+    logs.at_least_info()
+    from hetsched.daemon import lifecycle
+
+    lifecycle.serve(settings, source=source)

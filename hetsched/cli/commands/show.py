@@ -1,0 +1,34 @@
+"""`hetsched show ID`: one job in full."""
+
+from __future__ import annotations
+
+from hetsched.cli.connect import control
+from hetsched.cli.output import job_lines
+from hetsched.cli.output.job_table import summary, table
+from hetsched.cli.output.terminal import clean, out, out_json
+from hetsched.cli.request_flags import JobNumber, Json
+from hetsched.job import SCHEMA, Done, Failed, JobState
+
+
+def show(job: JobNumber, json: Json = False) -> None:
+    """Show one job in full."""
+    with control() as daemon:
+        state: JobState = daemon.show(job)
+    if json:
+        out_json(_record(state))
+        return
+    out(clean(f"job {job}  {job_lines.word(state)}  {job_lines.detail(state)}".rstrip()))
+    if isinstance(state, Done | Failed):
+        report = state.report
+        if report.params:
+            out(f"{report.workload}  {job_lines.parameters(report.params)}")
+        if report.devices:
+            for line in [*table(report), *summary(report, reasons=True)]:
+                out(clean(line))
+
+
+def _record(state: JobState) -> object:
+    """The report of a job that has ended, else its state; both have `schema`, `job`, `state`."""
+    if isinstance(state, Done | Failed):
+        return state.report
+    return {**job_lines.builtins(state), "schema": SCHEMA, "state": job_lines.word(state)}

@@ -1,0 +1,1 @@
+"""What runs in a device process: its main thread, a thread per device, the pipeline."""

@@ -1,0 +1,1 @@
+"""CPU cores, one by one or as a team."""

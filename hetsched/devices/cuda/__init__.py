@@ -1,0 +1,1 @@
+"""NVIDIA GPUs through CuPy. Only this folder knows CUDA."""

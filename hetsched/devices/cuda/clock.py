@@ -1,0 +1,65 @@
+"""From events to seconds of CLOCK_MONOTONIC.
+
+The runtime tells the milliseconds between two events as float32, which loses microseconds over a
+long distance. So each difference is taken to a near event: the start of the chunk before.
+"""
+
+from __future__ import annotations
+
+import time
+
+from hetsched.devices.cuda.faults import NOT_READY, CudaError
+from hetsched.devices.cuda.runtime import Event, Runtime, Stream
+
+TRIES = 3
+"""Anchors taken, of which the tightest counts: one can be hit by a switch of threads."""
+STALE_SECONDS = 1.0
+"""An idle device's clock is set anew after this long; the clocks drift by parts in a million."""
+
+
+class DeviceClock:
+    """Seconds of an event; exact to the few microseconds that a launch takes."""
+
+    def __init__(self, runtime: Runtime, stream: Stream) -> None:
+        self._stream = stream
+        self._events = (runtime.event(), runtime.event())
+        self._base = self._events[0]
+        self._seconds = 0.0
+        self._set_at = float("-inf")
+
+    def set(self) -> None:
+        """Anchor to the host's clock. The device must be idle."""
+        best = float("inf")
+        for _ in range(TRIES):
+            spare = self._events[1] if self._base is self._events[0] else self._events[0]
+            before = time.monotonic()
+            self._stream.record(spare)
+            _spin(spare)
+            after = time.monotonic()
+            if after - before < best:
+                best = after - before
+                self._base, self._seconds = spare, (before + after) / 2
+        self._set_at = time.monotonic()
+
+    def refresh(self) -> bool:
+        """`set`, if the last time is long ago; says whether it did."""
+        if time.monotonic() - self._set_at <= STALE_SECONDS:
+            return False
+        self.set()
+        return True
+
+    def seconds(self, event: Event) -> float:
+        """When `event`, which must have passed, did."""
+        return self._seconds + event.milliseconds_after(self._base) * 1e-3
+
+    def follow(self, event: Event) -> None:
+        """Count from `event` on; it must not be recorded again until the next `follow`."""
+        self._seconds = self.seconds(event)
+        self._base = event
+
+
+def _spin(event: Event) -> None:
+    """Wait without sleeping, for a few microseconds: to wake up would take longer."""
+    while (status := event.status()) != 0:
+        if status != NOT_READY:
+            raise CudaError(status, "setting the clock")

@@ -1,0 +1,232 @@
+"""The seam between the CUDA device and CUDA: what `cuda.py` needs of a runtime, and CuPy's.
+
+Thin on purpose. `fake_cuda.FakeRuntime` stands in where there is no GPU, so that the device's own
+code (waits, slots, pinning, faults) runs everywhere. Host memory is given by address: whoever
+calls keeps it alive until the copy has ended.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from hetsched.devices.cuda.faults import translated
+
+TO_DEVICE = 1
+TO_HOST = 2
+"""cudaMemcpyKind."""
+PORTABLE = 1
+READ_ONLY = 8
+"""Flags of cudaHostRegister, which CuPy doesn't export."""
+ASYNC_ENGINES = 40
+REGISTER_SUPPORTED = 99
+WATCHDOG = 17
+"""cudaDeviceAttr: asyncEngineCount, hostRegisterSupported, kernelExecTimeout."""
+TEMPORARIES = 512 << 20
+"""Bytes that a kernel's temporaries may take beside slots and work area: the budget's reserve."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the runtime says of its device. `free` (beside the context) and `total` in bytes."""
+
+    identity: str
+    free: int
+    total: int
+    engines: int
+    watchdog: bool = False
+    register: bool = True
+    version: str = ""
+
+
+class Event(Protocol):
+    """A mark in a stream. To wait for it is to sleep: spinning burns a core of the CPU's share."""
+
+    def status(self) -> int:
+        """0: passed, 600: not yet, else the fault. No boolean: a fault would read as not yet."""
+
+    def block(self) -> None: ...
+
+    def milliseconds_after(self, earlier: Any) -> float: ...
+
+
+class Stream(Protocol):
+    """Operations in order; nothing orders two streams but `wait`."""
+
+    def copy(self, target: int, source: int, nbytes: int, kind: int) -> None: ...
+
+    def launch(self, call: Callable[[], None]) -> None:
+        """Run `call`, whose kernels go into this stream."""
+
+    def record(self, event: Any) -> None: ...
+
+    def wait(self, event: Any) -> None: ...
+
+
+class Block(Protocol):
+    """Raw device memory; it is given back when the last reference goes."""
+
+    address: int
+    nbytes: int
+
+    def array(self, offset: int, shape: tuple[int, ...], dtype: str) -> Any: ...
+
+    def pointer(self, offset: int) -> Any:
+        """What `KernelPlace.allocate` hands to a vendor library."""
+
+
+class Runtime(Protocol):
+    """One device, its context made. `kernels`: the kind of variants that run on its arrays."""
+
+    xp: Any
+    kernels: str
+
+    @property
+    def facts(self) -> Facts: ...
+
+    def allocate(self, nbytes: int) -> Block: ...
+
+    def pin(self, address: int, nbytes: int, read_only: bool) -> None: ...
+
+    def unpin(self, address: int) -> None: ...
+
+    def stream(self) -> Stream: ...
+
+    def event(self) -> Event: ...
+
+    def synchronize(self) -> None:
+        """Wait for all that the device does; never between the chunks of a job."""
+
+
+class _CupyEvent:
+    def __init__(self, cupy: Any) -> None:
+        self._cupy = cupy
+        self.event = cupy.cuda.Event(block=True)
+
+    def status(self) -> int:
+        return int(self._cupy.cuda.runtime.eventQuery(self.event.ptr))
+
+    def block(self) -> None:
+        self.event.synchronize()
+
+    def milliseconds_after(self, earlier: _CupyEvent) -> float:
+        return float(self._cupy.cuda.get_elapsed_time(earlier.event, self.event))
+
+
+class _CupyStream:
+    def __init__(self, cupy: Any) -> None:
+        self._copy = cupy.cuda.runtime.memcpyAsync
+        self._stream = cupy.cuda.Stream(non_blocking=True)
+
+    def copy(self, target: int, source: int, nbytes: int, kind: int) -> None:
+        self._copy(target, source, nbytes, kind, self._stream.ptr)
+
+    def launch(self, call: Callable[[], None]) -> None:
+        with self._stream:
+            call()
+
+    def record(self, event: _CupyEvent) -> None:
+        event.event.record(self._stream)
+
+    def wait(self, event: _CupyEvent) -> None:
+        self._stream.wait_event(event.event)
+
+
+class _CupyBlock:
+    """One cudaMalloc; CuPy's pool, which rounds and keeps, has no part in it."""
+
+    def __init__(self, cupy: Any, nbytes: int) -> None:
+        self._cupy = cupy
+        self.memory = cupy.cuda.Memory(nbytes)
+        self.address = int(self.memory.ptr)
+        self.nbytes = nbytes
+
+    def array(self, offset: int, shape: tuple[int, ...], dtype: str) -> Any:
+        return self._cupy.ndarray(shape, dtype, memptr=self.pointer(offset))
+
+    def pointer(self, offset: int) -> Any:
+        return self._cupy.cuda.MemoryPointer(self.memory, offset)
+
+
+class CupyRuntime:
+    """CUDA by way of CuPy, device 0 of those that this process may see."""
+
+    kernels = "cuda"
+
+    def __init__(self, cupy: Any) -> None:
+        self.xp = cupy
+        self._calls = cupy.cuda.runtime
+        self._pool: Any = None
+
+    def warm_up(self) -> None:
+        """Make the context and the cuBLAS handle, so that `facts` counts what they take."""
+        self._calls.setDevice(0)
+        self._pool = self.xp.cuda.MemoryPool()
+        self._pool.set_limit(size=TEMPORARIES)
+        self.xp.cuda.set_allocator(self._pool.malloc)
+        self.xp.fft.config.get_plan_cache().set_size(0)  # not safe with streams of our own
+        self.xp.cuda.device.get_cublas_handle()
+        self.synchronize()
+
+    @property
+    def facts(self) -> Facts:
+        free, total = self._calls.memGetInfo()
+        name = self._calls.getDeviceProperties(0)["name"]
+        return Facts(
+            identity=name.decode() if isinstance(name, bytes) else str(name),
+            free=int(free),
+            total=int(total),
+            engines=min(2, self._attribute(ASYNC_ENGINES)),
+            watchdog=bool(self._attribute(WATCHDOG)),
+            register=bool(self._attribute(REGISTER_SUPPORTED)),
+            version=str(self._calls.runtimeGetVersion()),
+        )
+
+    def allocate(self, nbytes: int) -> Block:
+        return _CupyBlock(self.xp, nbytes)
+
+    def pin(self, address: int, nbytes: int, read_only: bool) -> None:
+        self._calls.hostRegister(address, nbytes, PORTABLE | (READ_ONLY if read_only else 0))
+
+    def unpin(self, address: int) -> None:
+        self._calls.hostUnregister(address)
+
+    def stream(self) -> Stream:
+        return _CupyStream(self.xp)
+
+    def event(self) -> Event:
+        return _CupyEvent(self.xp)
+
+    def synchronize(self) -> None:
+        self._calls.deviceSynchronize()
+
+    def _attribute(self, number: int) -> int:
+        return int(self._calls.deviceGetAttribute(number, 0))
+
+
+def open_cupy(name: str, visible: str, cache: str) -> CupyRuntime:
+    """Import CuPy and make the context of the GPU `visible` (a UUID); called `name` in messages.
+
+    To be called once in a process that is the GPU's own, before anything imports CuPy.
+
+    Raises
+    ------
+    Unavailable
+        No CuPy, driver or device, or it is busy.
+    """
+    if visible:
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    os.environ["CUPY_TF32"] = "0"  # ten bits of mantissa would fail every verification
+    if cache:
+        os.environ.setdefault("CUPY_CACHE_DIR", f"{cache}/cupy")
+        os.environ.setdefault("CUDA_CACHE_PATH", f"{cache}/cuda")
+    with translated(name, opening=True):
+        cupy = importlib.import_module("cupy")
+        cupy.cuda.runtime.getDeviceCount()  # raises where a Stream() would only print noise
+        runtime = CupyRuntime(cupy)
+        runtime.warm_up()
+    return runtime

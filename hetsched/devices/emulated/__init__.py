@@ -1,0 +1,1 @@
+"""Devices whose speed is configured, on a virtual or a real clock."""

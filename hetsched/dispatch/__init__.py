@@ -1,0 +1,1 @@
+"""Which device gets which chunk next: events in, commands out. Pure."""

@@ -1,0 +1,1 @@
+"""What runs in the daemon or in `Local`: jobs, device processes, planning, learning."""

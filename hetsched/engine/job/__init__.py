@@ -1,0 +1,1 @@
+"""One job from its turn to its end."""

@@ -1,0 +1,1 @@
+"""Device processes as the engine sees them."""

@@ -1,0 +1,1 @@
+"""Speed functions, one file each, and the fits they share."""

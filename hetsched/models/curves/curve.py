@@ -1,0 +1,128 @@
+"""What a speed function is (`SpeedFunction`), and what ours have in common (`Curve`)."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any, Protocol, overload, runtime_checkable
+
+import numpy as np
+
+from hetsched.errors import UsageError
+from hetsched.models.curves.segments import Floats, Numbers, Segments
+from hetsched.models.validation import asked, checked
+
+__all__ = ["NO_POINTS", "Curve", "LearningCurve", "SpeedFunction", "checked", "unknown"]
+
+
+@runtime_checkable
+class SpeedFunction(Protocol):
+    """psi, sigma: all that partitioners and schedulers need of a model.
+
+    Ours take a number or an array of units and return the like. A model of somebody else that
+    takes only numbers works with the partitioners too, slower.
+    """
+
+    def speed(self, x: Any, /) -> Any:
+        """Units a second at a load of `x` units."""
+
+    def time(self, x: Any, /) -> Any:
+        """Seconds that one operation of `x` units takes, its fixed part included; 0 for x = 0."""
+
+
+@runtime_checkable
+class LearningCurve(SpeedFunction, Protocol):
+    """A speed function that learns; all of ours are one."""
+
+    def observe(self, units: float, seconds: float) -> None:
+        """Learn that `units` took `seconds`. Raises UsageError unless positive and finite."""
+
+    @property
+    def points(self) -> Floats:
+        """(n, 2) float64, units and seconds: as many rows as the papers' approximation points."""
+
+    @property
+    def repeats(self) -> int:
+        """Observations of a size that was known already (the papers' accuracy points)."""
+
+
+class Curve(ABC):
+    """A speed function that learns from observations; evaluated by its `Segments`."""
+
+    falls = False
+    """Whether times may fall with size: `segments` is then the nearest curve that rises."""
+
+    @abstractmethod
+    def observe(self, units: float, seconds: float) -> None:
+        """Learn that `units` took `seconds`.
+
+        Raises
+        ------
+        UsageError
+            Either is not a positive finite number.
+        """
+
+    @property
+    @abstractmethod
+    def points(self) -> Floats:
+        """(n, 2) float64, units and seconds: the knots of the curve, by units."""
+
+    @property
+    @abstractmethod
+    def repeats(self) -> int:
+        """Observations of a size that was known already (the papers' accuracy points)."""
+
+    @property
+    @abstractmethod
+    def segments(self) -> Segments:
+        """The closed form. Raises UsageError when nothing was observed."""
+
+    @property
+    def _evaluated(self) -> Segments:
+        """What `time` and the others follow."""
+        return self.segments
+
+    @overload
+    def time(self, x: float, /) -> float: ...
+    @overload
+    def time(self, x: Numbers, /) -> Floats: ...
+    def time(self, x: float | Numbers, /) -> float | Floats:
+        """Seconds for `x` units (number or array); 0 for x = 0.
+
+        Raises
+        ------
+        UsageError
+            Nothing was observed yet; `x` is no number or array of numbers, negative or infinite.
+        """
+        return self._evaluated.time(asked("load", x))
+
+    @overload
+    def speed(self, x: float, /) -> float: ...
+    @overload
+    def speed(self, x: Numbers, /) -> Floats: ...
+    def speed(self, x: float | Numbers, /) -> float | Floats:
+        """Units a second at `x` units (number or array). Raises UsageError as `time` does."""
+        return self._evaluated.speed(asked("load", x))
+
+    @overload
+    def derivative(self, x: float, /) -> float: ...
+    @overload
+    def derivative(self, x: Numbers, /) -> Floats: ...
+    def derivative(self, x: float | Numbers, /) -> float | Floats:
+        """Seconds that one unit more takes at `x` units (number or array), to the right of x."""
+        return self._evaluated.derivative(asked("load", x))
+
+    @overload
+    def inverse(self, seconds: float, /) -> float: ...
+    @overload
+    def inverse(self, seconds: Numbers, /) -> Floats: ...
+    def inverse(self, seconds: float | Numbers, /) -> float | Floats:
+        """The largest real x with time(x) <= `seconds` (number or array); 0 if there is none."""
+        return self._evaluated.inverse(asked("seconds", seconds, least=-math.inf))
+
+
+def unknown(name: str) -> UsageError:
+    return UsageError(f"{name}: no observation yet; call observe(units, seconds) first")
+
+
+NO_POINTS: Floats = np.empty((0, 2))

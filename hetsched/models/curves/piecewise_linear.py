@@ -1,0 +1,108 @@
+"""The partial functional performance model: piecewise linear in speed (Clarke 5.2; DFPA)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from hetsched.errors import UsageError
+from hetsched.models.curves.curve import NO_POINTS, Curve
+from hetsched.models.curves.isotonic import rising
+from hetsched.models.curves.learning_curve import Learned
+from hetsched.models.curves.non_monotone import Dips, with_dips
+from hetsched.models.curves.segments import Floats, Segments, through_knots
+from hetsched.models.curves.shape_rule import shape_fit
+from hetsched.models.evidence.observations import Windows
+from hetsched.models.validation import positive
+
+Shape = Literal["rising", "paper", "dips"]
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """`curve`: what is evaluated. `rising`: the same or, of a curve with dips, without them."""
+
+    points: Floats
+    curve: Segments
+    rising: Segments
+
+
+class PiecewiseLinear(Learned[_Fit], Curve):
+    """Speed is linear between knots and constant outside them; times strictly increase.
+
+    A new size is a new knot; more observations of a known size are repeats, of which the median of
+    the last ones is the knot's time. The fit is made anew from the raw observations, so that their
+    order across sizes doesn't matter. Times that fall with size are pooled by isotonic regression,
+    weighted with the number of observations: such a dip is taken for noise.
+
+    Parameters
+    ----------
+    observations : iterable of (units, seconds), optional
+    shape : "rising", "paper" or "dips"
+        "rising" asks no more than that. "paper" is Clarke's own rule (`shape_fit`): speed rises
+        and is concave up to a peak, then falls; times rise all the same. "dips" keeps times that
+        fall with size where repeats confirm it (`with_dips`): only `partition.optimal` makes the
+        best of such a curve.
+    near : float, optional
+        Without it a change of speed is believed size by size. With it, sizes that differ by less
+        than this factor tell together, and what is known of all other sizes is scaled by as much.
+
+    Raises
+    ------
+    UsageError
+        An observation is not positive and finite; no such shape; `near` is below 1.
+    """
+
+    def __init__(
+        self,
+        observations: Iterable[tuple[float, float]] = (),
+        *,
+        shape: Shape = "rising",
+        near: float | None = None,
+    ) -> None:
+        if shape not in get_args(Shape):
+            raise UsageError(f'shape: {shape!r}, it must be "rising", "paper" or "dips"')
+        if near is not None and positive("near", near) < 1:
+            raise UsageError(f"near: {near}, it must be 1 or more")
+        super().__init__(Windows(observations, near=near))
+        self._shape = shape
+        self.falls = shape == "dips"
+
+    @property
+    def points(self) -> Floats:
+        return self._fitted().points.copy() if len(self._windows) else NO_POINTS.copy()
+
+    @property
+    def segments(self) -> Segments:
+        """The closed form; of a curve with dips that of shape "rising"."""
+        return self._fitted().rising
+
+    @property
+    def _evaluated(self) -> Segments:
+        return self._fitted().curve
+
+    def through(self, units: Floats, seconds: Floats) -> PiecewiseLinear:
+        """A curve with this one's evidence that goes through other knots, until it learns more.
+
+        Parameters
+        ----------
+        units, seconds : (n,) float64, n >= 1
+            Both strictly increasing and positive.
+        """
+        other = PiecewiseLinear.of(self._windows)
+        curve = through_knots(units, seconds)
+        other._fit = _Fit(np.column_stack((units, seconds)), curve, curve)
+        return other
+
+    def _refit(self) -> _Fit:
+        units, seconds, counts = self._windows.medians()
+        paper = self._shape == "paper"
+        shaped = shape_fit(units, seconds) if paper else rising(seconds, counts)
+        curve = plain = through_knots(units, shaped)
+        if self._shape == "dips":
+            shaped = with_dips(self.knots())
+            curve = Dips(through_knots(units, shaped))
+        return _Fit(np.column_stack((units, shaped)), curve, plain)

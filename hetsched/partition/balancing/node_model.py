@@ -1,0 +1,152 @@
+"""The history table of one device, and what it predicts: NEC, US 9,038,088.
+
+Rows of load, computing and transferring times; either time is taken to be linear in the load.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+import numpy as np
+
+from hetsched.errors import UsageError
+from hetsched.models.curves.curve import NO_POINTS, checked
+from hetsched.models.curves.segments import Floats, Numbers
+from hetsched.partition.balancing.partial_models import Learner
+from hetsched.partition.balancing.phase import Reading
+
+Line = tuple[float, float]
+"""Gap and slope, seconds and seconds/unit."""
+MOVED = 1.2
+"""A time that differs from the predicted one by this factor may be of a changed speed. Arbitrary:
+far above noise, and a line through a curve may be wrong by as much."""
+BELIEVED = 2
+"""Rows in a row that are all too slow, or all too fast: one may be a hiccup."""
+ROWS = 32
+"""Rows that are kept, the latest."""
+
+
+class NodeModel:
+    """Seconds of a device's compute and transfer phases, each gap + slope x for x > 0 units.
+
+    Fitted by least squares to the history, both parameters kept from being negative; through the
+    origin while only one size is known.
+
+    Parameters
+    ----------
+    history : iterable of (units, compute seconds, transfer seconds), optional
+        Of earlier runs.
+
+    Attributes
+    ----------
+    change : bool
+        Whether the last row made a change of speed believed: rows before it were forgotten.
+
+    Raises
+    ------
+    UsageError
+        A row's units or its time together are not positive and finite, or a time is negative.
+    """
+
+    def __init__(self, history: Iterable[tuple[float, float, float]] = ()) -> None:
+        self._rows: deque[tuple[float, float, float]] = deque(maxlen=ROWS)
+        self._off = 0
+        self.change = False
+        self._fit: tuple[Line, Line] | None = None
+        for row in history:
+            self.observe(*row)
+
+    def observe(self, units: float, compute: float, transfer: float = 0.0) -> None:
+        """Add a row. Raises UsageError as the constructor does."""
+        checked(units, compute + transfer)
+        if compute < 0 or transfer < 0:
+            raise UsageError(f"observation: {compute}, {transfer} s, neither may be negative")
+        self._watch(units, compute + transfer)
+        self._rows.append((float(units), float(compute), float(transfer)))
+        self._fit = None
+
+    def _watch(self, units: float, seconds: float) -> None:
+        """Forget all rows but those of a change of speed, if one is now believed."""
+        ratio = seconds / self.time(units) if self._rows else 1.0
+        side = int(ratio > MOVED) - int(ratio < 1 / MOVED)
+        self._off = side + (self._off if self._off * side > 0 else 0)
+        self.change = abs(self._off) == BELIEVED
+        if self.change:
+            self._off = 0
+            self._rows = deque(list(self._rows)[1 - BELIEVED :], maxlen=ROWS)
+
+    @property
+    def rows(self) -> Floats:
+        """(n, 3) float64, units, compute seconds, transfer seconds: the history, oldest first."""
+        return np.array(self._rows).reshape(-1, 3)
+
+    @property
+    def points(self) -> Floats:
+        """(n, 2) float64, units and median seconds of both phases, by units."""
+        rows = self.rows
+        if not len(rows):
+            return NO_POINTS.copy()
+        sizes = np.unique(rows[:, 0])
+        middle = [np.median(rows[rows[:, 0] == size, 1:].sum(axis=1)) for size in sizes]
+        return np.column_stack((sizes, middle))
+
+    def compute(self, units: float) -> float:
+        """Seconds of the compute phase."""
+        (gap, slope), _ = self._lines()
+        return gap + slope * units if units else 0.0
+
+    def transfer(self, units: float) -> float:
+        """Seconds of the transfer phase."""
+        _, (gap, slope) = self._lines()
+        return gap + slope * units if units else 0.0
+
+    @property
+    def slopes(self) -> tuple[float, float]:
+        """Seconds that one unit more adds to the compute, to the transfer phase."""
+        (_, compute), (_, transfer) = self._lines()
+        return compute, transfer
+
+    def time(self, x: float | Numbers, /) -> float | Floats:
+        """Seconds of both phases for `x` units (number or array); 0 for x = 0."""
+        compute, transfer = self._lines()
+        gap, slope = compute[0] + transfer[0], compute[1] + transfer[1]
+        if isinstance(x, np.ndarray):
+            return np.where(x > 0, gap + slope * x, 0.0)
+        return gap + slope * x if x else 0.0
+
+    def speed(self, x: float | Numbers, /) -> float | Floats:
+        """Units a second at `x` > 0 units (number or array)."""
+        return x / self.time(x)
+
+    def _lines(self) -> tuple[Line, Line]:
+        """Of the compute and of the transfer phase."""
+        if self._fit is None:
+            if not self._rows:
+                raise UsageError("NodeModel: no history yet; call observe(units, seconds) first")
+            units, compute, transfer = zip(*self._rows, strict=True)
+            self._fit = _line(units, compute), _line(units, transfer)
+        return self._fit
+
+
+class NodeLearner(Learner):
+    """Tells a NodeModel of the phases of a run; of the convergence check as of computing."""
+
+    def learn(self, units: int, reading: Reading) -> None:
+        self.curve.observe(units, reading.compute + reading.converge, reading.transfer)
+
+
+def _line(x: Sequence[float], t: Sequence[float]) -> Line:
+    """The line with the least sum of squares, gap and slope not negative."""
+    centre, middle = fmean(x), fmean(t)
+    if min(x) == max(x):
+        return 0.0, middle / x[0]
+    square = sum((a - centre) ** 2 for a in x)
+    slope = sum((a - centre) * b for a, b in zip(x, t, strict=True)) / square
+    gap = middle - slope * centre
+    if slope < 0:
+        return middle, 0.0
+    if gap < 0:
+        return 0.0, sum(a * b for a, b in zip(x, t, strict=True)) / sum(a * a for a in x)
+    return gap, slope

@@ -1,0 +1,1 @@
+"""A finished plan explained: bounds, alternatives, and where the time went. Pure."""

@@ -1,0 +1,87 @@
+"""Where the time of one device went, from the start and end of each phase of its chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from hetsched.device import ChunkTimeline, ChunkTimes, Timeline
+from hetsched.explain import Phases, Spent
+
+Span = tuple[float, float]
+
+
+def measured_timeline(chunks: Iterable[tuple[int, ChunkTimes]], zero: float) -> Timeline:
+    """What a device did, (units, times) a chunk, in seconds from `zero`; earliest chunk first."""
+    ordered = sorted(chunks, key=lambda one: one[1].start)
+    found = tuple(
+        ChunkTimeline(
+            units,
+            _since(zero, times.copy_in),
+            (times.compute[0] - zero, times.compute[1] - zero),
+            _since(zero, times.copy_out),
+        )
+        for units, times in ordered
+    )
+    ends = [times.end - zero for _, times in ordered]
+    return Timeline(max(ends, default=0.0), found)
+
+
+def _since(zero: float, span: Span | None) -> Span | None:
+    return None if span is None else (span[0] - zero, span[1] - zero)
+
+
+def phases_of(line: Timeline) -> Phases:
+    """Seconds of each kind of phase, summed over the chunks."""
+    return Phases(
+        copy_in=sum(_length(chunk.copy_in) for chunk in line.chunks),
+        compute=sum(_length(chunk.compute) for chunk in line.chunks),
+        copy_out=sum(_length(chunk.copy_out) for chunk in line.chunks),
+    )
+
+
+def hidden_part(line: Timeline) -> float | None:
+    """Share of the copies' time in which something else went on; None without copies.
+
+    What all phases take one after the other, less the time in which there was any, is what was
+    saved: all of it copies, of one direction or of both at once.
+    """
+    sums = phases_of(line)
+    if sums.copies <= 0:
+        return None
+    saved = sums.compute + sums.copies - covered(_all_spans(line.chunks))
+    return min(max(saved / sums.copies, 0.0), 1.0)
+
+
+def spent(line: Timeline, total: float) -> Spent:
+    """How a device came by `total` seconds of a job; the parts sum up to them."""
+    if not line.chunks:
+        return Spent(computing=0.0, copying=0.0, between=0.0, before=0.0, idle=total)
+    spans = _all_spans(line.chunks)
+    first, last = min(start for start, _ in spans), max(end for _, end in spans)
+    computing = covered(chunk.compute for chunk in line.chunks)
+    busy = covered(spans)
+    return Spent(
+        computing=computing,
+        copying=max(busy - computing, 0.0),
+        between=max(last - first - busy, 0.0),
+        before=max(first, 0.0),
+        idle=max(total - last, 0.0),
+    )
+
+
+def covered(spans: Iterable[Span]) -> float:
+    """Seconds in which there is at least one of `spans`. O(n log n)."""
+    total, reached = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
+
+
+def _all_spans(chunks: Sequence[ChunkTimeline]) -> list[Span]:
+    spans = [(chunk.copy_in, chunk.compute, chunk.copy_out) for chunk in chunks]
+    return [span for chunk in spans for span in chunk if span is not None]
+
+
+def _length(span: Span | None) -> float:
+    return 0.0 if span is None else span[1] - span[0]

@@ -1,0 +1,1 @@
+"""Lower bounds: no plan of one device is faster."""

@@ -1,0 +1,1 @@
+"""The plans of Ilic & Sousa: factoring by two, multi-installment processing."""

@@ -1,0 +1,91 @@
+"""Ways to cut a share: a ramp up, a steady middle, a ramp down; the same recipe for any share.
+
+Equal sublots are a good heuristic for a flow shop of three stages (Potts & Baker 1989), geometric
+ones at the ends make the pipeline fill and drain sooner (Glass, Gupta & Potts 1994). Where memory
+holds an odd number of units, the middle repeats a pattern that fills it: 2, 3, 2, 3 in room for 5.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from hetsched.plans.search.ramps import Ramp
+
+
+class Recipe(NamedTuple):
+    """How to cut.
+
+    Attributes
+    ----------
+    middle : tuple of int, units
+        One size: equal chunks of at most that. Several: repeated in turn.
+    slots : int
+        Of the ring; 0: all chunks are in device memory together.
+    up, down : tuple of int, units
+        Sizes that grow; `down` is mirrored.
+    """
+
+    middle: tuple[int, ...]
+    slots: int
+    up: Ramp = ()
+    down: Ramp = ()
+
+    def chunks(self, share: int) -> tuple[int, ...]:
+        """The chunks of `share` units. Ramps lose their largest sizes where there is no room."""
+        largest = min(*self.middle, share)
+        up, down = _below(self.up, largest), _below(self.down, largest)
+        rest = share - sum(up) - sum(down)
+        while rest < 0:
+            if up and (not down or up[-1] >= down[-1]):
+                rest, up = rest + up[-1], up[:-1]
+            else:
+                rest, down = rest + down[-1], down[:-1]
+        return (*up, *self._steady(rest), *down[::-1])
+
+    def _steady(self, rest: int) -> tuple[int, ...]:
+        if rest == 0:
+            return ()
+        if len(self.middle) == 1:
+            return evenly(rest, -(-rest // self.middle[0]))
+        sizes: list[int] = []
+        for size in itertools.cycle(self.middle):
+            if rest <= size:
+                return (*sizes, rest)
+            sizes.append(size)
+            rest -= size
+        return ()
+
+
+def leftover(share: int, sizes: tuple[int, ...]) -> Iterable[tuple[int, ...]]:
+    """Patterns for `share` in as few chunks as can be, for memory that holds `sizes` together.
+
+    If a few chunks are left over after whole turns through all slots, those slots are used once
+    more and may hold larger chunks than the others: 12 8 12 8 12 for 52 units in room for 20.
+    """
+    slots, room = len(sizes), sum(sizes)
+    turns = share // room
+    for more in range(1, slots if turns else 0):
+        large = share - turns * room
+        if more * max(sizes) < large <= room - (slots - more):
+            yield (*evenly(large, more), *evenly(room - large, slots - more))
+
+
+def _below(ramp: Ramp, largest: int) -> Ramp:
+    if not ramp or ramp[-1] < largest:
+        return ramp
+    return ramp[: bisect.bisect_left(ramp, largest)]
+
+
+def evenly(share: int, chunks: int) -> tuple[int, ...]:
+    """`share` units as so many chunks that differ by one at most, the larger ones first."""
+    size, larger = divmod(share, chunks)
+    return (size + 1,) * larger + (size,) * (chunks - larger)
+
+
+def spread(share: int, chunks: int) -> tuple[int, ...]:
+    """The same, the larger ones as far from each other as can be."""
+    ends = (share * end // chunks for end in range(chunks + 1))
+    return tuple(after - before for before, after in itertools.pairwise(ends))

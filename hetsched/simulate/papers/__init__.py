@@ -1,0 +1,1 @@
+"""The experiments of the papers, repeated on simulated machines."""

@@ -1,0 +1,117 @@
+"""Talks to a device process as the engine does, for the tests."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections import deque
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+from device_toys import AffineParams
+
+from hetsched.devices.probe import ProcessSpec
+from hetsched.engine.processes.device_process import DeviceProcess
+from hetsched.transport.arena import Arena
+from hetsched.transport.device_messages import (
+    Attach,
+    ChunkDone,
+    Event,
+    Hello,
+    Prepare,
+    Said,
+    Stored,
+)
+
+E = TypeVar("E", bound=Any)
+PATIENCE = 30.0
+
+
+class Talk:
+    """A device process with two arrays of the affine workload attached as segments 1 and 2."""
+
+    def __init__(self, spec: ProcessSpec, units: int = 40) -> None:
+        self.units = units
+        self.arena = Arena(1 << 24)
+        self.process = DeviceProcess(spec)
+        self.said: list[str] = []
+        self.last: list[Any] = []
+        self._unread: deque[Event] = deque()
+        self.hello = self.expect(Hello)
+        self.x = self._attach(1)
+        self.y = self._attach(2)
+        self.x[...] = np.random.default_rng(5).standard_normal(self.x.shape)
+        self.y[...] = -7
+
+    def close(self) -> None:
+        self.process.stop()
+        self.process.join()
+        self.forget()
+
+    def forget(self) -> None:
+        """Give the memory back."""
+        del self.x, self.y
+        self.arena.close()
+
+    def prepare(self, job: int = 1, device: int = 0, **changes: Any) -> Prepare:
+        """A Prepare for the attached arrays; sent."""
+        shape = (self.units, 4)
+        settings: dict[str, Any] = {
+            "workload": "device_toys:Affine",
+            "params": msgspec.json.encode(AffineParams(self.units)),
+            "variant": "numpy",
+            "arrays": (
+                Stored(array="x", key=1, shape=shape, dtype="<f8"),
+                Stored(array="y", key=2, shape=shape, dtype="<f8", output=True),
+            ),
+            "chunk": 10,
+            "window": 4,
+            **changes,
+        }
+        command = Prepare(job=job, device=device, **settings)
+        self.process.send(command)
+        return command
+
+    def events(self) -> list[Event]:
+        """The next events; waits for one, or for the end."""
+        readable, _, _ = select.select([self.process], [], [], PATIENCE)
+        assert readable, "the device process says nothing"
+        return self.process.receive()
+
+    def expect(self, kind: type[E], count: int = 1) -> E:
+        """The last of the next `count` events, which are of `kind`; notes apart."""
+        self.last = [self._next() for _ in range(count)]
+        assert all(isinstance(event, kind) for event in self.last), self.last
+        return self.last[-1]
+
+    def chunks_done(self, count: int) -> list[int]:
+        self.expect(ChunkDone, count)
+        return [event.chunk for event in self.last if isinstance(event, ChunkDone)]
+
+    def wait_end(self) -> str:
+        """Wait for the death of the process; its obituary."""
+        select.select([self.process.pidfd], [], [], PATIENCE)
+        return self._end()
+
+    def _next(self) -> Event:
+        while not self._unread:
+            for event in self.events():
+                if isinstance(event, Said):
+                    self.said.append(event.text)
+                else:
+                    self._unread.append(event)
+            assert self._unread or not self.process.ended, self._end()
+        return self._unread.popleft()
+
+    def _end(self) -> str:
+        return self.process.obituary()
+
+    def _attach(self, key: int) -> np.ndarray:
+        segment = self.arena.allocate(self.units * 32)
+        self.process.send(Attach(key, "segment", segment.nbytes), fds=(segment.fd,))
+        return segment.array((self.units, 4), "float64")
+
+
+def open_fds() -> set[str]:
+    return set(os.listdir("/proc/self/fd"))

@@ -1,0 +1,122 @@
+"""The thread of a device, without the process around it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from queue import Queue
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from device_bench import VIRTUAL, cut, info_of
+from device_toys import AffineParams
+
+from hetsched.device_process import device_thread
+from hetsched.device_process.attachments import Attachments
+from hetsched.device_process.device_thread import DeviceThread
+from hetsched.transport.arena import Arena
+from hetsched.transport.device_messages import (
+    Attach,
+    ChunkDone,
+    Fence,
+    Fenced,
+    Prepare,
+    Prepared,
+    Run,
+    Said,
+    Stored,
+)
+
+UNITS = 24
+PATIENCE = 60.0
+
+
+class Bench:
+    """A virtual device with the affine workload's arrays as segments 1 and 2."""
+
+    def __init__(self) -> None:
+        self.arena = Arena(1 << 20)
+        self.events: Queue[Any] = Queue()
+        attachments = Attachments()
+        for key in (1, 2):
+            segment = self.arena.allocate(UNITS * 32)
+            segment.array((UNITS, 4), "float64")[...] = np.arange(UNITS)[:, None]
+            attachments.attach(Attach(key, "segment", segment.nbytes), os.dup(segment.fd))
+        self.thread = DeviceThread(
+            0, info_of(VIRTUAL), VIRTUAL, attachments, self.events.put, lambda *opened: None
+        )
+
+    def order(self, *commands: Any) -> None:
+        for command in commands:
+            self.thread.commands.put(command)
+
+    def start(self) -> None:
+        """What was ordered before is there at once."""
+        self.thread.start()
+
+    def answers(self, *expected: type) -> list[Any]:
+        """The next events, notes apart: one of each of these kinds."""
+        found = []
+        while len(found) < len(expected):
+            event = self.events.get(timeout=PATIENCE)
+            found += [] if isinstance(event, Said) else [event]
+        assert [type(event) for event in found] == list(expected)
+        return found
+
+    def close(self) -> None:
+        self.order(None)
+        self.thread.join()
+        self.arena.close()
+
+
+def prepare(**changes: Any) -> Prepare:
+    settings: dict[str, Any] = {"chunk": 4, "slots": 6, "window": 2, "memory": 6 * 512, **changes}
+    return Prepare(
+        job=1,
+        device=0,
+        workload="device_toys:Affine",
+        params=msgspec.json.encode(AffineParams(UNITS)),
+        variant="numpy",
+        arrays=(
+            Stored(array="x", key=1, shape=(UNITS, 4), dtype="<f8"),
+            Stored(array="y", key=2, shape=(UNITS, 4), dtype="<f8", output=True),
+        ),
+        **settings,
+    )
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[Bench]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(device_thread, "PATIENCE", 1000.0)
+    made = Bench()
+    with contextlib.closing(made):
+        yield made
+
+
+def test_no_more_chunks_are_waited_for_than_are_sent_ahead(bench: Bench) -> None:
+    """With six slots, on a clock whose times must not depend on when chunks arrive."""
+    bench.order(prepare(), Run(1, 0, tuple(cut([4] * 6)[:2])))
+
+    bench.start()
+
+    bench.answers(Prepared, ChunkDone, ChunkDone)
+
+
+def test_a_fence_drops_what_has_not_been_started(bench: Bench) -> None:
+    bench.order(prepare(), Run(1, 0, tuple(cut([4] * 6)[:4])), Fence(1, 0, 7))
+
+    bench.start()
+
+    assert bench.answers(Prepared, Fenced)[-1].number == 7
+
+
+def test_chunks_that_come_after_a_fence_are_dropped(bench: Bench) -> None:
+    bench.order(prepare(), Fence(1, 0, 7), Run(1, 0, tuple(cut([4] * 6)[:2])), Fence(1, 0, 8))
+
+    bench.start()
+
+    assert bench.answers(Prepared, Fenced, Fenced)[-1].number == 8

@@ -1,0 +1,234 @@
+"""Device processes, spoken to over their socket."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from device_bench import LINKED, VIRTUAL, cut, info_of
+from spawned_process import Talk
+
+from hetsched.config import DeviceConfig
+from hetsched.device import DeviceInfo
+from hetsched.devices.probe import ProcessSpec
+from hetsched.transport.device_messages import (
+    Attach,
+    Check,
+    Checked,
+    Detach,
+    Fill,
+    Filled,
+    Prepared,
+    Release,
+    Run,
+    Stored,
+    Trouble,
+)
+
+TESTS = Path(__file__).parent.parent
+CPU = ProcessSpec(
+    kind="cpu",
+    devices=tuple(DeviceInfo(name=f"cpu{i}", kind="cpu", identity="test") for i in range(2)),
+    config=DeviceConfig(kind="cpu"),
+)
+SPECS = {
+    "cpu": CPU,
+    "real": ProcessSpec(kind="emulated", devices=(info_of(LINKED),), config=LINKED),
+    "virtual": ProcessSpec(kind="emulated", devices=(info_of(VIRTUAL),), config=VIRTUAL),
+}
+
+Starter = Callable[[ProcessSpec], Talk]
+
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Starter]:
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    talks: list[Talk] = []
+
+    def begin(spec: ProcessSpec) -> Talk:
+        talks.append(Talk(spec))
+        return talks[-1]
+
+    yield begin
+    for talk in talks:
+        talk.close()
+
+
+@pytest.fixture
+def cpu(start: Starter) -> Talk:
+    return start(CPU)
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_a_load_is_computed(start: Starter, kind: str) -> None:
+    talk = start(SPECS[kind])
+    talk.prepare(slots=2, memory=2048)
+    talk.expect(Prepared)
+
+    talk.process.send(Run(1, 0, tuple(cut([10] * 4))))
+
+    assert talk.chunks_done(4) == [0, 1, 2, 3]
+    np.testing.assert_array_equal(talk.y, 2 * talk.x + 1)
+    assert [info.name for info in talk.hello.devices] == [d.name for d in SPECS[kind].devices]
+
+
+def test_two_devices_share_a_load(cpu: Talk) -> None:
+    for device in range(2):
+        cpu.prepare(device=device)
+    cpu.expect(Prepared, 2)
+
+    for device in range(2):
+        cpu.process.send(Run(1, device, tuple(cut([10] * 4)[2 * device : 2 * device + 2])))
+
+    assert sorted(cpu.chunks_done(4)) == [0, 1, 2, 3]
+    np.testing.assert_array_equal(cpu.y, 2 * cpu.x + 1)
+
+
+def test_a_load_is_filled_computed_and_checked(cpu: Talk) -> None:
+    cpu.prepare()
+    cpu.process.send(Fill(1, 0, "x", 0, 40, 3))
+    cpu.process.send(Fill(1, 0, "y", 0, 40, 0, poison=True))
+    cpu.expect(Prepared | Filled, 3)
+    assert np.isnan(cpu.y).all()
+
+    cpu.process.send(Run(1, 0, tuple(cut([10] * 4))))
+    cpu.chunks_done(4)
+    cpu.process.send(Check(1, 0, 0, 40, (0, 17, 39), 9))
+    checked = cpu.expect(Checked)
+
+    assert checked.worst <= 1 and checked.max_error == 0 and checked.sample_error == 0
+
+
+def test_a_wrong_unit_is_found(cpu: Talk) -> None:
+    cpu.prepare()
+    cpu.process.send(Run(1, 0, tuple(cut([10] * 4))))
+    cpu.expect(Prepared)
+    cpu.chunks_done(4)
+    cpu.y[17] += 1
+
+    cpu.process.send(Check(1, 0, 10, 20, (17,), 9))
+    checked = cpu.expect(Checked)
+
+    assert (checked.unit, checked.worst > 1, checked.sample_error > 1) == (17, True, True)
+
+
+def test_what_takes_long_is_said(cpu: Talk) -> None:
+    cpu.prepare()
+    cpu.expect(Prepared)
+
+    assert cpu.said == ["planning 10 units"]
+
+
+def trouble(talk: Talk, kind: str) -> Trouble:
+    found = talk.expect(Trouble)
+    assert found.kind == kind
+    return found
+
+
+def test_a_variant_that_is_missing_is_trouble(cpu: Talk) -> None:
+    cpu.prepare(variant="fastest")
+
+    assert "fastest" in trouble(cpu, "variant").error.message
+
+
+def test_a_kernel_that_raises_is_trouble_and_the_process_lives_on(cpu: Talk) -> None:
+    cpu.prepare(variant="broken")
+    cpu.expect(Prepared)
+    cpu.process.send(Run(1, 0, tuple(cut([10] * 4))))
+    found = trouble(cpu, "kernel")
+
+    cpu.prepare(job=2)
+    cpu.expect(Prepared)
+    cpu.process.send(Run(2, 0, tuple(cut([10] * 4))))
+
+    assert (found.chunk, found.error.code) == (0, 1)
+    assert "no such luck" in found.error.message
+    assert cpu.chunks_done(4) == [0, 1, 2, 3]
+
+
+def test_more_memory_than_there_is_is_trouble(start: Starter) -> None:
+    talk = start(SPECS["real"])
+
+    talk.prepare(slots=2, memory=1 << 20)
+
+    trouble(talk, "memory")
+
+
+def test_a_truncated_file_is_trouble(cpu: Talk, tmp_path: Path) -> None:
+    path = tmp_path / "x.raw"
+    path.write_bytes(bytes(40 * 32 - 1))
+    with path.open("rb") as file:
+        cpu.process.send(Attach(3, "file", 1280), fds=(file.fileno(),))
+    stored = (
+        Stored(array="x", key=3, shape=(40, 4), dtype="<f8"),
+        Stored(array="y", key=2, shape=(40, 4), dtype="<f8", output=True),
+    )
+    cpu.prepare(arrays=stored)
+    cpu.expect(Prepared)
+
+    cpu.process.send(Run(1, 0, tuple(cut([10] * 4)[3:])))
+
+    assert trouble(cpu, "io").error.code == 74
+
+
+def test_chunks_of_a_job_that_failed_are_dropped(cpu: Talk) -> None:
+    chunks = cut([10] * 4)
+    cpu.prepare(variant="broken")
+    cpu.process.send(Run(1, 0, (chunks[0],)))
+    cpu.expect(Prepared)
+    trouble(cpu, "kernel")
+
+    cpu.process.send(Run(1, 0, tuple(chunks[1:])))
+    cpu.prepare(job=2)
+
+    cpu.expect(Prepared)
+
+
+def test_released_and_detached_segments_are_unmapped(cpu: Talk) -> None:
+    cpu.prepare()
+    cpu.process.send(Run(1, 0, tuple(cut([10] * 4))))
+    cpu.expect(Prepared)
+    cpu.chunks_done(4)
+    maps = Path(f"/proc/{cpu.process.pid}/maps")
+    before = maps.read_text().count("memfd:hetsched")
+
+    cpu.process.send(Release(1, 0))
+    cpu.process.send(Detach((1, 2)))
+    cpu.prepare(job=2)
+    trouble(cpu, "kernel")  # nothing is attached any more
+
+    assert (before, maps.read_text().count("memfd:hetsched")) == (2, 0)
+
+
+def test_a_job_that_is_not_prepared_is_trouble(cpu: Talk) -> None:
+    cpu.process.send(Fill(5, 0, "x", 0, 40, 3))
+
+    assert "isn't prepared" in trouble(cpu, "kernel").error.message
+
+
+def test_an_interrupt_does_not_end_the_process(cpu: Talk) -> None:
+    os.kill(cpu.process.pid, signal.SIGINT)
+
+    cpu.prepare()
+
+    cpu.expect(Prepared)
+
+
+def test_the_death_of_a_process_is_seen_and_explained(cpu: Talk) -> None:
+    cpu.prepare(variant="fatal")
+    cpu.expect(Prepared)
+
+    cpu.process.send(Run(1, 0, tuple(cut([10] * 4))))
+
+    assert cpu.wait_end() == "ended by SIGKILL"
+
+
+def test_the_process_ends_when_its_socket_does(cpu: Talk) -> None:
+    cpu.process._sock.shutdown(2)
+
+    assert cpu.wait_end() == "exit status 0"

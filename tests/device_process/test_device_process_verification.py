@@ -1,0 +1,141 @@
+"""Filling and checking block by block."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from device_bench import Bench, affine_bench
+
+from hetsched.device_process import verification
+from hetsched.devices.base import HostArray
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verification, "BLOCK", 200)
+
+
+@pytest.fixture(params=["arena", "file"])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
+    made = affine_bench(20, folder=tmp_path if request.param == "file" else None)
+    made.outputs["y"].write(0, 20, made.expected())
+    return made
+
+
+def verdict(bench: Bench, first: int = 0, count: int = 20) -> verification.Verdict:
+    hosts = bench.inputs, bench.outputs
+    return verification.check(bench.workload, bench.params, hosts, first, count, (0, 7, 19), 3)
+
+
+def spoil(array: HostArray, unit: int, value: float) -> None:
+    values = np.empty((1, 4))
+    array.read(unit, 1, values)
+    values[0, 2] = value
+    array.write(unit, 1, values)
+
+
+def test_a_right_result_passes(bench: Bench) -> None:
+    assert verdict(bench) == verification.Verdict(0.0, 0, 0.0, 0.0) or verdict(bench).worst < 1
+
+
+@pytest.mark.parametrize("value", [0.0, math.nan, math.inf])
+def test_a_wrong_value_is_found_with_its_unit(bench: Bench, value: float) -> None:
+    spoil(bench.outputs["y"], 7, value)
+
+    found = verdict(bench)
+
+    assert found.unit == 7
+    assert found.worst > 1 and found.sample_error > 1 and found.max_error > 0
+
+
+def test_only_the_asked_units_are_checked(bench: Bench) -> None:
+    spoil(bench.outputs["y"], 12, 99.0)
+
+    assert verdict(bench, 0, 12).worst <= 1 < verdict(bench, 12, 3).worst
+
+
+def test_generated_units_do_not_depend_on_how_they_are_cut(bench: Bench) -> None:
+    whole, parts = np.empty((20, 4)), np.empty((20, 4))
+    array = bench.inputs["x"]
+
+    verification.fill(bench.workload, bench.params, array, 0, 20, 5)
+    array.read(0, 20, whole)
+    for first in (10, 0):
+        verification.fill(bench.workload, bench.params, array, first, 10, 5)
+    array.read(0, 20, parts)
+
+    np.testing.assert_array_equal(whole, parts)
+
+
+def test_poison_is_not_a_number(bench: Bench) -> None:
+    verification.poison(bench.outputs["y"], 5, 10)
+
+    result = bench.result("y")
+    assert np.isnan(result[5:15]).all()
+    assert np.isfinite(result[:5]).all() and np.isfinite(result[15:]).all()
+
+
+def test_a_huge_mean_does_not_hide_an_error() -> None:
+    reference = np.array([1e6, 1.0, -1.0, 1.0])
+
+    by_largest, by_rest = verification.unit_errors(reference + np.eye(4)[1] / 2, reference)
+
+    assert by_largest == 5e-7
+    assert by_rest == 0.5
+
+
+def test_rounding_beside_a_single_large_value_is_no_error() -> None:
+    reference = np.array([1e6, 0, 0, 0])
+    rounded = np.array([1e6, 0.1, 0, 0], "float32")
+
+    _, by_rest = verification.unit_errors(rounded, reference, floor=8 / 1e-4)
+
+    assert 0 < by_rest < 1e-4
+
+
+def test_nothing_but_zeros_must_come_out_as_zeros() -> None:
+    zeros = np.zeros(4)
+
+    assert verification.unit_errors(zeros, zeros) == (0, 0)
+    assert verification.unit_errors(zeros + 1e-30, zeros) == (math.inf, math.inf)
+
+
+def test_what_comes_from_a_unit_that_is_not_finite_must_not_be_finite() -> None:
+    assert verification.unit_errors(np.array([1.0, math.nan]), np.ones(2), finite=False) == (0, 0)
+    assert verification.unit_errors(np.ones(2), np.ones(2), finite=False) == (math.inf, math.inf)
+
+
+def test_a_value_of_cancelling_terms_counts_relative_to_them() -> None:
+    reference = np.array([1e-6, 2e-6, 1e-6])
+    got = reference + 1e-6 * np.eye(3)[1]
+
+    _, alone = verification.unit_errors(got, reference)
+    _, scaled = verification.unit_errors(got, reference, scale=np.array([1.0, 10.0, 1.0]))
+
+    assert alone > 0.5
+    assert scaled == pytest.approx(1e-7)
+
+
+def test_the_unit_is_that_of_the_sample_where_only_that_failed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil(bench.outputs["y"], 7, 99.0)
+    spoil(bench.outputs["y"], 12, 99.0)
+    monkeypatch.setattr(
+        type(bench.workload), "residual", lambda *given: np.zeros(len(given[2]["x"]))
+    )
+
+    found = verdict(bench)
+
+    assert (found.worst, found.unit) == (0, 7)
+    assert found.sample_error > 1
+
+
+def test_the_unit_is_that_of_the_residual_where_that_failed_too(bench: Bench) -> None:
+    spoil(bench.outputs["y"], 7, 9.0)
+    spoil(bench.outputs["y"], 12, 1e9)
+
+    assert verdict(bench).unit == 12

@@ -1,0 +1,124 @@
+"""Plan, run, learn, again and again, while devices become slower and faster."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from hetsched.device import ChunkTimes, DeviceInfo
+from hetsched.memory import MemoryDemand
+from hetsched.models import Affine, DeviceModel
+from hetsched.models.evidence.history import History
+from hetsched.models.evidence.samples import samples
+from hetsched.planner.job_planner import Assignment, Candidate, plan_job
+from hetsched.plans import Overlap, timeline
+
+PLANE = 2 << 20
+MIB = 1 << 20
+QUIET = {"cpu0": 1.0, "cpu1": 1.0, "cpu2": 1.0, "gpu0": 1.0}
+"""How many times as long each device takes as it would undisturbed."""
+BUSY = QUIET | {"cpu1": 2.5}
+
+
+@dataclass
+class Loop:
+    """Devices that are only curves, and what was learnt of them, as models.db would keep it."""
+
+    truth: dict[str, DeviceModel]
+    noise: Callable[[], float] = lambda: 1.0
+    learnt: dict[str, History] = field(default_factory=dict)
+    shares: dict[str, int] = field(default_factory=dict)
+
+    def run(self, load: int, pace: dict[str, float] = QUIET) -> float:
+        """One job; its spread."""
+        plan = plan_job(load, [self.candidate(name) for name in self.truth])
+        self.shares = {a.device: a.plan.share for a in plan.assignments}
+        times = [self.execute(a, pace[a.device] * self.noise()) for a in plan.assignments]
+        return max(times) / min(times) - 1
+
+    def candidate(self, name: str) -> Candidate:
+        link = self.truth[name].link
+        info = DeviceInfo(name=name, kind="emulated", identity=name, link=link, engines=2)
+        limit = 64 * MIB if link else None
+        demand = MemoryDemand(input_bytes=PLANE, work_bytes=0, output_bytes=PLANE, limit=limit)
+        known = self.learnt.setdefault(name, History()).model(link)
+        return Candidate(info, demand, {"v": known}, {"v": 3})
+
+    def execute(self, one: Assignment, pace: float) -> float:
+        times = timeline(one.plan, self.truth[one.device], Overlap.FULL)
+        done = [
+            (c.units, ChunkTimes(copy_in=c.copy_in, compute=c.compute, copy_out=c.copy_out))
+            for c in times.chunks
+        ]
+        wall = times.makespan * pace
+        self.learnt[one.device].add(
+            samples(done, one.plan.sub_distributions, one.plan.share, wall)
+        )
+        return wall
+
+
+def cores(count: int = 3) -> dict[str, DeviceModel]:
+    curve = Affine(1e-3, 10e-3)
+    return {f"cpu{index}": DeviceModel(curve, curve) for index in range(count)}
+
+
+def gpu() -> DeviceModel:
+    link = Affine(1e-5, PLANE / 1e9)
+    return DeviceModel(Affine(0.0, 1e-2), Affine(3e-5, 3e-3), link, link)
+
+
+def noisy(seed: int) -> Callable[[], float]:
+    luck = random.Random(seed)
+    return lambda: luck.uniform(1.0, 1.04)
+
+
+@pytest.mark.parametrize("long", [6, 8, 25])
+@pytest.mark.parametrize("seed", range(8))
+def test_shares_follow_when_a_core_is_slow_and_when_it_is_fast_again(seed: int, long: int) -> None:
+    loop = Loop(cores(), noisy(seed))
+    for _ in range(8):
+        loop.run(600)
+    for pace in (BUSY, QUIET, BUSY, QUIET):
+        found = [loop.run(600, pace) for _ in range(long)]
+        assert max(found[5:]) < 0.10
+
+
+def test_a_core_that_was_slow_from_the_first_run_on_recovers() -> None:
+    loop = Loop(cores())
+    for _ in range(25):
+        loop.run(600, BUSY)
+    found = [loop.run(600) for _ in range(8)]
+    assert max(found[5:]) < 0.10
+
+
+@pytest.mark.parametrize("known", [2, 3, 4, 10])
+def test_one_wild_run_moves_nothing(known: int) -> None:
+    loop = Loop(cores())
+    for _ in range(known):
+        loop.run(600)
+    before = loop.shares
+    loop.run(600, QUIET | {"cpu1": 20.0})
+    assert all(loop.run(600) < 0.10 for _ in range(5))
+    assert loop.shares == before
+
+
+@pytest.mark.parametrize("disturbed", [1, 2, 3, 5, 9])
+@pytest.mark.parametrize("pace", [2.0, 20.0])
+def test_a_disturbed_run_of_a_device_with_a_link_is_forgotten(disturbed: int, pace: float) -> None:
+    """The whole share took longer; no phase did. In other words: the process slept."""
+    loop = Loop(cores(2) | {"gpu0": gpu()})
+    for _ in range(disturbed - 1):
+        loop.run(256)
+    loop.run(256, QUIET | {"gpu0": pace})
+    found = [loop.run(256) for _ in range(8)]
+    assert max(found[3:]) < 0.10
+
+
+@pytest.mark.parametrize("pace", [0.7, 1.2, 1.5, 2.0])
+def test_a_device_with_a_link_that_always_takes_longer_than_its_phases_is_known(
+    pace: float,
+) -> None:
+    loop = Loop(cores(2) | {"gpu0": gpu()})
+    found = [loop.run(256, QUIET | {"gpu0": pace}) for _ in range(10)]
+    assert max(found[5:]) < 0.10

@@ -1,0 +1,268 @@
+"""Tail stealing: a mispredicted device costs a few chunks, right models next to nothing."""
+
+import itertools
+import random
+import sys
+from types import FrameType
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from steal_machine import Device, Pace, play
+
+from hetsched.device import Chunk, DeviceInfo
+from hetsched.dispatch.dispatcher import ChunkFinished, Dispatch, Send, Started
+from hetsched.dispatch.stealing import Outlook, units_to_take
+from hetsched.memory import MemoryDemand
+from hetsched.models import Affine, DeviceModel
+from hetsched.planner.job_planner import Candidate, plan_job
+
+
+def steady(seconds: float) -> Pace:
+    return lambda now: seconds
+
+
+def noisy_pace(seconds: float, noise: random.Random) -> Pace:
+    return lambda now: seconds * noise.uniform(0.98, 1.02)
+
+
+def split(load: int, paces: list[float]) -> list[int]:
+    """Shares that take equally long, to one unit."""
+    speeds = [1 / pace for pace in paces]
+    ends = [round(load * sum(speeds[:k]) / sum(speeds)) for k in range(len(paces) + 1)]
+    return [b - a for a, b in itertools.pairwise(ends)]
+
+
+def machine(rng: random.Random, load: int) -> tuple[list[float], list[int]]:
+    paces = [10 ** rng.uniform(-3, -1.5) for _ in range(rng.randint(2, 6))]
+    return paces, split(load, paces)
+
+
+def devices(paces: list[Pace], shares: list[int], chunks: int = 32) -> dict[str, Device]:
+    return {
+        f"d{index}": Device(pace, share, chunks)
+        for index, (pace, share) in enumerate(zip(paces, shares, strict=True))
+    }
+
+
+def expected(paces: list[float]) -> dict[str, float]:
+    return {f"d{index}": pace for index, pace in enumerate(paces)}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_device_twice_as_slow_as_its_model_costs_little(seed: int) -> None:
+    rng = random.Random(seed)
+    paces, shares = machine(rng, 2000)
+    slow = rng.randrange(len(paces))
+    truth = [pace * (2 if index == slow else 1) for index, pace in enumerate(paces)]
+    stolen = play(devices([steady(p) for p in truth], shares), expected(paces))
+    known = play(devices([steady(p) for p in truth], split(2000, truth)), None)
+    plain = play(devices([steady(p) for p in truth], shares), None)
+    assert sorted(stolen.units) == list(range(2000))
+    assert stolen.makespan <= 1.15 * known.makespan
+    assert stolen.makespan <= plain.makespan
+
+
+def played(truth: list[float], known: list[float], load: int, steals: bool) -> float:
+    """The time of cores of these paces, with chunks and windows as planned for `known` ones."""
+    candidates = [
+        Candidate(
+            DeviceInfo(name=f"d{index}", kind="cpu", identity=f"kind {index}"),
+            MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1),
+            {"v": DeviceModel(Affine(0.0, pace), Affine(0.0, pace))},
+            {"v": 5},
+        )
+        for index, pace in enumerate(known)
+    ]
+    plan = plan_job(load, candidates).assignments
+    paces = {one.device: truth[int(one.device[1:])] for one in plan}
+    cores = {
+        one.device: Device(steady(paces[one.device]), one.plan.share, 1, one.window)
+        for one in plan
+    }
+    expected = {one.device: one.pace for one in plan} if steals else None
+    return play(cores, expected, {one.device: list(one.chunks) for one in plan}).makespan
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(0.16, 1.6), (4.0, 1.15)])
+@pytest.mark.parametrize("seed", range(30))
+def test_a_core_twice_as_slow_costs_little_with_chunks_as_the_planner_cuts_them(
+    seed: int, seconds: float, most: float
+) -> None:
+    """Few chunks leave little to be stolen: what was sent ahead is done by the slow one."""
+    rng = random.Random(seed)
+    paces = [10 ** rng.uniform(-3.5, -2.5) for _ in range(rng.randint(2, 16))]
+    load, slow = round(seconds * sum(1 / pace for pace in paces)), rng.randrange(len(paces))
+    truth = [pace * (2 if index == slow else 1) for index, pace in enumerate(paces)]
+    known = played(truth, truth, load, steals=False)
+    stolen = played(truth, paces, load, steals=True)
+    assert stolen <= most * known
+    assert stolen < played(truth, paces, load, steals=False)
+    assert played(paces, paces, load, True) <= 1.01 * played(paces, paces, load, False)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_device_that_becomes_slow_on_the_way_is_helped(seed: int) -> None:
+    rng = random.Random(seed)
+    paces, shares = machine(rng, 2000)
+    half = paces[0] * shares[0] / 2
+
+    def tired(now: float) -> float:
+        return paces[0] * (1 if now < half else 3)
+
+    truth: list[Pace] = [tired, *(steady(p) for p in paces[1:])]
+    plain = play(devices(truth, shares), None).makespan
+    stolen = play(devices(truth, shares), expected(paces)).makespan
+    undisturbed = max(pace * share for pace, share in zip(paces, shares, strict=True))
+    assert stolen - undisturbed <= 0.6 * (plain - undisturbed)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_with_right_models_it_costs_nothing_to_speak_of(seed: int) -> None:
+    rng = random.Random(seed)
+    paces, shares = machine(rng, 2000)
+    noise = random.Random(seed + 1)
+    times = {}
+    for planned in (None, expected(paces)):
+        noise.seed(seed + 1)
+        noisy = [noisy_pace(p, noise) for p in paces]
+        times[planned is None] = play(devices(noisy, shares), planned).makespan
+    assert times[False] <= 1.01 * times[True]
+
+
+machines = st.lists(
+    st.builds(
+        Device,
+        st.floats(0.001, 1.0).map(steady),
+        st.integers(0, 60),
+        st.integers(1, 12),
+        st.integers(2, 4),
+        st.sampled_from([1.0, 1.0, 3.0]),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@settings(max_examples=150)
+@given(machines, st.lists(st.floats(0.001, 1.0), min_size=5, max_size=5))
+def test_whatever_is_stolen_every_unit_is_done_once(
+    several: list[Device], paces: list[float]
+) -> None:
+    """Whatever the models say, and though one copy engine holds results back."""
+    named = {f"d{index}": device for index, device in enumerate(several)}
+    planned = dict(zip(named, paces, strict=False))
+    played = play(named, planned)
+    assert sorted(played.units) == list(range(sum(device.share for device in several)))
+
+
+@settings(max_examples=150)
+@given(machines)
+def test_with_known_paces_the_end_is_at_most_a_chunk_later(several: list[Device]) -> None:
+    planned = {f"d{index}": device.pace(0) for index, device in enumerate(several)}
+    times = []
+    for steals in (None, planned):
+        named = {
+            f"d{index}": Device(one.pace, one.share, one.chunks, one.window)
+            for index, one in enumerate(several)
+        }
+        times.append(play(named, steals).makespan)
+    largest = max(
+        device.pace(0) * -(-device.share // max(1, min(device.chunks, device.share)))
+        for device in several
+    )
+    assert times[1] <= times[0] + largest + 1e-9
+
+
+def test_what_is_left_is_shared_so_that_both_end_together() -> None:
+    assert units_to_take(0.0, Outlook(0.0, 1.0), Outlook(30.0, 2.0)) == 10
+    assert units_to_take(0.0, Outlook(10.0, 1.0), Outlook(30.0, 1.0)) == 10
+
+
+def test_nothing_is_taken_for_a_gain_that_noise_could_hide() -> None:
+    assert units_to_take(0.0, Outlook(95.0, 1.0), Outlook(100.0, 1.0)) == 0
+    assert units_to_take(0.0, Outlook(0.0, 50.0), Outlook(30.0, 1.0)) == 0
+
+
+def two(paces: dict[str, float | None] | None) -> Dispatch:
+    """A device with much to do and one with a single chunk."""
+    chunks = {"a": [Chunk(k, 10 * k, 10, last=k == 5) for k in range(6)]}
+    chunks["b"] = [Chunk(6, 60, 10, last=True)]
+    return Dispatch(chunks, {"a": 1, "b": 1}, {"a": 10, "b": 10}, paces)
+
+
+def sent(heart: Dispatch, now: float) -> dict[str, tuple[Chunk, ...]]:
+    commands = heart.handle(ChunkFinished("b", 6), now)
+    return {one.device: one.chunks for one in commands if isinstance(one, Send)}
+
+
+def test_a_dry_device_takes_the_final_chunk_and_the_one_before_becomes_the_last() -> None:
+    heart = two({"a": 1.0, "b": 1.0})
+    heart.handle(Started(), 0.0)
+    (stolen,) = sent(heart, 10.0)["b"]
+    assert (stolen.first, stolen.count, stolen.last) == (50, 10, True)
+    finals = []
+    for number in range(5):
+        for command in heart.handle(ChunkFinished("a", number), 10.0 + number):
+            if isinstance(command, Send) and command.device == "a":
+                finals = [chunk.last for chunk in command.chunks]
+    assert finals == [True]
+
+
+def test_without_paces_nothing_is_stolen() -> None:
+    heart = two(None)
+    heart.handle(Started(), 0.0)
+    assert sent(heart, 10.0) == {}
+
+
+def test_a_final_chunk_that_is_too_much_is_divided() -> None:
+    chunks = {"a": [Chunk(0, 0, 4), Chunk(1, 4, 20, last=True)], "b": [Chunk(2, 24, 4, last=True)]}
+    heart = Dispatch(chunks, {"a": 1, "b": 1}, {"a": 20, "b": 20}, {"a": 1.0, "b": 1.0})
+    heart.handle(Started(), 0.0)
+    (command,) = heart.handle(ChunkFinished("b", 2), 4.0)
+    assert isinstance(command, Send)
+    (stolen,) = command.chunks
+    assert (stolen.first, stolen.count, stolen.last) == (14, 10, True)
+    (command,) = heart.handle(ChunkFinished("a", 0), 4.0)
+    assert isinstance(command, Send)
+    (kept,) = command.chunks
+    assert (kept.id, kept.first, kept.count, kept.last) == (1, 4, 10, True)
+
+
+def test_of_a_single_chunk_one_unit_stays() -> None:
+    chunks = {"a": [Chunk(0, 0, 9), Chunk(1, 9, 5, last=True)], "b": [Chunk(2, 14, 1, last=True)]}
+    heart = Dispatch(chunks, {"a": 1, "b": 1}, {"a": 9, "b": 9}, {"a": 9.0, "b": 0.1})
+    heart.handle(Started(), 0.0)
+    (command,) = heart.handle(ChunkFinished("b", 2), 0.1)
+    assert isinstance(command, Send)
+    assert [(chunk.first, chunk.count) for chunk in command.chunks] == [(10, 4)]
+
+
+def test_that_many_are_idle_beside_many_chunks_costs_little_at_each_event() -> None:
+    """At the end of a job all cores look on while a GPU is sent a chunk each millisecond."""
+    cores = [f"c{index}" for index in range(64)]
+    chunks = {core: [Chunk(index, index, 1)] for index, core in enumerate(cores)}
+    chunks["g"] = [Chunk(index, index, 1) for index in range(64, 1064)]
+    dispatch = Dispatch(
+        chunks,
+        dict.fromkeys(chunks, 3),
+        dict.fromkeys(chunks, 1),
+        {**dict.fromkeys(cores, 10.0), "g": 0.001},
+    )
+    dispatch.handle(Started(), 0.0)
+    for index, core in enumerate(cores):
+        dispatch.handle(ChunkFinished(core, index), 0.5)
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        dispatch.handle(ChunkFinished("g", 64), 0.5)
+    finally:
+        sys.setprofile(before)
+    assert calls < 40 * len(chunks)

@@ -1,0 +1,172 @@
+"""One kind of job again and again: who decides its shares, and when it is planned anew."""
+
+from __future__ import annotations
+
+import math
+import random
+from itertools import pairwise
+
+import pytest
+from toy_loop import ToyLoop
+
+from hetsched.device import ChunkTimes, DeviceInfo
+from hetsched.engine.planning.experience import plan_key
+from hetsched.engine.planning.plan_and_learn import Measured
+from hetsched.errors import UsageError
+from hetsched.memory import MemoryDemand
+from hetsched.planner.job_planner import Assignment, Candidate, JobPlan, plan_job
+from hetsched.planner.rebalancer import REUSES
+
+LOAD = 4000
+DEMAND = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
+
+
+class Machine(ToyLoop):
+    """Cores of different kinds, `speeds` in units a second; a store that counts look-ups."""
+
+    def __init__(self, *speeds: float, noise: float = 0.0) -> None:
+        self.speeds, self.noise, self.draw = list(speeds), noise, random.Random(5)
+        infos = [
+            DeviceInfo(name=f"cpu{i}", kind="cpu", identity=f"kind {i}")
+            for i in range(len(speeds))
+        ]
+        super().__init__(LOAD, infos)
+        self.plans: list[JobPlan] = []
+
+    def run(self, steals: bool = False) -> tuple[int, ...]:
+        """Plan, run and learn; the shares as planned, or as if all was stolen that pays."""
+        found = self.plan()
+        self.plans.append(found)
+        measured = {}
+        for one in found.assignments:
+            number = int(one.device[3:])
+            pace = self._wild() / self.speeds[number]
+            now, chunks = 0.0, []
+            for count in self._counts(one, steals):
+                end = now + count * pace
+                chunks.append((count, ChunkTimes(compute=(now, end))))
+                now = end
+            measured[one.device] = Measured(one, self.infos[number], tuple(chunks))
+        self.learn(found, measured)
+        return tuple(measured[info.name].share for info in self.infos)
+
+    def _counts(self, one: Assignment, steals: bool) -> list[int]:
+        if not steals:
+            return [chunk.count for chunk in one.chunks]
+        left = round(LOAD * self.speeds[int(one.device[3:])] / sum(self.speeds))
+        return [min(one.chunk, left - done) for done in range(0, left, one.chunk)]
+
+    def _wild(self) -> float:
+        if not self.noise:
+            return 1.0
+        hiccup = 20 if self.draw.random() < 0.01 else 1
+        return math.exp(self.draw.gauss(0, self.noise)) * hiccup
+
+
+def test_from_the_second_run_on_all_finish_together() -> None:
+    machine = Machine(1.0, 3.0)
+
+    assert [machine.run() for _ in range(4)] == [(2000, 2000)] + 3 * [(1000, 3000)]
+
+
+def test_a_good_plan_is_followed_unseen_for_some_runs() -> None:
+    machine = Machine(1.0, 3.0)
+
+    for _ in range(3 + 2 * REUSES):
+        machine.run()
+
+    made = [before is not after for before, after in pairwise(machine.plans)]
+    assert made[:3] == [True, False, False]
+    assert sum(made) <= 4
+
+
+def test_noise_changes_the_split_in_few_runs_and_costs_little() -> None:
+    machine = Machine(1.0, 2.0, 3.5, 7.0, noise=0.05)
+
+    splits = [machine.run() for _ in range(120)]
+
+    moves = [before != after for before, after in pairwise(splits[9:])]
+    longest = [
+        max(x / s for x, s in zip(split, machine.speeds, strict=True)) for split in splits[1:]
+    ]
+    assert sum(moves) <= 0.08 * len(moves)
+    assert sum(longest) / len(longest) <= 1.03 * LOAD / sum(machine.speeds)
+
+
+def test_a_core_that_slows_down_gets_less_from_the_fourth_run_on() -> None:
+    machine = Machine(1.0, 3.0)
+    for _ in range(12):
+        machine.run()
+    machine.speeds[1] = 1.0
+
+    for _ in range(3):
+        machine.run()
+
+    assert machine.run() == (2000, 2000)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_from_work_that_moved_the_models_learn_and_the_split_follows(seed: int) -> None:
+    machine = Machine(1.0, 3.0, noise=0.02)
+    machine.draw.seed(seed)
+    for _ in range(12):
+        machine.run()
+    machine.speeds[1] = 1.5
+
+    for _ in range(5):
+        machine.run(steals=True)
+
+    planned = [one.plan.share for one in machine.plans[-1].assignments]
+    assert planned == pytest.approx([1600, 2400], rel=0.05)
+
+
+def test_after_a_run_in_which_work_moved_all_is_planned_anew() -> None:
+    machine = Machine(1.0, 3.0)
+    for _ in range(4):
+        machine.run()
+    machine.speeds[1] = 2.0
+
+    machine.run(steals=True)
+    machine.run(steals=True)
+
+    assert machine.plans[-2] is machine.plans[-3]
+    assert machine.plans[-1] is not machine.plans[-2]
+
+
+def test_what_was_not_planned_last_teaches_no_split() -> None:
+    machine = Machine(1.0, 3.0)
+    machine.run()
+    balance = machine.experience.balance(
+        plan_key(machine.job, ["cpu0", "cpu1"], None), machine.job.load
+    )
+
+    balance.told(machine.plans[0], {"cpu0": 1.0, "cpu1": 99.0}, 99.0)
+
+    assert machine.run() == (1000, 3000)
+
+
+def test_when_memory_ran_out_all_is_planned_anew() -> None:
+    machine = Machine(1.0, 3.0)
+    for _ in range(3):
+        machine.run()
+
+    machine.experience.ran_out("cpu0", 1000)
+    machine.run()
+
+    assert machine.plans[-1] is not machine.plans[-2]
+
+
+def _core(name: str) -> Candidate:
+    info = DeviceInfo(name=name, kind="cpu", identity="x")
+    return Candidate(info=info, demand=DEMAND, models={"numpy": None}, tried={"numpy": 0})
+
+
+def test_shares_that_are_held_are_only_cut_into_chunks() -> None:
+    found = plan_job(10, [_core("cpu0"), _core("cpu1")], {"cpu0": 3, "cpu1": 7})
+
+    assert [one.plan.share for one in found.assignments] == [3, 7]
+
+
+def test_shares_that_are_held_must_make_up_the_load() -> None:
+    with pytest.raises(UsageError, match="shares of 9 units, of a load of 10"):
+        plan_job(10, [_core("cpu0"), _core("cpu1")], {"cpu0": 3, "cpu1": 6})

@@ -1,0 +1,123 @@
+"""A GPU that cores feed, or that runs hot: what is learnt of it, and what is predicted then."""
+
+from __future__ import annotations
+
+import pytest
+from toy_loop import ToyLoop
+
+from hetsched.device import ChunkTimes, DeviceInfo
+from hetsched.engine.planning.plan_and_learn import Measured, makespan
+from hetsched.memory import MemoryDemand
+from hetsched.planner.job_planner import Assignment, JobPlan
+
+LOAD, CORES = 1000, 4
+CORE, GPU, FED = 4e-3, 1e-3, 0.3e-3
+"""Seconds a unit: of a core, of the GPU, of feeding it."""
+DEMAND = MemoryDemand(input_bytes=1024, work_bytes=0, output_bytes=1024)
+
+
+class Machine(ToyLoop):
+    """Four cores and a GPU that they feed, all alike; without noise."""
+
+    def __init__(self, tells: bool = True) -> None:
+        self.tells = tells
+        self.slower = 1.0
+        infos = [
+            DeviceInfo(name=f"cpu{i}", kind="cpu", identity="x", cores=(i,)) for i in range(CORES)
+        ]
+        infos.append(
+            DeviceInfo(
+                name="gpu0",
+                kind="cuda",
+                identity="g",
+                link=True,
+                memory=1 << 20,
+                engines=2,
+                cores=tuple(range(CORES)),
+            )
+        )
+        super().__init__(LOAD, infos, demand=DEMAND)
+
+    def run(self) -> tuple[JobPlan, float]:
+        """Plan, run and learn; the plan and the makespan."""
+        found = self.plan()
+        shares = {one.device: one.plan.share for one in found.assignments}
+        lost = FED * shares.get("gpu0", 0) / sum(name != "gpu0" for name in shares)
+        measured = {one.device: self._ran(one, lost) for one in found.assignments}
+        self.learn(found, measured)
+        return found, makespan(measured)
+
+    def _ran(self, one: Assignment, lost: float) -> Measured:
+        info = self.info(one.device)
+        pace = GPU * self.slower if info.link else CORE + lost / one.plan.share
+        now, chunks = 0.0, []
+        for chunk in one.chunks:
+            start, now = now, now + chunk.count * pace
+            times = ChunkTimes(compute=(start, now), busy=CORE * chunk.count)
+            if info.link:
+                fed = FED * chunk.count if self.tells else None
+                copied = (start, start + 1e-6 * chunk.count)
+                times = ChunkTimes(copy_in=copied, compute=(start, now), copy_out=copied, fed=fed)
+            chunks.append((chunk.count, times))
+        return Measured(one, info, tuple(chunks))
+
+    def gpu_seconds(self) -> float:
+        """Of 100 units on the GPU, computing only, as it is known."""
+        found = self.plan()
+        model = next(one.model for one in found.assignments if one.device == "gpu0")
+        assert model is not None
+        return float(model.compute.time(100.0))
+
+    def core_seconds(self, found: JobPlan, units: int) -> float:
+        """Of a core by itself, as it is known."""
+        one = next(one for one in found.assignments if one.device == "cpu0")
+        assert one.model is not None
+        return float(one.model.total.time(float(units)))
+
+
+def test_cores_are_known_net_of_feeding_and_predicted_with_it() -> None:
+    machine = Machine()
+    for _ in range(4):
+        machine.run()
+
+    found, seconds = machine.run()
+
+    assert machine.core_seconds(found, 100) == pytest.approx(100 * CORE, rel=0.002)
+    assert found.predicted_seconds == pytest.approx(seconds, rel=0.01)
+
+
+def test_a_core_that_feeds_nobody_any_more_is_predicted_at_its_own_speed() -> None:
+    machine = Machine()
+    for _ in range(4):
+        machine.run()
+    machine.infos.pop()
+
+    found, seconds = machine.run()
+
+    assert found.predicted_seconds == pytest.approx(seconds, rel=0.002)
+
+
+def test_a_device_that_does_not_tell_what_feeding_took_makes_its_cores_seem_slower() -> None:
+    machine = Machine(tells=False)
+    for _ in range(4):
+        machine.run()
+    machine.infos.pop()
+
+    found, seconds = machine.run()
+
+    assert found.predicted_seconds > 1.01 * seconds  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("why", [(), ("too hot (hardware)",)])
+def test_a_throttled_run_is_no_speed(
+    monkeypatch: pytest.MonkeyPatch, why: tuple[str, ...]
+) -> None:
+    machine = Machine()
+    machine.run()
+    before = machine.gpu_seconds()
+
+    machine.slower = 1.5
+    monkeypatch.setattr("hetsched.devices.cuda.nvml.throttled", lambda uuid: why)
+    machine.run()
+
+    assert (machine.gpu_seconds() == pytest.approx(before, rel=0.01)) == bool(why)

@@ -1,0 +1,52 @@
+"""From what a run took to what is known, and to what the next plan says of it."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from toy_loop import ToyLoop
+
+from hetsched.device import ChunkTimes, DeviceInfo
+from hetsched.engine.planning.plan_and_learn import Measured, plan
+from hetsched.memory import MemoryDemand
+
+INFO = DeviceInfo(name="cpu0", kind="cpu", identity="some processor")
+DEMAND = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
+
+
+class Loop(ToyLoop):
+    """One core and one job, again and again."""
+
+    def __init__(self) -> None:
+        super().__init__(100, [INFO])
+
+    def run(self, seconds: float, busy: float | None = None) -> tuple[str, ...]:
+        """The reasons of the plan of a run that takes so long."""
+        found = self.plan()
+        (one,) = found.assignments
+        times = ChunkTimes(compute=(0.0, seconds), busy=busy)
+        measured = {"cpu0": Measured(one, INFO, ((100, times),))}
+        self.learn(found, measured)
+        return found.reasons
+
+
+def test_a_change_of_speed_is_logged_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    loop = Loop()
+    with caplog.at_level(logging.INFO, "hetsched.engine.planning.plan_and_learn"):
+        said = [loop.run(seconds) for seconds in [1.0] * 12 + [2.0] * 6]
+
+    change = "cpu0: toy by numpy takes 2 times as long as before, by its last 3 runs"
+    assert [change in reasons for reasons in said].count(True) == 1
+    assert change in said[15]
+    assert caplog.messages == [change]
+
+
+def test_a_core_that_others_use_is_not_taken_for_a_slower_one() -> None:
+    loop = Loop()
+    for _ in range(5):
+        loop.run(1.0, busy=1.0)
+    for _ in range(2):
+        loop.run(2.0, busy=1.0)
+    again = plan(loop.job, [INFO], loop.store, loop.experience, None)
+    assert again.predicted_seconds == pytest.approx(1.0)

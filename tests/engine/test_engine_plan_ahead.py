@@ -1,0 +1,139 @@
+"""The plan of the next such job is made ahead, and found without another thread."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from hetsched.device import ChunkTimes, DeviceInfo
+from hetsched.engine.planning.experience import Experience
+from hetsched.engine.planning.plan_ahead import MOST_BEHIND, Planning
+from hetsched.engine.planning.plan_and_learn import Measured
+from hetsched.engine.planning.planner_thread import here
+from hetsched.engine.resolve import resolve
+from hetsched.job import FileRef, JobSpec
+from hetsched.memory import MemoryDemand
+from hetsched.planner.job_planner import JobPlan
+from hetsched.store.model_store import ModelStore
+from hetsched.workload import Variant
+
+INFO = DeviceInfo(name="cpu0", kind="cpu", identity="some processor")
+VARIANT: Any = Variant("numpy", "2", lambda *_: print)
+
+
+class Thread:
+    """A planner's thread that does what it is asked for at once, and counts it."""
+
+    def __init__(self) -> None:
+        self.asked = self.behind = 0
+
+    def do(self, function: Any, then: Any) -> None:
+        self.asked += 1
+        here(function, then)
+
+
+class Jobs:
+    def __init__(self) -> None:
+        workload = SimpleNamespace(
+            name="toy",
+            speed_key=lambda params: "",
+            variants=lambda kind: [VARIANT],
+            demand=lambda params, kind: MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1),
+        )
+        self.job: Any = SimpleNamespace(
+            workload=workload, params={}, reference="m:toy", place="arena", load=100, measure=None
+        )
+        self.thread, self.experience = Thread(), Experience()
+        self.context: Any = SimpleNamespace(
+            fleet=SimpleNamespace(asleep=set),
+            worker=self.thread,
+            store=ModelStore(None),
+            experience=self.experience,
+        )
+
+    def run(self, seconds: float = 1.0, learn: bool = True) -> JobPlan:
+        planning = Planning(self.job, [INFO], None, self.context)
+        found: list[JobPlan] = []
+        planning.begin(lambda plan, error: found.append(plan))
+        (one,) = found[0].assignments
+        measured = {"cpu0": Measured(one, INFO, ((100, ChunkTimes(compute=(0.0, seconds))),))}
+        lesson = planning.lesson(found[0], measured)
+        if learn:
+            lesson()
+        return found[0]
+
+
+def test_only_the_first_job_of_its_kind_waits_for_its_plan() -> None:
+    jobs = Jobs()
+
+    plans = [jobs.run() for _ in range(4)]
+
+    assert jobs.thread.asked == 1
+    assert [plan.predicted_seconds for plan in plans] == [None, 1.0, 1.0, 1.0]
+
+
+def test_a_job_that_comes_before_anything_was_learnt_follows_a_good_plan_again() -> None:
+    jobs = Jobs()
+    jobs.run()
+    plan = jobs.run(1.05, learn=False)
+
+    assert jobs.run(1.3, learn=False) is plan
+    assert jobs.thread.asked == 1
+
+    jobs.run()
+    assert jobs.thread.asked == 2, "the last run wasn't as predicted"
+
+
+def test_but_only_so_often() -> None:
+    jobs = Jobs()
+    jobs.run()
+    jobs.thread.behind = MOST_BEHIND
+    jobs.run(learn=False)
+
+    jobs.run()
+
+    assert jobs.thread.asked == 2
+
+
+def test_another_kind_of_job_has_a_plan_of_its_own() -> None:
+    jobs = Jobs()
+    jobs.run()
+    jobs.job.params = {"other": 1}
+
+    jobs.run()
+
+    assert jobs.thread.asked == 2
+
+
+def test_what_was_planned_ahead_is_forgotten_with_what_it_was_made_of() -> None:
+    jobs = Jobs()
+    jobs.run()
+
+    jobs.experience.ran_out("cpu0", 1 << 20)
+    jobs.run()
+
+    assert jobs.thread.asked == 2
+
+
+def test_where_arrays_were_is_known_when_the_files_are_closed(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones((2, 4, 4), "complex64"))
+    spec = JobSpec(workload="fft", params={}, inputs={"": FileRef(str(tmp_path / "x.npy"))})
+    job = resolve(spec, [INFO], {}, 1 << 30)
+    assert job.place == "file"
+
+    job.close()
+
+    assert job.place == "file"
+
+
+def test_measuring_is_planned_each_time() -> None:
+    jobs = Jobs()
+    jobs.job.measure = {"cpu0": "numpy"}
+
+    jobs.run()
+    jobs.run()
+
+    assert jobs.thread.asked == 2

@@ -1,0 +1,146 @@
+"""The engine's side of device processes: nothing blocks, nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+from spawned_process import Talk, open_fds
+from test_device_process_main import CPU
+
+from hetsched.device import DeviceInfo
+from hetsched.devices.probe import ProcessSpec
+from hetsched.engine.processes import device_process
+from hetsched.engine.processes.device_process import DeviceProcess
+from hetsched.errors import InternalError
+from hetsched.transport.device_messages import Detach
+
+
+@pytest.fixture(autouse=True)
+def _place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def test_a_process_that_was_stopped_leaves_nothing_behind() -> None:
+    fds, threads = open_fds(), threading.active_count()
+
+    talk = Talk(CPU)
+    talk.close()
+
+    assert open_fds() == fds
+    assert threading.active_count() == threads
+    assert not Path(f"/proc/{talk.process.pid}").exists()
+
+
+def test_a_process_that_was_killed_leaves_nothing_behind() -> None:
+    fds = open_fds()
+    talk = Talk(CPU)
+
+    talk.process.kill()
+    obituary = talk.wait_end()
+    talk.forget()
+
+    assert obituary == "ended by SIGKILL"
+    assert open_fds() == fds
+
+
+def test_sending_to_a_dead_process_does_nothing() -> None:
+    talk = Talk(CPU)
+    talk.process.kill()
+    talk.wait_end()
+
+    talk.process.send(Detach((1,)))
+
+    assert talk.process.receive() == []
+    talk.forget()
+
+
+def test_what_a_process_says_last_is_in_its_obituary() -> None:
+    odd = DeviceInfo(name="odd", kind="nonsense", identity="")
+    spec = ProcessSpec(kind="cpu", devices=(odd,), config=CPU.config)
+
+    process = DeviceProcess(spec)
+    status = process.join(30)
+
+    assert status != 0
+    assert "nonsense" in process.obituary()
+
+
+def stuck(monkeypatch: pytest.MonkeyPatch, most: int) -> DeviceProcess:
+    """A process whose other end of the socket nobody reads."""
+    monkeypatch.setattr(device_process, "MOST_QUEUED", most)
+    process = DeviceProcess(CPU)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
+    process._sock.close()
+    process._sock = ours
+    process._theirs = theirs  # type: ignore[attr-defined]
+    return process
+
+
+def test_what_a_full_socket_does_not_take_is_kept_and_sent_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = stuck(monkeypatch, 100_000)
+    theirs = process._theirs  # type: ignore[attr-defined]
+    with Path(os.devnull).open() as file:
+        fds = open_fds()
+        for key in range(5000):
+            process.send(Detach((key,)), fds=(file.fileno(),) if key == 4999 else ())
+    kept = not process.flush()
+
+    received = 0
+    theirs.setblocking(False)
+    while received < 5000:
+        try:
+            theirs.recv(1000)
+            received += 1
+        except BlockingIOError:
+            process.flush()
+    process.join(0)
+    theirs.close()
+
+    assert kept
+    assert process.flush()
+    assert open_fds() <= fds
+
+
+def test_a_process_that_never_reads_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = stuck(monkeypatch, 10)
+
+    with pytest.raises(InternalError, match="stopped reading"):
+        for key in range(100_000):
+            process.send(Detach((key,)))
+
+    process.join(0)
+    process._theirs.close()  # type: ignore[attr-defined]
+
+
+def test_device_processes_die_with_their_engine() -> None:
+    code = (
+        "import msgspec, os, sys\n"
+        "from hetsched.devices.probe import ProcessSpec\n"
+        "from hetsched.engine.processes.device_process import DeviceProcess\n"
+        "spec = msgspec.json.decode(sys.argv[1], type=ProcessSpec)\n"
+        "process = DeviceProcess(spec)\n"
+        "while not process.receive(): pass\n"
+        "print(process.pid, flush=True); sys.stdin.readline(); os._exit(0)\n"
+    )
+    command = [sys.executable, "-c", code, msgspec.json.encode(CPU).decode()]
+    engine = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert engine.stdout is not None
+    pidfd = os.pidfd_open(int(engine.stdout.readline()))
+
+    engine.kill()
+    engine.communicate()
+    gone, _, _ = select.select([pidfd], [], [], 30)
+    os.close(pidfd)
+
+    assert gone

@@ -1,0 +1,122 @@
+"""Several variants of a workload: trying them, and a device that changes, move little else."""
+
+from __future__ import annotations
+
+import math
+import random
+from itertools import pairwise
+
+from toy_loop import ToyLoop
+
+from hetsched.device import ChunkTimes, DeviceInfo
+from hetsched.engine.planning.plan_and_learn import Measured
+from hetsched.memory import MemoryDemand
+
+DEMAND = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
+DIFFERENT, EQUAL = (1e4, 2e4, 3.5e4, 7e4), (3e4,) * 4
+"""Units a second of four cores."""
+SLOWER = (1.0, 1.15, 1.4)
+"""How many times as long each variant takes as the best."""
+NOISE = 0.02
+CHANGED = 30
+"""The run in which a core becomes half as fast."""
+
+
+class Machine(ToyLoop):
+    """Four cores and three variants of one job, run again and again."""
+
+    def __init__(self, speeds: tuple[float, ...], seed: int) -> None:
+        self.pace = [[slower / speed for slower in SLOWER] for speed in speeds]
+        self.draw = random.Random(seed)
+        same = len(set(speeds)) == 1
+        infos = [
+            DeviceInfo(name=f"cpu{i}", kind="cpu", identity="x" if same else f"kind {i}")
+            for i in range(len(speeds))
+        ]
+        super().__init__(4000, infos, [f"v{i}" for i in range(len(SLOWER))])
+        self.variants: tuple[str, ...] = ()
+
+    def run(self) -> tuple[tuple[int, ...], float]:
+        """Plan, run and learn: the shares, and the spread of the times without noise."""
+        found = self.plan()
+        measured, exact = {}, []
+        for one in found.assignments:
+            number = int(one.device[3:])
+            pace = self.pace[number][int(one.variant[1:])]
+            exact.append(pace * one.plan.share)
+            luck = math.exp(self.draw.gauss(0, NOISE))
+            now, chunks = 0.0, []
+            for chunk in one.chunks:
+                end = now + chunk.count * pace * luck
+                chunks.append((chunk.count, ChunkTimes(compute=(now, end))))
+                now = end
+            measured[one.device] = Measured(one, self.infos[number], tuple(chunks))
+        self.learn(found, measured)
+        self.variants = tuple(one.variant for one in found.assignments)
+        return tuple(one.plan.share for one in found.assignments), max(exact) / min(exact) - 1
+
+    def slow_down(self, core: int, *variants: int) -> None:
+        """`core` takes twice as long, with these variants or (none given) with all."""
+        for variant in variants or range(len(SLOWER)):
+            self.pace[core][variant] *= 2
+
+
+def changes(speeds: tuple[float, ...], seed: int) -> float:
+    """Part of the runs, after the tenth, that have another split than the run before."""
+    machine = Machine(speeds, seed)
+    splits = [machine.run()[0] for _ in range(110)]
+    return sum(before != after for before, after in pairwise(splits[9:])) / 100
+
+
+def rebalanced(speeds: tuple[float, ...], seed: int) -> bool:
+    """Whether the fourth run after a core has changed is balanced."""
+    machine = Machine(speeds, seed)
+    for _ in range(CHANGED):
+        machine.run()
+    machine.slow_down(seed % len(speeds))
+    return [machine.run()[1] for _ in range(4)][3] < 0.1
+
+
+def test_three_variants_change_the_split_in_at_most_one_run_of_twenty() -> None:
+    found = [changes(speeds, seed) for speeds in (DIFFERENT, EQUAL) for seed in range(8)]
+
+    assert sum(found) / len(found) <= 0.05
+
+
+def test_a_core_that_changes_is_rebalanced_by_the_fourth_run_whatever_the_variants() -> None:
+    done = [rebalanced(DIFFERENT, seed) for seed in range(100)]
+
+    assert sum(done) >= 95
+
+
+def test_so_is_one_of_equal_cores() -> None:
+    assert sum(rebalanced(EQUAL, seed) for seed in range(20)) >= 19
+
+
+def test_a_variant_that_becomes_slow_by_itself_gives_way_to_the_next() -> None:
+    machine = Machine(DIFFERENT, seed=1)
+    for _ in range(CHANGED):
+        machine.run()
+    machine.slow_down(0, 0)
+
+    spreads = [machine.run()[1] for _ in range(20)]
+
+    assert machine.variants == ("v1", "v0", "v0", "v0")
+    assert max(spreads[5:]) < 0.1
+
+
+def test_what_became_slow_and_fast_again_is_as_it_was() -> None:
+    machine = Machine(DIFFERENT, seed=1)
+    for _ in range(CHANGED):
+        machine.run()
+    before = machine.run()[0]
+    machine.slow_down(0)
+    for _ in range(20):
+        machine.run()
+    machine.pace[0] = [pace / 2 for pace in machine.pace[0]]
+
+    spreads = [machine.run()[1] for _ in range(8)]
+
+    assert spreads[3] < 0.1
+    assert machine.variants == ("v0",) * 4
+    assert sum(abs(a - b) for a, b in zip(machine.run()[0], before, strict=True)) < 200

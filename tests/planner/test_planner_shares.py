@@ -1,0 +1,51 @@
+"""Shares found over a few real plans, against those found over all of them."""
+
+import itertools
+import random
+
+import pytest
+
+from hetsched.memory import MemoryDemand
+from hetsched.models import Affine, DeviceModel, PiecewiseLinear
+from hetsched.planner.device_totals import Planned, Plans
+from hetsched.planner.shares import Device, divide, makespan
+from hetsched.plans import Overlap
+
+LOAD, CASES = 18, 20
+
+
+def gpu(chance: random.Random) -> tuple[Planned, list[float]]:
+    """One with little memory, and what its plans for 0, 1, 2, ... units take."""
+    costs = [(chance.uniform(0, 0.3), chance.uniform(0.02, 0.5)) for _ in range(3)]
+    model = DeviceModel(PiecewiseLinear(), *(Affine(gap, slope) for gap, slope in costs))
+    memory = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=0, limit=chance.randint(2, 9))
+    plans = Plans(model, memory, chance.choice([Overlap.SINGLE, Overlap.FULL]), LOAD)
+    times = [0.0, *(plans.seconds(share) for share in range(1, LOAD + 1))]
+    return Planned(plans, model, LOAD), times
+
+
+def test_few_plans_find_the_split_that_all_plans_would() -> None:
+    losses = []
+    for seed in range(CASES):
+        chance = random.Random(seed)
+        (one, first), (other, second) = gpu(chance), gpu(chance)
+        core = Affine(0.0, chance.uniform(0.3, 2))
+        third = [core.time(share) for share in range(LOAD + 1)]
+        best = min(
+            max(first[a], second[b], third[LOAD - a - b])
+            for a, b in itertools.product(range(LOAD + 1), repeat=2)
+            if a + b <= LOAD
+        )
+        shares = divide(LOAD, [Device(None, one), Device(None, other), Device(core)])
+        found = max(t[x] for t, x in zip((first, second, third), shares, strict=True))
+        losses.append(found / best - 1)
+    assert sum(losses) / CASES <= 0.001
+    assert max(losses) <= 0.02
+
+
+def test_curves_are_exact_at_the_shares_found() -> None:
+    planned, times = gpu(random.Random(3))
+    devices = [Device(None, planned), Device(Affine(0.0, 1.0))]
+    shares = divide(LOAD, devices)
+    assert devices[0].curve.time(shares[0]) == pytest.approx(times[shares[0]])
+    assert makespan(devices, shares) == pytest.approx(max(times[shares[0]], 1.0 * shares[1]))

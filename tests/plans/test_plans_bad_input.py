@@ -1,0 +1,157 @@
+"""What planners are given wrongly: refused at once, in one sentence, never a hang."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetsched.errors import UsageError
+from hetsched.models import Constant, DeviceModel
+from hetsched.plans import (
+    DevicePlan,
+    MemoryDemand,
+    Mode,
+    Overlap,
+    best_plan,
+    check,
+    even_plan,
+    lower_bound,
+    timeline,
+)
+from hetsched.plans.paper.factoring import factoring
+from hetsched.plans.paper.multi_installment import multi_installment
+
+NAN, INF = float("nan"), float("inf")
+MEMORY = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=0, limit=40)
+CURVE = Constant(10.0)
+MODEL = DeviceModel(CURVE, CURVE, CURVE, CURVE)
+Planner = Callable[[Any, Any, Any, Any], object]
+
+PLANNERS: dict[str, Planner] = {
+    "best": lambda share, model, memory, over: best_plan(share, model, memory, overlap=over),
+    "installments": lambda share, model, memory, over: multi_installment(
+        share, model, memory, overlap=over
+    ),
+    "even": even_plan,
+    "bound": lower_bound,
+}
+planners = pytest.mark.parametrize("planner", PLANNERS.values(), ids=PLANNERS.keys())
+
+
+class Odd:
+    """A curve that says one thing, or raises it."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def time(self, x: Any) -> Any:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    speed = time
+
+
+def refused(call: Callable[[], object], says: str) -> None:
+    with pytest.raises(UsageError, match=says) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+BAD_SHARES = [1.5, 2.0, NAN, INF, "a", None, True, -1, [1], np.float64(3), np.int64(-2)]
+
+
+@planners
+@pytest.mark.parametrize("share", BAD_SHARES, ids=repr)
+def test_a_share_is_a_whole_number(planner: Planner, share: Any) -> None:
+    refused(lambda: planner(share, MODEL, MEMORY, Overlap.FULL), "share")
+
+
+@pytest.mark.parametrize("share", BAD_SHARES, ids=repr)
+def test_a_share_to_factor_is_a_whole_number(share: Any) -> None:
+    refused(lambda: factoring(share, MEMORY), "share")
+
+
+@given(st.floats())
+def test_no_float_is_factored(share: float) -> None:
+    with pytest.raises(UsageError, match="whole number"):
+        factoring(share, MEMORY)  # type: ignore[arg-type]
+
+
+@planners
+@pytest.mark.parametrize("share", [0, 5, 50])
+@pytest.mark.parametrize("bad", [None, 5, "full"])
+def test_a_planner_needs_a_model_a_memory_an_overlap(
+    planner: Planner, share: int, bad: Any
+) -> None:
+    refused(lambda: planner(share, bad, MEMORY, Overlap.FULL), "model: .* DeviceModel")
+    refused(lambda: planner(share, MODEL, bad, Overlap.FULL), "memory: .* MemoryDemand")
+    refused(lambda: planner(share, MODEL, MEMORY, bad), "overlap: .* Overlap")
+
+
+@pytest.mark.parametrize("bad", [None, 5, "full"])
+def test_factoring_timeline_and_check_need_what_they_work_on(bad: Any) -> None:
+    plan = DevicePlan(((1,),))
+    refused(lambda: factoring(0, bad), "memory: ")
+    refused(lambda: timeline(bad, MODEL, Overlap.FULL), "plan: ")
+    refused(lambda: timeline(plan, bad, Overlap.FULL), "model: ")
+    refused(lambda: timeline(plan, MODEL, bad), "overlap: ")
+    refused(lambda: check(bad, MEMORY), "plan: ")
+    refused(lambda: check(plan, bad), "memory: ")
+
+
+@pytest.mark.parametrize(
+    "answer", [-1, NAN, -INF, None, "a", [1, 2, 3], ZeroDivisionError("no\nunits")], ids=repr
+)
+@pytest.mark.parametrize("phase", ["compute", "h2d", "d2h"])
+def test_a_model_must_say_times(phase: str, answer: Any) -> None:
+    curves = {"total": CURVE, "compute": CURVE, "h2d": CURVE, "d2h": CURVE, phase: Odd(answer)}
+    model = DeviceModel(**curves)  # type: ignore[arg-type]
+    for planner in PLANNERS.values():
+        refused(lambda plan=planner: plan(50, model, MEMORY, Overlap.FULL), "model: ")  # type: ignore[misc]
+    refused(lambda: timeline(DevicePlan(((2, 1),)), model, Overlap.NONE), "model: ")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [5, None, "ab", "", (1, 2), ("ab",), (("a",),), ((1.5,),), ((2, True),), ((None,),), {1: 2}],
+    ids=repr,
+)
+def test_a_plan_is_tuples_of_whole_units(given: Any) -> None:
+    refused(lambda: DevicePlan(given), "sub-distribution")
+
+
+@pytest.mark.parametrize(("mode", "slots"), [("ring", 1), (None, 0), (Mode.RING, 1.5)])
+def test_a_plan_has_a_mode_and_whole_slots(mode: Any, slots: Any) -> None:
+    refused(lambda: DevicePlan(((1,),), mode, slots), "mode|slots")
+    refused(lambda: DevicePlan(((1,),), slots="a"), "slots")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("engines", [-1, 1.5, None, "two"])
+def test_copy_engines_are_counted(engines: Any) -> None:
+    refused(lambda: Overlap.of(engines), "copy engines")
+
+
+def test_lists_and_whole_numbers_of_numpy_are_as_good() -> None:
+    given: Any = [[np.int64(3), 2], (np.int32(4),)]
+    plan = DevicePlan(given)
+
+    assert plan == DevicePlan(((3, 2), (4,)))
+    assert {type(size) for size in plan.chunks} == {int}
+    check(plan, MEMORY)
+
+
+@planners
+def test_a_share_of_numpy_is_as_good(planner: Planner) -> None:
+    share: Any = np.int64(50)
+
+    assert planner(share, MODEL, MEMORY, Overlap.FULL) == planner(50, MODEL, MEMORY, Overlap.FULL)
+    assert factoring(share, MEMORY) == factoring(50, MEMORY)
+
+
+def test_there_is_no_even_plan_of_nothing() -> None:
+    refused(lambda: even_plan(0, MODEL, MEMORY, Overlap.FULL), "share")

@@ -1,0 +1,25 @@
+"""Many plans at once cost what `timeline` says of each."""
+
+import random
+
+import numpy as np
+import pytest
+from test_plans_replay import random_model
+
+from hetsched.plans import DevicePlan, Mode, Overlap, timeline
+from hetsched.plans.batch_timeline import makespans, padded
+from hetsched.plans.phase_costs import costs_of
+
+
+@pytest.mark.parametrize("overlap", list(Overlap))
+def test_a_batch_of_plans_costs_what_the_timeline_says(overlap: Overlap) -> None:
+    for seed in range(60):
+        rng = random.Random(seed)
+        model = random_model(rng)
+        plans = [[rng.randint(1, 20) for _ in range(rng.randint(1, 12))] for _ in range(5)]
+        slots = np.array([rng.randint(0, 5) for _ in plans])
+        found = makespans(padded(plans), slots, costs_of(model, 20), overlap)
+        for chunks, each, seconds in zip(plans, slots.tolist(), found.tolist(), strict=True):
+            mode = Mode.RING if each else Mode.INSTALLMENTS
+            plan = DevicePlan((tuple(chunks),), mode, each)
+            assert seconds == pytest.approx(timeline(plan, model, overlap).makespan, rel=1e-9)

@@ -1,0 +1,123 @@
+"""No plan beats the lower bound, and it grows with the load."""
+
+import random
+
+import pytest
+from every_plan import least_installments, least_seconds, random_case
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetsched.errors import DataError
+from hetsched.models import Affine, DeviceModel
+from hetsched.plans import DevicePlan, MemoryDemand, Overlap, best_plan, lower_bound, timeline
+from hetsched.plans.bounds.bound_terms import device_of
+from hetsched.plans.bounds.installment_bound import drained_bound
+from hetsched.plans.paper.factoring import factoring
+from hetsched.plans.phase_costs import costs_of
+
+CASES, MOST = 80, 7
+
+
+def memory(units: int | None) -> MemoryDemand:
+    return MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=0, limit=units)
+
+
+def affine(i: float, w: float, o: float, gap: float = 0.0) -> DeviceModel:
+    return DeviceModel(Affine(0.0, 1.0), Affine(gap, w), Affine(gap, i), Affine(gap, o))
+
+
+def test_the_bound_is_never_above_the_best_of_all_plans() -> None:
+    for seed in range(CASES):
+        share, model, memory, overlap = random_case(seed, MOST)
+        best = least_seconds(share, model, memory, overlap)
+        assert lower_bound(share, model, memory, overlap) <= best * (1 + 1e-9), seed
+
+
+def test_nor_where_memory_holds_two_chunks_or_three() -> None:
+    """Cheap copies beside long gaps: there it is the moments without any chunk that bound."""
+    for seed in range(60):
+        rng = random.Random(seed)
+        costs = [(rng.uniform(0, 1), 10 ** rng.uniform(-1.5, 0)) for _ in range(4)]
+        model = DeviceModel(*(Affine(gap, slope) for gap, slope in costs))
+        share, overlap = rng.randint(5, 7), rng.choice([Overlap.SINGLE, Overlap.FULL])
+        room = memory(rng.randint(2, 4))
+        best = least_seconds(share, model, room, overlap)
+        assert lower_bound(share, model, room, overlap) <= best * (1 + 1e-9), seed
+        device = device_of(share, costs_of(model, room.most(share)), room.limit or 0)
+        if share > device.room:
+            drained = least_installments(share, model, room, overlap)
+            assert drained_bound(share, device, overlap) <= drained * (1 + 1e-9), seed
+
+
+def us(i: tuple[float, float], w: tuple[float, float], o: tuple[float, float]) -> DeviceModel:
+    """Gap and slope of each phase in microseconds."""
+    c_in, compute, c_out = (Affine(gap * 1e-6, slope * 1e-6) for gap, slope in (i, w, o))
+    return DeviceModel(Affine(0.0, 1.0), compute, c_in, c_out)
+
+
+@pytest.mark.parametrize(
+    ("share", "room", "overlap", "model", "most"),
+    [
+        (1881, 5, Overlap.SINGLE, us((11.6, 16.7), (11.5, 15.3), (17.9, 6.1)), 0.005),
+        (699, 5, Overlap.FULL, us((26.1, 13.3), (6.8, 7.8), (24.4, 14.0)), 0.03),
+        (626, 9, Overlap.SINGLE, us((22.8, 17.5), (28.5, 11.1), (24.0, 10.0)), 0.005),
+        (340, 22, Overlap.SINGLE, us((17.8, 6.8), (17.3, 5.5), (23.3, 6.5)), 0.01),
+        (144, 77, Overlap.FULL, us((17.0, 10.8), (8.4, 6.6), (15.1, 10.6)), 0.01),
+        (97, 13, Overlap.SINGLE, us((0.0, 1.0), (0.0, 9.0), (0.0, 1.0)), 0.01),
+    ],
+)
+def test_where_memory_is_tight_it_is_near_what_plans_take(
+    share: int, room: int, overlap: Overlap, model: DeviceModel, most: float
+) -> None:
+    plan = best_plan(share, model, memory(room), overlap=overlap)
+    seconds = timeline(plan, model, overlap).makespan
+    bound = lower_bound(share, model, memory(room), overlap)
+    assert bound <= seconds <= bound * (1 + most)
+
+
+def test_without_overlap_and_gaps_it_is_the_sum_of_all_phases() -> None:
+    assert lower_bound(10, affine(1, 2, 3), memory(4), Overlap.NONE) == pytest.approx(60)
+
+
+def test_a_compute_bound_device_computes_all_the_time_but_at_both_ends() -> None:
+    bound = lower_bound(100, affine(1, 10, 1), memory(None), Overlap.FULL)
+    assert bound == pytest.approx(1000 + 2)
+
+
+def test_room_for_one_unit_leaves_nothing_to_overlap() -> None:
+    for overlap in Overlap:
+        assert lower_bound(8, affine(1, 2, 3), memory(1), overlap) == pytest.approx(48)
+
+
+def test_slower_copies_at_once_raise_it() -> None:
+    even = affine(2, 1, 2)
+    slowed = DeviceModel(even.total, even.compute, even.h2d, even.d2h, duplex=(0.6, 0.6))
+    both = [lower_bound(50, model, memory(None), Overlap.FULL) for model in (even, slowed)]
+    assert both[1] == pytest.approx(200 - 0.2 * 100 / 0.6)
+    assert both[0] < both[1]
+
+
+def test_nothing_takes_no_time_and_what_does_not_fit_is_said() -> None:
+    assert lower_bound(0, affine(1, 1, 1), memory(0), Overlap.FULL) == 0.0
+    with pytest.raises(DataError, match="one unit needs"):
+        lower_bound(1, affine(1, 1, 1), memory(0), Overlap.FULL)
+
+
+slopes = st.floats(0.01, 10)
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(1, 300), st.tuples(slopes, slopes, slopes), st.floats(0, 5), st.integers(1, 300),
+    st.sampled_from(Overlap),
+)  # fmt: skip
+def test_it_is_below_plans_of_any_kind_and_scales_with_the_costs(
+    share: int, costs: tuple[float, float, float], gap: float, room: int, overlap: Overlap
+) -> None:
+    i, w, o = costs
+    model, twice = affine(i, w, o, gap), affine(2 * i, 2 * w, 2 * o, 2 * gap)
+    bound = lower_bound(share, model, memory(room), overlap)
+    single = DevicePlan(tuple((min(room, share - at),) for at in range(0, share, room)))
+    for plan in (factoring(share, memory(room)), single):
+        assert bound <= timeline(plan, model, overlap).makespan * (1 + 1e-9)
+    assert lower_bound(share, twice, memory(room), overlap) == pytest.approx(2 * bound)

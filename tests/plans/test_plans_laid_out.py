@@ -1,0 +1,124 @@
+"""Every plan can be run as planned: its chunks get their slots in turn, and memory holds them."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from hetsched.device import DeviceInfo
+from hetsched.memory import MemoryDemand
+from hetsched.models import Affine, DeviceModel, PiecewiseLinear
+from hetsched.planner.assignment import assign
+from hetsched.planner.device_totals import Planned
+from hetsched.planner.records import Assignment, Candidate
+from hetsched.plans import Overlap, best_plan, check, even_plan, timeline
+from hetsched.plans.device_plan import DevicePlan, Mode
+from hetsched.plans.slot_allocation import Layout, slot_bytes, slotted
+
+ENGINES = {Overlap.NONE: 0, Overlap.SINGLE: 1, Overlap.FULL: 2}
+
+
+class Fixed(Planned):
+    """Plans that were made elsewhere."""
+
+    def __init__(self, plan: DevicePlan) -> None:
+        self._plan = plan
+
+    def plan(self, share: int) -> DevicePlan:
+        return self._plan
+
+
+def case(seed: int) -> tuple[int, DeviceModel, MemoryDemand, Overlap]:
+    """A share, a device, a demand for `room` units of about 1000 bytes, small rooms mostly."""
+    rng = random.Random(seed)
+    share, room = rng.randint(1, 150), round(1.5 ** rng.uniform(1, 13))
+    curves = [Affine(rng.uniform(0, 30e-6), 10 ** rng.uniform(-6, -4)) for _ in range(3)]
+    model = DeviceModel(PiecewiseLinear(), curves[0], curves[1], curves[2])
+    unit, work = rng.choice([512, 1000, 700]), rng.choice([0, 0, 300])
+    demand = MemoryDemand(
+        input_bytes=unit, work_bytes=work, output_bytes=rng.choice([0, unit]),
+        resident_bytes=rng.choice([0, 4096]), work=rng.choice(["sum", "max"]),
+    )  # fmt: skip
+    one = slotted(demand).need([1]) - demand.resident_bytes
+    limit = demand.resident_bytes + one * room + rng.randint(0, one - 1)
+    return (
+        share, model, MemoryDemand(**{**vars(demand), "limit": limit}),
+        rng.choice([Overlap.SINGLE, Overlap.FULL, Overlap.FULL, Overlap.NONE]),
+    )  # fmt: skip
+
+
+def assigned(
+    share: int, model: DeviceModel, demand: MemoryDemand, overlap: Overlap, plan: DevicePlan
+) -> Assignment:
+    info = DeviceInfo(
+        name="g", kind="emulated", identity="g", link=True, memory=demand.limit,
+        engines=ENGINES[overlap],
+    )  # fmt: skip
+    candidate = Candidate(info, demand, {"v": model}, {"v": 3})
+    return assign(candidate, "v", model, None, share, 0, itertools.count(), Fixed(plan))
+
+
+def in_memory(one: Assignment, demand: MemoryDemand) -> Iterator[int]:
+    """Bytes from the first to the last that is in use, whenever a chunk comes.
+
+    Asserts that none waits for more than the chunk that the plan says.
+    """
+    layout = Layout(
+        lambda units: slot_bytes(demand, units), one.memory, one.slots, one.ring, one.chunk,
+        one.sizes,
+    )  # fmt: skip
+    live: dict[int, tuple[int, int, int]] = {}
+    for number, chunk in enumerate(one.chunks):
+        slot, alone = layout.place(chunk.count, chunk.barrier)
+        assert alone == chunk.barrier
+        if alone:
+            live.clear()
+        former = live.pop(slot.index, None)
+        if former is not None:
+            assert number - former[0] == one.plan.slots
+        end = slot.offset + slot_bytes(demand, chunk.count)
+        assert all(end <= low or high <= slot.offset for _, low, high in live.values())
+        live[slot.index] = (number, slot.offset, end)
+        yield max(high for _, _, high in live.values())
+
+
+@pytest.mark.parametrize("seeds", [range(first, first + 50) for first in range(0, 300, 50)])
+def test_best_plans_lie_in_memory_as_planned(seeds: range) -> None:
+    for seed in seeds:
+        share, model, demand, overlap = case(seed)
+        rounded = slotted(demand)
+        for planner in (even_plan, lambda s, m, d, o: best_plan(s, m, d, overlap=o)):
+            plan = planner(share, model, rounded, overlap)
+            check(plan, rounded)
+            one = assigned(share, model, demand, overlap, plan)
+            shared = demand.workspace(one.chunk) if demand.work == "max" else 0
+            assert demand.limit is not None
+            assert one.memory + shared + demand.resident_bytes <= demand.limit, seed
+            assert max(in_memory(one, demand)) <= one.memory, seed
+            assert one.window > one.slots, seed
+
+
+def test_an_odd_memory_is_laid_out_as_its_pattern() -> None:
+    link = Affine(0.2e-3, 0.3e-3)
+    model = DeviceModel(PiecewiseLinear(), Affine(0.3e-3, 1e-3), link, link)
+    demand = MemoryDemand(input_bytes=512, work_bytes=0, output_bytes=512, limit=5 * 1024)
+    plan = even_plan(100, model, slotted(demand), Overlap.SINGLE)
+    one = assigned(100, model, demand, Overlap.SINGLE, plan)
+    assert sorted(one.sizes) == [2, 3]
+    assert one.memory == 5 * 1024
+
+
+def test_no_more_slots_than_make_a_plan_faster() -> None:
+    """A kernel that is never without input needs two slots, however much fits."""
+    model = DeviceModel(PiecewiseLinear(), Affine(1e-5, 1e-3), Affine(0, 1e-6), Affine(0, 1e-6))
+    room = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=0, limit=1000)
+    for planner in (even_plan, lambda s, m, d, o: best_plan(s, m, d, overlap=o)):
+        plan = planner(200, model, room, Overlap.FULL)
+        assert plan.mode is Mode.RING
+        if plan.slots > 2:
+            fewer = DevicePlan(plan.sub_distributions, Mode.RING, plan.slots - 1)
+            cost = timeline(plan, model, Overlap.FULL).makespan
+            assert timeline(fewer, model, Overlap.FULL).makespan > cost * (1 + 1e-9)
