@@ -19,16 +19,15 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("hetsched", "workloads/hetsched_workloads")
 
-FILLERS = frozenset(
-    """
-    alike alone another anything asked away behind both each enough ever every everything
-    found given gone got heard held here it its kept known least left lie look looked made many mine
-    more most much none nothing off on one ones other others ours own right said same seen several
-    shown so some someone something such taken taught that theirs them then there these they
-    thing things this those together told took tried two wanted well went what whatever where whole
-    whom whose why worth
-    """.split()
-)
+_WORDS = """
+alike alone another anything asked away behind both each enough ever every everything found
+given gone got heard held here it its kept known least left lie look looked made many mine more
+most much none nothing off on one ones other others ours own right said same seen several shown
+so some someone something such taken taught that theirs them then there these they thing things
+this those together told took tried two wanted well went what whatever where whole whom whose
+why worth
+"""
+FILLERS = frozenset(_WORDS.split())
 """Names that say nothing about the value: pronouns, quantifiers, participles without a noun."""
 
 
