@@ -58,7 +58,7 @@ class ArraySpec:
 
 
 @dataclass(frozen=True)
-class KernelPlace:
+class KernelContext:
     """Where a kernel runs: what `Variant.make` may use.
 
     Attributes
@@ -93,10 +93,11 @@ class Variant:
     name, version : str
         The library that really computes, and its version; both are part of the model's key.
     make : callable
-        make(params, chunk, place) -> kernel for up to `chunk` units a call. May take long (plans).
+        make(params, chunk, context) -> kernel for up to `chunk` units a call. May be slow (it may
+        make FFT plans).
     threaded : bool
-        A call really uses `KernelPlace.threads`: it may run on a core team. A library whose number
-        of threads only its process's environment says finds it there.
+        A call uses `KernelContext.threads` threads, so it may run on a core team. Libraries that
+        take their number of threads from the environment find it there.
     in_place : mapping
         Output name -> input name whose device buffer it reuses, on a device with memory of its
         own.
@@ -104,7 +105,7 @@ class Variant:
 
     name: str
     version: str
-    make: Callable[[Any, int, KernelPlace], Kernel]
+    make: Callable[[Any, int, KernelContext], Kernel]
     in_place: Mapping[str, str] = field(default_factory=dict)
     threaded: bool = False
 

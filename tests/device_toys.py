@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from hetsched.memory import MemoryDemand
-from hetsched.workload import Arrays, ArraySpec, Kernel, KernelPlace, Variant, Workload
+from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant, Workload
 
 WIDTH = 4
 
@@ -58,8 +58,8 @@ class Affine(Workload):
         return np.abs(wrong) * 1e6
 
 
-def affine(p: Any, chunk: int, place: KernelPlace) -> Kernel:
-    place.say(f"planning {chunk} units")
+def affine(p: Any, chunk: int, context: KernelContext) -> Kernel:
+    context.say(f"planning {chunk} units")
 
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
         np.multiply(inputs["x"], 2, out=outputs["y"])
@@ -68,14 +68,14 @@ def affine(p: Any, chunk: int, place: KernelPlace) -> Kernel:
     return kernel
 
 
-def broken(p: Any, chunk: int, place: KernelPlace) -> Kernel:
+def broken(p: Any, chunk: int, context: KernelContext) -> Kernel:
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
         raise ZeroDivisionError("no such luck")
 
     return kernel
 
 
-def fatal(p: Any, chunk: int, place: KernelPlace) -> Kernel:
+def fatal(p: Any, chunk: int, context: KernelContext) -> Kernel:
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
         os.kill(os.getpid(), 9)
 
@@ -122,7 +122,7 @@ class Update(Workload):
         return np.abs(outputs["c"] - right).max(axis=1) * 1e6
 
 
-def update(p: Any, chunk: int, place: KernelPlace) -> Kernel:
+def update(p: Any, chunk: int, context: KernelContext) -> Kernel:
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
         np.multiply(inputs["a"][:, None], inputs["b"], out=outputs["c"])
         outputs["c"] += inputs["c"]

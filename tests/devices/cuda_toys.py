@@ -17,7 +17,7 @@ from hetsched.devices.cuda.fake_runtime import FakeRuntime
 from hetsched.devices.host_arrays import ArenaArray, FileArray
 from hetsched.memory import MemoryDemand
 from hetsched.plans.slot_allocation import slot_bytes
-from hetsched.workload import Arrays, ArraySpec, Kernel, KernelPlace, Variant, Workload
+from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant, Workload
 
 INFO = DeviceInfo(name="gpu0", kind="cuda", identity="fake GPU", link=True)
 
@@ -80,31 +80,31 @@ class Affine(Workload):
         return np.asarray(worst, np.float64) / 1e-5
 
 
-def make(p: AffineParams, chunk: int, place: KernelPlace) -> Kernel:
-    assert place.allocate is not None
-    place.allocate(chunk * p.width * 4)
+def make(p: AffineParams, chunk: int, context: KernelContext) -> Kernel:
+    assert context.allocate is not None
+    context.allocate(chunk * p.width * 4)
 
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
-        place.xp.multiply(inputs["x"], 2, out=outputs["y"])
+        context.xp.multiply(inputs["x"], 2, out=outputs["y"])
         outputs["y"][...] += inputs["b"]
 
     return kernel
 
 
-def make_greedy(p: AffineParams, chunk: int, place: KernelPlace) -> Kernel:
-    assert place.allocate is not None
-    place.allocate(1 << 40)
+def make_greedy(p: AffineParams, chunk: int, context: KernelContext) -> Kernel:
+    assert context.allocate is not None
+    context.allocate(1 << 40)
     raise AssertionError("there is no such memory")
 
 
-def make_modest(p: AffineParams, chunk: int, place: KernelPlace) -> Kernel:
+def make_modest(p: AffineParams, chunk: int, context: KernelContext) -> Kernel:
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
-        place.xp.multiply(inputs["x"], 2, out=outputs["y"])
+        context.xp.multiply(inputs["x"], 2, out=outputs["y"])
 
     return kernel
 
 
-def make_broken(p: AffineParams, chunk: int, place: KernelPlace) -> Kernel:
+def make_broken(p: AffineParams, chunk: int, context: KernelContext) -> Kernel:
     raise ValueError("not to be made")
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from hetsched.device_process.pipeline import Pipeline
 from hetsched.devices.host_arrays import ArenaArray
 from hetsched.memory import MemoryDemand
-from hetsched.workload import Arrays, ArraySpec, Kernel, KernelPlace, Variant, Workload
+from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant, Workload
 
 WIDTH = 32
 PHASES = ("preparing", "copy in", "compute", "copy out", "between", "window")
@@ -76,7 +76,7 @@ class Deadly(Workload):
         return np.abs(outputs["y"] - inputs["x"] * 2 - 1).max(axis=1) * 1e9
 
 
-def make(p: DeadlyParams, chunk: int, place: KernelPlace) -> Kernel:
+def make(p: DeadlyParams, chunk: int, context: KernelContext) -> Kernel:
     """Only device processes make kernels: so the classes below are changed in those alone."""
     Reaper.arm(p)
     Reaper.comes("preparing")

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from hetsched.memory import MemoryDemand
-from hetsched.workload import Arrays, ArraySpec, Kernel, KernelPlace, Variant, Workload
+from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant, Workload
 
 
 class OddParams(msgspec.Struct, frozen=True):
@@ -70,7 +70,7 @@ def die_once(marker: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _make(p: OddParams, chunk: int, place: KernelPlace) -> Kernel:
+def _make(p: OddParams, chunk: int, context: KernelContext) -> Kernel:
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
         np.multiply(inputs["C"], inputs["F"], out=outputs["C"])
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from odd_variants import Odd, OddParams
 
-from hetsched.workload import Arrays, Kernel, KernelPlace, Variant
+from hetsched.workload import Arrays, Kernel, KernelContext, Variant
 
 SECONDS = 0.030
 """Processor time of a unit on one core."""
@@ -34,11 +34,11 @@ class OddThreads(Odd):
         return [Variant("spin", "1", spin, threaded=True)] if kind == "cpu" else []
 
 
-def spin(p: ThreadsParams, chunk: int, place: KernelPlace) -> Kernel:
-    seconds = SECONDS / 10 if place.threads > 1 else SECONDS
+def spin(p: ThreadsParams, chunk: int, context: KernelContext) -> Kernel:
+    seconds = SECONDS / 10 if context.threads > 1 else SECONDS
 
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
-        if place.threads > 1 and p.marker and not Path(p.marker).exists():
+        if context.threads > 1 and p.marker and not Path(p.marker).exists():
             Path(p.marker).touch()
             os.kill(os.getpid(), 9)
         end = time.thread_time() + seconds * len(inputs["x"])
@@ -48,6 +48,6 @@ def spin(p: ThreadsParams, chunk: int, place: KernelPlace) -> Kernel:
         if p.log:
             with Path(p.log).open("a") as log:
                 cores, blas = len(os.sched_getaffinity(0)), os.environ["OPENBLAS_NUM_THREADS"]
-                log.write(f"{place.threads} threads on {cores} cores, BLAS has {blas}\n")
+                log.write(f"{context.threads} threads on {cores} cores, BLAS has {blas}\n")
 
     return kernel

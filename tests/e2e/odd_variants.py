@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from hetsched.memory import MemoryDemand
-from hetsched.workload import Arrays, ArraySpec, Kernel, KernelPlace, Variant, Workload
+from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant, Workload
 
 
 class OddParams(msgspec.Struct, frozen=True):
@@ -51,15 +51,15 @@ class Odd(Workload):
         return np.asarray(np.abs(outputs["y"] - 2 * inputs["x"]).max(axis=1) * 1e6)
 
 
-def missing(p: OddParams, chunk: int, place: KernelPlace) -> Kernel:
+def missing(p: OddParams, chunk: int, context: KernelContext) -> Kernel:
     raise ImportError("libodd.so: no such file")
 
 
-def broken(p: OddParams, chunk: int, place: KernelPlace) -> Kernel:
+def broken(p: OddParams, chunk: int, context: KernelContext) -> Kernel:
     raise OSError("libodd.so: wrong format")
 
 
-def sound(p: OddParams, chunk: int, place: KernelPlace) -> Kernel:
+def sound(p: OddParams, chunk: int, context: KernelContext) -> Kernel:
     if not p.sound:
         raise RuntimeError("bound to another library")
 

@@ -12,7 +12,7 @@ from deadly import Deadly, DeadlyParams, note
 from hetsched.device import Chunk, Slot
 from hetsched.devices.base import DeviceOutOfMemory
 from hetsched.devices.emulated.device import EmulatedDevice
-from hetsched.workload import Arrays, Kernel, KernelPlace, Variant
+from hetsched.workload import Arrays, Kernel, KernelContext, Variant
 
 
 class ScarceParams(DeadlyParams, frozen=True):
@@ -41,7 +41,7 @@ class Cap:
     hooked: ClassVar[bool] = False
 
 
-def make(p: ScarceParams, chunk: int, place: KernelPlace) -> Kernel:
+def make(p: ScarceParams, chunk: int, context: KernelContext) -> Kernel:
     Cap.params = p
     if not Cap.hooked:
         Cap.hooked = True

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from hetsched_workloads.fft import Fft, FftParams
 
-from hetsched.workload import Arrays, Kernel, KernelPlace, Variant
+from hetsched.workload import Arrays, Kernel, KernelContext, Variant
 
 
 class WrongParams(FftParams, frozen=True, kw_only=True):
@@ -67,14 +67,14 @@ class WrongFft(Fft):
 
 
 def _wrongly(right: Variant) -> Variant:
-    def make(p: Any, chunk: int, place: KernelPlace) -> Kernel:
-        return _wrong(right, p, chunk, place)
+    def make(p: Any, chunk: int, context: KernelContext) -> Kernel:
+        return _wrong(right, p, chunk, context)
 
     return Variant(right.name, right.version, make)
 
 
-def _wrong(right: Variant, p: Any, chunk: int, place: KernelPlace) -> Kernel:
-    compute = right.make(p, chunk, place)
+def _wrong(right: Variant, p: Any, chunk: int, context: KernelContext) -> Kernel:
+    compute = right.make(p, chunk, context)
     rng = np.random.default_rng(p.draw)
     calls = 0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from hetsched_workloads.fft import Fft, FftParams
 
-from hetsched.workload import Arrays, Kernel, KernelPlace, Variant
+from hetsched.workload import Arrays, Kernel, KernelContext, Variant
 
 FFT = Fft()
 VARIANTS = FFT.variants("cpu")
@@ -23,8 +23,8 @@ def variant(name: str) -> Variant:
 
 
 def kernel(name: str, p: FftParams, cache_folder: Path, chunk: int | None = None) -> Kernel:
-    place = KernelPlace("cpu", 1, str(cache_folder), np)
-    return variant(name).make(p, chunk or FFT.load(p), place)
+    context = KernelContext("cpu", 1, str(cache_folder), np)
+    return variant(name).make(p, chunk or FFT.load(p), context)
 
 
 def normal(p: FftParams, seed: int = 1) -> np.ndarray:

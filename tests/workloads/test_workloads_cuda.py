@@ -16,7 +16,7 @@ from fft_cases import FFT, normal, params, residual
 from hetsched_workloads.matrix_update import MatrixParams, MatrixUpdate
 from toy_cupy import Toy
 
-from hetsched.workload import KernelPlace
+from hetsched.workload import KernelContext
 
 FILES = ("hetsched_workloads.fft.cupy_cuda", "hetsched_workloads.matrix_update.cupy_cuda")
 
@@ -37,8 +37,8 @@ def load(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
-def place(allocate: Any = None) -> KernelPlace:
-    return KernelPlace("cuda", 1, "", np, allocate)
+def context(allocate: Any = None) -> KernelContext:
+    return KernelContext("cuda", 1, "", np, allocate)
 
 
 @pytest.mark.parametrize("direction", ["forward", "inverse", "roundtrip"])
@@ -49,14 +49,14 @@ def test_a_chunk_is_transformed_in_place_by_its_binary_expansion(
     p = params("7x8x12", dtype, direction)
     x = normal(p)
     slot = x.copy()
-    load(FILES[0]).make(p, 13, place())({"x": slot}, {"y": slot})
+    load(FILES[0]).make(p, 13, context())({"x": slot}, {"y": slot})
     assert toy.runs == ([4, 4, 2, 2, 1, 1] if direction == "roundtrip" else [4, 2, 1])
     assert residual(p, x, slot).max() < 0.5
 
 
 def test_plans_are_made_before_the_first_chunk_and_share_one_work_area(toy: Toy) -> None:
     p = params("13x8x12")
-    kernel = load(FILES[0]).make(p, 13, place())
+    kernel = load(FILES[0]).make(p, 13, context())
     assert toy.plans == [((8, 12), "C2C", batch) for batch in (8, 4, 2, 1)]
     assert toy.areas == [8 * 8 * 12 * 8]
     slot = normal(p)
@@ -66,17 +66,17 @@ def test_plans_are_made_before_the_first_chunk_and_share_one_work_area(toy: Toy)
 
 def test_the_work_area_is_asked_of_the_place(toy: Toy) -> None:
     asked: list[int] = []
-    load(FILES[0]).make(params("4x8x8"), 4, place(lambda size: asked.append(size) or object()))
+    load(FILES[0]).make(params("4x8x8"), 4, context(lambda size: asked.append(size) or object()))
     assert asked == [4 * 8 * 8 * 8]
     assert toy.areas == []
 
 
 def test_plans_of_a_shape_are_kept_for_the_next_job_and_only_missing_ones_added(toy: Toy) -> None:
     module = load(FILES[0])
-    kernels = [module.make(params("4x8x8"), 4, place())]
-    kernels += [module.make(params("3x8x8"), 3, place())]
+    kernels = [module.make(params("4x8x8"), 4, context())]
+    kernels += [module.make(params("3x8x8"), 3, context())]
     assert len(toy.plans) == 3
-    kernels += [module.make(params("9x8x8"), 9, place())]
+    kernels += [module.make(params("9x8x8"), 9, context())]
     assert [batch for *_, batch in toy.plans] == [4, 2, 1, 8]
 
 
@@ -85,7 +85,7 @@ def test_plans_and_their_work_area_go_with_the_last_kernel_that_uses_them(toy: T
     area = Toy()
     gone = weakref.ref(area)
     areas = [area]
-    kernel = module.make(params("4x8x8"), 4, place(lambda size: areas.pop()))
+    kernel = module.make(params("4x8x8"), 4, context(lambda size: areas.pop()))
     del area
     assert gone() is not None
     del kernel
@@ -97,7 +97,7 @@ def test_plans_and_their_work_area_go_with_the_last_kernel_that_uses_them(toy: T
 def test_plans_of_another_shape_or_dtype_replace_them(toy: Toy, other: Any) -> None:
     module = load(FILES[0])
     jobs = (params("4x8x8"), other, params("4x8x8"))
-    kernels = [module.make(p, 4, place()) for p in jobs]
+    kernels = [module.make(p, 4, context()) for p in jobs]
     assert len(kernels) == 3
     assert len(toy.plans) == 9
 
@@ -106,7 +106,7 @@ def test_plans_made_with_another_work_area_are_not_used(toy: Toy) -> None:
     module = load(FILES[0])
     for _ in range(2):
         area = SimpleNamespace()
-        module.make(params("4x8x8"), 4, place(lambda size, area=area: area))
+        module.make(params("4x8x8"), 4, context(lambda size, area=area: area))
     assert len(toy.plans) == 6
 
 
@@ -121,7 +121,7 @@ def test_a_plan_refuses_any_other_number_of_planes(toy: Toy) -> None:
 
 def test_one_call_has_no_more_points_than_cufft_can_count(toy: Toy) -> None:
     p = params("4096x1024x1024")
-    load(FILES[0]).make(p, 4096, place())
+    load(FILES[0]).make(p, 4096, context())
     assert max(batch for *_, batch in toy.plans) * 1024**2 < 2**31
 
 
@@ -143,7 +143,7 @@ def test_a_matrix_update_is_one_call_in_place(toy: Toy, dtype: str) -> None:
             return SimpleNamespace(ptr=self.__array_interface__["data"][0])
 
     c = slot.view(OnDevice)
-    load(FILES[1]).make(p, 5, place())({**inputs, "C": c}, {"C": c})
+    load(FILES[1]).make(p, 5, context())({**inputs, "C": c}, {"C": c})
     assert toy.gemms == 1
     assert MatrixUpdate().residual(p, inputs, {"C": slot}, 1).max() < 0.5
 
@@ -178,7 +178,7 @@ def test_cufft_agrees_with_the_reference(dtype: str, batch: str, direction: str)
     x = normal(p)
     slot = cupy.asarray(x)
     (variant,) = FFT.variants("cuda")
-    kernel = variant.make(p, FFT.load(p), KernelPlace("cuda", 1, "", cupy))
+    kernel = variant.make(p, FFT.load(p), KernelContext("cuda", 1, "", cupy))
     with cupy.cuda.Stream(non_blocking=True) as stream:
         kernel({"x": slot}, {"y": slot})
         stream.synchronize()
@@ -197,5 +197,5 @@ def test_cublas_agrees_with_the_reference(dtype: str) -> None:
         workload.generate(p, 1, name, 0, array)
     there = {name: cupy.asarray(array) for name, array in inputs.items()}
     (variant,) = workload.variants("cuda")
-    variant.make(p, 100, KernelPlace("cuda", 1, "", cupy))(there, {"C": there["C"]})
+    variant.make(p, 100, KernelContext("cuda", 1, "", cupy))(there, {"C": there["C"]})
     assert workload.residual(p, inputs, {"C": cupy.asnumpy(there["C"])}, 1).max() < 0.5

@@ -14,7 +14,7 @@ import pytest
 from fft_cases import FFT, VARIANTS, exact, kernel, normal, params, residual, variant
 from hetsched_workloads.fft import fftw_planning
 
-from hetsched.workload import KernelPlace
+from hetsched.workload import KernelContext
 
 NAMES = [variant.name for variant in VARIANTS]
 BATCHES = (
@@ -166,8 +166,8 @@ def test_a_large_job_has_the_best_of_a_few_plans_and_keeps_it(
     kernel("pyfftw", p, tmp_path)({"x": x}, {"y": y})
     assert residual(p, x, y).max() < 0.5
     said: list[str] = []
-    place = KernelPlace("cpu", 1, str(tmp_path), np, None, said.append)
-    variant("pyfftw").make(p, len(x), place)
+    context = KernelContext("cpu", 1, str(tmp_path), np, None, said.append)
+    variant("pyfftw").make(p, len(x), context)
     assert said == []
 
 
@@ -184,11 +184,11 @@ def test_only_a_job_that_is_large_enough_takes_time_for_its_plans(
 
 PLAN = """
 from fft_cases import kernel, params
-from hetsched.workload import KernelPlace
+from hetsched.workload import KernelContext
 from fft_cases import variant
 import numpy as np
-place = KernelPlace("cpu", 1, {folder!r}, np, None, lambda text: print(text))
-variant("pyfftw").make(params("2x{n}x{n}", direction={direction!r}), 2, place)
+context = KernelContext("cpu", 1, {folder!r}, np, None, lambda text: print(text))
+variant("pyfftw").make(params("2x{n}x{n}", direction={direction!r}), 2, context)
 """
 
 

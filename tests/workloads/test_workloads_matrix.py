@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.errors import DataError, UsageError
-from hetsched.workload import KernelPlace
+from hetsched.workload import KernelContext
 
 MATRIX = MatrixUpdate()
 TRIALS = 50
@@ -40,7 +40,7 @@ def photograph_like(p: MatrixParams, seed: int = 1) -> dict[str, np.ndarray]:
 def computed(p: MatrixParams, inputs: dict[str, np.ndarray]) -> np.ndarray:
     (variant,) = MATRIX.variants("cpu")
     c = np.full_like(inputs["C"], np.nan)
-    variant.make(p, p.rows, KernelPlace("cpu", 1, "", np))(inputs, {"C": c})
+    variant.make(p, p.rows, KernelContext("cpu", 1, "", np))(inputs, {"C": c})
     return c
 
 

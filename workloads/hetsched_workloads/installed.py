@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hetsched.workload import Kernel, KernelPlace
+from hetsched.workload import Kernel, KernelContext
 
 CUPY = ("cupy-cuda12x", "cupy-cuda13x", "cupy")
 """The distributions that hold the module cupy."""
@@ -57,11 +57,11 @@ def processor() -> tuple[str, str]:
     return facts.get("vendor_id", ""), facts.get("model name", facts.get("CPU part", ""))
 
 
-def late(module: str) -> Callable[[Any, int, KernelPlace], Kernel]:
+def late(module: str) -> Callable[[Any, int, KernelContext], Kernel]:
     """`module.make`, imported when it is called: a vendor library is loaded only where it runs."""
 
-    def make(p: Any, chunk: int, place: KernelPlace) -> Kernel:
-        kernel: Kernel = importlib.import_module(module).make(p, chunk, place)
+    def make(p: Any, chunk: int, context: KernelContext) -> Kernel:
+        kernel: Kernel = importlib.import_module(module).make(p, chunk, context)
         return kernel
 
     return make

@@ -11,7 +11,7 @@ import numpy as np
 
 from hetsched.devices.base import DeviceFault, DeviceJob, DeviceOutOfMemory
 from hetsched.errors import HetschedError, UsageError
-from hetsched.workload import Kernel, KernelPlace, Variant
+from hetsched.workload import Kernel, KernelContext, Variant
 
 KEPT = 16
 """Kernels that stay; they may hold plans and work areas. Arbitrary."""
@@ -36,8 +36,8 @@ class CpuKernels:
         found = self._kernels.get(key)
         if found is None:
             variant = find_variant(job)
-            place = KernelPlace("cpu", job.threads, job.cache, np, None, job.say)
-            found = made(variant, job, place), variant.in_place
+            context = KernelContext("cpu", job.threads, job.cache, np, None, job.say)
+            found = made(variant, job, context), variant.in_place
             self._kernels[key] = found
             if len(self._kernels) > KEPT:
                 self._kernels.popitem(last=False)
@@ -45,7 +45,7 @@ class CpuKernels:
         return found
 
 
-def made(variant: Variant, job: DeviceJob, place: KernelPlace) -> Kernel:
+def made(variant: Variant, job: DeviceJob, context: KernelContext) -> Kernel:
     """The kernel of `variant`. Whatever a library raises is a reason to do without the variant.
 
     Raises
@@ -56,7 +56,7 @@ def made(variant: Variant, job: DeviceJob, place: KernelPlace) -> Kernel:
         As `make` raised it: another variant wouldn't help.
     """
     try:
-        return variant.make(job.params, job.chunk, place)
+        return variant.make(job.params, job.chunk, context)
     except (HetschedError, MemoryError, DeviceFault, DeviceOutOfMemory):
         raise
     except Exception as error:

@@ -19,14 +19,14 @@ from hetsched.devices.cuda.runtime import TO_DEVICE, TO_HOST, Block, Runtime, St
 from hetsched.devices.cuda.slots import Buffer, Sections, SlotLayout, sections, slot_layout
 from hetsched.devices.slots import unit_bytes
 from hetsched.errors import InternalError, UsageError
-from hetsched.workload import Kernel, KernelPlace, Variant
+from hetsched.workload import Kernel, KernelContext, Variant
 
 KERNELS = 8
 """Kernels, with their plans, that are kept for jobs like those before. Arbitrary."""
 
 
 class WorkArea:
-    """`KernelPlace.allocate`: one area for all kernels, which run one after the other.
+    """`KernelContext.allocate`: one area for all kernels, which run one after the other.
 
     Plans that a workload keeps from job to job hold on to the area that they were made with, so it
     is a block of its own, and another one only where more is needed.
@@ -214,15 +214,15 @@ class Preparer:
     def _made(self, job: DeviceJob, variant: Variant, area: WorkArea) -> Kernel:
         """See `kernels.made`; out of memory and a lost context are no fault of the variant."""
         try:
-            return made(variant, job, self._kernel_place(job, area))
+            return made(variant, job, self._kernel_context(job, area))
         except UsageError as error:
             cause = error.__cause__
             if isinstance(cause, Exception) and classify(cause) is not Fault.USAGE:
                 raise cause from None
             raise
 
-    def _kernel_place(self, job: DeviceJob, area: WorkArea) -> KernelPlace:
-        return KernelPlace(
+    def _kernel_context(self, job: DeviceJob, area: WorkArea) -> KernelContext:
+        return KernelContext(
             kind=self._memory.runtime.kernels,
             threads=job.threads,
             cache=job.cache,

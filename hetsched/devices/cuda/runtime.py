@@ -75,7 +75,7 @@ class Block(Protocol):
     def array(self, offset: int, shape: tuple[int, ...], dtype: str) -> Any: ...
 
     def pointer(self, offset: int) -> Any:
-        """What `KernelPlace.allocate` hands to a vendor library."""
+        """What `KernelContext.allocate` hands to a vendor library."""
 
 
 class Runtime(Protocol):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import cupy
 from cupy.cuda import cufft
 
-from hetsched.workload import Arrays, Kernel, KernelPlace
+from hetsched.workload import Arrays, Kernel, KernelContext
 from hetsched_workloads.batches import pieces, powers
 from hetsched_workloads.fft.declaration import FftParams
 
@@ -105,12 +105,12 @@ def plan_set(shape: Shape, largest: int) -> PlanSet:
         return kept
 
 
-def make(p: FftParams, chunk: int, place: KernelPlace) -> Kernel:
+def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:
     """A kernel for up to `chunk` planes, on the stream that is current when it is called."""
     rows, cols = p.shape
     largest = powers(min(chunk, MOST_POINTS // p.points))[0]
-    shape = Shape(cupy.cuda.runtime.getDevice(), rows, cols, p.dtype, place.allocate)
-    place.say(f"planning {rows}x{cols} {p.dtype} for cuFFT ...")
+    shape = Shape(cupy.cuda.runtime.getDevice(), rows, cols, p.dtype, context.allocate)
+    context.say(f"planning {rows}x{cols} {p.dtype} for cuFFT ...")
     plans = plan_set(shape, largest)
     real = cupy.float32 if p.dtype == "complex64" else cupy.float64
 

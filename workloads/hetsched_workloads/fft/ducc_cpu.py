@@ -5,7 +5,7 @@ from __future__ import annotations
 import ducc0
 import numpy as np
 
-from hetsched.workload import Arrays, Kernel, KernelPlace
+from hetsched.workload import Arrays, Kernel, KernelContext
 from hetsched_workloads.batches import cache_sized, pieces
 from hetsched_workloads.fft.batched import CACHE_BYTES
 from hetsched_workloads.fft.declaration import FftParams
@@ -14,20 +14,20 @@ UNNORMALISED, BY_SIZE = 0, 2
 """ducc0's `inorm`: no factor, 1/n."""
 
 
-def make(p: FftParams, chunk: int, place: KernelPlace) -> Kernel:
+def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:
     """A kernel for any number of planes.
 
     ducc0 transforms the rows of all planes of a call, then their columns: with all planes of a
     chunk in one call the columns find nothing in the cache any more, which costs 5 to 15 %.
     """
-    largest = cache_sized(p.plane_bytes, chunk, CACHE_BYTES * place.threads)
+    largest = cache_sized(p.plane_bytes, chunk, CACHE_BYTES * context.threads)
 
     def transform(x: np.ndarray, y: np.ndarray) -> None:
         if p.direction != "inverse":
-            ducc0.fft.c2c(x, (1, 2), True, UNNORMALISED, y, place.threads)
+            ducc0.fft.c2c(x, (1, 2), True, UNNORMALISED, y, context.threads)
             x = y
         if p.direction != "forward":
-            ducc0.fft.c2c(x, (1, 2), False, BY_SIZE, y, place.threads)
+            ducc0.fft.c2c(x, (1, 2), False, BY_SIZE, y, context.threads)
 
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
         x, y = inputs["x"], outputs["y"]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import pyfftw
 
-from hetsched.workload import KernelPlace
+from hetsched.workload import KernelContext
 from hetsched_workloads.fft import wisdom
 
 MEASURE, PATIENT = "FFTW_MEASURE", "FFTW_PATIENT"
@@ -56,7 +56,7 @@ def worth(points: int, load_bytes: int) -> bool:
     return load_bytes >= (QUICK_LOAD_BYTES if points <= QUICK_POINTS else LOAD_BYTES)
 
 
-def planned(key: Key, x: np.ndarray, y: np.ndarray, place: KernelPlace) -> pyfftw.FFTW:
+def planned(key: Key, x: np.ndarray, y: np.ndarray, context: KernelContext) -> pyfftw.FFTW:
     """The plan by wisdom if there is some, else the best of a few; overwrites `x` and `y`.
 
     Raises
@@ -66,16 +66,16 @@ def planned(key: Key, x: np.ndarray, y: np.ndarray, place: KernelPlace) -> pyfft
     """
     effort = _effort(key, x.nbytes)
     with _planning:
-        if place.cache:
-            wisdom.load(place.cache)
+        if context.cache:
+            wisdom.load(context.cache)
         try:
             # wisdom of a greater effort will do, of a lesser one won't
             plan = _fftw(key, x, y, (effort, "FFTW_WISDOM_ONLY"))
         except RuntimeError:
             count, rows, cols = key.shape
-            place.say(f"planning {rows}x{cols} {key.dtype} for FFTW ({count} at a time) ...")
+            context.say(f"planning {rows}x{cols} {key.dtype} for FFTW ({count} at a time) ...")
             plan = _best(key, x, y, effort)
-            wisdom.save(place.cache)
+            wisdom.save(context.cache)
         _insist_on_fftw()
         return plan
 

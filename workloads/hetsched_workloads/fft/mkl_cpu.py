@@ -16,7 +16,7 @@ from collections.abc import Hashable
 from pathlib import Path
 from typing import NamedTuple
 
-from hetsched.workload import Arrays, KernelPlace
+from hetsched.workload import Arrays, KernelContext
 from hetsched_workloads.batches import cache_sized, pieces, powers
 from hetsched_workloads.fft import pyfftw_cpu as _before_mkl  # noqa: F401
 from hetsched_workloads.fft.batched import CACHE_BYTES, pointer
@@ -106,7 +106,7 @@ _descriptors: Pool[Descriptor] = Pool()
 class MklKernel:
     """Transforms up to `chunk` planes a call. For one thread at a time."""
 
-    def __init__(self, p: FftParams, chunk: int, place: KernelPlace) -> None:
+    def __init__(self, p: FftParams, chunk: int, context: KernelContext) -> None:
         self._p = p
         self._largest = cache_sized(p.plane_bytes, chunk, CACHE_BYTES)
         lent: dict[Hashable, Descriptor] = {}
@@ -134,6 +134,6 @@ class MklKernel:
                 self._second[size].run(to, to, True)
 
 
-def make(p: FftParams, chunk: int, place: KernelPlace) -> MklKernel:
+def make(p: FftParams, chunk: int, context: KernelContext) -> MklKernel:
     """A kernel. Raises OSError (no MKL) and RuntimeError (MKL's own message)."""
-    return MklKernel(p, chunk, place)
+    return MklKernel(p, chunk, context)

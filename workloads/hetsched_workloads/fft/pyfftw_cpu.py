@@ -13,7 +13,7 @@ from collections.abc import Hashable
 
 import numpy as np
 
-from hetsched.workload import Arrays, KernelPlace
+from hetsched.workload import Arrays, KernelContext
 from hetsched_workloads.batches import cache_sized, pieces, powers
 from hetsched_workloads.fft.batched import CACHE_BYTES, pointer, scale
 from hetsched_workloads.fft.declaration import FftParams
@@ -27,10 +27,10 @@ ALIGNMENT = 16
 class Plan:
     """An FFTW plan and the scratch arrays that it was made on."""
 
-    def __init__(self, key: Key, place: KernelPlace) -> None:
+    def __init__(self, key: Key, context: KernelContext) -> None:
         self._x, memory = _scratch(key)
         self._y, other = (self._x, memory) if key.in_place else _scratch(key)
-        self._plan = planned(key, self._x, self._y, place)
+        self._plan = planned(key, self._x, self._y, context)
         for pages in (memory, other):
             pages.madvise(mmap.MADV_DONTNEED)  # planning is over: keep addresses, not memory
 
@@ -56,15 +56,15 @@ _plans: Pool[Plan] = Pool()
 class FftwKernel:
     """Transforms up to `chunk` planes a call. For one thread at a time."""
 
-    def __init__(self, p: FftParams, chunk: int, place: KernelPlace) -> None:
+    def __init__(self, p: FftParams, chunk: int, context: KernelContext) -> None:
         self._p = p
         self._largest = cache_sized(p.plane_bytes, chunk, CACHE_BYTES)
         thorough = worth(p.points, p.plane_bytes * p.count)
         lent: dict[Hashable, Plan] = {}
 
         def plan(size: int, backward: bool, in_place: bool) -> Plan:
-            key = Key((size, *p.shape), p.dtype, backward, in_place, place.threads, thorough)
-            lent[key] = _plans.take(key, lambda: Plan(key, place))
+            key = Key((size, *p.shape), p.dtype, backward, in_place, context.threads, thorough)
+            lent[key] = _plans.take(key, lambda: Plan(key, context))
             return lent[key]
 
         sizes = powers(self._largest)
@@ -102,7 +102,7 @@ class FftwKernel:
             self._second[size].rest()
 
 
-def make(p: FftParams, chunk: int, place: KernelPlace) -> FftwKernel:
+def make(p: FftParams, chunk: int, context: KernelContext) -> FftwKernel:
     """A kernel; plans what isn't known yet, and says so.
 
     Raises
@@ -110,7 +110,7 @@ def make(p: FftParams, chunk: int, place: KernelPlace) -> FftwKernel:
     RuntimeError
         pyFFTW is bound to another library than FFTW.
     """
-    return FftwKernel(p, chunk, place)
+    return FftwKernel(p, chunk, context)
 
 
 def _scratch(key: Key) -> tuple[np.ndarray, mmap.mmap]:

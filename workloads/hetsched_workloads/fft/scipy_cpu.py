@@ -5,23 +5,23 @@ from __future__ import annotations
 import numpy as np
 import scipy.fft
 
-from hetsched.workload import Arrays, Kernel, KernelPlace
+from hetsched.workload import Arrays, Kernel, KernelContext
 from hetsched_workloads.batches import cache_sized, pieces
 from hetsched_workloads.fft.batched import CACHE_BYTES
 from hetsched_workloads.fft.declaration import FftParams
 
 
-def make(p: FftParams, chunk: int, place: KernelPlace) -> Kernel:
+def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:
     """A kernel for any number of planes."""
     # one call spreads its planes over its threads
-    largest = cache_sized(p.plane_bytes, chunk, CACHE_BYTES * place.threads)
+    largest = cache_sized(p.plane_bytes, chunk, CACHE_BYTES * context.threads)
 
     def transform(planes: np.ndarray) -> np.ndarray:
         if p.direction != "inverse":
-            planes = scipy.fft.fft2(planes, axes=(1, 2), workers=place.threads)
+            planes = scipy.fft.fft2(planes, axes=(1, 2), workers=context.threads)
         if p.direction != "forward":
             own = p.direction == "roundtrip"
-            planes = scipy.fft.ifft2(planes, axes=(1, 2), overwrite_x=own, workers=place.threads)
+            planes = scipy.fft.ifft2(planes, axes=(1, 2), overwrite_x=own, workers=context.threads)
         return planes
 
     def kernel(inputs: Arrays, outputs: Arrays) -> None:

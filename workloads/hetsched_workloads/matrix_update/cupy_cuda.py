@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from cupy import cublas
 
-from hetsched.workload import Arrays, Kernel, KernelPlace
+from hetsched.workload import Arrays, Kernel, KernelContext
 from hetsched_workloads.matrix_update.declaration import MatrixParams
 
 
-def make(p: MatrixParams, chunk: int, place: KernelPlace) -> Kernel:
+def make(p: MatrixParams, chunk: int, context: KernelContext) -> Kernel:
     """A kernel for any number of rows, on the current stream."""
 
     def kernel(inputs: Arrays, outputs: Arrays) -> None:

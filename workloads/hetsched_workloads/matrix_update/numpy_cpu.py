@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hetsched.workload import Arrays, Kernel, KernelPlace
+from hetsched.workload import Arrays, Kernel, KernelContext
 from hetsched_workloads.matrix_update.declaration import MatrixParams
 
 ROWS = 512
@@ -14,7 +14,7 @@ Measured for 4096 columns, 512 inner: 64 rows 15 to 30 % slower, the whole matri
 """
 
 
-def make(p: MatrixParams, chunk: int, place: KernelPlace) -> Kernel:
+def make(p: MatrixParams, chunk: int, context: KernelContext) -> Kernel:
     """A kernel for any number of rows."""
 
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
