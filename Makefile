@@ -10,12 +10,13 @@ WHEELS :=
 NAMES :=
 export PYTHONDONTWRITEBYTECODE PIP_NO_INPUT := 1
 
-.PHONY: help demo test lint bench gpu-check wheel-check clean
+.PHONY: help demo test test-matrix lint bench gpu-check wheel-check clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo         install, transform real photographs on all cores and an emulated GPU"
 	@echo "make test         install what the checks need, run every check"
+	@echo "make test-matrix  the tests as on Intel, as on AMD, and without optional packages"
 	@echo "make lint         ruff and mypy only"
 	@echo "make wheel-check  build the wheel and try it away from here"
 	@echo "make bench        all benchmarks, or NAMES=\"warm_job overhead\"; benchmarks/README.md"
@@ -28,6 +29,9 @@ help:
 
 .venv-plain/.installed-%: pyproject.toml .ci/venv
 	@VENV=.venv-plain .ci/venv $*
+
+.venv-minimal/.installed-%: pyproject.toml .ci/venv
+	@VENV=.venv-minimal .ci/venv $*
 
 $(DEMO)/photographs.npy: examples/photographs.py | .venv/.installed-demo
 	@mkdir -p $(DEMO)
@@ -44,6 +48,12 @@ demo: .venv/.installed-demo $(DEMO)/photographs.npy
 
 test: lint
 	$(BIN)/python -m pytest
+
+# As on either vendor's processors, and with the required dependencies only.
+test-matrix: .venv/.installed-dev .venv-minimal/.installed-test
+	HETSCHED_CPU_VENDOR=GenuineIntel $(BIN)/python -m pytest
+	HETSCHED_CPU_VENDOR=AuthenticAMD $(BIN)/python -m pytest
+	.venv-minimal/bin/python -m pytest
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check
@@ -62,5 +72,5 @@ gpu-check: $(if $(WHEELS),,.venv/.installed-cuda$(CUDA))
 	$(if $(WHEELS),python3,$(BIN)/python) -m benchmarks.gpu_check --out $(OUT) $(if $(WHEELS),--wheels $(WHEELS))
 
 clean:
-	rm -rf .venv .venv-plain $(DEMO) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-plain .venv-minimal $(DEMO) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find hetsched workloads tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} +

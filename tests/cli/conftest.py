@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hetsched_workloads.fft.variants import variants
 
 from hetsched.cli.main import main
 
+DEFAULT_FFT = variants("cpu")[0].name
+"""The variant that FFTs start with on this processor, with the libraries installed here."""
 COMMAND = (sys.executable, "-m", "hetsched.cli.main")
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,12 +89,39 @@ def test_run_cancels() -> None:
     assert psutil.wait_procs(devices, timeout=10)[1] == []
 
 
-def test_a_second_ctrl_c_does_not_wait_for_a_chunk() -> None:
-    Path("slow.toml").write_text(
-        "[[device]]\nkind = 'emulated'\ncompute = { gap = '100s', unit = '1us' }\n"
-    )
-    with started("run", *LONG, *SLOW) as process:
-        until(process, "running 1")
+BLOCKING = """
+import time
+from pathlib import Path
+
+from hetsched.workload import Variant
+from hetsched_workloads.fft import Fft
+
+
+class Blocking(Fft):
+    name = "blocking"
+
+    def variants(self, kind):
+        return [Variant("blocking", "1", make)] if kind == "cpu" else []
+
+
+def make(p, chunk, context):
+    def kernel(inputs, outputs):
+        Path(__file__).with_name("started").touch()
+        time.sleep(100)
+
+    return kernel
+"""
+"""A workload whose kernel says that it has started, and then takes longer than any test waits."""
+
+
+def test_a_second_ctrl_c_does_not_wait_for_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("blocking.py").write_text(BLOCKING)
+    monkeypatch.setenv("PYTHONPATH", os.getcwd())
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    with started("run", "blocking:Blocking", "--batch", "4x8x8", "--devices", "cpu") as process:
+        while not Path("started").exists():
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
         devices = children(process)
         process.send_signal(signal.SIGINT)
         until(process, "Ctrl-C again")
@@ -105,7 +133,7 @@ def test_a_second_ctrl_c_does_not_wait_for_a_chunk() -> None:
     assert end.code == 130
     assert "cut off" in end.error
     assert "died" not in end.err
-    assert os.listdir() == ["slow.toml"]
+    assert sorted(os.listdir()) == ["blocking.py", "slow.toml", "started"]
     assert psutil.wait_procs(devices, timeout=10)[1] == []
 
 

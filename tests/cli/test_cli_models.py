@@ -18,7 +18,7 @@ from hetsched import paths
 from hetsched.config import load
 from hetsched.store.catalogue import collect
 
-from .conftest import COMMAND, Call, Ended
+from .conftest import COMMAND, DEFAULT_FFT, Call, Ended
 
 UNEVEN = VIRTUAL.replace('d2h = { gap = "10us", rate = "1GB/s" }', "duplex = [0.8, 0.7]") + (
     'd2h = { gap = "20us", unit = "3us" }\n'
@@ -133,7 +133,7 @@ def test_the_report_of_a_measurement(learnt: Ended) -> None:
         (device, units) for device in ("core0", "emu0") for units in SIZES
     ]
     assert list(record["measured"][-1]["curves"]) == ["total", "compute", "h2d", "d2h"]
-    assert "64 units: pyfftw on core0, emu0: within 0.0 % after 3 repeats" in learnt.err
+    assert f"64 units: {DEFAULT_FFT} on core0, emu0: within 0.0 % after 3 repeats" in learnt.err
 
 
 def test_one_device_can_be_measured_alone_and_halves_of_the_load_are_sizes(call: Call) -> None:
@@ -141,7 +141,7 @@ def test_one_device_can_be_measured_alone_and_halves_of_the_load_are_sizes(call:
 
     assert ended.code == 0, ended.err
     rows = [line.split()[:3] for line in ended.out.splitlines()[1:7]]
-    assert rows == [["core0", "pyfftw", str(units)] for units in (2, 4, 8, 16, 32, 64)]
+    assert rows == [["core0", DEFAULT_FFT, str(units)] for units in (2, 4, 8, 16, 32, 64)]
     assert "6 of 6 are not within 1.0 % after 1 repeats" in ended.out
     assert list(shown(call)) == ["core0"]
 

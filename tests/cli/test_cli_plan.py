@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from virtual_machine import VIRTUAL
 
-from .conftest import COMMAND, Call
+from .conftest import COMMAND, DEFAULT_FFT, Call
 
 BATCH = ("fft", "--batch", "64x32x32", "--config", "virtual.toml")
 PNG = b"\x89PNG"
@@ -63,7 +63,7 @@ def test_before_anything_was_measured_it_says_so_and_leaves_nothing(call: Call) 
 
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.splitlines()[1] == (
-        "64 units, no prediction: pyfftw was never measured at this on core0, emu0"
+        f"64 units, no prediction: {DEFAULT_FFT} was never measured at this on core0, emu0"
     )
     assert "core0: 32 units, an equal share: " in ended.out
     assert "factored by two" in ended.out

@@ -9,7 +9,7 @@ import pytest
 from cuda_toys import AffineParams, Bench
 
 from hetsched.config import DeviceConfig
-from hetsched.devices.cuda.device import probe
+from hetsched.devices.cuda.probe import probe
 from hetsched.devices.cuda.runtime import CupyRuntime, open_cupy
 
 pytestmark = pytest.mark.gpu

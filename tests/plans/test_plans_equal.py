@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hetsched.errors import DataError
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.partition import geometric
+from hetsched.planner import planned_total
 from hetsched.plans import (
     DevicePlan,
     MemoryDemand,
@@ -17,7 +18,6 @@ from hetsched.plans import (
     Overlap,
     check,
     even_plan,
-    planned_total,
     timeline,
 )
 

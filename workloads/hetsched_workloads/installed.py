@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.metadata
 import importlib.util
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,16 +47,19 @@ def shared_library(distribution: str, prefix: str) -> tuple[str, Path] | None:
 
 @functools.cache
 def processor() -> tuple[str, str]:
-    """(vendor, model name) of the first processor; empty where the system doesn't say."""
-    facts: dict[str, str] = {}
-    try:
+    """Return (vendor, model name) of the first processor; empty if the system doesn't name them.
+
+    `HETSCHED_CPU_VENDOR` (GenuineIntel, AuthenticAMD) overrides the vendor, so that tests cover
+    the order of variants on either.
+    """
+    fields: dict[str, str] = {}
+    with contextlib.suppress(OSError):
         text = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
-    except OSError:
-        return "", ""
-    for line in text.splitlines():
-        key, _, value = line.partition(":")
-        facts[key.strip()] = value.strip()
-    return facts.get("vendor_id", ""), facts.get("model name", facts.get("CPU part", ""))
+        for line in text.splitlines():
+            key, _, value = line.partition(":")
+            fields[key.strip()] = value.strip()
+    vendor = os.environ.get("HETSCHED_CPU_VENDOR") or fields.get("vendor_id", "")
+    return vendor, fields.get("model name", fields.get("CPU part", ""))
 
 
 def late(module: str) -> Callable[[Any, int, KernelContext], Kernel]:
