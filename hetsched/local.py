@@ -81,7 +81,7 @@ class Local(Submitting):
         self._thread = threading.Thread(target=self._loop.run, name="hetsched", daemon=True)
         self._thread.start()
         # Device processes die with the thread that started them (PR_SET_PDEATHSIG).
-        self._loop.call(self._engine.start)
+        self._loop.call_soon_threadsafe(self._engine.start)
 
     def __enter__(self) -> Local:
         return self
@@ -153,7 +153,7 @@ class Local(Submitting):
         with self._lock:
             was_open, self._open = self._open, False
             if was_open:
-                self._loop.call(lambda: self._engine.drain(self._loop.stop))
+                self._loop.call_soon_threadsafe(lambda: self._engine.drain(self._loop.stop))
         return was_open
 
     def _tidy_up(self) -> None:
@@ -221,7 +221,7 @@ class Local(Submitting):
             if answer is not None:
                 self._pending.add(answer)
                 answer.add_done_callback(self._pending.discard)
-            self._loop.call(work)
+            self._loop.call_soon_threadsafe(work)
 
     def _not_in_a_callback(self, what: str) -> None:
         """Raises UsageError on the engine's thread, which can't wait for itself."""
@@ -268,4 +268,4 @@ class _Segments:
 
     def _drop(self, ident: int) -> None:
         if self._open:
-            self._loop.call(lambda: self._arena.release(ident))
+            self._loop.call_soon_threadsafe(lambda: self._arena.release(ident))

@@ -131,7 +131,7 @@ class Harness:
     def ask(self, function: Callable[[], T]) -> T:
         """What `function` returns on the loop's thread, after all that was sent there before."""
         answer: Future[T] = Future()
-        self.loop.call(lambda: answer.set_result(function()))
+        self.loop.call_soon_threadsafe(lambda: answer.set_result(function()))
         return answer.result(10)
 
     def until(self, condition: Callable[[], bool]) -> bool:

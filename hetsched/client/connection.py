@@ -79,8 +79,8 @@ class Connection:
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.connect(f"ipc://{self.session.welcome.endpoint}")
         self._loop = Loop()
-        self._loop.reader(self._socket, self._replies)
-        self._loop.reader(self.session.fileno(), self._session_news)
+        self._loop.add_reader(self._socket, self._replies)
+        self._loop.add_reader(self.session.fileno(), self._session_news)
         self._thread = threading.Thread(target=self._run, name="hetsched-client", daemon=True)
         self._thread.start()
 
@@ -111,7 +111,7 @@ class Connection:
             payload = encode(Envelope(self._token, number, request))
         except OverflowError as error:
             raise UsageError(f"{type(request).__name__.lower()}: {error}") from None
-        self._loop.call(lambda: self._send(number, payload, handler))
+        self._loop.call_soon_threadsafe(lambda: self._send(number, payload, handler))
 
     def wait(self, future: Future[T]) -> T:
         """What `future` gets, in time. Raises TryAgain otherwise."""
@@ -124,7 +124,9 @@ class Connection:
         """Stop the thread; jobs that haven't ended are cut off from their Future. Idempotent."""
         if not self._thread.is_alive():
             return
-        self._loop.call(lambda: self._fail(UsageError("this client is closed; open another one")))
+        self._loop.call_soon_threadsafe(
+            lambda: self._fail(UsageError("this client is closed; open another one"))
+        )
         self._loop.stop()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -165,10 +167,10 @@ class Connection:
     def _session_news(self) -> None:
         self.session.pump()
         if self.session.lost:
-            self._loop.forget(self.session.fileno())
+            self._loop.remove_reader(self.session.fileno())
             # What was sent before the end still counts, and may be on its way through ZeroMQ.
             patience = LAST_REPLIES if self._handlers else 0.0
-            self._loop.later(patience, lambda: self._fail(self.session.gone()))
+            self._loop.call_later(patience, lambda: self._fail(self.session.gone()))
 
     def _fail(self, error: HetschedError) -> None:
         """No more answers: everybody who waits hears why."""
@@ -176,7 +178,7 @@ class Connection:
             return
         self._error = error
         with contextlib.suppress(ValueError):
-            self._loop.forget(self.session.fileno())
+            self._loop.remove_reader(self.session.fileno())
         handlers, self._handlers = self._handlers, {}
         for handler in handlers.values():
             handler.lost(error)

@@ -161,7 +161,7 @@ def _on_signals(loop: Loop, stop: Callable[[], None]) -> Iterator[None]:
         nonlocal asked
         if not asked:
             asked = True
-            loop.call(stop)
+            loop.call_soon_threadsafe(stop)
 
     before = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

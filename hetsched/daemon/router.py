@@ -76,7 +76,7 @@ class Router:
         finally:
             os.umask(mask)
         self._path = path
-        self._loop.reader(self._socket, self._receive)
+        self._loop.add_reader(self._socket, self._receive)
 
     def send(self, identity: bytes, reply: Reply, droppable: bool = False) -> None:
         """Send now or, unless `droppable`, as soon as the client reads, if it still lives."""
@@ -87,7 +87,7 @@ class Router:
             return
         if waiting is None:
             waiting = self._waiting[identity] = deque([payload])
-            self._loop.later(RETRY, functools.partial(self._retry, identity))
+            self._loop.call_later(RETRY, functools.partial(self._retry, identity))
         elif len(waiting) < BACKLOG:
             waiting.append(encode_within(reply))
 
@@ -97,7 +97,7 @@ class Router:
 
     def close(self) -> None:
         """Close and remove the socket; the last replies have a moment to leave."""
-        self._loop.forget(self._socket)
+        self._loop.remove_reader(self._socket)
         self._socket.close(linger=200)
         if self._path is not None:
             self._path.unlink(missing_ok=True)
@@ -129,7 +129,7 @@ class Router:
         while waiting and self._sent(identity, waiting[0]):
             waiting.popleft()
         if waiting:
-            self._loop.later(RETRY, functools.partial(self._retry, identity))
+            self._loop.call_later(RETRY, functools.partial(self._retry, identity))
         else:
             del self._waiting[identity]
 

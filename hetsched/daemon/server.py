@@ -121,7 +121,7 @@ class Server:
         )
         self._router.bind(self._endpoint)
         self._listener = listen(self._session)
-        self._loop.reader(self._listener.fileno(), self._accept)
+        self._loop.add_reader(self._listener.fileno(), self._accept)
 
     def backlog(self) -> int:
         """Replies that wait for the slowest client."""
@@ -135,7 +135,7 @@ class Server:
         """Close and remove the sockets; the last replies leave until the context's end."""
         self._router.close()
         if self._listener is not None:
-            self._loop.forget(self._listener.fileno())
+            self._loop.remove_reader(self._listener.fileno())
             self._listener.close()
             self._session.unlink(missing_ok=True)
 
@@ -162,7 +162,7 @@ class Server:
         number, self._next_session = self._next_session, self._next_session + 1
         self._sessions[number] = connection
         self._perform(self._core.connected(number))
-        self._loop.reader(connection.fileno(), functools.partial(self._readable, number))
+        self._loop.add_reader(connection.fileno(), functools.partial(self._readable, number))
 
     def _readable(self, number: int) -> None:
         connection = self._sessions.get(number)
@@ -210,7 +210,7 @@ class Server:
     def _end_session(self, number: int) -> None:
         connection = self._sessions.pop(number, None)
         if connection is not None:
-            self._loop.forget(connection.fileno())
+            self._loop.remove_reader(connection.fileno())
             connection.close()
             self._perform(self._core.gone(number, time.monotonic()))
 
@@ -282,7 +282,7 @@ class Server:
         if due is None or (self._scheduled is not None and self._scheduled <= due):
             return
         self._scheduled = due
-        self._loop.later(max(0.0, due - time.monotonic()), functools.partial(self._tick, due))
+        self._loop.call_later(max(0.0, due - time.monotonic()), functools.partial(self._tick, due))
 
     def _tick(self, due: float) -> None:
         if self._scheduled == due:

@@ -13,7 +13,7 @@ from hetsched.devices.base import HostArray
 from hetsched.devices.host_arrays import ArenaArray, FileArray, Loaded
 from hetsched.errors import InternalError
 from hetsched.transport.arena import map_segment
-from hetsched.transport.device_messages import Attach, Stored
+from hetsched.transport.device_messages import Attach, StoredArray
 from hetsched.workload import ArraySpec
 
 Hosts = tuple[dict[str, HostArray], dict[str, HostArray]]
@@ -33,7 +33,7 @@ class OpenFile:
 class HeldFileArray(FileArray):
     """An array in a file that stays open as long as the array lives."""
 
-    def __init__(self, spec: ArraySpec, file: OpenFile, stored: Stored) -> None:
+    def __init__(self, spec: ArraySpec, file: OpenFile, stored: StoredArray) -> None:
         super().__init__(spec, file.fd, stored.shape, stored.dtype, stored.offset, stored.order)
         self._file = file
 
@@ -43,7 +43,7 @@ class Attachments:
 
     def __init__(self) -> None:
         self._held: dict[int, np.ndarray | OpenFile] = {}
-        self._residents: dict[tuple[int, Stored], Loaded] = {}
+        self._residents: dict[tuple[int, StoredArray], Loaded] = {}
         self._lock = threading.Lock()
 
     def attach(self, command: Attach, fd: int) -> None:
@@ -61,7 +61,7 @@ class Attachments:
         for key in keys:
             self._held.pop(key, None)
 
-    def hosts(self, job: int, arrays: Sequence[Stored], specs: Sequence[ArraySpec]) -> Hosts:
+    def hosts(self, job: int, arrays: Sequence[StoredArray], specs: Sequence[ArraySpec]) -> Hosts:
         """The host arrays of a job.
 
         Raises
@@ -86,14 +86,14 @@ class Attachments:
             for key in [key for key in self._residents if key[0] == job]:
                 del self._residents[key]
 
-    def _array(self, job: int, stored: Stored, spec: ArraySpec) -> HostArray:
+    def _array(self, job: int, stored: StoredArray, spec: ArraySpec) -> HostArray:
         array = self._plain(stored, spec)
         if spec.role != "resident" or array.direct(0, 0) is not None:
             return array
         with self._lock:
             return self._residents.setdefault((job, stored), Loaded(array))
 
-    def _plain(self, stored: Stored, spec: ArraySpec) -> HostArray:
+    def _plain(self, stored: StoredArray, spec: ArraySpec) -> HostArray:
         held = self._held.get(stored.key)
         if held is None:
             raise InternalError(f"array {stored.array!r}: nothing is attached as {stored.key}")

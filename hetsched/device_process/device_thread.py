@@ -34,11 +34,14 @@ from hetsched.errors import (
 from hetsched.paths import cache_dir
 from hetsched.plans.slot_allocation import Layout, slot_bytes
 from hetsched.transport.device_messages import (
-    Addressed,
     Check,
     Checked,
     ChunkDone,
+    CommandFailed,
+    DeviceCommand,
+    DeviceNote,
     Event,
+    FailureCause,
     Fence,
     Fenced,
     Fill,
@@ -47,8 +50,6 @@ from hetsched.transport.device_messages import (
     Prepared,
     Release,
     Run,
-    Said,
-    Trouble,
 )
 from hetsched.workload import Workload, find
 
@@ -95,7 +96,7 @@ class DeviceThread(threading.Thread):
         opened: Callable[[int, DeviceInfo | HetschedError], None],
     ) -> None:
         super().__init__(name=info.name, daemon=True)
-        self.commands: SimpleQueue[Addressed | None] = SimpleQueue()
+        self.commands: SimpleQueue[DeviceCommand | None] = SimpleQueue()
         self._index = index
         self._info = info
         self._config = config
@@ -132,7 +133,7 @@ class DeviceThread(threading.Thread):
         with contextlib.suppress(OSError):  # a sandbox may refuse; it's only faster
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
-    def _next(self) -> Addressed | None:
+    def _next(self) -> DeviceCommand | None:
         """The next command; meanwhile chunks run. Blocks only when none is in flight."""
         while self._current is not None and self._current.pipeline.busy:
             try:
@@ -141,7 +142,7 @@ class DeviceThread(threading.Thread):
                 self._step(self._current)
         return self.commands.get()
 
-    def _poll(self, pipeline: Pipeline) -> Addressed | None:
+    def _poll(self, pipeline: Pipeline) -> DeviceCommand | None:
         if self._info.clock == "virtual" and pipeline.expects_more:
             return self.commands.get(timeout=PATIENCE)
         return self.commands.get_nowait()
@@ -157,14 +158,14 @@ class DeviceThread(threading.Thread):
         except DeviceFault as fault:
             self._trouble(current.job, fault, None)
 
-    def _guarded(self, command: Addressed) -> None:
+    def _guarded(self, command: DeviceCommand) -> None:
         """No error of a job may end the process."""
         try:
             self._handle(command)
         except Exception as error:
             self._trouble(command.job, error, None)
 
-    def _handle(self, command: Addressed) -> None:
+    def _handle(self, command: DeviceCommand) -> None:
         match command:
             case Prepare():
                 self._prepare(command)
@@ -202,7 +203,7 @@ class DeviceThread(threading.Thread):
             slots=slots,
             threads=self._info.threads,
             cache=_cache(),
-            say=lambda text: self._send(Said(command.job, self._index, text)),
+            say=lambda text: self._send(DeviceNote(command.job, self._index, text)),
         )
         self._device.prepare(job)
         memory = command.memory if link else 0
@@ -291,17 +292,17 @@ class DeviceThread(threading.Thread):
         return found
 
     def _trouble(self, job: int, error: BaseException, chunk: int | None) -> None:
-        kind = trouble_kind(error)
+        cause = failure_cause(error)
         record = to_record(_ours(error))
         short = ErrorRecord(record.code, record.message[:MOST_SAID])
-        self._send(Trouble(job, self._index, kind, short, chunk))
-        if kind == "fault":
+        self._send(CommandFailed(job, self._index, cause, short, chunk))
+        if cause == "fault":
             # A normal exit would run destructors against a device that no longer answers.
             os._exit(FAULT_EXIT)
 
 
-def trouble_kind(error: BaseException) -> str:
-    """See `wire.Trouble`."""
+def failure_cause(error: BaseException) -> FailureCause:
+    """Classify what a command failed with."""
     if isinstance(error, DeviceFault):
         return "fault"
     if isinstance(error, MemoryError):

@@ -29,10 +29,10 @@ from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.device_messages import (
     Attach,
     Command,
+    CommandBatch,
     Detach,
     Event,
     Hello,
-    Several,
     Stop,
 )
 from hetsched.transport.messages import MAX_FRAME
@@ -113,7 +113,7 @@ class DeviceHost:
                 self._attachments.attach(command, fds[0])
             case Detach():
                 self._attachments.detach(command.keys)
-            case Several():
+            case CommandBatch():
                 for one in command.commands:
                     self._dispatch(one, [])
             case Stop():

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from hetsched.device import DeviceInfo
 from hetsched.engine.planning.experience import Experience
-from hetsched.engine.planning.planner_thread import Worker
+from hetsched.engine.planning.planner_thread import PlannerThread
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.store.model_store import ModelStore
 from hetsched.transport.arena import Arena
@@ -27,7 +27,7 @@ class Context:
     """
 
     fleet: Fleet
-    worker: Worker
+    planner_thread: PlannerThread
     arena: Arena
     store: ModelStore
     memory_limit: int | None = None

@@ -1,6 +1,6 @@
 """The engine: takes jobs, runs them one after the other, learns. Shared by daemon and Local.
 
-Everything happens on the thread of the loop that it is given, but for what `Worker` does.
+Everything happens on the thread of the loop that it is given, but for what `PlannerThread` does.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from hetsched.devices.probe import probe
 from hetsched.engine.context import Context
 from hetsched.engine.explanations import Accounts, Evidence
 from hetsched.engine.job.job_run import JobRun
-from hetsched.engine.planning.planner_thread import Then, Worker, here
-from hetsched.engine.processes.fleet import Fleet, Listener
+from hetsched.engine.planning.planner_thread import OnDone, PlannerThread, run_inline
+from hetsched.engine.processes.fleet import Fleet, FleetListener
 from hetsched.engine.resolve import Resolved, resolve
 from hetsched.errors import Cancelled, DataError, ErrorRecord, HetschedError, TryAgain, to_record
 from hetsched.job import (
@@ -83,12 +83,14 @@ class Engine:
     ) -> None:
         self._limit = config.queue.limit
         self._arena = arena
-        listener = Listener(self._event, self._lost, self._joined)
+        listener = FleetListener(self._event, self._lost, self._joined)
         self._fleet = Fleet(probe(config), loop, listener)
         private_folder(cache_dir(), "cache folder")
         store = ModelStore(models_path)
         limit = None if config.memory_limit is None else parse_size(config.memory_limit)
-        self._context = Context(self._fleet, Worker(loop), arena, store, limit, config.stealing)
+        self._context = Context(
+            self._fleet, PlannerThread(loop), arena, store, limit, config.stealing
+        )
         self._accounts = Accounts(self._fleet.info)
         self._queue: deque[_Waiting] = deque()
         self._active: JobRun | None = None
@@ -139,9 +141,9 @@ class Engine:
 
         work = functools.partial(resolve, spec, known, absent, limit)
         if spec.workload in self._found and not _names_files(spec):
-            here(work, resolved)
+            run_inline(work, resolved)
         else:
-            self._context.worker.do(work, resolved)
+            self._context.planner_thread.submit(work, resolved)
 
     def cancel(self, number: int) -> None:
         """Stop a job at a chunk's edge; one that has ended already stays as it is."""
@@ -154,7 +156,7 @@ class Engine:
         if self._active is not None and self._active.number == number:
             self._active.abort(error)
 
-    def explain(self, number: int, then: Then) -> None:
+    def explain(self, number: int, then: OnDone) -> None:
         """``then(account, error)``: what became of a job that runs or has ended, and why.
 
         The error is TryAgain for one that hasn't begun, InputMissing for one that isn't known.
@@ -166,7 +168,7 @@ class Engine:
         except HetschedError as error:
             then(None, error)
             return
-        self._context.worker.do(work, then)
+        self._context.planner_thread.submit(work, then)
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
         """What there is, and what isn't there and why."""
@@ -193,7 +195,7 @@ class Engine:
     def close(self) -> None:
         """End the device processes and the planner's thread."""
         self._fleet.close()
-        self._context.worker.close()
+        self._context.planner_thread.close()
         self._context.store.close()
 
     def _admit(self) -> None:
@@ -269,7 +271,7 @@ class Engine:
             load=waiting.job.load,
             error=record,
         )
-        self._context.worker.do(waiting.job.close)
+        self._context.planner_thread.submit(waiting.job.close)
         failed = Failed(waiting.number, report, record)
         nothing = Evidence.of(waiting.number, waiting.job, JobPlan((), None), {})
         self._accounts.keep(nothing.ended(failed))
@@ -299,15 +301,15 @@ class Engine:
         if run is not None:
             self._accounts.keep(run.evidence().ended(state))
         # In mid-job it would compete for cores with what is being measured.
-        self._context.worker.do_later(lesson, unless=lambda: self._active is not None)
+        self._context.planner_thread.defer(lesson, unless=lambda: self._active is not None)
         self._advance()
         if not self._flushing:
             self._flushing = True
-            self._loop.later(FLUSH_SECONDS, self._flush)
+            self._loop.call_later(FLUSH_SECONDS, self._flush)
 
     def _flush(self) -> None:
         self._flushing = False
-        self._context.worker.do(self._context.store.flush)
+        self._context.planner_thread.submit(self._context.store.flush)
 
     def _event(self, device: str, event: Event) -> None:
         if self._active is not None:

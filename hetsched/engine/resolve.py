@@ -20,7 +20,7 @@ from hetsched.device import DeviceInfo
 from hetsched.errors import DataError, Unavailable, UsageError
 from hetsched.job import ArenaOut, ArenaRef, FileOut, FileRef, Generated, InputRef, JobSpec
 from hetsched.store.array_files import Output, create_output, open_npy
-from hetsched.transport.device_messages import Stored
+from hetsched.transport.device_messages import StoredArray
 from hetsched.units import format_bytes
 from hetsched.workload import ArraySpec, Workload, find, locate
 
@@ -32,7 +32,7 @@ class Resolved:
     Attributes
     ----------
     inputs : mapping
-        Array name -> Stored; `key` is the segment's id, or the `file_key` of a file.
+        Array name -> StoredArray; `key` is the segment's id, or the `file_key` of a file.
     files : set of int
         The fds of input files.
     generate : tuple of ArraySpec
@@ -47,7 +47,7 @@ class Resolved:
     load: int
     specs: Sequence[ArraySpec]
     devices: tuple[str, ...]
-    inputs: dict[str, Stored] = field(default_factory=dict)
+    inputs: dict[str, StoredArray] = field(default_factory=dict)
     generate: list[ArraySpec] = field(default_factory=list)
     into: dict[str, ArenaRef | None] = field(default_factory=dict)
     outputs: dict[str, Output] = field(default_factory=dict)
@@ -89,9 +89,9 @@ def fd_of_key(key: int) -> int | None:
     return -1 - key if key < 0 else None
 
 
-def whole(spec: ArraySpec, load: int, key: int, *, output: bool, offset: int = 0) -> Stored:
+def whole(spec: ArraySpec, load: int, key: int, *, output: bool, offset: int = 0) -> StoredArray:
     """An array that is stored just as kernels want it."""
-    return Stored(
+    return StoredArray(
         array=spec.name,
         key=key,
         shape=shape(spec, load),
@@ -129,7 +129,7 @@ def resolve(
     """
     workload = find(spec.workload)
     devices = choose_devices(spec.devices, known, absent)
-    opened: dict[str, Stored] = {}
+    opened: dict[str, StoredArray] = {}
     files: set[int] = set()
     try:
         return _resolve(spec, workload, devices, arena_limit, opened, files, make)
@@ -144,7 +144,7 @@ def _resolve(
     workload: Workload,
     devices: tuple[str, ...],
     arena_limit: int,
-    opened: dict[str, Stored],
+    opened: dict[str, StoredArray],
     files: set[int],
     make: bool,
 ) -> Resolved:
@@ -184,16 +184,16 @@ def _resolve(
     return job
 
 
-def _open(name: str, ref: InputRef, files: set[int]) -> Stored | None:
+def _open(name: str, ref: InputRef, files: set[int]) -> StoredArray | None:
     match ref:
         case ArenaRef():
-            return Stored(
+            return StoredArray(
                 array=name, key=ref.segment, shape=ref.shape, dtype=ref.dtype, offset=ref.offset
             )
         case FileRef():
             fd, header = open_npy(ref.path)
             files.add(fd)
-            return Stored(
+            return StoredArray(
                 array=name,
                 key=file_key(fd),
                 shape=header.shape,
@@ -205,7 +205,9 @@ def _open(name: str, ref: InputRef, files: set[int]) -> Stored | None:
             return None
 
 
-def _named(workload: Workload, spec: JobSpec, opened: Mapping[str, Stored]) -> dict[str, Stored]:
+def _named(
+    workload: Workload, spec: JobSpec, opened: Mapping[str, StoredArray]
+) -> dict[str, StoredArray]:
     """The opened inputs under their real names: "" stands for the first input of the workload."""
     for name in spec.inputs:
         if name and name not in workload.inputs:
@@ -237,7 +239,7 @@ def _plain(dtype: str) -> str:
 def _bind_input(
     job: Resolved,
     array: ArraySpec,
-    stored: Stored | None,
+    stored: StoredArray | None,
     shapes: Mapping[str, tuple[tuple[int, ...], str]],
 ) -> None:
     if stored is None:
@@ -331,7 +333,7 @@ def _checked_target(into: ArenaRef | None, array: ArraySpec, job: Resolved) -> A
     return into
 
 
-def _overlap(stored: Stored, into: ArenaRef) -> bool:
+def _overlap(stored: StoredArray, into: ArenaRef) -> bool:
     end = stored.offset + math.prod(stored.shape) * np.dtype(stored.dtype).itemsize
     other = into.offset + math.prod(into.shape) * np.dtype(into.dtype).itemsize
     return stored.offset < other and into.offset < end

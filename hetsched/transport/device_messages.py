@@ -1,22 +1,33 @@
-"""Messages between the engine and a device process: a SOCK_SEQPACKET pair, with fds beside them.
+"""Messages between the engine and a device process, over a SOCK_SEQPACKET pair.
 
-`device` is the index of a device within its process (a CPU process hosts one a core). A message
-whose type says so carries one fd by SCM_RIGHTS.
+`device` is the index of a device within its process: a CPU process hosts one device per core.
+`job` numbers one start of a job; a job that starts over gets a new number, so that late answers
+to its earlier start can be dropped. Attach carries a file descriptor (SCM_RIGHTS).
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import msgspec
 
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.errors import ErrorRecord
 
+FailureCause = Literal["variant", "memory", "io", "kernel", "fault"]
+"""Why a command failed.
 
-class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one array of a job is stored: in attached object `key`, from byte `offset` on.
+variant: the variant doesn't work on this device; memory: out of device memory; io: a file can't
+be read or written; kernel: any other error of the job; fault: the device is unusable, and its
+process ends.
+"""
 
-    `dtype` is NumPy's dtype string as stored (byte order included); `order` "C" or "F".
-    `output`: the job writes it. An inout array has two Stored: one input, one output.
+
+class StoredArray(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an array of a job is stored: in attached object `key`, from byte `offset` on.
+
+    `dtype` is NumPy's dtype string as stored, with its byte order; `order` is "C" or "F".
+    `output`: the job writes to it. An inout array has two records, an input and an output.
     """
 
     array: str
@@ -32,7 +43,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attach(msgspec.Struct, frozen=True, tag="attach"):
-    """Carries an fd: a segment to map (kept until Detach) or a file to read and write."""
+    """Attach the descriptor sent along: a "segment" to map, or a "file" to read and write."""
 
     key: int
     kind: str
@@ -40,16 +51,30 @@ class Attach(msgspec.Struct, frozen=True, tag="attach"):
 
 
 class Detach(msgspec.Struct, frozen=True, tag="detach"):
+    """Drop attached objects."""
+
     keys: tuple[int, ...]
 
 
 class Prepare(msgspec.Struct, frozen=True, tag="prepare", kw_only=True):
-    """`workload` is module:qualname, `params` its JSON. Answered by Prepared or Trouble.
+    """Make the kernel and set memory aside. Answered by Prepared or CommandFailed.
 
-    `window`: chunks that will be sent ahead, so that nobody waits for one more.
-
-    `sizes`: units that each slot of a ring holds, () if all hold `chunk`.
-    Without `answer` only by Trouble: a message that nobody waits for delays the first chunk.
+    Attributes
+    ----------
+    workload : str
+        module:qualname.
+    params : bytes
+        JSON.
+    chunk : int, units
+        The largest chunk.
+    memory : int, bytes
+        Device memory to set aside for slots.
+    window : int
+        Chunks that will be sent ahead.
+    sizes : tuple of int, units
+        What each slot of a ring holds; () if each holds `chunk`.
+    answer : bool
+        False: send no Prepared. It would delay the first chunk, and nobody waits for it.
     """
 
     job: int
@@ -57,7 +82,7 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare", kw_only=True):
     workload: str
     params: bytes
     variant: str
-    arrays: tuple[Stored, ...]
+    arrays: tuple[StoredArray, ...]
     chunk: int
     memory: int = 0
     slots: int = 1
@@ -68,7 +93,7 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare", kw_only=True):
 
 
 class Run(msgspec.Struct, frozen=True, tag="run"):
-    """Answered by one ChunkDone a chunk, in order, or by Trouble."""
+    """Compute chunks. Answered by a ChunkDone for each, in order, or by CommandFailed."""
 
     job: int
     device: int
@@ -76,9 +101,9 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
 
 
 class Fill(msgspec.Struct, frozen=True, tag="fill"):
-    """Generate units first.. of `array` from `seed`; `poison`: fill with NaN instead.
+    """Generate `count` units of `array` from `seed`, or fill them with NaN (`poison`).
 
-    Needs Prepare, and waits for the chunks before it.
+    Needs Prepare; runs after the chunks sent before it. Answered by Filled.
     """
 
     job: int
@@ -91,7 +116,10 @@ class Fill(msgspec.Struct, frozen=True, tag="fill"):
 
 
 class Check(msgspec.Struct, frozen=True, tag="check"):
-    """Residual of units first.., and the reference of the `samples` among them. Needs Prepare."""
+    """Verify `count` units by residual, and the `samples` by reference. Answered by Checked.
+
+    Needs Prepare.
+    """
 
     job: int
     device: int
@@ -102,16 +130,16 @@ class Check(msgspec.Struct, frozen=True, tag="check"):
 
 
 class Release(msgspec.Struct, frozen=True, tag="release"):
-    """The job is over: forget it. Not answered."""
+    """Drop everything that belongs to the job, which is over. No answer."""
 
     job: int
     device: int
 
 
 class Fence(msgspec.Struct, frozen=True, tag="fence"):
-    """Drop what of the job hasn't started, let the rest end, forget the job; then say Fenced.
+    """Drop chunks that haven't started, finish the others, release the job. Answered by Fenced.
 
-    After that the device writes to none of the job's arrays.
+    From then on the device writes to none of the job's arrays.
     """
 
     job: int
@@ -120,30 +148,32 @@ class Fence(msgspec.Struct, frozen=True, tag="fence"):
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """End the process in good order; so does the end of file of its socket."""
+    """End the process cleanly; the end of file on its socket does the same."""
 
 
-Addressed = Prepare | Run | Fill | Check | Release | Fence
-"""The commands that name a device."""
+DeviceCommand = Prepare | Run | Fill | Check | Release | Fence
+"""Commands to one device."""
 
 
-class Several(msgspec.Struct, frozen=True, tag="several"):
-    """Commands for several devices of one process, in order, at once.
+class CommandBatch(msgspec.Struct, frozen=True, tag="batch"):
+    """Commands to several devices of a process, in order, in one message.
 
     Sent one by one, the first would start computing on the engine's own core before the engine
     could send the next.
     """
 
-    commands: tuple[Addressed, ...]
+    commands: tuple[DeviceCommand, ...]
 
 
-Command = Attach | Detach | Addressed | Several | Stop
+Command = Attach | Detach | DeviceCommand | CommandBatch | Stop
 
 
 # device process -> engine
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """All devices of the process are open."""
+
     pid: int
     devices: tuple[DeviceInfo, ...]
 
@@ -172,8 +202,18 @@ class Fenced(msgspec.Struct, frozen=True, tag="fenced"):
 
 
 class Checked(msgspec.Struct, frozen=True, tag="checked"):
-    """`worst` residual and its unit; `max_error` = max|y - ref| / max|ref| over the samples;
-    `sample_error` = max|y - ref| / rms(ref less its largest value), divided by the tolerance.
+    """Errors of the verified units; above 1 `worst` and `sample_error` exceed the tolerance.
+
+    Attributes
+    ----------
+    worst : float
+        The largest residual.
+    unit : int
+        The unit with that residual, or the sample that failed where only a sample did.
+    max_error : float
+        max|y - ref| / max|ref| over the samples.
+    sample_error : float
+        max|y - ref| / rms(ref without its largest value), divided by the tolerance.
     """
 
     job: int
@@ -184,22 +224,22 @@ class Checked(msgspec.Struct, frozen=True, tag="checked"):
     sample_error: float
 
 
-class Trouble(msgspec.Struct, frozen=True, tag="trouble"):
-    """`kind`: "variant" (not to be had), "memory", "kernel", "io", "fault" (the process ends)."""
+class CommandFailed(msgspec.Struct, frozen=True, tag="failed"):
+    """A command failed, or `chunk` did."""
 
     job: int
     device: int
-    kind: str
+    cause: FailureCause
     error: ErrorRecord
     chunk: int | None = None
 
 
-class Said(msgspec.Struct, frozen=True, tag="said"):
-    """What takes long, for the user to read."""
+class DeviceNote(msgspec.Struct, frozen=True, tag="note"):
+    """Text for the user, such as what takes long."""
 
     job: int
     device: int
     text: str
 
 
-Event = Hello | Prepared | ChunkDone | Filled | Fenced | Checked | Trouble | Said
+Event = Hello | Prepared | ChunkDone | Filled | Fenced | Checked | CommandFailed | DeviceNote

@@ -1,7 +1,8 @@
 """One event loop: file descriptors, ZeroMQ sockets, timers, and calls from other threads.
 
-Built on `zmq.Poller`, which takes both kinds of descriptor; asyncio between ZeroMQ sockets costs
-three times the round trip. Single-threaded but for `call`, which any thread may use.
+Method names follow asyncio. Built on `zmq.Poller`, which takes both kinds of source; asyncio
+between ZeroMQ sockets takes three times as long per round trip. Single-threaded, except
+`call_soon_threadsafe` and `stop`.
 """
 
 from __future__ import annotations
@@ -22,99 +23,101 @@ log = logging.getLogger(__name__)
 
 Callback = Callable[[], None]
 
-LONGEST = 86400.0
-"""Seconds of one poll at most: its C type holds no more than 24 days in milliseconds."""
+MAX_POLL_SECONDS = 86400.0
+"""Limit of one poll: its C type holds at most 24 days in milliseconds."""
 
 
 class Loop:
-    """Runs callbacks when descriptors become readable, when time has come, or when asked to."""
+    """Runs callbacks when descriptors become readable, when timers expire, and on request."""
 
     def __init__(self) -> None:
         self._poller = zmq.Poller()
         self._readers: dict[Any, Callback] = {}
         self._timers: list[tuple[float, int, Callback]] = []
-        self._order = itertools.count()
+        self._timer_numbers = itertools.count()
         self._calls: deque[Callback] = deque()
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        # Reentrant: the garbage collector may interrupt `call` and call it for a dead array.
-        self._waking = threading.RLock()
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        # Reentrant: the garbage collector may interrupt a call and make one for a dead array.
+        self._wake_lock = threading.RLock()
         self._stopping = False
-        self.reader(self._wake, self._drain)
+        self.add_reader(self._wake_fd, self._clear_wake)
 
-    def reader(self, source: Any, callback: Callback) -> None:
+    def add_reader(self, source: Any, callback: Callback) -> None:
         """Call `callback` whenever `source` (an fd or a ZeroMQ socket) is readable."""
         self._readers[source] = callback
         self._poller.register(source, zmq.POLLIN)
 
-    def forget(self, source: Any) -> None:
-        """No more callbacks for `source`; unknown ones are fine."""
+    def remove_reader(self, source: Any) -> None:
+        """Stop watching `source`; unknown sources are ignored."""
         if self._readers.pop(source, None) is not None:
             self._poller.unregister(source)
 
-    def later(self, seconds: float, callback: Callback) -> None:
+    def call_later(self, seconds: float, callback: Callback) -> None:
         """Call `callback` once, `seconds` from now."""
         due = time.monotonic() + seconds
-        heapq.heappush(self._timers, (due, next(self._order), callback))
+        heapq.heappush(self._timers, (due, next(self._timer_numbers), callback))
 
-    def call(self, callback: Callback) -> None:
-        """Call `callback` on the loop's thread soon; not after `close`. Safe from any thread."""
+    def call_soon(self, callback: Callback) -> None:
+        """Call `callback` after this round's events. Only on the loop's thread."""
         self._calls.append(callback)
-        with self._waking:
-            if self._wake >= 0:
-                os.eventfd_write(self._wake, 1)
 
-    def soon(self, callback: Callback) -> None:
-        """Call `callback` when this round's events are dealt with. On the loop's thread only."""
+    def call_soon_threadsafe(self, callback: Callback) -> None:
+        """Call `callback` on the loop's thread soon, from any thread. Ignored after `close`."""
         self._calls.append(callback)
+        with self._wake_lock:
+            if self._wake_fd >= 0:
+                os.eventfd_write(self._wake_fd, 1)
 
     def stop(self) -> None:
         """Let `run` return after this round. Safe from any thread."""
-        self.call(self._stop)
+        self.call_soon_threadsafe(self._stop)
 
     def run(self) -> None:
+        """Run callbacks until `stop`."""
         while not self._stopping:
-            self._round()
+            self._run_round()
 
     def close(self) -> None:
+        """Release the descriptor; no callback runs any more."""
         self._readers.clear()
-        with self._waking:  # the number may soon be another file's
-            fd, self._wake = self._wake, -1
+        with self._wake_lock:  # the number may soon be another file's
+            fd, self._wake_fd = self._wake_fd, -1
         if fd >= 0:
             os.close(fd)
 
-    def _round(self) -> None:
-        for source, _ in self._poller.poll(self._patience()):
+    def _run_round(self) -> None:
+        for source, _ in self._poller.poll(self._poll_timeout_ms()):
             callback = self._readers.get(source)
             if callback is not None:
-                _guarded(callback)
+                _run_guarded(callback)
         self._run_timers()
         for _ in range(len(self._calls)):
-            _guarded(self._calls.popleft())
+            _run_guarded(self._calls.popleft())
 
-    def _patience(self) -> int:
-        """Milliseconds that the poll may last: rounded up, or a due timer would spin."""
+    def _poll_timeout_ms(self) -> int:
+        """Milliseconds, rounded up: rounded down, the loop would spin until a timer is due."""
         if self._calls:
             return 0
         if not self._timers:
             return -1
-        wait = min(self._timers[0][0] - time.monotonic(), LONGEST)
-        return max(0, int(wait * 1000) + 1)
+        seconds = min(self._timers[0][0] - time.monotonic(), MAX_POLL_SECONDS)
+        return max(0, int(seconds * 1000) + 1)
 
     def _run_timers(self) -> None:
         now = time.monotonic()
         while self._timers and self._timers[0][0] <= now:
-            _guarded(heapq.heappop(self._timers)[2])
+            _run_guarded(heapq.heappop(self._timers)[2])
 
-    def _drain(self) -> None:
-        os.eventfd_read(self._wake)
+    def _clear_wake(self) -> None:
+        os.eventfd_read(self._wake_fd)
 
     def _stop(self) -> None:
         self._stopping = True
 
 
-def _guarded(callback: Callback) -> None:
-    """A callback's own error must not end the loop that serves everybody else."""
+def _run_guarded(callback: Callback) -> None:
+    """Log a callback's error instead of ending the loop that serves everything else."""
     try:
         callback()
     except Exception:
-        log.exception("unexpected error in a callback; the loop goes on")
+        log.exception("unexpected error in a callback; the loop continues")

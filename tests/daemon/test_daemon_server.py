@@ -254,7 +254,7 @@ def test_a_reply_that_comes_after_the_sessions_end_still_counts(
         over = Failed(job.id, daemon_harness.report(job.id, "cancelled"), ErrorRecord(130, "over"))
         late = follower.reply(State(over))
         harness.server.hang_up()
-        harness.loop.later(0.02, lambda: harness.server._send(late))
+        harness.loop.call_later(0.02, lambda: harness.server._send(late))
 
     harness.ask(end)
     assert cancelled(job)

@@ -17,11 +17,11 @@ from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import (
     Attach,
     ChunkDone,
+    DeviceNote,
     Event,
     Hello,
     Prepare,
-    Said,
-    Stored,
+    StoredArray,
 )
 
 E = TypeVar("E", bound=Any)
@@ -62,8 +62,8 @@ class Talk:
             "params": msgspec.json.encode(AffineParams(self.units)),
             "variant": "numpy",
             "arrays": (
-                Stored(array="x", key=1, shape=shape, dtype="<f8"),
-                Stored(array="y", key=2, shape=shape, dtype="<f8", output=True),
+                StoredArray(array="x", key=1, shape=shape, dtype="<f8"),
+                StoredArray(array="y", key=2, shape=shape, dtype="<f8", output=True),
             ),
             "chunk": 10,
             "window": 4,
@@ -90,14 +90,14 @@ class Talk:
         return [event.chunk for event in self.last if isinstance(event, ChunkDone)]
 
     def wait_end(self) -> str:
-        """Wait for the death of the process; its obituary."""
+        """Wait for the death of the process; its exit reason."""
         select.select([self.process.pidfd], [], [], PATIENCE)
         return self._end()
 
     def _next(self) -> Event:
         while not self._unread:
             for event in self.events():
-                if isinstance(event, Said):
+                if isinstance(event, DeviceNote):
                     self.said.append(event.text)
                 else:
                     self._unread.append(event)
@@ -105,7 +105,7 @@ class Talk:
         return self._unread.popleft()
 
     def _end(self) -> str:
-        return self.process.obituary()
+        return self.process.exit_reason()
 
     def _attach(self, key: int) -> np.ndarray:
         segment = self.arena.allocate(self.units * 32)

@@ -21,13 +21,13 @@ from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import (
     Attach,
     ChunkDone,
+    DeviceNote,
     Fence,
     Fenced,
     Prepare,
     Prepared,
     Run,
-    Said,
-    Stored,
+    StoredArray,
 )
 
 UNITS = 24
@@ -62,7 +62,7 @@ class Bench:
         found = []
         while len(found) < len(expected):
             event = self.events.get(timeout=PATIENCE)
-            found += [] if isinstance(event, Said) else [event]
+            found += [] if isinstance(event, DeviceNote) else [event]
         assert [type(event) for event in found] == list(expected)
         return found
 
@@ -81,8 +81,8 @@ def prepare(**changes: Any) -> Prepare:
         params=msgspec.json.encode(AffineParams(UNITS)),
         variant="numpy",
         arrays=(
-            Stored(array="x", key=1, shape=(UNITS, 4), dtype="<f8"),
-            Stored(array="y", key=2, shape=(UNITS, 4), dtype="<f8", output=True),
+            StoredArray(array="x", key=1, shape=(UNITS, 4), dtype="<f8"),
+            StoredArray(array="y", key=2, shape=(UNITS, 4), dtype="<f8", output=True),
         ),
         **settings,
     )

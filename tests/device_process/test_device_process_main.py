@@ -19,14 +19,14 @@ from hetsched.transport.device_messages import (
     Attach,
     Check,
     Checked,
+    CommandFailed,
     Detach,
     Fill,
     Filled,
     Prepared,
     Release,
     Run,
-    Stored,
-    Trouble,
+    StoredArray,
 )
 
 TESTS = Path(__file__).parent.parent
@@ -124,23 +124,23 @@ def test_what_takes_long_is_said(cpu: Talk) -> None:
     assert cpu.said == ["planning 10 units"]
 
 
-def trouble(talk: Talk, kind: str) -> Trouble:
-    found = talk.expect(Trouble)
-    assert found.kind == kind
-    return found
+def failure(talk: Talk, cause: str) -> CommandFailed:
+    failed = talk.expect(CommandFailed)
+    assert failed.cause == cause
+    return failed
 
 
-def test_a_variant_that_is_missing_is_trouble(cpu: Talk) -> None:
+def test_a_variant_that_is_missing_is_reported(cpu: Talk) -> None:
     cpu.prepare(variant="fastest")
 
-    assert "fastest" in trouble(cpu, "variant").error.message
+    assert "fastest" in failure(cpu, "variant").error.message
 
 
-def test_a_kernel_that_raises_is_trouble_and_the_process_lives_on(cpu: Talk) -> None:
+def test_a_kernel_that_raises_is_reported_and_the_process_lives_on(cpu: Talk) -> None:
     cpu.prepare(variant="broken")
     cpu.expect(Prepared)
     cpu.process.send(Run(1, 0, tuple(cut([10] * 4))))
-    found = trouble(cpu, "kernel")
+    found = failure(cpu, "kernel")
 
     cpu.prepare(job=2)
     cpu.expect(Prepared)
@@ -151,29 +151,29 @@ def test_a_kernel_that_raises_is_trouble_and_the_process_lives_on(cpu: Talk) -> 
     assert cpu.chunks_done(4) == [0, 1, 2, 3]
 
 
-def test_more_memory_than_there_is_is_trouble(start: Starter) -> None:
+def test_more_memory_than_there_is_is_reported(start: Starter) -> None:
     talk = start(SPECS["real"])
 
     talk.prepare(slots=2, memory=1 << 20)
 
-    trouble(talk, "memory")
+    failure(talk, "memory")
 
 
-def test_a_truncated_file_is_trouble(cpu: Talk, tmp_path: Path) -> None:
+def test_a_truncated_file_is_reported(cpu: Talk, tmp_path: Path) -> None:
     path = tmp_path / "x.raw"
     path.write_bytes(bytes(40 * 32 - 1))
     with path.open("rb") as file:
         cpu.process.send(Attach(3, "file", 1280), fds=(file.fileno(),))
     stored = (
-        Stored(array="x", key=3, shape=(40, 4), dtype="<f8"),
-        Stored(array="y", key=2, shape=(40, 4), dtype="<f8", output=True),
+        StoredArray(array="x", key=3, shape=(40, 4), dtype="<f8"),
+        StoredArray(array="y", key=2, shape=(40, 4), dtype="<f8", output=True),
     )
     cpu.prepare(arrays=stored)
     cpu.expect(Prepared)
 
     cpu.process.send(Run(1, 0, tuple(cut([10] * 4)[3:])))
 
-    assert trouble(cpu, "io").error.code == 74
+    assert failure(cpu, "io").error.code == 74
 
 
 def test_chunks_of_a_job_that_failed_are_dropped(cpu: Talk) -> None:
@@ -181,7 +181,7 @@ def test_chunks_of_a_job_that_failed_are_dropped(cpu: Talk) -> None:
     cpu.prepare(variant="broken")
     cpu.process.send(Run(1, 0, (chunks[0],)))
     cpu.expect(Prepared)
-    trouble(cpu, "kernel")
+    failure(cpu, "kernel")
 
     cpu.process.send(Run(1, 0, tuple(chunks[1:])))
     cpu.prepare(job=2)
@@ -200,15 +200,15 @@ def test_released_and_detached_segments_are_unmapped(cpu: Talk) -> None:
     cpu.process.send(Release(1, 0))
     cpu.process.send(Detach((1, 2)))
     cpu.prepare(job=2)
-    trouble(cpu, "kernel")  # nothing is attached any more
+    failure(cpu, "kernel")  # nothing is attached any more
 
     assert (before, maps.read_text().count("memfd:hetsched")) == (2, 0)
 
 
-def test_a_job_that_is_not_prepared_is_trouble(cpu: Talk) -> None:
+def test_a_job_that_is_not_prepared_is_reported(cpu: Talk) -> None:
     cpu.process.send(Fill(5, 0, "x", 0, 40, 3))
 
-    assert "isn't prepared" in trouble(cpu, "kernel").error.message
+    assert "isn't prepared" in failure(cpu, "kernel").error.message
 
 
 def test_an_interrupt_does_not_end_the_process(cpu: Talk) -> None:

@@ -1,4 +1,4 @@
-"""The fleet, on a loop that calls only what a test says."""
+"""The fleet, on a loop whose callbacks only the test calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, cast
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.devices.probe import Probe, ProcessSpec
-from hetsched.engine.processes.fleet import Fleet, Listener
+from hetsched.engine.processes.fleet import Fleet, FleetListener
 
 SPEC = ProcessSpec(
     kind="cpu",
@@ -20,31 +20,31 @@ SPEC = ProcessSpec(
 )
 
 
-class Still:
-    """A loop that keeps what it should call."""
+class ManualLoop:
+    """A loop that records its callbacks and calls none."""
 
     def __init__(self) -> None:
         self.readers: dict[int, Callable[[], None]] = {}
         self.delayed: list[Callable[[], None]] = []
 
-    def reader(self, fd: int, call: Callable[[], None]) -> None:
+    def add_reader(self, fd: int, call: Callable[[], None]) -> None:
         self.readers[fd] = call
 
-    def forget(self, fd: int) -> None:
+    def remove_reader(self, fd: int) -> None:
         self.readers.pop(fd, None)
 
-    def later(self, seconds: float, call: Callable[[], None]) -> None:
+    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
         self.delayed.append(call)
 
-    soon = later
+    call_soon = call_later
 
 
-def test_what_a_process_said_before_it_died_is_heard_before_its_death() -> None:
-    loop, heard = Still(), list[str]()
-    listener = Listener(
-        event=lambda device, event: heard.append("event"),
-        lost=lambda devices, why: heard.append("lost"),
-        joined=lambda devices: heard.append("joined"),
+def test_events_sent_before_a_death_are_handled_before_it() -> None:
+    loop, calls = ManualLoop(), list[str]()
+    listener = FleetListener(
+        on_event=lambda device, event: calls.append("event"),
+        on_lost=lambda devices, why: calls.append("lost"),
+        on_ready=lambda devices: calls.append("ready"),
     )
     fleet = Fleet(Probe((SPEC,), {}), cast(Any, loop), listener)
     fleet.start()
@@ -57,4 +57,4 @@ def test_what_a_process_said_before_it_died_is_heard_before_its_death() -> None:
     died()
 
     fleet.close()
-    assert heard == ["joined", "lost"]
+    assert calls == ["ready", "lost"]

@@ -10,9 +10,9 @@ import numpy as np
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.planning.experience import Experience
-from hetsched.engine.planning.plan_ahead import MOST_BEHIND, Planning
+from hetsched.engine.planning.plan_ahead import MAX_DEFERRED, Planning
 from hetsched.engine.planning.plan_and_learn import Measured
-from hetsched.engine.planning.planner_thread import here
+from hetsched.engine.planning.planner_thread import run_inline
 from hetsched.engine.resolve import resolve
 from hetsched.job import FileRef, JobSpec
 from hetsched.memory import MemoryDemand
@@ -24,15 +24,15 @@ INFO = DeviceInfo(name="cpu0", kind="cpu", identity="some processor")
 VARIANT: Any = Variant("numpy", "2", lambda *_: print)
 
 
-class Thread:
+class InlineThread:
     """A planner's thread that does what it is asked for at once, and counts it."""
 
     def __init__(self) -> None:
-        self.asked = self.behind = 0
+        self.submitted = self.deferred_count = 0
 
-    def do(self, function: Any, then: Any) -> None:
-        self.asked += 1
-        here(function, then)
+    def submit(self, function: Any, on_done: Any) -> None:
+        self.submitted += 1
+        run_inline(function, on_done)
 
 
 class Jobs:
@@ -46,10 +46,10 @@ class Jobs:
         self.job: Any = SimpleNamespace(
             workload=workload, params={}, reference="m:toy", place="arena", load=100, measure=None
         )
-        self.thread, self.experience = Thread(), Experience()
+        self.thread, self.experience = InlineThread(), Experience()
         self.context: Any = SimpleNamespace(
-            fleet=SimpleNamespace(asleep=set),
-            worker=self.thread,
+            fleet=SimpleNamespace(unstarted=set),
+            planner_thread=self.thread,
             store=ModelStore(None),
             experience=self.experience,
         )
@@ -71,7 +71,7 @@ def test_only_the_first_job_of_its_kind_waits_for_its_plan() -> None:
 
     plans = [jobs.run() for _ in range(4)]
 
-    assert jobs.thread.asked == 1
+    assert jobs.thread.submitted == 1
     assert [plan.predicted_seconds for plan in plans] == [None, 1.0, 1.0, 1.0]
 
 
@@ -81,21 +81,21 @@ def test_a_job_that_comes_before_anything_was_learnt_follows_a_good_plan_again()
     plan = jobs.run(1.05, learn=False)
 
     assert jobs.run(1.3, learn=False) is plan
-    assert jobs.thread.asked == 1
+    assert jobs.thread.submitted == 1
 
     jobs.run()
-    assert jobs.thread.asked == 2, "the last run wasn't as predicted"
+    assert jobs.thread.submitted == 2, "the last run wasn't as predicted"
 
 
 def test_but_only_so_often() -> None:
     jobs = Jobs()
     jobs.run()
-    jobs.thread.behind = MOST_BEHIND
+    jobs.thread.deferred_count = MAX_DEFERRED
     jobs.run(learn=False)
 
     jobs.run()
 
-    assert jobs.thread.asked == 2
+    assert jobs.thread.submitted == 2
 
 
 def test_another_kind_of_job_has_a_plan_of_its_own() -> None:
@@ -105,7 +105,7 @@ def test_another_kind_of_job_has_a_plan_of_its_own() -> None:
 
     jobs.run()
 
-    assert jobs.thread.asked == 2
+    assert jobs.thread.submitted == 2
 
 
 def test_what_was_planned_ahead_is_forgotten_with_what_it_was_made_of() -> None:
@@ -115,7 +115,7 @@ def test_what_was_planned_ahead_is_forgotten_with_what_it_was_made_of() -> None:
     jobs.experience.ran_out("cpu0", 1 << 20)
     jobs.run()
 
-    assert jobs.thread.asked == 2
+    assert jobs.thread.submitted == 2
 
 
 def test_where_arrays_were_is_known_when_the_files_are_closed(tmp_path: Path) -> None:
@@ -136,4 +136,4 @@ def test_measuring_is_planned_each_time() -> None:
     jobs.run()
     jobs.run()
 
-    assert jobs.thread.asked == 2
+    assert jobs.thread.submitted == 2

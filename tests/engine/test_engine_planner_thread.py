@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hetsched.engine.planning.planner_thread import PAUSE, Worker, here
+from hetsched.engine.planning.planner_thread import DEFERRAL_SECONDS, PlannerThread, run_inline
 from hetsched.transport.loop import Loop
 
 
@@ -30,16 +30,16 @@ def fails_with(thing: Heavy) -> None:
 
 
 def test_a_worker_runs_elsewhere_in_order_and_answers_on_the_loop(loop: Loop) -> None:
-    worker, answers = Worker(loop), list[Any]()
+    thread, answers = PlannerThread(loop), list[Any]()
     for number in range(3):
-        worker.do(
+        thread.submit(
             functools.partial(lambda number: (number, threading.current_thread().name), number),
             lambda value, error: answers.append((value, threading.current_thread().name)),
         )
-    worker.do(lambda: None, lambda value, error: loop.stop())
+    thread.submit(lambda: None, lambda value, error: loop.stop())
 
     loop.run()
-    worker.close()
+    thread.close()
 
     own = threading.current_thread().name
     assert answers == [((number, "planner"), own) for number in range(3)]
@@ -50,53 +50,53 @@ def never() -> bool:
 
 
 def test_what_has_time_waits_on_while_it_would_disturb(loop: Loop) -> None:
-    worker, busy, seen = Worker(loop), [True], list[int]()
+    thread, busy, seen = PlannerThread(loop), [True], list[int]()
 
     def look() -> None:
-        seen.append(worker.behind)
+        seen.append(thread.deferred_count)
         busy.clear()
-        worker.do_later(loop.stop, unless=lambda: bool(busy))
+        thread.defer(loop.stop, unless=lambda: bool(busy))
 
-    worker.do_later(lambda: seen.append(-1), unless=lambda: bool(busy))
-    loop.later(10 * PAUSE, look)
+    thread.defer(lambda: seen.append(-1), unless=lambda: bool(busy))
+    loop.call_later(10 * DEFERRAL_SECONDS, look)
 
     loop.run()
-    worker.close()
+    thread.close()
 
     assert seen == [1, -1]
 
 
 def test_what_has_time_comes_before_what_is_asked_for_after_it(loop: Loop) -> None:
-    worker, done = Worker(loop), list[str]()
-    worker.do_later(lambda: done.append("later"), unless=never)
-    worker.do(lambda: done.append("now"), lambda value, error: loop.stop())
+    thread, done = PlannerThread(loop), list[str]()
+    thread.defer(lambda: done.append("later"), unless=never)
+    thread.submit(lambda: done.append("now"), lambda value, error: loop.stop())
 
     loop.run()
-    worker.close()
+    thread.close()
 
     assert done == ["later", "now"]
 
 
 @pytest.mark.parametrize("closing", [False, True])
 def test_what_has_time_is_done_in_the_end(loop: Loop, closing: bool) -> None:
-    worker, done = Worker(loop), list[str]()
-    worker.do_later(lambda: done.append("later"), unless=never)
+    thread, done = PlannerThread(loop), list[str]()
+    thread.defer(lambda: done.append("later"), unless=never)
     if not closing:
-        worker.do_later(loop.stop, unless=never)
+        thread.defer(loop.stop, unless=never)
         loop.run()
 
-    worker.close()
+    thread.close()
 
     assert done == ["later"]
 
 
 def test_what_fails_is_answered_with_its_error(loop: Loop) -> None:
-    worker, errors = Worker(loop), list[BaseException | None]()
-    worker.do(lambda: 1 // 0, lambda value, error: errors.append(error))
-    worker.do(lambda: None, lambda value, error: loop.stop())
+    thread, errors = PlannerThread(loop), list[BaseException | None]()
+    thread.submit(lambda: 1 // 0, lambda value, error: errors.append(error))
+    thread.submit(lambda: None, lambda value, error: loop.stop())
 
     loop.run()
-    worker.close()
+    thread.close()
 
     assert isinstance(errors[0], ZeroDivisionError)
 
@@ -104,8 +104,8 @@ def test_what_fails_is_answered_with_its_error(loop: Loop) -> None:
 def test_at_once_means_on_this_thread() -> None:
     answers = list[Any]()
 
-    here(threading.current_thread, lambda value, error: answers.append((value, error)))
-    here(lambda: 1 // 0, lambda value, error: answers.append((value, type(error))))
+    run_inline(threading.current_thread, lambda value, error: answers.append((value, error)))
+    run_inline(lambda: 1 // 0, lambda value, error: answers.append((value, type(error))))
 
     assert answers == [(threading.current_thread(), None), (None, ZeroDivisionError)]
 
@@ -115,7 +115,7 @@ def test_a_failure_keeps_nothing_alive() -> None:
     seen = weakref.ref(things[0])
     failures = list[str]()
 
-    here(lambda: fails_with(things.pop()), lambda value, error: failures.append(str(error)))
+    run_inline(lambda: fails_with(things.pop()), lambda value, error: failures.append(str(error)))
 
     assert failures
     assert seen() is None, "an exception and its frame hold each other"

@@ -44,10 +44,10 @@ def test_a_process_that_was_killed_leaves_nothing_behind() -> None:
     talk = Talk(CPU)
 
     talk.process.kill()
-    obituary = talk.wait_end()
+    reason = talk.wait_end()
     talk.forget()
 
-    assert obituary == "ended by SIGKILL"
+    assert reason == "ended by SIGKILL"
     assert open_fds() == fds
 
 
@@ -62,7 +62,7 @@ def test_sending_to_a_dead_process_does_nothing() -> None:
     talk.forget()
 
 
-def test_what_a_process_says_last_is_in_its_obituary() -> None:
+def test_what_a_process_says_last_is_in_its_exit_reason() -> None:
     odd = DeviceInfo(name="odd", kind="nonsense", identity="")
     spec = ProcessSpec(kind="cpu", devices=(odd,), config=CPU.config)
 
@@ -70,12 +70,12 @@ def test_what_a_process_says_last_is_in_its_obituary() -> None:
     status = process.join(30)
 
     assert status != 0
-    assert "nonsense" in process.obituary()
+    assert "nonsense" in process.exit_reason()
 
 
 def stuck(monkeypatch: pytest.MonkeyPatch, most: int) -> DeviceProcess:
     """A process whose other end of the socket nobody reads."""
-    monkeypatch.setattr(device_process, "MOST_QUEUED", most)
+    monkeypatch.setattr(device_process, "MAX_QUEUED_MESSAGES", most)
     process = DeviceProcess(CPU)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)

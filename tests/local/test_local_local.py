@@ -105,7 +105,7 @@ def test_what_is_handed_over_while_it_closes_fails(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(local._engine, "drain", slowly)
     local._hand_over(closing.start)
-    local._loop.call(lambda: local._pending.add(answers[0]))
+    local._loop.call_soon_threadsafe(lambda: local._pending.add(answers[0]))
     with pytest.raises(TryAgain, match="closed"):
         answers[0].result(20)
     closing.join()

@@ -18,7 +18,7 @@ def loop() -> Iterator[Loop]:
 def test_calls_come_in_order(loop: Loop) -> None:
     said: list[int] = []
     for number in range(5):
-        loop.call(lambda number=number: said.append(number))  # type: ignore[misc]
+        loop.call_soon_threadsafe(lambda number=number: said.append(number))  # type: ignore[misc]
     loop.stop()
     loop.run()
     assert said == [0, 1, 2, 3, 4]
@@ -26,8 +26,8 @@ def test_calls_come_in_order(loop: Loop) -> None:
 
 def test_timers_come_in_the_order_in_which_they_are_due(loop: Loop) -> None:
     said: list[str] = []
-    loop.later(0.002, lambda: (said.append("late"), loop.stop()))  # type: ignore[func-returns-value]
-    loop.later(0.0, lambda: said.append("early"))
+    loop.call_later(0.002, lambda: (said.append("late"), loop.stop()))  # type: ignore[func-returns-value]
+    loop.call_later(0.0, lambda: said.append("early"))
     loop.run()
     assert said == ["early", "late"]
 
@@ -42,8 +42,8 @@ def test_descriptors_and_zeromq_sockets_are_served_alike(loop: Loop) -> None:
     ):
         left.bind("inproc://x")
         right.connect("inproc://x")
-        loop.reader(left, lambda: (said.append(left.recv()), os.write(writing, b"go")))  # type: ignore[func-returns-value]
-        loop.reader(reading, lambda: (said.append(os.read(reading, 9)), loop.stop()))  # type: ignore[func-returns-value]
+        loop.add_reader(left, lambda: (said.append(left.recv()), os.write(writing, b"go")))  # type: ignore[func-returns-value]
+        loop.add_reader(reading, lambda: (said.append(os.read(reading, 9)), loop.stop()))  # type: ignore[func-returns-value]
         right.send(b"ready")
         loop.run()
     os.close(reading)
@@ -62,7 +62,7 @@ def test_an_error_in_a_callback_does_not_end_the_loop(
     def fail() -> None:
         raise ValueError("oops")
 
-    loop.call(fail)
+    loop.call_soon_threadsafe(fail)
     loop.stop()
     loop.run()
     assert "oops" in caplog.text
@@ -72,9 +72,9 @@ def test_what_is_forgotten_is_not_called_again(loop: Loop) -> None:
     reading, writing = os.pipe()
     os.write(writing, b"x")
     said: list[int] = []
-    loop.reader(reading, lambda: (said.append(1), loop.forget(reading), loop.stop()))  # type: ignore[func-returns-value]
+    loop.add_reader(reading, lambda: (said.append(1), loop.remove_reader(reading), loop.stop()))  # type: ignore[func-returns-value]
     loop.run()
-    loop.forget(reading)
+    loop.remove_reader(reading)
     os.close(reading)
     os.close(writing)
     assert said == [1]
@@ -82,11 +82,11 @@ def test_what_is_forgotten_is_not_called_again(loop: Loop) -> None:
 
 def test_a_call_after_the_end_wakes_nobody_elses_descriptor() -> None:
     loop = Loop()
-    wake = loop._wake
+    wake = loop._wake_fd
     loop.close()
     other = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
     assert other == wake  # the lowest number that is free
-    loop.call(lambda: None)
+    loop.call_soon_threadsafe(lambda: None)
     loop.close()
     with pytest.raises(BlockingIOError):
         os.eventfd_read(other)
@@ -94,7 +94,7 @@ def test_a_call_after_the_end_wakes_nobody_elses_descriptor() -> None:
 
 
 def test_a_timer_may_be_due_in_any_number_of_seconds(loop: Loop) -> None:
-    loop.later(1e300, lambda: None)
+    loop.call_later(1e300, lambda: None)
     loop.stop()
     loop.run()
-    assert 0 < loop._patience() < 2**31
+    assert 0 < loop._poll_timeout_ms() < 2**31

@@ -10,7 +10,7 @@ from hetsched.engine.resolve import Resolved, fd_of_key, file_key, nbytes, shape
 from hetsched.job import ArenaRef
 from hetsched.planner.job_planner import Assignment
 from hetsched.transport.arena import Arena
-from hetsched.transport.device_messages import Prepare, Stored
+from hetsched.transport.device_messages import Prepare, StoredArray
 from hetsched.workload import ArraySpec
 
 
@@ -19,7 +19,7 @@ class JobArrays:
 
     Attributes
     ----------
-    stored : list of Stored
+    stored : list of StoredArray
         All arrays, as device processes are told of them.
     results : mapping
         Output name -> its place in the arena; one reference each is held for it.
@@ -29,7 +29,7 @@ class JobArrays:
         self._job = job
         self._arena = arena
         self._own: list[int] = []
-        self.stored: list[Stored] = []
+        self.stored: list[StoredArray] = []
         self.results: dict[str, ArenaRef] = {}
 
     def allocate(self) -> None:
@@ -89,7 +89,7 @@ class JobArrays:
         self._own.clear()
         self.results = {}
 
-    def _result(self, array: ArraySpec) -> Stored:
+    def _result(self, array: ArraySpec) -> StoredArray:
         into = self._job.into[array.name]
         if into is None:
             segment = self._arena.allocate(nbytes(array, self._job.load))

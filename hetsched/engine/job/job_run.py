@@ -24,13 +24,13 @@ from hetsched.engine.job.retry_policy import Patience, loss
 from hetsched.engine.job.verification_result import Verdict
 from hetsched.engine.planning.plan_ahead import Planning
 from hetsched.engine.planning.plan_and_learn import Measured
-from hetsched.engine.processes.fleet import none_left
+from hetsched.engine.processes.fleet import no_device_error
 from hetsched.engine.resolve import Resolved
 from hetsched.errors import ErrorRecord, HetschedError, InternalError, JobFailed, to_record
 from hetsched.job import Done, Failed, JobReport, JobSpec, JobState, Running
 from hetsched.planner.job_planner import Assignment, JobPlan
 from hetsched.transport import device_messages
-from hetsched.transport.device_messages import Addressed
+from hetsched.transport.device_messages import DeviceCommand
 
 log = logging.getLogger(__name__)
 
@@ -121,9 +121,9 @@ class JobRun:
             case device_messages.Checked():
                 self._verdict.add(event)
                 self._answered(device, event)
-            case device_messages.Trouble():
+            case device_messages.CommandFailed():
                 self._trouble(device, event)
-            case device_messages.Said():
+            case device_messages.DeviceNote():
                 self._tell(event.text, force=True)
 
     def lost(self, devices: tuple[str, ...], reason: str) -> None:
@@ -142,7 +142,7 @@ class JobRun:
             for device in devices:
                 if device in self._assigned:
                     self._computing.lost(device)
-            if not self._fleet.present(self._assigned):
+            if not self._fleet.any_remaining(self._assigned):
                 self._again(reason)  # others may take over; `_attempt` says if there are none
         elif self._stage in BESIDE and any(device in self._assigned for device in devices):
             self._again(reason)
@@ -178,7 +178,7 @@ class JobRun:
         self._verdict = Verdict()
         infos = self._fleet.usable(self._job.devices)
         if not infos:
-            self._end(none_left(self._fleet.absent))
+            self._end(no_device_error(self._fleet.absent))
             return
         self._planning = Planning(self._job, infos, self._limit, self._context)
         self._planning.begin(self._planned)
@@ -196,7 +196,7 @@ class JobRun:
             return
         self._plan, self._times = plan, {}
         self._assigned = {a.device: a for a in plan.assignments if a.chunks}
-        self._wait(self._fleet.wake, self._assigned, self._awake)
+        self._wait(self._fleet.ensure_started, self._assigned, self._awake)
 
     def _awake(self) -> None:
         if not self._fleet.ready() >= set(self._assigned):
@@ -287,7 +287,7 @@ class JobRun:
         if not self._job.outputs:
             self._done(report)
             return
-        self._context.worker.do(
+        self._context.planner_thread.submit(
             self._job.publish,
             lambda _, error: self._done(report) if error is None else self._end(error),
         )
@@ -301,19 +301,19 @@ class JobRun:
 
     # ---- trouble
 
-    def _trouble(self, device: str, trouble: device_messages.Trouble) -> None:
+    def _trouble(self, device: str, trouble: device_messages.CommandFailed) -> None:
         if self._stage == "stopping":
             return
         one, experience = self._assigned[device], self._context.experience
         preparing = trouble.chunk is None and device not in self._prepared
-        if trouble.kind == "variant" and preparing:
+        if trouble.cause == "variant" and preparing:
             log.warning("variant %s: %s", one.variant, trouble.error.message)
             experience.broke(self._job, self._context.info(device), one.variant)
             self._again(trouble.error.message)
-        elif trouble.kind == "memory":
+        elif trouble.cause == "memory":
             experience.ran_out(device, one.memory)
             self._again(trouble.error.message)
-        elif trouble.kind != "fault":  # a fault ends the process: that is seen as a loss
+        elif trouble.cause != "fault":  # a fault ends the process: that is seen as a loss
             self.abort(errors.from_record(trouble.error))
 
     def _fence(self, then: Callable[[], None]) -> None:
@@ -349,7 +349,7 @@ class JobRun:
         there = [d for d in self._assigned if d in self._prepared or not self._computing]
         return helpers([self._context.info(device) for device in there])
 
-    def _send(self, device: str, kind: Callable[..., Addressed], *arguments: Any) -> None:
+    def _send(self, device: str, kind: Callable[..., DeviceCommand], *arguments: Any) -> None:
         self._fleet.send(device, lambda index: kind(self._wire, index, *arguments))
 
     def _tell(self, text: str, force: bool = False) -> None:
@@ -392,7 +392,7 @@ class JobRun:
         self._prepared.clear()
         self._arrays.close(self._fleet)
         if self._job.files or self._job.outputs:
-            self._context.worker.do(self._job.close)
+            self._context.planner_thread.submit(self._job.close)
         ended = self._ended
         # They lead to the caller's arrays: no cycle may keep those from being freed at once.
         self._listen = self._ended = _nothing

@@ -11,12 +11,12 @@ from hetsched.device import DeviceInfo
 from hetsched.engine.context import Context
 from hetsched.engine.planning.experience import plan_key
 from hetsched.engine.planning.plan_and_learn import Measured, learn, makespan, plan, spread
-from hetsched.engine.planning.planner_thread import Then
+from hetsched.engine.planning.planner_thread import OnDone
 from hetsched.engine.resolve import Resolved
 from hetsched.planner.job_planner import JobPlan
 from hetsched.planner.rebalancer import GOOD
 
-MOST_BEHIND = 2
+MAX_DEFERRED = 2
 """Jobs in a row that may follow one plan before anything is learnt from them. Arbitrary."""
 
 
@@ -34,18 +34,18 @@ class Planning:
         self, job: Resolved, infos: Sequence[DeviceInfo], limit: int | None, context: Context
     ) -> None:
         self._job = job
-        self._asleep = context.fleet.asleep()
+        self._asleep = context.fleet.unstarted()
         self._infos = infos
         self._limit = limit
-        self._worker = context.worker
+        self._planner_thread = context.planner_thread
         self._store, self._experience = context.store, context.experience
         self._known = plan_key(job, (info.name for info in infos), limit)
 
-    def begin(self, then: Then) -> None:
+    def begin(self, then: OnDone) -> None:
         """``then(plan, error)``: at once if it was made ahead, else by the planner's thread."""
         ahead = None if self._job.measure else self._experience.ready.pop(self._known, None)
         if ahead is None:
-            self._worker.do(self._plan, then)
+            self._planner_thread.submit(self._plan, then)
         else:
             then(ahead, None)
 
@@ -54,7 +54,7 @@ class Planning:
 
         Until that has been done, another such job follows the same plan if it proved good.
         """
-        if good(found, measured) and self._worker.behind < MOST_BEHIND:
+        if good(found, measured) and self._planner_thread.deferred_count < MAX_DEFERRED:
             self._experience.ready.setdefault(self._known, found)
 
         def lesson() -> None:

@@ -1,4 +1,4 @@
-"""The planner's thread: what may block (file headers, models.db, planning), in order."""
+"""The planner's thread: runs in order what may block (file headers, models.db, planning)."""
 
 from __future__ import annotations
 
@@ -14,82 +14,83 @@ from hetsched.transport.loop import Loop
 
 log = logging.getLogger(__name__)
 
-PAUSE = 0.003
-"""Seconds that what has time waits: whoever waits for a result is woken meanwhile, and shouldn't
-have to compete for a core."""
+DEFERRAL_SECONDS = 0.003
+"""Delay of deferred work: the client that waits for a result wakes up first, and shouldn't have
+to compete for a core."""
 
-Then = Callable[[Any, BaseException | None], None]
-Task = tuple[Callable[[], Any], Then]
-
-
-def _log(value: Any, error: BaseException | None) -> None:
-    if error is not None:
-        log.error("unexpected error in the planner's thread", exc_info=error)
+OnDone = Callable[[Any, BaseException | None], None]
+"""``on_done(value, error)``: `error` is None on success."""
+Task = tuple[Callable[[], Any], OnDone]
 
 
-class Worker:
-    """One thread that runs functions one after the other and answers on the loop's thread."""
+class PlannerThread:
+    """One thread that runs functions in order and reports results on the loop's thread."""
 
     def __init__(self, loop: Loop, name: str = "planner") -> None:
         self._loop = loop
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
-        self._later: deque[Callable[[], Any]] = deque()
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._deferred: deque[Callable[[], Any]] = deque()
+        self._thread = threading.Thread(target=self._run_tasks, name=name, daemon=True)
         self._thread.start()
 
-    def do(
-        self,
-        function: Callable[[], Any],
-        then: Then | None = None,
-    ) -> None:
-        """Run `function` on the worker, then ``then(value, error)`` on the loop's thread.
+    def submit(self, function: Callable[[], Any], on_done: OnDone | None = None) -> None:
+        """Run `function` on this thread, then ``on_done(value, error)`` on the loop's thread.
 
-        Without `then` an error is only logged.
+        Without `on_done` an error is only logged. Deferred functions run first.
         """
-        self._catch_up()
-        self._tasks.put((function, then or _log))
+        self._submit_deferred()
+        self._tasks.put((function, on_done or _log_error))
 
-    def do_later(self, function: Callable[[], Any], unless: Callable[[], bool]) -> None:
-        """Run `function` in a moment, but before anything that is asked for after it.
+    def defer(self, function: Callable[[], Any], unless: Callable[[], bool]) -> None:
+        """Run `function` in a moment, but before anything submitted after it.
 
-        If ``unless()`` then, it waits on: for that, or for the next that has time.
+        If ``unless()`` is true by then, it waits for the next submission or deferral.
         """
-        self._later.append(function)
-        self._loop.later(PAUSE, lambda: None if unless() else self._catch_up())
+        self._deferred.append(function)
+        self._loop.call_later(
+            DEFERRAL_SECONDS, lambda: None if unless() else self._submit_deferred()
+        )
 
     @property
-    def behind(self) -> int:
-        """How much waits that had time."""
-        return len(self._later)
+    def deferred_count(self) -> int:
+        """Deferred functions that still wait."""
+        return len(self._deferred)
 
     def close(self) -> None:
-        """Finish what was asked for, then end the thread."""
-        self._catch_up()
+        """Finish all submitted and deferred functions, then end the thread."""
+        self._submit_deferred()
         self._tasks.put(None)
         self._thread.join()
 
-    def _catch_up(self) -> None:
-        while self._later:
-            self._tasks.put((self._later.popleft(), _log))
+    def _submit_deferred(self) -> None:
+        while self._deferred:
+            self._tasks.put((self._deferred.popleft(), _log_error))
 
-    def _work(self) -> None:
+    def _run_tasks(self) -> None:
         while (task := self._tasks.get()) is not None:
-            here(task[0], functools.partial(self._answer, task[1]))
+            run_inline(task[0], functools.partial(self._report, task[1]))
             del task  # hold no arrays or fds while idle
 
-    def _answer(self, then: Then, value: Any, failure: BaseException | None) -> None:
-        self._loop.call(lambda: then(value, failure))
+    def _report(self, on_done: OnDone, value: Any, error: BaseException | None) -> None:
+        self._loop.call_soon_threadsafe(lambda: on_done(value, error))
 
 
-def here(function: Callable[[], Any], then: Then) -> None:
-    """Run `function` on this thread, and ``then(value, error)``: as a Worker does, for what is too
-    quick to be worth the way to another thread."""
+def run_inline(function: Callable[[], Any], on_done: OnDone) -> None:
+    """Run `function`, then ``on_done(value, error)``, both on this thread.
+
+    For what is too quick to be worth a switch to another thread.
+    """
     value, failure = None, None
     try:
         value = function()
-    except BaseException as error:  # whatever it is, the asker must hear of it
+    except BaseException as error:  # on_done must be called whatever happens
         failure = error
     try:
-        then(value, failure)
+        on_done(value, failure)
     finally:
-        del failure  # it leads to this frame, which must not keep arrays alive
+        del failure  # its traceback refers to this frame, which must not keep arrays alive
+
+
+def _log_error(value: Any, error: BaseException | None) -> None:
+    if error is not None:
+        log.error("unexpected error in the planner's thread", exc_info=error)

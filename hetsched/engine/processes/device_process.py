@@ -1,4 +1,4 @@
-"""The engine's side of a device process: start it, talk to it, see it die, say why it died."""
+"""The engine's side of a device process: its start, its messages, its end and the reason."""
 
 from __future__ import annotations
 
@@ -31,30 +31,31 @@ ONE_THREAD = {
     "MKL_THREADING_LAYER": "SEQUENTIAL",
     "KMP_BLOCKTIME": "0",
 }
-"""A device is one core: the libraries' own threads would fight over it."""
-BUFFER = 1 << 20
-"""Bytes of messages that may be under way each way."""
-MOST_QUEUED = 10_000
-"""Messages kept for a process that doesn't read; one that far behind hangs. Arbitrary."""
-AT_ONCE = 256
-"""Events that one call of `receive` takes, so that others get their turn."""
-LAST_LINES = 8
-GRACE = 5.0
-LINGER = 0.2
-"""Seconds to wait for the last lines of a dead process."""
+"""A device is one core: threads of the libraries would compete for it."""
+SOCKET_BUFFER_BYTES = 1 << 20
+"""In each direction."""
+MAX_QUEUED_MESSAGES = 10_000
+"""Kept for a process that doesn't read; one that far behind hangs. Arbitrary."""
+MAX_EVENTS_PER_CALL = 256
+"""Of `receive`, so that other sources get their turn."""
+KEPT_STDERR_LINES = 8
+STOP_SECONDS = 5.0
+"""Time to end after Stop, before the process is killed."""
+STDERR_SECONDS = 0.2
+"""To wait for the last lines of a dead process."""
 
 
 class DeviceProcess:
-    """A device process, from its start on. Belongs to one thread.
+    """A running device process. Belongs to one thread.
 
-    Watch `fileno()` for events and `pidfd` for its death, with any poller.
+    Poll `fileno()` for events and `pidfd` for the end of the process.
 
     Attributes
     ----------
     spec : ProcessSpec
     pid, pidfd : int
     ended : bool
-        Its socket is at its end: no event will come.
+        End of file on its socket: no more events will come.
     """
 
     def __init__(self, spec: ProcessSpec) -> None:
@@ -62,10 +63,10 @@ class DeviceProcess:
         self.ended = False
         self._decode: Decoder[Event] = Decoder(Event)
         self._queued: deque[tuple[bytes, list[int]]] = deque()
-        self._lines: deque[str] = deque(maxlen=LAST_LINES)
+        self._stderr_lines: deque[str] = deque(maxlen=KEPT_STDERR_LINES)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (ours, theirs):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
         ours.setblocking(False)
         self._sock = ours
         with theirs:
@@ -73,41 +74,41 @@ class DeviceProcess:
         self.pid = self._process.pid
         self.pidfd = os.pidfd_open(self.pid)
         assert self._process.stderr is not None
-        self._reader = threading.Thread(
-            target=_keep_lines, args=(self._process.stderr, self._lines), daemon=True
+        self._stderr_reader = threading.Thread(
+            target=_keep_lines, args=(self._process.stderr, self._stderr_lines), daemon=True
         )
-        self._reader.start()
+        self._stderr_reader.start()
 
     def fileno(self) -> int:
-        """The socket: readable when there are events."""
+        """The socket, readable when there are events."""
         return self._sock.fileno()
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         return self._process.poll() is None
 
     def send(self, command: Command, fds: Sequence[int] = ()) -> None:
-        """Send, or keep until the process reads again; never blocks. To a dead one: nothing.
+        """Send, or queue until the process reads again; never blocks. A dead process gets nothing.
 
         Raises
         ------
         InternalError
-            It hasn't read for long: it hangs, and should be killed.
+            Too many messages are queued: the process hangs and should be killed.
         """
-        if len(self._queued) >= MOST_QUEUED:
+        if len(self._queued) >= MAX_QUEUED_MESSAGES:
             raise InternalError(f"device process {self.pid} has stopped reading commands")
         self._queued.append((encode(command), [os.dup(fd) for fd in fds]))
         self.flush()
 
     def flush(self) -> bool:
-        """Send what was kept, as far as it goes; whether all is sent."""
+        """Send as many queued messages as the socket takes; return whether none is queued."""
         while self._queued:
             payload, fds = self._queued[0]
             try:
                 send_message(self._sock, payload, fds)
             except BlockingIOError:
                 return False
-            except OSError:  # it died; its pidfd says so
+            except OSError:  # it has died, which pidfd reports
                 self._drop_queued()
                 return True
             close_all(fds)
@@ -115,14 +116,14 @@ class DeviceProcess:
         return True
 
     def receive(self) -> list[Event]:
-        """The events that have come. A process that sends what can't be decoded is killed."""
+        """Return the events that have arrived; an undecodable message kills the process."""
         events: list[Event] = []
         self.flush()
-        while not self.ended and len(events) < AT_ONCE:
+        while not self.ended and len(events) < MAX_EVENTS_PER_CALL:
             try:
                 payload, _ = receive_message(self._sock, MAX_FRAME)
             except BlockingIOError:
-                self.ended = not self.alive  # a child of its own may hold the socket open
+                self.ended = not self.is_alive  # a child process may hold the socket open
                 break
             except OSError:
                 payload = b""
@@ -132,24 +133,25 @@ class DeviceProcess:
             try:
                 events.append(self._decode(payload))
             except ProtocolError as error:
-                self._lines.append(str(error))
+                self._stderr_lines.append(str(error))
                 self.kill()
                 self.ended = True
         return events
 
     def stop(self) -> None:
-        """Ask it to end; `join` waits for it. One that has stopped reading is killed."""
+        """Ask the process to end, or kill it if it hangs; `join` waits for the end."""
         try:
             self.send(Stop())
         except InternalError:
             self.kill()
 
     def kill(self) -> None:
-        if self.alive:
+        """Send SIGKILL, if it runs."""
+        if self.is_alive:
             self._process.send_signal(signal.SIGKILL)
 
-    def join(self, grace: float = GRACE) -> int:
-        """Wait until it has ended, kill it after `grace` seconds; its exit status. Idempotent."""
+    def join(self, grace: float = STOP_SECONDS) -> int:
+        """Wait for the end, kill after `grace` seconds; return the exit status. Idempotent."""
         if self.pidfd >= 0:
             poller = select.poll()
             poller.register(self.pidfd, select.POLLIN)
@@ -157,22 +159,20 @@ class DeviceProcess:
                 self.kill()
         return self._reap()
 
-    def obituary(self) -> str:
-        """How it ended, with the last line it wrote to stderr. To be called once it is dead."""
+    def exit_reason(self) -> str:
+        """How the process ended, with its last line on stderr. Only after its end."""
         status = self._reap()
-        signalled = status < 0
-        how = f"ended by {signal.Signals(-status).name}" if signalled else f"exit status {status}"
-        last = [line for line in self._lines if line.strip()]
-        return f"{how} ({last[-1].strip()})" if last else how
-
-    def last_lines(self) -> list[str]:
-        """What it last wrote to stderr."""
-        return list(self._lines)
+        if status < 0:
+            reason = f"ended by {signal.Signals(-status).name}"
+        else:
+            reason = f"exit status {status}"
+        lines = [line.strip() for line in self._stderr_lines if line.strip()]
+        return f"{reason} ({lines[-1]})" if lines else reason
 
     def _reap(self) -> int:
         status = self._process.wait()
         if self.pidfd >= 0:
-            self._reader.join(LINGER)  # a child of its own may hold its stderr open
+            self._stderr_reader.join(STDERR_SECONDS)  # a child process may hold stderr open
             os.close(self.pidfd)
             self.pidfd = -1
             self._drop_queued()
@@ -187,18 +187,18 @@ class DeviceProcess:
 
 
 def _spawn(spec: ProcessSpec, fd: int) -> subprocess.Popen[bytes]:
-    # -P: a file of the working folder must not stand for a module. It imports what we import.
+    # -P: no file of the working folder may shadow a module.
     command = [sys.executable, "-P", "-m", "hetsched.device_process.main"]
     command += ["--fd", str(fd), "--parent", str(os.getpid())]
     command += ["--spec", msgspec.json.encode(spec).decode()]
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,  # what a library prints must not spoil our own output
+        stdout=subprocess.DEVNULL,  # libraries print; keep that out of our output
         stderr=subprocess.PIPE,
         pass_fds=(fd,),
         env={**os.environ, **ONE_THREAD, **spec.env, "PYTHONPATH": _import_path()},
-        process_group=0,  # Ctrl-C is the engine's to handle, while it starts, too
+        process_group=0,  # the engine alone handles Ctrl-C, also while this process starts
     )
 
 

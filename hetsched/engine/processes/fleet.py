@@ -1,6 +1,6 @@
-"""The device processes of one engine: spawned, watched, respawned; devices by name.
+"""The device processes of one engine: started, watched, restarted; and their devices by name.
 
-Owns which process holds which segments and files. Knows nothing of jobs: events go to a listener.
+Knows nothing of jobs: events go to a listener.
 """
 
 from __future__ import annotations
@@ -10,275 +10,246 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from hetsched.device import DeviceInfo
-from hetsched.devices.probe import Probe, ProcessSpec
+from hetsched.devices.probe import Probe
 from hetsched.engine.processes.device_process import DeviceProcess
+from hetsched.engine.processes.hosted_process import MAX_FAILED_STARTS, HostedProcess
 from hetsched.errors import Unavailable
-from hetsched.transport.device_messages import Addressed, Attach, Detach, Event, Hello, Several
+from hetsched.transport.device_messages import DeviceCommand, Event, Hello
 from hetsched.transport.loop import Loop
 
 log = logging.getLogger(__name__)
 
-MAX_STRIKES = 3
-"""Deaths before a hello, after which a process isn't started again."""
-AT_ONCE = 64
-"""Commands in one message, so that it always fits into a socket's buffer."""
-RESPAWN_SECONDS = 0.05
-"""Between a death and the next start: a process that dies at once must not spin."""
-
-
-@dataclass
-class _Member:
-    spec: ProcessSpec
-    process: DeviceProcess | None = None
-    ready: bool = False
-    seen: bool = False
-    """It has said hello before."""
-    outbox: list[Addressed] = field(default_factory=list)
-    strikes: int = 0
-    asleep: bool = False
-    """Its process is started when it is first needed."""
-    attached: set[int] = field(default_factory=set)
-
-    @property
-    def given_up(self) -> bool:
-        return self.strikes >= MAX_STRIKES
+RESTART_SECONDS = 0.05
+"""Between a death and the next start, so that a process that dies at once doesn't make us spin."""
+RETRY_SECONDS = 1.0
+"""After the operating system refused to start a process."""
 
 
 @dataclass(frozen=True)
-class Listener:
-    """Who hears of devices: all on the loop's thread."""
+class FleetListener:
+    """Callbacks, all on the loop's thread."""
 
-    event: Callable[[str, Event], None]
-    """(device name, event)"""
-    lost: Callable[[tuple[str, ...], str], None]
-    """(devices, why)"""
-    joined: Callable[[tuple[str, ...]], None]
+    on_event: Callable[[str, Event], None]
+    """(device, event)"""
+    on_lost: Callable[[tuple[str, ...], str], None]
+    """(devices, reason): their process has died."""
+    on_ready: Callable[[tuple[str, ...]], None]
+    """(devices): their process takes commands."""
 
 
 class Fleet:
-    """All device processes. `ready` devices have said hello and take commands."""
+    """All device processes. A device is ready once its process has said hello.
 
-    def __init__(self, probe: Probe, loop: Loop, listener: Listener) -> None:
+    Attributes
+    ----------
+    absent : mapping
+        Device or kind that can't be used -> why.
+    """
+
+    def __init__(self, probe: Probe, loop: Loop, listener: FleetListener) -> None:
         self._loop = loop
         self._listener = listener
         self.absent: dict[str, str] = dict(probe.absent)
-        self._members = [_Member(spec, asleep=spec.lazy) for spec in probe.processes]
-        self._where: dict[str, tuple[_Member, int]] = {}
+        self._hosts = [HostedProcess(spec) for spec in probe.processes]
+        self._host_of: dict[str, tuple[HostedProcess, int]] = {}
+        """Device -> its process and its index there."""
         self._infos: dict[str, DeviceInfo] = {}
-        self._gone: set[str] = set()
+        self._abandoned: set[str] = set()
         self._waiting: list[tuple[tuple[str, ...], Callable[[], None]]] = []
         self._closing = self._killed = False
-        for member in self._members:
-            for index, info in enumerate(member.spec.devices):
-                self._where[info.name] = (member, index)
+        for host in self._hosts:
+            for index, info in enumerate(host.spec.devices):
+                self._host_of[info.name] = (host, index)
                 self._infos[info.name] = info
 
     def start(self) -> None:
-        for member in self._members:
-            if not member.asleep:
-                self._spawn(member)
+        """Start all processes but those that start on demand."""
+        for host in self._hosts:
+            if not host.on_demand:
+                self._spawn(host)
 
     @property
     def infos(self) -> tuple[DeviceInfo, ...]:
-        """All devices that exist, ready or not yet; in order."""
-        return tuple(info for info in self._infos.values() if info.name not in self._gone)
+        """All devices that are or may become ready, in order."""
+        return tuple(info for name, info in self._infos.items() if name not in self._abandoned)
 
     def info(self, device: str) -> DeviceInfo:
-        """What is known of a device, be it gone by now."""
+        """The description of a device, also of one that can't be used any more."""
         return self._infos[device]
 
-    def present(self, devices: Iterable[str]) -> bool:
-        """Whether one of these devices is there or may come back."""
-        return not self._gone.issuperset(devices)
+    def any_remaining(self, devices: Iterable[str]) -> bool:
+        """Whether at least one of these devices is or may become ready."""
+        return not self._abandoned.issuperset(devices)
 
     def ready(self) -> set[str]:
-        return {name for name, (member, _) in self._where.items() if member.ready}
+        """Devices that take commands."""
+        return {name for name, (host, _) in self._host_of.items() if host.is_ready}
 
-    def asleep(self) -> set[str]:
-        """Devices that aren't ready because nobody has needed them so far."""
-        return {name for name, (member, _) in self._where.items() if member.asleep}
+    def unstarted(self) -> set[str]:
+        """Devices whose process starts on demand and hasn't been needed so far."""
+        return {name for name, (host, _) in self._host_of.items() if host.on_demand}
 
     def usable(self, devices: Iterable[str]) -> list[DeviceInfo]:
-        """Those of `devices` that are ready, or would be if they were woken."""
-        there = (self.ready() | self.asleep()).intersection(devices)
-        return [info for info in self.infos if info.name in there]
+        """Those of `devices` that are ready, or would be once started."""
+        usable = (self.ready() | self.unstarted()).intersection(devices)
+        return [info for info in self.infos if info.name in usable]
 
-    def wake(self, devices: Iterable[str], callback: Callable[[], None]) -> None:
-        """Start those of `devices` that are asleep, then call back; at once if none is."""
-        woken = [name for name in devices if self._where[name][0].asleep]
-        for name in woken:
-            member, _ = self._where[name]
-            if member.asleep:
-                member.asleep = False
-                self._spawn(member)
-        self.when_settled(woken, callback)
+    def ensure_started(self, devices: Iterable[str], callback: Callable[[], None]) -> None:
+        """Start the unstarted ones of `devices`, then call back; at once if there are none."""
+        unstarted = [name for name in devices if self._host_of[name][0].on_demand]
+        for name in unstarted:
+            host, _ = self._host_of[name]
+            if host.on_demand:
+                host.on_demand = False
+                self._spawn(host)
+        self.when_settled(unstarted, callback)
 
     def when_settled(self, devices: Iterable[str], callback: Callable[[], None]) -> None:
-        """Call back once it is clear which of `devices` can be used now; at once if it is already.
+        """Call back once it is clear which of `devices` are usable; at once if it is already.
 
-        A process that starts for the first time is waited for; one that comes back after a death
-        is only if there is no other; one that is asleep is not.
+        Waits for processes that start for the first time; for one that restarts after a death
+        only if no other is ready; never for those that start on demand.
         """
-        waiting = (tuple(devices), callback)
-        if self._settled(waiting[0]):
+        names = tuple(devices)
+        if self._settled(names):
             callback()
         else:
-            self._waiting.append(waiting)
+            self._waiting.append((names, callback))
 
-    def send(self, device: str, make: Callable[[int], Addressed]) -> None:
-        """Send ``make(index of the device in its process)`` soon; to a lost device: nothing.
+    def send(self, device: str, make_command: Callable[[int], DeviceCommand]) -> None:
+        """Send ``make_command(index of the device in its process)``; lost devices get nothing.
 
-        What a process is sent in one round of the loop goes there in one message.
+        Commands to a process within one round of the loop share a message.
         """
-        member, index = self._where[device]
-        if member.process is None or not member.ready:
+        host, index = self._host_of[device]
+        if not host.is_ready:
             return
-        if not member.outbox:
-            self._loop.soon(lambda: self._flush(member))
-        member.outbox.append(make(index))
-
-    def _flush(self, member: _Member) -> None:
-        commands, member.outbox = member.outbox, []
-        if member.process is None:
-            return
-        for first in range(0, len(commands), AT_ONCE):
-            some = commands[first : first + AT_ONCE]
-            member.process.send(some[0] if len(some) == 1 else Several(tuple(some)))
+        if not host.outbox:
+            self._loop.call_soon(host.flush)
+        host.outbox.append(make_command(index))
 
     def attach(self, device: str, key: int, fd: int, nbytes: int, kind: str) -> None:
-        """Make segment or file `key` known to the process of `device`, once."""
-        member, _ = self._where[device]
-        if member.process is None or not member.ready or key in member.attached:
-            return
-        member.attached.add(key)
-        self._flush(member)  # commands before this one are about what the process knew then
-        member.process.send(Attach(key, kind, nbytes), fds=(fd,))
+        """Attach segment or file `key` to the process of `device`, if it hasn't it already."""
+        self._host_of[device][0].attach(key, fd, nbytes, kind)
 
     def detach(self, keys: Iterable[int]) -> None:
-        """Every process forgets these keys."""
-        for member in self._members:
-            known = tuple(key for key in keys if key in member.attached)
-            if known and member.process is not None:
-                member.attached.difference_update(known)
-                self._flush(member)
-                member.process.send(Detach(known))
+        """Detach these objects from every process."""
+        keys = tuple(keys)
+        for host in self._hosts:
+            host.detach(keys)
 
     def close(self) -> None:
+        """Stop all processes and wait for their end."""
         self._closing = True
-        for member in self._members:
-            if member.process is not None:
-                self._unwatch(member.process)
-                member.process.stop()
-        for member in self._members:
-            if member.process is not None:
-                member.process.join()
+        running = [host.process for host in self._hosts if host.process is not None]
+        for process in running:
+            self._unwatch(process)
+            process.stop()
+        for process in running:
+            process.join()
 
     def kill(self) -> None:
-        """End all processes at once; from any thread. Nobody need be told that they died."""
+        """Kill all processes; from any thread. Their deaths aren't logged."""
         self._killed = True
         for pid in self.pids().values():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
     def pids(self) -> Mapping[str, int]:
-        """Device name -> process id, of the processes that run."""
+        """Device -> process id, of running processes."""
         return {
             name: process.pid
-            for name, (member, _) in self._where.items()
-            if (process := member.process) is not None  # the loop's thread may end it now
+            for name, (host, _) in self._host_of.items()
+            if (process := host.process) is not None  # the loop's thread may end it now
         }
 
     def _settled(self, devices: Iterable[str]) -> bool:
-        members = [self._where[device][0] for device in devices]
-        members = [member for member in members if not member.asleep]
-        if any(member.ready for member in members):
-            return all(member.ready or member.seen or member.given_up for member in members)
-        return all(member.given_up for member in members)
+        hosts = [self._host_of[device][0] for device in devices]
+        hosts = [host for host in hosts if not host.on_demand]
+        if any(host.is_ready for host in hosts):
+            return all(h.is_ready or h.was_ready or h.is_abandoned for h in hosts)
+        return all(host.is_abandoned for host in hosts)
 
-    def _spawn(self, member: _Member) -> None:
+    def _spawn(self, host: HostedProcess) -> None:
         if self._closing:
             return
         try:
-            process = DeviceProcess(member.spec)
-        except OSError as error:  # no descriptors, no memory: perhaps later
-            self._not_started(member, error)
+            process = DeviceProcess(host.spec)
+        except OSError as error:  # no descriptors or memory: perhaps later
+            self._on_refused_start(host, error)
             return
-        member.process = process
-        member.attached.clear()
-        member.outbox.clear()
-        self._loop.reader(process.fileno(), lambda: self._readable(member, process))
-        self._loop.reader(process.pidfd, lambda: self._died(member, process))
+        host.started(process)
+        self._loop.add_reader(process.fileno(), lambda: self._read_events(host, process))
+        self._loop.add_reader(process.pidfd, lambda: self._on_death(host, process))
 
-    def _not_started(self, member: _Member, error: OSError) -> None:
-        names = tuple(info.name for info in member.spec.devices)
-        member.strikes += 1
+    def _on_refused_start(self, host: HostedProcess, error: OSError) -> None:
+        host.failed_starts += 1
+        names = host.device_names
         log.warning("device process of %s can't be started: %s", ", ".join(names), error)
-        if member.given_up:
-            self._give_up(names, str(error))
-            self._listener.lost(names, str(error))
-            self._wake()
+        if host.is_abandoned:
+            self._abandon(names, str(error))
+            self._listener.on_lost(names, str(error))
+            self._recheck_waiting()
         else:
-            self._loop.later(1.0, lambda: self._spawn(member))
+            self._loop.call_later(RETRY_SECONDS, lambda: self._spawn(host))
 
     def _unwatch(self, process: DeviceProcess) -> None:
-        self._loop.forget(process.fileno())
-        self._loop.forget(process.pidfd)
+        self._loop.remove_reader(process.fileno())
+        self._loop.remove_reader(process.pidfd)
 
-    def _readable(self, member: _Member, process: DeviceProcess) -> None:
+    def _read_events(self, host: HostedProcess, process: DeviceProcess) -> None:
         for event in process.receive():
             if isinstance(event, Hello):
-                self._hello(member, event)
+                self._on_hello(host, event)
             else:
-                name = member.spec.devices[event.device].name
-                self._listener.event(name, event)
+                self._listener.on_event(host.device_names[event.device], event)
         if process.ended:
-            self._loop.forget(process.fileno())
+            self._loop.remove_reader(process.fileno())
 
-    def _hello(self, member: _Member, hello: Hello) -> None:
-        member.ready = member.seen = True
+    def _on_hello(self, host: HostedProcess, hello: Hello) -> None:
+        host.is_ready = host.was_ready = True
         for info in hello.devices:
             self._infos[info.name] = info
-        log.info("devices ready: %s", ", ".join(info.name for info in hello.devices))
-        self._listener.joined(tuple(info.name for info in hello.devices))
-        self._wake()
+        names = tuple(info.name for info in hello.devices)
+        log.info("devices ready: %s", ", ".join(names))
+        self._listener.on_ready(names)
+        self._recheck_waiting()
 
-    def _died(self, member: _Member, process: DeviceProcess) -> None:
-        """What it had sent before it died counts: read that first."""
-        if member.process is not process:
+    def _on_death(self, host: HostedProcess, process: DeviceProcess) -> None:
+        """Handle what the process had sent before it died, then its death."""
+        if host.process is not process:
             return
         while not process.ended:
-            self._readable(member, process)
+            self._read_events(host, process)
         self._unwatch(process)
-        was_ready, member.ready = member.ready, False
-        member.process = None
-        reason = process.obituary()
-        names = tuple(info.name for info in member.spec.devices)
-        member.strikes = 0 if was_ready else member.strikes + 1
+        was_ready, reason = host.is_ready, process.exit_reason()
+        host.ended()
+        names = host.device_names
         if not self._killed:
             log.warning("device process of %s died: %s", ", ".join(names), reason)
-        if member.given_up:
-            self._give_up(names, reason)
+        if host.is_abandoned:
+            self._abandon(names, reason)
         else:
-            self._loop.later(RESPAWN_SECONDS, lambda: self._spawn(member))
-        if was_ready or member.given_up:  # now nobody need wait for it to come back
-            self._listener.lost(names, reason)
-        self._wake()
+            self._loop.call_later(RESTART_SECONDS, lambda: self._spawn(host))
+        if was_ready or host.is_abandoned:  # nothing needs to wait for its return
+            self._listener.on_lost(names, reason)
+        self._recheck_waiting()
 
-    def _give_up(self, names: tuple[str, ...], reason: str) -> None:
+    def _abandon(self, names: tuple[str, ...], reason: str) -> None:
         for name in names:
-            self.absent[name] = f"its process died at its start {MAX_STRIKES} times: {reason}"
-            self._gone.add(name)
+            self.absent[name] = f"its process failed to start {MAX_FAILED_STARTS} times: {reason}"
+            self._abandoned.add(name)
 
-    def _wake(self) -> None:
+    def _recheck_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
         for devices, callback in waiting:
             self.when_settled(devices, callback)
 
 
-def none_left(absent: Mapping[str, str]) -> Unavailable:
-    """The error when no device is left to work with."""
-    reasons = "; ".join(f"{name}: {why}" for name, why in absent.items())
-    return Unavailable(f"no device is left to compute on ({reasons or 'none configured'})")
+def no_device_error(absent: Mapping[str, str]) -> Unavailable:
+    """The error of a job for which no device remains."""
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in absent.items())
+    return Unavailable(f"no device is available for this job ({reasons or 'none configured'})")

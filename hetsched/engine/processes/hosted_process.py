@@ -1,0 +1,97 @@
+"""One entry of the fleet: a device process across restarts, its outbox and its attachments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hetsched.devices.probe import ProcessSpec
+from hetsched.engine.processes.device_process import DeviceProcess
+from hetsched.transport.device_messages import Attach, CommandBatch, Detach, DeviceCommand
+
+MAX_FAILED_STARTS = 3
+"""Deaths in a row before Hello, after which the process isn't started again."""
+MAX_BATCH = 64
+"""Commands in one message, which must fit into a socket's buffer."""
+
+
+@dataclass
+class HostedProcess:
+    """What the fleet keeps of a process that it hosts.
+
+    Attributes
+    ----------
+    process : DeviceProcess or None
+        None while it isn't running.
+    is_ready : bool
+        It has said hello and takes commands.
+    was_ready : bool
+        It, or one before it, has said hello.
+    on_demand : bool
+        It starts when it is first needed, and hasn't been needed so far.
+    failed_starts : int
+        In a row.
+    outbox : list of DeviceCommand
+        To be sent with the next `flush`.
+    attached : set of int
+        Keys of the segments and files that it holds.
+    """
+
+    spec: ProcessSpec
+    process: DeviceProcess | None = None
+    is_ready: bool = False
+    was_ready: bool = False
+    on_demand: bool = field(init=False)
+    failed_starts: int = 0
+    outbox: list[DeviceCommand] = field(default_factory=list)
+    attached: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.on_demand = self.spec.lazy
+
+    @property
+    def device_names(self) -> tuple[str, ...]:
+        """Its devices, by index."""
+        return tuple(info.name for info in self.spec.devices)
+
+    @property
+    def is_abandoned(self) -> bool:
+        """It failed to start too often and is never started again."""
+        return self.failed_starts >= MAX_FAILED_STARTS
+
+    def started(self, process: DeviceProcess) -> None:
+        """Take over a new process, which has no attachments yet."""
+        self.process = process
+        self.attached.clear()
+        self.outbox.clear()
+
+    def ended(self) -> None:
+        """Record the death of the process."""
+        self.failed_starts = 0 if self.is_ready else self.failed_starts + 1
+        self.is_ready = False
+        self.process = None
+
+    def flush(self) -> None:
+        """Send the outbox in as few messages as possible."""
+        commands, self.outbox = self.outbox, []
+        if self.process is None:
+            return
+        for start in range(0, len(commands), MAX_BATCH):
+            batch = commands[start : start + MAX_BATCH]
+            self.process.send(batch[0] if len(batch) == 1 else CommandBatch(tuple(batch)))
+
+    def attach(self, key: int, fd: int, nbytes: int, kind: str) -> None:
+        """Send `fd` as attachment `key`, once."""
+        if self.process is None or not self.is_ready or key in self.attached:
+            return
+        self.attached.add(key)
+        self.flush()  # commands before this one refer to the attachments before it
+        self.process.send(Attach(key, kind, nbytes), fds=(fd,))
+
+    def detach(self, keys: Iterable[int]) -> None:
+        """Have the process drop those of `keys` that it holds."""
+        held = tuple(key for key in keys if key in self.attached)
+        if held and self.process is not None:
+            self.attached.difference_update(held)
+            self.flush()
+            self.process.send(Detach(held))
