@@ -62,9 +62,10 @@ class Resolved:
     """Some array is, or was until they were closed, in a file."""
 
     @property
-    def place(self) -> str:
-        where = "file" if self.in_files else "arena"
-        return f"{where}, converted" if self.converted else where
+    def storage(self) -> str:
+        """The `storage` of the job's model keys."""
+        storage = "file" if self.in_files else "memory"
+        return f"{storage}, converted" if self.converted else storage
 
     def publish(self) -> None:
         """Give the output files their names. Raises CantCreate, IOFailure."""

@@ -113,7 +113,7 @@ def _largest(candidate: Candidate, first: bool, share: int) -> int:
         largest = min(largest, FIRST_BYTES // unit)
         if share >= MANY:
             largest = min(largest, share // FIRST_CHUNKS)
-    return min(largest, BUFFERED // unit) if candidate.file_place else largest
+    return min(largest, BUFFERED // unit) if candidate.staged else largest
 
 
 def _chunks(plan: DevicePlan, first: int, ids: Iterator[int]) -> tuple[Chunk, ...]:

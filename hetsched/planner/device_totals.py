@@ -211,7 +211,7 @@ class _Key:
 
     curves: Fingerprint
     demand: MemoryDemand
-    file_place: bool
+    staged: bool
     overlap: Overlap
     load: int
     candidate: Candidate = field(compare=False, repr=False)
@@ -227,8 +227,8 @@ def plans_for(candidate: Candidate, model: DeviceModel, load: int) -> Plans:
     overlap = Overlap.of(candidate.info.engines)
     if curves is None:
         return Plans(model, planning_memory(candidate), overlap, load)
-    place = candidate.file_place
-    return _kept(_Key(curves, candidate.demand, place, overlap, load, candidate, model))
+    staged = candidate.staged
+    return _kept(_Key(curves, candidate.demand, staged, overlap, load, candidate, model))
 
 
 @lru_cache(maxsize=MOST_KEPT)

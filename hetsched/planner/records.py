@@ -24,8 +24,8 @@ class Candidate:
         Variant -> its model on this device, None where there is none; in order of preference.
     tried : mapping
         Variant -> runs so far.
-    file_place : bool
-        The arrays live in files: chunks pass through buffers.
+    staged : bool
+        Chunks pass through host buffers: the arrays live in files, or are converted.
     charge : float, seconds
         Of its time, that feeding other devices takes (`schedule.feeding`).
     asleep : bool
@@ -39,7 +39,7 @@ class Candidate:
     demand: MemoryDemand
     models: Mapping[str, DeviceModel | None]
     tried: Mapping[str, int]
-    file_place: bool = False
+    staged: bool = False
     charge: float = 0.0
     asleep: bool = False
     measured_total: bool = False

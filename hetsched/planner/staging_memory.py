@@ -40,7 +40,7 @@ class Staged(MemoryDemand):
 def planning_memory(candidate: Candidate) -> MemoryDemand:
     """What plans for `candidate`, which has a link, are made with."""
     memory = slotted(candidate.demand)
-    if not candidate.file_place:
+    if not candidate.staged:
         return memory
     same = {one.name: getattr(memory, one.name) for one in fields(memory)}
     return Staged(**same, buffer=candidate.demand.data)

@@ -1,6 +1,6 @@
-"""``models.db`` as people look at it and change it: all of it at once, and every error is said.
+"""``models.db`` for people who inspect or change it: read as a whole, and every error is raised.
 
-`ModelStore` is for those who run jobs, which no trouble with the file may stop.
+Running jobs use `ModelStore` instead, which no trouble with the file may stop.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from hetsched import __version__
 from hetsched.errors import CantCreate, ConfigError, TryAgain
 from hetsched.paths import private_folder
 from hetsched.store import models_db
-from hetsched.store.export_format import Export, Learnt, merged
+from hetsched.store.database import transaction
+from hetsched.store.export_format import Export, StoredModel, merged
+from hetsched.store.models_db import ModelKey
 
 
 def collect(path: Path) -> Export:
-    """Everything that the file at `path` knows; nothing if there is none. Looking makes no file.
+    """Return all models in the file at `path`; none if there is no file, and none is created.
 
     Raises
     ------
@@ -28,41 +30,42 @@ def collect(path: Path) -> Export:
     """
     if not path.exists():
         return Export(hetsched=__version__, models=())
-    with _using(path, models_db.existing) as database:
-        found = models_db.everything(database)
-    return Export(hetsched=__version__, models=tuple(Learnt.of(*one) for one in found))
+    with _connection(path, models_db.open_models_for_reading) as connection:
+        models = tuple(StoredModel.of(*model) for model in models_db.read_all(connection))
+    return Export(hetsched=__version__, models=models)
 
 
 @dataclass(frozen=True)
-class Added:
-    """How many models an import made, made larger, and had nothing new for."""
+class ImportCounts:
+    """How many models an import added, extended, and left as they were."""
 
     new: int
-    grown: int
-    known: int
+    extended: int
+    unchanged: int
 
 
-def restore(path: Path, export: Export) -> Added:
-    """Add an export to the file at `path`, which is made if need be; all of it or nothing.
+def restore(path: Path, export: Export) -> ImportCounts:
+    """Add all of an export to the file at `path`, which is created if needed; or none of it.
 
     Raises
     ------
     ConfigError, TryAgain, CantCreate
     """
     private_folder(path.parent, "state folder")
-    with _using(path, models_db.connect) as database, models_db.transaction(database):
-        found = {one[0]: Learnt.of(*one) for one in models_db.everything(database)}
-        new = [one for one in export.models if one.key not in found]
-        both = [(found[one.key], one) for one in export.models if one.key in found]
-        grown = [after for mine, theirs in both if (after := merged(mine, theirs)) is not mine]
-        for one in (*new, *grown):
-            models_db.put(database, one.key, one.runs, one.rows)
-        models_db.announce(database)
-    return Added(len(new), len(grown), len(both) - len(grown))
+    with _connection(path, models_db.open_models) as connection, transaction(connection):
+        stored = {model[0]: StoredModel.of(*model) for model in models_db.read_all(connection)}
+        new = [model for model in export.models if model.key not in stored]
+        shared = [(stored[model.key], model) for model in export.models if model.key in stored]
+        merges = [(before, merged(before, model)) for before, model in shared]
+        extended = [after for before, after in merges if after is not before]
+        for model in (*new, *extended):
+            models_db.write_model(connection, model.key, model.runs, model.rows)
+        models_db.count_rewrite(connection)
+    return ImportCounts(len(new), len(extended), len(shared) - len(extended))
 
 
-def forget(path: Path, chosen: Callable[[models_db.ModelKey], bool]) -> list[models_db.ModelKey]:
-    """Forget the models whose keys are `chosen`; these keys.
+def forget(path: Path, is_chosen: Callable[[ModelKey], bool]) -> list[ModelKey]:
+    """Delete the models whose keys are chosen, and return these keys.
 
     Raises
     ------
@@ -70,18 +73,20 @@ def forget(path: Path, chosen: Callable[[models_db.ModelKey], bool]) -> list[mod
     """
     if not path.exists():
         return []
-    with _using(path, models_db.connect) as database, models_db.transaction(database):
-        gone = [key for key in models_db.keys(database) if chosen(key)]
-        models_db.forget(database, gone)
-    return sorted(gone)
+    with _connection(path, models_db.open_models) as connection, transaction(connection):
+        chosen = [key for key in models_db.read_keys(connection) if is_chosen(key)]
+        models_db.delete_models(connection, chosen)
+    return sorted(chosen)
 
 
 @contextlib.contextmanager
-def _using(path: Path, opened: Callable[[Path], apsw.Connection]) -> Iterator[apsw.Connection]:
-    """A connection, closed at the end; what SQLite says as our errors."""
+def _connection(
+    path: Path, connect: Callable[[Path], apsw.Connection]
+) -> Iterator[apsw.Connection]:
+    """Open a connection and close it; translate SQLite's errors into ours."""
     try:
-        with contextlib.closing(opened(path)) as database:
-            yield database
+        with contextlib.closing(connect(path)) as connection:
+            yield connection
     except (apsw.BusyError, apsw.LockedError):
         raise TryAgain(f"{path}: another process is writing to it; try again") from None
     except (apsw.FullError, apsw.IOError) as error:

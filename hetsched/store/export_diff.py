@@ -1,4 +1,4 @@
-"""What two exports say differently, key by key. Pure."""
+"""Differences between two exports, key by key. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hetsched.models import Knot
-from hetsched.store.export_format import Export, Learnt
+from hetsched.store.export_format import Export, StoredModel
 from hetsched.store.models_db import ModelKey
 
 
 @dataclass(frozen=True)
-class Difference:
-    """Two models of one key; either is None where it isn't known.
+class ModelDifference:
+    """Two models of one key; either is None where an export lacks it.
 
     Attributes
     ----------
@@ -20,44 +20,51 @@ class Difference:
         Seconds of the second over seconds of the first, at the sizes that both have measured; if
         there are none, at those of either that lie within the sizes of both.
     agree : bool
-        At no size that both have measured do their confidence intervals lie apart.
+        The confidence intervals overlap at every size that both have measured.
     """
 
     key: ModelKey
-    first: Learnt | None
-    second: Learnt | None
+    first: StoredModel | None
+    second: StoredModel | None
     ratios: Sequence[tuple[float, float]] = ()
     agree: bool = True
 
 
-def difference(first: Export, second: Export) -> list[Difference]:
-    """All keys of both, sorted."""
-    ours = {one.key: one for one in first.models}
-    theirs = {one.key: one for one in second.models}
-    return [_of(key, ours.get(key), theirs.get(key)) for key in sorted(ours | theirs)]
+def difference(first: Export, second: Export) -> list[ModelDifference]:
+    """Compare two exports; all keys of both, sorted."""
+    first_models = {model.key: model for model in first.models}
+    second_models = {model.key: model for model in second.models}
+    keys = sorted(first_models | second_models)
+    return [_compare(key, first_models.get(key), second_models.get(key)) for key in keys]
 
 
-def _of(key: ModelKey, first: Learnt | None, second: Learnt | None) -> Difference:
+def _compare(
+    key: ModelKey, first: StoredModel | None, second: StoredModel | None
+) -> ModelDifference:
     if first is None or second is None:
-        return Difference(key, first, second)
-    one, two = first.history().model(), second.history().model()
-    if one is None or two is None:
-        return Difference(key, first, second)
-    mine, theirs = first.knots("total"), second.knots("total")
-    sizes = _common([knot.units for knot in mine], [knot.units for knot in theirs])
-    ratios = [(size, float(two.time(size)) / float(one.time(size))) for size in sizes]
-    measured = {knot.units: knot for knot in theirs}
-    pairs = [(knot, measured[knot.units]) for knot in mine if knot.units in measured]
-    return Difference(key, first, second, ratios, all(_touch(*pair) for pair in pairs))
+        return ModelDifference(key, first, second)
+    first_model, second_model = first.history().model(), second.history().model()
+    if first_model is None or second_model is None:
+        return ModelDifference(key, first, second)
+    first_knots, second_knots = first.knots("total"), second.knots("total")
+    sizes = _common_sizes(
+        [knot.units for knot in first_knots], [knot.units for knot in second_knots]
+    )
+    ratios = [
+        (size, float(second_model.time(size)) / float(first_model.time(size))) for size in sizes
+    ]
+    by_size = {knot.units: knot for knot in second_knots}
+    pairs = [(knot, by_size[knot.units]) for knot in first_knots if knot.units in by_size]
+    return ModelDifference(key, first, second, ratios, all(_overlap(*pair) for pair in pairs))
 
 
-def _common(mine: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    both = sorted(set(mine).intersection(theirs))
-    if both:
-        return both
-    least, most = max(min(mine), min(theirs)), min(max(mine), max(theirs))
-    return sorted({size for size in (*mine, *theirs) if least <= size <= most})
+def _common_sizes(first: Sequence[float], second: Sequence[float]) -> list[float]:
+    common = sorted(set(first).intersection(second))
+    if common:
+        return common
+    lower, upper = max(min(first), min(second)), min(max(first), max(second))
+    return sorted({size for size in (*first, *second) if lower <= size <= upper})
 
 
-def _touch(one: Knot, two: Knot) -> bool:
-    return one.low <= two.high and two.low <= one.high
+def _overlap(first: Knot, second: Knot) -> bool:
+    return first.low <= second.high and second.low <= first.high

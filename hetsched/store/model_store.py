@@ -1,22 +1,20 @@
-"""What was learnt, kept between runs: ``models.db``, shared by daemon and embedded runs.
+"""The learnt models, kept between runs in ``models.db``, shared by the daemon and embedded runs.
 
-Owns a copy in memory of what is needed of the file. A file that can't be used (disk full, made
-read-only in mid-run, broken, of a newer version) costs one warning, and learning goes on in
-memory: no job ever fails for it. What couldn't be written is written later, should the file work
+Owns a copy in memory of the part of the file that is in use. A file that can't be used (disk full,
+made read-only mid-run, broken, of a newer version) costs one warning, and learning goes on in
+memory: no job fails because of it. What couldn't be written is written later, if the file works
 again.
 
-SQLite with a rollback journal, one row an observation: processes that share the file add rows
+SQLite with a rollback journal, one row per observation: processes that share the file add rows
 under its lock and lose none of each other's. Each reads what others added when the file's
-`data_version` says that there is something.
+`data_version` has changed.
 """
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import apsw
 
@@ -25,55 +23,44 @@ from hetsched.models.evidence.drift import Change
 from hetsched.models.evidence.history import History, latest, runs_of
 from hetsched.models.evidence.samples import CurveName, Sample
 from hetsched.paths import private_folder
-from hetsched.store import models_db
-from hetsched.store.models_db import ModelKey, NewerFile
+from hetsched.store import database, models_db
+from hetsched.store.models_db import ModelKey
+from hetsched.store.tolerant_database import TolerantDatabase
 
 __all__ = ["ModelKey", "ModelStore"]
 
-MOST_PENDING = 1000
+MAX_PENDING_RUNS = 1000
 """Runs that wait for a file that can't be written; beyond it the oldest stay in memory only."""
-
-UNUSABLE = (apsw.Error, NewerFile)
-"""What a file may do to us without stopping a job."""
-
-_T = TypeVar("_T")
-_log = logging.getLogger(__name__)
 
 
 class ModelStore:
-    """The models of this machine. Used by one thread at a time, any.
+    """The models of this machine. Used by one thread at a time, any thread.
 
     Parameters
     ----------
     path : Path or None
         None: in memory only.
     copy : bool
-        What the file knows is copied into memory; the file stays as it is.
+        Copy the file into memory and leave it as it is.
 
     Raises
     ------
     ConfigError
-        The folder or file can't be written; can't be read, where it is copied.
+        The folder or file can't be written; with `copy`, can't be read.
     """
 
     def __init__(self, path: Path | None, *, copy: bool = False) -> None:
         self._name = str(path)
         self._histories: dict[ModelKey, History] = {}
-        self._pending: deque[tuple[ModelKey, list[Sample], float]] = deque(maxlen=MOST_PENDING)
-        self._warned = False
-        self._db: apsw.Connection | None = None
-        self._seen = self._last = self._forgotten = 0
+        self._pending: deque[tuple[ModelKey, list[Sample], float]] = deque(maxlen=MAX_PENDING_RUNS)
+        self._data_version = self._last_id = self._rewrites = 0
         if path is not None and not copy:
             private_folder(path.parent, "state folder")
-        try:
-            self._db = models_db.copied(path) if copy else models_db.connect(path)
-            self._catch_up(self._db)
-        except UNUSABLE as error:
-            self._warn(error)
-            self._db = None
+        connect = models_db.copy_models if copy else models_db.open_models
+        self._file = TolerantDatabase(self._name, lambda: connect(path), self._catch_up)
 
     def load(self, key: ModelKey, link: bool | None = None) -> DeviceModel | None:
-        """What is known of `key`, or None. The model never changes once it is handed out.
+        """Return the model of `key`, or None. A returned model never changes.
 
         Parameters
         ----------
@@ -86,174 +73,159 @@ class ModelStore:
     def load_many(
         self, keys: Iterable[ModelKey], link: bool | None = None
     ) -> list[DeviceModel | None]:
-        """As `load`, for all `keys` with one look at the file."""
+        """As `load`, for all `keys`, checking the file once."""
         self._refresh()
         return [self._history(key).model(link) for key in keys]
 
     def runs(self, key: ModelKey) -> int:
-        """How many runs of `key` were observed, ever."""
+        """Return how many runs of `key` were ever observed."""
         return self._history(key).runs
 
-    def observe(self, key: ModelKey, found: Sequence[Sample], at: float) -> None:
-        """Learn from one run; `at`: seconds since the epoch. Never fails for the file's sake."""
-        self.observe_many([(key, found)], at)
+    def observe(self, key: ModelKey, samples: Sequence[Sample], at: float) -> None:
+        """Learn from one run; `at`: seconds since the epoch. Never fails because of the file."""
+        self.observe_many([(key, samples)], at)
 
     def observe_many(
         self, runs: Iterable[tuple[ModelKey, Sequence[Sample]]], at: float, *, flush: bool = True
     ) -> dict[ModelKey, Change]:
-        """As `observe`, for all devices of a run: one transaction, so one wait for the disk.
+        """As `observe`, for all devices of a run in one transaction, so one wait for the disk.
 
         Without `flush` the file gets it later: at the next `flush` or `close`.
 
         Returns
         -------
         dict of ModelKey to Change
-            Whose speed has changed, as is believed since this run.
+            The keys whose speed has changed, as this run confirmed.
         """
-        touched: dict[ModelKey, History] = {}
-        for key, found in runs:
+        observed: dict[ModelKey, History] = {}
+        for key, samples in runs:
             history = self._history(key)
-            kept = latest(found)
-            history.add(kept)
+            medians = latest(samples)
+            history.add(medians)
             history.runs += 1
-            self._pending.append((key, kept if history.counts(kept) else [], at))
-            touched[key] = history
-        for key, history in touched.items():
+            self._pending.append((key, medians if history.counts(medians) else [], at))
+            observed[key] = history
+        for key, history in observed.items():
             if history.changes:
-                self._follow(key, history.changes, touched)
+                self._propagate(key, history.changes, observed)
         if flush:
             self.flush()
-        for history in touched.values():
+        for history in observed.values():
             history.model()  # fitted now, so that the next plan needn't wait for it
-        return {key: one.change for key, one in touched.items() if one.change is not None}
+        return {
+            key: history.change for key, history in observed.items() if history.change is not None
+        }
 
-    def _follow(
-        self, changed: ModelKey, changes: Mapping[CurveName, float], but: Container[ModelKey]
+    def _propagate(
+        self,
+        changed: ModelKey,
+        changes: Mapping[CurveName, float],
+        observed: Container[ModelKey],
     ) -> None:
-        """What one variant shows of a device's speed holds for the others, and for other sizes."""
-        device = changed.workload, changed.device, changed.place
+        """Apply a device's change of speed to its other variants and sizes."""
+        device = changed.workload, changed.device, changed.storage
         for key in self.keys():
-            if (key.workload, key.device, key.place) == device and key not in but:
+            if (key.workload, key.device, key.storage) == device and key not in observed:
                 self._history(key).follow(changes)
 
     def keys(self) -> list[ModelKey]:
-        """All keys of which something is known, sorted."""
-        found = {key for key, history in self._histories.items() if history.runs}
-        found.update(self._reading(models_db.keys) or ())
-        return sorted(found)
+        """Return the keys of all models, sorted."""
+        keys = {key for key, history in self._histories.items() if history.runs}
+        keys.update(self._file.read(models_db.read_keys) or ())
+        return sorted(keys)
 
     def forget(
         self, *, workload: str | None = None, variant: str | None = None, device: str = ""
     ) -> int:
-        """Forget all keys that match what is given (`device` by its start); how many they were."""
-        gone = {
+        """Delete all models that match (`device` by prefix) and return their number."""
+        matching = {
             key
             for key in self.keys()
             if workload in (None, key.workload)
             and variant in (None, key.variant)
             and key.device.startswith(device)
         }
-        for key in gone:
+        for key in matching:
             self._histories.pop(key, None)
-        waiting = [one for one in self._pending if one[0] not in gone]
-        self._pending = deque(waiting, MOST_PENDING)
-        self._writing(lambda db: models_db.forget(db, gone))
-        return len(gone)
-
-    def close(self) -> None:
-        """Write what still waits, and let go of the file. What was learnt stays in memory."""
-        self.flush()
-        if self._db is not None:
-            self._db.close()
-            self._db = None
-
-    def _history(self, key: ModelKey) -> History:
-        if key not in self._histories:
-            # Rows after the last one seen come by the next `_catch_up`.
-            read = self._reading(lambda db: models_db.read(db, key, self._last))
-            self._histories[key] = History(*read) if read else History()
-        return self._histories[key]
-
-    def _refresh(self) -> None:
-        if self._reading(models_db.data_version) != self._seen:
-            self._reading(self._catch_up)
-
-    def _catch_up(self, db: apsw.Connection) -> None:
-        """Take over what other processes have written since last time."""
-        models_db.check(db, self._name)
-        # Asked first, so that what is written meanwhile is seen next time.
-        self._seen = models_db.data_version(db)
-        times = models_db.forgotten(db)
-        if times != self._forgotten:
-            self._forgotten = times
-            self._histories.clear()
-            self._last = models_db.last_id(db)
-        others: dict[ModelKey, list[Sample]] = {}
-        for number, key, runs, sample in models_db.added(db, self._last):
-            self._last = number
-            history = self._histories.get(key)
-            if history is not None:
-                others.setdefault(key, []).append(sample)
-                history.runs = max(history.runs, runs)
-        for key, found in others.items():
-            for run in runs_of(found):
-                self._histories[key].add(run)
+        remaining = [run for run in self._pending if run[0] not in matching]
+        self._pending = deque(remaining, MAX_PENDING_RUNS)
+        self._write(lambda connection: models_db.delete_models(connection, matching))
+        return len(matching)
 
     def flush(self) -> None:
         """Write what the file doesn't have yet."""
-        written: list[History] = []
-        if self._db is None:
+        rewritten: list[History] = []
+        if self._file.connection is None:
             self._pending.clear()
-        elif self._pending and self._writing(lambda db: self._write_pending(db, written)):
+        elif self._pending and self._write(lambda db: self._write_pending(db, rewritten)):
             self._pending.clear()
-            # Only now: a transaction that fails leaves the file as it was.
-            for history in written:
+            # Only now: a failed transaction leaves the file as it was.
+            for history in rewritten:
                 history.rewritten = False
-            self._forgotten += len(written)  # as `replace` announces them
+            self._rewrites += len(rewritten)  # `replace_observations` counted each
 
-    def _write_pending(self, db: apsw.Connection, written: list[History]) -> None:
-        """`written`: gets the histories that were written anew."""
-        for key, kept, at in self._pending:
-            runs = models_db.add_run(db, key, kept, at)
+    def close(self) -> None:
+        """Write pending runs and close the file. What was learnt stays in memory."""
+        self.flush()
+        self._file.close()
+
+    def _history(self, key: ModelKey) -> History:
+        if key not in self._histories:
+            # Later rows arrive with the next `_catch_up`.
+            stored = self._file.read(lambda db: models_db.read_model(db, key, self._last_id))
+            self._histories[key] = History(*stored) if stored else History()
+        return self._histories[key]
+
+    def _refresh(self) -> None:
+        if self._file.read(database.data_version) != self._data_version:
+            self._file.read(self._catch_up)
+
+    def _catch_up(self, connection: apsw.Connection) -> None:
+        """Take over what other processes have written since the last time."""
+        database.check_version(connection, models_db.FORMAT, self._name)
+        # Read first, so that what is written meanwhile is noticed next time.
+        self._data_version = database.data_version(connection)
+        rewrites = models_db.rewrite_count(connection)
+        if rewrites != self._rewrites:
+            self._rewrites = rewrites
+            self._histories.clear()
+            self._last_id = models_db.last_observation_id(connection)
+        added: dict[ModelKey, list[Sample]] = {}
+        for row_id, key, runs, sample in models_db.read_added(connection, self._last_id):
+            self._last_id = row_id
+            history = self._histories.get(key)
+            if history is not None:
+                added.setdefault(key, []).append(sample)
+                history.runs = max(history.runs, runs)
+        for key, samples in added.items():
+            for run in runs_of(samples):
+                self._histories[key].add(run)
+
+    def _write(self, action: Callable[[apsw.Connection], object]) -> bool:
+        """Run `action` in a transaction; return whether the file has it."""
+        last_id = 0
+
+        def write(connection: apsw.Connection) -> None:
+            nonlocal last_id
+            # Under the lock no other process adds rows: later ones are our own.
+            self._catch_up(connection)
+            action(connection)
+            last_id = models_db.last_observation_id(connection)
+
+        written = self._file.write(write)
+        if written:
+            self._last_id = max(self._last_id, last_id)
+        return written
+
+    def _write_pending(self, connection: apsw.Connection, rewritten: list[History]) -> None:
+        """Append to `rewritten` the histories whose stored observations were replaced."""
+        for key, samples, at in self._pending:
+            runs = models_db.add_run(connection, key, samples, at)
             if key in self._histories:
                 self._histories[key].runs = runs
         for key, history in self._histories.items():
             if history.rewritten:
-                # After a change of speed older observations were scaled or have gone.
-                models_db.replace(db, key, history.samples(), self._pending[-1][2])
-                written.append(history)
-
-    def _reading(self, action: Callable[[apsw.Connection], _T]) -> _T | None:
-        if self._db is None:
-            return None
-        try:
-            return action(self._db)
-        except UNUSABLE as error:
-            self._warn(error)
-            return None
-
-    def _writing(self, action: Callable[[apsw.Connection], object]) -> bool:
-        """Whether `action` went through, in a transaction of its own."""
-        if self._db is None:
-            return False
-        try:
-            with models_db.transaction(self._db):
-                # Under the lock nobody else adds rows: those after these are our own.
-                self._catch_up(self._db)
-                action(self._db)
-                last = models_db.last_id(self._db)
-        except UNUSABLE as error:
-            self._warn(error)
-            return False
-        self._last = max(self._last, last)
-        self._warned = False
-        return True
-
-    def _warn(self, error: apsw.Error | NewerFile) -> None:
-        """Say once that the file doesn't work, until it does again."""
-        if not self._warned and isinstance(error, NewerFile):
-            _log.warning("%s; what is learnt stays in memory", error)
-        elif not self._warned:
-            way_out = "make room or delete the file to start afresh"
-            _log.warning("%s: %s; what is learnt stays in memory; %s", self._name, error, way_out)
-        self._warned = True
+                # A change of speed scaled or dropped older observations.
+                at = self._pending[-1][2]
+                models_db.replace_observations(connection, key, history.samples(), at)
+                rewritten.append(history)

@@ -1,35 +1,27 @@
-"""The SQL of ``models.db``: its schema, and one function a statement. No policy."""
+"""``models.db``: its tables, and one function per statement. No policy."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import apsw
 import msgspec
 
-from hetsched.errors import ConfigError
 from hetsched.models.evidence.history import MOST_SIZES
 from hetsched.models.evidence.observations import WINDOW
 from hetsched.models.evidence.samples import CurveName, Sample
+from hetsched.store import database
+from hetsched.store.database import DatabaseFormat
 
-VERSION = 1
-APPLICATION = 0x68737364
-"""SQLite's application_id: a file that says so is ours."""
-MAKE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-BUSY_MS = 10_000
-"""How long to wait for others that write. Each holds the lock for milliseconds, but on a busy
-machine with a slow disk SQLite's turns aren't fair, and what isn't written at the end is lost."""
-
-_SCHEMA = f"""
+_SCHEMA = """
 CREATE TABLE model(
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     workload TEXT NOT NULL, speed_key TEXT NOT NULL, variant TEXT NOT NULL,
-    version TEXT NOT NULL, device TEXT NOT NULL, place TEXT NOT NULL,
+    version TEXT NOT NULL, device TEXT NOT NULL, storage TEXT NOT NULL,
     runs INTEGER NOT NULL,
-    UNIQUE(workload, speed_key, variant, version, device, place)) STRICT;
+    UNIQUE(workload, speed_key, variant, version, device, storage)) STRICT;
 CREATE TABLE observation(
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     model INTEGER NOT NULL, curve TEXT NOT NULL,
@@ -39,17 +31,26 @@ CREATE TABLE observation(
 CREATE INDEX observation_by_size ON observation(model, curve, units, id);
 CREATE TABLE forgotten(times INTEGER NOT NULL) STRICT;
 INSERT INTO forgotten VALUES (0);
-PRAGMA application_id = {APPLICATION};
-PRAGMA user_version = {VERSION};
 """
+_FROM_1 = """
+ALTER TABLE model RENAME COLUMN place TO storage;
+UPDATE model SET storage = 'memory' || substr(storage, 6)
+    WHERE storage = 'arena' OR storage LIKE 'arena,%';
+"""
+"""Version 1 said `place` for `storage`, and "arena" for "memory"."""
+
+FORMAT = DatabaseFormat(
+    application_id=0x68737364,
+    version=2,
+    schema=_SCHEMA,
+    migrations={1: _FROM_1},
+    # NORMAL: a power cut may cost the last observations; a crash of ours costs nothing.
+    pragmas="PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = NORMAL",
+)
 
 
-class NewerFile(ConfigError):
-    """Written by a hetsched that knows more than this one."""
-
-
-class Row(NamedTuple):
-    """One observation as the file has it; `at`: seconds since the epoch."""
+class ObservationRow(NamedTuple):
+    """One observation as stored; `at`: seconds since the epoch."""
 
     curve: CurveName
     units: int
@@ -60,8 +61,9 @@ class Row(NamedTuple):
 class ModelKey(msgspec.Struct, frozen=True, order=True):
     """What a model is of. Two runs with the same key have the same speeds.
 
-    `speed_key`: the parameters that change a unit's speed. `device`: name and identity. `place`:
-    "arena" or "file".
+    `speed_key`: the parameters that change a unit's speed. `device`: name and identity. `storage`:
+    "memory" or "file", with ", converted" if some input has another dtype or order than kernels
+    expect.
     """
 
     workload: str
@@ -69,143 +71,70 @@ class ModelKey(msgspec.Struct, frozen=True, order=True):
     variant: str
     version: str
     device: str
-    place: str
+    storage: str
 
 
-# One statement, so one moment: another process may be making the tables.
-_HEADER = """SELECT user_version, application_id, (SELECT count(*) FROM sqlite_schema)
-    FROM pragma_user_version, pragma_application_id"""
 _KEY = ", ".join(ModelKey.__struct_fields__)
-_IS_KEY = " AND ".join(f"{name} = ?" for name in ModelKey.__struct_fields__)
+_KEY_MATCHES = " AND ".join(f"{name} = ?" for name in ModelKey.__struct_fields__)
+_INSERT = "INSERT INTO observation(model, curve, units, seconds, at) VALUES (?, ?, ?, ?, ?)"
+_DELETE_BEYOND_WINDOW = """DELETE FROM observation
+    WHERE model = ?1 AND curve = ?2 AND units = ?3 AND id <=
+    (SELECT id FROM observation WHERE model = ?1 AND curve = ?2 AND units = ?3
+     ORDER BY id DESC LIMIT 1 OFFSET ?4)"""
+_DELETE_OLDEST_SIZES = """DELETE FROM observation WHERE model = ?1 AND curve = ?2 AND units IN
+    (SELECT units FROM observation WHERE model = ?1 AND curve = ?2
+     GROUP BY units ORDER BY max(id) DESC LIMIT -1 OFFSET ?3)"""
 
 
-def connect(path: Path | None) -> apsw.Connection:
-    """The database at `path` (None: in memory), made if it isn't there.
-
-    Raises
-    ------
-    ConfigError
-        It can't be opened for writing, or is of a newer version (NewerFile).
-    apsw.Error
-        It is broken, foreign, or there is no room to make it.
-    """
-    with _opened(":memory:" if path is None else str(path)) as connection:
-        if connection.readonly("main"):
-            raise apsw.ReadOnlyError("not writable")
-        check(connection, path)
-        # NORMAL: a power cut may cost the last observations, a crash of ours nothing.
-        connection.execute("PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = NORMAL")
-        with transaction(connection):
-            if check(connection, path) == 0:  # another process may just have made the tables
-                connection.execute(_SCHEMA)
-    return connection
+def open_models(path: Path | None) -> apsw.Connection:
+    """Open ``models.db`` for writing, as `database.open_database`."""
+    return database.open_database(path, FORMAT)
 
 
-def existing(path: Path) -> apsw.Connection:
-    """The database that is at `path`; none is made, nor is this one changed. Raises as `connect`.
-
-    One that can't be written is opened all the same: looking is allowed.
-    """
-    with _opened(str(path), apsw.SQLITE_OPEN_READWRITE) as connection:
-        check(connection, path)
-    return connection
+def open_models_for_reading(path: Path) -> apsw.Connection:
+    """Open ``models.db`` for reading, as `database.open_for_reading`."""
+    return database.open_for_reading(path, FORMAT)
 
 
-def copied(path: Path | None) -> apsw.Connection:
-    """A copy in memory of the database at `path`; empty if there is none. Raises as `connect`."""
-    if path is None or not path.exists():
-        return connect(None)
-    with contextlib.closing(existing(path)) as source:
-        if not check(source, path):
-            return connect(None)
-        copy = apsw.Connection(":memory:")
-        with copy.backup("main", source, "main") as backup:
-            backup.step()
-    return copy
+def copy_models(path: Path | None) -> apsw.Connection:
+    """Copy ``models.db`` into memory, as `database.open_copy`."""
+    return database.open_copy(path, FORMAT)
 
 
-@contextlib.contextmanager
-def _opened(name: str, flags: int = MAKE) -> Iterator[apsw.Connection]:
-    """A connection that is closed again if the body fails."""
-    try:
-        connection = apsw.Connection(name, flags)
-        try:
-            connection.set_busy_timeout(BUSY_MS)
-            yield connection
-        except BaseException:
-            connection.close()
-            raise
-    except (apsw.CantOpenError, apsw.PermissionsError, apsw.ReadOnlyError) as error:
-        way_out = "make it writable, or set HETSCHED_STATE_DIR to another folder"
-        raise ConfigError(f"{name}: {error}; {way_out}") from None
-
-
-def check(connection: apsw.Connection, path: Path | str | None) -> int:
-    """The file's version; 0: there is nothing in it yet.
-
-    Raises
-    ------
-    NewerFile
-    apsw.NotADBError
-        It is somebody else's.
-    """
-    version, application, tables = connection.execute(_HEADER).get
-    if application not in (0, APPLICATION) or (application == 0 and tables):
-        raise apsw.NotADBError("not a file of hetsched")
-    if version > VERSION:
-        raise NewerFile(
-            f"{path}: written by a newer hetsched (version {version}, this one knows {VERSION});"
-            " update hetsched, or set HETSCHED_STATE_DIR to another folder"
-        )
-    return int(version) if tables else 0
-
-
-@contextlib.contextmanager
-def transaction(connection: apsw.Connection) -> Iterator[None]:
-    """All or nothing, under the file's write lock from the start."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        # A full disk or a failed write has rolled back by itself.
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-def data_version(connection: apsw.Connection) -> int:
-    """A number that changes when another connection has written."""
-    return int(connection.execute("PRAGMA data_version").get)
-
-
-def last_id(connection: apsw.Connection) -> int:
+def last_observation_id(connection: apsw.Connection) -> int:
+    """Return the id of the latest observation; 0 if there is none."""
     return int(connection.execute("SELECT coalesce(max(id), 0) FROM observation").get)
 
 
-def forgotten(connection: apsw.Connection) -> int:
-    """How often something was forgotten."""
+def rewrite_count(connection: apsw.Connection) -> int:
+    """Return how often models were deleted or replaced since the file was created."""
     return int(connection.execute("SELECT times FROM forgotten").get)
 
 
-def keys(connection: apsw.Connection) -> list[ModelKey]:
+def count_rewrite(connection: apsw.Connection) -> None:
+    """Record for other processes that models they have read may have been deleted or replaced."""
+    connection.execute("UPDATE forgotten SET times = times + 1")
+
+
+def read_keys(connection: apsw.Connection) -> list[ModelKey]:
+    """Return the keys of all models."""
     return [ModelKey(*row) for row in connection.execute(f"SELECT {_KEY} FROM model")]
 
 
-def read(
+def read_model(
     connection: apsw.Connection, key: ModelKey, up_to: int
 ) -> tuple[int, list[Sample]] | None:
-    """(runs, observations up to an id, oldest first) of `key`; None: nothing is known of it."""
-    found = _find(connection, key)
-    if found is None:
+    """Return (runs, observations with ids up to `up_to`, oldest first) of `key`, or None."""
+    header = _model_header(connection, key)
+    if header is None:
         return None
-    model, runs = found
+    model_id, runs = header
     sql = "SELECT curve, units, seconds FROM observation WHERE model = ? AND id <= ? ORDER BY id"
-    return runs, [Sample(*row) for row in connection.execute(sql, (model, up_to))]
+    return runs, [Sample(*row) for row in connection.execute(sql, (model_id, up_to))]
 
 
-def added(connection: apsw.Connection, after: int) -> list[tuple[int, ModelKey, int, Sample]]:
-    """(id, key, runs of the key, sample) of the observations after an id, oldest first."""
+def read_added(connection: apsw.Connection, after: int) -> list[tuple[int, ModelKey, int, Sample]]:
+    """Return (id, key, runs of the key, sample) of observations after an id, oldest first."""
     sql = f"""SELECT observation.id, curve, units, seconds, runs, {_KEY}
         FROM observation JOIN model ON model.id = observation.model
         WHERE observation.id > ? ORDER BY observation.id"""
@@ -213,95 +142,90 @@ def added(connection: apsw.Connection, after: int) -> list[tuple[int, ModelKey, 
     return [(row[0], ModelKey(*row[5:]), row[4], Sample(*row[1:4])) for row in rows]
 
 
-def add_run(connection: apsw.Connection, key: ModelKey, found: Sequence[Sample], at: float) -> int:
-    """Add one run of `key`, and drop what is too old to count, as `History` does; its runs now."""
+def read_all(
+    connection: apsw.Connection,
+) -> list[tuple[ModelKey, int, list[ObservationRow]]]:
+    """Return (key, runs, observations, oldest first) of every model, by key."""
+    headers = connection.execute(f"SELECT id, runs, {_KEY} FROM model")
+    models: dict[int, tuple[ModelKey, int, list[ObservationRow]]] = {
+        row[0]: (ModelKey(*row[2:]), int(row[1]), []) for row in headers
+    }
+    sql = "SELECT model, curve, units, seconds, at FROM observation ORDER BY id"
+    for model_id, *row in connection.execute(sql):
+        models[model_id][2].append(ObservationRow(*row))
+    return sorted(models.values(), key=lambda model: model[0])
+
+
+def add_run(
+    connection: apsw.Connection, key: ModelKey, samples: Sequence[Sample], at: float
+) -> int:
+    """Add one run of `key`, drop observations too old to count, and return its number of runs."""
     sql = f"""INSERT INTO model({_KEY}, runs) VALUES (?, ?, ?, ?, ?, ?, 1)
         ON CONFLICT DO UPDATE SET runs = runs + 1 RETURNING id, runs"""
-    model, runs = connection.execute(sql, msgspec.structs.astuple(key)).get
-    connection.executemany(
-        _INSERT, [(model, sample.curve, sample.units, sample.seconds, at) for sample in found]
-    )
-    _drop_old(connection, model, [(sample.curve, sample.units) for sample in found])
+    model_id, runs = connection.execute(sql, msgspec.structs.astuple(key)).get
+    _insert(connection, model_id, samples, at)
+    _drop_old(connection, model_id, [(sample.curve, sample.units) for sample in samples])
     return int(runs)
 
 
-def _drop_old(
-    connection: apsw.Connection, model: int, touched: Iterable[tuple[CurveName, int]]
+def replace_observations(
+    connection: apsw.Connection, key: ModelKey, samples: Sequence[Sample], at: float
 ) -> None:
-    """Drop what is over the windows of these curves and sizes."""
-    sizes = set(touched)
-    for curve, units in sizes:
-        connection.execute(_OLD, (model, curve, units, WINDOW))
-    for curve in {curve for curve, _ in sizes}:
-        connection.execute(_STALE, (model, curve, MOST_SIZES))
+    """Replace all observations of `key` by `samples`."""
+    header = _model_header(connection, key)
+    if header is not None:
+        model_id, _ = header
+        connection.execute("DELETE FROM observation WHERE model = ?", (model_id,))
+        _insert(connection, model_id, samples, at)
+    count_rewrite(connection)
 
 
-def replace(
-    connection: apsw.Connection, key: ModelKey, found: Sequence[Sample], at: float
+def write_model(
+    connection: apsw.Connection, key: ModelKey, runs: int, rows: Sequence[ObservationRow]
 ) -> None:
-    """Put `found` in the place of all observations of `key`, and leave a mark for others."""
-    known = _find(connection, key)
-    if known is not None:
-        connection.execute("DELETE FROM observation WHERE model = ?", known[:1])
-        connection.executemany(
-            _INSERT, [(known[0], one.curve, one.units, one.seconds, at) for one in found]
-        )
-    announce(connection)
-
-
-_INSERT = "INSERT INTO observation(model, curve, units, seconds, at) VALUES (?, ?, ?, ?, ?)"
-
-
-_OLD = """DELETE FROM observation WHERE model = ?1 AND curve = ?2 AND units = ?3 AND id <=
-    (SELECT id FROM observation WHERE model = ?1 AND curve = ?2 AND units = ?3
-     ORDER BY id DESC LIMIT 1 OFFSET ?4)"""
-_STALE = """DELETE FROM observation WHERE model = ?1 AND curve = ?2 AND units IN
-    (SELECT units FROM observation WHERE model = ?1 AND curve = ?2
-     GROUP BY units ORDER BY max(id) DESC LIMIT -1 OFFSET ?3)"""
-
-
-def everything(connection: apsw.Connection) -> list[tuple[ModelKey, int, list[Row]]]:
-    """(key, runs, observations, oldest first) of every model, by key."""
-    models = connection.execute(f"SELECT id, runs, {_KEY} FROM model")
-    found: dict[int, tuple[ModelKey, int, list[Row]]] = {
-        row[0]: (ModelKey(*row[2:]), int(row[1]), []) for row in models
-    }
-    sql = "SELECT model, curve, units, seconds, at FROM observation ORDER BY id"
-    for model, *row in connection.execute(sql):
-        found[model][2].append(Row(*row))
-    return sorted(found.values(), key=lambda one: one[0])
-
-
-def put(connection: apsw.Connection, key: ModelKey, runs: int, rows: Sequence[Row]) -> None:
-    """Make `rows`, oldest first, all that is known of `key`; `announce` it to other processes."""
-    _delete(connection, key)
+    """Make `rows`, oldest first, the model of `key`. The caller calls `count_rewrite`."""
+    _delete_model(connection, key)
     sql = f"INSERT INTO model({_KEY}, runs) VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id"
-    model = connection.execute(sql, (*msgspec.structs.astuple(key), runs)).get
-    connection.executemany(_INSERT, [(model, *row) for row in rows])
-    _drop_old(connection, model, [(row.curve, row.units) for row in rows])
+    model_id = connection.execute(sql, (*msgspec.structs.astuple(key), runs)).get
+    connection.executemany(_INSERT, [(model_id, *row) for row in rows])
+    _drop_old(connection, model_id, [(row.curve, row.units) for row in rows])
 
 
-def announce(connection: apsw.Connection) -> None:
-    """Leave a mark for other processes: what they have read of models may not hold any more."""
-    connection.execute("UPDATE forgotten SET times = times + 1")
+def delete_models(connection: apsw.Connection, keys: Iterable[ModelKey]) -> None:
+    """Delete the models of `keys`."""
+    for key in keys:
+        _delete_model(connection, key)
+    count_rewrite(connection)
 
 
-def forget(connection: apsw.Connection, gone: Iterable[ModelKey]) -> None:
-    """Delete all that is known of some keys, and leave a mark for other processes."""
-    for key in gone:
-        _delete(connection, key)
-    announce(connection)
+def _insert(
+    connection: apsw.Connection, model_id: int, samples: Iterable[Sample], at: float
+) -> None:
+    rows = [(model_id, sample.curve, sample.units, sample.seconds, at) for sample in samples]
+    connection.executemany(_INSERT, rows)
 
 
-def _delete(connection: apsw.Connection, key: ModelKey) -> None:
-    found = _find(connection, key)
-    if found is not None:
-        connection.execute("DELETE FROM observation WHERE model = ?", (found[0],))
-        connection.execute("DELETE FROM model WHERE id = ?", (found[0],))
+def _drop_old(
+    connection: apsw.Connection, model_id: int, changed: Iterable[tuple[CurveName, int]]
+) -> None:
+    """Drop observations that a `History` no longer keeps, of these curves and sizes."""
+    sizes = set(changed)
+    for curve, units in sizes:
+        connection.execute(_DELETE_BEYOND_WINDOW, (model_id, curve, units, WINDOW))
+    for curve in {curve for curve, _ in sizes}:
+        connection.execute(_DELETE_OLDEST_SIZES, (model_id, curve, MOST_SIZES))
 
 
-def _find(connection: apsw.Connection, key: ModelKey) -> tuple[int, int] | None:
-    """(id, runs) of `key`."""
-    sql = f"SELECT id, runs FROM model WHERE {_IS_KEY}"
+def _delete_model(connection: apsw.Connection, key: ModelKey) -> None:
+    header = _model_header(connection, key)
+    if header is not None:
+        model_id, _ = header
+        connection.execute("DELETE FROM observation WHERE model = ?", (model_id,))
+        connection.execute("DELETE FROM model WHERE id = ?", (model_id,))
+
+
+def _model_header(connection: apsw.Connection, key: ModelKey) -> tuple[int, int] | None:
+    """Return (id, runs) of `key`."""
+    sql = f"SELECT id, runs FROM model WHERE {_KEY_MATCHES}"
     row: tuple[int, int] | None = connection.execute(sql, msgspec.structs.astuple(key)).get
     return row

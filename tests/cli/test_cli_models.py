@@ -79,7 +79,7 @@ def configured(device: str, curve: str, units: int) -> float:
 def shown(call: Call, *words: str) -> dict[str, Any]:
     """Device -> its model."""
     record = json.loads(call("models", "show", "fft", "--json", *words).out)
-    assert record["schema"] == "hetsched.models.show/1"
+    assert record["schema"] == "hetsched.models.show/2"
     return {model["device"].split(" ")[0]: model for model in record["models"]}
 
 
@@ -170,7 +170,7 @@ def test_the_list(learnt: Ended, call: Call) -> None:
     assert [line.split()[0] for line in whole.out.splitlines()] == ["workload", "fft", "fft"]
     assert "32x32 complex64, 0.0512 Mflop a unit" in whole.out
     record = json.loads(call("models", "--json", "--device", "emu").out)
-    assert record["schema"] == "hetsched.models/1"
+    assert record["schema"] == "hetsched.models/2"
     ((units, seconds), *_) = record["models"][0]["points"]
     assert (units, seconds) == (1, pytest.approx(sum(
         configured("emu0", curve, 1) for curve in ("compute", "h2d", "d2h")

@@ -25,7 +25,7 @@ def configuration() -> None:
 @pytest.fixture
 def learnt() -> None:
     store = ModelStore(paths.models_path())
-    key = ModelKey("fft", "x:split:32x32:complex64 1", "pyfftw", "1", "core0 emulated", "arena")
+    key = ModelKey("fft", "x:split:32x32:complex64 1", "pyfftw", "1", "core0 emulated", "memory")
     store.observe(key, [Sample("total", 4, 2.0)], 1.0)
     store.close()
 
@@ -97,7 +97,7 @@ def many_sizes(count: int) -> None:
     for side in range(8, 8 + count):
         for core in ("core0 emulated", "core1 emulated"):
             speed_key = f"x:split:{side}x{side}:complex64 {side**2}"
-            key = ModelKey("fft", speed_key, "pyfftw", "1", core, "arena")
+            key = ModelKey("fft", speed_key, "pyfftw", "1", core, "memory")
             for units in (4, 16, 64):
                 seconds = 1e-6 * units * side + 1e-5
                 store.observe(key, [Sample("total", units, seconds)] * 2, 1.0)
@@ -165,5 +165,5 @@ def test_a_store_that_cannot_be_used_is_said_and_stops_no_job(
     (problem,) = (one for one in json.loads(ended.out)["findings"] if one["code"])
     assert (ended.code, problem["what"], why in problem["found"]) == (78, "models", True)
     ended = call("run", "fft", "--batch", "4x32x32", "--config", "virtual.toml")
-    assert (ended.code, "stays in memory" in ended.err) == (0, True), ended.err
+    assert (ended.code, "stay in memory" in ended.err) == (0, True), ended.err
     assert paths.models_path().read_bytes() == before

@@ -44,7 +44,12 @@ class Jobs:
             demand=lambda params, kind: MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1),
         )
         self.job: Any = SimpleNamespace(
-            workload=workload, params={}, reference="m:toy", place="arena", load=100, measure=None
+            workload=workload,
+            params={},
+            reference="m:toy",
+            storage="memory",
+            load=100,
+            measure=None,
         )
         self.thread, self.experience = InlineThread(), Experience()
         self.context: Any = SimpleNamespace(
@@ -122,11 +127,11 @@ def test_where_arrays_were_is_known_when_the_files_are_closed(tmp_path: Path) ->
     np.save(tmp_path / "x.npy", np.ones((2, 4, 4), "complex64"))
     spec = JobSpec(workload="fft", params={}, inputs={"": FileRef(str(tmp_path / "x.npy"))})
     job = resolve(spec, [INFO], {}, 1 << 30)
-    assert job.place == "file"
+    assert job.storage == "file"
 
     job.close()
 
-    assert job.place == "file"
+    assert job.storage == "file"
 
 
 def test_measuring_is_planned_each_time() -> None:

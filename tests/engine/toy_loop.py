@@ -36,7 +36,12 @@ class ToyLoop:
             demand=lambda params, kind: demand,
         )
         self.job: Any = SimpleNamespace(
-            workload=workload, params={}, reference="m:toy", place="arena", load=load, measure=None
+            workload=workload,
+            params={},
+            reference="m:toy",
+            storage="memory",
+            load=load,
+            measure=None,
         )
         self.store, self.experience = ModelStore(None), Experience()
 

@@ -192,7 +192,7 @@ def test_a_plan_made_by_somebody_else_is_explained_as_far_as_it_goes() -> None:
 def test_a_core_that_reads_files_has_no_phases_predicted() -> None:
     core, gpu = job_plan().assignments
     assert core.candidate is not None
-    core = replace(core, candidate=replace(core.candidate, file_place=True))
+    core = replace(core, candidate=replace(core.candidate, staged=True))
 
     found = device(account(SUBJECT, JobPlan((core, gpu), 3.0), RAN), "cpu0")
 

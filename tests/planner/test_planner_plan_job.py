@@ -217,9 +217,9 @@ def test_a_core_s_chunks_last_twenty_to_a_hundred_milliseconds(
 
 
 def test_chunks_from_files_are_small() -> None:
-    (one,) = plan_job(100, [replace(core(0, 1e-5), file_place=True)]).assignments
+    (one,) = plan_job(100, [replace(core(0, 1e-5), staged=True)]).assignments
     assert one.chunk * 2 * PLANE <= 16 * MIB
-    big = replace(core(0), file_place=True, demand=demand(plane=100 * MIB))
+    big = replace(core(0), staged=True, demand=demand(plane=100 * MIB))
     assert plan_job(5, [big]).assignments[0].chunk == 1
 
 
@@ -361,7 +361,7 @@ def test_slots_of_rings_never_exceed_chunks() -> None:
 @pytest.mark.parametrize("plane", [1000, PLANE, 100 * MIB])
 def test_files_pass_through_host_buffers_of_64_mib(model: DeviceModel | None, plane: int) -> None:
     load = (2 << 30) // plane
-    one = replace(gpu(model, memory=64 << 30, plane=plane), file_place=True)
+    one = replace(gpu(model, memory=64 << 30, plane=plane), staged=True)
     (found,) = plan_job(load, [one]).assignments
     assert found.plan.share == load
     assert found.slots * found.chunk * 2 * plane <= max(64 * MIB, 2 * plane)

@@ -10,13 +10,13 @@ import pytest
 
 from hetsched.errors import CantCreate, ConfigError, HetschedError, TryAgain
 from hetsched.models.evidence.samples import Sample
-from hetsched.store import models_db
-from hetsched.store.catalogue import Added, collect, forget, restore
-from hetsched.store.export_format import Export, Learnt
+from hetsched.store import database
+from hetsched.store.catalogue import ImportCounts, collect, forget, restore
+from hetsched.store.export_format import Export, StoredModel
 from hetsched.store.model_store import ModelKey, ModelStore
 
-KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "arena")
-OTHER = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu1 Some Processor", "arena")
+KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "memory")
+OTHER = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu1 Some Processor", "memory")
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def learn(path: Path, key: ModelKey, units: int, seconds: float, at: float = 1.0
 
 def export(*keys: ModelKey, sizes: int = 1) -> Export:
     rows = [("total", 1 + size, 1.0 + size, 2.0) for size in range(sizes)]
-    models = tuple(Learnt.of(key, 1, rows) for key in keys)  # type: ignore[arg-type]
+    models = tuple(StoredModel.of(key, 1, rows) for key in keys)  # type: ignore[arg-type]
     return Export(hetsched="0.1.0", models=models)
 
 
@@ -70,13 +70,13 @@ def test_a_file_that_cannot_be_written_can_be_looked_at(path: Path) -> None:
 def test_an_export_is_added_to_what_is_known(path: Path) -> None:
     learn(path, KEY, 10, 5.0)
 
-    assert restore(path, export(KEY, OTHER)) == Added(new=1, grown=1, known=0)
+    assert restore(path, export(KEY, OTHER)) == ImportCounts(new=1, extended=1, unchanged=0)
     assert known(path) == {"cpu0": [(1, 1.0), (10, 5.0)], "cpu1": [(1, 1.0)]}
-    assert restore(path, collect(path)) == Added(new=0, grown=0, known=2)
+    assert restore(path, collect(path)) == ImportCounts(new=0, extended=0, unchanged=2)
 
 
 def test_an_export_can_be_all_that_is_known(path: Path) -> None:
-    assert restore(path, export(KEY)) == Added(new=1, grown=0, known=0)
+    assert restore(path, export(KEY)) == ImportCounts(new=1, extended=0, unchanged=0)
 
     store = ModelStore(path)
     model = store.load(KEY)
@@ -152,7 +152,7 @@ def test_a_file_that_somebody_else_writes_is_to_be_tried_again(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learn(path, KEY, 10, 5.0)
-    monkeypatch.setattr(models_db, "BUSY_MS", 1)
+    monkeypatch.setattr(database, "BUSY_MS", 1)
     other = apsw.Connection(str(path))
     other.execute("BEGIN IMMEDIATE")
 
@@ -179,7 +179,7 @@ def _with_little_room(path: Path, learnt: multiprocessing.SimpleQueue) -> None: 
 
 
 def a_key(number: int) -> ModelKey:
-    return ModelKey("fft", str(number), "v", "1", "cpu0", "arena")
+    return ModelKey("fft", str(number), "v", "1", "cpu0", "memory")
 
 
 def test_a_full_disk_is_said_by_import_and_stops_no_learning(path: Path) -> None:
@@ -205,7 +205,7 @@ PATIENT_MS = 60_000
 
 
 def _learn_much(path: Path, count: int) -> None:
-    models_db.BUSY_MS = PATIENT_MS
+    database.BUSY_MS = PATIENT_MS
     store = ModelStore(path)
     for run in range(count):
         store.observe(KEY, [Sample("total", 1 + run % 3, 1.0)], float(run))
@@ -213,7 +213,7 @@ def _learn_much(path: Path, count: int) -> None:
 
 
 def _import_much(path: Path, first: int, count: int) -> None:
-    models_db.BUSY_MS = PATIENT_MS
+    database.BUSY_MS = PATIENT_MS
     for number in range(first, first + count):
         restore(path, export(a_key(number)))
 

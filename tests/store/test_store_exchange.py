@@ -7,20 +7,23 @@ import pytest
 from hetsched.errors import ConfigError, DataError
 from hetsched.models import DeviceModel
 from hetsched.store.export_diff import difference
-from hetsched.store.export_format import SCHEMA, Export, Learnt, decode, encode, merged
+from hetsched.store.export_format import SCHEMA, Export, StoredModel, merged
+from hetsched.store.export_json import decode, encode
 from hetsched.store.models_db import ModelKey
 
-KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "arena")
-OTHER = ModelKey("fft", "512x512 complex64", "ducc0", "0.42", "cpu0 Some Processor", "arena")
+KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "memory")
+OTHER = ModelKey("fft", "512x512 complex64", "ducc0", "0.42", "cpu0 Some Processor", "memory")
 
 
-def learnt(*observations: tuple[int, float, float], key: ModelKey = KEY, runs: int = 1) -> Learnt:
+def learnt(
+    *observations: tuple[int, float, float], key: ModelKey = KEY, runs: int = 1
+) -> StoredModel:
     """Totals, as (units, seconds, at)."""
     rows = [("total", units, seconds, at) for units, seconds, at in observations]
-    return Learnt.of(key, runs, rows)  # type: ignore[arg-type]
+    return StoredModel.of(key, runs, rows)  # type: ignore[arg-type]
 
 
-def export(*models: Learnt) -> Export:
+def export(*models: StoredModel) -> Export:
     return Export(hetsched="0.1.0", models=models)
 
 
@@ -70,7 +73,7 @@ def test_the_evidence_has_an_interval_for_each_size() -> None:
         (f'{{"schema": "{SCHEMA}"}}'.encode(), "broken export.*hetsched"),
         (broken(runs=-1), "broken export"),
         (broken(runs=2**63), "broken export"),
-        (broken(place=3), "broken export"),
+        (broken(storage=3), "broken export"),
         (broken(colour="red"), "broken export.*colour"),
         (broken(observations=[["warp", 1, 2.0, 3.0]]), r"broken export.*observations\[0\]"),
         (broken(observations=[["total", 0, 2.0, 3.0]]), "broken export"),
@@ -79,7 +82,7 @@ def test_the_evidence_has_an_interval_for_each_size() -> None:
         (broken(observations=[["total", 1, 2.0]]), "broken export"),
         (broken(observations=[["total", 1, 2.0, 1e300]]), "broken export"),
         (broken(observations=[["total", 1, 2.0, -1.0]]), "broken export"),
-        (encode(export(learnt((1, 2.0, 3.0)), learnt((2, 2.0, 3.0)))), "in it twice"),
+        (encode(export(learnt((1, 2.0, 3.0)), learnt((2, 2.0, 3.0)))), "two models of"),
     ],
 )
 def test_what_is_no_export_is_refused_in_one_line(raw: bytes, why: str) -> None:
@@ -90,8 +93,8 @@ def test_what_is_no_export_is_refused_in_one_line(raw: bytes, why: str) -> None:
 
 
 def test_an_export_of_a_newer_version_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"newer hetsched .format 2, this one knows 1"):
-        decode(b'{"schema": "hetsched.models.export/2", "more": 1}', "x")
+    with pytest.raises(ConfigError, match=r"newer hetsched .format 9, this one knows 2"):
+        decode(b'{"schema": "hetsched.models.export/9", "more": 1}', "x")
 
 
 def test_merging_goes_by_time_and_counts_what_both_have_once() -> None:

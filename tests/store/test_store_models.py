@@ -15,11 +15,11 @@ from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.models.evidence.history import MOST_SIZES, History, latest, runs_of
 from hetsched.models.evidence.observations import WINDOW
 from hetsched.models.evidence.samples import Sample
-from hetsched.store import models_db
+from hetsched.store import database, models_db
 from hetsched.store.model_store import ModelKey, ModelStore
 
-KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "arena")
-OTHER = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu1 Some Processor", "arena")
+KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "memory")
+OTHER = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu1 Some Processor", "memory")
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -183,10 +183,10 @@ def test_old_observations_are_dropped_from_the_file(tmp_path: Path) -> None:
 
 
 def _learn(path: Path, first: int, count: int) -> None:
-    models_db.BUSY_MS = 60_000  # for a machine that is busy with something else
+    database.BUSY_MS = 60_000  # for a machine that is busy with something else
     store = ModelStore(path)
     for i in range(count):
-        key = ModelKey("fft", str(first + i), "v", "1", "cpu0", "arena")
+        key = ModelKey("fft", str(first + i), "v", "1", "cpu0", "memory")
         store.observe_many([(key, [total(1, 1.0)]), (KEY, [total(1 + i % 3, 1.0)])], 1.0)
     store.close()
 
@@ -260,15 +260,15 @@ def test_a_change_of_a_device_is_known_to_its_other_models_and_in_the_file(
     store = ModelStore(path)
     variant = msgspec.structs.replace(KEY, variant="mkl")
     size = msgspec.structs.replace(KEY, speed_key="64x64 complex64")
-    place, work = (msgspec.structs.replace(KEY, **{k: "x"}) for k in ("place", "workload"))
-    for key in (KEY, variant, size, place, work, OTHER):
+    storage, work = (msgspec.structs.replace(KEY, **{k: "x"}) for k in ("storage", "workload"))
+    for key in (KEY, variant, size, storage, work, OTHER):
         for _ in range(5):
             store.observe(key, [total(50, 5.0)], 1.0)
     for _ in range(3):
         store.observe(KEY, [total(50, 10.0)], 1.0)
     for now in (store, ModelStore(path)):
         assert [known(now, key).time(50) for key in (KEY, variant, size)] == [10.0] * 3
-        assert [known(now, key).time(50) for key in (place, work, OTHER)] == [5.0] * 3
+        assert [known(now, key).time(50) for key in (storage, work, OTHER)] == [5.0] * 3
         now.close()
 
 
@@ -318,7 +318,7 @@ def test_a_change_of_speed_survives_a_file_that_could_not_be_written(
         raise apsw.FullError("database or disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(models_db, "last_id", full)  # the last thing before the commit
+        patch.setattr(models_db, "last_observation_id", full)  # the last thing before the commit
         for _ in range(5):
             store.observe(KEY, [total(10, 2.0)], 1.0)
     believed = known(store).time(10)

@@ -11,7 +11,7 @@ from hetsched.errors import ConfigError
 from hetsched.models.evidence.samples import Sample
 from hetsched.store.model_store import ModelKey, ModelStore
 
-KEY = ModelKey("fft", "512x512", "v", "1", "cpu0", "arena")
+KEY = ModelKey("fft", "512x512", "v", "1", "cpu0", "memory")
 
 
 def file(folder: Path) -> Path:
@@ -32,15 +32,15 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def full(store: ModelStore, path: Path) -> None:
-    assert store._db is not None
-    store._db.execute("PRAGMA max_page_count = 1")
+    assert store._file.connection is not None
+    store._file.connection.execute("PRAGMA max_page_count = 1")
     # Pages that are there stay; what is added needs a new one.
     store.observe(KEY, [Sample("compute", 1 + i, 1.0) for i in range(2000)], 1.0)
 
 
 def read_only(store: ModelStore, path: Path) -> None:
-    assert store._db is not None
-    store._db.execute("PRAGMA query_only = ON")
+    assert store._file.connection is not None
+    store._file.connection.execute("PRAGMA query_only = ON")
     learn(store, 1, 1.0)
 
 
@@ -71,15 +71,15 @@ def test_trouble_in_mid_run_costs_one_warning_and_no_job(
     assert store.keys() == [KEY]
     store.close()
     assert len(warnings(caplog)) == 1
-    assert "stays in memory" in warnings(caplog)[0]
+    assert "stay in memory" in warnings(caplog)[0]
 
 
 def test_what_could_not_be_written_is_written_later(tmp_path: Path) -> None:
     store = ModelStore(file(tmp_path))
     read_only(store, file(tmp_path))
     assert ModelStore(file(tmp_path)).keys() == []
-    assert store._db is not None
-    store._db.execute("PRAGMA query_only = OFF")
+    assert store._file.connection is not None
+    store._file.connection.execute("PRAGMA query_only = OFF")
 
     learn(store, 20, 6.0)
 
@@ -90,8 +90,8 @@ def test_what_could_not_be_written_is_written_later(tmp_path: Path) -> None:
 
 def test_a_file_locked_for_too_long_is_written_later(tmp_path: Path) -> None:
     store = ModelStore(file(tmp_path))
-    assert store._db is not None
-    store._db.set_busy_timeout(1)
+    assert store._file.connection is not None
+    store._file.connection.set_busy_timeout(1)
     other = apsw.Connection(str(file(tmp_path)))
     other.execute("BEGIN IMMEDIATE")
     learn(store, 10, 5.0)
@@ -144,7 +144,7 @@ def test_a_newer_file_is_left_alone_and_stops_no_job(
     assert time_of(store, 10) == 5.0
     assert file(tmp_path).read_bytes() == before
     (warning,) = warnings(caplog)
-    assert "newer hetsched (version 9, this one knows 1)" in warning
+    assert "newer hetsched (version 9, this one knows 2)" in warning
 
 
 def test_a_file_that_becomes_newer_in_mid_run_is_left_alone(

@@ -23,12 +23,12 @@ VARIANT_KIND = {"cpu": "cpu", "emulated": "cpu", "cuda": "cuda"}
 
 
 PlanKey = tuple[str, bytes, str, tuple[str, ...], int | None]
-"""Workload, params, place, devices, memory limit."""
+"""Workload, params, storage, devices, memory limit."""
 
 
 def plan_key(job: Resolved, devices: Iterable[str], memory_limit: int | None) -> PlanKey:
     params = msgspec.json.encode(job.params)
-    return job.reference, params, job.place, tuple(devices), memory_limit
+    return job.reference, params, job.storage, tuple(devices), memory_limit
 
 
 @dataclass

@@ -37,7 +37,7 @@ def key(job: Resolved, info: DeviceInfo, variant: Variant, speed_key: str) -> Mo
         variant=variant.name,
         version=variant.version,
         device=f"{info.name} {info.identity}",
-        place=job.place,
+        storage=job.storage,
     )
 
 
@@ -128,7 +128,7 @@ def _candidate(
         demand=demand(job, info, (memory_limit, experience.memory.get(info.name))),
         models=dict(zip(names, store.load_many(keys, info.link), strict=True)),
         tried={name: store.runs(k) for name, k in zip(names, keys, strict=True)},
-        file_place=job.place != "arena",
+        staged=job.storage != "memory",
     )
 
 

@@ -193,7 +193,7 @@ def _planned(one: Assignment) -> Timeline | None:
 def _lumped(one: Assignment) -> bool:
     """Whether what was predicted has copies in it that nobody knows apart: a core's, of files."""
     candidate = one.candidate
-    return candidate is not None and candidate.file_place and not candidate.info.link
+    return candidate is not None and candidate.staged and not candidate.info.link
 
 
 def _known_runs(one: Assignment) -> int | None:

@@ -12,9 +12,9 @@ from hetsched.cli.output.terminal import columns, number, out, out_json
 from hetsched.cli.request_flags import Json
 from hetsched.errors import UsageError
 
-SCHEMA = "hetsched.models.diff/1"
+SCHEMA = "hetsched.models.diff/2"
 HEADER = (
-    "workload", "of", "device", "variant", "place", "what",
+    "workload", "of", "device", "variant", "storage", "what",
     "sizes", "B/A time", "least", "most",
 )  # fmt: skip
 A = Annotated[str, typer.Argument(metavar="A", help="An export; -: standard input.")]
@@ -79,7 +79,7 @@ def _row(one: Any) -> tuple[str, ...]:
         of(key.speed_key),
         key.device,
         f"{key.variant} {key.version}",
-        key.place,
+        key.storage,
         _what(one),
         str(len(ratios)) if ratios else "-",
         number(_median(one)),

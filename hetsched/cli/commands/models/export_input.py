@@ -20,7 +20,7 @@ def read(file: str) -> Any:
     InputMissing, DataError, ConfigError
     """
     from hetsched.store.array_files import read_whole
-    from hetsched.store.export_format import decode
+    from hetsched.store.export_json import decode
 
     if file != STANDARD_INPUT:
         return decode(read_whole(file, MOST_BYTES), file)

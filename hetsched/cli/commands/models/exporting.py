@@ -30,7 +30,7 @@ def command(
 
     from hetsched.store.array_files import write_whole
     from hetsched.store.catalogue import collect
-    from hetsched.store.export_format import encode
+    from hetsched.store.export_json import encode
 
     export = collect(paths.models_path())
     if workload is not None:

@@ -23,12 +23,12 @@ def command(
 
     added = restore(paths.models_path(), read(file))
     if json:
-        counts = {"new": added.new, "grown": added.grown, "known": added.known}
+        counts = {"new": added.new, "grown": added.extended, "known": added.unchanged}
         out_json({"schema": SCHEMA, "file": file, **counts})
         return
     out(
         clean(
-            f"imported {file}: {added.new} new models, {added.grown} that know more now,"
-            f" {added.known} that knew all of it"
+            f"imported {file}: {added.new} new models, {added.extended} that know more now,"
+            f" {added.unchanged} that knew all of it"
         )
     )

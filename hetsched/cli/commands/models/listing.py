@@ -10,9 +10,9 @@ from hetsched.cli.commands.models.selection import AnyWorkload, Device, check_wo
 from hetsched.cli.output.terminal import clean, columns, number, out, out_json
 from hetsched.cli.request_flags import Json
 
-SCHEMA = "hetsched.models/1"
+SCHEMA = "hetsched.models/2"
 HEADER = (
-    "workload", "of", "device", "variant", "place",
+    "workload", "of", "device", "variant", "storage",
     "runs", "points", "units", "units/s", "within",
 )  # fmt: skip
 
@@ -58,7 +58,7 @@ def _row(one: dict[str, Any]) -> tuple[str, ...]:
         of(one["speed_key"]),
         one["device"],
         f"{one['variant']} {one['version']}",
-        one["place"],
+        one["storage"],
         str(one["runs"]),
         str(len(one["points"])),
         number(units),

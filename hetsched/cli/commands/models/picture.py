@@ -94,9 +94,9 @@ def series(models: Sequence[Any]) -> list[Series]:
 
 
 def _labels(models: Sequence[Any], cores: int) -> list[str]:
-    """By device; and by variant and place, where these differ. Each work has its own panel."""
+    """By device; and by variant and storage, where these differ. Each work has its own panel."""
     variants = len({(one.variant, one.version) for one in models}) > 1
-    places = len({one.place for one in models}) > 1
+    storages = len({one.storage for one in models}) > 1
     groups: dict[str, str] = {}
     devices = list(dict.fromkeys(short(one.device) for one in models))
     for label, members in together(devices, str, cores):
@@ -106,7 +106,7 @@ def _labels(models: Sequence[Any], cores: int) -> list[str]:
             [
                 groups[short(one.device)],
                 *([one.variant] if variants else []),
-                *([one.place] if places else []),
+                *([one.storage] if storages else []),
             ]
         )
         for one in models

@@ -14,7 +14,7 @@ from hetsched.cli.request_flags import Force, Json
 from hetsched.errors import InputMissing, UsageError
 from hetsched.units import counted, format_seconds
 
-SCHEMA = "hetsched.models.show/1"
+SCHEMA = "hetsched.models.show/2"
 CURVES = ("total", "compute", "h2d", "d2h")
 HEADER = ("curve", "units", "seconds", "units/s", "within", "times")
 
@@ -104,7 +104,7 @@ def _knot(one: Any) -> dict[str, Any]:
 def _lines(learnt: Any) -> list[str]:
     key = learnt.key
     runs = counted(learnt.runs, "run")
-    title = f"{key.device}, {key.variant} {key.version}, {key.place}: {runs}"
+    title = f"{key.device}, {key.variant} {key.version}, {key.storage}: {runs}"
     lines = [f"{key.workload} {of(key.speed_key)}", title]
     rows = [
         (

@@ -1,0 +1,68 @@
+"""Exports of models as JSON, one object on one line, validated when read. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from hetsched.errors import ConfigError, DataError
+from hetsched.store.export_format import KIND, VERSION, Export, describe_key
+from hetsched.store.export_v1 import ExportV1
+
+MAX_QUOTED = 60
+"""Characters of a wrong schema that an error quotes."""
+
+
+class _ExportHeader(msgspec.Struct):
+    """The field that tells an export, of any version, from other files."""
+
+    schema: str = ""
+
+
+def encode(export: Export) -> bytes:
+    """Return `export` as one line of JSON."""
+    return msgspec.json.encode(export) + b"\n"
+
+
+def decode(raw: bytes, source: str) -> Export:
+    """Read an export of this or an older version; `source` names it in errors.
+
+    Raises
+    ------
+    DataError
+        Not an export, or a broken one.
+    ConfigError
+        A newer version.
+    """
+    version = _version(raw, source)
+    try:
+        if version < VERSION:
+            export = msgspec.json.decode(raw, type=ExportV1).upgraded()
+        else:
+            export = msgspec.json.decode(raw, type=Export)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{source}: broken export: {error}") from None
+    counts = Counter(model.key for model in export.models)
+    duplicates = [key for key, count in counts.items() if count > 1]
+    if duplicates:
+        raise DataError(f"{source}: broken export: two models of {describe_key(duplicates[0])}")
+    return export
+
+
+def _version(raw: bytes, source: str) -> int:
+    """Return the format's version, checked against ours."""
+    try:
+        schema = msgspec.json.decode(raw, type=_ExportHeader).schema
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{source}: not an export of hetsched models: {error}") from None
+    kind, _, number = schema.partition("/")
+    if kind != KIND or not number.isdecimal():
+        reason = f"schema {schema[:MAX_QUOTED]!r}" if schema else "no schema in it"
+        raise DataError(f"{source}: not an export of hetsched models: {reason}")
+    if int(number) > VERSION:
+        raise ConfigError(
+            f"{source}: exported by a newer hetsched (format {number[:20]}, this one knows"
+            f" {VERSION}); update hetsched"
+        )
+    return int(number)
