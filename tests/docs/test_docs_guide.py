@@ -1,0 +1,94 @@
+"""The package of docs/guide installs into a fresh environment and runs there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+HETSCHED = ("-m", "hetsched.cli.main")
+
+
+@pytest.fixture(scope="module")
+def fresh_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a new environment with the guide's package installed.
+
+    The environment sees the packages of this one, so that nothing is fetched.
+    """
+    folder = tmp_path_factory.mktemp("guide")
+    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+    python = folder / "venv/bin/python"
+    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    paths = [ROOT, ROOT / "workloads", sysconfig.get_path("purelib")]
+    listing = folder / "venv/lib" / name / "site-packages/parent.pth"
+    listing.write_text("".join(f"{path}\n" for path in paths))
+    shutil.copytree(ROOT / "docs/guide", folder / "source")
+    install = [
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        "--no-build-isolation",
+    ]
+    subprocess.run([python, *install, folder / "source"], check=True)
+    return python
+
+
+def run(python: Path, folder: Path, *words: str) -> dict[str, object]:
+    """The JSON report of a command in a folder of its own, without this process's search path."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    environment |= {"HETSCHED_STATE_DIR": str(folder / "state"), "XDG_CACHE_HOME": str(folder)}
+    done = subprocess.run(
+        [python, *HETSCHED, *words, "--json"],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=environment,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    report: dict[str, object] = json.loads(done.stdout)
+    return report
+
+
+def test_generated_rows_are_standardized_and_verified(fresh_python: Path, tmp_path: Path) -> None:
+    words = ("run", "standardize", "--rows", "500", "--cols", "60", "--verify")
+
+    report = run(fresh_python, tmp_path, *words)
+
+    assert (report["load"], report["verified"]) == (500, True)
+
+
+def test_a_matrix_in_a_file_is_standardized(fresh_python: Path, tmp_path: Path) -> None:
+    x = np.random.default_rng(1).normal(5.0, 3.0, (40, 30))
+    np.save(tmp_path / "x.npy", x)
+
+    run(fresh_python, tmp_path, "run", "standardize", "--input", "x.npy", "--output", "y.npy")
+
+    y = np.load(tmp_path / "y.npy")
+    assert np.allclose(y.mean(axis=1), 0, atol=1e-12)
+    assert np.allclose(y.std(axis=1), 1)
+
+
+def test_a_wrong_result_is_caught(fresh_python: Path, tmp_path: Path) -> None:
+    code = (
+        "import numpy as np; from hetsched_standardize import verification as checks\n"
+        "x = np.random.default_rng(1).normal(3, 2, (9, 50)); y = np.empty_like(x)\n"
+        "for row in range(9): y[row] = checks.reference(x[row])\n"
+        "assert (checks.residual(x, y, 1) <= 1).all()\n"
+        "y[4, 7] += 1e-9\n"
+        "assert [i for i, r in enumerate(checks.residual(x, y, 1)) if not r <= 1] == [4]\n"
+    )
+
+    subprocess.run([fresh_python, "-c", code], check=True)
