@@ -21,7 +21,7 @@ from hetsched.config import parse
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.device_process.pipeline import Pipeline
 from hetsched.devices.base import DeviceJob, DeviceOutOfMemory
-from hetsched.devices.emulated.device import EmulatedDevice, open_emulated
+from hetsched.devices.emulated.device import EmulatedDevice, open_device
 from hetsched.devices.host_arrays import ArenaArray
 from hetsched.plans.slot_allocation import Layout, slot_bytes
 from hetsched.workload import find
@@ -141,7 +141,7 @@ def opened(
     core = sorted(os.sched_getaffinity(0))[-1]
     os.sched_setaffinity(0, {core})
     info = DeviceInfo(name="emu0", kind="emulated", identity="", link=True, memory=CAP, engines=2)
-    device = open_emulated(info, config)
+    device = open_device(info, config)
     assert isinstance(device, EmulatedDevice)
     fft = find("fft")
     params = fft.infer({}, {"x": (shape, "complex64")})

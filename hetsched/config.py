@@ -11,11 +11,13 @@ import difflib
 import os
 import re
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 
+from hetsched.device_kinds import config_names, configured_kind
 from hetsched.errors import ConfigError, HetschedError, InputMissing
 from hetsched.units import parse_rate, parse_size, parse_time, shown
 
@@ -44,13 +46,14 @@ class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One ``[[device]]`` table. See `docs/configuration.md`."""
 
-    kind: Literal["cpu", "gpu", "emulated"]
+    kind: str
+    """A `config_name` of `hetsched.device_kinds`."""
     name: str | None = None
     count: Annotated[int, msgspec.Meta(ge=1)] | None = None
     optional: bool = False
-    """A kind = "gpu" that isn't there is only a note."""
+    """A missing GPU is noted instead of being an error."""
     team: bool = True
-    """The cores of a kind = "cpu" may also work as one device, where there are several."""
+    """Several cores may also work together as one device."""
     clock: Literal["real", "virtual"] = "real"
     core: int | None = None
     memory: str | None = None
@@ -198,23 +201,30 @@ def _said(invalid: str) -> str:
     unknown = _UNKNOWN.fullmatch(what)
     if unknown:
         table = re.sub(r"\[\d+\]", "", place).rpartition(".")[2]
-        what = f"unknown key {shown(unknown[1])}; {_nearest(unknown[1], _TABLES[table])}"
+        keys = _TABLES[table].__struct_fields__
+        what = f"unknown key {shown(unknown[1])}; {_nearest(unknown[1], keys)}"
     else:
         what = what.replace("Object missing required field", "missing key").replace("`", "")
         what = (what[:1].lower() + what[1:]).replace("object", "table")
     return f"{place}: {what}" if place else what
 
 
-def _nearest(key: str, table: type[msgspec.Struct]) -> str:
-    known = table.__struct_fields__
-    match = difflib.get_close_matches(key, known, n=1)
-    return f"did you mean {match[0]}?" if match else f"there are: {', '.join(known)}"
+def _nearest(word: str, choices: Sequence[str]) -> str:
+    match = difflib.get_close_matches(word, choices, n=1)
+    return f"did you mean {match[0]}?" if match else f"there are: {', '.join(choices)}"
 
 
 def _check(device: DeviceConfig, where: str) -> None:
+    kind = configured_kind(device.kind)
+    if kind is None:
+        nearest = _nearest(device.kind, config_names())
+        raise ConfigError(f"{where}.kind: no device kind {shown(device.kind)}; {nearest}")
     _checked(f"{where}.memory", parse_size, device.memory)
-    if device.kind != "emulated":
-        return
+    if kind.is_modelled:
+        _check_costs(device, where)
+
+
+def _check_costs(device: DeviceConfig, where: str) -> None:
     if device.compute is None:
         raise ConfigError(f"{where}: an emulated device needs compute = {{ rate = ... }}")
     if (device.h2d is None) != (device.d2h is None):

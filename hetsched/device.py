@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from hetsched.device_kinds import device_kind
+
 
 class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What a device is. `identity` is part of the key of its models (processor or GPU name).
@@ -31,6 +33,21 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     def threads(self) -> int:
         """Threads that one call of a kernel may use."""
         return max(1, len(self.members))
+
+    @property
+    def variant_kind(self) -> str:
+        """The kind of variants that it runs: "cpu" or "cuda"."""
+        return device_kind(self.kind).variant_kind
+
+    @property
+    def is_core(self) -> bool:
+        """Whether it is a CPU core or a team of them."""
+        return device_kind(self.kind).is_core
+
+    @property
+    def is_modelled(self) -> bool:
+        """Whether its speed is configured, so that no variant makes it faster."""
+        return device_kind(self.kind).is_modelled
 
 
 class ChunkTimes(msgspec.Struct, frozen=True, kw_only=True):

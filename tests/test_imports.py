@@ -23,7 +23,17 @@ PACKAGES = {
 
 LEVELS = (
     ("errors", "units", "text"),
-    ("memory", "job", "device", "workload", "config", "paths", "explain", "models"),
+    (
+        "memory",
+        "job",
+        "device_kinds",
+        "device",
+        "workload",
+        "config",
+        "paths",
+        "explain",
+        "models",
+    ),
     ("partition",),
     ("plans", "planner", "dispatch"),
     ("simulate", "devices", "store", "transport"),
@@ -38,6 +48,8 @@ LEVELS = (
 SIDEWAYS = {
     ("units", "errors"),
     ("job", "errors"),
+    ("device", "device_kinds"),
+    ("config", "device_kinds"),
     ("workload", "memory"),
     ("models", "device"),
     ("explain", "device"),

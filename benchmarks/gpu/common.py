@@ -15,8 +15,8 @@ import numpy as np
 from benchmarks.gpu_check import write
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
-from hetsched.devices.cuda.device import probe
 from hetsched.devices.cuda.fake_runtime import FakeRuntime
+from hetsched.devices.cuda.probe import detect
 from hetsched.devices.cuda.runtime import Event, Runtime, Stream, open_cupy
 from hetsched.errors import Unavailable
 
@@ -45,7 +45,7 @@ def device_info(dry: bool) -> DeviceInfo:
     """The first GPU. Raises Unavailable."""
     if dry:
         return FAKE
-    infos, absent = probe(DeviceConfig(kind="gpu"))
+    infos, absent = detect(DeviceConfig(kind="gpu"))
     if not infos:
         raise Unavailable(f"no GPU to check: {absent}")
     return infos[0]

@@ -14,13 +14,11 @@ from typing import Any
 
 import msgspec
 
-from hetsched.config import DeviceConfig
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.device_process import verification
 from hetsched.device_process.attachments import Attachments, Hosts
 from hetsched.device_process.pipeline import ChunkFailed, Pipeline
 from hetsched.devices.base import Device, DeviceFault, DeviceJob, DeviceOutOfMemory
-from hetsched.devices.registry import open_device
 from hetsched.errors import (
     CantCreate,
     ErrorRecord,
@@ -82,6 +80,8 @@ class DeviceThread(threading.Thread):
     ----------
     index : int
         Of the device within the process.
+    open_device : callable
+        Opens the device; called on this thread.
     opened : callable
         Called with what the device says that it is, or why it can't be opened.
     """
@@ -90,7 +90,7 @@ class DeviceThread(threading.Thread):
         self,
         index: int,
         info: DeviceInfo,
-        config: DeviceConfig,
+        open_device: Callable[[DeviceInfo], Device],
         attachments: Attachments,
         send: Callable[[Event], None],
         opened: Callable[[int, DeviceInfo | HetschedError], None],
@@ -99,7 +99,7 @@ class DeviceThread(threading.Thread):
         self.commands: SimpleQueue[DeviceCommand | None] = SimpleQueue()
         self._index = index
         self._info = info
-        self._config = config
+        self._open_device = open_device
         self._attachments = attachments
         self._send = send
         self._opened = opened
@@ -111,7 +111,7 @@ class DeviceThread(threading.Thread):
     def run(self) -> None:
         try:
             self._pin()
-            self._device = open_device(self._info, self._config)
+            self._device = self._open_device(self._info)
             self._info = self._device.describe()
         except Exception as error:
             self._opened(self._index, _ours(error))

@@ -23,7 +23,8 @@ import msgspec
 from hetsched.device import DeviceInfo
 from hetsched.device_process.attachments import Attachments
 from hetsched.device_process.device_thread import DeviceThread
-from hetsched.devices.probe import ProcessSpec
+from hetsched.devices.process_spec import ProcessSpec
+from hetsched.devices.registry import device_opener
 from hetsched.errors import HetschedError, InternalError
 from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.device_messages import (
@@ -54,11 +55,12 @@ class DeviceHost:
         self._decode: Decoder[Command] = Decoder(Command)
         self._attachments = Attachments()
         self._opened: SimpleQueue[_Opened] = SimpleQueue()
+        open_device = device_opener(spec.package, spec.config)
         self._threads = [
             DeviceThread(
                 index,
                 info,
-                spec.config,
+                open_device,
                 self._attachments,
                 self.send,
                 lambda index, found: self._opened.put((index, found)),

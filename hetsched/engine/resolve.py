@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from hetsched.device import DeviceInfo
+from hetsched.device_kinds import group_names, kind_of_group
 from hetsched.errors import DataError, Unavailable, UsageError
 from hetsched.job import ArenaOut, ArenaRef, FileOut, FileRef, Generated, InputRef, JobSpec
 from hetsched.store.array_files import Output, create_output, open_npy
@@ -345,9 +346,8 @@ def _identity(fd: int) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-GROUPS = {"cpu": "cpu", "gpu": "cuda", "emu": "emulated", "emulated": "emulated"}
-"""Name of a group of devices -> kind. The group "cpu" is all cores, one by one or as a team."""
 TEAM = "team"
+"""The group of all teams; the group "cpu" has both teams and single cores."""
 
 
 def choose_devices(
@@ -364,8 +364,9 @@ def choose_devices(
         return tuple(info.name for info in known)
     chosen: dict[str, None] = {}
     for word in asked:
+        kind = kind_of_group(word)
         members = [info.name for info in known if word in (info.name, info.kind)]
-        members += [info.name for info in known if info.kind == GROUPS.get(word)]
+        members += [info.name for info in known if kind is not None and info.kind == kind.name]
         members += [info.name for info in known if info.members and word == TEAM]
         if not members:
             _no_device(word, known, absent)
@@ -375,14 +376,15 @@ def choose_devices(
 
 def _no_device(word: str, known: Sequence[DeviceInfo], absent: Mapping[str, str]) -> None:
     there = ", ".join(info.name for info in known)
-    kind = word.rstrip("0123456789")
-    reason = absent.get(word) or absent.get(kind)
-    if reason or (kind in GROUPS and kind == "gpu"):
+    group = word.rstrip("0123456789")
+    kind = kind_of_group(group)
+    reason = absent.get(word) or absent.get(group)
+    if reason or (kind is not None and kind.can_be_missing):
         raise Unavailable(
             f"device {word} is not available: {reason or 'none found'}; devices here: {there}"
         )
     names = [info.name for info in known]
-    groups = [*GROUPS, *([TEAM] if any(info.members for info in known) else [])]
+    groups = [*group_names(), *([TEAM] if any(info.members for info in known) else [])]
     match = difflib.get_close_matches(word, [*names, *groups], n=1)
     hint = f"did you mean {match[0]}? " if match else ""
     raise UsageError(f"no device {word!r}; {hint}devices here: {there}")

@@ -55,7 +55,7 @@ def charges(plan: JobPlan) -> dict[str, float]:
     A feeder that may use several cores uses them alike; one that finds a core with nothing else to
     do costs nobody anything.
     """
-    cores = [one for one in plan.assignments if _info(one).kind == "cpu"]
+    cores = [one for one in plan.assignments if _info(one).is_core]
     found: dict[str, float] = {}
     for feeder in plan.assignments:
         seconds = _seconds(feeder)
@@ -85,7 +85,7 @@ def _seconds(one: Assignment) -> float:
 
 def _idle(feeder: Assignment, cores: Sequence[Assignment], all_of: Sequence[Candidate]) -> bool:
     """Whether a core that the feeder may use has no share."""
-    there = [c.info for c in all_of if c.info.kind == "cpu" and may_feed(_info(feeder), c.info)]
+    there = [c.info for c in all_of if c.info.is_core and may_feed(_info(feeder), c.info)]
     working = {core.device for core in cores}
     used = {core for one in cores for core in _info(one).cores}
     free = set(_info(feeder).cores) - used

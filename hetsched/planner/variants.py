@@ -61,7 +61,7 @@ def choose(candidates: Sequence[Candidate], units: float) -> list[Choice]:
     groups: dict[object, list[int]] = {}
     for index, candidate in enumerate(candidates):
         info = candidate.info
-        single = index if info.kind != "cpu" else -1
+        single = index if not info.is_core else -1
         groups.setdefault((single, info.identity, tuple(candidate.models)), []).append(index)
     chosen: dict[int, Choice] = {}
     for indices in groups.values():
@@ -94,7 +94,7 @@ def _about(model: DeviceModel, units: float) -> float:
 
 def _for_group(members: Sequence[Candidate], units: float) -> list[Choice]:
     names = list(members[0].models)
-    if members[0].info.kind != "cpu":
+    if not members[0].info.is_core:
         return [Choice(names[0], members[0].models[names[0]])]
     tried = {name: max(m.tried.get(name, 0) for m in members) for name in names}
     times = {name: _least_time(members, name, units) for name in names}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from hetsched.config import Config, Cost, DeviceConfig, LoadConfig, check_cost
 from hetsched.device import DeviceInfo
+from hetsched.device_kinds import DeviceKind, configured_kind
 from hetsched.errors import ConfigError
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
@@ -15,8 +17,6 @@ from hetsched.units import parse_size
 MOST_UNITS = 10_000_000
 MOST_DEVICES = 4096
 """More than any machine has; planning is only tried for fewer."""
-KINDS = {"cpu": ("cpu", "cpu"), "gpu": ("gpu", "cuda"), "emulated": ("emu", "emulated")}
-"""Kind in a profile -> how its devices are named, and of what kind they are."""
 
 
 def machine_of(config: Config, source: str) -> Machine:
@@ -45,7 +45,7 @@ def machine_of(config: Config, source: str) -> Machine:
         raise ConfigError(f"{source}: device: more than {MOST_DEVICES} of them")
     limit = None if config.memory_limit is None else parse_size(config.memory_limit)
     devices = []
-    numbers = dict.fromkeys(KINDS, 0)
+    numbers: Counter[str] = Counter()
     for index, table in enumerate(config.device):
         where = f"{source}: device[{index}]"
         _check(table, where)
@@ -64,10 +64,11 @@ def _check(table: DeviceConfig, where: str) -> None:
         raise ConfigError(f'{where}: no compute = {{ gap = "30us", unit = "2ms" }}')
     if (table.h2d is None) != (table.d2h is None):
         raise ConfigError(f"{where}: give both h2d and d2h (a link) or neither (a core)")
-    if table.kind == "cpu" and (table.link or table.memory is not None):
-        raise ConfigError(f"{where}: a cpu has no link: drop h2d, d2h and memory")
-    if table.kind == "gpu" and not table.link:
-        raise ConfigError(f"{where}: a gpu has a link: give h2d and d2h")
+    has_link = _kind(table).has_link
+    if has_link is False and (table.link or table.memory is not None):
+        raise ConfigError(f"{where}: a {table.kind} has no link: drop h2d, d2h and memory")
+    if has_link is True and not table.link:
+        raise ConfigError(f"{where}: a {table.kind} has a link: give h2d and d2h")
     if table.link and table.memory is None:
         raise ConfigError(f'{where}: a device with a link needs memory = "1GiB"')
     if table.compute.rate is not None:
@@ -80,14 +81,20 @@ def _check(table: DeviceConfig, where: str) -> None:
             check_cost(cost, f"{where}.{name}", "B")
 
 
-def _names(table: DeviceConfig, numbers: dict[str, int]) -> Iterator[str]:
+def _kind(table: DeviceConfig) -> DeviceKind:
+    kind = configured_kind(table.kind)
+    assert kind is not None, "checked when the configuration was parsed"
+    return kind
+
+
+def _names(table: DeviceConfig, numbers: Counter[str]) -> Iterator[str]:
     """As `name`, or with a number where there are several or none was given."""
     count = table.count or 1
     if table.name is not None:
         yield from (f"{table.name}{i}" if table.count else table.name for i in range(count))
         return
     for _ in range(count):
-        yield f"{KINDS[table.kind][0]}{numbers[table.kind]}"
+        yield f"{_kind(table).group}{numbers[table.kind]}"
         numbers[table.kind] += 1
 
 
@@ -120,7 +127,7 @@ def _device(
         memory = min(memory, limit)
     info = DeviceInfo(
         name=name,
-        kind=KINDS[table.kind][1],
+        kind=_kind(table).name,
         identity=identity,
         link=table.link,
         memory=memory,

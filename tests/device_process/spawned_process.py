@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from device_toys import AffineParams
 
-from hetsched.devices.probe import ProcessSpec
+from hetsched.devices.process_spec import ProcessSpec
 from hetsched.engine.processes.device_process import DeviceProcess
 from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import (

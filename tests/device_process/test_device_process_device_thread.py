@@ -17,6 +17,7 @@ from device_toys import AffineParams
 from hetsched.device_process import device_thread
 from hetsched.device_process.attachments import Attachments
 from hetsched.device_process.device_thread import DeviceThread
+from hetsched.devices.emulated.device import open_device
 from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import (
     Attach,
@@ -46,7 +47,12 @@ class Bench:
             segment.array((UNITS, 4), "float64")[...] = np.arange(UNITS)[:, None]
             attachments.attach(Attach(key, "segment", segment.nbytes), os.dup(segment.fd))
         self.thread = DeviceThread(
-            0, info_of(VIRTUAL), VIRTUAL, attachments, self.events.put, lambda *opened: None
+            0,
+            info_of(VIRTUAL),
+            lambda info: open_device(info, VIRTUAL),
+            attachments,
+            self.events.put,
+            lambda *opened: None,
         )
 
     def order(self, *commands: Any) -> None:

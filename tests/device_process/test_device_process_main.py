@@ -14,7 +14,7 @@ from spawned_process import Talk
 
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
-from hetsched.devices.probe import ProcessSpec
+from hetsched.devices.process_spec import ProcessSpec
 from hetsched.transport.device_messages import (
     Attach,
     Check,
@@ -31,14 +31,18 @@ from hetsched.transport.device_messages import (
 
 TESTS = Path(__file__).parent.parent
 CPU = ProcessSpec(
-    kind="cpu",
+    package="hetsched.devices.cpu",
     devices=tuple(DeviceInfo(name=f"cpu{i}", kind="cpu", identity="test") for i in range(2)),
     config=DeviceConfig(kind="cpu"),
 )
 SPECS = {
     "cpu": CPU,
-    "real": ProcessSpec(kind="emulated", devices=(info_of(LINKED),), config=LINKED),
-    "virtual": ProcessSpec(kind="emulated", devices=(info_of(VIRTUAL),), config=VIRTUAL),
+    "real": ProcessSpec(
+        package="hetsched.devices.emulated", devices=(info_of(LINKED),), config=LINKED
+    ),
+    "virtual": ProcessSpec(
+        package="hetsched.devices.emulated", devices=(info_of(VIRTUAL),), config=VIRTUAL
+    ),
 }
 
 Starter = Callable[[ProcessSpec], Talk]

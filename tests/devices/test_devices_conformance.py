@@ -27,7 +27,7 @@ from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo, Slot
 from hetsched.devices.base import Device, DeviceOutOfMemory
 from hetsched.devices.cpu.device import CpuDevice
-from hetsched.devices.emulated.device import open_emulated
+from hetsched.devices.emulated.device import open_device
 from hetsched.errors import UsageError
 
 CORE = msgspec.structs.replace(LINKED, h2d=None, d2h=None, memory=None)
@@ -35,7 +35,7 @@ CORE = msgspec.structs.replace(LINKED, h2d=None, d2h=None, memory=None)
 
 def emulated(config: DeviceConfig, **changes: Any) -> Callable[[], Device]:
     config = msgspec.structs.replace(config, **changes)
-    return lambda: open_emulated(info_of(config), config)
+    return lambda: open_device(info_of(config), config)
 
 
 def cpu() -> Device:

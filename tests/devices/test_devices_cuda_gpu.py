@@ -9,7 +9,7 @@ import pytest
 from cuda_toys import AffineParams, Bench
 
 from hetsched.config import DeviceConfig
-from hetsched.devices.cuda.probe import probe
+from hetsched.devices.cuda.probe import detect
 from hetsched.devices.cuda.runtime import CupyRuntime, open_cupy
 
 pytestmark = pytest.mark.gpu
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture(scope="module")
 def runtime() -> Iterator[CupyRuntime]:
-    infos, absent = probe(DeviceConfig(kind="gpu"))
+    infos, absent = detect(DeviceConfig(kind="gpu"))
     if not infos:
         pytest.skip(f"needs a GPU: {absent}")
     yield open_cupy(infos[0].name, infos[0].details["uuid"], "")

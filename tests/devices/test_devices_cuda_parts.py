@@ -20,7 +20,7 @@ from hetsched.devices.cuda.fake_runtime import FakeRuntime
 from hetsched.devices.cuda.faults import CudaError, Fault, classify, translate
 from hetsched.devices.cuda.nvml import Gpu, Snapshot
 from hetsched.devices.cuda.pinned_memory import Pins, mapping_of, pieces
-from hetsched.devices.cuda.probe import budget, found, visible
+from hetsched.devices.cuda.probe import budget, select_gpus, visible
 from hetsched.devices.cuda.slots import LINE, sections, slot_layout
 from hetsched.errors import InternalError, JobFailed, Unavailable
 from hetsched.memory import MemoryDemand
@@ -271,7 +271,7 @@ GPU = DeviceConfig(kind="gpu")
 
 
 def test_the_probe_describes_every_gpu() -> None:
-    infos, absent = found(GPU, SEEN, None, cupy=True)
+    infos, absent = select_gpus(GPU, SEEN, None, cupy=True)
 
     assert [info.name for info in infos] == ["gpu0", "gpu1"]
     assert absent == {}
@@ -281,14 +281,14 @@ def test_the_probe_describes_every_gpu() -> None:
 
 
 def test_the_probe_names_the_extra_that_brings_cupy() -> None:
-    infos, absent = found(GPU, SEEN, None, cupy=False)
+    infos, absent = select_gpus(GPU, SEEN, None, cupy=False)
 
     assert infos == []
     assert absent["gpu0"] == "NVIDIA H200 is there, CuPy isn't: pip install 'hetsched[cuda13]'"
 
 
 def test_the_probe_says_why_there_is_no_gpu() -> None:
-    assert found(GPU, Snapshot(problem="no NVIDIA driver"), None, cupy=True) == (
+    assert select_gpus(GPU, Snapshot(problem="no NVIDIA driver"), None, cupy=True) == (
         [],
         {"gpu0": "no NVIDIA driver"},
     )
@@ -297,7 +297,7 @@ def test_the_probe_says_why_there_is_no_gpu() -> None:
 def test_the_probe_says_which_of_those_asked_for_are_missing() -> None:
     config = DeviceConfig(kind="gpu", count=3, memory="1GiB")
 
-    infos, absent = found(config, SEEN, None, cupy=True)
+    infos, absent = select_gpus(config, SEEN, None, cupy=True)
 
     assert absent == {"gpu2": "there are only 2 GPUs"}
     assert [info.memory for info in infos] == [1 << 30, 1 << 30]
@@ -332,8 +332,8 @@ def test_probing_imports_neither_cupy_nor_makes_a_context() -> None:
     code = textwrap.dedent("""
         import sys
         from hetsched.config import DeviceConfig
-        from hetsched.devices.cuda.device import probe
-        probe(DeviceConfig(kind="gpu"))
+        from hetsched.devices.cuda.probe import detect
+        detect(DeviceConfig(kind="gpu"))
         assert "cupy" not in sys.modules
     """)
 

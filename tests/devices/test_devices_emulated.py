@@ -15,7 +15,7 @@ from device_bench import LINKED, MEMORY, VIRTUAL, affine_bench, cut, drive, info
 from hetsched.config import Cost, DeviceConfig
 from hetsched.device import Chunk, ChunkTimes, Slot
 from hetsched.devices.base import DeviceOutOfMemory
-from hetsched.devices.emulated.device import EmulatedDevice, open_emulated
+from hetsched.devices.emulated.device import EmulatedDevice, open_device
 from hetsched.devices.emulated.virtual_clock import POISON, VirtualClock, Work
 
 SEEDS = range(20)
@@ -64,7 +64,7 @@ def test_nothing_is_seen_when_no_wait_is_missing() -> None:
 
 
 def test_a_host_that_does_not_wait_for_overlapping_slots_is_seen() -> None:
-    device = open_emulated(info_of(VIRTUAL), VIRTUAL)
+    device = open_device(info_of(VIRTUAL), VIRTUAL)
     bench = affine_bench(8)
     device.prepare(bench.job("emulated", 4))
 
@@ -104,7 +104,7 @@ def emulate(
     second = Cost(unit="1s")
     config = msgspec.structs.replace(VIRTUAL, compute=second, h2d=second, d2h=second)
     config = msgspec.structs.replace(config, **changes)
-    device = open_emulated(info_of(config), config)
+    device = open_device(info_of(config), config)
     job = affine_bench(sum(sizes)).job("emulated", max(sizes), slots=3)
     return drive(device, job, cut(sizes, barriers), late_by=late_by)
 
@@ -132,7 +132,7 @@ def test_the_order_of_one_copy_engine_does_not_depend_on_the_slots() -> None:
     config = msgspec.structs.replace(VIRTUAL, engines=1)
     ways = []
     for slots in (2, 3):
-        device = open_emulated(info_of(config), config)
+        device = open_device(info_of(config), config)
         job = affine_bench(24).job("emulated", 3, slots)
         ways.append(ends(drive(device, job, cut([3] * 8))))
 
@@ -141,7 +141,7 @@ def test_the_order_of_one_copy_engine_does_not_depend_on_the_slots() -> None:
 
 def test_one_slot_is_emptied_before_it_is_filled_again() -> None:
     config = msgspec.structs.replace(VIRTUAL, engines=1)
-    device = open_emulated(info_of(config), config)
+    device = open_device(info_of(config), config)
 
     times = drive(device, affine_bench(9).job("emulated", 3, slots=1), cut([3] * 3))
 
@@ -187,7 +187,7 @@ def test_virtual_times_do_not_depend_on_when_chunks_arrive(engines: int) -> None
 
 
 def test_virtual_time_starts_at_zero_with_each_job() -> None:
-    device = open_emulated(info_of(VIRTUAL), VIRTUAL)
+    device = open_device(info_of(VIRTUAL), VIRTUAL)
     first, second = (
         drive(device, affine_bench(9).job("emulated", 3), cut([3] * 3)) for _ in range(2)
     )
@@ -199,7 +199,7 @@ def test_a_virtual_device_says_what_feeding_it_takes() -> None:
     config = msgspec.structs.replace(LINKED, feed=Cost(gap="1ms", unit="2ms"))
 
     times = drive(
-        open_emulated(info_of(config), config), affine_bench(9).job("emulated", 5), cut([5, 4])
+        open_device(info_of(config), config), affine_bench(9).job("emulated", 5), cut([5, 4])
     )
 
     assert [one.fed for one in times.values()] == pytest.approx([0.011, 0.009])
@@ -207,7 +207,7 @@ def test_a_virtual_device_says_what_feeding_it_takes() -> None:
 
 def test_an_emulated_core_computes_one_chunk_after_the_other() -> None:
     config = DeviceConfig(kind="emulated", clock="virtual", compute=Cost(gap="1s", unit="2s"))
-    device = open_emulated(info_of(config), config)
+    device = open_device(info_of(config), config)
 
     times = drive(device, affine_bench(3).job("emulated", 2), cut([2, 1]))
 
@@ -215,7 +215,7 @@ def test_an_emulated_core_computes_one_chunk_after_the_other() -> None:
 
 
 def test_real_phases_last_as_long_as_the_model_says() -> None:
-    device = open_emulated(info_of(LINKED), LINKED)
+    device = open_device(info_of(LINKED), LINKED)
 
     times = drive(device, affine_bench(40).job("emulated", 10), cut([10] * 4))
 
@@ -231,7 +231,7 @@ def test_work_that_outlasts_its_model_is_counted() -> None:
     hopeless = msgspec.structs.replace(
         LINKED, h2d=nothing, compute=nothing, d2h=nothing, memory="1MiB"
     )
-    device = open_emulated(info_of(hopeless), hopeless)
+    device = open_device(info_of(hopeless), hopeless)
 
     times = drive(device, affine_bench(2000).job("emulated", 1000), cut([1000, 1000]))
 
@@ -240,7 +240,7 @@ def test_work_that_outlasts_its_model_is_counted() -> None:
 
 
 def test_a_slot_beyond_the_memory_is_refused() -> None:
-    device = open_emulated(info_of(VIRTUAL), VIRTUAL)
+    device = open_device(info_of(VIRTUAL), VIRTUAL)
     device.prepare(affine_bench(8).job("emulated", 4, slots=2))
 
     with pytest.raises(DeviceOutOfMemory, match="slot 7"):
@@ -248,7 +248,7 @@ def test_a_slot_beyond_the_memory_is_refused() -> None:
 
 
 def test_slots_residents_and_work_area_share_the_memory() -> None:
-    device = open_emulated(info_of(VIRTUAL), VIRTUAL)
+    device = open_device(info_of(VIRTUAL), VIRTUAL)
     job = update_bench().job("emulated", 4, memory=MEMORY - 512)
     greedy = replace(job.demand, work="max", work_bytes=1)
 

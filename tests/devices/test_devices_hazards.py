@@ -23,7 +23,7 @@ from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
 from hetsched.devices.base import Device, DeviceJob
 from hetsched.devices.cuda.device import CudaDevice
 from hetsched.devices.cuda.fake_runtime import FakeRuntime
-from hetsched.devices.emulated.device import open_emulated
+from hetsched.devices.emulated.device import open_device
 from hetsched.plans.slot_allocation import slot_bytes
 
 SEEDS = pytest.mark.parametrize("seed", range(20))
@@ -57,7 +57,7 @@ def virtual(seed: int, **changes: Any) -> Placed:
     """Phases that stall at random, and copies that slow each other down."""
     settings = {"stalls": 0.3, "seed": seed, "duplex": (0.9, 0.8), **changes}
     config = msgspec.structs.replace(VIRTUAL, **settings)
-    return Placed(open_emulated(info_of(config), config))
+    return Placed(open_device(info_of(config), config))
 
 
 def fake_gpu(seed: int) -> CudaDevice:

@@ -11,8 +11,8 @@ import pytest
 from hetsched.config import Config, Cost, DeviceConfig
 from hetsched.devices import probe
 from hetsched.devices.cpu import cores
-from hetsched.devices.cuda import device
-from hetsched.devices.probe import Probe, ProcessSpec
+from hetsched.devices.cuda import probe as cuda_probe
+from hetsched.devices.process_spec import Probe, ProcessSpec
 from hetsched.errors import ConfigError, Unavailable
 
 EMULATED = DeviceConfig(
@@ -30,7 +30,7 @@ TEAM = DeviceConfig(kind="cpu")
 def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cores, "allowed", lambda: [2, 3, 6, 7])
     monkeypatch.setattr(cores, "quota", lambda: math.inf)
-    monkeypatch.setattr(device, "probe", lambda config: ([], {"gpu0": "no driver"}))
+    monkeypatch.setattr(cuda_probe, "detect", lambda config: ([], {"gpu0": "no driver"}))
 
 
 def found(*devices: DeviceConfig) -> Probe:
@@ -108,12 +108,12 @@ def test_a_quota_counts_and_unpins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_core_that_is_not_there_is_an_error_of_the_config() -> None:
-    with pytest.raises(ConfigError, match=r"device\[0\].core: there is no core 4; 0 to 3"):
+    with pytest.raises(ConfigError, match=r"device\[0\].core: no core 4; available here: 0 to 3"):
         found(msgspec.structs.replace(EMULATED, core=4))
 
 
 def test_more_cores_than_there_are_is_an_error_of_the_config() -> None:
-    with pytest.raises(ConfigError, match="5 cores are asked for, 4 may be used"):
+    with pytest.raises(ConfigError, match="5 cores requested, 4 available"):
         found(msgspec.structs.replace(CPU, count=5))
 
 

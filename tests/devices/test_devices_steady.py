@@ -16,7 +16,7 @@ from hetsched.device import DeviceInfo
 from hetsched.device_process.pipeline import Pipeline
 from hetsched.devices.base import Device
 from hetsched.devices.cpu.device import CpuDevice
-from hetsched.devices.emulated.device import EmulatedDevice, open_emulated
+from hetsched.devices.emulated.device import EmulatedDevice, open_device
 from hetsched.plans.slot_allocation import Layout, slot_bytes
 
 CHUNK, CHUNKS, SLOTS = 4096, 16, 3
@@ -31,7 +31,7 @@ def linked(engines: int) -> Device:
     config = msgspec.structs.replace(
         LINKED, compute=brief, h2d=brief, d2h=brief, memory="2MiB", engines=engines
     )
-    return open_emulated(info_of(config), config)
+    return open_device(info_of(config), config)
 
 
 def core() -> Device:

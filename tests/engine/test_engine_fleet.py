@@ -10,11 +10,11 @@ from typing import Any, cast
 
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
-from hetsched.devices.probe import Probe, ProcessSpec
+from hetsched.devices.process_spec import Probe, ProcessSpec
 from hetsched.engine.processes.fleet import Fleet, FleetListener
 
 SPEC = ProcessSpec(
-    kind="cpu",
+    package="hetsched.devices.cpu",
     devices=(DeviceInfo(name="cpu0", kind="cpu", identity="test"),),
     config=DeviceConfig(kind="cpu"),
 )

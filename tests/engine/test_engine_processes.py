@@ -16,7 +16,7 @@ from spawned_process import Talk, open_fds
 from test_device_process_main import CPU
 
 from hetsched.device import DeviceInfo
-from hetsched.devices.probe import ProcessSpec
+from hetsched.devices.process_spec import ProcessSpec
 from hetsched.engine.processes import device_process
 from hetsched.engine.processes.device_process import DeviceProcess
 from hetsched.errors import InternalError
@@ -64,7 +64,7 @@ def test_sending_to_a_dead_process_does_nothing() -> None:
 
 def test_what_a_process_says_last_is_in_its_exit_reason() -> None:
     odd = DeviceInfo(name="odd", kind="nonsense", identity="")
-    spec = ProcessSpec(kind="cpu", devices=(odd,), config=CPU.config)
+    spec = ProcessSpec(package="hetsched.devices.nonsense", devices=(odd,), config=CPU.config)
 
     process = DeviceProcess(spec)
     status = process.join(30)
@@ -126,7 +126,7 @@ def test_a_process_that_never_reads_is_given_up(monkeypatch: pytest.MonkeyPatch)
 def test_device_processes_die_with_their_engine() -> None:
     code = (
         "import msgspec, os, sys\n"
-        "from hetsched.devices.probe import ProcessSpec\n"
+        "from hetsched.devices.process_spec import ProcessSpec\n"
         "from hetsched.engine.processes.device_process import DeviceProcess\n"
         "spec = msgspec.json.decode(sys.argv[1], type=ProcessSpec)\n"
         "process = DeviceProcess(spec)\n"

@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
+from hetsched.config import DeviceConfig
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
 from hetsched.devices.base import DeviceJob, HostArray
 from hetsched.devices.cpu.kernels import CpuKernels
@@ -168,6 +169,11 @@ class CpuDevice:
         if self._job is None:
             raise InternalError(f"{self._info.name}: a chunk before any job")
         return self._job
+
+
+def open_device(info: DeviceInfo, config: DeviceConfig) -> CpuDevice:
+    """The core or team `info`."""
+    return CpuDevice(info)
 
 
 def resident(array: HostArray) -> np.ndarray:

@@ -6,8 +6,7 @@ In steady state nothing is allocated, planned, pinned or put into the default st
 is from or to pinned memory: each of those would make the host wait or the streams line up.
 
 Runs in a process of its own: a sticky error leaves the context useless (DeviceFault), and the
-process must end by `os._exit`. The daemon imports this file for `probe` only, which imports no
-CuPy.
+process must end by `os._exit`.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from hetsched.config import DeviceConfig
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
 from hetsched.devices.base import DeviceFault, DeviceJob
 from hetsched.devices.cuda.clock import DeviceClock
@@ -32,11 +32,9 @@ from hetsched.devices.cuda.runtime import Event, Facts, Runtime, open_cupy
 from hetsched.errors import InternalError
 from hetsched.paths import cache_dir
 
-__all__ = ["CudaDevice", "open_device"]
 
-
-def open_device(info: DeviceInfo) -> CudaDevice:
-    """The GPU that `probe` described; to be called in its own process, before CuPy is imported.
+def open_device(info: DeviceInfo, config: DeviceConfig) -> CudaDevice:
+    """The GPU that `probe` found; called in its own process, before CuPy is imported.
 
     Raises
     ------

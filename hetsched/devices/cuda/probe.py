@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Sequence
+
+import msgspec
 
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
+from hetsched.devices.core_pool import CorePool
+from hetsched.devices.cuda import nvml
 from hetsched.devices.cuda.nvml import Gpu, Snapshot, snapshot
+from hetsched.devices.process_spec import Probe, ProcessSpec
+from hetsched.errors import Unavailable
 from hetsched.units import format_bytes
 
 RESERVE = 512 << 20
@@ -28,35 +35,64 @@ def budget(free: int, total: int, display: bool, limit: int | None) -> int:
     return usable if limit is None else min(usable, limit)
 
 
-def probe(config: DeviceConfig) -> tuple[list[DeviceInfo], dict[str, str]]:
-    """The GPUs that `config` asks for; and name -> one line why, for those that aren't to be had.
+def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
+    """One process per GPU, on all cores that no other device reserves."""
+    processes: list[ProcessSpec] = []
+    absent: dict[str, str] = {}
+    cores = pool.free() if pool.is_pinned else ()
+    for _, config in tables:
+        infos, missing = detect(config)
+        if missing and not config.optional:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
+            raise Unavailable(f"{reasons} (the config asks for it without optional = true)")
+        absent.update(missing)
+        processes += [_process(info, config, cores) for info in infos]
+    return Probe(tuple(processes), absent)
 
-    Costs what NVML costs, some ten milliseconds with a driver, one without.
+
+def throttle_reasons(info: DeviceInfo) -> tuple[str, ...]:
+    """What NVML says now."""
+    return nvml.throttled(info.details.get("uuid", ""))
+
+
+def _process(info: DeviceInfo, config: DeviceConfig, cores: tuple[int, ...]) -> ProcessSpec:
+    """The process sees its own GPU only."""
+    env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    if info.details.get("uuid"):
+        env["CUDA_VISIBLE_DEVICES"] = info.details["uuid"]
+    info = msgspec.structs.replace(info, cores=cores)
+    return ProcessSpec(package="hetsched.devices.cuda", devices=(info,), config=config, env=env)
+
+
+def detect(config: DeviceConfig) -> tuple[list[DeviceInfo], dict[str, str]]:
+    """The GPUs that `config` asks for; and name -> reason for those that are missing.
+
+    Takes what NVML takes: some ten milliseconds with a driver, one without.
     """
-    return found(config, snapshot(), os.environ.get("CUDA_VISIBLE_DEVICES"), has_cupy())
+    return select_gpus(config, snapshot(), os.environ.get("CUDA_VISIBLE_DEVICES"), has_cupy())
 
 
 def has_cupy() -> bool:
     return importlib.util.find_spec("cupy") is not None
 
 
-def found(
-    config: DeviceConfig, seen: Snapshot, allowed: str | None, cupy: bool
+def select_gpus(
+    config: DeviceConfig, machine: Snapshot, allowed: str | None, cupy: bool
 ) -> tuple[list[DeviceInfo], dict[str, str]]:
-    """`probe` without the asking; `allowed` is CUDA_VISIBLE_DEVICES."""
-    if seen.problem:
-        return [], {config.name or "gpu0": seen.problem}
-    gpus = visible(seen.gpus, allowed)
+    """The GPUs of `machine` that `config` asks for; `allowed` is CUDA_VISIBLE_DEVICES."""
+    if machine.problem:
+        return [], {config.name or "gpu0": machine.problem}
+    gpus = visible(machine.gpus, allowed)
     if not gpus:
         return [], {config.name or "gpu0": f"CUDA_VISIBLE_DEVICES={allowed!r} hides every GPU"}
     infos, absent = [], {}
     for number in range(config.count or len(gpus)):
         name = _name(config, number)
-        reason = _reason(gpus, number, cupy, seen.cuda)
+        reason = _reason(gpus, number, cupy, machine.cuda)
         if reason:
             absent[name] = reason
         else:
-            infos.append(_info(name, gpus[number], seen, config.memory_bytes()))
+            infos.append(_info(name, gpus[number], machine, config.memory_bytes()))
     return infos, absent
 
 
@@ -98,12 +134,17 @@ def _reason(gpus: list[Gpu], number: int, cupy: bool, cuda: int) -> str:
     return ""
 
 
-def _info(name: str, gpu: Gpu, seen: Snapshot, limit: int | None) -> DeviceInfo:
+def _cuda_version(number: int) -> str:
+    """12090 is "12.9"; 0, which means unknown, is ""."""
+    return f"{number // 1000}.{number % 1000 // 10}" if number else ""
+
+
+def _info(name: str, gpu: Gpu, machine: Snapshot, limit: int | None) -> DeviceInfo:
     details = {
         "uuid": gpu.uuid,
         "pci": gpu.pci,
-        "driver": seen.driver,
-        "cuda": f"{seen.cuda // 1000}.{seen.cuda % 1000 // 10}" if seen.cuda else "",
+        "driver": machine.driver,
+        "cuda": _cuda_version(machine.cuda),
         "display": "active" if gpu.display else "",
         "mig": "on" if gpu.mig else "",
         "memory": format_bytes(gpu.memory_total) if gpu.memory_total else "",

@@ -235,7 +235,7 @@ class EmulatedDevice:
         return self._loaded
 
 
-def open_emulated(info: DeviceInfo, config: DeviceConfig) -> Device:
+def open_device(info: DeviceInfo, config: DeviceConfig) -> Device:
     """The emulated device that `config` describes; called on the thread that will drive it."""
     virtual = config.clock == "virtual"
     if not virtual:

@@ -33,7 +33,7 @@ class CheckOrder:
 
 def helpers(there: Sequence[DeviceInfo]) -> list[str]:
     """Devices that fill and check: the cores if there are any, they have the most threads."""
-    cores = [info.name for info in there if info.kind == "cpu"]
+    cores = [info.name for info in there if info.is_core]
     return cores or [info.name for info in there]
 
 

@@ -18,10 +18,6 @@ MOST_PLANS = 256
 MOST_KERNELS = 8
 """Kernels that surely are still kept by a device, which keeps 16."""
 
-VARIANT_KIND = {"cpu": "cpu", "emulated": "cpu", "cuda": "cuda"}
-"""Kind of device -> kind of variant that it runs: an emulated device really computes on a core."""
-
-
 PlanKey = tuple[str, bytes, str, tuple[str, ...], int | None]
 """Workload, params, storage, devices, memory limit."""
 
@@ -77,7 +73,7 @@ class Experience:
 
     def variants(self, job: Resolved, info: DeviceInfo) -> Sequence[Variant]:
         """What is installed for such a device and not broken; looked for once."""
-        kind = VARIANT_KIND[info.kind]
+        kind = info.variant_kind
         place = (job.reference, kind)
         if place not in self.installed:
             self.installed[place] = tuple(job.workload.variants(kind))
@@ -125,7 +121,7 @@ class Experience:
 
 def _where(info: DeviceInfo) -> str:
     """The devices on which a variant that breaks on this one would break, too."""
-    return f"{VARIANT_KIND[info.kind]} team" if info.members else VARIANT_KIND[info.kind]
+    return f"{info.variant_kind} team" if info.members else info.variant_kind
 
 
 def _kernel(job: Resolved, one: Assignment) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from hetsched.device import ChunkTimes, DeviceInfo
-from hetsched.devices.cuda import nvml
+from hetsched.devices.registry import throttle_reasons
 from hetsched.engine.planning.experience import Experience, PlanKey, plan_key
 from hetsched.engine.planning.measurement import equal_plan
 from hetsched.engine.resolve import Resolved
@@ -211,15 +211,13 @@ def _of_chunks(evidence: Sequence[Sample], one: Measured) -> list[Sample]:
 
 
 def _throttled(one: Measured) -> tuple[str, ...]:
-    """Why a GPU ran slower than it could, as it says just after a run long enough to judge."""
-    if one.info.kind != "cuda" or one.seconds < JUDGED:
-        return ()
-    return nvml.throttled(one.info.details.get("uuid", ""))
+    """Why a device ran slower than it could, asked just after a run that is long enough."""
+    return throttle_reasons(one.info) if one.seconds >= JUDGED else ()
 
 
 def _given_to_feeders(measured: Mapping[str, Measured]) -> dict[str, float]:
     """Core -> seconds that feeding other devices took of it, where that is known."""
-    cores = {name: one for name, one in measured.items() if one.info.kind == "cpu" and one.chunks}
+    cores = {name: one for name, one in measured.items() if one.info.is_core and one.chunks}
     found: dict[str, float] = dict.fromkeys(cores, 0.0)
     for feeder in measured.values():
         seconds = fed(feeder.chunks) if feeder.info.clock == "wall" else 0.0
@@ -236,7 +234,7 @@ def _share(measured: Mapping[str, Measured], known: Sequence[ModelKey], store: M
     cores = [one for one in measured.values() if one.chunks]
     equal: dict[tuple[str, str], list[ModelKey]] = {}
     for one, found in zip(cores, known, strict=True):
-        if one.info.kind == "cpu":
+        if one.info.is_core:
             equal.setdefault((one.info.identity, found.variant), []).append(found)
     for keys in equal.values():
         shared(store.load_many(keys, False))

@@ -16,7 +16,7 @@ from typing import IO
 
 import msgspec
 
-from hetsched.devices.probe import ProcessSpec
+from hetsched.devices.process_spec import ProcessSpec
 from hetsched.errors import InternalError, ProtocolError
 from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.device_messages import Command, Event, Stop

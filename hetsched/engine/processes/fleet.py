@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from hetsched.device import DeviceInfo
-from hetsched.devices.probe import Probe
+from hetsched.devices.process_spec import Probe
 from hetsched.engine.processes.device_process import DeviceProcess
 from hetsched.engine.processes.hosted_process import MAX_FAILED_STARTS, HostedProcess
 from hetsched.errors import Unavailable

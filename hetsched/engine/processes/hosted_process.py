@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from hetsched.devices.probe import ProcessSpec
+from hetsched.devices.process_spec import ProcessSpec
 from hetsched.engine.processes.device_process import DeviceProcess
 from hetsched.transport.device_messages import Attach, CommandBatch, Detach, DeviceCommand
 

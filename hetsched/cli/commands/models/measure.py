@@ -27,8 +27,6 @@ from hetsched.units import counted
 SCHEMA = "hetsched.models.measure/1"
 HALVES = 6
 """Sizes that are measured when none are named: the load, its half, and so on."""
-KIND = {"cpu": "cpu", "cuda": "cuda", "emulated": "cpu"}
-"""Kind of device -> kind of variant that it runs."""
 
 
 def group() -> Any:
@@ -251,11 +249,11 @@ def _devices(
             continue
         installed = [
             one.name
-            for one in workload.variants(KIND[info.kind])
+            for one in workload.variants(info.variant_kind)
             if one.threaded or not info.members
         ]
         there.update(dict.fromkeys(installed))
-        if info.kind == "emulated":
+        if info.is_modelled:
             installed = installed[:1] if variant is None else installed
         kept = [one for one in installed if variant in (None, one)]
         if kept:

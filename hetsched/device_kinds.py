@@ -1,0 +1,119 @@
+"""The table of device kinds: one line and one package per kind.
+
+Owns what the pure layers and the command line need to know of a kind. What a kind does (finding
+its devices, opening them) is in its package; see `hetsched.devices.registry`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hetsched.errors import InternalError
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceKind:
+    """One kind of device.
+
+    Attributes
+    ----------
+    name : str
+        `DeviceInfo.kind`; also the `kind` in reports.
+    config_name : str
+        `kind` in a configuration.
+    group : str
+        Name of all its devices in ``--devices``; with a number, the default name of one.
+    package : str
+        The package whose modules ``probe`` and ``device`` implement the kind.
+    variant_kind : str
+        The kind of variants that its devices run.
+    is_core : bool
+        Devices are CPU cores or teams of them. Equal ones share models, and driving other devices
+        may take processor time from them.
+    reserves_cores : bool
+        A device may take a core away from the CPU, so this kind is probed before the others.
+    is_modelled : bool
+        The configuration says what a device's operations cost; no variant makes it faster.
+    can_be_missing : bool
+        A machine may lack such devices: naming one is then Unavailable, not a usage error.
+    has_link : bool or None
+        Whether devices have memory of their own behind a link; None: as configured.
+    """
+
+    name: str
+    config_name: str
+    group: str
+    package: str
+    variant_kind: str
+    is_core: bool = False
+    reserves_cores: bool = False
+    is_modelled: bool = False
+    can_be_missing: bool = False
+    has_link: bool | None = None
+
+
+_CPU = DeviceKind(
+    name="cpu",
+    config_name="cpu",
+    group="cpu",
+    package="hetsched.devices.cpu",
+    variant_kind="cpu",
+    is_core=True,
+    has_link=False,
+)
+_CUDA = DeviceKind(
+    name="cuda",
+    config_name="gpu",
+    group="gpu",
+    package="hetsched.devices.cuda",
+    variant_kind="cuda",
+    can_be_missing=True,
+    has_link=True,
+)
+_EMULATED = DeviceKind(
+    name="emulated",
+    config_name="emulated",
+    group="emu",
+    package="hetsched.devices.emulated",
+    variant_kind="cpu",  # it really computes, on a core
+    reserves_cores=True,
+    is_modelled=True,
+)
+
+DEVICE_KINDS: dict[str, DeviceKind] = {
+    "cpu": _CPU,
+    "cuda": _CUDA,
+    "emulated": _EMULATED,
+}
+"""Kinds by name, in the order in which tables list their devices."""
+
+
+def device_kind(name: str) -> DeviceKind:
+    """The kind called `name` in a DeviceInfo. Raises InternalError for an unregistered one."""
+    try:
+        return DEVICE_KINDS[name]
+    except KeyError:
+        raise InternalError(f"no device kind {name!r} in hetsched.device_kinds") from None
+
+
+def configured_kind(config_name: str) -> DeviceKind | None:
+    """The kind that a configuration calls `config_name`."""
+    matches = (kind for kind in DEVICE_KINDS.values() if kind.config_name == config_name)
+    return next(matches, None)
+
+
+def config_names() -> list[str]:
+    """What `kind` may be in a configuration."""
+    return [kind.config_name for kind in DEVICE_KINDS.values()]
+
+
+def kind_of_group(word: str) -> DeviceKind | None:
+    """The kind whose devices ``--devices`` calls `word`, if any."""
+    kinds = DEVICE_KINDS.values()
+    return next((kind for kind in kinds if word in (kind.group, kind.config_name)), None)
+
+
+def group_names() -> list[str]:
+    """The names of all groups of devices."""
+    names = [name for kind in DEVICE_KINDS.values() for name in (kind.group, kind.config_name)]
+    return list(dict.fromkeys(names))

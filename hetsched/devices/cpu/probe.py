@@ -1,0 +1,88 @@
+"""Finds CPU cores, which share one device process, and the teams that they form."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from hetsched.config import DeviceConfig
+from hetsched.device import DeviceInfo
+from hetsched.devices.core_pool import CorePool
+from hetsched.devices.cpu import cores
+from hetsched.devices.process_spec import Probe, ProcessSpec
+from hetsched.errors import ConfigError
+
+_PACKAGE = "hetsched.devices.cpu"
+
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""The environment variables that limit the threads of a library."""
+
+
+def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
+    """The cores that no other device reserves, and one team per table with several cores."""
+    processes: list[ProcessSpec] = []
+    absent: dict[str, str] = {}
+    for index, config in tables:
+        if _free_count(pool) <= 0:
+            absent[config.name or "cpu"] = "emulated devices are pinned to all cores"
+        else:
+            processes.append(_cores(index, config, pool))
+    return Probe((*processes, *_teams(processes, pool)), absent)
+
+
+def throttle_reasons(info: DeviceInfo) -> tuple[str, ...]:
+    """Cores don't report throttling."""
+    return ()
+
+
+def _free_count(pool: CorePool) -> int:
+    return min(len(pool.free()), pool.usable - len(pool.reserved))
+
+
+def _cores(index: int, config: DeviceConfig, pool: CorePool) -> ProcessSpec:
+    available = _free_count(pool)
+    if config.count is not None and config.count > available:
+        raise ConfigError(
+            f"device[{index}].count: {config.count} cores requested, {available} available here"
+        )
+    identity = cores.processor()
+    infos = tuple(
+        DeviceInfo(
+            name=f"{config.name or 'cpu'}{number}",
+            kind="cpu",
+            identity=identity,
+            cores=(core,) if pool.is_pinned else (),
+        )
+        for number, core in enumerate(pool.free()[: config.count or available])
+    )
+    return ProcessSpec(package=_PACKAGE, devices=infos, config=config)
+
+
+def _teams(processes: Sequence[ProcessSpec], pool: CorePool) -> list[ProcessSpec]:
+    """One team for each process with several cores, under names that no other device has."""
+    names = pool.names.union(info.name for process in processes for info in process.devices)
+    free_names = (name for name in map("team{}".format, itertools.count()) if name not in names)
+    return [
+        _team(next(free_names), process)
+        for process in processes
+        if len(process.devices) > 1 and process.config.team
+    ]
+
+
+def _team(name: str, process: ProcessSpec) -> ProcessSpec:
+    """The cores of `process` as one device, for kernels that use threads.
+
+    Its process is lazy: it costs time and memory, and most loads have enough units for all cores.
+    """
+    members = process.devices
+    info = DeviceInfo(
+        name=name,
+        kind="cpu",
+        identity=f"{members[0].identity} x{len(members)} threads",
+        cores=tuple(core for member in members for core in member.cores),
+        members=tuple(member.name for member in members),
+    )
+    threads = dict.fromkeys(THREAD_VARIABLES, str(len(members)))
+    return ProcessSpec(
+        package=_PACKAGE, devices=(info,), config=process.config, env=threads, lazy=True
+    )

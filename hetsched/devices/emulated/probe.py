@@ -1,0 +1,77 @@
+"""Sets up emulated devices: one device process each, pinned to a core of its own if configured."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+
+from hetsched.config import DeviceConfig
+from hetsched.device import DeviceInfo
+from hetsched.devices.core_pool import CorePool
+from hetsched.devices.cpu import cores
+from hetsched.devices.process_spec import Probe, ProcessSpec
+from hetsched.errors import ConfigError
+
+
+def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
+    """Emulated devices always exist; those with `core` reserve one core each."""
+    processes: list[ProcessSpec] = []
+    for index, config in tables:
+        processes += _copies(index, config, pool, len(processes))
+    return Probe(tuple(processes))
+
+
+def throttle_reasons(info: DeviceInfo) -> tuple[str, ...]:
+    """The speed of an emulated device never changes."""
+    return ()
+
+
+def _copies(
+    index: int, config: DeviceConfig, pool: CorePool, first_number: int
+) -> list[ProcessSpec]:
+    """One process for each copy; copies are pinned to consecutive cores."""
+    count = config.count or 1
+    processes = []
+    for number in range(count):
+        pinned = () if config.core is None else (_reserve(index, config.core + number, pool),)
+        copy = msgspec.structs.replace(config, seed=config.seed + number)
+        if config.name is None:
+            name = f"emu{first_number + number}"
+        else:
+            name = config.name if count == 1 else f"{config.name}{number}"
+        info = _info(name, copy, pinned)
+        processes.append(
+            ProcessSpec(package="hetsched.devices.emulated", devices=(info,), config=copy)
+        )
+    return processes
+
+
+def _reserve(index: int, number: int, pool: CorePool) -> int:
+    if not 0 <= number < pool.usable:
+        raise ConfigError(
+            f"device[{index}].core: no core {number}; available here: 0 to {pool.usable - 1}"
+        )
+    return pool.reserve(number)
+
+
+def _info(name: str, config: DeviceConfig, pinned: tuple[int, ...]) -> DeviceInfo:
+    """`identity` contains a hash of the costs, so that each configuration has its own models."""
+    costs = [config.compute, config.h2d, config.d2h, config.engines, config.duplex, config.stalls]
+    costs += [] if config.feed is None else [config.feed]
+    digest = hashlib.blake2b(msgspec.json.encode(costs), digest_size=4).hexdigest()
+    compute = config.compute
+    speed = (compute.rate or f"{compute.unit} a unit") if compute is not None else ""
+    virtual = config.clock == "virtual"
+    return DeviceInfo(
+        name=name,
+        kind="emulated",
+        identity=f"emulated {'virtual ' if virtual else ''}{speed} {digest}",
+        link=config.link,
+        memory=config.memory_bytes() if config.link else None,
+        engines=config.engines if config.link else 0,
+        cores=pinned,
+        clock="virtual" if virtual else "wall",
+        details={} if virtual else {"processor": cores.processor()},
+    )

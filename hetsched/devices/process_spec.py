@@ -1,0 +1,29 @@
+"""What probing yields: the device processes to start, and the devices that are missing."""
+
+from __future__ import annotations
+
+import msgspec
+
+from hetsched.config import DeviceConfig
+from hetsched.device import DeviceInfo
+
+
+class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A device process: its devices, their configuration, extra environment variables.
+
+    `package`: the package of the kind, which opens the devices. `lazy`: the process is started
+    when a job first needs it.
+    """
+
+    package: str
+    devices: tuple[DeviceInfo, ...]
+    config: DeviceConfig
+    env: dict[str, str] = {}
+    lazy: bool = False
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """`absent`: names or groups of missing devices -> the reason, one line each."""
+
+    processes: tuple[ProcessSpec, ...] = ()
+    absent: dict[str, str] = {}
