@@ -62,7 +62,7 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     compute: Cost | None = None
     h2d: Cost | None = None
     d2h: Cost | None = None
-    feed: Cost | None = None
+    host_overhead: Cost | None = None
     """Processor time that a chunk takes to be submitted and waited for (tests)."""
     seed: int = 0
     stalls: float = 0.0
@@ -190,7 +190,7 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _TABLES: dict[str, type[msgspec.Struct]] = {
     "": Config, "device": DeviceConfig, "arena": ArenaConfig, "queue": QueueConfig,
     "load": LoadConfig, "compute": Cost, "h2d": Cost, "d2h": Cost,
-    "feed": Cost,
+    "host_overhead": Cost,
 }  # fmt: skip
 
 
@@ -231,13 +231,15 @@ def _check_costs(device: DeviceConfig, where: str) -> None:
         raise ConfigError(f"{where}: give both h2d and d2h (a link) or neither (a core)")
     if device.h2d is not None and device.memory is None:
         raise ConfigError(f'{where}: a device with a link needs memory = "64MiB"')
-    if device.feed is not None and (device.clock != "virtual" or device.h2d is None):
-        raise ConfigError(f'{where}.feed: only of a device with a link and clock = "virtual"')
+    if device.host_overhead is not None and (device.clock != "virtual" or device.h2d is None):
+        raise ConfigError(
+            f'{where}.host_overhead: only of a device with a link and clock = "virtual"'
+        )
     for name, cost, what in (
         ("compute", device.compute, "flop"),
         ("h2d", device.h2d, "B"),
         ("d2h", device.d2h, "B"),
-        ("feed", device.feed, "flop"),
+        ("host_overhead", device.host_overhead, "flop"),
     ):
         if cost is not None:
             check_cost(cost, f"{where}.{name}", what)

@@ -55,9 +55,9 @@ class ChunkTimes(msgspec.Struct, frozen=True, kw_only=True):
 
     None: the chunk had no such phase. `late`: phases whose real work outlasted the modelled time.
     `busy`: seconds of `compute` in which the device worked on it, None where that isn't known; a
-    core that others use too does so for less than all of it. `fed`: seconds of processor time that
-    the device's process took to submit, copy and wait, None where that isn't known. `cold`: the
-    first chunk of its kernel in this process, which loads code and fills caches.
+    core that others use too does so for less than all of it. `host_overhead`: seconds of processor
+    time that the device's process took to submit, copy and wait, None where that isn't known.
+    `cold`: the first chunk of its kernel in this process, which loads code and fills caches.
     """
 
     copy_in: tuple[float, float] | None = None
@@ -65,7 +65,7 @@ class ChunkTimes(msgspec.Struct, frozen=True, kw_only=True):
     copy_out: tuple[float, float] | None = None
     late: int = 0
     busy: float | None = None
-    fed: float | None = None
+    host_overhead: float | None = None
     cold: bool = False
 
     @property

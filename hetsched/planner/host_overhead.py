@@ -42,7 +42,7 @@ def plan_fed(
         paying = [replace(c, charge=charged.get(c.info.name, 0.0)) for c in candidates]
         found = plan_job(load, paying, held)
     reasons = [
-        f"{name}: {format_seconds(seconds)} of its time go to feeding other devices"
+        f"{name}: {format_seconds(seconds)} of host overhead of other devices"
         for name, seconds in charged.items()
         if seconds > TOLD * (found.predicted_seconds or 0.0)
     ]
@@ -77,10 +77,12 @@ def may_feed(feeder: DeviceInfo, core: DeviceInfo) -> bool:
 
 def _seconds(one: Assignment) -> float:
     """Processor time that feeding a device its chunks takes."""
-    if one.model is None or one.model.feed is None:
+    if one.model is None or one.model.host_overhead is None:
         return 0.0
     sizes = Counter(one.plan.chunks)
-    return sum(times * float(one.model.feed.time(units)) for units, times in sizes.items())
+    return sum(
+        times * float(one.model.host_overhead.time(units)) for units, times in sizes.items()
+    )
 
 
 def _idle(feeder: Assignment, cores: Sequence[Assignment], all_of: Sequence[Candidate]) -> bool:

@@ -1,13 +1,39 @@
 """Version 1 of the export format, which can still be imported.
 
-It said `place` for `storage`, and "arena" for "memory". Pure.
+It said `place` for `storage`, "arena" for "memory", and "feed" for "host_overhead". Pure.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
-from hetsched.store.export_format import Count, Export, Observation, StoredModel
+from hetsched.store.export_format import (
+    Count,
+    Export,
+    Moment,
+    Observation,
+    Seconds,
+    StoredModel,
+    Units,
+)
+
+CurveNameV1 = Literal["total", "compute", "h2d", "d2h", "h2d_beside", "d2h_beside", "feed"]
+
+
+class ObservationV1(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """An `Observation` of version 1."""
+
+    curve: CurveNameV1
+    units: Units
+    seconds: Seconds
+    at: Moment
+
+    def upgraded(self) -> Observation:
+        """Return the same in the current format."""
+        curve = "host_overhead" if self.curve == "feed" else self.curve
+        return Observation(curve, self.units, self.seconds, self.at)
 
 
 class ModelV1(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -20,16 +46,21 @@ class ModelV1(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     device: str
     place: str
     runs: Count
-    observations: tuple[Observation, ...]
+    observations: tuple[ObservationV1, ...]
 
     def upgraded(self) -> StoredModel:
         """Return the same in the current format."""
-        fields = msgspec.structs.asdict(self)
-        storage = fields.pop("place")
-        kind, comma, suffix = storage.partition(",")
-        if kind == "arena":
-            storage = f"memory{comma}{suffix}"
-        return StoredModel(**fields, storage=storage)
+        kind, comma, suffix = self.place.partition(",")
+        return StoredModel(
+            workload=self.workload,
+            speed_key=self.speed_key,
+            variant=self.variant,
+            version=self.version,
+            device=self.device,
+            storage=f"memory{comma}{suffix}" if kind == "arena" else self.place,
+            runs=self.runs,
+            observations=tuple(observation.upgraded() for observation in self.observations),
+        )
 
 
 class ExportV1(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -36,8 +36,9 @@ _FROM_1 = """
 ALTER TABLE model RENAME COLUMN place TO storage;
 UPDATE model SET storage = 'memory' || substr(storage, 6)
     WHERE storage = 'arena' OR storage LIKE 'arena,%';
+UPDATE observation SET curve = 'host_overhead' WHERE curve = 'feed';
 """
-"""Version 1 said `place` for `storage`, and "arena" for "memory"."""
+"""Version 1 said `place` for `storage`, "arena" for "memory", and "feed" for "host_overhead"."""
 
 FORMAT = DatabaseFormat(
     application_id=0x68737364,

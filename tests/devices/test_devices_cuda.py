@@ -109,7 +109,7 @@ def test_times_are_the_hosts() -> None:
 def test_what_feeding_takes_is_no_more_than_the_process_had() -> None:
     before = time.process_time()
 
-    fed = [one.fed for one in Bench(FakeRuntime(seed=2), slots=2).run()]
+    fed = [one.host_overhead for one in Bench(FakeRuntime(seed=2), slots=2).run()]
 
     everything = time.process_time() - before
     assert all(one is not None and one >= 0 for one in fed)

@@ -196,13 +196,13 @@ def test_virtual_time_starts_at_zero_with_each_job() -> None:
 
 
 def test_a_virtual_device_says_what_feeding_it_takes() -> None:
-    config = msgspec.structs.replace(LINKED, feed=Cost(gap="1ms", unit="2ms"))
+    config = msgspec.structs.replace(LINKED, host_overhead=Cost(gap="1ms", unit="2ms"))
 
     times = drive(
         open_device(info_of(config), config), affine_bench(9).job("emulated", 5), cut([5, 4])
     )
 
-    assert [one.fed for one in times.values()] == pytest.approx([0.011, 0.009])
+    assert [one.host_overhead for one in times.values()] == pytest.approx([0.011, 0.009])
 
 
 def test_an_emulated_core_computes_one_chunk_after_the_other() -> None:

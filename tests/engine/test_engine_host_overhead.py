@@ -57,7 +57,9 @@ class Machine(ToyLoop):
             if info.link:
                 fed = FED * chunk.count if self.tells else None
                 copied = (start, start + 1e-6 * chunk.count)
-                times = ChunkTimes(copy_in=copied, compute=(start, now), copy_out=copied, fed=fed)
+                times = ChunkTimes(
+                    copy_in=copied, compute=(start, now), copy_out=copied, host_overhead=fed
+                )
             chunks.append((chunk.count, times))
         return Measured(one, info, tuple(chunks))
 

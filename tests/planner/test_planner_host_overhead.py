@@ -43,7 +43,7 @@ def gpu(cores: tuple[int, ...] = (), feed: float | None = FED) -> Candidate:
     )
     copies = Affine(1e-5, 3e-4)
     fed = None if feed is None else Affine(1e-5, feed)
-    model = DeviceModel(PiecewiseLinear(), Affine(2e-5, GPU), copies, copies, feed=fed)
+    model = DeviceModel(PiecewiseLinear(), Affine(2e-5, GPU), copies, copies, host_overhead=fed)
     demand = MemoryDemand(input_bytes=MIB, work_bytes=0, output_bytes=MIB, limit=64 * MIB)
     return Candidate(info, demand, {"cufft": model}, {"cufft": 9})
 
@@ -60,9 +60,9 @@ def simulated(plan: JobPlan, feeders_at: set[str] | None = None) -> float:
     linked = next(one for one in plan.assignments if one.device == "gpu0")
     model = linked.model
     assert model is not None
-    assert model.feed is not None
+    assert model.host_overhead is not None
     busy = timeline(linked.plan, model, Overlap.FULL).makespan
-    seconds = sum(model.feed.time(float(units)) for units in linked.plan.chunks)
+    seconds = sum(model.host_overhead.time(float(units)) for units in linked.plan.chunks)
     cores = [one for one in plan.assignments if one.device != "gpu0"]
     feeding = {one.device for one in cores} if feeders_at is None else feeders_at
     ends = [busy]
@@ -96,8 +96,8 @@ def test_a_feeder_that_is_pinned_costs_its_core_only() -> None:
 def test_what_feeding_costs_a_core_is_a_reason() -> None:
     plan = plan_fed(LOAD, machine())
 
-    (said,) = [text for text in plan.reasons if text.startswith("cpu1: ") and "feeding" in text]
-    assert re.fullmatch(r"cpu1: 3\d(\.\d)? ms of its time go to feeding other devices", said)
+    (said,) = [text for text in plan.reasons if text.startswith("cpu1: ") and "overhead" in text]
+    assert re.fullmatch(r"cpu1: 3\d(\.\d)? ms of host overhead of other devices", said)
 
 
 def test_a_feeder_that_finds_an_idle_core_costs_nothing() -> None:

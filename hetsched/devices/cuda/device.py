@@ -173,7 +173,7 @@ class CudaDevice:
             self._clock.follow(flight.marks.in_start)
             self._recycle(flight.marks)
             before, self._used = self._used, time.process_time()
-            return msgspec.structs.replace(times, fed=self._used - before)
+            return msgspec.structs.replace(times, host_overhead=self._used - before)
 
     @contextmanager
     def _guard(self) -> Iterator[None]:

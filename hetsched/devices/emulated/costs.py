@@ -15,7 +15,7 @@ STALL = 20.0
 class Costs:
     """Modelled seconds of the operations of one job; phases are "h2d", "compute", "d2h".
 
-    And "feed": the processor time that feeding it takes, which nothing waits for.
+    And "host_overhead": processor time that nothing waits for.
     """
 
     def __init__(self, config: DeviceConfig, job: DeviceJob, slots: SlotMap) -> None:
@@ -23,7 +23,7 @@ class Costs:
             "h2d": config.h2d,
             "compute": config.compute,
             "d2h": config.d2h,
-            "feed": config.feed,
+            "host_overhead": config.host_overhead,
         }
         self._bytes = {"h2d": slots.input_bytes, "d2h": slots.output_bytes}
         self._job = job
@@ -41,9 +41,13 @@ class Costs:
             return seconds * STALL if draw < self._stalls else seconds
         return seconds
 
-    def fed(self, units: int) -> float | None:
-        """Modelled seconds of processor time; None: nobody said."""
-        return None if self._costs["feed"] is None else self._modelled("feed", units)
+    def host_overhead(self, units: int) -> float | None:
+        """Modelled seconds of processor time; None: not configured."""
+        return (
+            None
+            if self._costs["host_overhead"] is None
+            else self._modelled("host_overhead", units)
+        )
 
     def _modelled(self, phase: str, units: int) -> float:
         cost: Cost | None = self._costs[phase]

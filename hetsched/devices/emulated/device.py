@@ -157,7 +157,7 @@ class EmulatedDevice:
             compute=flight.compute.span,
             copy_out=flight.copy_out.span,
             late=sum(operation.late for operation in operations),
-            fed=self._job().costs.fed(chunk.count),
+            host_overhead=self._job().costs.host_overhead(chunk.count),
         )
 
     # Which operation comes after which: each of these is dropped in a test, which must be noticed.

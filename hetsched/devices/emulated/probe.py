@@ -59,7 +59,7 @@ def _reserve(index: int, number: int, pool: CorePool) -> int:
 def _info(name: str, config: DeviceConfig, pinned: tuple[int, ...]) -> DeviceInfo:
     """`identity` contains a hash of the costs, so that each configuration has its own models."""
     costs = [config.compute, config.h2d, config.d2h, config.engines, config.duplex, config.stalls]
-    costs += [] if config.feed is None else [config.feed]
+    costs += [] if config.host_overhead is None else [config.host_overhead]
     digest = hashlib.blake2b(msgspec.json.encode(costs), digest_size=4).hexdigest()
     compute = config.compute
     speed = (compute.rate or f"{compute.unit} a unit") if compute is not None else ""

@@ -19,7 +19,11 @@ from hetsched.engine.planning.measurement import equal_plan
 from hetsched.engine.resolve import Resolved
 from hetsched.errors import Unavailable
 from hetsched.memory import MemoryDemand
-from hetsched.models.evidence.host_overhead import fed, net, taken
+from hetsched.models.evidence.host_overhead import (
+    overhead_by_core,
+    overhead_seconds,
+    without_overhead,
+)
 from hetsched.models.evidence.samples import JUDGED, Sample, duplex_samples, marked, samples
 from hetsched.planner.host_overhead import may_feed
 from hetsched.planner.job_planner import Assignment, Candidate, JobPlan
@@ -163,7 +167,7 @@ def learn(
     """Keep what a whole, undisturbed run showed; whoever owns the store has it written later."""
     speed_key = job.workload.speed_key(job.params)
     runs = []
-    lost = _given_to_feeders(measured)
+    lost = _overhead_on_cores(measured)
     for name, one in measured.items():
         if not one.chunks:
             continue
@@ -172,7 +176,7 @@ def learn(
         if variant is None:  # it broke in a job that came after
             continue
         evidence = samples(
-            net(one.chunks, lost.get(name, 0.0)),
+            without_overhead(one.chunks, lost.get(name, 0.0)),
             one.assignment.plan.sub_distributions,
             one.share,
             one.seconds - lost.get(name, 0.0),
@@ -215,16 +219,16 @@ def _throttled(one: Measured) -> tuple[str, ...]:
     return throttle_reasons(one.info) if one.seconds >= JUDGED else ()
 
 
-def _given_to_feeders(measured: Mapping[str, Measured]) -> dict[str, float]:
-    """Core -> seconds that feeding other devices took of it, where that is known."""
+def _overhead_on_cores(measured: Mapping[str, Measured]) -> dict[str, float]:
+    """Core -> seconds of other devices' host overhead on it, where that is known."""
     cores = {name: one for name, one in measured.items() if one.info.is_core and one.chunks}
     found: dict[str, float] = dict.fromkeys(cores, 0.0)
     for feeder in measured.values():
-        seconds = fed(feeder.chunks) if feeder.info.clock == "wall" else 0.0
+        seconds = overhead_seconds(feeder.chunks) if feeder.info.clock == "wall" else 0.0
         if not seconds:
             continue
         on = {name: one.chunks for name, one in cores.items() if may_feed(feeder.info, one.info)}
-        for name, part in taken(on, seconds).items():
+        for name, part in overhead_by_core(on, seconds).items():
             found[name] += part
     return found
 

@@ -162,8 +162,8 @@ class History:
             compute: Curve = self._affine("compute") or total
             h2d, d2h = self._affine("h2d"), self._affine("d2h")
             duplex = self._kept("h2d_beside", h2d), self._kept("d2h_beside", d2h)
-            feed = self._affine("feed")
-            model = DeviceModel(total, compute, h2d, d2h, duplex=duplex, feed=feed)
+            overhead = self._affine("host_overhead")
+            model = DeviceModel(total, compute, h2d, d2h, duplex=duplex, host_overhead=overhead)
         else:
             known = "compute" in self._known
             compute = PiecewiseLinear.of(self._evidence("compute")) if known else total

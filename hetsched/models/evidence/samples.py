@@ -1,4 +1,4 @@
-"""Which measurement feeds which curve (Ilic & Sousa, sections 2 and 4)."""
+"""Which measurement goes into which curve (Ilic & Sousa, sections 2 and 4)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Literal, Protocol
 
 from hetsched.models.evidence.duplex import Copy, Span, beside, one_way
 
-CurveName = Literal["total", "compute", "h2d", "d2h", "h2d_beside", "d2h_beside", "feed"]
-"""The four curves of a device; what copies take while the other direction is busy; the processor
-time that feeding it takes."""
+CurveName = Literal["total", "compute", "h2d", "d2h", "h2d_beside", "d2h_beside", "host_overhead"]
+"""The four curves of a device; what copies take while the other direction is busy; and its
+host overhead."""
 
 
 class Phases(Protocol):
@@ -30,7 +30,7 @@ class Phases(Protocol):
     @property
     def busy(self) -> float | None: ...
     @property
-    def fed(self) -> float | None: ...
+    def host_overhead(self) -> float | None: ...
     @property
     def cold(self) -> bool: ...
 
@@ -84,8 +84,8 @@ def samples(
     Returns
     -------
     list of Sample
-        With a link: each chunk to compute, h2d, d2h and feed (copies beside those of the other
-        direction only where none was alone), and the sum of its phases to total; each
+        With a link: each chunk to compute, h2d, d2h and host_overhead (copies beside those of the
+        other direction only where none was alone), and the sum of its phases to total; each
         sub-distribution, if there are several, and the whole share to total. Without: each chunk
         to compute, the whole share to total. Phases too short for the clock are left out, and so
         is a chunk that was the first of its kernel in its process (`ChunkTimes.cold`), also out
@@ -103,7 +103,7 @@ def samples(
     found = [Sample("compute", units, _length(times.compute)) for units, times in warm]
     if link:
         found += _phases(warm, chunks)
-        found += [Sample("feed", n, times.fed) for n, times in warm if times.fed is not None]
+        found += _host_overheads(warm)
         # A single chunk is the whole share, and the wall time then says the same thing better.
         if len(chunks) > 1:
             found += [Sample("total", units, _phase_sum(times)) for units, times in warm]
@@ -151,6 +151,12 @@ def _copies(chunks: Done) -> tuple[list[Copy], list[Copy]]:
 def _spans(chunks: Done) -> tuple[list[Span], list[Span]]:
     copies_in, copies_out = _copies(chunks)
     return [span for _, span in copies_in], [span for _, span in copies_out]
+
+
+def _host_overheads(chunks: Done) -> Iterator[Sample]:
+    for units, times in chunks:
+        if times.host_overhead is not None:
+            yield Sample("host_overhead", units, times.host_overhead)
 
 
 def _phases(taught: Done, chunks: Done) -> Iterator[Sample]:
