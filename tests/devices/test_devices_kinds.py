@@ -1,0 +1,78 @@
+"""A device kind is one package and one line in the table: a new one needs nothing else."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hetsched
+from hetsched.config import parse
+from hetsched.device import DeviceInfo
+from hetsched.device_kinds import DEVICE_KINDS, DeviceKind
+from hetsched.devices import registry
+from hetsched.errors import ConfigError, InternalError
+
+TOY = DeviceKind(
+    name="toy", config_name="toybox", group="toys", package="toy_kind", variant_kind="toy"
+)
+CONFIG = "[[device]]\nkind = 'toybox'\ncount = 2\n"
+
+
+@pytest.fixture
+def toy_kind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setitem(DEVICE_KINDS, "toy", TOY)
+
+
+@pytest.fixture
+def local(toy_kind: None) -> Iterator[hetsched.Local]:
+    with hetsched.Local(parse(CONFIG, "test"), learn=False) as local:
+        yield local
+
+
+def test_a_registered_kind_runs_jobs(local: hetsched.Local) -> None:
+    x = np.arange(160.0).reshape(40, 4)
+
+    job = local.submit("device_toys:Affine", x, verify=True)
+    y = job.result(timeout=60)
+
+    np.testing.assert_array_equal(y, 2 * x + 1)
+    assert job.report is not None
+    assert [(device.device, device.kind) for device in job.report.devices] == [
+        ("toy0", "toy"),
+        ("toy1", "toy"),
+    ]
+    assert sum(device.share for device in job.report.devices) == 40
+
+
+def test_its_devices_are_chosen_by_group(local: hetsched.Local) -> None:
+    job = local.submit("device_toys:Affine", np.ones((40, 4)), devices=["toys"])
+
+    assert job.result(timeout=60)[0, 0] == 3
+
+
+def test_an_unregistered_kind_is_an_error_of_the_config() -> None:
+    with pytest.raises(ConfigError, match=r"device\[0\].kind: no device kind 'toybox'; there are"):
+        parse(CONFIG, "test")
+
+
+def test_a_device_of_an_unregistered_kind_is_our_bug() -> None:
+    info = DeviceInfo(name="toy0", kind="toy", identity="")
+
+    with pytest.raises(InternalError, match="no device kind 'toy'"):
+        assert info.is_core
+
+
+@pytest.mark.parametrize("kind", DEVICE_KINDS.values(), ids=list(DEVICE_KINDS))
+def test_every_kind_has_what_the_registry_calls(kind: DeviceKind) -> None:
+    for name, protocol in (("probe", registry.ProbeModule), ("device", registry.DeviceModule)):
+        module = importlib.import_module(f"{kind.package}.{name}")
+        for method, function in inspect.getmembers(protocol, inspect.isfunction):
+            if not method.startswith("_"):
+                expected = list(inspect.signature(function).parameters)[1:]
+                assert list(inspect.signature(getattr(module, method)).parameters) == expected

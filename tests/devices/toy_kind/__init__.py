@@ -1,0 +1,1 @@
+"""A device kind of a third party: a package with the two modules that a kind needs."""

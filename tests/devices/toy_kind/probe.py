@@ -1,0 +1,23 @@
+"""Finds toys: as many as the configuration asks for, each in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hetsched.config import DeviceConfig
+from hetsched.device import DeviceInfo
+from hetsched.devices.core_pool import CorePool
+from hetsched.devices.process_spec import Probe, ProcessSpec
+
+
+def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
+    processes: list[ProcessSpec] = []
+    for _, config in tables:
+        for _ in range(config.count or 1):
+            info = DeviceInfo(name=f"toy{len(processes)}", kind="toy", identity="a toy")
+            processes.append(ProcessSpec(package="toy_kind", devices=(info,), config=config))
+    return Probe(tuple(processes))
+
+
+def throttle_reasons(info: DeviceInfo) -> tuple[str, ...]:
+    return ()
