@@ -17,7 +17,7 @@ from hetsched.plans import Overlap, timeline
 PLANE = 2 << 20
 MIB = 1 << 20
 QUIET = {"cpu0": 1.0, "cpu1": 1.0, "cpu2": 1.0, "gpu0": 1.0}
-"""How many times as long each device takes as it would undisturbed."""
+"""How many times as long each device takes as it would uncontended."""
 BUSY = QUIET | {"cpu1": 2.5}
 
 
@@ -103,12 +103,12 @@ def test_one_wild_run_moves_nothing(known: int) -> None:
     assert loop.shares == before
 
 
-@pytest.mark.parametrize("disturbed", [1, 2, 3, 5, 9])
+@pytest.mark.parametrize("contended", [1, 2, 3, 5, 9])
 @pytest.mark.parametrize("pace", [2.0, 20.0])
-def test_a_disturbed_run_of_a_device_with_a_link_is_forgotten(disturbed: int, pace: float) -> None:
+def test_a_contended_run_of_a_device_with_a_link_is_forgotten(contended: int, pace: float) -> None:
     """The whole share took longer; no phase did. In other words: the process slept."""
     loop = Loop(cores(2) | {"gpu0": gpu()})
-    for _ in range(disturbed - 1):
+    for _ in range(contended - 1):
         loop.run(256)
     loop.run(256, QUIET | {"gpu0": pace})
     found = [loop.run(256) for _ in range(8)]

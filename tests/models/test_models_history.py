@@ -1,4 +1,4 @@
-"""What a key's observations come to: changes, and runs that were disturbed."""
+"""What a key's observations come to: changes, and runs that were contended."""
 
 import pytest
 
@@ -6,10 +6,10 @@ from hetsched.models.evidence.history import History
 from hetsched.models.evidence.samples import Sample
 
 
-def run(units: int, seconds: float, disturbed: bool = False) -> list[Sample]:
+def run(units: int, seconds: float, contended: bool = False) -> list[Sample]:
     return [
-        Sample("compute", units, seconds, disturbed),
-        Sample("total", units, seconds, disturbed),
+        Sample("compute", units, seconds, contended),
+        Sample("total", units, seconds, contended),
     ]
 
 
@@ -29,7 +29,7 @@ def seconds(history: History, units: float) -> float:
 QUIET = [run(10, 1.0)] * 5
 
 
-def test_disturbed_runs_teach_nothing_while_there_are_others() -> None:
+def test_contended_runs_teach_nothing_while_there_are_others() -> None:
     assert seconds(known(*QUIET, run(10, 2.0, True), run(30, 9.0, True)), 30) == 3.0
 
 
@@ -41,7 +41,7 @@ def test_without_others_they_are_better_than_nothing() -> None:
     assert history.rewritten
 
 
-def test_three_disturbed_runs_in_a_row_slow_the_model_down_until_one_is_not() -> None:
+def test_three_contended_runs_in_a_row_slow_the_model_down_until_one_is_not() -> None:
     history = known(*QUIET, *[run(10, 2.0, True)] * 2)
     assert (history.load, seconds(history, 10)) == (1.0, 1.0)
     history.add(run(20, 4.0, True))
@@ -50,7 +50,7 @@ def test_three_disturbed_runs_in_a_row_slow_the_model_down_until_one_is_not() ->
     assert (history.load, seconds(history, 10), seconds(history, 40)) == (1.0, 1.0, 4.0)
 
 
-def test_disturbed_runs_are_no_change_of_speed() -> None:
+def test_contended_runs_are_no_change_of_speed() -> None:
     history = known(*QUIET)
     for _ in range(9):
         history.add(run(10, 2.0, True))

@@ -73,14 +73,14 @@ def test_a_core_s_curve_is_of_its_own_work() -> None:
     assert without_overhead(chunks, 0.0) == tuple(chunks)
 
 
-def test_a_core_shared_only_with_host_overhead_is_not_disturbed() -> None:
+def test_a_core_shared_only_with_host_overhead_is_not_contended() -> None:
     chunks = [(4, core(0, 1.3, 1.0))]
 
     gross = samples(chunks, ((4,),), 4, 1.3)
     alone = samples(without_overhead(chunks, 0.3), ((4,),), 4, 1.0)
 
-    assert all(one.disturbed for one in gross)
-    assert not any(one.disturbed for one in alone)
+    assert all(one.contended for one in gross)
+    assert not any(one.contended for one in alone)
     assert [one.seconds for one in alone] == pytest.approx([1.0, 1.0])
 
 

@@ -160,15 +160,15 @@ def test_a_cold_chunk_that_is_all_there_is_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "busy", "disturbed"),
+    ("seconds", "busy", "contended"),
     [(2.0, 2.0, False), (2.0, 1.9, False), (2.0, 1.0, True), (0.01, 0.001, False)],
 )
-def test_a_core_that_others_used_is_disturbed_unless_it_was_too_short_to_say(
-    seconds: float, busy: float, disturbed: bool
+def test_a_core_that_others_used_is_contended_unless_it_was_too_short_to_say(
+    seconds: float, busy: float, contended: bool
 ) -> None:
     found = samples([(4, on_busy_core(0, seconds, busy))], ((4,),), 4, seconds)
 
-    assert {s.disturbed for s in found} == {disturbed}
+    assert {s.contended for s in found} == {contended}
 
 
 def test_a_single_cold_chunk_tells_of_its_copies_all_the_same() -> None:

@@ -291,16 +291,16 @@ def test_whatever_was_observed_the_next_process_knows_the_same(
             assert found.total.points.tolist() == expected.total.points.tolist()  # type: ignore[attr-defined]
 
 
-def disturbed(seconds: float) -> Sample:
-    return Sample("total", 10, seconds, disturbed=True)
+def contended(seconds: float) -> Sample:
+    return Sample("total", 10, seconds, contended=True)
 
 
-def test_the_first_disturbed_run_is_not_the_truth_of_processes_that_run_one_job(
+def test_the_first_contended_run_is_not_the_truth_of_processes_that_run_one_job(
     tmp_path: Path,
 ) -> None:
     for seconds in (20.0, 1.0, 1.0, 1.0):
         store = ModelStore(tmp_path / "models.db")
-        store.observe(KEY, [disturbed(seconds)], 1.0)
+        store.observe(KEY, [contended(seconds)], 1.0)
         store.close()
 
     assert known(ModelStore(tmp_path / "models.db")).time(10) == 1.0

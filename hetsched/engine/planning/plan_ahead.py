@@ -50,7 +50,7 @@ class Planning:
             then(ahead, None)
 
     def lesson(self, found: JobPlan, measured: Mapping[str, Measured]) -> Callable[[], None]:
-        """What learns from a whole, undisturbed run; for the planner's thread.
+        """What learns from a whole, uncontended run; for the planner's thread.
 
         Until that has been done, another such job follows the same plan if it proved good.
         """

@@ -24,7 +24,7 @@ from hetsched.models.evidence.host_overhead import (
     overhead_seconds,
     without_overhead,
 )
-from hetsched.models.evidence.samples import JUDGED, Sample, duplex_samples, marked, samples
+from hetsched.models.evidence.samples import JUDGED, Sample, as_contended, duplex_samples, samples
 from hetsched.planner.host_overhead import may_feed
 from hetsched.planner.job_planner import Assignment, Candidate, JobPlan
 from hetsched.planner.variants import shared
@@ -164,7 +164,7 @@ def learn(
     experience: Experience,
     known: PlanKey,
 ) -> None:
-    """Keep what a whole, undisturbed run showed; whoever owns the store has it written later."""
+    """Keep what a whole, uncontended run showed; whoever owns the store has it written later."""
     speed_key = job.workload.speed_key(job.params)
     runs = []
     lost = _overhead_on_cores(measured)
@@ -190,7 +190,7 @@ def learn(
         slowed = _throttled(one)
         if slowed:
             log.info("%s ran slower than it could: %s", name, ", ".join(slowed))
-            evidence = marked(evidence)
+            evidence = as_contended(evidence)
         runs.append((key(job, one.info, variant, speed_key), evidence))
     changes = store.observe_many(runs, time.time(), flush=False)
     _share(measured, [one for one, _ in runs], store)

@@ -28,9 +28,9 @@ class History:
 
     A DeviceModel that was handed out never changes: new observations lead to a new one.
 
-    Runs that were disturbed (`Sample.disturbed`) are kept apart. While there are others, they
-    teach nothing about speed; but when the last `BELIEVED` runs were all disturbed, whoever
-    disturbs them stays: the model is as much slower as they were, until a run is undisturbed.
+    Runs that were contended (`Sample.contended`) are kept apart. While there are others, they
+    teach nothing about speed; but when the last `BELIEVED` runs were all contended, whoever
+    disturbs them stays: the model is as much slower as they were, until a run is uncontended.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class History:
         self.changes: dict[CurveName, float] = {}
         self.rewritten = False
         self._clean: Curves = {}
-        self._disturbed: Curves = {}
+        self._contended: Curves = {}
         self._load: deque[float] = deque(maxlen=BELIEVED)
         self._built: dict[bool, DeviceModel] = {}
         for sample in found:
@@ -66,14 +66,14 @@ class History:
         """Take over what one run showed."""
         self.change = None
         self.changes = {}
-        disturbed = any(sample.disturbed for sample in found)
-        if disturbed and "total" in self._clean:
+        contended = any(sample.contended for sample in found)
+        if contended and "total" in self._clean:
             self._load.append(self._slowdown(found))
-        elif not disturbed:
+        elif not contended:
             self._load.clear()
-        if not disturbed and self._known is not self._clean:
-            self.rewritten = True  # disturbed runs were all there was
-        curves = self._disturbed if disturbed else self._clean
+        if not contended and self._known is not self._clean:
+            self.rewritten = True  # contended runs were all there was
+        curves = self._contended if contended else self._clean
         for curve, observations in _by_curve(found).items():
             windows = self._windows(curves, curve)
             windows.add_run(observations)
@@ -99,14 +99,14 @@ class History:
 
     @property
     def load(self) -> float:
-        """How many times as long runs take at present because they are disturbed; 1: they aren't.
+        """How many times as long runs take at present because they are contended; 1: they aren't.
 
-        Only where it is also known how long they take undisturbed.
+        Only where it is also known how long they take uncontended.
         """
         return middle(self._load) if len(self._load) == BELIEVED else 1.0
 
     def samples(self) -> list[Sample]:
-        """All that counts: a History that is made of it knows the same of undisturbed runs."""
+        """All that counts: a History that is made of it knows the same of uncontended runs."""
         return [
             Sample(curve, round(units), seconds)
             for curve, windows in self._known.items()
@@ -114,12 +114,12 @@ class History:
         ]
 
     def counts(self, found: Sequence[Sample]) -> bool:
-        """Whether `found` is to be kept: disturbed runs only where there are no others, or few.
+        """Whether `found` is to be kept: contended runs only where there are no others, or few.
 
-        A process that runs one job must not take the first disturbed run for the truth for ever.
+        A process that runs one job must not take the first contended run for the truth for ever.
         """
-        few = self._known is self._disturbed or self.runs <= BELIEVED
-        return few or not any(sample.disturbed for sample in found)
+        few = self._known is self._contended or self.runs <= BELIEVED
+        return few or not any(sample.contended for sample in found)
 
     def model(self, link: bool | None = None) -> DeviceModel | None:
         """The model of a device with a link, or without (None: as observed); None: not known."""
@@ -132,10 +132,10 @@ class History:
 
     @property
     def _known(self) -> Curves:
-        """Disturbed runs count where there are no others."""
-        if "total" in self._clean or not self._disturbed:
+        """Contended runs count where there are no others."""
+        if "total" in self._clean or not self._contended:
             return self._clean
-        return self._disturbed
+        return self._contended
 
     def _windows(self, curves: Curves, curve: CurveName) -> Windows:
         if curve not in curves:
@@ -148,7 +148,7 @@ class History:
         return curves[curve]
 
     def _slowdown(self, found: Sequence[Sample]) -> float:
-        """What a disturbed run took over what an undisturbed one would have."""
+        """What a contended run took over what an uncontended one would have."""
         model = self.model()
         if model is None:
             return 1.0
@@ -219,9 +219,9 @@ def runs_of(found: Iterable[Sample]) -> Iterator[list[Sample]]:
 
 def latest(found: Sequence[Sample]) -> list[Sample]:
     """The observations of one run that count: the median of each curve and size."""
-    disturbed = any(sample.disturbed for sample in found)
+    contended = any(sample.contended for sample in found)
     return [
-        Sample(curve, round(units), seconds, disturbed)
+        Sample(curve, round(units), seconds, contended)
         for curve, observations in _by_curve(found).items()
         for units, seconds in observations
     ]

@@ -49,14 +49,14 @@ Done = Sequence[tuple[int, Phases]]
 class Sample:
     """`units` took `seconds`: one observation for one curve of a device.
 
-    `disturbed`: something else than the work took part of the time, or the kernel ran for the
+    `contended`: something else than the work took part of the time, or the kernel ran for the
     first time in its process; to be kept apart from what the device does by itself.
     """
 
     curve: CurveName
     units: int
     seconds: float
-    disturbed: bool = False
+    contended: bool = False
 
 
 def samples(
@@ -90,7 +90,7 @@ def samples(
         to compute, the whole share to total. Phases too short for the clock are left out, and so
         is a chunk that was the first of its kernel in its process (`ChunkTimes.cold`), also out
         of a whole share without a link; unless there was nothing else, as in a small job in a
-        process of its own. All are marked as disturbed if others used the core (`shared`).
+        process of its own. All are as_contended as contended if others used the core (`shared`).
     """
     if link is None:
         link = any(times.copy_in or times.copy_out for _, times in chunks)
@@ -111,12 +111,12 @@ def samples(
             found += _groups(chunks, sub_distributions)
     found.append(Sample("total", share, wall))
     good = [s for s in found if s.units > 0 and s.seconds > 0 and math.isfinite(s.seconds)]
-    return marked(good) if shared(chunks) else good
+    return as_contended(good) if shared(chunks) else good
 
 
-def marked(found: Sequence[Sample]) -> list[Sample]:
-    """`found`, as of a run that was disturbed."""
-    return [replace(one, disturbed=True) for one in found]
+def as_contended(found: Sequence[Sample]) -> list[Sample]:
+    """`found`, as of a run that was contended."""
+    return [replace(one, contended=True) for one in found]
 
 
 def shared(chunks: Done) -> bool:
