@@ -1,13 +1,14 @@
-"""One kind of job, run again and again: its Balancer, and the plan that goes with each split.
+"""The plans of one kind of job, run after run: a Balancer for the shares, the planner for the rest.
 
-The Balancer decides what the shares are and when they change; the planner is its `split`, and
-makes chunks and variants of shares that stay.
+Data flow one way. The caller asks whether candidates are needed and passes them in; the planner
+computes a job plan; the Balancer decides whether its shares are worth leaving the present ones
+for; the planner makes chunks of whichever shares stay.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hetsched.errors import UsageError
@@ -16,153 +17,180 @@ from hetsched.partition import Balancer, Distribution
 from hetsched.planner.job_planner import Candidate, JobPlan
 from hetsched.planner.teams import plan_best, plan_held
 
-REUSES = 8
-"""Runs that follow a plan which proved good, until it is looked at again: planning takes a
-millisecond, and what has been learnt meanwhile should count some time. Arbitrary."""
-GOOD = 0.10
-"""Relative error of prediction of a run whose plan is followed again unseen."""
+MAX_REPEATS = 8
+"""Runs that follow a plan which proved good before the models are consulted again: planning takes
+a millisecond, but what was learnt meanwhile should count eventually. Arbitrary."""
+MAX_PREDICTION_ERROR = 0.10
+"""Relative error of the predicted time up to which a plan is repeated without consulting models."""
 TOLERANCE = 0.04
-"""Of the Balancer. Giving units from the slower to the faster of two devices gains half of the
-spread at most, so with less a spread of 0.1 could stay. Medians of runs decide: noise is less."""
-
-Look = Callable[[], Sequence[Candidate]]
-"""What is known of the devices now."""
+"""Of the Balancer. Moving units from the slower to the faster of two devices gains at most half of
+the spread, so with 0.05 or more a spread of 0.1 could persist. Medians of runs decide, which keeps
+noise below it."""
 
 
-class Balance:
-    """What comes of asking and telling; used in the planner's thread only.
+class Rebalancer:
+    """Chooses the plan of each run of one kind of job; used in the planner's thread only.
 
     Parameters
     ----------
     load : int, units
     devices : sequence of str
-        That may take part.
+        The devices that may take part.
     """
 
     def __init__(self, load: int, devices: Sequence[str]) -> None:
         self._load = load
         self._devices = tuple(devices)
         self._runs = 0
-        self._now: frozenset[str] = frozenset()
-        self._begin()
+        self._working: frozenset[str] = frozenset()
+        self._start_over()
 
-    def _begin(self) -> None:
-        self._known = [_Known() for _ in self._devices]
+    def _start_over(self) -> None:
+        self._curves = [_PlannedCurve() for _ in self._devices]
         self._balancer = Balancer(
             self._load,
             len(self._devices),
             tolerance=TOLERANCE,
             stop_when_seen=False,
-            models=self._known,
-            split=self._split,
+            models=self._curves,
         )
         self._plan: JobPlan | None = None
-        self._found: JobPlan | None = None
-        self._look: Look | None = None
-        self._candidates: Sequence[Candidate] = ()
         self._uses = 0
-        self._out = False
+        self._is_unreported = False
 
-    def next(self, look: Look) -> JobPlan:
-        """The plan of the next run. Raises what `look` and `plan_job` raise."""
-        untold = self._out and self._uses >= REUSES  # a device died in each of these runs
-        last = self._plan
-        if untold or (last is not None and self._tries(last)):
-            self._begin()  # there is no balance yet to hold on to
-        elif self._uses >= REUSES or (last is not None and last.exploring):
-            self._balancer.reconsider()
-        self._look, self._found = look, None
-        try:
-            shares = self._balancer.ask().shares
-            plan = self._with(shares)
-        finally:
-            self._look, self._found, self._candidates = None, None, ()
-        self._plan, self._out = plan, True
+    @property
+    def needs_candidates(self) -> bool:
+        """Whether the next run needs `replan`; otherwise it can `repeat` the last plan."""
+        return self._must_start_over or self._balancer.needs_proposal
+
+    @property
+    def _must_start_over(self) -> bool:
+        """Whether there is no balance to keep.
+
+        After a trial; or after runs that all failed: a device died in each.
+        """
+        has_failed = self._is_unreported and self._uses >= MAX_REPEATS
+        return has_failed or (self._plan is not None and self._is_trial(self._plan))
+
+    def repeat(self) -> JobPlan:
+        """Return the last plan again, for the next run; not while `needs_candidates`."""
+        assert self._plan is not None and not self.needs_candidates, "call replan()"
+        self._balancer.ask()
+        return self._issued(self._plan)
+
+    def replan(self, candidates: Sequence[Candidate]) -> JobPlan:
+        """Make the plan of the next run from the present models.
+
+        Parameters
+        ----------
+        candidates : sequence of Candidate
+            With models as they are now.
+
+        Raises
+        ------
+        DataError, UsageError
+            As `plan_job`.
+        """
+        proposal = plan_best(self._load, candidates, self._working, self._runs)
+        if self._must_start_over:
+            self._start_over()
+        if self._balancer.needs_proposal:
+            self._propose(proposal)
+        shares = self._balancer.ask().shares
+        plan = proposal
+        if _shares(proposal, self._devices) != shares:
+            held = dict(zip(self._devices, shares, strict=True))
+            plan = plan_held(self._load, candidates, held)
+        self._uses = 0
+        return self._issued(plan)
+
+    def _propose(self, proposal: JobPlan) -> None:
+        """Let the Balancer choose between the present shares and those of `proposal`."""
+        for device, planned in zip(self._devices, self._curves, strict=True):
+            planned.curve = proposal.curves.get(device)
+        seconds = proposal.predicted_seconds
+        if seconds is None or self._is_trial(proposal) or self._lacks_curves(proposal):
+            seconds = math.nan  # try it, whatever it gains
+        self._balancer.propose(Distribution(_shares(proposal, self._devices), seconds, math.nan))
+
+    def _issued(self, plan: JobPlan) -> JobPlan:
+        """Note that `plan` is about to run."""
+        self._plan, self._is_unreported = plan, True
         self._uses += 1
         self._runs += 1
-        if not self._tries(plan):
-            self._now = _working(plan)
+        if not self._is_trial(plan):
+            self._working = _working(plan)
         return plan
 
-    def _tries(self, plan: JobPlan) -> bool:
-        """Whether shares are only given to measure: to what isn't known, or to others than now.
+    def _is_trial(self, plan: JobPlan) -> bool:
+        """Whether shares only serve to measure: an unmeasured device, or a change of devices.
 
-        A variant that is tried again by devices that have shares anyway can keep these.
+        Devices that have shares anyway can keep them while they try another variant.
         """
-        return plan.predicted_seconds is None or (plan.exploring and _working(plan) != self._now)
+        return plan.predicted_seconds is None or (
+            plan.exploring and _working(plan) != self._working
+        )
 
-    def _with(self, shares: Sequence[int]) -> JobPlan:
-        """A plan with these shares: the last one, unless the devices were looked at again."""
-        if self._found is None:
-            assert self._plan is not None, "the first split is found by planning"
-            return self._plan
-        self._uses = 0
-        if _shares(self._found, self._devices) == tuple(shares):
-            return self._found
-        held = dict(zip(self._devices, shares, strict=True))
-        return plan_held(self._load, self._candidates, held)
+    def _lacks_curves(self, proposal: JobPlan) -> bool:
+        """Whether the last plan has devices of which `proposal` has no curve."""
+        assignments = () if self._plan is None else self._plan.assignments
+        return any(assignment.device not in proposal.curves for assignment in assignments)
 
-    def told(self, plan: JobPlan, seconds: Mapping[str, float], makespan: float) -> None:
-        """What `plan` came to: seconds of each device that had a share, and of all together."""
-        last = self._plan
-        if not self._out or last is None or plan.assignments is not last.assignments:
+    def report(self, plan: JobPlan, seconds: Mapping[str, float], makespan: float) -> None:
+        """Report a run of `plan`: seconds of each device with a share, and of the whole run.
+
+        Ignored unless `plan` is the last one issued, and each of its devices took some time.
+        """
+        if not self._is_last(plan):
             return
-        if any(not seconds.get(one.device, 0.0) > 0 for one in plan.assignments):
+        if any(not seconds.get(a.device, 0.0) > 0 for a in plan.assignments):
             return
-        self._out = False
+        self._is_unreported = False
         self._balancer.tell([seconds.get(device, 0.0) for device in self._devices])
-        predicted = plan.predicted_seconds
-        if predicted is None or abs(makespan / predicted - 1) > GOOD:
+        if self._uses >= MAX_REPEATS or plan.exploring or _is_mispredicted(plan, makespan):
             self._balancer.reconsider()
 
-    def moved(self, plan: JobPlan) -> None:
-        """Devices ran dry in mid-run and took work of others: so far off, no split is kept.
+    def report_moved_work(self, plan: JobPlan) -> None:
+        """Report a run of `plan` in which idle devices took work of others.
 
-        The next one is what the models say, which have learnt of this run.
+        Such shares aren't worth keeping: the next plan follows the models, which have learnt from
+        this run.
         """
-        last = self._plan
-        if self._out and last is not None and plan.assignments is last.assignments:
-            self._begin()
+        if self._is_last(plan):
+            self._start_over()
 
-    def _split(self, models: Sequence[Any], load: int, limits: object) -> Distribution:
-        """The planner, as the Balancer calls it: only from `next`."""
-        assert self._look is not None, "nobody but `next` asks"
-        self._candidates = self._look()
-        self._found = found = plan_best(load, self._candidates, self._now, self._runs)
-        for device, known in zip(self._devices, models, strict=True):
-            known.curve = found.curves.get(device)
-        seconds = found.predicted_seconds
-        if seconds is None or self._tries(found) or self._unknown(found):
-            seconds = math.nan  # it is to be tried, whatever it gains
-        return Distribution(_shares(found, self._devices), seconds, math.nan)
-
-    def _unknown(self, found: JobPlan) -> bool:
-        """Whether the last plan has devices that `found` knows nothing of."""
-        last = () if self._plan is None else self._plan.assignments
-        return any(one.device not in found.curves for one in last)
+    def _is_last(self, plan: JobPlan) -> bool:
+        if not self._is_unreported or self._plan is None:
+            return False
+        return plan.assignments is self._plan.assignments
 
 
-class _Known:
-    """A device's share and its seconds, by the plan that was made last."""
+class _PlannedCurve:
+    """Seconds of a device's share as the last proposal predicted them."""
 
     curve: SpeedFunction | None = None
 
     def time(self, x: Any, /) -> Any:
-        return self._curve().time(x)
+        return self._measured().time(x)
 
     def speed(self, x: Any, /) -> Any:
-        return self._curve().speed(x)
+        return self._measured().speed(x)
 
-    def _curve(self) -> SpeedFunction:
+    def _measured(self) -> SpeedFunction:
         if self.curve is None:
-            raise UsageError("a device that was never measured has no speed")
+            raise UsageError("no measurements for this device; it has no speed yet")
         return self.curve
 
 
+def _is_mispredicted(plan: JobPlan, makespan: float) -> bool:
+    predicted = plan.predicted_seconds
+    return predicted is None or abs(makespan / predicted - 1) > MAX_PREDICTION_ERROR
+
+
 def _working(plan: JobPlan) -> frozenset[str]:
-    return frozenset(one.device for one in plan.assignments)
+    return frozenset(assignment.device for assignment in plan.assignments)
 
 
 def _shares(plan: JobPlan, devices: Sequence[str]) -> tuple[int, ...]:
-    given = {one.device: one.plan.share for one in plan.assignments}
-    return tuple(given.get(device, 0) for device in devices)
+    shares = {assignment.device: assignment.plan.share for assignment in plan.assignments}
+    return tuple(shares.get(device, 0) for device in devices)

@@ -11,7 +11,7 @@ from balancer_machines import Times, at_speeds, run_phases
 from hetsched.errors import UsageError
 from hetsched.models import Constant
 from hetsched.partition import Balancer, Phase, geometric
-from hetsched.partition.balancing.imbalance import Node, Trade, imbalance_factor, trades
+from hetsched.partition.balancing.imbalance import Node, Trade, choose_trades, imbalance_factor
 from hetsched.partition.balancing.node_model import NodeModel
 
 
@@ -183,13 +183,13 @@ def test_neighbours_pass_load_on_to_the_next() -> None:
 def test_the_literal_rule_would_stall_where_transfers_are_equal() -> None:
     nodes = [Node(0.0, (500.0, 50.0), (1.0, 0.0), 499, 500), Node(250, (250, 50), (0.5, 0), 1, 9)]
 
-    assert trades(nodes, 550.0) == [Trade(0, 1, 9, 9.0)]
+    assert choose_trades(nodes, 550.0) == [Trade(0, 1, 9, 9.0)]
 
 
 def test_a_trade_stops_at_what_the_giver_can_spare() -> None:
     nodes = [Node(0.0, (500.0,), (1.0,), 5, 100), Node(250.0, (250.0,), (0.5,), 0, 100)]
 
-    assert trades(nodes, 500.0) == [Trade(0, 1, 5, 5.0)]
+    assert choose_trades(nodes, 500.0) == [Trade(0, 1, 5, 5.0)]
 
 
 def test_waits_that_all_have_in_common_are_told_apart() -> None:

@@ -1,1 +1,1 @@
-"""The loop that learns a balanced split from runs: `Balancer` and its methods."""
+"""The loop that learns balanced shares from runs: `Balancer` and its methods."""

@@ -1,8 +1,8 @@
 """NEC's balancer on many devices: group by group, or between neighbours (US 9,038,088).
 
-Disjoint groups are balanced inside first, then among each other, each as one device. Groups that
-overlap are neighbourhoods: in each, the two devices that wait least and most trade, and load
-spreads from one to the next.
+Disjoint groups are balanced internally first, then with each other, each as one device. Groups
+that overlap are neighbourhoods: in each, the devices with the shortest and the longest wait trade,
+and load spreads from one neighbourhood to the next.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 
 from hetsched.errors import UsageError
 from hetsched.models import Constant
-from hetsched.partition.balancing.imbalance import Node, Trade, trades
+from hetsched.partition.balancing.imbalance import Node, Trade, choose_trades
 from hetsched.partition.constant import constant
 
 Groups = tuple[tuple[int, ...], ...]
 """Indices of devices."""
 
 
-def grouped(groups: Sequence[Any] | None, devices: int) -> Groups:
-    """`groups` as tuples of indices; one group of all if there are none.
+def parse_groups(groups: Sequence[Any] | None, devices: int) -> Groups:
+    """Convert `groups` to tuples of indices; None: one group of all devices.
 
     Parameters
     ----------
@@ -31,23 +31,27 @@ def grouped(groups: Sequence[Any] | None, devices: int) -> Groups:
     Raises
     ------
     UsageError
-        A device is in no group or isn't there; a group is empty; not one label a device.
+        A device is in no group or doesn't exist; a group is empty; not one label per device.
     """
     if groups is None:
         return (tuple(range(devices)),)
     if isinstance(groups, str) or not hasattr(groups, "__len__"):
-        raise UsageError(f"groups: {groups!r}, it must be a sequence of groups, or of labels")
+        raise UsageError(f"groups: {groups!r} must be a sequence of groups, or of labels")
     if any(isinstance(group, Iterable) and not isinstance(group, str) for group in groups):
-        found = [_members(group, devices) for group in groups]
+        parsed = [_members(group, devices) for group in groups]
     elif len(groups) == devices:
-        labels = dict.fromkeys(groups)
-        found = [tuple(i for i, one in enumerate(groups) if one == label) for label in labels]
+        parsed = [
+            tuple(i for i, group in enumerate(groups) if group == label)
+            for label in dict.fromkeys(groups)
+        ]
     else:
-        raise UsageError(f"groups: {len(groups)} labels for {devices} devices; give one each")
-    missing = set(range(devices)).difference(*found)
+        raise UsageError(
+            f"groups: {len(groups)} labels for {devices} devices; give one per device"
+        )
+    missing = set(range(devices)).difference(*parsed)
     if missing:
         raise UsageError(f"groups: device {min(missing)} is in none; each must be in one")
-    return tuple(found)
+    return tuple(parsed)
 
 
 def _members(group: Any, devices: int) -> tuple[int, ...]:
@@ -56,36 +60,38 @@ def _members(group: Any, devices: int) -> tuple[int, ...]:
     except TypeError:
         raise UsageError(f"groups: {group!r} must be a sequence of device indices") from None
     if not members:
-        raise UsageError("groups: a group is empty; it must have a member")
+        raise UsageError("groups: a group is empty; give it a member")
     for i in members:
         if not 0 <= i < devices:
             raise UsageError(f"groups: there is no device {i}; indices are 0 to {devices - 1}")
     return members
 
 
-def overlapping(groups: Groups) -> bool:
-    """Whether these are neighbourhoods."""
+def are_neighbourhoods(groups: Groups) -> bool:
+    """Whether the groups overlap."""
     return sum(map(len, groups)) > len(set().union(*groups))
 
 
-def joined(groups: Groups, device: int) -> Groups:
-    """With a newcomer: a group of its own, or a neighbourhood with the device before it."""
-    return (*groups, (device - 1, device) if overlapping(groups) and device else (device,))
+def add_to_groups(groups: Groups, device: int) -> Groups:
+    """Add a device as a separate group, or as a neighbourhood with the device before it."""
+    if are_neighbourhoods(groups) and device:
+        return (*groups, (device - 1, device))
+    return (*groups, (device,))
 
 
 def repartition(
     nodes: Mapping[int, Node], total: float, tolerance: float, pairs: int, groups: Groups
 ) -> list[Trade]:
-    """The trades of one iteration, between devices.
+    """Choose the trades between devices after one iteration.
 
     Parameters
     ----------
     nodes : mapping of device to Node
-        Those that take part.
+        The devices with a share.
     total : float, seconds
         Of the last iteration.
     tolerance : float
-        A group with this imbalance factor at most is balanced.
+        A group with at most this imbalance factor is balanced.
     pairs : int
         Trades in a group, and between groups.
     """
@@ -93,7 +99,7 @@ def repartition(
     present = [group for group in present if group]
     if len(present) == 1:
         return _inside(nodes, total, pairs, present[0])
-    if overlapping(groups):
+    if are_neighbourhoods(groups):
         return _between_neighbours(nodes, total, present)
     return _by_levels(nodes, total, tolerance, pairs, present)
 
@@ -106,23 +112,25 @@ def _factor(nodes: Sequence[Node], total: float) -> float:
 def _inside(
     nodes: Mapping[int, Node], total: float, pairs: int, group: Sequence[int]
 ) -> list[Trade]:
-    found = trades([nodes[i] for i in group], total, pairs)
-    return [Trade(group[t.giver], group[t.taker], t.units, t.gain) for t in found]
+    return [
+        Trade(group[trade.giver], group[trade.taker], trade.units, trade.gain)
+        for trade in choose_trades([nodes[i] for i in group], total, pairs)
+    ]
 
 
 def _between_neighbours(
     nodes: Mapping[int, Node], total: float, groups: Sequence[Sequence[int]]
 ) -> list[Trade]:
-    """One trade a neighbourhood, the least balanced first; nobody takes part in two."""
-    found: list[Trade] = []
-    taken: set[int] = set()
+    """One trade per neighbourhood, least balanced first; no device takes part in two."""
+    trades: list[Trade] = []
+    trading: set[int] = set()
     order = sorted(groups, key=lambda group: -_factor([nodes[i] for i in group], total))
     for group in order:
-        free = [i for i in group if i not in taken]
+        free = [i for i in group if i not in trading]
         for trade in _inside(nodes, total, 1, free) if len(free) > 1 else []:
-            found.append(trade)
-            taken |= {trade.giver, trade.taker}
-    return found
+            trades.append(trade)
+            trading |= {trade.giver, trade.taker}
+    return trades
 
 
 def _by_levels(
@@ -132,25 +140,25 @@ def _by_levels(
     pairs: int,
     groups: Sequence[Sequence[int]],
 ) -> list[Trade]:
-    inner = [_factor([nodes[i] for i in group], total) for group in groups]
-    found = [
+    factors = [_factor([nodes[i] for i in group], total) for group in groups]
+    trades = [
         trade
-        for group, factor in zip(groups, inner, strict=True)
+        for group, factor in zip(groups, factors, strict=True)
         if factor > tolerance
         for trade in _inside(nodes, total, pairs, group)
     ]
-    if found:
-        return found
-    whole = [_as_one([nodes[i] for i in group]) for group in groups]
-    worst = max(range(len(groups)), key=inner.__getitem__)
-    # Small differences inside and between groups may add up to more than is tolerated.
-    if _factor(whole, total) >= inner[worst]:
-        found = _between_groups(nodes, whole, total, pairs, groups)
-    return found or _inside(nodes, total, pairs, groups[worst])
+    if trades:
+        return trades
+    group_nodes = [_combined([nodes[i] for i in group]) for group in groups]
+    worst = max(range(len(groups)), key=factors.__getitem__)
+    # Small differences inside and between groups may add up to more than the tolerance.
+    if _factor(group_nodes, total) >= factors[worst]:
+        trades = _between_groups(nodes, group_nodes, total, pairs, groups)
+    return trades or _inside(nodes, total, pairs, groups[worst])
 
 
-def _as_one(members: Sequence[Node]) -> Node:
-    """A group as one device: it is done when its last member is, and they share what comes."""
+def _combined(members: Sequence[Node]) -> Node:
+    """A group as one device: it ends with its last member, and members split what it takes."""
     last = min(members, key=lambda node: node.wait)
     part = _rate(last) / sum(_rate(node) for node in members)
     return Node(
@@ -163,29 +171,29 @@ def _as_one(members: Sequence[Node]) -> Node:
 
 
 def _rate(node: Node) -> float:
-    """Units that a second more holds; bounded for a device whose time doesn't depend on units."""
+    """Units in one more second; bounded for a device whose time doesn't depend on units."""
     return 1 / max(sum(node.slopes), 1e-12 * sum(node.times), 1e-300)
 
 
 def _between_groups(
     nodes: Mapping[int, Node],
-    whole: Sequence[Node],
+    group_nodes: Sequence[Node],
     total: float,
     pairs: int,
     groups: Sequence[Sequence[int]],
 ) -> list[Trade]:
-    """Trades of groups, told as trades of their members: given and taken by their rates."""
-    found: list[Trade] = []
-    for trade in trades(whole, total, pairs):
+    """Trades between groups as trades between their members, in proportion to their rates."""
+    trades: list[Trade] = []
+    for trade in choose_trades(group_nodes, total, pairs):
         givers, takers = groups[trade.giver], groups[trade.taker]
         give = _parts(trade.units, [nodes[i] for i in givers], [nodes[i].spare for i in givers])
         take = _parts(trade.units, [nodes[i] for i in takers], [nodes[i].room for i in takers])
-        found += _matched(
+        trades += _matched(
             [[i, part] for i, part in zip(givers, give, strict=True)],
             [[i, part] for i, part in zip(takers, take, strict=True)],
             trade.gain,
         )
-    return found
+    return trades
 
 
 def _parts(units: int, nodes: Sequence[Node], limits: Sequence[int]) -> Sequence[int]:
@@ -193,16 +201,16 @@ def _parts(units: int, nodes: Sequence[Node], limits: Sequence[int]) -> Sequence
 
 
 def _matched(give: list[list[int]], take: list[list[int]], gain: float) -> list[Trade]:
-    """Trades by which everybody gives and takes these [device, units]."""
-    found: list[Trade] = []
+    """Pair up givers and takers, each a list of [device, units]."""
+    trades: list[Trade] = []
     while give and take:
         units = min(give[0][1], take[0][1])
         if units:
-            found.append(Trade(give[0][0], take[0][0], units, gain))
+            trades.append(Trade(give[0][0], take[0][0], units, gain))
         give[0][1] -= units
         take[0][1] -= units
         if not give[0][1]:
             give.pop(0)
         if take and not take[0][1]:
             take.pop(0)
-    return found
+    return trades

@@ -1,10 +1,10 @@
-"""The balancer by imbalance factor: NEC, US 9,038,088; its rule made safe.
+"""Trades by imbalance factor: NEC, US 9,038,088, with a rule that can't stall.
 
-In each repartition the device that waits least gives units to the one that waits most (the patent
-swaps the two in places), or the n least to the n most. Equal compute times would need D_cmpt
-units, equal transfer times D_xfer, and the patent moves the lesser. That stalls when transfers are
-equal already, whatever the speeds: so a phase whose times hardly differ doesn't count, and no move
-is larger than what makes the sums of both equal.
+In each repartition the device with the shortest wait gives units to the one with the longest (the
+patent swaps the two in places), or the n shortest to the n longest. Equal compute times would need
+D_cmpt units, equal transfer times D_xfer, and the patent moves the smaller number. That stalls
+when transfers are equal already, whatever the speeds: so a phase whose times hardly differ is
+ignored, and no move is larger than what makes the sums of both equal.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from dataclasses import dataclass
 from hetsched.errors import UsageError
 from hetsched.partition.balancing.phase import Reading
 
-SAME = 0.02
-"""Share of an iteration by which a phase's times must differ to count. Arbitrary."""
+MIN_PHASE_DIFFERENCE = 0.02
+"""Fraction of an iteration by which a phase's times must differ to count. Arbitrary."""
 COMMON_WAIT = 0.25
-"""Share of an iteration for which all devices wait: more, and moving data won't help. The patent
-wants it detected and doesn't say from where on."""
+"""Fraction of an iteration: if all devices wait longer, moving data won't help. The patent asks
+for this test but gives no threshold."""
 
 
 def imbalance_factor(
     busy: Sequence[float], waits: Sequence[float] | None = None, *, multiplier: bool = False
 ) -> float:
-    """IF = (W_max - W_min) / T, with T the time of the whole iteration.
+    """Compute IF = (W_max - W_min) / T, with T the time of the whole iteration.
 
     Parameters
     ----------
     busy : sequence of float, seconds
-        Of each device: compute, transfer and convergence check.
+        Compute, transfer and convergence check of each device.
     waits : sequence of float, seconds, optional
-        T - busy, if they were not measured.
+        Default: T - busy.
     multiplier : bool
-        Times T / (T - mean wait): imbalance over the mean busy time. The patent has a multiplier
-        to find excessive waits, but its form isn't printed.
+        Whether to multiply by T / (T - mean wait): imbalance over the mean busy time. The patent
+        has a multiplier that detects excessive waits, but doesn't print its form.
 
     Returns
     -------
@@ -46,8 +46,8 @@ def imbalance_factor(
     Raises
     ------
     UsageError
-        No devices, not as many waits, or a time that is negative or no finite number; nobody is
-        busy.
+        No devices, a different number of waits, a time that is negative or not finite, or all
+        times 0.
     """
     times = [*busy, *(waits or ())]
     if not busy or (waits is not None and len(waits) != len(busy)):
@@ -63,17 +63,20 @@ def imbalance_factor(
     return factor * total / (total - sum(waits) / len(waits))
 
 
-def total_and_waits(told: Sequence[Reading], shares: Sequence[int]) -> tuple[float, list[float]]:
-    """Seconds of the whole iteration, and of each device's wait: as told, or what is left.
+def total_and_waits(
+    readings: Sequence[Reading], shares: Sequence[int]
+) -> tuple[float, list[float]]:
+    """Seconds of the whole iteration, and of each device's wait: as reported, or the remainder.
 
     Devices without a share don't count.
     """
-    busy = [one.busy if share else 0.0 for one, share in zip(told, shares, strict=True)]
-    total = max(time + (one.wait or 0.0) for time, one in zip(busy, told, strict=True))
-    return total, [
-        total - time if one.wait is None else one.wait
-        for time, one in zip(busy, told, strict=True)
+    busy = [
+        reading.busy if share else 0.0 for reading, share in zip(readings, shares, strict=True)
     ]
+    pairs = list(zip(busy, readings, strict=True))
+    total = max(time + (reading.wait or 0.0) for time, reading in pairs)
+    waits = [total - time if reading.wait is None else reading.wait for time, reading in pairs]
+    return total, waits
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ class Node:
         Of each phase, by the model.
     slopes : tuple of float, seconds/unit
     spare, room : int, units
-        What it can give and take.
+        How much it can give and take.
     """
 
     wait: float
@@ -100,7 +103,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Trade:
-    """`units` go from `giver` to `taker` (indices); the later of both is done `gain` s sooner."""
+    """`units` move from `giver` to `taker` (indices); the later of both ends `gain` s sooner."""
 
     giver: int
     taker: int
@@ -108,8 +111,8 @@ class Trade:
     gain: float
 
 
-def trades(nodes: Sequence[Node], total: float, pairs: int = 1) -> list[Trade]:
-    """One repartition: up to `pairs` trades, none of which makes the iteration longer.
+def choose_trades(nodes: Sequence[Node], total: float, pairs: int = 1) -> list[Trade]:
+    """Choose up to `pairs` trades, none of which makes the iteration longer.
 
     Parameters
     ----------
@@ -117,38 +120,38 @@ def trades(nodes: Sequence[Node], total: float, pairs: int = 1) -> list[Trade]:
     total : float, seconds
         Of the last iteration.
     pairs : int
-        The k-th least wait is paired with the k-th longest.
+        The k-th shortest wait is paired with the k-th longest.
 
     Returns
     -------
     list of Trade
-        Ties by index: the last gives first, the first takes first.
+        Ties by index: the last device gives first, the first device takes first.
     """
     by_wait = sorted(range(len(nodes)), key=lambda i: (nodes[i].wait, -i))
     givers = [i for i in by_wait if nodes[i].spare > 0]
     takers = [i for i in reversed(by_wait) if nodes[i].room > 0]
-    found: list[Trade] = []
+    trades: list[Trade] = []
     busy: set[int] = set()
     for giver, taker in zip(givers, takers, strict=False):
-        if giver in busy or taker in busy or giver == taker or len(found) == pairs:
+        if giver in busy or taker in busy or giver == taker or len(trades) == pairs:
             break
         busy |= {giver, taker}
         if nodes[giver].wait < nodes[taker].wait:
             trade = _trade(nodes, giver, taker, total)
-            found += [trade] if trade.units else []
-    return found
+            trades += [trade] if trade.units else []
+    return trades
 
 
 def _trade(nodes: Sequence[Node], giver: int, taker: int, total: float) -> Trade:
     slow, fast = nodes[giver], nodes[taker]
     late, early = sum(slow.times), sum(fast.times)
-    wanted = [_equal(late - early, sum(slow.slopes) + sum(fast.slopes))]
+    candidates = [_units_to_equal(late - early, sum(slow.slopes) + sum(fast.slopes))]
     for phase in range(len(slow.times)):
-        apart = slow.times[phase] - fast.times[phase]
-        units = _equal(apart, slow.slopes[phase] + fast.slopes[phase])
-        if abs(apart) > SAME * total and units >= 1:
-            wanted.append(units)
-    units = int(min(min(wanted) + 0.5, slow.spare, fast.room))
+        difference = slow.times[phase] - fast.times[phase]
+        units = _units_to_equal(difference, slow.slopes[phase] + fast.slopes[phase])
+        if abs(difference) > MIN_PHASE_DIFFERENCE * total and units >= 1:
+            candidates.append(units)
+    units = int(min(min(candidates) + 0.5, slow.spare, fast.room))
     rise = sum(fast.slopes)
     if rise > 0:
         # Rounded up, the taker must not end later than the giver did.
@@ -159,6 +162,6 @@ def _trade(nodes: Sequence[Node], giver: int, taker: int, total: float) -> Trade
     return Trade(giver, taker, units if gain > 0 else 0, gain)
 
 
-def _equal(apart: float, slope: float) -> float:
-    """Units to move so that times that are `apart` become equal; 0 if that can't be."""
-    return max(apart, 0.0) / slope if slope > 0 else 0.0
+def _units_to_equal(difference: float, slope: float) -> float:
+    """Units to move to equalise two times; 0 if none can."""
+    return max(difference, 0.0) / slope if slope > 0 else 0.0

@@ -1,6 +1,6 @@
-"""The history table of one device, and what it predicts: NEC, US 9,038,088.
+"""The history table of one device, and its prediction: NEC, US 9,038,088.
 
-Rows of load, computing and transferring times; either time is taken to be linear in the load.
+Rows of load, compute time and transfer time; both times are assumed to be linear in the load.
 """
 
 from __future__ import annotations
@@ -19,40 +19,41 @@ from hetsched.partition.balancing.phase import Reading
 
 Line = tuple[float, float]
 """Gap and slope, seconds and seconds/unit."""
-MOVED = 1.2
-"""A time that differs from the predicted one by this factor may be of a changed speed. Arbitrary:
-far above noise, and a line through a curve may be wrong by as much."""
-BELIEVED = 2
-"""Rows in a row that are all too slow, or all too fast: one may be a hiccup."""
-ROWS = 32
-"""Rows that are kept, the latest."""
+MAX_RATIO = 1.2
+"""A time that differs from the prediction by more may mean a changed speed. Arbitrary: far above
+noise, and a line through a curve may be wrong by as much."""
+MIN_DEVIATIONS = 2
+"""Consecutive rows, all too slow or all too fast, that mean a changed speed: a single one may be a
+hiccup."""
+MAX_ROWS = 32
+"""Rows kept, the latest."""
 
 
 class NodeModel:
     """Seconds of a device's compute and transfer phases, each gap + slope x for x > 0 units.
 
-    Fitted by least squares to the history, both parameters kept from being negative; through the
-    origin while only one size is known.
+    Fitted by least squares to the history, with neither parameter negative; through the origin
+    while there is only one size.
 
     Parameters
     ----------
     history : iterable of (units, compute seconds, transfer seconds), optional
-        Of earlier runs.
+        Earlier runs.
 
     Attributes
     ----------
     change : bool
-        Whether the last row made a change of speed believed: rows before it were forgotten.
+        Whether the last row confirmed a change of speed: earlier rows were discarded.
 
     Raises
     ------
     UsageError
-        A row's units or its time together are not positive and finite, or a time is negative.
+        A row's units or total time aren't positive and finite, or a time is negative.
     """
 
     def __init__(self, history: Iterable[tuple[float, float, float]] = ()) -> None:
-        self._rows: deque[tuple[float, float, float]] = deque(maxlen=ROWS)
-        self._off = 0
+        self._rows: deque[tuple[float, float, float]] = deque(maxlen=MAX_ROWS)
+        self._deviations = 0
         self.change = False
         self._fit: tuple[Line, Line] | None = None
         for row in history:
@@ -62,20 +63,20 @@ class NodeModel:
         """Add a row. Raises UsageError as the constructor does."""
         checked(units, compute + transfer)
         if compute < 0 or transfer < 0:
-            raise UsageError(f"observation: {compute}, {transfer} s, neither may be negative")
-        self._watch(units, compute + transfer)
+            raise UsageError(f"observation: {compute}, {transfer} s, must not be negative")
+        self._detect_change(units, compute + transfer)
         self._rows.append((float(units), float(compute), float(transfer)))
         self._fit = None
 
-    def _watch(self, units: float, seconds: float) -> None:
-        """Forget all rows but those of a change of speed, if one is now believed."""
+    def _detect_change(self, units: float, seconds: float) -> None:
+        """Discard the rows before a change of speed, once enough rows confirm it."""
         ratio = seconds / self.time(units) if self._rows else 1.0
-        side = int(ratio > MOVED) - int(ratio < 1 / MOVED)
-        self._off = side + (self._off if self._off * side > 0 else 0)
-        self.change = abs(self._off) == BELIEVED
+        side = int(ratio > MAX_RATIO) - int(ratio < 1 / MAX_RATIO)
+        self._deviations = side + (self._deviations if self._deviations * side > 0 else 0)
+        self.change = abs(self._deviations) == MIN_DEVIATIONS
         if self.change:
-            self._off = 0
-            self._rows = deque(list(self._rows)[1 - BELIEVED :], maxlen=ROWS)
+            self._deviations = 0
+            self._rows = deque(list(self._rows)[1 - MIN_DEVIATIONS :], maxlen=MAX_ROWS)
 
     @property
     def rows(self) -> Floats:
@@ -104,9 +105,13 @@ class NodeModel:
 
     @property
     def slopes(self) -> tuple[float, float]:
-        """Seconds that one unit more adds to the compute, to the transfer phase."""
+        """Seconds that one more unit adds to the compute and to the transfer phase."""
         (_, compute), (_, transfer) = self._lines()
         return compute, transfer
+
+    def phase_costs(self, units: float) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Seconds of the compute and the transfer phase, and the slope of each."""
+        return (self.compute(units), self.transfer(units)), self.slopes
 
     def time(self, x: float | Numbers, /) -> float | Floats:
         """Seconds of both phases for `x` units (number or array); 0 for x = 0."""
@@ -121,7 +126,7 @@ class NodeModel:
         return x / self.time(x)
 
     def _lines(self) -> tuple[Line, Line]:
-        """Of the compute and of the transfer phase."""
+        """Lines of the compute and of the transfer phase."""
         if self._fit is None:
             if not self._rows:
                 raise UsageError("NodeModel: no history yet; call observe(units, seconds) first")
@@ -131,14 +136,14 @@ class NodeModel:
 
 
 class NodeLearner(Learner):
-    """Tells a NodeModel of the phases of a run; of the convergence check as of computing."""
+    """Adds the phases of each run to a NodeModel; the convergence check counts as computing."""
 
     def learn(self, units: int, reading: Reading) -> None:
         self.curve.observe(units, reading.compute + reading.converge, reading.transfer)
 
 
 def _line(x: Sequence[float], t: Sequence[float]) -> Line:
-    """The line with the least sum of squares, gap and slope not negative."""
+    """Fit a line by least squares, gap and slope not negative."""
     centre, middle = fmean(x), fmean(t)
     if min(x) == max(x):
         return 0.0, middle / x[0]

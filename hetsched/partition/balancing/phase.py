@@ -1,4 +1,4 @@
-"""What a device tells of one run: seconds in all, or of each phase (NEC, US 9,038,088)."""
+"""What a device reports of one run: seconds in all, or per phase (NEC, US 9,038,088)."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ class Phase(Enum):
     TRANSFER = "transfer"
     """XFER: data between devices."""
     WAIT = "wait"
-    """WAIT: idle, for data of others or at the barrier."""
+    """WAIT: idle, for data of other devices or at the barrier."""
     CONVERGE = "converge"
     """CONV: the device's own check whether the result is good enough."""
 
 
 ROUNDING = 1e-9
-"""Relative error that a difference of times may have."""
+"""Relative error allowed in a difference of times."""
 
-Told = float | Mapping[Phase, float] | None
+DeviceTime = float | Mapping[Phase, float] | None
 """Seconds, seconds of each phase, or None: the device is lost."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One device's seconds in one run. `wait`: None if it wasn't told."""
+    """One device's seconds in one run. `wait`: None if it wasn't reported."""
 
     compute: float
     transfer: float = 0.0
@@ -46,56 +46,59 @@ class Reading:
         return self.compute + self.transfer + self.converge
 
 
-def readings(
-    times: Sequence[Told], shares: Sequence[int], newcomers: int = 0
+def parse_readings(
+    times: Sequence[DeviceTime], shares: Sequence[int], newcomers: int = 0
 ) -> list[Reading | None]:
-    """What was told of a run with `shares`, checked; None for a device that is lost.
+    """Check the times of a run with `shares`; None for a device that is lost.
 
-    A device without a share took no time, whatever it told.
-
-    The last `newcomers` devices had no part in the run, and may be missing.
+    The time of a device without a share is 0, whatever was reported. The last `newcomers` devices
+    had no part in the run, and may be missing.
 
     Raises
     ------
     UsageError
-        Not one time a device; a time that is no finite number, is negative, or is 0 though the
-        device had a share; a key that is no Phase.
+        Not one time per device; a time that isn't finite, is negative, or is 0 though the device
+        had a share; a key that is no Phase.
     """
     if isinstance(times, str | Mapping) or not hasattr(times, "__len__"):
-        raise UsageError(f"tell: {times!r} must be a sequence with one entry a device")
+        raise UsageError(f"tell: {times!r} must be a sequence with one entry per device")
     if len(times) == len(shares) - newcomers:
         times = [*times, *[0.0] * newcomers]
     if len(times) != len(shares):
-        raise UsageError(f"tell: {len(times)} times for {len(shares)} devices; give one a device")
+        raise UsageError(f"tell: {len(times)} times for {len(shares)} devices; give one each")
     return [
-        None if told is None else _reading(index, told, share)
-        for index, (told, share) in enumerate(zip(times, shares, strict=True))
+        None if time is None else _reading(index, time, share)
+        for index, (time, share) in enumerate(zip(times, shares, strict=True))
     ]
 
 
-def _reading(index: int, told: float | Mapping[Phase, float], share: int) -> Reading:
-    if isinstance(told, Mapping):
-        for key in told:
-            if not isinstance(key, Phase):
-                raise UsageError(f"tell: device {index}: {key!r} is no Phase")
-        compute, transfer, converge = (
-            _seconds(f"device {index}, {phase.name}", told.get(phase, 0.0))
-            for phase in (Phase.COMPUTE, Phase.TRANSFER, Phase.CONVERGE)
-        )
-        wait = _wait(index, told.get(Phase.WAIT), compute + transfer + converge)
-        reading = Reading(compute, transfer, converge, wait)
+def _reading(index: int, time: float | Mapping[Phase, float], share: int) -> Reading:
+    if isinstance(time, Mapping):
+        reading = _phases(index, time)
     else:
-        reading = Reading(_seconds(f"device {index}", told))
+        reading = Reading(_seconds(f"device {index}", time))
     if share and not 0 < reading.busy < math.inf:
         raise UsageError(
-            f"tell: device {index}: {reading.busy} seconds for {share} units, it must be a"
-            " positive finite time"
+            f"tell: device {index}: {reading.busy} seconds for {share} units; the time must be"
+            " positive and finite"
         )
     return reading if share else Reading(0.0)
 
 
+def _phases(index: int, times: Mapping[Phase, float]) -> Reading:
+    for key in times:
+        if not isinstance(key, Phase):
+            raise UsageError(f"tell: device {index}: {key!r} is no Phase")
+    compute, transfer, converge = (
+        _seconds(f"device {index}, {phase.name}", times.get(phase, 0.0))
+        for phase in (Phase.COMPUTE, Phase.TRANSFER, Phase.CONVERGE)
+    )
+    wait = _wait(index, times.get(Phase.WAIT), compute + transfer + converge)
+    return Reading(compute, transfer, converge, wait)
+
+
 def _wait(index: int, wait: float | None, busy: float) -> float | None:
-    """Checked. What was told may be a difference, and a little below 0 by rounding."""
+    """Check a wait, which may be a difference of times: slightly below 0 by rounding."""
     if wait is None:
         return None
     if isinstance(wait, numbers.Real) and -ROUNDING * busy <= float(wait) < 0:
@@ -103,9 +106,9 @@ def _wait(index: int, wait: float | None, busy: float) -> float | None:
     return _seconds(f"device {index}, WAIT", wait)
 
 
-def _seconds(what: str, value: object) -> float:
+def _seconds(label: str, value: object) -> float:
     if not isinstance(value, numbers.Real):
-        raise UsageError(f"tell: {what}: {value!r} is not a number of seconds")
+        raise UsageError(f"tell: {label}: {value!r} is not a number of seconds")
     if not 0 <= float(value) < math.inf:
-        raise UsageError(f"tell: {what}: {value} seconds, it must be finite and not negative")
+        raise UsageError(f"tell: {label}: {value} seconds must be finite and not negative")
     return float(value)

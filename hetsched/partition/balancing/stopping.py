@@ -1,16 +1,14 @@
-"""When a balancing loop ends: the reasons, the test of equal times, and what was measured before.
+"""When a balancing loop stops: its reasons, the test of equal times, gains that were passed over.
 
 The papers stop at (t_max - t_min) / t_min <= epsilon (Clarke 3, DFPA 2), which limits, few units
-or a cliff in the speed can make unreachable. So a loop also ends when the models promise no
-further gain, when it comes back to a split that it has measured, and after a number of runs; it
-then keeps the best split that it has measured.
+or a cliff in the speed can make unreachable. So a loop also stops when the models promise no
+further gain, when it returns to a distribution that it has measured, and after a number of runs;
+it then keeps the best distribution measured.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from statistics import median
 from typing import Any
 
 from hetsched.partition.distribution import Limits
@@ -18,36 +16,31 @@ from hetsched.partition.distribution import Limits
 BALANCED = "balanced"
 NO_GAIN = "no further gain"
 SEEN = "no further gain: seen before"
-NOT_WORTH = "not worth moving"
+NOT_WORTH_MOVING = "not worth moving"
 BUDGET = "budget"
-COMMUNICATION = "communication-bound"
-TOLERATED = (BALANCED, COMMUNICATION)
+COMMUNICATION_BOUND = "communication-bound"
+BALANCED_REASONS = (BALANCED, COMMUNICATION_BOUND)
 """With these the devices finish together."""
 
-WINDOW = 5
-"""Runs of one split that are remembered; their median counts."""
-MOST_SPLITS = 256
-"""Splits that are remembered, the latest."""
-MOVED = 1.2
-"""A device's time for the same share that differs by this factor has changed. Arbitrary: far above
-noise, and a change that costs less is worth no search."""
-GUESSED = 0.1
-"""Share of the tolerance that a predicted gain must exceed to be tried if it is only a guess:
-near a cliff of the speed interpolation sees little of what there is to win. Arbitrary."""
-
+MAX_SPEED_RATIO = 1.2
+"""Between two measured sizes whose speeds differ by more, an interpolated time is a guess.
+Arbitrary: far above noise."""
+MIN_GUESSED_GAIN = 0.1
+"""Fraction of the tolerance that a predicted gain must exceed to be tried if it is a guess: near
+a cliff of the speed, interpolation shows little of the possible gain. Arbitrary."""
 SLACK = 0.2
-"""Share of the tolerance that doesn't count of a gain that is passed over: models err, too."""
-SETTLED = 10
-"""Runs after which gains must be as large as the tolerance says, by models that learn from more
-than these runs. Arbitrary."""
+"""Fraction of the tolerance that is subtracted from each gain passed over: models err."""
+SETTLED_RUNS = 10
+"""Runs after which a gain must reach the full tolerance, for models that also learn from other
+runs. Arbitrary."""
+ROUNDING = 1e-9
+"""Relative error allowed in comparing times."""
 
-Shares = tuple[int, ...]
 
+def relative_spread(shares: Sequence[int], seconds: Sequence[float], limits: Limits) -> float:
+    """(max - min) / min of the times of devices with a share.
 
-def spread(shares: Sequence[int], seconds: Sequence[float], limits: Limits) -> float:
-    """(max - min) / min of the devices' times, those without a share left out.
-
-    A device at its limit can't be given more, so that it doesn't count as too early.
+    A device at its limit can't be given more, so it never counts as finishing too early.
     """
     busy = [i for i, share in enumerate(shares) if share]
     free = [seconds[i] for i in busy if limits[i] is None or shares[i] < (limits[i] or 0)]
@@ -56,93 +49,61 @@ def spread(shares: Sequence[int], seconds: Sequence[float], limits: Limits) -> f
     return max(0.0, max(seconds[i] for i in busy) / min(free) - 1)
 
 
-def a_unit_apart(shares: Sequence[int], seconds: Sequence[float], apart: float) -> bool:
-    """Whether times whose `spread` is `apart` differ by no more than the slowest one's unit.
+def is_within_one_unit(shares: Sequence[int], seconds: Sequence[float], spread: float) -> bool:
+    """Whether the times differ by no more than one unit takes the slowest device.
 
-    Moving whole units can't make them equal then.
+    Moving whole units can't equalise them then. `spread` is that of `relative_spread`.
     """
     busy = [(share, time) for share, time in zip(shares, seconds, strict=True) if share]
     unit = max(time / share for share, time in busy)
-    return max(time for _, time in busy) * apart / (1 + apart) <= unit * (1 + 1e-9)
+    return max(time for _, time in busy) * spread / (1 + spread) <= unit * (1 + ROUNDING)
 
 
-def guessed(models: Sequence[Any], shares: Sequence[int]) -> bool:
-    """Whether a share lies between two measured sizes of so different speeds that all is possible.
+def is_guess(models: Sequence[Any], shares: Sequence[int]) -> bool:
+    """Whether a share lies between measured sizes whose speeds differ too much to interpolate.
 
-    Models without `points` are believed.
+    Models without `points` are trusted.
     """
-    return any(share and _bends(model, share) for model, share in zip(models, shares, strict=True))
+    return any(
+        share and _spans_a_cliff(model, share) for model, share in zip(models, shares, strict=True)
+    )
 
 
-def _bends(model: Any, units: int) -> bool:
+def _spans_a_cliff(model: Any, units: int) -> bool:
     points = getattr(model, "points", ())
     after = next((j for j, (size, _) in enumerate(points) if size >= units), 0)
     if not after or points[after][0] == units:
         return False
-    (left, soon), (right, late) = points[after - 1], points[after]
-    ratio = (left / soon) / (right / late)
-    return not 1 / MOVED <= ratio <= MOVED
+    (small, small_seconds), (large, large_seconds) = points[after - 1], points[after]
+    ratio = (small / small_seconds) / (large / large_seconds)
+    return not 1 / MAX_SPEED_RATIO <= ratio <= MAX_SPEED_RATIO
 
 
-class Regret:
-    """Gains that were passed over, added up: a small one that lasts is worth a move.
+class DeferredGain:
+    """Adds up the gains that were passed over: a small gain that persists is worth a move.
 
-    A cumulative sum (Page, Biometrika 41, 1954) with slack for what models can't tell.
+    A cumulative sum (Page, Biometrika 41, 1954) with slack for the error of models.
 
     Parameters
     ----------
     tolerance : float
-        The sum that is passed over.
-    settled : int, runs
-        Slack and limit grow until then: at first there is little that a move could spoil, later it
-        is rather noise that promises a gain.
+        The sum that may be passed over.
+    settled_runs : int
+        Slack and limit grow until then: early on a move costs little, later a promised gain is
+        more often noise.
     """
 
-    def __init__(self, tolerance: float, settled: int) -> None:
+    def __init__(self, tolerance: float, settled_runs: int) -> None:
         self._tolerance = tolerance
-        self._settled = settled
+        self._settled_runs = settled_runs
         self._sum = 0.0
 
-    def passes(self, gain: float, runs: int) -> bool:
-        """Whether to pass over a relative gain once more, `runs` after all was new."""
-        limit = self._tolerance * min(1.0, runs / self._settled)
+    def defer(self, gain: float, runs: int) -> bool:
+        """Add a relative gain, `runs` after the last change; whether to pass it over again."""
+        limit = self._tolerance * min(1.0, runs / self._settled_runs)
         self._sum += max(0.0, gain - SLACK * limit)
         return self._sum <= limit
 
     def clear(self) -> None:
-        """A move was made."""
+        """Start anew after a move."""
         self._sum = 0.0
-
-
-class Record:
-    """The splits that were measured, and how long each device took."""
-
-    def __init__(self) -> None:
-        self._runs: dict[Shares, deque[tuple[float, ...]]] = {}
-
-    def __contains__(self, shares: Shares) -> bool:
-        return shares in self._runs
-
-    def add(self, shares: Shares, seconds: Sequence[float]) -> None:
-        """Remember a run."""
-        runs = self._runs.pop(shares, None) or deque(maxlen=WINDOW)
-        runs.append(tuple(seconds))
-        self._runs[shares] = runs
-        if len(self._runs) > MOST_SPLITS:
-            del self._runs[next(iter(self._runs))]
-
-    def clear(self) -> None:
-        """A device has changed: none of these times hold."""
-        self._runs.clear()
-
-    def seconds(self, shares: Shares) -> list[float]:
-        """Each device's median time under `shares`."""
-        return [median(times) for times in zip(*self._runs[shares], strict=True)]
-
-    def makespan(self, shares: Shares) -> float:
-        """Median of the runs' longest times."""
-        return median(max(times) for times in self._runs[shares])
-
-    def best(self) -> Shares:
-        """The split that took the least time."""
-        return min(self._runs, key=self.makespan)
