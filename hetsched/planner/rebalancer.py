@@ -1,4 +1,4 @@
-"""The plans of one kind of job, run after run: a Balancer for the shares, the planner for the rest.
+"""The plan of each run of one kind of job: the planner proposes, a Balancer decides.
 
 Data flow one way. The caller asks whether candidates are needed and passes them in; the planner
 computes a job plan; the Balancer decides whether its shares are worth leaving the present ones
@@ -21,7 +21,7 @@ MAX_REPEATS = 8
 """Runs that follow a plan which proved good before the models are consulted again: planning takes
 a millisecond, but what was learnt meanwhile should count eventually. Arbitrary."""
 MAX_PREDICTION_ERROR = 0.10
-"""Relative error of the predicted time up to which a plan is repeated without consulting models."""
+"""Relative error of the predicted time up to which a plan is repeated as it is."""
 TOLERANCE = 0.04
 """Of the Balancer. Moving units from the slower to the faster of two devices gains at most half of
 the spread, so with 0.05 or more a spread of 0.1 could persist. Medians of runs decide, which keeps

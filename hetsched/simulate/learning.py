@@ -1,6 +1,6 @@
 """A simulated machine from nothing: planned, played and learnt from, run by run.
 
-The loop is the product's own: its `Balance` decides when to plan anew, its planner how, and its
+The loop is the product's own: its `Rebalancer` decides when to plan anew, its planner how, and its
 `History` makes models of chunk timings. Only where the timings come from differs.
 """
 
@@ -14,7 +14,7 @@ from hetsched.models import DeviceModel
 from hetsched.models.evidence.history import History, latest
 from hetsched.models.evidence.samples import duplex_samples, samples
 from hetsched.planner.job_planner import Candidate, JobPlan, plan_job
-from hetsched.planner.rebalancer import Balance
+from hetsched.planner.rebalancer import Rebalancer
 from hetsched.planner.variants import shared
 from hetsched.simulate.machine import VARIANT, Done, Machine, makespan, seconds
 
@@ -68,18 +68,23 @@ class _Loop:
         self._chance = random.Random(seed)
         self._measured_total = measured_total
         self._histories = {one.info.name: History() for one in machine.devices}
-        self._balance = Balance(machine.load, list(self._histories))
+        self._rebalancer = Rebalancer(machine.load, list(self._histories))
 
     def run(self) -> Learnt:
-        plan = self._balance.next(self._look)
+        plan = self._plan()
         played = self._machine.play(plan, self._noise, self._chance)
         self._learn(plan, played)
         measured = makespan(played)
         took = {device: seconds(done) for device, done in played.items()}
-        self._balance.told(plan, took, measured)
+        self._rebalancer.report(plan, took, measured)
         return Learnt(plan, measured, makespan(self._machine.play(plan)))
 
-    def _look(self) -> Sequence[Candidate]:
+    def _plan(self) -> JobPlan:
+        if self._rebalancer.needs_candidates:
+            return self._rebalancer.replan(self._candidates())
+        return self._rebalancer.repeat()
+
+    def _candidates(self) -> Sequence[Candidate]:
         known: dict[str, DeviceModel | None] = {
             one.info.name: self._histories[one.info.name].model(one.info.link)
             for one in self._machine.devices

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from hetsched.models import SpeedFunction
 from hetsched.partition import Balancer, optimal
-from hetsched.partition.balancing.phase import Phase, Told
+from hetsched.partition.balancing.phase import DeviceTime, Phase
 
 Shares = tuple[int, ...]
-Measure = Callable[[Shares], Sequence[Told]]
+Measure = Callable[[Shares], Sequence[DeviceTime]]
 """What the machines tell of a run with these shares."""
 
 
@@ -111,7 +111,7 @@ def drive(balancer: Balancer, measure: Measure, most: int) -> Trace:
     return Trace(tuple(runs), final, balancer.balanced, balancer.reason)
 
 
-def busy(told: Told) -> float:
+def busy(told: DeviceTime) -> float:
     """Seconds in which a device did something, of what it told; 0 if it is lost."""
     if told is None:
         return 0.0

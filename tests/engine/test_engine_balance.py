@@ -15,7 +15,7 @@ from hetsched.engine.planning.plan_and_learn import Measured
 from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import Assignment, Candidate, JobPlan, plan_job
-from hetsched.planner.rebalancer import REUSES
+from hetsched.planner.rebalancer import MAX_REPEATS
 
 LOAD = 4000
 DEMAND = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
@@ -72,7 +72,7 @@ def test_from_the_second_run_on_all_finish_together() -> None:
 def test_a_good_plan_is_followed_unseen_for_some_runs() -> None:
     machine = Machine(1.0, 3.0)
 
-    for _ in range(3 + 2 * REUSES):
+    for _ in range(3 + 2 * MAX_REPEATS):
         machine.run()
 
     made = [before is not after for before, after in pairwise(machine.plans)]
@@ -136,11 +136,11 @@ def test_after_a_run_in_which_work_moved_all_is_planned_anew() -> None:
 def test_what_was_not_planned_last_teaches_no_split() -> None:
     machine = Machine(1.0, 3.0)
     machine.run()
-    balance = machine.experience.balance(
+    rebalancer = machine.experience.rebalancer(
         plan_key(machine.job, ["cpu0", "cpu1"], None), machine.job.load
     )
 
-    balance.told(machine.plans[0], {"cpu0": 1.0, "cpu1": 99.0}, 99.0)
+    rebalancer.report(machine.plans[0], {"cpu0": 1.0, "cpu1": 99.0}, 99.0)
 
     assert machine.run() == (1000, 3000)
 

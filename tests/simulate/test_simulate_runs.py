@@ -8,7 +8,7 @@ import pytest
 
 from hetsched.models import Constant, PiecewiseLinear
 from hetsched.partition import Balancer, Phase
-from hetsched.partition.balancing.phase import Told
+from hetsched.partition.balancing.phase import DeviceTime
 from hetsched.simulate.runs import Run, Trace, best_split, busy, drive, measured
 
 
@@ -57,7 +57,7 @@ def test_machines_without_a_share_dont_count_for_the_spread() -> None:
 
 
 def test_waiting_is_no_work() -> None:
-    told: Sequence[Told] = [
+    told: Sequence[DeviceTime] = [
         2.5,
         None,
         {Phase.COMPUTE: 1.0, Phase.TRANSFER: 0.5, Phase.WAIT: 3.0},

@@ -11,7 +11,7 @@ import msgspec
 from hetsched.device import DeviceInfo
 from hetsched.engine.resolve import Resolved
 from hetsched.planner.job_planner import Assignment, JobPlan
-from hetsched.planner.rebalancer import Balance
+from hetsched.planner.rebalancer import Rebalancer
 from hetsched.workload import Variant
 
 MOST_PLANS = 256
@@ -43,23 +43,23 @@ class Experience:
     """Device -> the kernels that it was prepared for, the last one last."""
     changes: dict[str, str] = field(default_factory=dict)
     """Device -> what is to be said of its speed, which has just changed."""
-    balances: dict[PlanKey, Balance] = field(default_factory=dict)
+    rebalancers: dict[PlanKey, Rebalancer] = field(default_factory=dict)
     ready: dict[PlanKey, JobPlan] = field(default_factory=dict)
     """Plans that were made ahead, for the next job of their kind. The only part that the loop's
     thread takes from: what is there needs no other thread."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def balance(self, key: PlanKey, load: int) -> Balance:
-        """That of this kind of job."""
+    def rebalancer(self, key: PlanKey, load: int) -> Rebalancer:
+        """Return the rebalancer of this kind of job."""
         with self._lock:
-            found = self.balances.get(key)
-            if found is None:
-                if len(self.balances) >= MOST_PLANS:
-                    oldest = next(iter(self.balances))
-                    self.balances.pop(oldest, None)
+            rebalancer = self.rebalancers.get(key)
+            if rebalancer is None:
+                if len(self.rebalancers) >= MOST_PLANS:
+                    oldest = next(iter(self.rebalancers))
+                    self.rebalancers.pop(oldest, None)
                     self.ready.pop(oldest, None)
-                found = self.balances[key] = Balance(load, key[3])
-        return found
+                rebalancer = self.rebalancers[key] = Rebalancer(load, key[3])
+        return rebalancer
 
     def changed(self, device: str, said: str) -> None:
         """The speed of `device` has changed: no split that was good is any more."""
@@ -68,7 +68,7 @@ class Experience:
 
     def _plan_anew(self) -> None:
         with self._lock:  # the loop's thread does so, too
-            self.balances.clear()
+            self.rebalancers.clear()
             self.ready.clear()
 
     def variants(self, job: Resolved, info: DeviceInfo) -> Sequence[Variant]:

@@ -14,7 +14,10 @@ from hetsched.engine.planning.plan_and_learn import Measured, learn, makespan, p
 from hetsched.engine.planning.planner_thread import OnDone
 from hetsched.engine.resolve import Resolved
 from hetsched.planner.job_planner import JobPlan
-from hetsched.planner.rebalancer import GOOD
+from hetsched.planner.rebalancer import MAX_PREDICTION_ERROR
+
+MAX_SPREAD = 0.10
+"""Spread of the devices' times up to which a plan is good. Arbitrary."""
 
 MAX_DEFERRED = 2
 """Jobs in a row that may follow one plan before anything is learnt from them. Arbitrary."""
@@ -78,4 +81,5 @@ def good(found: JobPlan, measured: Mapping[str, Measured]) -> bool:
     predicted = found.predicted_seconds
     if predicted is None or found.exploring:
         return False
-    return abs(makespan(measured) / predicted - 1) <= GOOD and spread(measured) <= GOOD
+    error = abs(makespan(measured) / predicted - 1)
+    return error <= MAX_PREDICTION_ERROR and spread(measured) <= MAX_SPREAD

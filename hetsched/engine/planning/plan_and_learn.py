@@ -79,12 +79,14 @@ def plan(
         )
     known = plan_key(job, (info.name for info in infos), memory_limit)
     speed_key = job.workload.speed_key(job.params)
-
-    def look() -> Sequence[Candidate]:
-        found = _candidates(job, infos, speed_key, store, experience, memory_limit)
-        return [dataclasses.replace(c, asleep=c.info.name in asleep) for c in found]
-
-    found = experience.balance(known, job.load).next(look)
+    rebalancer = experience.rebalancer(known, job.load)
+    if rebalancer.needs_candidates:
+        candidates = _candidates(job, infos, speed_key, store, experience, memory_limit)
+        found = rebalancer.replan(
+            [dataclasses.replace(c, asleep=c.info.name in asleep) for c in candidates]
+        )
+    else:
+        found = rebalancer.repeat()
     changes = tuple(experience.changes.pop(info.name, "") for info in infos)
     if not any(changes):
         return found
@@ -196,11 +198,11 @@ def learn(
     _share(measured, [one for one, _ in runs], store)
     experience.did_well(measured)
     seconds = {name: one.seconds for name, one in measured.items() if one.chunks}
-    balance = experience.balance(known, job.load)
+    rebalancer = experience.rebalancer(known, job.load)
     if all(one.share == one.assignment.plan.share for one in measured.values()):
-        balance.told(plan, seconds, makespan(measured))
+        rebalancer.report(plan, seconds, makespan(measured))
     else:  # times say nothing of the split
-        balance.moved(plan)
+        rebalancer.report_moved_work(plan)
     for changed, change in changes.items():
         device = changed.device.split()[0]
         said = f"{device}: {changed.workload} by {changed.variant} {change}"

@@ -17,7 +17,7 @@ import numpy as np
 from hetsched.errors import UsageError
 from hetsched.partition import Balancer, Phase, geometric
 from hetsched.partition.balancing.imbalance import imbalance_factor
-from hetsched.partition.balancing.methods import Split
+from hetsched.partition.balancing.splitting import Split
 from hetsched.simulate.results import Cell, Chart, Report, Series, Table
 from hetsched.simulate.runs import Measure, Run, Shares, Trace, best_split, drive
 
