@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hetsched.device import DeviceInfo
 from hetsched.engine.planning.experience import Experience
 from hetsched.engine.planning.planner_thread import PlannerThread
 from hetsched.engine.processes.fleet import Fleet
@@ -16,14 +15,19 @@ from hetsched.transport.arena import Arena
 
 
 @dataclass
-class Context:
-    """`memory_limit`: of each device's own memory, for jobs that don't say (bytes).
+class EngineContext:
+    """Parts and settings of one engine.
 
-    `stealing`: idle devices take chunks of others.
-
-    `new_wire` numbers the starts of jobs: answers to an earlier start are told apart by it.
-
-    `secret` seeds the random projections of verification: no workload can prepare for them.
+    Attributes
+    ----------
+    memory_limit : int or None, bytes
+        Of each device's own memory, for jobs that don't set one.
+    stealing : bool
+        Idle devices take chunks of others.
+    verification_secret : int
+        Seeds the random projections of verification: no workload can know them beforehand.
+    new_attempt_id : callable
+        Numbers the attempts of all jobs: late answers to an earlier attempt are recognised by it.
     """
 
     fleet: Fleet
@@ -33,12 +37,5 @@ class Context:
     memory_limit: int | None = None
     stealing: bool = False
     experience: Experience = field(default_factory=Experience)
-    secret: int = field(default_factory=lambda: secrets.randbits(48))
-    new_wire: Callable[[], int] = field(default_factory=lambda: itertools.count(1).__next__)
-
-    def steals(self, devices: Iterable[str]) -> bool:
-        """Only among devices on this clock: others' paces couldn't be compared."""
-        return self.stealing and {self.info(device).clock for device in devices} == {"wall"}
-
-    def info(self, device: str) -> DeviceInfo:
-        return self.fleet.info(device)
+    verification_secret: int = field(default_factory=lambda: secrets.randbits(48))
+    new_attempt_id: Callable[[], int] = field(default_factory=lambda: itertools.count(1).__next__)

@@ -1,42 +1,30 @@
-"""The engine: takes jobs, runs them one after the other, learns. Shared by daemon and Local.
+"""The engine: queues jobs, runs them one after the other, and learns. Used by daemon and Local.
 
-Everything happens on the thread of the loop that it is given, but for what `PlannerThread` does.
+Everything happens on the thread of its loop, except for what `PlannerThread` runs.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from hetsched.config import Config
 from hetsched.device import DeviceInfo
 from hetsched.devices.probe import probe
-from hetsched.engine.context import Context
+from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import Accounts, Evidence
-from hetsched.engine.job.job_run import JobRun
+from hetsched.engine.job.driver import JobDriver
+from hetsched.engine.job.report import minimal_report
 from hetsched.engine.planning.planner_thread import OnDone, PlannerThread, run_inline
 from hetsched.engine.processes.fleet import Fleet, FleetListener
 from hetsched.engine.resolve import Resolved, resolve
-from hetsched.errors import Cancelled, DataError, ErrorRecord, HetschedError, TryAgain, to_record
-from hetsched.job import (
-    ArenaOut,
-    ArenaRef,
-    Failed,
-    FileOut,
-    FileRef,
-    JobReport,
-    JobSpec,
-    JobState,
-    Queued,
-    ended,
-)
+from hetsched.engine.segment_holds import hold_segments, release_segments
+from hetsched.errors import Cancelled, ErrorRecord, HetschedError, TryAgain, to_record
+from hetsched.job import Done, Failed, FileOut, FileRef, JobSpec, JobState, Queued
 from hetsched.paths import cache_dir, private_folder
 from hetsched.planner.records import JobPlan
 from hetsched.store.model_store import ModelStore
@@ -47,17 +35,22 @@ from hetsched.units import parse_size
 
 log = logging.getLogger(__name__)
 
-Listen = Callable[[JobState], None]
+OnState = Callable[[JobState], None]
+Reply = Callable[[int | ErrorRecord], None]
+
 FLUSH_SECONDS = 0.5
-"""After a job, until models.db gets what it taught: a job in a row must not wait for the disk."""
+"""From the end of a job until models.db is written: the next job must not wait for the disk."""
 
 
-@dataclass
-class _Waiting:
+@dataclass(frozen=True, eq=False)
+class QueuedJob:
+    """A job that was accepted. `held`: the segments that are retained for it until it ends."""
+
     number: int
     spec: JobSpec
     job: Resolved
-    listen: Listen
+    held: list[int]
+    on_state: OnState
 
 
 class Engine:
@@ -67,7 +60,7 @@ class Engine:
     ----------
     config : Config
     loop : Loop
-        Whose thread calls every method and hears every answer.
+        Its thread calls every method, and every callback is called there.
     arena : Arena
     models_path : Path or None
         Of models.db; None: what is learnt is forgotten at the end.
@@ -75,121 +68,120 @@ class Engine:
     Raises
     ------
     ConfigError, Unavailable
-        The configuration asks for what isn't there; models.db is from a newer version.
+        The configuration asks for a device that isn't there; models.db is of a newer version.
     """
 
     def __init__(
         self, config: Config, loop: Loop, arena: Arena, *, models_path: Path | None
     ) -> None:
-        self._limit = config.queue.limit
+        self._queue_limit = config.queue.limit
         self._arena = arena
-        listener = FleetListener(self._event, self._lost, self._joined)
+        listener = FleetListener(self._on_message, self._on_lost, self._on_joined)
         self._fleet = Fleet(probe(config), loop, listener)
         private_folder(cache_dir(), "cache folder")
         store = ModelStore(models_path)
         limit = None if config.memory_limit is None else parse_size(config.memory_limit)
-        self._context = Context(
+        self._context = EngineContext(
             self._fleet, PlannerThread(loop), arena, store, limit, config.stealing
         )
-        self._accounts = Accounts(self._fleet.info)
-        self._queue: deque[_Waiting] = deque()
-        self._active: JobRun | None = None
-        self._numbers = 0
+        self._explanations = Accounts(self._fleet.info)
+        self._queue: deque[QueuedJob] = deque()
+        self._active: JobDriver | None = None
+        self._is_advancing = False
+        self._last_number = 0
         self._resolving = 0
-        self._found: set[str] = set()
-        """Workloads that were looked for: what blocks neither for them nor for a file needn't be
-        done by another thread."""
+        self._loaded_workloads: set[str] = set()
+        """Jobs with these workloads and without files are resolved without blocking."""
         self._loop = loop
-        self._flushing = False
-        self._draining: Callable[[], None] | None = None
+        self._flush_is_due = False
+        self._is_draining = False
+        self._on_drained: Callable[[], None] | None = None
         arena.on_discard(lambda segment: self._fleet.detach([segment]))
 
     def start(self) -> None:
-        """Spawn the device processes; jobs may be submitted at once."""
+        """Start the device processes; jobs may be submitted at once."""
         self._fleet.start()
 
-    def submit(
-        self,
-        spec: JobSpec,
-        reply: Callable[[int | ErrorRecord], None],
-        listen: Listen,
-    ) -> None:
+    def submit(self, spec: JobSpec, reply: Reply, on_state: OnState) -> None:
         """Check a job and queue it.
 
-        `reply` hears its number, or why it isn't taken; then `listen` hears its states, the last
-        one Done or Failed. With Done, the listener takes over a reference to each result segment.
+        `reply` is called with its number, or the reason for refusing it; then `on_state` with each
+        of its states, the last one Done or Failed. With Done, the callback takes over a reference
+        to each result segment.
         """
         try:
-            self._admit()
-            held = self._hold(spec)
-        except Exception as error:  # whoever asks must get an answer, be it our bug
+            self._check_queue()
+            held = hold_segments(self._arena, spec)
+        except Exception as error:  # the caller needs an answer even if it is our bug
             reply(to_record(error))
             return
         self._resolving += 1
-        known, absent, limit = self._fleet.infos, dict(self._fleet.absent), self._arena.limit
 
-        def resolved(job: Resolved | None, error: BaseException | None) -> None:
+        def on_resolved(job: Resolved | None, error: BaseException | None) -> None:
             self._resolving -= 1
-            if job is None:
-                for segment in held:
-                    self._arena.release(segment)
-                reply(to_record(error or TryAgain("no answer from the planner")))
+            try:
+                if job is None:
+                    release_segments(self._arena, held)
+                    reply(to_record(error or TryAgain("no answer from the planner")))
+                else:
+                    self._loaded_workloads.add(spec.workload)
+                    self._last_number += 1
+                    self._accept(QueuedJob(self._last_number, spec, job, held, on_state), reply)
+            finally:
                 self._advance()
-                return
-            self._found.add(spec.workload)
-            self._accept(spec, job, reply, self._letting_go(held, listen))
 
-        work = functools.partial(resolve, spec, known, absent, limit)
-        if spec.workload in self._found and not _names_files(spec):
-            run_inline(work, resolved)
+        infos, absent, limit = self._fleet.infos, dict(self._fleet.absent), self._arena.limit
+        work = functools.partial(resolve, spec, infos, absent, limit)
+        if spec.workload in self._loaded_workloads and not _names_files(spec):
+            run_inline(work, on_resolved)
         else:
-            self._context.planner_thread.submit(work, resolved)
+            self._context.planner_thread.submit(work, on_resolved)
 
     def cancel(self, number: int) -> None:
-        """Stop a job at a chunk's edge; one that has ended already stays as it is."""
+        """Stop a job at a chunk's edge. No effect if it has ended."""
         error = Cancelled(f"job {number} was cancelled")
-        for waiting in list(self._queue):
-            if waiting.number == number:
-                self._queue.remove(waiting)
-                self._drop(waiting, error)
+        for queued in self._queue:
+            if queued.number == number:
+                self._queue.remove(queued)
+                self._drop(queued, error)
                 return
         if self._active is not None and self._active.number == number:
             self._active.abort(error)
 
-    def explain(self, number: int, then: OnDone) -> None:
-        """``then(account, error)``: what became of a job that runs or has ended, and why.
+    def explain(self, number: int, on_done: OnDone) -> None:
+        """Explain a job that runs or has ended: ``on_done(account, error)``.
 
-        The error is TryAgain for one that hasn't begun, InputMissing for one that isn't known.
+        The error is TryAgain for a job that hasn't begun, InputMissing for an unknown one.
         """
         running = None if self._active is None else self._active.evidence()
-        waiting = {one.number for one in self._queue}
+        waiting = {queued.number for queued in self._queue}
         try:
-            work = self._accounts.ask(number, running, waiting, self._numbers)
+            work = self._explanations.ask(number, running, waiting, self._last_number)
         except HetschedError as error:
-            then(None, error)
+            on_done(None, error)
             return
-        self._context.planner_thread.submit(work, then)
+        self._context.planner_thread.submit(work, on_done)
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
-        """What there is, and what isn't there and why."""
+        """The devices, and which are absent and why."""
         return self._fleet.infos, dict(self._fleet.absent)
 
     def pids(self) -> dict[str, int]:
-        """Device name -> process id."""
+        """Device name -> id of its process."""
         return dict(self._fleet.pids())
 
     def kill(self) -> None:
-        """End the device processes at once, whatever they do; from any thread."""
+        """End the device processes at once. Safe from any thread."""
         self._fleet.kill()
 
-    def drain(self, then: Callable[[], None]) -> None:
-        """No new jobs; the running one ends at a chunk's edge (75); then call back."""
-        self._draining = then
-        error = TryAgain("the daemon is stopping; submit the job again later")
+    def drain(self, on_drained: Callable[[], None]) -> None:
+        """Refuse new jobs, drop queued ones, stop the running one at a chunk's edge (exit 75)."""
+        self._is_draining = True
+        self._on_drained = on_drained
         while self._queue:
-            self._drop(self._queue.popleft(), error)
+            self._drop(self._queue.popleft(), _stopping_error())
         if self._active is not None:
-            self._active.abort(error)
+            self._active.abort(_stopping_error())
         self._advance()
 
     def close(self) -> None:
@@ -198,141 +190,134 @@ class Engine:
         self._context.planner_thread.close()
         self._context.store.close()
 
-    def _admit(self) -> None:
-        if self._draining is not None:
-            raise TryAgain("the daemon is stopping; submit the job again later")
-        if len(self._queue) + self._resolving >= self._limit:
+    # ---- the queue
+
+    def _check_queue(self) -> None:
+        if self._is_draining:
+            raise _stopping_error()
+        if len(self._queue) + self._resolving >= self._queue_limit:
             raise TryAgain(
-                f"the queue is full ({self._limit} jobs, queue.limit in the config);"
+                f"the queue is full ({self._queue_limit} jobs, queue.limit in the config);"
                 " try again later"
             )
 
-    def _hold(self, spec: JobSpec) -> list[int]:
-        """Retain every segment that the job names; all or none."""
-        held: list[int] = []
+    def _accept(self, queued: QueuedJob, reply: Reply) -> None:
         try:
-            for ref in _segments(spec):
-                self._check(ref)
-                self._arena.retain(ref.segment)
-                held.append(ref.segment)
-        except Exception:
-            for segment in held:
-                self._arena.release(segment)
-            raise
-        return held
-
-    def _check(self, ref: ArenaRef) -> None:
-        if not self._arena.holds(ref.segment):
-            raise DataError(f"segment {ref.segment} isn't in the arena (any more)")
-        try:
-            size = math.prod(ref.shape) * np.dtype(ref.dtype).itemsize
-        except Exception:  # a client's text: NumPy's parser raises all sorts of things
-            raise DataError(f"{ref.dtype!r} is not a dtype") from None
-        room = self._arena.segment(ref.segment).nbytes
-        if min(ref.shape, default=1) < 0 or ref.offset < 0 or ref.offset + size > room:
-            raise DataError(f"an array of {size} bytes at {ref.offset} is outside its segment")
-
-    def _letting_go(self, held: list[int], listen: Listen) -> Listen:
-        """`listen`, and the end of the job lets go of what was held for it."""
-
-        def heard(state: JobState) -> None:
-            if ended(state):
-                for segment in held:
-                    self._arena.release(segment)
-            listen(state)
-
-        return heard
-
-    def _accept(
-        self,
-        spec: JobSpec,
-        job: Resolved,
-        reply: Callable[[int | ErrorRecord], None],
-        listen: Listen,
-    ) -> None:
-        self._numbers += 1
-        waiting = _Waiting(self._numbers, spec, job, listen)
-        reply(waiting.number)
-        if self._draining is not None:
-            self._drop(waiting, TryAgain("the daemon is stopping; submit the job again later"))
-            self._advance()
+            reply(queued.number)
+        except Exception as error:
+            self._drop_unreported(queued, error)
+            return
+        if self._is_draining:
+            self._drop(queued, _stopping_error())
             return
         ahead = len(self._queue) + (self._active is not None)
-        self._queue.append(waiting)
-        listen(Queued(waiting.number, ahead))
-        self._advance()
+        self._queue.append(queued)
+        try:
+            queued.on_state(Queued(queued.number, ahead))
+        except Exception as error:
+            if queued in self._queue:
+                self._queue.remove(queued)
+                self._drop_unreported(queued, error)
 
-    def _drop(self, waiting: _Waiting, error: HetschedError) -> None:
+    def _drop_unreported(self, queued: QueuedJob, error: Exception) -> None:
+        """Fail a job whose submitter can't be called back."""
+        log.error("job %d: unexpected error in a callback", queued.number, exc_info=error)
+        self._drop(queued, error)
+
+    def _drop(self, queued: QueuedJob, error: Exception) -> None:
+        """End a job that hasn't begun."""
         record = to_record(error)
-        report = JobReport(
-            job=waiting.number,
-            state="cancelled" if isinstance(error, Cancelled) else "failed",
-            workload=waiting.job.workload.name,
-            load=waiting.job.load,
-            error=record,
+        report = minimal_report(queued.number, queued.job, record)
+        self._context.planner_thread.submit(queued.job.close)
+        self._end(
+            queued,
+            Failed(queued.number, report, record),
+            lambda: Evidence.of(queued.number, queued.job, JobPlan((), None), {}),
         )
-        self._context.planner_thread.submit(waiting.job.close)
-        failed = Failed(waiting.number, report, record)
-        nothing = Evidence.of(waiting.number, waiting.job, JobPlan((), None), {})
-        self._accounts.keep(nothing.ended(failed))
-        waiting.listen(failed)
 
     def _advance(self) -> None:
-        if self._active is not None:
-            return
-        if self._queue:
-            waiting = self._queue.popleft()
-            self._active = JobRun(
-                waiting.number,
-                waiting.spec,
-                waiting.job,
-                self._context,
-                waiting.listen,
-                functools.partial(self._ended, waiting),
-            )
-            self._active.begin()
-        elif self._draining is not None and not self._resolving:
-            then, self._draining = self._draining, lambda: None
-            then()
+        """Start the next job if none is active. A job that ends at once is followed by the next.
 
-    def _ended(self, waiting: _Waiting, state: JobState, lesson: Callable[[], None]) -> None:
-        run, self._active = self._active, None
-        waiting.listen(state)
-        if run is not None:
-            self._accounts.keep(run.evidence().ended(state))
-        # In mid-job it would compete for cores with what is being measured.
-        self._context.planner_thread.defer(lesson, unless=lambda: self._active is not None)
+        A loop: when a job ends, this is called again, perhaps from below its own call.
+        """
+        if self._is_advancing:
+            return
+        self._is_advancing = True
+        try:
+            while self._active is None and self._queue:
+                self._begin(self._queue.popleft())
+        finally:
+            self._is_advancing = False
+        if self._active is None and not self._resolving and self._on_drained is not None:
+            on_drained, self._on_drained = self._on_drained, None
+            on_drained()
+
+    def _begin(self, queued: QueuedJob) -> None:
+        try:
+            self._active = JobDriver(
+                queued.number,
+                queued.spec,
+                queued.job,
+                self._context,
+                queued.on_state,
+                functools.partial(self._on_end, queued),
+            )
+        except Exception as error:
+            log.exception("job %d can't begin", queued.number)
+            self._drop(queued, error)
+            return
+        self._active.begin()
+
+    def _on_end(self, queued: QueuedJob, state: Done | Failed, learn: Callable[[], None]) -> None:
+        driver, self._active = self._active, None
+        assert driver is not None
+        self._end(queued, state, driver.evidence)
+        # During the next job it would compete for the cores that are being measured.
+        self._context.planner_thread.defer(learn, unless=lambda: self._active is not None)
         self._advance()
-        if not self._flushing:
-            self._flushing = True
+        if not self._flush_is_due:
+            self._flush_is_due = True
             self._loop.call_later(FLUSH_SECONDS, self._flush)
 
+    def _end(
+        self, queued: QueuedJob, state: Done | Failed, evidence: Callable[[], Evidence]
+    ) -> None:
+        """Report the last state. An exception must not keep the next job waiting."""
+        steps: tuple[Callable[[], None], ...] = (
+            lambda: release_segments(self._arena, queued.held),
+            lambda: queued.on_state(state),
+            lambda: self._explanations.keep(evidence().ended(state)),
+        )
+        for step in steps:
+            try:
+                step()
+            except Exception:
+                log.exception("job %d: unexpected error when its end was reported", queued.number)
+
     def _flush(self) -> None:
-        self._flushing = False
+        self._flush_is_due = False
         self._context.planner_thread.submit(self._context.store.flush)
 
-    def _event(self, device: str, event: Event) -> None:
+    # ---- the fleet's events
+
+    def _on_message(self, device: str, message: Event) -> None:
         if self._active is not None:
-            self._active.event(device, event)
+            self._active.on_message(device, message)
 
-    def _lost(self, devices: tuple[str, ...], reason: str) -> None:
+    def _on_lost(self, devices: tuple[str, ...], reason: str) -> None:
+        self._context.experience.cooled(devices)
         if self._active is not None:
-            self._active.lost(devices, reason)
+            self._active.on_lost(devices, reason)
 
-    def _joined(self, devices: tuple[str, ...]) -> None:
+    def _on_joined(self, devices: tuple[str, ...]) -> None:
         if self._active is not None:
-            self._active.joined(devices)
+            self._active.on_joined(devices)
 
 
-def _segments(spec: JobSpec) -> Iterator[ArenaRef]:
-    for ref in spec.inputs.values():
-        if isinstance(ref, ArenaRef):
-            yield ref
-    for target in spec.outputs.values():
-        if isinstance(target, ArenaOut) and target.into is not None:
-            yield target.into
+def _stopping_error() -> TryAgain:
+    return TryAgain("the daemon is stopping; submit the job again later")
 
 
 def _names_files(spec: JobSpec) -> bool:
-    places = [*spec.inputs.values(), *spec.outputs.values()]
-    return any(isinstance(place, FileRef | FileOut) for place in places)
+    refs = [*spec.inputs.values(), *spec.outputs.values()]
+    return any(isinstance(ref, FileRef | FileOut) for ref in refs)

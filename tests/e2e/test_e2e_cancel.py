@@ -13,11 +13,10 @@ from deadly import WIDTH
 
 import hetsched
 from hetsched.config import parse
-from hetsched.device import Chunk
-from hetsched.engine.job import job_run
-from hetsched.engine.job.dispatch_driver import Computing, Sender
+from hetsched.dispatch.dispatcher import ChunkFinished, Command, Event, Send
+from hetsched.engine.job.computation import Computation
+from hetsched.engine.job.stages import computing
 from hetsched.planner.job_planner import Assignment
-from hetsched.transport.device_messages import ChunkDone
 
 HERE = Path(__file__).parent
 UNITS = 400
@@ -37,37 +36,35 @@ d2h = { gap = "20us", unit = "20us" }
 """
 
 
-class Cancelling(Computing):
+class Cancelling(Computation):
     """Has the job cancelled as soon as so many chunks have ended, and counts what is sent."""
 
     local: hetsched.Local
     at: int
     last: Cancelling
 
-    def __init__(
-        self, assigned: Mapping[str, Assignment], send: Sender, *rest: Any, **options: Any
-    ) -> None:
+    def __init__(self, assignments: Mapping[str, Assignment], *rest: Any, **options: Any) -> None:
         Cancelling.last = self
         self.ended = 0
-        self.windows = sum(one.window for one in assigned.values())
+        self.windows = sum(assignment.window for assignment in assignments.values())
         self.sent = 0
         self.cancelled = self.missed = False
-        self._pass_on = send
-        super().__init__(assigned, self._sent, *rest, **options)
+        super().__init__(assignments, *rest, **options)
 
-    def _sent(self, device: str, chunks: tuple[Chunk, ...]) -> None:
-        self.missed = self.missed or self.cancelled
-        self.sent += len(chunks)
-        self._pass_on(device, chunks)
-
-    def chunk_done(self, device: str, done: ChunkDone) -> None:
-        super().chunk_done(device, done)
-        self.ended += 1
-        if self.ended == self.at:
+    def handle(self, event: Event, now: float) -> list[Command]:
+        commands = super().handle(event, now)
+        for command in commands:
+            if isinstance(command, Send):
+                self.missed = self.missed or self.cancelled
+                self.sent += len(command.chunks)
+        if isinstance(event, ChunkFinished):
+            self.ended += 1
+        if self.ended == self.at and not self.cancelled:
             self.cancelled = True
             engine = self.local._engine
             assert engine._active is not None
             engine.cancel(engine._active.number)
+        return commands
 
 
 @pytest.mark.parametrize("at", [1, 5, 9])
@@ -75,7 +72,7 @@ def test_nothing_is_sent_after_a_cancel_and_at_most_a_window_ends(
     at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(HERE))
-    monkeypatch.setattr(job_run, "Computing", Cancelling)
+    monkeypatch.setattr(computing, "Computation", Cancelling)
     monkeypatch.setattr(Cancelling, "at", at, raising=False)
     with hetsched.Local(parse(MACHINE, "test"), learn=False) as local:
         monkeypatch.setattr(Cancelling, "local", local, raising=False)

@@ -84,7 +84,7 @@ def test_what_ran_again_is_accounted_where_it_ran(
     account = job.explain()
 
     (note,) = account.notes
-    assert "died, ended by SIGKILL: what it hadn't finished ran again" in note
+    assert "died, ended by SIGKILL: its unfinished chunks ran again" in note
     assert note in str(account) and note in job.report.notes  # type: ignore[union-attr]
     assert sum(one.share for one in account.devices) == len(planes)
     for one, told in zip(account.devices, job.report.devices, strict=True):  # type: ignore[union-attr]

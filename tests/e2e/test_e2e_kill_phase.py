@@ -14,10 +14,10 @@ from deadly import PHASES, WIDTH
 import hetsched
 from hetsched.config import parse
 from hetsched.device import Chunk
-from hetsched.engine.job import job_run
-from hetsched.engine.job.dispatch_driver import Computing, Sender
+from hetsched.dispatch.dispatcher import ChunkFinished, Command, DeviceLost, Event, Send
+from hetsched.engine.job.computation import Computation
+from hetsched.engine.job.stages import computing
 from hetsched.planner.job_planner import Assignment
-from hetsched.transport.device_messages import ChunkDone
 
 HERE = Path(__file__).parent
 UNITS = 48
@@ -46,35 +46,31 @@ MACHINES = {
 CASES = [("preparing", 1)] + [(phase, n) for phase in PHASES[1:] for n in (1, 3)]
 
 
-class Watched(Computing):
-    """Notes what is sent, what has ended, and what was under way when a device was lost."""
+class Watched(Computation):
+    """Notes what is sent, what has ended, and what was in flight when a device was lost."""
 
     last: Watched
 
-    def __init__(
-        self, assigned: Mapping[str, Assignment], send: Sender, *rest: Any, **options: Any
-    ) -> None:
+    def __init__(self, assignments: Mapping[str, Assignment], *rest: Any, **options: Any) -> None:
         Watched.last = self
-        self.windows = {device: one.window for device, one in assigned.items()}
+        self.windows = {device: a.window for device, a in assignments.items()}
         self.ended: list[Chunk] = []
         self.torn: dict[str, list[Chunk]] = {}
-        self._under_way: dict[str, dict[int, Chunk]] = {device: {} for device in assigned}
-        self._pass_on = send
-        super().__init__(assigned, self._sent, *rest, **options)
+        self._in_flight: dict[str, dict[int, Chunk]] = {device: {} for device in assignments}
+        super().__init__(assignments, *rest, **options)
 
-    def _sent(self, device: str, chunks: tuple[Chunk, ...]) -> None:
-        assert not counted(chunks) & counted(self.ended), "finished units run again"
-        self._under_way[device].update((chunk.id, chunk) for chunk in chunks)
-        self._pass_on(device, chunks)
-
-    def chunk_done(self, device: str, done: ChunkDone) -> None:
-        self.ended.append(self._under_way[device].pop(done.chunk))
-        super().chunk_done(device, done)
-
-    def lost(self, device: str) -> None:
-        self.torn[device] = list(self._under_way[device].values())
-        self._under_way[device].clear()
-        super().lost(device)
+    def handle(self, event: Event, now: float) -> list[Command]:
+        if isinstance(event, ChunkFinished):
+            self.ended.append(self._in_flight[event.device].pop(event.chunk))
+        if isinstance(event, DeviceLost):
+            self.torn[event.device] = list(self._in_flight[event.device].values())
+            self._in_flight[event.device].clear()
+        commands = super().handle(event, now)
+        for command in commands:
+            if isinstance(command, Send):
+                assert not counted(command.chunks) & counted(self.ended), "finished units rerun"
+                self._in_flight[command.device].update((c.id, c) for c in command.chunks)
+        return commands
 
 
 @pytest.fixture(scope="module", params=MACHINES)
@@ -82,7 +78,7 @@ def machine(request: pytest.FixtureRequest) -> Iterator[tuple[hetsched.Local, st
     text, victim = MACHINES[request.param]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(HERE))
-        patch.setattr(job_run, "Computing", Watched)
+        patch.setattr(computing, "Computation", Watched)
         with hetsched.Local(parse(text, "test"), learn=False) as local:
             yield local, victim
 

@@ -12,7 +12,7 @@ from deadly import WIDTH
 
 import hetsched
 from hetsched.config import Config, parse
-from hetsched.engine.job import job_run
+from hetsched.engine.job import job_record
 from hetsched.errors import DataError, JobFailed
 from hetsched.explain import Account
 from hetsched.job import JobState, Running
@@ -91,7 +91,7 @@ def test_a_job_that_starts_over_with_fewer_devices_is_explained(
 ) -> None:
     """What emu0 has done doesn't belong to the plan without it."""
     monkeypatch.setenv("PYTHONPATH", str(HERE))
-    monkeypatch.setattr(job_run, "PROGRESS_SECONDS", 0)
+    monkeypatch.setattr(job_record, "PROGRESS_SECONDS", 0)
     asked: list[tuple[Account | None, BaseException | None]] = []
 
     def heard(state: JobState) -> None:

@@ -1,33 +1,41 @@
-"""Answers that are owed, and ranges of units."""
+"""Pending answers, and ranges of units."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.engine.job.pending_answers import Tally
+from hetsched.engine.job.pending_answers import PendingAnswers
 from hetsched.engine.job.unit_ranges import ranges, sample_units
 
 
-def test_the_last_owed_answer_calls_once() -> None:
-    calls: list[str] = []
-    tally = Tally(lambda: calls.append("done"), ["a", "b", "b"])
-    for device in ("b", "a", "a", "b", "b"):
-        tally.answered(device)
-    assert calls == ["done"]
+def test_answers_are_pending_until_each_has_come() -> None:
+    pending = PendingAnswers(["a", "b", "b"])
+
+    states = [pending.answered(device) and bool(pending) for device in ("b", "a", "b")]
+
+    assert states == [True, True, False]
 
 
-def test_answers_that_nobody_owes_change_nothing() -> None:
-    calls: list[str] = []
-    tally = Tally(lambda: calls.append("done"), ["a"])
-    tally.answered("b")
-    assert calls == []
+def test_answers_that_were_not_expected_change_nothing() -> None:
+    pending = PendingAnswers(["a"])
+
+    assert not pending.answered("b")
+    assert pending
 
 
-def test_a_lost_device_owes_nothing_any_more() -> None:
-    calls: list[str] = []
-    tally = Tally(lambda: calls.append("done"), ["a", "a", "b"])
-    tally.answered("b")
-    tally.forgive(["a"])
-    assert calls == ["done"]
+def test_a_lost_device_owes_no_answer() -> None:
+    pending = PendingAnswers(["a", "a", "b"])
+    pending.answered("b")
+
+    pending.drop(["a", "c"])
+
+    assert not pending
+
+
+def test_the_assignments_of_devices_are_not_counts() -> None:
+    pending = PendingAnswers({"a": 5})
+    pending.answered("a")
+
+    assert not pending
 
 
 @given(st.integers(1, 500), st.integers(1, 20))

@@ -1,24 +1,33 @@
-"""How often a job is started again."""
+"""How often a job is retried."""
 
 from __future__ import annotations
 
-from hetsched.engine.job.retry_policy import MAX_ATTEMPTS, MAX_DEATHS, Patience
+from hetsched.engine.job.retry_policy import MAX_ATTEMPTS, MAX_DEATHS, RetryCounts, loss_note
 
 
-def test_it_lasts_for_so_many_starts_and_then_says_why_the_last_one_was_needed() -> None:
-    patience = Patience()
-    assert [patience.start() for _ in range(MAX_ATTEMPTS)] == [None] * MAX_ATTEMPTS
-    patience.again("a device went")
+def test_a_job_fails_after_its_last_attempt_with_the_last_reason() -> None:
+    counts = RetryCounts().with_reason("a device went")
+    for _ in range(MAX_ATTEMPTS):
+        counts = counts.with_attempt()
+        assert counts.attempts_error() is None
 
-    given_up = patience.start()
+    error = counts.with_attempt().attempts_error()
 
-    assert str(given_up) == f"given up after {MAX_ATTEMPTS} starts: a device went"
+    assert str(error) == f"gave up after {MAX_ATTEMPTS} attempts: a device went"
 
 
-def test_it_ends_with_a_death_too_many() -> None:
-    patience = Patience()
-    assert [patience.death("signal 9") for _ in range(MAX_DEATHS - 1)] == [None] * (MAX_DEATHS - 1)
+def test_a_job_whose_processes_keep_dying_fails() -> None:
+    counts = RetryCounts()
+    for _ in range(MAX_DEATHS - 1):
+        counts = counts.with_death()
+        assert counts.deaths_error("ended by SIGKILL") is None
 
-    assert str(patience.death("signal 11")) == (
-        f"its device processes died {MAX_DEATHS} times: signal 11"
-    )
+    error = counts.with_death().deaths_error("ended by SIGKILL")
+
+    assert str(error) == f"its device processes died {MAX_DEATHS} times: ended by SIGKILL"
+
+
+def test_many_lost_cores_are_counted_in_the_note() -> None:
+    note = loss_note([f"cpu{i}" for i in range(16)], "ended by SIGKILL")
+
+    assert note.startswith("the process of cpu (16) died, ended by SIGKILL:")

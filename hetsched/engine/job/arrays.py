@@ -1,4 +1,4 @@
-"""Where the arrays of one running job are stored, and what of that is the job's own."""
+"""Where the arrays of one running job are stored, and which segments it allocated itself."""
 
 from __future__ import annotations
 
@@ -15,30 +15,33 @@ from hetsched.workload import ArraySpec
 
 
 class JobArrays:
-    """Segments for what is generated and for results that the caller gave no room for.
+    """Allocates generated inputs, and results for which the caller gave no array.
 
     Attributes
     ----------
     stored : list of StoredArray
-        All arrays, as device processes are told of them.
+        All arrays, as messages to device processes describe them.
     results : mapping
-        Output name -> its place in the arena; one reference each is held for it.
+        Output name -> where it is in the arena; the job holds a reference to each segment.
     """
 
     def __init__(self, job: Resolved, arena: Arena) -> None:
         self._job = job
         self._arena = arena
-        self._own: list[int] = []
+        self._allocated: list[int] = []
         self.stored: list[StoredArray] = []
         self.results: dict[str, ArenaRef] = {}
 
     def allocate(self) -> None:
-        """Raises TryAgain when others hold too much; `give_up` then lets go of the rest."""
+        """Allocate every segment.
+
+        Raises TryAgain when the arena is full; `close` releases those allocated before.
+        """
         job = self._job
         self.stored = list(job.inputs.values())
         for array in job.generate:
             segment = self._arena.allocate(nbytes(array, job.load))
-            self._own.append(segment.id)
+            self._allocated.append(segment.id)
             self.stored.append(whole(array, job.load, segment.id, output=False))
         for array in job.specs:
             if array.name in job.outputs:
@@ -49,7 +52,7 @@ class JobArrays:
                 self.stored.append(self._result(array))
 
     def attach(self, fleet: Fleet, device: str) -> None:
-        """Make the process of `device` know everything that is stored."""
+        """Attach every segment and file to the process of `device`."""
         for stored in self.stored:
             fd = fd_of_key(stored.key)
             if fd is not None:
@@ -58,35 +61,37 @@ class JobArrays:
                 segment = self._arena.segment(stored.key)
                 fleet.attach(device, stored.key, segment.fd, segment.nbytes, "segment")
 
-    def order(self, job: int, device: int, one: Assignment, answer: bool) -> Prepare:
-        """What tells a device what it is to do."""
+    def prepare_message(
+        self, attempt_id: int, device: int, assignment: Assignment, answer: bool
+    ) -> Prepare:
+        """The message that prepares device number `device` of its process."""
         return Prepare(
-            job=job,
+            job=attempt_id,
             device=device,
             workload=self._job.reference,
             params=msgspec.json.encode(self._job.params),
-            variant=one.variant,
+            variant=assignment.variant,
             arrays=tuple(self.stored),
-            chunk=one.chunk,
-            memory=one.memory,
-            slots=one.slots,
-            sizes=one.sizes,
-            window=one.window,
-            ring=one.ring,
+            chunk=assignment.chunk,
+            memory=assignment.memory,
+            slots=assignment.slots,
+            sizes=assignment.sizes,
+            window=assignment.window,
+            ring=assignment.ring,
             answer=answer,
         )
 
     def hand_over(self) -> dict[str, ArenaRef]:
-        """The results, with the references that are held for them."""
+        """The results; the caller takes over the reference to each segment."""
         results, self.results = self.results, {}
         return results
 
     def close(self, fleet: Fleet) -> None:
-        """Let go of everything that wasn't handed over; segments stay mapped, files don't."""
+        """Release what wasn't handed over. Segments stay attached to processes, files don't."""
         fleet.detach([stored.key for stored in self.stored if stored.key < 0])
-        for segment in [*self._own, *(ref.segment for ref in self.results.values())]:
+        for segment in [*self._allocated, *(ref.segment for ref in self.results.values())]:
             self._arena.release(segment)
-        self._own.clear()
+        self._allocated.clear()
         self.results = {}
 
     def _result(self, array: ArraySpec) -> StoredArray:

@@ -1,11 +1,11 @@
-"""Who fills and who checks which units: orders for the device processes beside the load itself."""
+"""Which devices fill inputs and check results, and which units each of them. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from hetsched.device import DeviceInfo
+from hetsched.device import Chunk, DeviceInfo
 from hetsched.engine.job.unit_ranges import ranges, sample_units
 from hetsched.engine.resolve import Resolved
 from hetsched.planner.job_planner import Assignment
@@ -13,7 +13,7 @@ from hetsched.planner.job_planner import Assignment
 
 @dataclass(frozen=True)
 class FillOrder:
-    """Units first.. of `array`, generated from `seed`, or spoilt."""
+    """Generate `count` units of `array` from `seed`, from unit `first` on; or poison them."""
 
     device: str
     array: str
@@ -25,33 +25,35 @@ class FillOrder:
 
 @dataclass(frozen=True)
 class CheckOrder:
+    """Check `count` units from unit `first` on; compare those of `samples` with the reference."""
+
     device: str
     first: int
     count: int
     samples: tuple[int, ...]
 
 
-def helpers(there: Sequence[DeviceInfo]) -> list[str]:
-    """Devices that fill and check: the cores if there are any, they have the most threads."""
-    cores = [info.name for info in there if info.is_core]
-    return cores or [info.name for info in there]
+def helpers(infos: Sequence[DeviceInfo]) -> list[str]:
+    """Devices that fill and check: the cores, or all devices if there are no cores."""
+    cores = [info.name for info in infos if info.is_core]
+    return cores or [info.name for info in infos]
 
 
 def fill_orders(
     job: Resolved, helpers: Sequence[str], seed: int, poisoned: Collection[str]
 ) -> list[FillOrder]:
-    """Generate what the user didn't give; spoil the outputs `poisoned`, that are to be verified.
+    """Generate the inputs that weren't given, and poison the outputs named in `poisoned`.
 
-    A segment is used again for the next job: what a device forgot to compute could be the right
-    answer of the job before.
+    Outputs to be verified are poisoned because segments are reused: units that a device failed to
+    compute could still hold the correct results of an earlier job.
     """
-    whole = [(array, seed, False) for array in job.generate]
-    whole += [
+    fills = [(array, seed, False) for array in job.generate]
+    fills += [
         (array, 0, True) for array in job.specs if array.is_output and array.name in poisoned
     ]
     return [
-        FillOrder(helpers[part], array.name, first, count, from_seed, poison)
-        for array, from_seed, poison in whole
+        FillOrder(helpers[part], array.name, first, count, array_seed, poison)
+        for array, array_seed, poison in fills
         for part, (first, count) in enumerate(
             ranges(1 if array.role == "resident" else job.load, len(helpers))
         )
@@ -59,14 +61,10 @@ def fill_orders(
 
 
 def check_orders(
-    load: int, helpers: Sequence[str], assigned: Iterable[Assignment], seed: int
+    load: int, helpers: Sequence[str], assignments: Iterable[Assignment], seed: int
 ) -> list[CheckOrder]:
-    """Every unit once; among the samples the first and the last unit of each device's share."""
-    edges = [
-        unit
-        for one in assigned
-        for unit in (one.chunks[0].first, one.chunks[-1].first + one.chunks[-1].count - 1)
-    ]
+    """Check every unit once; samples include the first and last unit of each device's share."""
+    edges = [unit for assignment in assignments for unit in _edges(assignment.chunks)]
     samples = sample_units(load, edges, seed)
     return [
         CheckOrder(
@@ -74,3 +72,8 @@ def check_orders(
         )
         for device, (first, count) in zip(helpers, ranges(load, len(helpers)), strict=False)
     ]
+
+
+def _edges(chunks: Sequence[Chunk]) -> tuple[int, int]:
+    """The first and the last unit of contiguous chunks."""
+    return chunks[0].first, chunks[-1].first + chunks[-1].count - 1

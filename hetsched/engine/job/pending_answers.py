@@ -1,40 +1,37 @@
-"""Answers that are still owed, by device. Pure."""
+"""Counts the answers that devices still owe. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 
-class Tally:
-    """Counts answers down; calls `then` once, when nobody owes one any more.
+class PendingAnswers:
+    """Pending answers by device.
 
     Parameters
     ----------
-    then : callable
     devices : iterable of str
-        One entry for each answer that is owed.
+        One entry per answer expected.
     """
 
-    def __init__(
-        self, then: Callable[[], None] = lambda: None, devices: Iterable[str] = ()
-    ) -> None:
-        self._then: Callable[[], None] | None = then
-        self.missing = Counter(iter(devices))  # not of a mapping: its values are no counts
+    def __init__(self, devices: Iterable[str]) -> None:
+        self._counts = Counter(iter(devices))  # a mapping's values would be taken for counts
 
-    def answered(self, device: str) -> None:
-        """One answer of `device` has come; one that wasn't owed changes nothing."""
-        if self.missing[device] > 0:
-            self.missing[device] -= 1
-            self.check()
+    def __bool__(self) -> bool:
+        """Whether an answer is pending."""
+        return bool(self._counts)
 
-    def forgive(self, devices: Iterable[str]) -> None:
-        """These devices can't answer any more."""
+    def answered(self, device: str) -> bool:
+        """Count one answer; whether it was expected."""
+        count = self._counts[device]
+        if count > 1:
+            self._counts[device] = count - 1
+        else:
+            del self._counts[device]
+        return count > 0
+
+    def drop(self, devices: Iterable[str]) -> None:
+        """Expect nothing more from `devices`."""
         for device in devices:
-            self.missing.pop(device, None)
-        self.check()
-
-    def check(self) -> None:
-        if self._then is not None and not +self.missing:
-            then, self._then = self._then, None
-            then()
+            del self._counts[device]  # a Counter ignores missing keys

@@ -1,14 +1,14 @@
-"""What a run was, as the records that users see. Pure."""
+"""Makes the report of a job that has ended. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from hetsched.engine.planning.plan_and_learn import Measured, makespan, spread
 from hetsched.engine.resolve import Resolved
-from hetsched.errors import ErrorRecord
+from hetsched.errors import Cancelled, ErrorRecord
 from hetsched.job import DeviceReport, JobReport
 from hetsched.planner.job_planner import JobPlan
 
@@ -18,41 +18,70 @@ def job_report(
     job: Resolved,
     plan: JobPlan,
     measured: Mapping[str, Measured],
-    state: str,
-    error: ErrorRecord | None,
-    verified: bool | None,
-    max_error: float,
+    notes: Sequence[str] = (),
+    *,
+    error: ErrorRecord | None = None,
+    verified: bool | None = None,
+    max_error: float = 0.0,
 ) -> JobReport:
-    """All that there is to say about a run that has ended, well or not."""
-    done = state == "done"
+    """The report of a job that ran; without an `error` it is done.
+
+    Parameters
+    ----------
+    measured : mapping
+        Device -> what it did.
+    verified : bool or None
+        None: nothing was verified.
+    max_error : float
+        Of the samples; reported if `verified`.
+    """
+    is_done = error is None
     return JobReport(
         job=number,
-        state=state,
+        state=end_state(error),
         workload=job.workload.name,
         load=job.load,
-        seconds=makespan(measured) if done else None,
+        seconds=makespan(measured) if is_done else None,
         predicted_seconds=plan.predicted_seconds,
-        spread=spread(measured) if done else None,
-        devices=tuple(device_report(name, one) for name, one in measured.items()),
+        spread=spread(measured) if is_done else None,
+        devices=tuple(device_report(name, device) for name, device in measured.items()),
         verified=verified,
         max_error=max_error if verified else None,
         params=msgspec.to_builtins(job.params),
-        notes=(*job.notes, *plan.reasons),
+        notes=(*job.notes, *notes, *plan.reasons),
         outputs={name: output.path for name, output in job.outputs.items()},
         error=error,
     )
 
 
-def device_report(name: str, one: Measured) -> DeviceReport:
-    times = [chunk for _, chunk in one.chunks]
+def minimal_report(number: int, job: Resolved, error: ErrorRecord) -> JobReport:
+    """The report of a job that never ran, or whose full report can't be made."""
+    return JobReport(
+        job=number,
+        state=end_state(error),
+        workload=job.workload.name,
+        load=job.load,
+        error=error,
+    )
+
+
+def end_state(error: ErrorRecord | None) -> str:
+    """State of an ended job: "done", "cancelled" or "failed"."""
+    if error is None:
+        return "done"
+    return "cancelled" if error.code == Cancelled.code else "failed"
+
+
+def device_report(name: str, measured: Measured) -> DeviceReport:
+    times = [chunk for _, chunk in measured.chunks]
     return DeviceReport(
         device=name,
-        kind=one.info.kind,
-        variant=one.assignment.variant,
-        share=one.share,
-        seconds=one.seconds,
-        chunks=tuple(units for units, _ in one.chunks),
-        predicted_seconds=one.assignment.predicted_seconds,
+        kind=measured.info.kind,
+        variant=measured.assignment.variant,
+        share=measured.share,
+        seconds=measured.seconds,
+        chunks=tuple(units for units, _ in measured.chunks),
+        predicted_seconds=measured.assignment.predicted_seconds,
         copy_in_seconds=sum(_length(chunk.copy_in) for chunk in times),
         compute_seconds=sum(_length(chunk.compute) for chunk in times),
         copy_out_seconds=sum(_length(chunk.copy_out) for chunk in times),

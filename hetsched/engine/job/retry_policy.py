@@ -1,45 +1,50 @@
-"""How often one job is tried before it is given up."""
+"""How often a job is retried before it fails. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from hetsched.errors import JobFailed
 from hetsched.text import MAX_CORES, together
 
 MAX_ATTEMPTS = 5
-"""Starts of one job, after which it fails rather than go on for ever. Arbitrary."""
+"""Attempts at one job. Arbitrary; a job must not start over forever."""
 MAX_DEATHS = 3
-"""Deaths of device processes, after which a job is taken for their cause. Arbitrary."""
+"""Deaths of device processes after which the job is assumed to cause them. Arbitrary."""
 
 
-class Patience:
-    """Counts the starts of one job and the deaths of its device processes."""
+@dataclass(frozen=True)
+class RetryCounts:
+    """Attempts at a job, deaths of its device processes, and why it last started over."""
 
-    def __init__(self) -> None:
-        self._attempts = self._deaths = 0
-        self._reason = ""
+    attempts: int = 0
+    deaths: int = 0
+    reason: str = ""
 
-    def start(self) -> JobFailed | None:
-        """Once more; or why not."""
-        self._attempts += 1
-        if self._attempts <= MAX_ATTEMPTS:
+    def with_attempt(self) -> RetryCounts:
+        return replace(self, attempts=self.attempts + 1)
+
+    def with_death(self) -> RetryCounts:
+        return replace(self, deaths=self.deaths + 1)
+
+    def with_reason(self, reason: str) -> RetryCounts:
+        return replace(self, reason=reason)
+
+    def attempts_error(self) -> JobFailed | None:
+        """The error of a job that has used up its attempts."""
+        if self.attempts <= MAX_ATTEMPTS:
             return None
-        return JobFailed(f"given up after {MAX_ATTEMPTS} starts: {self._reason}")
+        return JobFailed(f"gave up after {MAX_ATTEMPTS} attempts: {self.reason}")
 
-    def again(self, reason: str) -> None:
-        """Why the next start is needed."""
-        self._reason = reason
-
-    def death(self, reason: str) -> JobFailed | None:
-        """One of its device processes died; why that was once too often, if it was."""
-        self._deaths += 1
-        if self._deaths < MAX_DEATHS:
+    def deaths_error(self, reason: str) -> JobFailed | None:
+        """The error of a job whose device processes died too often; `reason` of the last death."""
+        if self.deaths < MAX_DEATHS:
             return None
-        return JobFailed(f"its device processes died {self._deaths} times: {reason}")
+        return JobFailed(f"its device processes died {self.deaths} times: {reason}")
 
 
-def loss(devices: Sequence[str], reason: str) -> str:
-    """What a job's report says of a device process that died in it."""
+def loss_note(devices: Sequence[str], reason: str) -> str:
+    """The note in a job's report about a device process that died."""
     names = ", ".join(label for label, _ in together(devices, str, MAX_CORES))
-    return f"the process of {names} died, {reason}: what it hadn't finished ran again"
+    return f"the process of {names} died, {reason}: its unfinished chunks ran again"

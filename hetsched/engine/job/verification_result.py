@@ -1,4 +1,4 @@
-"""What the checks of one job's units came to. Pure."""
+"""Collects the results of checking one job's units. Pure."""
 
 from __future__ import annotations
 
@@ -6,18 +6,26 @@ from hetsched.errors import JobFailed
 from hetsched.transport.device_messages import Checked
 
 
-class Verdict:
-    """Gathers Checked events: `wrong`, the first reason to fail the job, and the `max_error`."""
+class VerificationResult:
+    """What the Checked messages of one job add up to.
+
+    Attributes
+    ----------
+    error : JobFailed or None
+        The first error beyond what rounding explains.
+    max_error : float
+        Largest max|y - reference| / max|reference| over the sampled units.
+    """
 
     def __init__(self) -> None:
-        self.wrong: JobFailed | None = None
+        self.error: JobFailed | None = None
         self.max_error = 0.0
 
     def add(self, checked: Checked) -> None:
         self.max_error = max(self.max_error, checked.max_error)
-        for value, what in ((checked.worst, "residual"), (checked.sample_error, "difference")):
-            if not value <= 1 and self.wrong is None:  # NaN is wrong too
-                self.wrong = JobFailed(
-                    f"verification failed: unit {checked.unit}: the {what} is {value:.3g} times"
+        for value, name in ((checked.worst, "residual"), (checked.sample_error, "difference")):
+            if not value <= 1 and self.error is None:  # NaN is an error too
+                self.error = JobFailed(
+                    f"verification failed: unit {checked.unit}: the {name} is {value:.3g} times"
                     " what rounding explains; the result was not kept"
                 )

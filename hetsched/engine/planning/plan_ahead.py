@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from hetsched.device import DeviceInfo
-from hetsched.engine.context import Context
+from hetsched.engine.context import EngineContext
 from hetsched.engine.planning.experience import plan_key
 from hetsched.engine.planning.plan_and_learn import Measured, learn, makespan, plan, spread
 from hetsched.engine.planning.planner_thread import OnDone
@@ -34,7 +34,7 @@ class Planning:
     """
 
     def __init__(
-        self, job: Resolved, infos: Sequence[DeviceInfo], limit: int | None, context: Context
+        self, job: Resolved, infos: Sequence[DeviceInfo], limit: int | None, context: EngineContext
     ) -> None:
         self._job = job
         self._asleep = context.fleet.unstarted()

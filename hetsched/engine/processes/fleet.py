@@ -16,7 +16,6 @@ from hetsched.device import DeviceInfo
 from hetsched.devices.process_spec import Probe
 from hetsched.engine.processes.device_process import DeviceProcess
 from hetsched.engine.processes.hosted_process import MAX_FAILED_STARTS, HostedProcess
-from hetsched.errors import Unavailable
 from hetsched.transport.device_messages import DeviceCommand, Event, Hello
 from hetsched.transport.loop import Loop
 
@@ -247,9 +246,3 @@ class Fleet:
         waiting, self._waiting = self._waiting, []
         for devices, callback in waiting:
             self.when_settled(devices, callback)
-
-
-def no_device_error(absent: Mapping[str, str]) -> Unavailable:
-    """The error of a job for which no device remains."""
-    reasons = "; ".join(f"{name}: {reason}" for name, reason in absent.items())
-    return Unavailable(f"no device is available for this job ({reasons or 'none configured'})")

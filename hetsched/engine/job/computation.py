@@ -1,0 +1,85 @@
+"""One pass over a job's load: dispatches its chunks and records their times. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hetsched.device import ChunkTimes
+from hetsched.dispatch.dispatcher import (
+    ChunkFinished,
+    Command,
+    DeviceJoined,
+    DeviceLost,
+    Dispatch,
+    Event,
+    Send,
+    Started,
+)
+from hetsched.job import DeviceProgress
+from hetsched.planner.job_planner import Assignment
+from hetsched.transport.device_messages import ChunkDone
+
+
+class Computation:
+    """The dispatcher of one pass, and what its chunks took.
+
+    Parameters
+    ----------
+    assignments : mapping
+        Device -> its assignment.
+    times : dict
+        Device -> (units, times) of the chunks that it has done; filled here.
+    stealing : bool
+        Idle devices take chunks of others.
+
+    Attributes
+    ----------
+    has_lost_device : bool
+        A device was lost on the way, so the times say nothing about the plan.
+    """
+
+    def __init__(
+        self,
+        assignments: Mapping[str, Assignment],
+        times: dict[str, list[tuple[int, ChunkTimes]]],
+        *,
+        stealing: bool = False,
+    ) -> None:
+        self.has_lost_device = False
+        self._times = times
+        self._times.update((device, []) for device in assignments)
+        self._units: dict[int, int] = {}
+        self._dispatch = Dispatch(
+            {device: assignment.chunks for device, assignment in assignments.items()},
+            {device: assignment.window for device, assignment in assignments.items()},
+            {device: assignment.chunk for device, assignment in assignments.items()},
+            {device: assignment.pace for device, assignment in assignments.items()}
+            if stealing
+            else None,
+        )
+
+    def start(self, now: float) -> list[Command]:
+        return self.handle(Started(), now)
+
+    def chunk_done(self, device: str, done: ChunkDone, now: float) -> list[Command]:
+        self._times[device].append((self._units[done.chunk], done.times))
+        return self.handle(ChunkFinished(device, done.chunk), now)
+
+    def device_lost(self, device: str, now: float) -> list[Command]:
+        self.has_lost_device = True
+        return self.handle(DeviceLost(device), now)
+
+    def device_joined(self, device: str, now: float) -> list[Command]:
+        return self.handle(DeviceJoined(device), now)
+
+    def progress(self) -> tuple[DeviceProgress, ...]:
+        """Units done and in all, per device."""
+        return self._dispatch.progress()
+
+    def handle(self, event: Event, now: float) -> list[Command]:
+        """Pass `event` to the dispatcher; the sizes of the chunks it sends are noted."""
+        commands = self._dispatch.handle(event, now)
+        for command in commands:
+            if isinstance(command, Send):
+                self._units.update((chunk.id, chunk.count) for chunk in command.chunks)
+        return commands

@@ -1,0 +1,313 @@
+"""Executes the commands of one job's state machine on the fleet, the arena and the planner thread.
+
+Decides nothing. An exception while a command is executed becomes an event (StageFailed), so it
+fails this job and nothing else.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from hetsched.engine.context import EngineContext
+from hetsched.engine.explanations import Evidence
+from hetsched.engine.job import commands as do
+from hetsched.engine.job.arrays import JobArrays
+from hetsched.engine.job.events import (
+    AbortRequested,
+    Begin,
+    DeviceMessage,
+    DevicesJoined,
+    DevicesLost,
+    JobEvent,
+    PlanFailed,
+    PlanReady,
+    ProcessesSettled,
+    ProcessesStarted,
+    Published,
+    PublishFailed,
+    StageFailed,
+)
+from hetsched.engine.job.job_record import JobSettings
+from hetsched.engine.job.state_machine import JobStateMachine
+from hetsched.engine.planning.plan_ahead import Planning
+from hetsched.engine.resolve import Resolved
+from hetsched.errors import InternalError
+from hetsched.job import Done, Failed, JobSpec, JobState
+from hetsched.planner.job_planner import JobPlan
+from hetsched.transport import device_messages
+
+log = logging.getLogger(__name__)
+
+LOG_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+Learn = Callable[[], None]
+
+
+def _nothing(*arguments: object) -> None:
+    """Do nothing."""
+
+
+class JobDriver:
+    """Drives one job, on the loop's thread.
+
+    Parameters
+    ----------
+    on_state : callable
+        Called with each Running state.
+    on_end : callable
+        Called once with the last state, and what learns from the run: a function for the planner's
+        thread, to be run when the state has been reported.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        spec: JobSpec,
+        job: Resolved,
+        context: EngineContext,
+        on_state: Callable[[JobState], None],
+        on_end: Callable[[Done | Failed, Learn], None],
+    ) -> None:
+        self.number = number
+        self._job = job
+        self._context = context
+        self._fleet = context.fleet
+        self._on_state, self._on_end = on_state, on_end
+        seed = context.verification_secret ^ number
+        self._machine = JobStateMachine(JobSettings(number, spec, job, seed, context.stealing))
+        self._memory_limit = spec.memory_limit or context.memory_limit
+        self._arrays = JobArrays(job, context.arena)
+        self._planning: Planning | None = None
+        self._events: deque[JobEvent] = deque()
+        self._is_handling = False
+
+    # ---- from outside
+
+    def begin(self) -> None:
+        self._post(Begin())
+
+    def abort(self, error: BaseException) -> None:
+        """Stop at a chunk's edge: nothing more is sent, what was sent is waited for."""
+        self._post(AbortRequested(error))
+
+    def on_message(self, device: str, message: device_messages.Event) -> None:
+        self._post(DeviceMessage(device, message))
+
+    def on_lost(self, devices: tuple[str, ...], reason: str) -> None:
+        gone = [device for device in self._job.devices if not self._fleet.any_remaining([device])]
+        self._post(DevicesLost(devices, reason, frozenset(gone)))
+
+    def on_joined(self, devices: tuple[str, ...]) -> None:
+        self._post(DevicesJoined(devices))
+
+    def evidence(self) -> Evidence:
+        """What an explanation of the job is made of, as far as it has come."""
+        record = self._machine.record
+        attempt = record.latest
+        plan = attempt.plan if attempt else JobPlan((), None, ())
+        evidence = Evidence.of(self.number, self._job, plan, attempt.times if attempt else {})
+        return replace(evidence, notes=(*evidence.notes, *record.notes))
+
+    # ---- events in, commands out
+
+    def _post(self, event: JobEvent) -> None:
+        """Handle `event`, and those that executing its commands leads to, one after the other."""
+        self._events.append(event)
+        if self._is_handling:
+            return
+        self._is_handling = True
+        try:
+            while self._events:
+                self._handle(self._events.popleft())
+        finally:
+            self._is_handling = False
+
+    def _handle(self, event: JobEvent) -> None:
+        try:
+            commands = self._machine.handle(event, time.monotonic())
+        except Exception as error:
+            if not isinstance(event, StageFailed):
+                self._events.append(StageFailed(error))
+                return
+            log.exception("job %d: its failure can't be handled", self.number)
+            log.error("job %d: the failure", self.number, exc_info=event.error)
+            commands = self._machine.give_up(event.error)
+        for command in commands:
+            try:
+                EXECUTE[type(command)](self, command)
+            except Exception as error:
+                self._events.append(StageFailed(error, command))
+
+    # ---- planning
+
+    def _allocate(self, command: do.AllocateArrays) -> None:
+        self._arrays.allocate()
+
+    def _wait_for_processes(self, command: do.WaitForProcesses) -> None:
+        self._fleet.when_settled(command.devices, self._settled)
+
+    def _settled(self) -> None:
+        infos = tuple(self._fleet.usable(self._job.devices))
+        attempt_id = self._context.new_attempt_id()
+        self._post(ProcessesSettled(attempt_id, infos, dict(self._fleet.absent)))
+
+    def _make_plan(self, command: do.MakePlan) -> None:
+        infos = command.infos
+        self._planning = Planning(self._job, infos, self._memory_limit, self._context)
+        self._planning.begin(self._planned)
+
+    def _planned(self, plan: JobPlan | None, error: BaseException | None) -> None:
+        if plan is not None:
+            self._post(PlanReady(plan))
+        else:
+            self._post(PlanFailed(error or InternalError("the planner returned no plan")))
+
+    def _start_processes(self, command: do.StartProcesses) -> None:
+        devices = [assignment.device for assignment in command.assignments]
+        self._fleet.ensure_started(devices, functools.partial(self._started, command))
+
+    def _started(self, command: do.StartProcesses) -> None:
+        infos = {a.device: self._fleet.info(a.device) for a in command.assignments}
+        cached = self._context.experience.warm(self._job, command.assignments)
+        self._post(ProcessesStarted(frozenset(self._fleet.ready()), infos, cached))
+
+    # ---- devices
+
+    def _prepare_device(self, command: do.PrepareDevice) -> None:
+        assignment = command.assignment
+        self._arrays.attach(self._fleet, assignment.device)
+        self._fleet.send(
+            assignment.device,
+            lambda index: self._arrays.prepare_message(
+                command.attempt_id, index, assignment, command.answer
+            ),
+        )
+
+    def _fill_units(self, command: do.FillUnits) -> None:
+        order = command.order
+        self._fleet.send(
+            order.device,
+            lambda index: device_messages.Fill(
+                command.attempt_id,
+                index,
+                order.array,
+                order.first,
+                order.count,
+                order.seed,
+                order.poison,
+            ),
+        )
+
+    def _run_chunks(self, command: do.RunChunks) -> None:
+        self._fleet.send(
+            command.device,
+            lambda index: device_messages.Run(command.attempt_id, index, command.chunks),
+        )
+
+    def _check_units(self, command: do.CheckUnits) -> None:
+        order = command.order
+        self._fleet.send(
+            order.device,
+            lambda index: device_messages.Check(
+                command.attempt_id, index, order.first, order.count, order.samples, command.seed
+            ),
+        )
+
+    def _fence_device(self, command: do.FenceDevice) -> None:
+        attempt_id = command.attempt_id
+        self._fleet.send(
+            command.device, lambda index: device_messages.Fence(attempt_id, index, attempt_id)
+        )
+
+    # ---- what was found out
+
+    def _remember_kernels(self, command: do.RememberKernels) -> None:
+        self._context.experience.warmed(self._job, command.assignments)
+
+    def _exclude_variant(self, command: do.ExcludeVariant) -> None:
+        self._context.experience.broke(self._job, command.info, command.variant)
+
+    def _reduce_memory(self, command: do.ReduceMemory) -> None:
+        self._context.experience.ran_out(command.device, command.memory)
+
+    # ---- reports and the end
+
+    def _report_progress(self, command: do.ReportProgress) -> None:
+        self._on_state(command.state)
+
+    def _log(self, command: do.LogMessage) -> None:
+        level = LOG_LEVELS[command.level]
+        log.log(level, "job %d: %s", self.number, command.text, exc_info=command.error)
+
+    def _publish(self, command: do.PublishOutputs) -> None:
+        self._context.planner_thread.submit(self._job.publish, self._published)
+
+    def _published(self, value: None, error: BaseException | None) -> None:
+        self._post(Published() if error is None else PublishFailed(error))
+
+    def _finish(self, command: do.FinishJob) -> None:
+        """No exception keeps the other steps from being taken."""
+        state: Done | Failed
+        if command.error is None:
+            state = Done(self.number, command.report, self._arrays.hand_over())
+        else:
+            state = Failed(self.number, command.report, command.error)
+        learn = self._guarded(self._lesson, command) or _nothing
+        self._guarded(self._release_devices, command)
+        self._guarded(self._arrays.close, self._fleet)
+        self._guarded(self._close_files)
+        on_end = self._on_end
+        # These lead to the caller's arrays: no cycle may keep those from being freed at once.
+        self._on_state = self._on_end = _nothing
+        self._guarded(on_end, state, learn)
+
+    def _guarded(self, step: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return step(*arguments)
+        except Exception:
+            log.exception("job %d: unexpected error at the end of the job", self.number)
+            return None
+
+    def _lesson(self, command: do.FinishJob) -> Learn | None:
+        if command.measured is None or self._planning is None:
+            return None
+        latest = self._machine.record.latest
+        assert latest is not None
+        return self._planning.lesson(latest.plan, command.measured)
+
+    def _release_devices(self, command: do.FinishJob) -> None:
+        attempt_id = command.attempt_id
+        if attempt_id is None:
+            return
+        for device in command.devices:
+            self._fleet.send(device, functools.partial(device_messages.Release, attempt_id))
+
+    def _close_files(self) -> None:
+        if self._job.files or self._job.outputs:
+            self._context.planner_thread.submit(self._job.close)
+
+
+EXECUTE: dict[type[do.JobCommand], Callable[[JobDriver, Any], None]] = {
+    do.AllocateArrays: JobDriver._allocate,
+    do.WaitForProcesses: JobDriver._wait_for_processes,
+    do.MakePlan: JobDriver._make_plan,
+    do.StartProcesses: JobDriver._start_processes,
+    do.PrepareDevice: JobDriver._prepare_device,
+    do.FillUnits: JobDriver._fill_units,
+    do.RunChunks: JobDriver._run_chunks,
+    do.CheckUnits: JobDriver._check_units,
+    do.FenceDevice: JobDriver._fence_device,
+    do.PublishOutputs: JobDriver._publish,
+    do.ReportProgress: JobDriver._report_progress,
+    do.RememberKernels: JobDriver._remember_kernels,
+    do.ExcludeVariant: JobDriver._exclude_variant,
+    do.ReduceMemory: JobDriver._reduce_memory,
+    do.LogMessage: JobDriver._log,
+    do.FinishJob: JobDriver._finish,
+}

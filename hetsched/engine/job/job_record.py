@@ -1,0 +1,85 @@
+"""What the state machine of one job knows beside the current stage. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hetsched.device import DeviceInfo
+from hetsched.engine.job.commands import JobCommand, ReportProgress
+from hetsched.engine.job.fill_and_check import helpers
+from hetsched.engine.job.retry_policy import RetryCounts
+from hetsched.engine.job.states import Attempt, Computing, DeviceStage, JobStage, New, Verifying
+from hetsched.engine.resolve import Resolved
+from hetsched.job import JobSpec, Running
+
+PROGRESS_SECONDS = 0.1
+"""Between two progress states of a job."""
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """What never changes while a job runs.
+
+    `verification_seed` seeds random projections: workloads can't know it beforehand.
+
+    `stealing`: idle devices may take chunks of others.
+    """
+
+    number: int
+    spec: JobSpec
+    job: Resolved
+    verification_seed: int
+    stealing: bool
+
+
+@dataclass
+class JobRecord:
+    """The state of a job, and what outlives a stage.
+
+    Attributes
+    ----------
+    notes : list of str
+        About device processes that died, for the report.
+    inputs_filled : bool
+        Inputs have been generated and outputs poisoned; a later attempt needn't.
+    latest : Attempt or None
+        The last one that got a plan: what reports and explanations are about.
+    reported_at : float, seconds
+        When progress was last reported.
+    """
+
+    settings: JobSettings
+    state: JobStage = field(default_factory=New)
+    retries: RetryCounts = field(default_factory=RetryCounts)
+    notes: list[str] = field(default_factory=list)
+    inputs_filled: bool = False
+    latest: Attempt | None = None
+    reported_at: float = -math.inf
+
+    def steals(self, infos: Sequence[DeviceInfo]) -> bool:
+        """Only between devices on the wall clock: virtual paces can't be compared with it."""
+        measuring = bool(self.settings.job.measure)
+        is_wall = {info.clock for info in infos} == {"wall"}
+        return self.settings.stealing and not measuring and is_wall
+
+
+def helper_devices(attempt: Attempt) -> list[str]:
+    """The prepared devices that fill and check."""
+    return helpers(
+        [attempt.infos[name] for name in attempt.assignments if name in attempt.prepared]
+    )
+
+
+def progress(
+    record: JobRecord, state: DeviceStage, now: float, text: str = "", *, force: bool = False
+) -> list[JobCommand]:
+    """Report `state` to the job's followers, at most every PROGRESS_SECONDS unless forced."""
+    if not force and now - record.reported_at < PROGRESS_SECONDS:
+        return []
+    record.reported_at = now
+    computation = state.computation if isinstance(state, Computing | Verifying) else None
+    devices = computation.progress() if computation else ()
+    predicted = state.attempt.plan.predicted_seconds
+    return [ReportProgress(Running(record.settings.number, state.stage, devices, predicted, text))]

@@ -1,0 +1,1 @@
+"""The transitions of a job's state machine, by stage. Pure."""

@@ -1,0 +1,87 @@
+"""The timed part: chunks run, lost devices' chunks run elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hetsched.dispatch.dispatcher import Command as DispatchCommand
+from hetsched.dispatch.dispatcher import Send
+from hetsched.engine.job.commands import JobCommand, PrepareDevice, RunChunks
+from hetsched.engine.job.computation import Computation
+from hetsched.engine.job.events import DeviceMessage, DevicesJoined, DevicesLost
+from hetsched.engine.job.job_record import JobRecord, progress
+from hetsched.engine.job.stages import verifying
+from hetsched.engine.job.stages.stopping import record_loss, start_over, stop
+from hetsched.engine.job.states import Attempt, Computing, Fail
+from hetsched.transport import device_messages
+
+
+def begin(record: JobRecord, attempt: Attempt, now: float) -> list[JobCommand]:
+    infos = [attempt.infos[device] for device in attempt.assignments]
+    computation = Computation(attempt.assignments, attempt.times, stealing=record.steals(infos))
+    state = record.state = Computing(attempt, computation)
+    commands = progress(record, state, now, force=True)
+    return commands + _commands(record, state, computation.start(now), now)
+
+
+def on_chunk_done(
+    record: JobRecord, state: Computing, event: DeviceMessage, now: float
+) -> list[JobCommand]:
+    done = event.message
+    assert isinstance(done, device_messages.ChunkDone)
+    state.attempt.prepared.add(event.device)  # without an answer, this tells
+    dispatched = state.computation.chunk_done(event.device, done, now)
+    commands = _commands(record, state, dispatched, now)
+    return commands + progress(record, state, now) if record.state is state else commands
+
+
+def on_prepared(
+    record: JobRecord, state: Computing, event: DeviceMessage, now: float
+) -> list[JobCommand]:
+    """A device that came back can take chunks."""
+    state.attempt.prepared.add(event.device)
+    dispatched = state.computation.device_joined(event.device, now)
+    return _commands(record, state, dispatched, now)
+
+
+def on_joined(
+    record: JobRecord, state: Computing, event: DevicesJoined, now: float
+) -> list[JobCommand]:
+    attempt = state.attempt
+    devices = [device for device in event.devices if device in attempt.assignments]
+    attempt.live.update(devices)
+    return [
+        PrepareDevice(attempt.id, attempt.assignments[device], answer=True) for device in devices
+    ]
+
+
+def on_loss(
+    record: JobRecord, state: Computing, event: DevicesLost, now: float
+) -> list[JobCommand]:
+    """Unfinished chunks run on other devices; on none of this plan's if all are gone."""
+    attempt = state.attempt
+    devices = [device for device in event.devices if device in attempt.assignments]
+    if not devices:
+        return []
+    error = record_loss(record, attempt, event)
+    if error is not None:
+        return stop(record, attempt, Fail(error))
+    if event.gone >= attempt.assignments.keys():
+        return start_over(record, attempt, event.reason)
+    commands: list[JobCommand] = []
+    for device in devices:
+        commands += _commands(record, state, state.computation.device_lost(device, now), now)
+    return commands
+
+
+def _commands(
+    record: JobRecord, state: Computing, dispatched: Iterable[DispatchCommand], now: float
+) -> list[JobCommand]:
+    """The dispatcher's commands as the job's."""
+    commands: list[JobCommand] = []
+    for command in dispatched:
+        if isinstance(command, Send):
+            commands.append(RunChunks(state.attempt.id, command.device, command.chunks))
+        else:
+            commands += verifying.begin(record, state, now)
+    return commands

@@ -1,0 +1,61 @@
+"""The end of a job: its report, and what is released."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hetsched.engine.job.commands import FinishJob, JobCommand, LogMessage
+from hetsched.engine.job.job_record import JobRecord
+from hetsched.engine.job.report import job_report, minimal_report
+from hetsched.engine.job.states import Attempt, Ended
+from hetsched.engine.planning.plan_and_learn import Measured
+from hetsched.errors import ErrorRecord, InternalError, to_record
+from hetsched.job import JobReport
+from hetsched.planner.job_planner import JobPlan
+
+
+def finish(
+    record: JobRecord,
+    attempt: Attempt,
+    report: JobReport,
+    measured: Mapping[str, Measured] | None,
+) -> list[JobCommand]:
+    """The job is done."""
+    record.state = Ended()
+    return [FinishJob(report, None, attempt.id, tuple(attempt.assignments), measured)]
+
+
+def fail(
+    record: JobRecord, error: BaseException, verified: bool | None = None
+) -> list[JobCommand]:
+    """End the job with `error`; no device may be writing to its arrays any more."""
+    error_record = to_record(error)
+    attempt, settings = record.latest, record.settings
+    report = job_report(
+        settings.number,
+        settings.job,
+        attempt.plan if attempt else JobPlan((), None, ()),
+        attempt.measured() if attempt else {},
+        record.notes,
+        error=error_record,
+        verified=verified,
+    )
+    commands: list[JobCommand] = []
+    if error_record.code == InternalError.code:
+        commands.append(LogMessage("error", error_record.message, error))
+    return [*commands, _failed(record, report, error_record)]
+
+
+def fail_without_report(record: JobRecord, error: BaseException) -> list[JobCommand]:
+    """The last resort when `fail` itself raises."""
+    error_record = to_record(error)
+    report = minimal_report(record.settings.number, record.settings.job, error_record)
+    return [_failed(record, report, error_record)]
+
+
+def _failed(record: JobRecord, report: JobReport, error: ErrorRecord) -> FinishJob:
+    attempt = record.latest
+    record.state = Ended()
+    if attempt is None:
+        return FinishJob(report, error, None, ())
+    return FinishJob(report, error, attempt.id, tuple(attempt.assignments))

@@ -1,0 +1,84 @@
+"""From the job's turn to the devices that its plan needs: waiting, planning, waking."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hetsched.engine.job.commands import (
+    AllocateArrays,
+    JobCommand,
+    MakePlan,
+    StartProcesses,
+)
+from hetsched.engine.job.events import (
+    Begin,
+    PlanFailed,
+    PlanReady,
+    ProcessesSettled,
+    ProcessesStarted,
+)
+from hetsched.engine.job.job_record import JobRecord
+from hetsched.engine.job.stages import preparing
+from hetsched.engine.job.stages.ending import fail
+from hetsched.engine.job.stages.stopping import start_over_unprepared, wait_for_processes
+from hetsched.engine.job.states import (
+    Attempt,
+    DiscardingPlan,
+    New,
+    Planning,
+    StartingProcesses,
+    WaitingForProcesses,
+)
+from hetsched.errors import Unavailable
+
+
+def on_begin(record: JobRecord, state: New, event: Begin, now: float) -> list[JobCommand]:
+    return [AllocateArrays(), *wait_for_processes(record)]
+
+
+def on_settled(
+    record: JobRecord, state: WaitingForProcesses, event: ProcessesSettled, now: float
+) -> list[JobCommand]:
+    """Plan for the devices that are there now."""
+    record.retries = record.retries.with_attempt()
+    attempts_error = record.retries.attempts_error()
+    if attempts_error is not None:
+        return fail(record, attempts_error)
+    if not event.infos:
+        return fail(record, no_device_error(event.absent))
+    record.state = Planning(event.attempt_id, {info.name: info for info in event.infos})
+    return [MakePlan(event.infos)]
+
+
+def no_device_error(absent: Mapping[str, str]) -> Unavailable:
+    """The error of a job for which no device remains; `absent`: device -> why."""
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in absent.items())
+    return Unavailable(f"no device is available for this job ({reasons or 'none configured'})")
+
+
+def on_plan(record: JobRecord, state: Planning, event: PlanReady, now: float) -> list[JobCommand]:
+    assignments = {a.device: a for a in event.plan.assignments if a.chunks}
+    attempt = Attempt(state.attempt_id, event.plan, state.infos, assignments)
+    record.latest = attempt
+    record.state = StartingProcesses(attempt)
+    return [StartProcesses(tuple(assignments.values()))]
+
+
+def on_plan_failed(
+    record: JobRecord, state: Planning, event: PlanFailed, now: float
+) -> list[JobCommand]:
+    return fail(record, event.error)
+
+
+def on_discarded_plan(
+    record: JobRecord, state: DiscardingPlan, event: PlanReady | PlanFailed, now: float
+) -> list[JobCommand]:
+    return fail(record, state.error)
+
+
+def on_started(
+    record: JobRecord, state: StartingProcesses, event: ProcessesStarted, now: float
+) -> list[JobCommand]:
+    if not event.ready >= state.attempt.assignments.keys():
+        return start_over_unprepared(record, "a device process ended while the job was planned")
+    return preparing.begin(record, state.attempt, event, now)

@@ -1,0 +1,84 @@
+"""Before the timed part: devices prepare the kernel, generate inputs, poison outputs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hetsched.engine.job.commands import FillUnits, JobCommand, PrepareDevice, RememberKernels
+from hetsched.engine.job.events import DeviceMessage, ProcessesStarted
+from hetsched.engine.job.fill_and_check import FillOrder, fill_orders, helpers
+from hetsched.engine.job.job_record import JobRecord, progress
+from hetsched.engine.job.pending_answers import PendingAnswers
+from hetsched.engine.job.stages import computing
+from hetsched.engine.job.states import Attempt, Filling, Preparing, ReloadingResidents
+
+
+def begin(
+    record: JobRecord, attempt: Attempt, event: ProcessesStarted, now: float
+) -> list[JobCommand]:
+    """Prepare every device; chunks follow at once if preparing is quick and nothing is filled."""
+    attempt = replace(attempt, infos={**attempt.infos, **event.infos})
+    attempt.live.update(attempt.assignments)
+    record.latest = attempt
+    orders = _fill_orders(record, attempt)
+    is_quick = event.kernels_cached and not orders
+    record.state = Preparing(attempt, orders, PendingAnswers(attempt.assignments))
+    commands = progress(record, record.state, now)
+    commands += _prepare(attempt, answer=not is_quick)
+    return commands + computing.begin(record, attempt, now) if is_quick else commands
+
+
+def _fill_orders(record: JobRecord, attempt: Attempt) -> list[FillOrder]:
+    if record.inputs_filled:
+        return []
+    job, spec = record.settings.job, record.settings.spec
+    poisoned = [
+        array.name for array in job.specs if array.is_output and array.name not in job.outputs
+    ]
+    devices = helpers([attempt.infos[name] for name in attempt.assignments])
+    return fill_orders(job, devices, spec.seed, poisoned if spec.verify else ())
+
+
+def _prepare(attempt: Attempt, *, answer: bool) -> list[JobCommand]:
+    return [
+        PrepareDevice(attempt.id, assignment, answer)
+        for assignment in attempt.assignments.values()
+    ]
+
+
+def on_prepared(
+    record: JobRecord, state: Preparing, event: DeviceMessage, now: float
+) -> list[JobCommand]:
+    attempt = state.attempt
+    attempt.prepared.add(event.device)
+    state.pending.answered(event.device)
+    if state.pending:
+        return []
+    kernels = RememberKernels(tuple(attempt.assignments.values()))
+    if not state.fill_orders:
+        return [kernels, *computing.begin(record, attempt, now)]
+    devices = [order.device for order in state.fill_orders]
+    record.state = Filling(attempt, PendingAnswers(devices))
+    fill = [FillUnits(attempt.id, order) for order in state.fill_orders]
+    return [kernels, *progress(record, record.state, now, force=True), *fill]
+
+
+def on_filled(
+    record: JobRecord, state: Filling, event: DeviceMessage, now: float
+) -> list[JobCommand]:
+    state.pending.answered(event.device)
+    if state.pending:
+        return []
+    attempt = state.attempt
+    record.inputs_filled = True
+    if not any(array.role == "resident" for array in record.settings.job.generate):
+        return computing.begin(record, attempt, now)
+    record.state = ReloadingResidents(attempt, PendingAnswers(attempt.assignments))
+    return _prepare(attempt, answer=True)
+
+
+def on_reloaded(
+    record: JobRecord, state: ReloadingResidents, event: DeviceMessage, now: float
+) -> list[JobCommand]:
+    state.pending.answered(event.device)
+    return [] if state.pending else computing.begin(record, state.attempt, now)

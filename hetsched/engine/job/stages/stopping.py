@@ -1,0 +1,219 @@
+"""What ends an attempt early: an abort, the loss or failure of a device, an exception.
+
+Before anything is planned again or released, every live device must have passed a fence: from then
+on it writes to none of the job's arrays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hetsched import errors
+from hetsched.engine.job.commands import (
+    ExcludeVariant,
+    FenceDevice,
+    JobCommand,
+    LogMessage,
+    ReduceMemory,
+    WaitForProcesses,
+)
+from hetsched.engine.job.events import AbortRequested, DeviceMessage, DevicesLost, StageFailed
+from hetsched.engine.job.job_record import JobRecord
+from hetsched.engine.job.pending_answers import PendingAnswers
+from hetsched.engine.job.retry_policy import loss_note
+from hetsched.engine.job.stages.ending import fail
+from hetsched.engine.job.states import (
+    Attempt,
+    DeviceStage,
+    DiscardingPlan,
+    Ended,
+    Fail,
+    JobStage,
+    Planning,
+    StartOver,
+    Stopping,
+    WaitingForProcesses,
+)
+from hetsched.errors import JobFailed
+from hetsched.transport import device_messages
+
+
+def stop(record: JobRecord, attempt: Attempt, then: StartOver | Fail) -> list[JobCommand]:
+    """Fence the live devices, then go on with `then`."""
+    devices = sorted(attempt.live)
+    record.state = Stopping(attempt, PendingAnswers(devices), then)
+    if not devices:
+        return _stopped(record, then)
+    return [FenceDevice(attempt.id, device) for device in devices]
+
+
+def start_over(record: JobRecord, attempt: Attempt, reason: str) -> list[JobCommand]:
+    """Stop, then plan again for the devices that are left."""
+    return [_restart_noted(record, reason), *stop(record, attempt, StartOver())]
+
+
+def start_over_unprepared(record: JobRecord, reason: str) -> list[JobCommand]:
+    """Plan again; no device knows of this attempt."""
+    return [_restart_noted(record, reason), *wait_for_processes(record)]
+
+
+def wait_for_processes(record: JobRecord) -> list[JobCommand]:
+    record.state = WaitingForProcesses()
+    return [WaitForProcesses(record.settings.job.devices)]
+
+
+def _restart_noted(record: JobRecord, reason: str) -> JobCommand:
+    record.retries = record.retries.with_reason(reason)
+    return LogMessage("info", f"starts over: {reason}")
+
+
+def _stopped(record: JobRecord, then: StartOver | Fail) -> list[JobCommand]:
+    return fail(record, then.error) if isinstance(then, Fail) else wait_for_processes(record)
+
+
+# ---- while stopping
+
+
+def on_fenced(
+    record: JobRecord, state: Stopping, event: DeviceMessage, now: float
+) -> list[JobCommand]:
+    state.pending.answered(event.device)
+    return [] if state.pending else _stopped(record, state.then)
+
+
+def on_loss_while_stopping(
+    record: JobRecord, state: Stopping, event: DevicesLost, now: float
+) -> list[JobCommand]:
+    """A dead process writes nothing: its fence needn't be waited for."""
+    error = record_loss(record, state.attempt, event)
+    then = Fail(error) if error and isinstance(state.then, StartOver) else state.then
+    state.pending.drop(event.devices)
+    record.state = replace(state, then=then)
+    return [] if state.pending else _stopped(record, then)
+
+
+def on_abort_while_stopping(
+    record: JobRecord, state: Stopping, event: AbortRequested, now: float
+) -> list[JobCommand]:
+    if isinstance(state.then, StartOver):
+        record.state = replace(state, then=Fail(event.error))
+    return []
+
+
+def on_exception_while_stopping(
+    record: JobRecord, state: Stopping, event: StageFailed, now: float
+) -> list[JobCommand]:
+    """A fence that couldn't be sent isn't waited for."""
+    commands: list[JobCommand] = []
+    then = state.then
+    if isinstance(then, StartOver):
+        then = Fail(event.error)
+    else:
+        commands.append(logged_exception(event))
+    if isinstance(event.command, FenceDevice):
+        state.pending.drop([event.command.device])
+    record.state = replace(state, then=then)
+    return commands if state.pending else [*commands, *_stopped(record, then)]
+
+
+# ---- aborts
+
+
+def on_abort_at_once(
+    record: JobRecord, state: JobStage, event: AbortRequested, now: float
+) -> list[JobCommand]:
+    """No device knows of this attempt yet."""
+    return fail(record, event.error)
+
+
+def on_abort_while_planning(
+    record: JobRecord, state: Planning, event: AbortRequested, now: float
+) -> list[JobCommand]:
+    record.state = DiscardingPlan(event.error)
+    return []
+
+
+def on_abort(
+    record: JobRecord, state: DeviceStage, event: AbortRequested, now: float
+) -> list[JobCommand]:
+    return stop(record, state.attempt, Fail(event.error))
+
+
+# ---- exceptions
+
+
+def on_exception_at_once(
+    record: JobRecord, state: JobStage, event: StageFailed, now: float
+) -> list[JobCommand]:
+    """No device writes to the job's arrays."""
+    return fail(record, event.error)
+
+
+def on_exception(
+    record: JobRecord, state: DeviceStage, event: StageFailed, now: float
+) -> list[JobCommand]:
+    return stop(record, state.attempt, Fail(event.error))
+
+
+def on_exception_after_end(
+    record: JobRecord, state: Ended, event: StageFailed, now: float
+) -> list[JobCommand]:
+    return [logged_exception(event)]
+
+
+def logged_exception(event: StageFailed) -> JobCommand:
+    """For an exception in a job that ends with another error, or has ended."""
+    return LogMessage("error", "unexpected error at the end of the job", event.error)
+
+
+# ---- devices
+
+
+def on_loss(
+    record: JobRecord, state: DeviceStage, event: DevicesLost, now: float
+) -> list[JobCommand]:
+    """Outside of computing, the loss of an assigned device makes the job start over."""
+    attempt = state.attempt
+    if attempt.assignments.keys().isdisjoint(event.devices):
+        return []
+    error = record_loss(record, attempt, event)
+    if error is not None:
+        return stop(record, attempt, Fail(error))
+    return start_over(record, attempt, event.reason)
+
+
+def record_loss(record: JobRecord, attempt: Attempt, event: DevicesLost) -> JobFailed | None:
+    """Note the loss; the job's error if its device processes died too often."""
+    attempt.live.difference_update(event.devices)
+    attempt.prepared.difference_update(event.devices)
+    if attempt.assignments.keys().isdisjoint(event.devices):
+        return None
+    record.notes.append(loss_note(event.devices, event.reason))
+    record.retries = record.retries.with_death()
+    return record.retries.deaths_error(event.reason)
+
+
+def on_command_failed(
+    record: JobRecord, state: DeviceStage, event: DeviceMessage, now: float
+) -> list[JobCommand]:
+    """A device reports an error: some are answered by another plan, the others fail the job."""
+    failure = event.message
+    assert isinstance(failure, device_messages.CommandFailed)
+    attempt = state.attempt
+    assignment = attempt.assignments[event.device]
+    was_preparing = failure.chunk is None and event.device not in attempt.prepared
+    if failure.cause == "variant" and was_preparing:
+        text = f"variant {assignment.variant}: {failure.error.message}"
+        return [
+            LogMessage("warning", text),
+            ExcludeVariant(attempt.infos[event.device], assignment.variant),
+            *start_over(record, attempt, failure.error.message),
+        ]
+    if failure.cause == "memory":
+        return [
+            ReduceMemory(event.device, assignment.memory),
+            *start_over(record, attempt, failure.error.message),
+        ]
+    if failure.cause == "fault":  # the process ends: its loss is the next event
+        return []
+    return stop(record, attempt, Fail(errors.from_record(failure.error)))

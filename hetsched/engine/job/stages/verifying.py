@@ -1,0 +1,78 @@
+"""After the timed part: check the result if that was asked for, publish it, report."""
+
+from __future__ import annotations
+
+from hetsched.engine.job.commands import CheckUnits, JobCommand, PublishOutputs
+from hetsched.engine.job.events import DeviceMessage, Published, PublishFailed
+from hetsched.engine.job.fill_and_check import check_orders
+from hetsched.engine.job.job_record import JobRecord, helper_devices, progress
+from hetsched.engine.job.pending_answers import PendingAnswers
+from hetsched.engine.job.report import job_report
+from hetsched.engine.job.stages.ending import fail, finish
+from hetsched.engine.job.stages.stopping import start_over
+from hetsched.engine.job.states import Computing, Publishing, Verifying
+from hetsched.engine.job.verification_result import VerificationResult
+from hetsched.transport import device_messages
+
+
+def begin(record: JobRecord, state: Computing, now: float) -> list[JobCommand]:
+    """Every unit is computed."""
+    settings, attempt = record.settings, state.attempt
+    if not settings.spec.verify:
+        return _publish(record, state, None, 0.0)
+    devices = helper_devices(attempt)
+    if not devices:
+        return start_over(record, attempt, "no device is left to check the result")
+    seed = settings.verification_seed
+    orders = check_orders(settings.job.load, devices, attempt.assignments.values(), seed)
+    pending = PendingAnswers(order.device for order in orders)
+    record.state = Verifying(attempt, state.computation, pending, VerificationResult())
+    checks = [CheckUnits(attempt.id, order, seed) for order in orders]
+    return [*progress(record, record.state, now, force=True), *checks]
+
+
+def on_checked(
+    record: JobRecord, state: Verifying, event: DeviceMessage, now: float
+) -> list[JobCommand]:
+    checked = event.message
+    assert isinstance(checked, device_messages.Checked)
+    state.result.add(checked)
+    state.pending.answered(event.device)
+    if state.pending:
+        return []
+    if state.result.error is not None:
+        return fail(record, state.result.error, verified=False)
+    return _publish(record, state, True, state.result.max_error)
+
+
+def _publish(
+    record: JobRecord, state: Computing | Verifying, verified: bool | None, max_error: float
+) -> list[JobCommand]:
+    settings, attempt = record.settings, state.attempt
+    measured = attempt.measured()
+    report = job_report(
+        settings.number,
+        settings.job,
+        attempt.plan,
+        measured,
+        record.notes,
+        verified=verified,
+        max_error=max_error,
+    )
+    to_learn = None if state.computation.has_lost_device else measured
+    if not settings.job.outputs:
+        return finish(record, attempt, report, to_learn)
+    record.state = Publishing(attempt, report, to_learn)
+    return [PublishOutputs()]
+
+
+def on_published(
+    record: JobRecord, state: Publishing, event: Published, now: float
+) -> list[JobCommand]:
+    return finish(record, state.attempt, state.report, state.measured)
+
+
+def on_publish_failed(
+    record: JobRecord, state: Publishing, event: PublishFailed, now: float
+) -> list[JobCommand]:
+    return fail(record, event.error)

@@ -1,0 +1,150 @@
+"""The state machine of one job: handle(event, now) -> commands. No clock, thread, process or log.
+
+The table is the whole of it: an event that the current stage doesn't list is without effect, as is
+a message about an earlier attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hetsched.engine.job.commands import JobCommand
+from hetsched.engine.job.events import (
+    AbortRequested,
+    Begin,
+    DeviceMessage,
+    DevicesJoined,
+    DevicesLost,
+    JobEvent,
+    PlanFailed,
+    PlanReady,
+    ProcessesSettled,
+    ProcessesStarted,
+    Published,
+    PublishFailed,
+    StageFailed,
+)
+from hetsched.engine.job.job_record import JobRecord, JobSettings, progress
+from hetsched.engine.job.stages import computing, ending, planning, preparing, stopping, verifying
+from hetsched.engine.job.states import (
+    Attempt,
+    Computing,
+    DeviceStage,
+    DiscardingPlan,
+    Ended,
+    Filling,
+    JobStage,
+    New,
+    Planning,
+    Preparing,
+    Publishing,
+    ReloadingResidents,
+    StartingProcesses,
+    Stopping,
+    Verifying,
+    WaitingForProcesses,
+)
+from hetsched.transport.device_messages import (
+    Checked,
+    ChunkDone,
+    CommandFailed,
+    DeviceNote,
+    Fenced,
+    Filled,
+    Prepared,
+)
+
+Transition = Callable[[JobRecord, Any, Any, float], list[JobCommand]]
+
+
+def on_note(
+    record: JobRecord, state: DeviceStage, event: DeviceMessage, now: float
+) -> list[JobCommand]:
+    """A device says what takes long."""
+    assert isinstance(event.message, DeviceNote)
+    return progress(record, state, now, event.message.text, force=True)
+
+
+ENDS_AT_ONCE: dict[type, Transition] = {
+    AbortRequested: stopping.on_abort_at_once,
+    StageFailed: stopping.on_exception_at_once,
+}
+"""In stages in which no device knows of the job."""
+ENDS_AFTER_FENCES: dict[type, Transition] = {
+    DeviceNote: on_note,
+    CommandFailed: stopping.on_command_failed,
+    DevicesLost: stopping.on_loss,
+    AbortRequested: stopping.on_abort,
+    StageFailed: stopping.on_exception,
+}
+"""In stages in which devices work for the job."""
+
+TRANSITIONS: dict[type[JobStage], dict[type, Transition]] = {
+    New: {**ENDS_AT_ONCE, Begin: planning.on_begin},
+    WaitingForProcesses: {**ENDS_AT_ONCE, ProcessesSettled: planning.on_settled},
+    Planning: {
+        PlanReady: planning.on_plan,
+        PlanFailed: planning.on_plan_failed,
+        AbortRequested: stopping.on_abort_while_planning,
+        StageFailed: stopping.on_exception_at_once,
+    },
+    DiscardingPlan: {
+        PlanReady: planning.on_discarded_plan,
+        PlanFailed: planning.on_discarded_plan,
+        StageFailed: stopping.on_exception_at_once,
+    },
+    StartingProcesses: {**ENDS_AT_ONCE, ProcessesStarted: planning.on_started},
+    Preparing: {**ENDS_AFTER_FENCES, Prepared: preparing.on_prepared},
+    Filling: {**ENDS_AFTER_FENCES, Filled: preparing.on_filled},
+    ReloadingResidents: {**ENDS_AFTER_FENCES, Prepared: preparing.on_reloaded},
+    Computing: {
+        **ENDS_AFTER_FENCES,
+        ChunkDone: computing.on_chunk_done,
+        Prepared: computing.on_prepared,
+        DevicesJoined: computing.on_joined,
+        DevicesLost: computing.on_loss,
+    },
+    Verifying: {**ENDS_AFTER_FENCES, Checked: verifying.on_checked},
+    Publishing: {
+        Published: verifying.on_published,
+        PublishFailed: verifying.on_publish_failed,
+        StageFailed: stopping.on_exception_at_once,
+    },
+    Stopping: {
+        Fenced: stopping.on_fenced,
+        DevicesLost: stopping.on_loss_while_stopping,
+        AbortRequested: stopping.on_abort_while_stopping,
+        StageFailed: stopping.on_exception_while_stopping,
+    },
+    Ended: {StageFailed: stopping.on_exception_after_end},
+}
+"""Stage -> type of an event, or of a device's message -> its transition."""
+
+
+class JobStateMachine:
+    """Decides what to do for one job."""
+
+    def __init__(self, settings: JobSettings) -> None:
+        self.record = JobRecord(settings)
+
+    @property
+    def state(self) -> JobStage:
+        return self.record.state
+
+    def handle(self, event: JobEvent, now: float) -> list[JobCommand]:
+        """What to do about `event`; `now` in monotonic seconds."""
+        record = self.record
+        state = record.state
+        kind: type = type(event)
+        if isinstance(event, DeviceMessage):
+            attempt: Attempt | None = getattr(state, "attempt", None)
+            if attempt is None or getattr(event.message, "job", None) != attempt.id:
+                return []
+            kind = type(event.message)
+        transition = TRANSITIONS[type(state)].get(kind)
+        return [] if transition is None else transition(record, state, event, now)
+
+    def give_up(self, error: Exception) -> list[JobCommand]:
+        """End the job although handling StageFailed raised `error`."""
+        return ending.fail_without_report(self.record, error)

@@ -1,0 +1,194 @@
+"""The states of a running job; each record holds only what is valid in that state. Pure.
+
+The records are frozen; the sets, `PendingAnswers` and `Computation` in them change with events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from hetsched.device import ChunkTimes, DeviceInfo
+from hetsched.engine.job.computation import Computation
+from hetsched.engine.job.fill_and_check import FillOrder
+from hetsched.engine.job.pending_answers import PendingAnswers
+from hetsched.engine.job.verification_result import VerificationResult
+from hetsched.engine.planning.plan_and_learn import Measured
+from hetsched.job import JobReport
+from hetsched.planner.job_planner import Assignment, JobPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One start of a job, from its plan on. A job that starts over makes another attempt.
+
+    Attributes
+    ----------
+    id : int
+        In every message to and from devices: late answers to another attempt are dropped.
+    infos : mapping
+        Device -> its description.
+    assignments : mapping
+        Device -> its assignment; devices without chunks are left out.
+    live : set of str
+        Assigned devices whose process runs.
+    prepared : set of str
+        Live devices that have prepared the kernel.
+    times : mapping
+        Device -> (units, times) of the chunks that it has done.
+    """
+
+    id: int
+    plan: JobPlan
+    infos: Mapping[str, DeviceInfo]
+    assignments: Mapping[str, Assignment]
+    live: set[str] = field(default_factory=set)
+    prepared: set[str] = field(default_factory=set)
+    times: dict[str, list[tuple[int, ChunkTimes]]] = field(default_factory=dict)
+
+    def measured(self) -> dict[str, Measured]:
+        """Device -> what it has done."""
+        return {
+            device: Measured(assignment, self.infos[device], tuple(self.times.get(device, ())))
+            for device, assignment in self.assignments.items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class New:
+    """Nothing has been allocated."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingForProcesses:
+    """Device processes are starting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planning:
+    """The planner works on a plan for the devices of `infos`."""
+
+    attempt_id: int
+    infos: Mapping[str, DeviceInfo]
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardingPlan:
+    """Aborted while the planner works: the job ends with `error` when the planner answers."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class StartingProcesses:
+    """Processes of assigned devices that only run on demand are starting."""
+
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Preparing:
+    """Devices prepare the kernel. `fill_orders`: what to fill next."""
+
+    stage: ClassVar[str] = "preparing"
+
+    attempt: Attempt
+    fill_orders: Sequence[FillOrder]
+    pending: PendingAnswers
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """Devices generate inputs and poison outputs."""
+
+    stage: ClassVar[str] = "generating"
+
+    attempt: Attempt
+    pending: PendingAnswers
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadingResidents:
+    """Devices prepare again: resident arrays are copied to a device when it is prepared."""
+
+    stage: ClassVar[str] = "generating"
+
+    attempt: Attempt
+    pending: PendingAnswers
+
+
+@dataclass(frozen=True, slots=True)
+class Computing:
+    """Chunks run. The only stage that is timed."""
+
+    stage: ClassVar[str] = "computing"
+
+    attempt: Attempt
+    computation: Computation
+
+
+@dataclass(frozen=True, slots=True)
+class Verifying:
+    """Devices check the result."""
+
+    stage: ClassVar[str] = "verifying"
+
+    attempt: Attempt
+    computation: Computation
+    pending: PendingAnswers
+    result: VerificationResult
+
+
+@dataclass(frozen=True, slots=True)
+class Publishing:
+    """Output files get their names; too late to abort.
+
+    `measured`: to learn from; None if a device was lost.
+    """
+
+    attempt: Attempt
+    report: JobReport
+    measured: Mapping[str, Measured] | None
+
+
+@dataclass(frozen=True, slots=True)
+class StartOver:
+    """Plan again and make another attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """End with `error`."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """Waits until no device writes to the job's arrays any more, then goes on with `then`."""
+
+    attempt: Attempt
+    pending: PendingAnswers
+    then: StartOver | Fail
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Nothing is held, and no event has an effect."""
+
+
+DeviceStage = Preparing | Filling | ReloadingResidents | Computing | Verifying
+"""States in which devices work for the job."""
+
+JobStage = (
+    New
+    | WaitingForProcesses
+    | Planning
+    | DiscardingPlan
+    | StartingProcesses
+    | DeviceStage
+    | Publishing
+    | Stopping
+    | Ended
+)

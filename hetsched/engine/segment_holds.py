@@ -1,0 +1,62 @@
+"""The arena segments that a job names: checked, and held from its submission to its end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from hetsched.errors import DataError
+from hetsched.job import ArenaOut, ArenaRef, JobSpec
+from hetsched.transport.arena import Arena
+
+
+def hold_segments(arena: Arena, spec: JobSpec) -> list[int]:
+    """Retain every segment that `spec` names, and list them; all or none.
+
+    Raises
+    ------
+    DataError
+        A segment isn't in the arena, or is too small for its array.
+    """
+    held: list[int] = []
+    try:
+        for ref in _segment_refs(spec):
+            _check(arena, ref)
+            arena.retain(ref.segment)
+            held.append(ref.segment)
+    except Exception:
+        release_segments(arena, held)
+        raise
+    return held
+
+
+def release_segments(arena: Arena, held: Iterable[int]) -> None:
+    """Undo `hold_segments`."""
+    for segment in held:
+        arena.release(segment)
+
+
+def _segment_refs(spec: JobSpec) -> Iterator[ArenaRef]:
+    for ref in spec.inputs.values():
+        if isinstance(ref, ArenaRef):
+            yield ref
+    for target in spec.outputs.values():
+        if isinstance(target, ArenaOut) and target.into is not None:
+            yield target.into
+
+
+def _check(arena: Arena, ref: ArenaRef) -> None:
+    if not arena.holds(ref.segment):
+        raise DataError(f"segment {ref.segment} is not in the arena; it may have been released")
+    try:
+        size = math.prod(ref.shape) * np.dtype(ref.dtype).itemsize
+    except Exception:  # a client's text: NumPy's parser raises all sorts of exceptions
+        raise DataError(f"{ref.dtype!r} is not a dtype") from None
+    capacity = arena.segment(ref.segment).nbytes
+    if min(ref.shape, default=1) < 0 or ref.offset < 0 or ref.offset + size > capacity:
+        raise DataError(
+            f"an array of {size} bytes at offset {ref.offset} is outside segment {ref.segment},"
+            f" which has {capacity} bytes"
+        )
