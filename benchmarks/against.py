@@ -1,0 +1,105 @@
+"""Compares this checkout with another one, repetition by repetition in turn.
+
+python -m benchmarks.against FOLDER [--rounds 9]
+
+FOLDER is a checkout with hetsched installed in its .venv. Prints the median of the paired ratios,
+this checkout over the other: below 1 is faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+from collections import defaultdict
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from benchmarks.stats import quartiles
+
+HERE = Path(__file__).parent
+CASES: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
+    ("warm job 256x512x512", "jobs", ("256x512x512", 3)),
+    ("warm job 64x512x512", "jobs", ("64x512x512", 7)),
+    ("one plane 1x64x64", "jobs", ("1x64x64", 60)),
+    ("plan 256 units, 1 GPU, 16 cores", "plan", (256, 1, 16)),
+    ("plan 4096 units, 1 GPU, 16 cores", "plan", (4096, 1, 16)),
+    ("hetsched status", "status", ()),
+)
+
+
+class Peer:
+    """A checkout in processes of its own."""
+
+    def __init__(self, folder: Path, state: str) -> None:
+        environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+        environment |= {"HETSCHED_RUNTIME_DIR": f"{state}/run", "HETSCHED_STATE_DIR": state}
+        self._process = subprocess.Popen(
+            [folder / ".venv/bin/python", HERE / "checkout_peer.py"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            env=environment,
+        )
+        assert self._process.stdout is not None
+        if self._process.stdout.readline() != "ready\n":
+            raise SystemExit(f"{folder}: no hetsched that runs in its .venv")
+
+    def ask(self, action: str, arguments: tuple[Any, ...]) -> dict[str, float]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps([action, arguments]), file=self._process.stdin, flush=True)
+        answer: dict[str, float] = json.loads(self._process.stdout.readline())
+        return answer
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=120)
+
+
+def compare(ours: Peer, theirs: Peer, rounds: int) -> None:
+    """Print a line for each figure of each case."""
+    for title, action, arguments in CASES:
+        pairs: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        for turn in range(-1, rounds):  # the first round warms up
+            seeded = (*arguments, turn) if action == "plan" else arguments
+            order = (ours, theirs) if turn % 2 else (theirs, ours)
+            answers = {peer: peer.ask(action, seeded) for peer in order}
+            if turn >= 0:
+                for figure, seconds in answers[ours].items():
+                    pairs[figure].append((seconds, answers[theirs][figure]))
+        for figure, values in pairs.items():
+            print(line(f"{title}, {figure}", values), flush=True)
+
+
+def line(what: str, pairs: list[tuple[float, float]]) -> str:
+    low, middle, high = quartiles(sorted(our / their for our, their in pairs))
+    medians = [statistics.median(side) * 1e3 for side in zip(*pairs, strict=True)]
+    return (
+        f"{what:48} {medians[0]:9.3f} ms, other {medians[1]:9.3f} ms,"
+        f" ratio {middle:.3f} ({low:.3f} to {high:.3f})"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="the other checkout")
+    parser.add_argument("--rounds", type=int, default=9)
+    arguments = parser.parse_args()
+    with ExitStack() as stack:
+        peers = []
+        for folder in (HERE.parent, arguments.folder.absolute()):
+            state = stack.enter_context(tempfile.TemporaryDirectory(prefix="hs-"))
+            peers.append(Peer(folder, state))
+            stack.callback(peers[-1].close)
+        compare(*peers, arguments.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""One checkout's side of `against`: does what standard input asks for, answers with seconds.
+
+Runs with the checkout's own Python, in its folder. Uses public names only, and the checkout's
+`benchmarks.planning_time`, so that it works in older checkouts too.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path[0] = str(Path.cwd())
+
+import hetsched  # noqa: E402 - of the current folder
+
+COMMAND = Path(sys.prefix) / "bin/hetsched"
+WARM_UP_JOBS = 30
+"""By then variants have been tried and the fastest one is kept."""
+Answer = dict[str, float]
+
+
+class Checkout:
+    """A daemon of this checkout and a client of it."""
+
+    def __init__(self) -> None:
+        serve = [str(COMMAND), "serve", "--config", "cpu-only"]
+        self.daemon = subprocess.Popen(serve, stderr=subprocess.DEVNULL)
+        self.client = self._connect()
+        self._arrays: dict[str, tuple[Any, Any]] = {}
+
+    def _connect(self) -> hetsched.Client:
+        for _ in range(600):
+            try:
+                return hetsched.Client()
+            except Exception:  # not listening yet; the last attempt raises
+                time.sleep(0.05)
+        return hetsched.Client()
+
+    def jobs(self, batch: str, count: int) -> Answer:
+        """Medians over `count` warm jobs: submit to result, and the daemon's own part of it."""
+        if batch not in self._arrays:
+            shape = tuple(map(int, batch.split("x")))
+            self._arrays[batch] = tuple(self.client.empty(shape, "complex64") for _ in "xy")
+            self._arrays[batch][0][...] = 1
+            self._run(batch, WARM_UP_JOBS)
+        pairs = self._run(batch, count)
+        own = statistics.median(total - running for total, running in pairs)
+        return {"total": statistics.median(total for total, _ in pairs), "own": own}
+
+    def _run(self, batch: str, count: int) -> list[tuple[float, float]]:
+        x, y = self._arrays[batch]
+        pairs = []
+        for _ in range(count):
+            start = time.perf_counter()
+            job = self.client.submit("fft", x, out=y)
+            job.result()
+            total = time.perf_counter() - start
+            assert job.report is not None
+            pairs.append((total, job.report.seconds or 0.0))
+        return pairs
+
+    def plan(self, load: int, gpus: int, cores: int, seed: int) -> Answer:
+        """Seconds to plan a machine that was never seen, and to plan it again."""
+        from benchmarks import planning_time
+
+        subject = planning_time.machine(load, gpus, cores, seed)
+        return {"cold": planning_time.once(subject), "warm": planning_time.once(subject)}
+
+    def status(self) -> Answer:
+        """Seconds of a whole `hetsched status` process."""
+        start = time.perf_counter()
+        subprocess.run([str(COMMAND), "status"], check=True, capture_output=True)
+        return {"process": time.perf_counter() - start}
+
+    def close(self) -> None:
+        self.client.close()
+        self.daemon.terminate()
+        self.daemon.wait(timeout=60)
+
+
+def main() -> None:
+    checkout = Checkout()
+    actions: dict[str, Callable[..., Answer]] = {
+        "jobs": checkout.jobs,
+        "plan": checkout.plan,
+        "status": checkout.status,
+    }
+    try:
+        print("ready", flush=True)
+        for line in sys.stdin:
+            action, arguments = json.loads(line)
+            print(json.dumps(actions[action](*arguments)), flush=True)
+    finally:
+        checkout.close()
+
+
+if __name__ == "__main__":
+    main()
