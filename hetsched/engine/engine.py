@@ -84,7 +84,7 @@ class Engine:
         self._context = EngineContext(
             self._fleet, PlannerThread(loop), arena, store, limit, config.stealing
         )
-        self._explanations = Accounts(self._fleet.info)
+        self._explanations = Accounts(self._fleet.info, self._context.experience.plan_cache)
         self._queue: deque[QueuedJob] = deque()
         self._active: JobDriver | None = None
         self._is_advancing = False

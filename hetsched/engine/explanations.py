@@ -20,6 +20,7 @@ from hetsched.explain import Account
 from hetsched.job import Done, Failed, JobState
 from hetsched.planner.analysis.explanation import Subject, account
 from hetsched.planner.job_planner import JobPlan
+from hetsched.planner.plan_cache import PlanCache
 
 MOST_JOBS = 64
 """Ended jobs of which accounts can be given. Arbitrary."""
@@ -61,7 +62,7 @@ class Evidence:
         error = state.error.message if isinstance(state, Failed) else None
         return replace(self, state=state.report.state, error=error)
 
-    def account(self, info: Callable[[str], DeviceInfo]) -> Account:
+    def account(self, info: Callable[[str], DeviceInfo], cache: PlanCache) -> Account:
         """All that there is to say; `info` of a device by its name."""
         given = {one.device: one for one in self.plan.assignments}
         ran = {
@@ -77,7 +78,7 @@ class Evidence:
             self.notes,
             self.error,
         )
-        return account(subject, self.plan, ran)
+        return account(subject, self.plan, ran, cache=cache)
 
 
 class Accounts:
@@ -87,9 +88,12 @@ class Accounts:
     ----------
     info : callable
         Device name -> DeviceInfo.
+    cache : PlanCache
+        Used where what `ask` returns is called: in the planner's thread.
     """
 
-    def __init__(self, info: Callable[[str], DeviceInfo]) -> None:
+    def __init__(self, info: Callable[[str], DeviceInfo], cache: PlanCache) -> None:
+        self._cache = cache
         self._info = info
         self._kept: dict[int, Evidence] = {}
         self._chunks = 0
@@ -127,9 +131,11 @@ class Accounts:
             if not running.plan.assignments:
                 raise TryAgain(f"job {number} is still being planned; ask again in a moment")
             times = {device: tuple(chunks) for device, chunks in running.times.items()}
-            return functools.partial(replace(running, times=times).account, self._info)
+            return functools.partial(
+                replace(running, times=times).account, self._info, self._cache
+            )
         if number in self._kept:
-            return functools.partial(self._kept[number].account, self._info)
+            return functools.partial(self._kept[number].account, self._info, self._cache)
         if number in waiting:
             raise TryAgain(f"job {number} hasn't begun, there is nothing to explain yet")
         if not 0 < number <= newest:

@@ -1,6 +1,6 @@
-"""Plans of whole jobs: variants, shares and chunks of all devices. Pure."""
+"""Plans for whole jobs: variants, shares and chunks of all devices. Pure."""
 
-from hetsched.planner.device_totals import planned_total
 from hetsched.planner.job_planner import plan_job
+from hetsched.planner.total_curves import planned_total
 
 __all__ = ["plan_job", "planned_total"]

@@ -1,4 +1,4 @@
-"""From a device's share to what it is told: its plan, chunks, slots, memory and window."""
+"""From a device's share to its Assignment: plan, chunks, slots, memory and window."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from hetsched.device import Chunk
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
-from hetsched.planner.device_totals import Planned
 from hetsched.planner.records import Assignment, Candidate
 from hetsched.planner.staging_memory import planning_memory
 from hetsched.plans.best_plan import even_plan
@@ -17,62 +16,64 @@ from hetsched.plans.paper.factoring import factoring
 from hetsched.plans.search.recipes import evenly
 from hetsched.plans.slot_allocation import slot_bytes
 
-CHUNKS = 4
-"""Chunks that a core's share is cut into where their times allow it. More cost more: a matrix
-product packs its right side anew for each."""
-SHORTEST, LONGEST = 0.020, 0.100
-"""Seconds that a core's chunk should last: dispatch costs well under 1 % of the one, and a cancel
-or a lost device never costs more than the other."""
-FIRST_CHUNKS, MANY = 16, 64
-"""Chunks at least of a core's first share, if that has so many units: what a unit costs is not
-known yet, and a cancel waits for a chunk. Arbitrary."""
-FIRST_BYTES = 64 << 20
-"""Bytes of input and output of a chunk of a core's first share, for the same reason."""
-BUFFERED = 16 << 20
-"""Bytes of input and output of a core's chunk when the arrays live in files."""
-CORE_WINDOW, FEW = 4, 2
-"""Chunks that a core is sent ahead: on a busy machine the engine may not get to run for several
-milliseconds. Fewer where chunks last so long that one is enough: what was sent can't be given to
+CHUNKS_PER_CORE = 4
+"""Chunks of a core's share where their times allow it. More cost more: a matrix product packs its
+right side anew for each."""
+MIN_CHUNK_SECONDS, MAX_CHUNK_SECONDS = 0.020, 0.100
+"""Of a core: dispatch costs well under 1 % of the one, and a cancel or a lost device never costs
+more than the other."""
+MIN_FIRST_CHUNKS, MIN_FIRST_UNITS = 16, 64
+"""A core's first share has at least so many chunks, if it has so many units: the cost of a unit is
+not known yet, and a cancel waits for the running chunk. Arbitrary."""
+MAX_FIRST_CHUNK_BYTES = 64 << 20
+"""Input and output of a chunk of a core's first share, for the same reason."""
+MAX_FILE_CHUNK_BYTES = 16 << 20
+"""Input and output of a core's chunk when the arrays are in files."""
+CORE_WINDOW, LONG_CHUNK_WINDOW = 4, 2
+"""Chunks sent ahead to a core: on a busy machine the engine may not get to run for several
+milliseconds. Fewer where one chunk lasts longer than that: a chunk that was sent can't be given to
 another device any more."""
-FACTORING_WINDOW = 4
-"""Chunks that a device is sent ahead that was never measured."""
+UNMEASURED_WINDOW = 4
+"""Chunks sent ahead to a device with a link that has no model."""
 
 
-def assign(
+def make_assignment(
     candidate: Candidate,
     variant: str,
     model: DeviceModel | None,
     curve: SpeedFunction | None,
     share: int,
     first: int,
-    ids: Iterator[int],
-    planned: Planned | None = None,
+    chunk_ids: Iterator[int],
+    linked_plan: DevicePlan | None = None,
 ) -> Assignment:
-    """What `candidate` does with units `first` to `first` + `share`.
+    """Return how `candidate` handles units `first` to `first` + `share`.
 
     Parameters
     ----------
+    candidate : Candidate
+    variant : str
     model : DeviceModel or None
-        Of the phases; None: never measured.
+        Of the phases; None: no measurements.
     curve : SpeedFunction or None
-        What the share was found with; it predicts.
+        The total by which the share was found; it predicts.
     share : int, units, >= 1
     first : int, units
-    ids : iterator of int
-        Ids for chunks.
-    planned : Planned, optional
-        Of a device with a link, its plans.
+    chunk_ids : iterator of int
+    linked_plan : DevicePlan, optional
+        Of a device with a link; None: its share was not found by its plans.
     """
     link = candidate.info.link
-    plan = (
-        _with_link(candidate, model, planned, share) if link else _without(candidate, curve, share)
-    )
+    if link:
+        plan = linked_plan or _default_linked_plan(candidate, model, share)
+    else:
+        plan = _core_plan(candidate, curve, share)
     sizes = slot_sizes(plan.chunks, plan.slots) if link and plan.slots else ()
     return Assignment(
         device=candidate.info.name,
         variant=variant,
         plan=plan,
-        chunks=_chunks(plan, first, ids),
+        chunks=_chunks(plan, first, chunk_ids),
         chunk=max(plan.chunks),
         slots=_slots(plan, link),
         memory=_slot_memory(plan, sizes, candidate.demand) if link else 0,
@@ -84,39 +85,39 @@ def assign(
     )
 
 
-def _with_link(
-    candidate: Candidate, model: DeviceModel | None, planned: Planned | None, share: int
+def _default_linked_plan(
+    candidate: Candidate, model: DeviceModel | None, share: int
 ) -> DevicePlan:
     memory = planning_memory(candidate)
     if model is None:
         return factoring(share, memory)
-    if planned is None:
-        return even_plan(share, model, memory, Overlap.of(candidate.info.engines))
-    return planned.plan(share)
+    return even_plan(share, model, memory, Overlap.of(candidate.info.engines))
 
 
-def _without(candidate: Candidate, curve: SpeedFunction | None, share: int) -> DevicePlan:
-    count = min(share, CHUNKS)
+def _core_plan(candidate: Candidate, curve: SpeedFunction | None, share: int) -> DevicePlan:
+    count = min(share, CHUNKS_PER_CORE)
     if curve is not None:
         seconds = float(curve.time(share))
-        target = min(max(seconds / CHUNKS, SHORTEST), LONGEST)
+        target = min(max(seconds / CHUNKS_PER_CORE, MIN_CHUNK_SECONDS), MAX_CHUNK_SECONDS)
         count = min(share, max(1, round(seconds / target)))
-    largest = max(1, _largest(candidate, curve is None, share))
+    largest = _largest_core_chunk(candidate, curve is None, share)
     return DevicePlan((evenly(share, max(count, math.ceil(share / largest))),))
 
 
-def _largest(candidate: Candidate, first: bool, share: int) -> int:
-    """The most units of a core's chunk that bytes allow, and in its first run the unknown."""
-    unit = max(candidate.demand.data(1), 1)
+def _largest_core_chunk(candidate: Candidate, is_first_share: bool, share: int) -> int:
+    """Units, at least 1: limited by bytes, and in a first share by the number of chunks."""
+    unit_bytes = max(candidate.demand.data(1), 1)
     largest = share
-    if first:
-        largest = min(largest, FIRST_BYTES // unit)
-        if share >= MANY:
-            largest = min(largest, share // FIRST_CHUNKS)
-    return min(largest, BUFFERED // unit) if candidate.staged else largest
+    if is_first_share:
+        largest = min(largest, MAX_FIRST_CHUNK_BYTES // unit_bytes)
+        if share >= MIN_FIRST_UNITS:
+            largest = min(largest, share // MIN_FIRST_CHUNKS)
+    if candidate.is_staged:
+        largest = min(largest, MAX_FILE_CHUNK_BYTES // unit_bytes)
+    return max(1, largest)
 
 
-def _chunks(plan: DevicePlan, first: int, ids: Iterator[int]) -> tuple[Chunk, ...]:
+def _chunks(plan: DevicePlan, first: int, chunk_ids: Iterator[int]) -> tuple[Chunk, ...]:
     """`last` where nothing follows that a single copy engine could copy in before the copy out."""
     serial = plan.mode is Mode.RING and plan.slots == 1
     chunks = []
@@ -124,7 +125,7 @@ def _chunks(plan: DevicePlan, first: int, ids: Iterator[int]) -> tuple[Chunk, ..
         final = len(sub_distribution) - 1
         for index, count in enumerate(sub_distribution):
             barrier = number > 0 and index == 0
-            chunks.append(Chunk(next(ids), first, count, barrier, serial or index == final))
+            chunks.append(Chunk(next(chunk_ids), first, count, barrier, serial or index == final))
             first += count
     return tuple(chunks)
 
@@ -141,12 +142,13 @@ def _window(
 ) -> int:
     """With a model no chunk comes later than planned: one more than are on the device at once."""
     if not link:
-        long = curve is not None and float(curve.time(min(plan.chunks))) >= SHORTEST
-        return FEW if long else CORE_WINDOW
-    return FACTORING_WINDOW if model is None else _slots(plan, link) + 1
+        shortest = None if curve is None else float(curve.time(min(plan.chunks)))
+        is_long = shortest is not None and shortest >= MIN_CHUNK_SECONDS
+        return LONG_CHUNK_WINDOW if is_long else CORE_WINDOW
+    return UNMEASURED_WINDOW if model is None else _slots(plan, link) + 1
 
 
 def _slot_memory(plan: DevicePlan, sizes: tuple[int, ...], demand: MemoryDemand) -> int:
     """Bytes of all slots that the plan needs at once."""
-    together = [sizes] if sizes else dict.fromkeys(plan.sub_distributions)
-    return max(sum(slot_bytes(demand, count) for count in chunks) for chunks in together)
+    resident = [sizes] if sizes else dict.fromkeys(plan.sub_distributions)
+    return max(sum(slot_bytes(demand, count) for count in chunks) for chunks in resident)

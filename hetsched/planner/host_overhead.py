@@ -1,8 +1,9 @@
-"""What feeding a device behind a link costs the cores, and the split that reckons with it.
+"""Host overhead in a split: what driving a device with a link costs the cores.
 
-The process of such a device submits, copies and waits on some core. One that also computes is then
-later by that much, so it gets fewer units, and all devices still finish together. The cost depends
-on the plan, and the plan on the cost: planned again until both agree.
+The process of such a device submits, copies and waits on some core. A core that also computes
+finishes later by that much, so it gets fewer units, and all devices still finish together. The
+overhead depends on the plan and the plan on the overhead: the job is planned again until both
+agree.
 """
 
 from __future__ import annotations
@@ -13,87 +14,108 @@ from dataclasses import replace
 
 from hetsched.device import DeviceInfo
 from hetsched.planner.job_planner import plan_job
+from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.units import format_seconds
 
-ROUNDS = 4
-"""Times that it is planned again, at most: each changes what is left by less than the share that
-feeding has of all cores."""
-CLOSE = 4e-3
-"""Of the makespan: a change of the cost that isn't worth another plan. Arbitrary."""
+MAX_ROUNDS = 4
+"""Plans of one job: each changes what remains by less than the overhead's fraction of all cores'
+time."""
+MAX_IGNORED_CHANGE = 4e-3
+"""Fraction of the makespan: a smaller change of the overhead isn't worth another plan.
+Arbitrary."""
+MIN_REPORTED_FRACTION = 0.01
+"""Fraction of the makespan from which on a core's overhead is mentioned. Arbitrary."""
 
-TOLD = 0.01
-"""Of the makespan: less isn't worth a word. Arbitrary."""
 
-
-def plan_fed(
-    load: int, candidates: Sequence[Candidate], held: Mapping[str, int] | None = None
+def plan_with_host_overhead(
+    load: int,
+    candidates: Sequence[Candidate],
+    fixed_shares: Mapping[str, int] | None = None,
+    *,
+    cache: PlanCache | None = None,
 ) -> JobPlan:
-    """As `plan_job`; cores are charged for what feeding the other devices takes of their time."""
-    found = plan_job(load, candidates, held)
-    charged: dict[str, float] = {}
-    for _ in range(ROUNDS):
-        after = charges(found)
-        worth = CLOSE * (found.predicted_seconds or 0.0)
-        names = {*after, *charged}
-        if all(abs(after.get(n, 0.0) - charged.get(n, 0.0)) <= worth for n in names):
-            break
-        charged = after
-        paying = [replace(c, charge=charged.get(c.info.name, 0.0)) for c in candidates]
-        found = plan_job(load, paying, held)
-    reasons = [
-        f"{name}: {format_seconds(seconds)} of host overhead of other devices"
-        for name, seconds in charged.items()
-        if seconds > TOLD * (found.predicted_seconds or 0.0)
-    ]
-    return replace(found, reasons=(*found.reasons, *reasons)) if reasons else found
+    """Plan as `plan_job` does, with each core's host overhead added to its time.
 
-
-def charges(plan: JobPlan) -> dict[str, float]:
-    """Core (or team) -> seconds that it is later, because it feeds the devices of `plan`.
-
-    A feeder that may use several cores uses them alike; one that finds a core with nothing else to
-    do costs nobody anything.
+    Parameters, Raises: as for `plan_job`.
     """
-    cores = [one for one in plan.assignments if _info(one).is_core]
-    found: dict[str, float] = {}
-    for feeder in plan.assignments:
-        seconds = _seconds(feeder)
-        hosts = [core for core in cores if may_feed(_info(feeder), _info(core))]
-        if not seconds or _idle(feeder, cores, plan.candidates):
+    cache = PlanCache() if cache is None else cache
+    plan = plan_job(load, candidates, fixed_shares, cache=cache)
+    overheads: dict[str, float] = {}
+    for _ in range(MAX_ROUNDS):
+        new_overheads = host_overheads(plan)
+        tolerance = MAX_IGNORED_CHANGE * (plan.predicted_seconds or 0.0)
+        if _agree(overheads, new_overheads, tolerance):
+            break
+        overheads = new_overheads
+        charged = [
+            replace(c, host_overhead_seconds=overheads.get(c.info.name, 0.0)) for c in candidates
+        ]
+        plan = plan_job(load, charged, fixed_shares, cache=cache)
+    reasons = [
+        f"{name}: {format_seconds(seconds)} of host overhead for other devices"
+        for name, seconds in overheads.items()
+        if seconds > MIN_REPORTED_FRACTION * (plan.predicted_seconds or 0.0)
+    ]
+    return replace(plan, reasons=(*plan.reasons, *reasons)) if reasons else plan
+
+
+def _agree(first: Mapping[str, float], second: Mapping[str, float], tolerance: float) -> bool:
+    names = {*first, *second}
+    return all(abs(first.get(n, 0.0) - second.get(n, 0.0)) <= tolerance for n in names)
+
+
+def host_overheads(plan: JobPlan) -> dict[str, float]:
+    """Return core (or team) -> seconds that it loses to driving the other devices of `plan`.
+
+    A process that may run on several cores uses them equally; one that finds a core without work
+    costs nothing.
+    """
+    cores = [assignment for assignment in plan.assignments if _info(assignment).is_core]
+    overheads: dict[str, float] = {}
+    for driven in plan.assignments:
+        seconds = _overhead_seconds(driven)
+        hosts = [core for core in cores if may_share_core(_info(driven), _info(core))]
+        if not seconds or _has_idle_core(driven, cores, plan.candidates):
             continue
         threads = sum(_info(core).threads for core in hosts)
         for core in hosts:
-            found[core.device] = found.get(core.device, 0.0) + seconds / threads
-    return found
+            overheads[core.device] = overheads.get(core.device, 0.0) + seconds / threads
+    return overheads
 
 
-def may_feed(feeder: DeviceInfo, core: DeviceInfo) -> bool:
-    """Whether a device's process may run where this core (or team) computes."""
-    if feeder.name == core.name:
+def may_share_core(driven: DeviceInfo, core: DeviceInfo) -> bool:
+    """Return whether the process of `driven` may run where this core (or team) computes."""
+    if driven.name == core.name:
         return False
-    return not feeder.cores or not core.cores or not set(feeder.cores).isdisjoint(core.cores)
+    return not driven.cores or not core.cores or not set(driven.cores).isdisjoint(core.cores)
 
 
-def _seconds(one: Assignment) -> float:
-    """Processor time that feeding a device its chunks takes."""
-    if one.model is None or one.model.host_overhead is None:
+def _overhead_seconds(assignment: Assignment) -> float:
+    """Processor time that driving a device through its chunks takes."""
+    if assignment.model is None or assignment.model.host_overhead is None:
         return 0.0
-    sizes = Counter(one.plan.chunks)
-    return sum(
-        times * float(one.model.host_overhead.time(units)) for units, times in sizes.items()
-    )
+    overhead = assignment.model.host_overhead
+    chunk_counts = Counter(assignment.plan.chunks)
+    return sum(count * float(overhead.time(units)) for units, count in chunk_counts.items())
 
 
-def _idle(feeder: Assignment, cores: Sequence[Assignment], all_of: Sequence[Candidate]) -> bool:
-    """Whether a core that the feeder may use has no share."""
-    there = [c.info for c in all_of if c.info.is_core and may_feed(_info(feeder), c.info)]
+def _has_idle_core(
+    driven: Assignment, cores: Sequence[Assignment], candidates: Sequence[Candidate]
+) -> bool:
+    """Whether a core that the device's process may use has no share."""
+    info = _info(driven)
+    allowed = [
+        candidate.info
+        for candidate in candidates
+        if candidate.info.is_core and may_share_core(info, candidate.info)
+    ]
     working = {core.device for core in cores}
-    used = {core for one in cores for core in _info(one).cores}
-    free = set(_info(feeder).cores) - used
-    return bool(free) or any(info.name not in working for info in there if not info.members)
+    busy_cores = {core for assignment in cores for core in _info(assignment).cores}
+    has_free_core = bool(set(info.cores) - busy_cores)
+    return has_free_core or any(core.name not in working for core in allowed if not core.members)
 
 
-def _info(one: Assignment) -> DeviceInfo:
-    assert one.candidate is not None, "the planner says who it planned for"
-    return one.candidate.info
+def _info(assignment: Assignment) -> DeviceInfo:
+    assert assignment.candidate is not None, "the planner sets it"
+    return assignment.candidate.info

@@ -1,8 +1,9 @@
-"""The planner: a load and what is known of the devices, to variants, shares, chunks and reasons.
+"""From a load and the models of all devices to a JobPlan: variants, shares, chunks and reasons.
 
-Unknown devices get an equal share (with a link by factoring by two: Ilic & Sousa, initialization);
-the rest is partitioned so that the known ones finish together, a device with a link judged by what
-its best plan costs. Pure: the engine looks models up before, and stores what was measured after.
+Devices without a model get an equal share (with a link by factoring by two: Ilic & Sousa,
+initialization). The rest is partitioned so that all devices with a model finish together; a device
+with a link is judged by the predicted time of its best plan. Pure: the engine looks models up
+before, and stores measurements after.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from dataclasses import dataclass
 
 from hetsched.errors import DataError, UsageError
 from hetsched.models import DeviceModel, SpeedFunction
+from hetsched.models.curves.curve import planner_curve
 from hetsched.models.curves.delayed import delayed
-from hetsched.planner.assignment import assign
-from hetsched.planner.device_totals import Planned, plans_for
+from hetsched.planner.assignment import make_assignment
+from hetsched.planner.plan_cache import PlanCache
+from hetsched.planner.plan_table import plan_table
 from hetsched.planner.records import Assignment, Candidate, JobPlan
-from hetsched.planner.shares import Device, divide
-from hetsched.planner.variants import Choice, choose
+from hetsched.planner.shares import split_load
+from hetsched.planner.total_curves import PlannedCurve, TotalCurve
+from hetsched.planner.variants import VariantChoice, choose_variants
 from hetsched.plans.device_plan import DevicePlan, Mode
 from hetsched.plans.search.equal_chunks import largest_measured
 from hetsched.plans.slot_allocation import slotted
@@ -28,29 +32,32 @@ __all__ = ["Assignment", "Candidate", "JobPlan", "plan_job"]
 
 
 @dataclass(frozen=True)
-class _Part:
-    """One device that takes part. `device`: what it takes for a share; None: nothing is known."""
+class _Participant:
+    """A candidate with its variant. `total`: seconds of its share; None: no measurements."""
 
     candidate: Candidate
-    choice: Choice
-    device: Device | None
-
-    @property
-    def curve(self) -> SpeedFunction | None:
-        return None if self.device is None else self.device.curve
-
-    @property
-    def planned(self) -> Planned | None:
-        refined = None if self.device is None else self.device.refined
-        return refined if isinstance(refined, Planned) else None
+    choice: VariantChoice
+    total: TotalCurve | None
 
     @property
     def name(self) -> str:
         return self.candidate.info.name
 
+    @property
+    def curve(self) -> SpeedFunction | None:
+        return None if self.total is None else self.total.curve
+
+    def linked_plan(self, share: int) -> DevicePlan | None:
+        """The plan for `share` of a device whose total follows from its plans."""
+        return self.total.plan(share) if isinstance(self.total, PlannedCurve) else None
+
 
 def plan_job(
-    load: int, candidates: Sequence[Candidate], held: Mapping[str, int] | None = None
+    load: int,
+    candidates: Sequence[Candidate],
+    fixed_shares: Mapping[str, int] | None = None,
+    *,
+    cache: PlanCache | None = None,
 ) -> JobPlan:
     """Split `load` over `candidates`; those whose share is 0 get no assignment.
 
@@ -58,132 +65,178 @@ def plan_job(
     ----------
     load : int, units, >= 1
     candidates : sequence of Candidate
-    held : mapping of device to int, units, optional
-        Shares that are not to be found anew; only their chunks are.
+    fixed_shares : mapping of device to int, units, optional
+        Plan only the chunks of these shares, instead of splitting the load.
+    cache : PlanCache, optional
+        Results of earlier plans; None: nothing is kept beyond this call.
 
     Raises
     ------
     DataError
-        A unit is too big for every device.
+        One unit is too big for every device.
     UsageError
-        The load is not positive, or there are no candidates.
+        The load is not positive, there are no candidates, or the fixed shares don't sum to `load`.
     """
     if load < 1 or not candidates:
         raise UsageError(
             f"load: {load} units for {len(candidates)} devices; needs at least 1 of both"
         )
+    cache = PlanCache() if cache is None else cache
     usable, reasons = _usable(candidates)
-    parts = _parts(load, usable)
-    shares = _shares(load, parts) if held is None else _held(held, load, parts)
-    ids, firsts = itertools.count(), itertools.accumulate(shares, initial=0)
-    assignments = tuple(
-        assign(
-            p.candidate, p.choice.variant, p.choice.model, p.curve, share, first, ids, p.planned
-        )
-        for p, share, first in zip(parts, shares, firsts, strict=False)
-        if share
+    participants = _participants(load, usable, cache)
+    if fixed_shares is None:
+        shares = _split(load, participants, cache)
+    else:
+        shares = _fixed(fixed_shares, load, participants)
+    assignments = _assignments(participants, shares)
+    reasons += [_reason(part, share) for part, share in zip(participants, shares, strict=True)]
+    return JobPlan(
+        assignments,
+        _longest(assignments),
+        tuple(reasons),
+        any(participant.choice.exploring for participant in participants),
+        {part.name: part.curve for part in participants if part.curve is not None},
+        tuple(usable),
     )
-    times = [a.predicted_seconds for a in assignments]
-    known = [seconds for seconds in times if seconds is not None]
-    predicted = max(known) if len(known) == len(times) else None
-    reasons += [_reason(part, share) for part, share in zip(parts, shares, strict=True)]
-    exploring = any(part.choice.exploring for part in parts)
-    curves = {part.name: part.curve for part in parts if part.curve is not None}
-    return JobPlan(assignments, predicted, tuple(reasons), exploring, curves, tuple(usable))
 
 
 def _usable(candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[str]]:
-    """The candidates whose memory holds one unit, and why the others are left out."""
+    """The candidates whose memory holds one unit, and why the others are not used."""
     usable, reasons = [], []
     for candidate in candidates:
         if not candidate.models:
-            reasons.append(f"{candidate.info.name}: left out, it has no variant to run")
+            reasons.append(f"{candidate.info.name}: not used, it has no variant to run")
         elif candidate.info.link and not slotted(candidate.demand).fits([1]):
             reasons.append(_too_big(candidate))
         else:
             usable.append(candidate)
     if not usable:
-        raise DataError(f"no device can take even one unit: {'; '.join(reasons)}")
+        raise DataError(f"no device can hold one unit: {'; '.join(reasons)}")
     return usable, reasons
 
 
 def _too_big(candidate: Candidate) -> str:
     demand = slotted(candidate.demand)
     return (
-        f"{candidate.info.name}: left out, one unit needs {format_bytes(demand.need([1]))}"
+        f"{candidate.info.name}: not used, one unit needs {format_bytes(demand.need([1]))}"
         f" of its memory, the limit is {format_bytes(demand.limit or 0)}"
     )
 
 
-def _parts(load: int, candidates: Sequence[Candidate]) -> list[_Part]:
-    choices = choose(candidates, load / len(candidates))
+def _participants(
+    load: int, candidates: Sequence[Candidate], cache: PlanCache
+) -> list[_Participant]:
+    choices = choose_variants(candidates, load / len(candidates), cache)
     return [
-        _Part(candidate, choice, _device(candidate, choice.model, load))
+        _Participant(candidate, choice, _total(candidate, choice.model, load, cache))
         for candidate, choice in zip(candidates, choices, strict=True)
     ]
 
 
-def _device(candidate: Candidate, model: DeviceModel | None, load: int) -> Device | None:
+def _total(
+    candidate: Candidate, model: DeviceModel | None, load: int, cache: PlanCache
+) -> TotalCurve | None:
     if model is None:
         return None
     if not candidate.info.link:
-        return Device(delayed(model.total, candidate.charge))
-    if candidate.measured_total:
-        return Device(model.total)
+        return TotalCurve(_with_overhead(model.total, candidate.host_overhead_seconds, cache))
+    if candidate.uses_measured_total:
+        return TotalCurve(model.total)
     if load == 1 and largest_measured(model):
-        # There is only one plan, and it was measured.
-        return Device(model.total)
-    plans = plans_for(candidate, model, load)
-    return Device(None, Planned(plans, model, load, corrected=not candidate.limited))
+        # There is only one possible plan, and it was measured.
+        return TotalCurve(model.total)
+    plans = plan_table(candidate, model, load, cache)
+    return PlannedCurve(plans, model, load, is_corrected=not candidate.is_memory_limited)
 
 
-def _shares(load: int, parts: Sequence[_Part]) -> list[int]:
-    """Units of each part; unknown ones first, so that even a single unit teaches something."""
-    known = [i for i, part in enumerate(parts) if part.device is not None]
-    unknown = [i for i, part in enumerate(parts) if part.device is None]
-    shares = [0] * len(parts)
-    left = load
-    for order, index in enumerate(unknown):
-        # The last ones make up for rounding where nobody else takes the rest.
-        waiting = len(unknown) - order if not known else 0
-        equal = -(-left // waiting) if waiting else max(1, load // len(parts))
-        shares[index] = min(left, equal)
-        left -= shares[index]
-    if known and left:
-        devices = [part.device for part in parts if part.device is not None]
-        for index, share in zip(known, divide(left, devices), strict=True):
+def _with_overhead(curve: SpeedFunction, seconds: float, cache: PlanCache) -> SpeedFunction:
+    """`curve` plus host overhead."""
+    if not seconds:
+        return curve
+    fingerprint = planner_curve(curve).fingerprint()
+    key = None if fingerprint is None else (fingerprint, seconds)
+    return cache.delayed_curves.get_or_compute(key, lambda: delayed(curve, seconds))
+
+
+def _split(load: int, participants: Sequence[_Participant], cache: PlanCache) -> list[int]:
+    """Units of each participant; unmeasured ones first, so that even one unit is measured."""
+    measured = [i for i, part in enumerate(participants) if part.total is not None]
+    unmeasured = [i for i, part in enumerate(participants) if part.total is None]
+    shares = [0] * len(participants)
+    remaining = load
+    for order, index in enumerate(unmeasured):
+        # Where no measured device takes the rest, the last ones make up for rounding.
+        waiting = len(unmeasured) - order if not measured else 0
+        equal = -(-remaining // waiting) if waiting else max(1, load // len(participants))
+        shares[index] = min(remaining, equal)
+        remaining -= shares[index]
+    if measured and remaining:
+        totals = [part.total for part in participants if part.total is not None]
+        for index, share in zip(measured, split_load(remaining, totals, cache), strict=True):
             shares[index] = share
     return shares
 
 
-def _held(held: Mapping[str, int], load: int, parts: Sequence[_Part]) -> list[int]:
-    shares = [held.get(part.name, 0) for part in parts]
+def _fixed(
+    fixed_shares: Mapping[str, int], load: int, participants: Sequence[_Participant]
+) -> list[int]:
+    shares = [fixed_shares.get(participant.name, 0) for participant in participants]
     if sum(shares) != load:
-        raise UsageError(f"held: shares of {sum(shares)} units, of a load of {load}")
-    for part, share in zip(parts, shares, strict=True):
-        if part.device is not None:
-            part.device.look(share)
+        raise UsageError(f"fixed shares: they sum to {sum(shares)} units, the load is {load}")
+    for participant, share in zip(participants, shares, strict=True):
+        if participant.total is not None and share:
+            participant.total.refine(share)
     return shares
 
 
-def _reason(part: _Part, share: int) -> str:
-    variant, units = part.choice.variant, counted(share, "unit")
-    if share == 0 and part.curve is None:
-        return f"{part.name}: no share, there are too few units to measure it too"
+def _assignments(
+    participants: Sequence[_Participant], shares: Sequence[int]
+) -> tuple[Assignment, ...]:
+    chunk_ids = itertools.count()
+    firsts = itertools.accumulate(shares, initial=0)
+    return tuple(
+        make_assignment(
+            participant.candidate,
+            participant.choice.variant,
+            participant.choice.model,
+            participant.curve,
+            share,
+            first,
+            chunk_ids,
+            participant.linked_plan(share),
+        )
+        for participant, share, first in zip(participants, shares, firsts, strict=False)
+        if share
+    )
+
+
+def _longest(assignments: Sequence[Assignment]) -> float | None:
+    """Predicted seconds of the slowest device; None if a device has no prediction."""
+    seconds = [assignment.predicted_seconds for assignment in assignments]
+    predicted = [value for value in seconds if value is not None]
+    return max(predicted) if len(predicted) == len(seconds) else None
+
+
+def _reason(participant: _Participant, share: int) -> str:
+    name, variant = participant.name, participant.choice.variant
+    units = counted(share, "unit")
+    if share == 0 and participant.total is None:
+        return f"{name}: no share, too few units to measure it as well"
     if share == 0:
-        return f"{part.name}: no share, the others finish sooner without it"
-    if part.device is None:
-        return f"{part.name}: {units}, an equal share: {variant} was never measured here"
-    trying = ", tried again" if part.choice.exploring else ""
-    how = f", {_how(part.planned.plan(share))}" if part.planned else ""
-    return f"{part.name}: {units} by the speed of {variant}{trying}{how}"
+        return f"{name}: no share, the job finishes sooner without it"
+    if participant.total is None:
+        return f"{name}: {units}, an equal share: no measurements for {variant} yet"
+    again = ", tried again" if participant.choice.exploring else ""
+    plan = participant.linked_plan(share)
+    chunks = f", {_describe(plan)}" if plan else ""
+    return f"{name}: {units} by the speed of {variant}{again}{chunks}"
 
 
-def _how(plan: DevicePlan) -> str:
+def _describe(plan: DevicePlan) -> str:
     """The kind of plan in a few words."""
-    chunks = len(plan.chunks)
-    pieces = "one chunk" if chunks == 1 else f"{chunks} chunks"
+    count = len(plan.chunks)
+    chunks = "one chunk" if count == 1 else f"{count} chunks"
     if plan.mode is Mode.RING:
-        return f"{pieces} in a ring of {plan.slots}" if plan.slots > 1 else f"{pieces} in turn"
-    times = len(plan.sub_distributions)
-    return pieces if times == 1 else f"{pieces} in {times} installments"
+        return f"{chunks} in a ring of {plan.slots}" if plan.slots > 1 else f"{chunks} in turn"
+    installments = len(plan.sub_distributions)
+    return chunks if installments == 1 else f"{chunks} in {installments} installments"

@@ -15,7 +15,8 @@ from hetsched.errors import UsageError
 from hetsched.models import SpeedFunction
 from hetsched.partition import Balancer, Distribution
 from hetsched.planner.job_planner import Candidate, JobPlan
-from hetsched.planner.teams import plan_best, plan_held
+from hetsched.planner.plan_cache import PlanCache
+from hetsched.planner.teams import plan_fixed_shares, plan_with_teams
 
 MAX_REPEATS = 8
 """Runs that follow a plan which proved good before the models are consulted again: planning takes
@@ -36,9 +37,12 @@ class Rebalancer:
     load : int, units
     devices : sequence of str
         The devices that may take part.
+    cache : PlanCache, optional
+        Results of earlier plans, of other loads too; None: kept for this load only.
     """
 
-    def __init__(self, load: int, devices: Sequence[str]) -> None:
+    def __init__(self, load: int, devices: Sequence[str], cache: PlanCache | None = None) -> None:
+        self._cache = PlanCache() if cache is None else cache
         self._load = load
         self._devices = tuple(devices)
         self._runs = 0
@@ -91,7 +95,9 @@ class Rebalancer:
         DataError, UsageError
             As `plan_job`.
         """
-        proposal = plan_best(self._load, candidates, self._working, self._runs)
+        proposal = plan_with_teams(
+            self._load, candidates, self._working, self._runs, cache=self._cache
+        )
         if self._must_start_over:
             self._start_over()
         if self._balancer.needs_proposal:
@@ -99,8 +105,8 @@ class Rebalancer:
         shares = self._balancer.ask().shares
         plan = proposal
         if _shares(proposal, self._devices) != shares:
-            held = dict(zip(self._devices, shares, strict=True))
-            plan = plan_held(self._load, candidates, held)
+            fixed_shares = dict(zip(self._devices, shares, strict=True))
+            plan = plan_fixed_shares(self._load, candidates, fixed_shares, cache=self._cache)
         self._uses = 0
         return self._issued(plan)
 

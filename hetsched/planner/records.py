@@ -1,4 +1,4 @@
-"""What goes into the planner and what comes out, as records."""
+"""Input and output of the planner, as records."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ class Candidate:
     demand : MemoryDemand
         Of the workload on this kind of device, the device's limit filled in.
     models : mapping
-        Variant -> its model on this device, None where there is none; in order of preference.
-    tried : mapping
+        Variant -> its model on this device, None without measurements; in order of preference.
+    run_counts : mapping
         Variant -> runs so far.
-    staged : bool
-        Chunks pass through host buffers: the arrays live in files, or are converted.
-    charge : float, seconds
-        Of its time, that feeding other devices takes (`schedule.feeding`).
-    asleep : bool
-        Its process would first have to be started.
-    measured_total : bool
-        Its share is weighed by what its last ones took, whatever their plans were, as Ilic & Sousa
-        do; not by what its best plan would take.
+    is_staged : bool
+        Chunks pass through host buffers: the arrays are in files.
+    host_overhead_seconds : float, seconds
+        Of its time that driving other devices takes (`planner.host_overhead`).
+    needs_start : bool
+        Its process has to be started first.
+    uses_measured_total : bool
+        Its share is weighed by the measured times of its last ones, whatever their plans were, as
+        Ilic & Sousa do; not by the predicted time of its best plan.
     """
 
     info: DeviceInfo
     demand: MemoryDemand
     models: Mapping[str, DeviceModel | None]
-    tried: Mapping[str, int]
-    staged: bool = False
-    charge: float = 0.0
-    asleep: bool = False
-    measured_total: bool = False
+    run_counts: Mapping[str, int]
+    is_staged: bool = False
+    host_overhead_seconds: float = 0.0
+    needs_start: bool = False
+    uses_measured_total: bool = False
 
     @property
-    def limited(self) -> bool:
-        """It may use less than its memory, now: whole shares take longer than with all of it."""
-        mine, now = self.info.memory, self.demand.limit
-        return mine is not None and now is not None and now < mine
+    def is_memory_limited(self) -> bool:
+        """Whether it may use less than its memory: shares then take longer than with all of it."""
+        memory, limit = self.info.memory, self.demand.limit
+        return memory is not None and limit is not None and limit < memory
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """What one device is to do.
+    """The work of one device.
 
     Attributes
     ----------
@@ -70,7 +70,11 @@ class Assignment:
     predicted_seconds : float or None
         None: no model yet.
     sizes : tuple of int, units
-        What each slot of a ring on a device with a link holds; else ().
+        Of each slot of a ring on a device with a link; else ().
+    candidate : Candidate or None
+        The device as it was planned with, for explanations.
+    model : DeviceModel or None
+        Of the variant, as it was planned with; None: no measurements.
     """
 
     device: str
@@ -84,13 +88,11 @@ class Assignment:
     predicted_seconds: float | None
     sizes: tuple[int, ...] = ()
     candidate: Candidate | None = field(default=None, compare=False, repr=False)
-    """The device as it was known when this was planned, for whoever explains it later."""
     model: DeviceModel | None = field(default=None, compare=False, repr=False)
-    """Of the variant, as the planner saw it; None: never measured."""
 
     @property
     def pace(self) -> float | None:
-        """Seconds a unit of the share, as predicted."""
+        """Predicted seconds per unit of the share."""
         seconds = self.predicted_seconds
         return None if seconds is None else seconds / self.plan.share
 
@@ -101,14 +103,26 @@ class Assignment:
 
 @dataclass(frozen=True)
 class JobPlan:
-    """`predicted_seconds`: None if a device has no model. `reasons`: why so, one line each."""
+    """The assignments of all devices that have a share.
+
+    Attributes
+    ----------
+    assignments : tuple of Assignment
+    predicted_seconds : float or None
+        Of the slowest device; None if a device has no model.
+    reasons : tuple of str
+        Why each device has its share, one line each.
+    exploring : bool
+        A device tries a variant other than the best measured one.
+    curves : mapping of device to SpeedFunction
+        Seconds of its share as planned with; without devices that have no measurements.
+    candidates : tuple of Candidate
+        All devices that could have had a share.
+    """
 
     assignments: tuple[Assignment, ...]
     predicted_seconds: float | None
     reasons: tuple[str, ...] = ()
     exploring: bool = False
-    """Some device tries a variant that isn't the best known one."""
     curves: Mapping[str, SpeedFunction] = field(default_factory=dict, compare=False, repr=False)
-    """Device -> seconds of its share, as known for this plan; none of those never measured."""
     candidates: tuple[Candidate, ...] = field(default=(), compare=False, repr=False)
-    """All that could have had a share."""

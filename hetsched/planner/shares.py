@@ -1,133 +1,82 @@
-"""From what is known of devices to shares: plans are weighed, but few of them are made.
+"""The split of a load: shares such that all devices finish together.
 
-Each device with a link starts as a closed form; the split found with that is where plans are made,
-and the curves go through what these take. Again, until the split stays or gains nothing more.
-(Ours; the partitioner is that of Lastovetsky & Reddy.)
+The curve of each device with a link starts as a closed-form estimate. Plans are made only for the
+shares of the resulting split; the curves are refined with their times, and the load is split
+again, until the split repeats or gains nothing more. (Ours; the partitioner is that of
+Lastovetsky & Reddy.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
 
-from hetsched.models import Curve, SpeedFunction
+from hetsched.models import SpeedFunction
 from hetsched.partition import geometric
-from hetsched.planner.device_totals import Refined
+from hetsched.planner.plan_cache import PlanCache
+from hetsched.planner.total_curves import TotalCurve
 
-ROUNDS = 6
-"""Splits for which plans are made, at most."""
-CLOSE = 2e-4
-"""Relative gain that is not worth another round of plans. Arbitrary."""
-MOST_KEPT = 32
-"""Splits that are kept, the latest."""
-
-
-class Device:
-    """What a device takes for a share.
-
-    Parameters
-    ----------
-    curve : SpeedFunction or None
-    refined : Refined, optional
-        Instead: of a device with a link.
-    """
-
-    def __init__(self, curve: SpeedFunction | None, refined: Refined | None = None) -> None:
-        self._curve = curve
-        self.refined = refined
-
-    @property
-    def curve(self) -> SpeedFunction:
-        """Seconds of a share, as far as it was looked at."""
-        if self._curve is None:
-            assert self.refined is not None, "one of them is given"
-            self._curve = self.refined.total()
-        return self._curve
-
-    def look(self, share: int) -> None:
-        """Make the curve exact at `share` units."""
-        if self.refined is not None and share:
-            self.refined.look(share)
-            self._curve = None
-
-    def become(self, curve: SpeedFunction) -> None:
-        """Take over what an equal device has found out."""
-        self._curve = curve
-
-    @property
-    def key(self) -> object | None:
-        """What its curve follows from; None: that isn't known, or may change."""
-        if self.refined is not None:
-            return self.refined.key
-        curve = self._curve
-        return curve.segments if isinstance(curve, Curve) and not curve.falls else None
+MAX_ROUNDS = 6
+"""Splits for which plans are made."""
+MIN_RELATIVE_GAIN = 2e-4
+"""A smaller gain isn't worth another round of plans. Arbitrary."""
 
 
-def divide(load: int, devices: Sequence[Device]) -> tuple[int, ...]:
-    """Shares that sum to `load`, such that all finish as soon as possible.
-
-    Those of devices with a link are looked at, so that their curves are exact there.
+def split_load(load: int, totals: Sequence[TotalCurve], cache: PlanCache) -> tuple[int, ...]:
+    """Return shares that sum to `load`, such that the last device finishes as soon as possible.
 
     Parameters
     ----------
     load : int, units, >= 1
-    devices : sequence of Device
-        At least one.
+    totals : sequence of TotalCurve
+        One per device, at least one. Refinable ones are refined at the shares returned.
+    cache : PlanCache
     """
-    keys = tuple(one.key for one in devices)
-    if None in keys or all(one.refined is None for one in devices):
-        return _divided(load, devices)
-    shares, curves = _kept(_Question(load, keys, devices))
-    for one, curve in zip(devices, curves, strict=True):
-        one.become(curve)
+    if not any(total.is_refinable for total in totals):
+        return _search(load, totals)
+    fingerprints = tuple(total.fingerprint for total in totals)
+
+    def compute() -> tuple[tuple[int, ...], tuple[SpeedFunction, ...]]:
+        shares = _search(load, totals)
+        return shares, tuple(total.curve for total in totals)
+
+    key = None if None in fingerprints else (load, fingerprints)
+    shares, curves = cache.splits.get_or_compute(key, compute)
+    for total, curve in zip(totals, curves, strict=True):
+        total.adopt(curve)
     return shares
 
 
-@dataclass(frozen=True)
-class _Question:
-    """A load and devices, by value."""
-
-    load: int
-    keys: tuple[object, ...]
-    devices: Sequence[Device] = field(compare=False)
-
-
-@lru_cache(maxsize=MOST_KEPT)
-def _kept(question: _Question) -> tuple[tuple[int, ...], tuple[SpeedFunction, ...]]:
-    shares = _divided(question.load, question.devices)
-    return shares, tuple(one.curve for one in question.devices)
-
-
-def _divided(load: int, devices: Sequence[Device]) -> tuple[int, ...]:
+def _search(load: int, totals: Sequence[TotalCurve]) -> tuple[int, ...]:
     if load == 1:
-        return _fastest(devices)
-    tried: dict[tuple[int, ...], float] = {}
-    for _ in range(ROUNDS):
-        found = geometric([one.curve for one in devices], load)
-        if all(one.refined is None for one in devices):
-            return found.shares
-        if found.shares in tried:
+        return _fastest_device(totals)
+    makespans: dict[tuple[int, ...], float] = {}
+    for _ in range(MAX_ROUNDS):
+        split = geometric([total.curve for total in totals], load)
+        if not any(total.is_refinable for total in totals):
+            return split.shares
+        if split.shares in makespans:
             break
-        if tried and found.makespan > (1 - CLOSE) * min(tried.values()):
+        if makespans and split.makespan > (1 - MIN_RELATIVE_GAIN) * min(makespans.values()):
             break
-        for one, share in zip(devices, found.shares, strict=True):
-            one.look(share)
-        tried[found.shares] = makespan(devices, found.shares)
-    return min(tried, key=lambda shares: tried[shares])
+        for total, share in zip(totals, split.shares, strict=True):
+            if share:
+                total.refine(share)
+        makespans[split.shares] = makespan(totals, split.shares)
+    return min(makespans, key=lambda shares: makespans[shares])
 
 
-def _fastest(devices: Sequence[Device]) -> tuple[int, ...]:
-    """A single unit goes to the device that is done first."""
-    times = [float(one.curve.time(1.0)) for one in devices]
-    best = times.index(min(times))
-    shares = tuple(int(index == best) for index in range(len(devices)))
-    devices[best].look(1)
-    return shares
+def _fastest_device(totals: Sequence[TotalCurve]) -> tuple[int, ...]:
+    """Give a single unit to the device that finishes it first."""
+    times = [float(total.curve.time(1.0)) for total in totals]
+    fastest = times.index(min(times))
+    totals[fastest].refine(1)
+    return tuple(int(index == fastest) for index in range(len(totals)))
 
 
-def makespan(devices: Sequence[Device], shares: Sequence[int]) -> float:
-    """Seconds until the last device is done."""
+def makespan(totals: Sequence[TotalCurve], shares: Sequence[int]) -> float:
+    """Return the seconds until the last device finishes."""
     return max(
-        float(one.curve.time(share)) for one, share in zip(devices, shares, strict=True) if share
+        float(total.curve.time(share))
+        for total, share in zip(totals, shares, strict=True)
+        if share
     )

@@ -1,7 +1,7 @@
-"""What a plan for a device with a link must fit: its memory, and host buffers if there are any.
+"""The memory that a plan for a device with a link must fit: the device's, and any host buffers.
 
-Arrays that live in files pass through host buffers. Every slot has its own, as large as the
-largest chunk's, so that a factored share of a few GiB would take several times that.
+Arrays in files pass through host buffers. Every slot has its own, as large as the largest chunk's,
+so that a factored share of a few GiB would take several times that.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from hetsched.memory import MemoryDemand
 from hetsched.planner.records import Candidate
 from hetsched.plans.slot_allocation import slotted
 
-STAGED = 64 << 20
-"""Bytes of all host buffers of a device: enough for a link to be busy, little for a host."""
+MAX_BUFFER_BYTES = 64 << 20
+"""Of all host buffers of a device: enough to keep a link busy, little for a host."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Staged(MemoryDemand):
-    """A demand whose chunks need room in host buffers too.
+class StagedDemand(MemoryDemand):
+    """A demand whose chunks need host buffers too.
 
     Attributes
     ----------
@@ -30,17 +30,17 @@ class Staged(MemoryDemand):
     buffer: Callable[[int], int]
 
     def fits(self, chunks: Iterable[int]) -> bool:
-        """One chunk of one unit always has its buffer, or larger units could not be computed."""
+        """A single chunk of one unit always has its buffer, else large units would never run."""
         sizes = list(chunks)
         if not super().fits(sizes):
             return False
-        return sizes in ([], [1]) or len(sizes) * self.buffer(max(sizes)) <= STAGED
+        return sizes in ([], [1]) or len(sizes) * self.buffer(max(sizes)) <= MAX_BUFFER_BYTES
 
 
 def planning_memory(candidate: Candidate) -> MemoryDemand:
-    """What plans for `candidate`, which has a link, are made with."""
+    """Return the demand that plans for `candidate`, which has a link, must fit."""
     memory = slotted(candidate.demand)
-    if not candidate.staged:
+    if not candidate.is_staged:
         return memory
-    same = {one.name: getattr(memory, one.name) for one in fields(memory)}
-    return Staged(**same, buffer=candidate.demand.data)
+    values = {field.name: getattr(memory, field.name) for field in fields(memory)}
+    return StagedDemand(**values, buffer=candidate.demand.data)

@@ -1,8 +1,8 @@
-"""Cores one by one, or as a team: the same job planned both ways, and the sooner end wins.
+"""Single cores or a core team: the same job planned both ways, and the faster plan chosen.
 
-A core team is a device that has the cores of others, its members, and computes a chunk with one
-thread on each: for loads with fewer units than cores, or with so big ones that whole units leave
-cores waiting. It and its members never take part in the same plan. Pure.
+A core team is a device made of the cores of others, its members. It computes a chunk with one
+thread per core: for loads with fewer units than cores, or with units so large that whole ones
+leave cores waiting. A team and its members never take part in the same plan. Pure.
 """
 
 from __future__ import annotations
@@ -11,97 +11,125 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hetsched.models import PiecewiseLinear
-from hetsched.planner.host_overhead import plan_fed
+from hetsched.planner.host_overhead import plan_with_host_overhead
+from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Candidate, JobPlan
-from hetsched.planner.variants import ALIKE, CLOSE, SAME, TRIES
+from hetsched.planner.team_variants import (
+    best_variant,
+    candidate_variants,
+    similar_runs,
+    variant_to_try,
+    with_only,
+)
 from hetsched.units import format_seconds
 
-MARGIN = 0.05
-"""What another way must gain before the present one is left: less may be noise, and would change
-each time. Arbitrary."""
-FEW = 4
-"""Units a core, below which whole units leave cores waiting at the end. Arbitrary."""
-BIG = 0.020
-"""Seconds of one unit on a core from which on its team may pay, however many there are."""
-WORTH = 0.005
-"""Seconds of a job below which more threads are no use. Arbitrary."""
-LIKELY = 1.25
-"""What is slower than this isn't tried: a variant on one core over the fastest there (FFTW's plans
-alone take 10 s for 4096x4096), a team that was measured at other loads. Arbitrary."""
-START = 0.5
-"""Seconds to start a team's process: a little more than measured."""
+MIN_RELATIVE_GAIN = 0.05
+"""What another choice must gain before the present one changes: less may be noise, and would
+change back and forth. Arbitrary."""
+MIN_UNITS_PER_CORE = 4
+"""With fewer units, whole ones leave cores waiting at the end. Arbitrary."""
+LARGE_UNIT_SECONDS = 0.020
+"""A team may pay for units that take a core this long, however many there are."""
+MIN_JOB_SECONDS = 0.005
+"""More threads are no use to shorter jobs. Arbitrary."""
+MAX_TRIAL_TIME_RATIO = 1.25
+"""A team this much slower than its cores at other loads isn't tried. Arbitrary."""
+START_SECONDS = 0.5
+"""To start a team's process: a little more than measured."""
 
 
 @dataclass(frozen=True)
-class _Way:
-    """One way to do it: by `team` instead of its `members`.
+class _TeamOption:
+    """The job planned with `team` instead of its `members`.
 
-    `plan`: None where it isn't even weighed, for the reason `why`. `extra`: seconds that starting
-    it costs each job that is to come. `trial`: it isn't known well.
+    `plan`: None where the team isn't considered, for the reason `rejection`. `start_seconds`:
+    the cost of starting its process, per expected job. `is_trial`: it is not measured well yet.
     """
 
     team: Candidate
     members: frozenset[str]
-    why: str = ""
+    rejection: str = ""
     plan: JobPlan | None = None
-    extra: float = 0.0
-    trial: bool = False
+    start_seconds: float = 0.0
+    is_trial: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.team.info.name
 
 
-def plan_best(
-    load: int, candidates: Sequence[Candidate], now: Collection[str] = (), runs: int = 0
+def plan_with_teams(
+    load: int,
+    candidates: Sequence[Candidate],
+    current_devices: Collection[str] = (),
+    runs: int = 0,
+    *,
+    cache: PlanCache | None = None,
 ) -> JobPlan:
-    """As `plan_fed`, with the cores one by one or with one of their teams.
+    """Plan as `plan_with_host_overhead`, with single cores or with one of their teams.
 
     Parameters
     ----------
     load : int, units, >= 1
     candidates : sequence of Candidate
-    now : collection of str
-        Devices that have the shares at present: only a way that gains `MARGIN` is better.
+    current_devices : collection of str
+        Devices that have the shares at present: another choice must gain `MIN_RELATIVE_GAIN`.
     runs : int
-        Such jobs that there have been; as many are expected to come. A team whose process would
-        first have to be started must be worth that to them: starting it or not then costs at most
-        twice what would have been best in hindsight.
+        Jobs of this kind so far; as many are expected to come. A team whose process is not running
+        must be worth its start to them: the decision then costs at most twice what would have been
+        best in hindsight.
+    cache : PlanCache, optional
 
     Returns
     -------
     JobPlan
-        `exploring` where a team is tried: where it could pay, and `TRIES` times at such loads.
+        `exploring` where a team is tried: where it could pay, `MIN_TRUSTED_RUNS` times at similar
+        loads.
 
     Raises
     ------
     DataError, UsageError
-        As `plan_fed`.
+        As `plan_with_host_overhead`.
     """
+    cache = PlanCache() if cache is None else cache
     teams = _teams(candidates)
     if not teams:
-        return plan_fed(load, candidates)
-    single = plan_fed(load, _without(candidates, teams, None))
-    ways = [_weighed(load, candidates, teams, team, single, runs) for team in teams]
-    tried = next((way for way in ways if way.trial), None)
-    chosen = tried or _soonest(single, ways, now)
+        return plan_with_host_overhead(load, candidates, cache=cache)
+    without_teams = _without(candidates, teams, None)
+    single = plan_with_host_overhead(load, without_teams, cache=cache)
+    options = [_option(load, candidates, teams, team, single, runs, cache) for team in teams]
+    trial = next((option for option in options if option.is_trial), None)
+    chosen = trial or _fastest(single, options, current_devices)
     plan = single if chosen is None or chosen.plan is None else chosen.plan
     curves = dict(single.curves)
-    for way in ways:
-        curves.update({} if way.plan is None else way.plan.curves)
-    reasons = [*plan.reasons, *_reasons(single, ways, chosen)]
-    exploring = plan.exploring or tried is not None
+    for option in options:
+        curves.update({} if option.plan is None else option.plan.curves)
     curves.update(plan.curves)
-    return replace(plan, reasons=tuple(reasons), curves=curves, exploring=exploring)
+    reasons = (*plan.reasons, *_reasons(single, options, chosen))
+    exploring = plan.exploring or trial is not None
+    return replace(plan, reasons=reasons, curves=curves, exploring=exploring)
 
 
-def plan_held(load: int, candidates: Sequence[Candidate], held: Mapping[str, int]) -> JobPlan:
-    """As `plan_fed` with shares that are held: those of a team, or of its members."""
+def plan_fixed_shares(
+    load: int,
+    candidates: Sequence[Candidate],
+    fixed_shares: Mapping[str, int],
+    *,
+    cache: PlanCache | None = None,
+) -> JobPlan:
+    """Plan the chunks of `fixed_shares`, which are those of a team or of its members.
+
+    Parameters, Raises: as for `plan_with_host_overhead`.
+    """
+    cache = PlanCache() if cache is None else cache
     teams = _teams(candidates)
-    working = next((team for team in teams if held.get(team.info.name)), None)
-    left = _without(candidates, teams, working)
-    if working is None:
-        return plan_fed(load, left, held)
-    units = held[working.info.name]
-    best = _best(working, _worthwhile(working, candidates, units), units)
-    return plan_fed(load, [_only(c, best) if c is working else c for c in left], held)
+    working = next((team for team in teams if fixed_shares.get(team.info.name)), None)
+    remaining = _without(candidates, teams, working)
+    if working is not None:
+        units = fixed_shares[working.info.name]
+        best = best_variant(working, candidate_variants(working, candidates, units), units)
+        remaining = [with_only(c, best) if c is working else c for c in remaining]
+    return plan_with_host_overhead(load, remaining, fixed_shares, cache=cache)
 
 
 def _teams(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -113,161 +141,125 @@ def _teams(candidates: Sequence[Candidate]) -> list[Candidate]:
 def _without(
     candidates: Sequence[Candidate], teams: Sequence[Candidate], working: Candidate | None
 ) -> list[Candidate]:
-    """Those that may take part when `working` does, and no other team."""
-    idle = {team.info.name for team in teams if team is not working}
+    """The candidates that may take part when `working` does, and no other team."""
+    excluded = {team.info.name for team in teams if team is not working}
     if working is not None:
-        idle.update(working.info.members)
-    return [candidate for candidate in candidates if candidate.info.name not in idle]
+        excluded.update(working.info.members)
+    return [candidate for candidate in candidates if candidate.info.name not in excluded]
 
 
-def _weighed(
+def _option(
     load: int,
     candidates: Sequence[Candidate],
     teams: Sequence[Candidate],
     team: Candidate,
     single: JobPlan,
     runs: int,
-) -> _Way:
+    cache: PlanCache,
+) -> _TeamOption:
     names = {candidate.info.name for candidate in candidates}
-    way = _Way(team, frozenset(names.intersection(team.info.members)))
-    why = _why_not(single, way.members)
-    if why or single.predicted_seconds is None:
-        return replace(way, why=why)
-    others = _without(candidates, teams, team)
-    worthwhile = _worthwhile(team, candidates, load)
+    option = _TeamOption(team, frozenset(names.intersection(team.info.members)))
+    rejection = _rejection(single, option.members)
+    if rejection or single.predicted_seconds is None:
+        return replace(option, rejection=rejection)
+    participants = _without(candidates, teams, team)
 
-    def plan(variant: str) -> JobPlan:
-        return plan_fed(load, [_only(c, variant) if c is team else c for c in others])
+    def plan_with(variant: str) -> JobPlan:
+        chosen = [with_only(c, variant) if c is team else c for c in participants]
+        return plan_with_host_overhead(load, chosen, cache=cache)
 
-    variant = _best(team, worthwhile, load)
-    found = plan(variant)
-    share = next((a.plan.share for a in found.assignments if a.device == team.info.name), 0)
-    likely = _seconds(found) / single.predicted_seconds  # infinite: never measured
-    open_to_try = worthwhile if likely < 1 else [variant]
-    untried = _untried(team, open_to_try, share) if share else None
-    if untried and LIKELY < likely < math.inf and not _seen(team, variant, share):
-        untried = None  # it was slow at other loads
-    extra = START / max(runs, 1) if team.asleep else 0.0
+    variants = candidate_variants(team, candidates, load)
+    variant = best_variant(team, variants, load)
+    plan = plan_with(variant)
+    start_seconds = START_SECONDS / max(runs, 1) if team.needs_start else 0.0
+    untried = _variant_on_trial(team, variants, variant, plan, single.predicted_seconds)
     if untried is None:
-        return replace(way, plan=found, extra=extra)
-    most = single.predicted_seconds * (1 - 1 / team.info.threads)
-    if extra > most:
-        return replace(way, why="it is not worth starting for so few jobs yet")
-    return replace(way, plan=found if untried == variant else plan(untried), trial=True)
+        return replace(option, plan=plan, start_seconds=start_seconds)
+    max_gain = single.predicted_seconds * (1 - 1 / team.info.threads)
+    if start_seconds > max_gain:
+        return replace(option, rejection="starting it does not pay off for so few jobs yet")
+    if untried != variant:
+        plan = plan_with(untried)
+    return replace(option, plan=plan, is_trial=True)
 
 
-def _why_not(single: JobPlan, members: frozenset[str]) -> str:
-    """Why a team of `members` need not be thought of."""
+def _variant_on_trial(
+    team: Candidate, variants: Sequence[str], best: str, plan: JobPlan, single_seconds: float
+) -> str | None:
+    """The variant that the team should try now; None: it is measured well, or was too slow."""
+    shares = (a.plan.share for a in plan.assignments if a.device == team.info.name)
+    share = next(shares, 0)
+    time_ratio = _seconds(plan) / single_seconds  # infinite: no measurements
+    open_to_try = variants if time_ratio < 1 else [best]
+    untried = variant_to_try(team, open_to_try, share) if share else None
+    was_slow = MAX_TRIAL_TIME_RATIO < time_ratio < math.inf
+    if untried and was_slow and not similar_runs(team, best, share):
+        return None
+    return untried
+
+
+def _rejection(single: JobPlan, members: frozenset[str]) -> str:
+    """Why a team of `members` need not be considered; empty: it should be."""
     if single.predicted_seconds is None:
-        return "its cores are measured first"
-    if single.predicted_seconds < WORTH:
-        return "the job is too short for threads"
-    units = sum(one.plan.share for one in single.assignments if one.device in members)
-    known = [single.curves[name] for name in members if name in single.curves]
-    longest = max((float(curve.time(1.0)) for curve in known), default=BIG)
-    if units >= FEW * len(members) and longest < BIG:
-        return "there are small units enough for each of its cores"
+        return "its cores have to be measured first"
+    if single.predicted_seconds < MIN_JOB_SECONDS:
+        return "the job is too short for several threads"
+    units = sum(a.plan.share for a in single.assignments if a.device in members)
+    curves = [single.curves[name] for name in members if name in single.curves]
+    longest = max((float(curve.time(1.0)) for curve in curves), default=LARGE_UNIT_SECONDS)
+    if units >= MIN_UNITS_PER_CORE * len(members) and longest < LARGE_UNIT_SECONDS:
+        return "there are enough small units for each of its cores"
     return ""
 
 
-def _worthwhile(team: Candidate, candidates: Sequence[Candidate], units: float) -> list[str]:
-    """Variants that a team might be fast with, the likely fastest first: as single cores are.
-
-    And those that it knows.
-    """
-    members = [c for c in candidates if c.info.name in team.info.members]
-    seconds: dict[str, float] = {}
-    for name in team.models:
-        models = [member.models.get(name) for member in members]
-        known = [float(model.total.time(units)) for model in models if model is not None]
-        if known:
-            seconds[name] = min(known)
-    least = min(seconds.values(), default=0.0)
-    close = [name for name in seconds if team.models[name] or seconds[name] <= LIKELY * least]
-    return sorted(close, key=lambda name: seconds[name]) or list(team.models)
-
-
-def _best(team: Candidate, names: Sequence[str], units: float) -> str:
-    """The variant that is fastest on the team; while it knows none, the first."""
-    known = {}
-    for name in names:
-        model = team.models[name]
-        if model is not None:
-            known[name] = float(model.total.time(units))
-    least = min(known.values(), default=0.0)
-    as_fast = [name for name in known if known[name] <= SAME * least]
-    return max(as_fast, key=lambda name: team.tried.get(name, 0)) if as_fast else names[0]
-
-
-def _untried(team: Candidate, names: Sequence[str], units: int) -> str | None:
-    """A variant that `units` were not yet run with often enough to believe its time."""
-    best = _best(team, names, units)
-    least = team.models[best]
-    for name in [best, *names]:
-        seen, model = _seen(team, name, units), team.models[name]
-        hopeless = (
-            seen > 0
-            and model is not None
-            and least is not None
-            and float(model.total.time(units)) > CLOSE * float(least.total.time(units))
-        )
-        if seen < TRIES and not hopeless:
-            return name
-    return None
-
-
-def _seen(team: Candidate, name: str, units: int) -> int:
-    """Runs of a variant at loads like `units`; all of them where the model can't tell."""
-    model, tried = team.models[name], team.tried.get(name, 0)
-    if model is None or not isinstance(model.total, PiecewiseLinear):
-        return tried
-    return min(tried, model.total.observed(units / ALIKE, units * ALIKE))
-
-
-def _only(team: Candidate, variant: str) -> Candidate:
-    return replace(team, models={variant: team.models[variant]})
-
-
-def _soonest(single: JobPlan, ways: Sequence[_Way], now: Collection[str]) -> _Way | None:
-    """The way that ends soonest, the present one unless another gains enough; None: no team."""
-    present = next((way for way in ways if way.team.info.name in now and way.plan), None)
-    chosen, least = present, _seconds(single if present is None else present.plan)
-    others: list[_Way | None] = [way for way in ways if way.plan and way is not present]
-    for way in [*others, *([] if present is None else [None])]:
-        seconds = _seconds(single) if way is None else _seconds(way.plan) + way.extra
-        if seconds * (1 + MARGIN) < least:
-            chosen, least = way, seconds
+def _fastest(
+    single: JobPlan, options: Sequence[_TeamOption], current_devices: Collection[str]
+) -> _TeamOption | None:
+    """The fastest option, but the current one unless another gains enough; None: no team."""
+    planned = [option for option in options if option.plan is not None]
+    current = next((option for option in planned if option.name in current_devices), None)
+    chosen, least = current, _seconds(single if current is None else current.plan)
+    alternatives: list[_TeamOption | None] = [o for o in planned if o is not current]
+    if current is not None:
+        alternatives.append(None)
+    for option in alternatives:
+        seconds = _seconds(single)
+        if option is not None:
+            seconds = _seconds(option.plan) + option.start_seconds
+        if seconds * (1 + MIN_RELATIVE_GAIN) < least:
+            chosen, least = option, seconds
     return chosen
 
 
 def _seconds(plan: JobPlan | None) -> float:
-    """Infinite where nobody knows: then nothing says that it ends sooner."""
+    """Infinite without a prediction: such a plan is never the fastest."""
     if plan is None or plan.predicted_seconds is None:
         return math.inf
     return plan.predicted_seconds
 
 
-def _reasons(single: JobPlan, ways: Sequence[_Way], chosen: _Way | None) -> list[str]:
-    """Why those that are left out are."""
-    found = []
-    for way in ways:
-        name = way.team.info.name
-        if way is chosen:
-            seconds = _against(way.plan, single)
-            trying = f"{name} is tried instead" if way.trial else f"{name} ends sooner{seconds}"
-            found += [f"{member}: no share, {trying}" for member in sorted(way.members)]
-        elif way.plan is None:
-            found.append(f"{name}: no share, {way.why}")
+def _reasons(
+    single: JobPlan, options: Sequence[_TeamOption], chosen: _TeamOption | None
+) -> list[str]:
+    """Why devices outside the chosen plan have no share."""
+    reasons = []
+    for option in options:
+        if option is chosen:
+            faster = f"finishes sooner{_compared(option.plan, single)}"
+            why = f"{option.name} {'is tried instead' if option.is_trial else faster}"
+            reasons += [f"{member}: no share, {why}" for member in sorted(option.members)]
+        elif option.plan is None:
+            reasons.append(f"{option.name}: no share, {option.rejection}")
         else:
-            sooner = f"its cores end sooner one by one{_against(single, way.plan)}"
-            found.append(f"{name}: no share, {sooner}")
-    return found
+            why = f"its cores finish sooner one by one{_compared(single, option.plan)}"
+            reasons.append(f"{option.name}: no share, {why}")
+    return reasons
 
 
-def _against(plan: JobPlan | None, other: JobPlan | None) -> str:
-    if plan is None or other is None or plan.predicted_seconds is None:
+def _compared(plan: JobPlan | None, other: JobPlan | None) -> str:
+    if plan is None or other is None:
         return ""
-    if other.predicted_seconds is None:
+    if plan.predicted_seconds is None or other.predicted_seconds is None:
         return ""
-    mine, others = plan.predicted_seconds, other.predicted_seconds
-    return f" ({format_seconds(mine)} against {format_seconds(others)})"
+    seconds = format_seconds(plan.predicted_seconds)
+    return f" ({seconds} against {format_seconds(other.predicted_seconds)})"

@@ -1,13 +1,13 @@
-"""Which variant each device runs: the measured best one, found by bounded exploration.
+"""The variant of each device: the one measured best, found by bounded exploration.
 
-Equal CPU devices share what they find out: one curve for all of them, a factor for each
-(`models.family`). Until every variant was measured somewhere, each device tries another one (a
-single device every other run): two cores know four variants after two runs, and are balanced from
-the fourth on. A variant that may only have been unlucky is tried again much later, by one device
-at a time, so that no job pays much for it, until two tries agree; and again where loads have
-become much larger or smaller than those that it was judged by, or where it is only presumed that
-a device which became slower with another variant is so with this one. Other kinds take the first
-variant: an emulated device's times don't depend on it.
+Equal CPU devices share their measurements: one curve for all of them, times a factor for each
+(`models.evidence.equal_cores`). Until every variant was measured somewhere, each device tries
+another one (a single device every other run): two cores measure four variants in two runs, and are
+balanced from the fourth on. A variant that may only have been unlucky is tried again much later,
+by one device at a time, so that no job pays much for it, until two tries agree. It is also tried
+again where loads have become much larger or smaller than those it was judged by, or where it is
+only presumed that a device which became slower with another variant is slower with this one.
+Devices other than cores take the first variant.
 """
 
 from __future__ import annotations
@@ -16,31 +16,32 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hetsched.models import DeviceModel, PiecewiseLinear
+from hetsched.models import DeviceModel
+from hetsched.models.curves.curve import planner_curve
 from hetsched.models.evidence.confidence import AGREE
-from hetsched.models.evidence.equal_cores import together
+from hetsched.models.evidence.equal_cores import pooled_curves
+from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Candidate
 
-SAME = 1.03
-"""Variants whose times differ by less are as fast, as far as noisy runs can tell: changing between
-them would only change the split each time. Arbitrary."""
-CLOSE = 2.0
-"""A variant this much slower than the best may only have been unlucky: one measurement beside a
-busy neighbour is that far off. Arbitrary."""
-TRIES = 3
+MAX_EQUAL_TIME_RATIO = 1.03
+"""Variants whose times differ by less are equally fast, as far as noisy runs can tell: changing
+between them would only change the split each time. Arbitrary."""
+MAX_RETRY_TIME_RATIO = 2.0
+"""A variant up to this much slower than the best may only have been unlucky: one measurement
+beside a busy neighbour is that far off. Arbitrary."""
+MIN_TRUSTED_RUNS = 3
 """Runs after which a variant's time is believed, if two didn't agree. Arbitrary."""
-RARELY = 8
+RUNS_PER_RETRY = 8
 """Runs of the best variant for each try of another that is close to it. Arbitrary."""
-
-ALIKE = 4.0
-"""Loads that differ by less say the same about variants. Arbitrary."""
-ELSEWHERE = 2
-"""Runs of the best variant for each try of another that was never tried at such a load; fewer
-would keep a core trying whose share stays far from what was expected. Arbitrary."""
+MAX_SIMILAR_LOAD_RATIO = 4.0
+"""Runs of loads that differ by less are comparable. Arbitrary."""
+RUNS_PER_FIRST_TRY = 2
+"""Runs of the best variant for each try of another that was never tried at a similar load; fewer
+would keep a core trying whose share stays far from the expected one. Arbitrary."""
 
 
 @dataclass(frozen=True)
-class Choice:
+class VariantChoice:
     """`model` may be an equal device's where this one has not run the variant yet."""
 
     variant: str
@@ -48,43 +49,50 @@ class Choice:
     exploring: bool = False
 
 
-def choose(candidates: Sequence[Candidate], units: float) -> list[Choice]:
-    """One choice for each candidate, in their order.
+def choose_variants(
+    candidates: Sequence[Candidate], units: float, cache: PlanCache | None = None
+) -> list[VariantChoice]:
+    """Return one choice for each candidate, in their order.
 
     Parameters
     ----------
     candidates : sequence of Candidate
     units : float
-        Their mean share. Each is judged at a load that it may expect.
+        Their mean share. Each is judged at a share proportional to its speed.
+    cache : PlanCache, optional
     """
-    shares = _expected(candidates, units)
+    cache = PlanCache() if cache is None else cache
+    shares = _expected_shares(candidates, units)
     groups: dict[object, list[int]] = {}
     for index, candidate in enumerate(candidates):
         info = candidate.info
-        single = index if not info.is_core else -1
+        single = -1 if info.is_core else index
         groups.setdefault((single, info.identity, tuple(candidate.models)), []).append(index)
-    chosen: dict[int, Choice] = {}
+    choices: dict[int, VariantChoice] = {}
     for indices in groups.values():
         members = [candidates[index] for index in indices]
         share = statistics.fmean(shares[index] for index in indices)
-        chosen.update(zip(indices, _for_group(members, share), strict=True))
-    return [chosen[index] for index in range(len(candidates))]
+        choices.update(zip(indices, _choose_for_group(members, share, cache), strict=True))
+    return [choices[index] for index in range(len(candidates))]
 
 
-def _expected(candidates: Sequence[Candidate], units: float) -> list[float]:
-    """Shares in proportion to the speeds at `units`; a mean one where no speed is known."""
-    least = [
-        min((_about(model, units) for model in one.models.values() if model), default=None)
-        for one in candidates
+def _expected_shares(candidates: Sequence[Candidate], units: float) -> list[float]:
+    """In proportion to the speeds at `units`; a mean share where no speed is known."""
+    best_seconds = [
+        min(
+            (_rough_seconds(model, units) for model in candidate.models.values() if model),
+            default=None,
+        )
+        for candidate in candidates
     ]
-    speeds = [1 / seconds for seconds in least if seconds]
+    speeds = [1 / seconds for seconds in best_seconds if seconds]
     if not speeds:
         return [units] * len(candidates)
     mean = statistics.fmean(speeds)
-    return [units / seconds / mean if seconds else units for seconds in least]
+    return [units / seconds / mean if seconds else units for seconds in best_seconds]
 
 
-def _about(model: DeviceModel, units: float) -> float:
+def _rough_seconds(model: DeviceModel, units: float) -> float:
     """Seconds of `units`; of a device with a link those of its slowest phase."""
     if not model.link:
         return float(model.total.time(units))
@@ -92,144 +100,169 @@ def _about(model: DeviceModel, units: float) -> float:
     return max(float(phase.time(units)) for phase in phases if phase is not None)
 
 
-def _for_group(members: Sequence[Candidate], units: float) -> list[Choice]:
+def _choose_for_group(
+    members: Sequence[Candidate], units: float, cache: PlanCache
+) -> list[VariantChoice]:
     names = list(members[0].models)
     if not members[0].info.is_core:
-        return [Choice(names[0], members[0].models[names[0]])]
-    tried = {name: max(m.tried.get(name, 0) for m in members) for name in names}
-    times = {name: _least_time(members, name, units) for name in names}
-    known = {name: seconds for name, seconds in times.items() if seconds is not None}
-    if not known:
-        order = sorted(names, key=lambda name: tried[name])  # stable: then by preference
-        return [Choice(order[i % len(order)], None, True) for i in range(len(members))]
-    best = _best(known, tried)
-    choices = [Choice(best, model) for model in _models(members, best, units)]
-    for index, name in _explorers(members, best, known, tried, units):
-        choices[index] = Choice(name, _models(members, name, units)[index], True)
+        return [VariantChoice(names[0], members[0].models[names[0]])]
+    runs = {name: max(m.run_counts.get(name, 0) for m in members) for name in names}
+    seconds = _measured_seconds(members, names, units)
+    if not seconds:
+        order = sorted(names, key=lambda name: runs[name])  # stable: then by preference
+        return [VariantChoice(order[i % len(order)], None, True) for i in range(len(members))]
+    best = _best(seconds, runs)
+    choices = [VariantChoice(best, model) for model in _models(members, best, units, cache)]
+    for index, name in _explorers(members, best, seconds, runs, units):
+        choices[index] = VariantChoice(name, _models(members, name, units, cache)[index], True)
     return choices
 
 
-def _best(known: dict[str, float], tried: dict[str, int]) -> str:
-    """The fastest, or the one that ran most of those that are as fast."""
-    least = min(known.values())
-    as_fast = [name for name, seconds in known.items() if seconds <= SAME * least]
-    return max(as_fast, key=lambda name: (tried[name], -known[name]))
+def _measured_seconds(
+    members: Sequence[Candidate], names: Sequence[str], units: float
+) -> dict[str, float]:
+    """Variant -> seconds of `units` on the fastest member; only variants with a model."""
+    seconds = {}
+    for name in names:
+        models = {id(m.models[name]): m.models[name] for m in members}.values()
+        times = [float(model.total.time(units)) for model in models if model is not None]
+        if times:
+            seconds[name] = min(times)
+    return seconds
+
+
+def _best(seconds: dict[str, float], runs: dict[str, int]) -> str:
+    """The fastest variant, or of equally fast ones the one with the most runs."""
+    limit = MAX_EQUAL_TIME_RATIO * min(seconds.values())
+    equally_fast = [name for name in seconds if seconds[name] <= limit]
+    return max(equally_fast, key=lambda name: (runs[name], -seconds[name]))
 
 
 def _explorers(
     members: Sequence[Candidate],
     best: str,
-    known: dict[str, float],
-    tried: dict[str, int],
+    seconds: dict[str, float],
+    runs: dict[str, int],
     units: float,
 ) -> list[tuple[int, str]]:
     """(index of a member, the variant it tries)."""
-    unknown = [name for name in tried if name not in known and tried[name] < TRIES]
-    if unknown:
-        if len(members) == 1 and sum(tried.values()) % 2:
+    unmeasured = [n for n in runs if n not in seconds and runs[n] < MIN_TRUSTED_RUNS]
+    if unmeasured:
+        if len(members) == 1 and sum(runs.values()) % 2:
             return []
-        # Those that know the best explore first: the others get to know it meanwhile.
-        free = sorted(range(len(members)), key=lambda i: (members[i].models[best] is None, -i))
-        return list(zip(free, unknown, strict=False))
-    near = {name: _believed(members, name, units) for name in tried}
-    again = _worth_another_try(best, known, tried, near)
-    if again is None:
+        # Members that have measured the best explore first: the others measure it meanwhile.
+        order = sorted(range(len(members)), key=lambda i: (members[i].models[best] is None, -i))
+        return list(zip(order, unmeasured, strict=False))
+    similar_runs = {name: _trusted_runs(members, name, units) for name in runs}
+    retried = _variant_to_retry(best, seconds, runs, similar_runs)
+    if retried is None:
         return []
-    # One that hasn't run it yet is asked first: its neighbours may have had bad luck with it.
-    return [(min(range(len(members)), key=lambda i: members[i].tried.get(again, 0)), again)]
+    # A member that hasn't run it yet goes first: the others may have been unlucky with it.
+    fewest = min(range(len(members)), key=lambda i: members[i].run_counts.get(retried, 0))
+    return [(fewest, retried)]
 
 
-def _worth_another_try(
-    best: str, known: dict[str, float], tried: dict[str, int], near: dict[str, int]
+def _variant_to_retry(
+    best: str, seconds: dict[str, float], runs: dict[str, int], similar_runs: dict[str, int]
 ) -> str | None:
-    """`near`: the tries at such loads."""
-    for name in sorted(known, key=lambda name: known[name]):
-        elsewhere = near[best] > 0 and near[name] == 0
-        pause = ELSEWHERE if elsewhere else RARELY
-        due = near[name] < TRIES and tried[best] >= pause * tried[name]
-        if name != best and due and known[name] <= CLOSE * known[best]:
+    """`similar_runs`: runs of each variant at loads like the expected one."""
+    for name in sorted(seconds, key=lambda name: seconds[name]):
+        is_new_load = similar_runs[best] > 0 and similar_runs[name] == 0
+        interval = RUNS_PER_FIRST_TRY if is_new_load else RUNS_PER_RETRY
+        is_due = similar_runs[name] < MIN_TRUSTED_RUNS and runs[best] >= interval * runs[name]
+        if name != best and is_due and seconds[name] <= MAX_RETRY_TIME_RATIO * seconds[best]:
             return name
     return None
 
 
-def _believed(members: Sequence[Candidate], name: str, units: float) -> int:
-    """Runs of `name` at loads like `units` on any of them; `TRIES` where two already agree.
+def _trusted_runs(members: Sequence[Candidate], name: str, units: float) -> int:
+    """Runs of `name` at loads like `units` on any member; enough of them where two agree.
 
-    All runs where a model can't tell; none if its time is only presumed.
+    All runs where a model keeps no observations; none if its time is only presumed.
     """
-    tries, paces = 0, []
+    runs, paces = 0, []
     for member in members:
-        model, tried = member.models[name], member.tried.get(name, 0)
-        if model is None or not isinstance(model.total, PiecewiseLinear):
-            tries += tried
-        elif not model.total.doubtful:
-            near = _paces(model.total, units)
-            tries += min(tried, len(near))
-            paces += near
+        model, member_runs = member.models[name], member.run_counts.get(name, 0)
+        evidence = None if model is None else planner_curve(model.total).evidence()
+        if evidence is None:
+            runs += member_runs
+        elif not evidence.doubtful:
+            similar = _paces(evidence.times(), units)
+            runs += min(member_runs, len(similar))
+            paces += similar
     agree = len(paces) > 1 and max(paces) < AGREE * min(paces)
-    return max(tries, TRIES) if agree else tries
+    return max(runs, MIN_TRUSTED_RUNS) if agree else runs
 
 
-def _paces(curve: PiecewiseLinear, units: float) -> list[float]:
-    """Seconds a unit of each observation at a load like `units`."""
+def _paces(times: dict[float, list[float]], units: float) -> list[float]:
+    """Seconds per unit of each observation at a load like `units`."""
     return [
         seconds / size
-        for size, times in curve.times().items()
-        if units / ALIKE <= size <= units * ALIKE
-        for seconds in times
+        for size, observed in times.items()
+        if units / MAX_SIMILAR_LOAD_RATIO <= size <= units * MAX_SIMILAR_LOAD_RATIO
+        for seconds in observed
     ]
 
 
-def _least_time(members: Sequence[Candidate], name: str, units: float) -> float | None:
-    models = {id(m.models[name]): m.models[name] for m in members}.values()
-    return min((float(m.total.time(units)) for m in models if m is not None), default=None)
+def _models(
+    members: Sequence[Candidate], name: str, units: float, cache: PlanCache
+) -> list[DeviceModel | None]:
+    """Each member's model of `name`, with the measurements of all of them.
 
-
-def _models(members: Sequence[Candidate], name: str, units: float) -> list[DeviceModel | None]:
-    """Each member's model of `name`, as all of them know it.
-
-    One that has not run it yet gets its equals', slowed as it is with other variants.
+    A member that has not run it yet gets the median one of its equals, scaled by how much slower
+    it is with other variants.
     """
-    own = [member.models[name] for member in members]
-    found = shared(own)
-    known = [model for model in found if model is not None]
-    if not known or len(known) == len(found):
-        return found
-    lent = sorted(known, key=lambda model: float(model.total.time(units)))[(len(known) - 1) // 2]
+    models = pooled_models([member.models[name] for member in members], cache)
+    measured = [model for model in models if model is not None]
+    if not measured or len(measured) == len(models):
+        return models
+    by_speed = sorted(measured, key=lambda model: float(model.total.time(units)))
+    median = by_speed[(len(measured) - 1) // 2]
     return [
-        _scaled(lent, _slowness(members, i, units)) if model is None else model
-        for i, model in enumerate(found)
+        _scaled(median, _slowness(members, i, units, cache)) if model is None else model
+        for i, model in enumerate(models)
     ]
 
 
-def shared(models: Sequence[DeviceModel | None]) -> list[DeviceModel | None]:
-    """Models of equal devices, by the curve that they have in common times each one's factor.
+def pooled_models(
+    models: Sequence[DeviceModel | None], cache: PlanCache | None = None
+) -> list[DeviceModel | None]:
+    """Return the models of equal devices, their totals fitted to the observations of all.
 
-    Those that never learn stay as they are. Remembered: the next plan asks for the same again.
+    Models that keep no observations are returned unchanged.
+
+    Parameters
+    ----------
+    models : sequence of DeviceModel or None
+        Of one variant, one per device.
+    cache : PlanCache, optional
     """
-    learnt = [(i, m) for i, m in enumerate(models) if m and isinstance(m.total, PiecewiseLinear)]
-    curves = tuple(m.total for _, m in learnt if isinstance(m.total, PiecewiseLinear))
-    found = list(models)
-    for (i, model), total in zip(learnt, together(curves), strict=True):
-        found[i] = replace(model, total=total)
-    return found
+    cache = PlanCache() if cache is None else cache
+    learnt = [
+        (i, model)
+        for i, model in enumerate(models)
+        if model is not None and planner_curve(model.total).evidence() is not None
+    ]
+    curves = tuple(model.total for _, model in learnt)
+    totals = cache.pooled_curves.get_or_compute(curves, lambda: pooled_curves(curves))
+    pooled = list(models)
+    for (i, model), total in zip(learnt, totals, strict=True):
+        pooled[i] = replace(model, total=total)
+    return pooled
 
 
-def _slowness(members: Sequence[Candidate], index: int, units: float) -> float:
-    """How many times as long one member takes as its equals: median over what it has run."""
+def _slowness(members: Sequence[Candidate], index: int, units: float, cache: PlanCache) -> float:
+    """Time of one member relative to its equals': the median over the variants it has run."""
     ratios = []
     for name in members[index].models:
-        models = shared([member.models[name] for member in members])
-        mine = models[index]
-        if mine is not None:
-            times = [float(model.total.time(units)) for model in models if model is not None]
-            ratios.append(float(mine.total.time(units)) / statistics.median_low(times))
+        models = pooled_models([member.models[name] for member in members], cache)
+        model = models[index]
+        if model is not None:
+            times = [float(other.total.time(units)) for other in models if other is not None]
+            ratios.append(float(model.total.time(units)) / statistics.median_low(times))
     return statistics.median(ratios) if ratios else 1.0
 
 
 def _scaled(model: DeviceModel, factor: float) -> DeviceModel:
-    total = model.total
-    if factor == 1.0 or not isinstance(total, PiecewiseLinear) or not len(total.points):
-        return model
-    units, seconds = total.points.T
-    return replace(model, total=total.through(units, factor * seconds))
+    total = None if factor == 1.0 else planner_curve(model.total).scaled(factor)
+    return model if total is None else replace(model, total=total)

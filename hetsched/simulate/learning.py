@@ -14,8 +14,9 @@ from hetsched.models import DeviceModel
 from hetsched.models.evidence.history import History, latest
 from hetsched.models.evidence.samples import duplex_samples, samples
 from hetsched.planner.job_planner import Candidate, JobPlan, plan_job
+from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.rebalancer import Rebalancer
-from hetsched.planner.variants import shared
+from hetsched.planner.variants import pooled_models
 from hetsched.simulate.machine import VARIANT, Done, Machine, makespan, seconds
 
 
@@ -68,7 +69,8 @@ class _Loop:
         self._chance = random.Random(seed)
         self._measured_total = measured_total
         self._histories = {one.info.name: History() for one in machine.devices}
-        self._rebalancer = Rebalancer(machine.load, list(self._histories))
+        self._cache = PlanCache()
+        self._rebalancer = Rebalancer(machine.load, list(self._histories), self._cache)
 
     def run(self) -> Learnt:
         plan = self._plan()
@@ -92,8 +94,8 @@ class _Loop:
         return [
             replace(
                 one,
-                tried={VARIANT: self._histories[one.info.name].runs},
-                measured_total=self._measured_total,
+                run_counts={VARIANT: self._histories[one.info.name].runs},
+                uses_measured_total=self._measured_total,
             )
             for one in self._machine.candidates(known)
         ]
@@ -110,4 +112,5 @@ class _Loop:
             history = self._histories[one.device]
             history.add(latest(found))
             history.runs += 1
-        shared([one.model(False) for name, one in self._histories.items() if not links[name]])
+        cores = [one.model(False) for name, one in self._histories.items() if not links[name]]
+        pooled_models(cores, self._cache)

@@ -16,7 +16,7 @@ import numpy as np
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
-from hetsched.planner.analysis.machine_bound import Part
+from hetsched.planner.analysis.machine_bound import MachineDevice
 from hetsched.planner.job_planner import Assignment, Candidate, JobPlan
 from hetsched.plans.device_plan import Overlap
 from hetsched.plans.slot_allocation import slotted
@@ -61,17 +61,17 @@ class Machine:
                 info=one.info,
                 demand=one.demand,
                 models={VARIANT: known.get(one.info.name)},
-                tried={VARIANT: 0},
+                run_counts={VARIANT: 0},
             )
             for one in self.devices
         ]
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[MachineDevice]:
         """The devices as bounds need to know them; none whose memory holds no unit."""
         return [
-            Part(one.info.name, one.model, one.demand, one.overlap)
+            MachineDevice(one.info.name, one.model, one.demand, one.overlap)
             if one.info.link
-            else Part(one.info.name, one.model, None, None)
+            else MachineDevice(one.info.name, one.model, None, None)
             for one in self.devices
             if slotted(one.demand).fits([1])
         ]

@@ -65,7 +65,7 @@ def test_a_single_unit_is_computed_by_the_team(local: hetsched.Local) -> None:
 
     assert who(report) == ["team0"]
     assert report.predicted_seconds is not None
-    assert any(note.startswith("cpu0: no share, team0 ends sooner") for note in report.notes)
+    assert any(note.startswith("cpu0: no share, team0 finishes sooner") for note in report.notes)
 
 
 def test_a_team_has_its_cores_and_as_many_threads(local: hetsched.Local, tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def test_when_memory_ran_out_all_is_planned_anew() -> None:
 
 def _core(name: str) -> Candidate:
     info = DeviceInfo(name=name, kind="cpu", identity="x")
-    return Candidate(info=info, demand=DEMAND, models={"numpy": None}, tried={"numpy": 0})
+    return Candidate(info=info, demand=DEMAND, models={"numpy": None}, run_counts={"numpy": 0})
 
 
 def test_shares_that_are_held_are_only_cut_into_chunks() -> None:
@@ -168,5 +168,5 @@ def test_shares_that_are_held_are_only_cut_into_chunks() -> None:
 
 
 def test_shares_that_are_held_must_make_up_the_load() -> None:
-    with pytest.raises(UsageError, match="shares of 9 units, of a load of 10"):
+    with pytest.raises(UsageError, match="they sum to 9 units, the load is 10"):
         plan_job(10, [_core("cpu0"), _core("cpu1")], {"cpu0": 3, "cpu1": 6})

@@ -16,6 +16,7 @@ from hetsched.errors import ErrorRecord, HetschedError, InputMissing, TryAgain
 from hetsched.job import Done, Failed, JobReport
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import Candidate, JobPlan, plan_job
+from hetsched.planner.plan_cache import PlanCache
 
 INFO = DeviceInfo(name="cpu0", kind="cpu", identity="c")
 DEMAND = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
@@ -32,7 +33,7 @@ def done(number: int) -> Done:
 
 
 def kept(*numbers: int, chunks: int = 1) -> Accounts:
-    found = Accounts(lambda device: INFO)
+    found = Accounts(lambda device: INFO, PlanCache())
     for number in numbers:
         found.keep(evidence(number, chunks=chunks).ended(done(number)))
     return found
@@ -58,7 +59,7 @@ def test_a_job_that_has_ended_is_explained() -> None:
 
 
 def test_a_job_that_failed_says_what_with() -> None:
-    found = Accounts(lambda device: INFO)
+    found = Accounts(lambda device: INFO, PlanCache())
     report = JobReport(job=1, state="failed", workload="toy", load=4)
     found.keep(evidence(1).ended(Failed(1, report, ErrorRecord(1, "kernel broke"))))
 
@@ -131,7 +132,7 @@ def test_nothing_of_the_job_but_figures_is_held() -> None:
     job: Any = type("Job", (), {})()
     job.workload, job.load, job.params, job.notes = type("W", (), {"name": "toy"}), 4, {}, []
     job.inputs = {"x": array}
-    found = Accounts(lambda device: INFO)
+    found = Accounts(lambda device: INFO, PlanCache())
     found.keep(Evidence.of(1, job, PLAN, {}).ended(done(1)))
     gone = weakref.ref(array)
     del job, array

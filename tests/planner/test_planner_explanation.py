@@ -192,7 +192,7 @@ def test_a_plan_made_by_somebody_else_is_explained_as_far_as_it_goes() -> None:
 def test_a_core_that_reads_files_has_no_phases_predicted() -> None:
     core, gpu = job_plan().assignments
     assert core.candidate is not None
-    core = replace(core, candidate=replace(core.candidate, staged=True))
+    core = replace(core, candidate=replace(core.candidate, is_staged=True))
 
     found = device(account(SUBJECT, JobPlan((core, gpu), 3.0), RAN), "cpu0")
 
@@ -238,7 +238,7 @@ def test_a_device_without_a_share_may_never_have_run_one(measured: bool) -> None
         slow = replace(slow, total=PiecewiseLinear([(4, 900.0)]))
     candidates = [
         Candidate(CORE, demand(None), {"v": CORE_MODEL}, {"v": 7}),
-        Candidate(GPU, demand(4096), {"v": slow}, {"v": 7}, measured_total=measured),
+        Candidate(GPU, demand(4096), {"v": slow}, {"v": 7}, uses_measured_total=measured),
     ]
     found = account(SUBJECT, plan_job(4, candidates))
     assert [one.device for one in found.devices] == ["cpu0"]

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from hetsched.device import DeviceInfo
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
-from hetsched.planner.host_overhead import charges, plan_fed
+from hetsched.planner.host_overhead import host_overheads, plan_with_host_overhead
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.records import Candidate, JobPlan
-from hetsched.planner.teams import plan_best
+from hetsched.planner.teams import plan_with_teams
 from hetsched.plans import MemoryDemand, Overlap, timeline
 
 MIB = 1 << 20
 LOAD = 1000
-CORE, GPU, FED = 4e-3, 1e-3, 0.3e-3
-"""Seconds a unit: of a core, of the GPU, of feeding it: 30 % of a core."""
+CORE, GPU, OVERHEAD = 4e-3, 1e-3, 0.3e-3
+"""Seconds a unit: of a core, of the GPU, of its host overhead: 30 % of a core."""
 
 
 def core(number: int, seconds: float = CORE, pinned: bool = True) -> Candidate:
@@ -31,7 +31,7 @@ def core(number: int, seconds: float = CORE, pinned: bool = True) -> Candidate:
     return Candidate(info, demand, {"fft": DeviceModel(curve, curve)}, {"fft": 9})
 
 
-def gpu(cores: tuple[int, ...] = (), feed: float | None = FED) -> Candidate:
+def gpu(cores: tuple[int, ...] = (), overhead: float | None = OVERHEAD) -> Candidate:
     info = DeviceInfo(
         name="gpu0",
         kind="cuda",
@@ -42,8 +42,8 @@ def gpu(cores: tuple[int, ...] = (), feed: float | None = FED) -> Candidate:
         cores=cores,
     )
     copies = Affine(1e-5, 3e-4)
-    fed = None if feed is None else Affine(1e-5, feed)
-    model = DeviceModel(PiecewiseLinear(), Affine(2e-5, GPU), copies, copies, host_overhead=fed)
+    curve = None if overhead is None else Affine(1e-5, overhead)
+    model = DeviceModel(PiecewiseLinear(), Affine(2e-5, GPU), copies, copies, host_overhead=curve)
     demand = MemoryDemand(input_bytes=MIB, work_bytes=0, output_bytes=MIB, limit=64 * MIB)
     return Candidate(info, demand, {"cufft": model}, {"cufft": 9})
 
@@ -52,10 +52,10 @@ def machine(cores: int = 4, **how: object) -> list[Candidate]:
     return [*(core(number) for number in range(cores)), gpu(**how)]  # type: ignore[arg-type]
 
 
-def simulated(plan: JobPlan, feeders_at: set[str] | None = None) -> float:
-    """Seconds of `plan` where a core gives up an equal part of itself while the GPU is fed.
+def simulated(plan: JobPlan, hosts: set[str] | None = None) -> float:
+    """Seconds of `plan` where a core gives up an equal part of itself while the GPU works.
 
-    `feeders_at`: the cores that feed; all that compute.
+    `hosts`: the cores with the overhead; None: all that compute.
     """
     linked = next(one for one in plan.assignments if one.device == "gpu0")
     model = linked.model
@@ -64,10 +64,10 @@ def simulated(plan: JobPlan, feeders_at: set[str] | None = None) -> float:
     busy = timeline(linked.plan, model, Overlap.FULL).makespan
     seconds = sum(model.host_overhead.time(float(units)) for units in linked.plan.chunks)
     cores = [one for one in plan.assignments if one.device != "gpu0"]
-    feeding = {one.device for one in cores} if feeders_at is None else feeders_at
+    charged_cores = {one.device for one in cores} if hosts is None else hosts
     ends = [busy]
     for one in cores:
-        pace = 1 - (seconds / busy / len(feeding) if one.device in feeding else 0.0)
+        pace = 1 - (seconds / busy / len(charged_cores) if one.device in charged_cores else 0.0)
         work = CORE * one.plan.share
         ends.append(work / pace if work <= pace * busy else busy + work - pace * busy)
     return max(ends)
@@ -78,67 +78,69 @@ def share(plan: JobPlan, device: str) -> int:
 
 
 def test_with_the_charge_a_plan_takes_what_it_says_and_without_it_does_not() -> None:
-    charged, blind = plan_fed(LOAD, machine()), plan_job(LOAD, machine())
+    charged, blind = plan_with_host_overhead(LOAD, machine()), plan_job(LOAD, machine())
 
     assert charged.predicted_seconds == pytest.approx(simulated(charged), rel=0.01)
     assert blind.predicted_seconds != pytest.approx(simulated(blind), rel=0.05)
     assert simulated(charged) < 0.98 * simulated(blind)
 
 
-def test_a_feeder_that_is_pinned_costs_its_core_only() -> None:
-    plan = plan_fed(LOAD, [*machine()[:4], gpu(cores=(2,))])
+def test_a_device_process_that_is_pinned_costs_its_core_only() -> None:
+    plan = plan_with_host_overhead(LOAD, [*machine()[:4], gpu(cores=(2,))])
 
     assert plan.predicted_seconds == pytest.approx(simulated(plan, {"cpu2"}), rel=0.01)
     assert share(plan, "cpu2") < 0.8 * share(plan, "cpu1")
-    assert set(charges(plan)) == {"cpu2"}
+    assert set(host_overheads(plan)) == {"cpu2"}
 
 
-def test_what_feeding_costs_a_core_is_a_reason() -> None:
-    plan = plan_fed(LOAD, machine())
+def test_the_host_overhead_of_a_core_is_a_reason() -> None:
+    plan = plan_with_host_overhead(LOAD, machine())
 
-    (said,) = [text for text in plan.reasons if text.startswith("cpu1: ") and "overhead" in text]
-    assert re.fullmatch(r"cpu1: 3\d(\.\d)? ms of host overhead of other devices", said)
+    (said,) = [
+        text for text in plan.reasons if text.startswith("cpu1: ") and "host overhead" in text
+    ]
+    assert re.fullmatch(r"cpu1: 3\d(\.\d)? ms of host overhead for other devices", said)
 
 
-def test_a_feeder_that_finds_an_idle_core_costs_nothing() -> None:
+def test_a_device_process_on_an_idle_core_costs_nothing() -> None:
     for cores in [(0, 1, 2, 3, 4), (7,)]:
-        plan = plan_fed(LOAD, [*machine()[:4], gpu(cores=cores)])
-        assert charges(plan) == {}
+        plan = plan_with_host_overhead(LOAD, [*machine()[:4], gpu(cores=cores)])
+        assert host_overheads(plan) == {}
         assert plan == plan_job(LOAD, [*machine()[:4], gpu(cores=cores)])
 
 
-def test_a_core_without_a_share_feeds() -> None:
+def test_a_core_without_a_share_has_the_overhead() -> None:
     slow = [*machine()[:3], core(3, seconds=100.0), gpu()]
 
-    plan = plan_fed(LOAD, slow)
+    plan = plan_with_host_overhead(LOAD, slow)
 
     assert share(plan, "cpu3") == 0
-    assert charges(plan) == {}
+    assert host_overheads(plan) == {}
 
 
 def test_cores_that_are_not_pinned_pay_alike() -> None:
     loose = [*(core(i, pinned=False) for i in range(4)), gpu()]
 
-    paid = charges(plan_fed(LOAD, loose))
+    paid = host_overheads(plan_with_host_overhead(LOAD, loose))
 
     assert len(paid) == 4
     assert len(set(paid.values())) == 1
 
 
-def test_without_feeding_nothing_is_planned_anew() -> None:
-    known = machine(feed=None)
+def test_without_host_overhead_nothing_is_planned_anew() -> None:
+    known = machine(overhead=None)
 
-    assert plan_fed(LOAD, known) == plan_job(LOAD, known)
+    assert plan_with_host_overhead(LOAD, known) == plan_job(LOAD, known)
 
 
 def test_shares_that_are_held_stay_and_their_times_are_charged() -> None:
     held = {"cpu0": 100, "cpu1": 100, "cpu2": 100, "cpu3": 100, "gpu0": 600}
 
-    plan = plan_fed(LOAD, machine(), held)
+    plan = plan_with_host_overhead(LOAD, machine(), held)
 
     assert {one.device: one.plan.share for one in plan.assignments} == held
     times = {one.device: one.predicted_seconds for one in plan.assignments}
-    assert times["cpu0"] == pytest.approx(100 * CORE + charges(plan)["cpu0"])
+    assert times["cpu0"] == pytest.approx(100 * CORE + host_overheads(plan)["cpu0"])
 
 
 def test_a_team_pays_as_much_as_each_of_its_cores() -> None:
@@ -152,11 +154,11 @@ def test_a_team_pays_as_much_as_each_of_its_cores() -> None:
     curve = PiecewiseLinear([(500, 500 * CORE / 8)] * 5)
     team = replace(core(0), info=info, models={"fft": DeviceModel(curve, curve)})
 
-    plan = plan_best(LOAD, [*(core(i, 0.025) for i in range(4)), team, gpu()])
+    plan = plan_with_teams(LOAD, [*(core(i, 0.025) for i in range(4)), team, gpu()])
 
     linked = next(one for one in plan.assignments if one.device == "gpu0")
-    seconds = sum(FED * units + 1e-5 for units in linked.plan.chunks)
-    assert charges(plan) == {"team0": pytest.approx(seconds / 4)}
+    seconds = sum(OVERHEAD * units + 1e-5 for units in linked.plan.chunks)
+    assert host_overheads(plan) == {"team0": pytest.approx(seconds / 4)}
 
 
 @settings(max_examples=40)
@@ -166,12 +168,12 @@ def test_a_team_pays_as_much_as_each_of_its_cores() -> None:
     st.floats(0.0, 2e-3),
     st.booleans(),
 )
-def test_all_units_are_given_out_whatever_feeding_costs(
-    load: int, seconds: list[float], feed: float, pinned: bool
+def test_all_units_are_assigned_whatever_the_host_overhead(
+    load: int, seconds: list[float], overhead: float, pinned: bool
 ) -> None:
     cores = [core(number, one, pinned) for number, one in enumerate(seconds)]
 
-    plan = plan_fed(load, [*cores, gpu(feed=feed)])
+    plan = plan_with_host_overhead(load, [*cores, gpu(overhead=overhead)])
 
     assert sum(one.plan.share for one in plan.assignments) == load
     assert plan.predicted_seconds is not None

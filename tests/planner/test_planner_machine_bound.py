@@ -10,29 +10,32 @@ from every_plan import least_seconds, random_case
 
 from hetsched.errors import DataError, UsageError
 from hetsched.models import Affine, DeviceModel
-from hetsched.planner.analysis.machine_bound import Part, fluid_bound, whole_unit_bound
+from hetsched.planner.analysis.machine_bound import MachineDevice, fluid_bound, whole_unit_bound
+from hetsched.planner.plan_cache import PlanCache
 from hetsched.plans import MemoryDemand, Overlap
 
 PLANE = 2 << 20
 CASES, MOST = 60, 6
 
 
-def core(unit: float, gap: float = 0.0, name: str = "core") -> Part:
-    return Part(name, DeviceModel(Affine(gap, unit), Affine(gap, unit)), None, None)
+def core(unit: float, gap: float = 0.0, name: str = "core") -> MachineDevice:
+    return MachineDevice(name, DeviceModel(Affine(gap, unit), Affine(gap, unit)), None, None)
 
 
-def gpu(gap: float, unit: float, h2d: float, d2h: float, limit: int = 1 << 30) -> Part:
+def gpu(gap: float, unit: float, h2d: float, d2h: float, limit: int = 1 << 30) -> MachineDevice:
     """A GPU of so many seconds a kernel and a plane, behind a link of so many B/s."""
     copies = Affine(1e-5, PLANE / h2d), Affine(1e-5, PLANE / d2h)
     memory = MemoryDemand(input_bytes=PLANE, work_bytes=0, output_bytes=PLANE, limit=limit)
-    return Part("gpu", DeviceModel(Affine(0, 1), Affine(gap, unit), *copies), memory, Overlap.FULL)
+    return MachineDevice(
+        "gpu", DeviceModel(Affine(0, 1), Affine(gap, unit), *copies), memory, Overlap.FULL
+    )
 
 
 DESKTOP = [gpu(3e-5, 1e-4, 6e9, 6.5e9), *[core(2.1e-3)] * 8]
 H100 = [gpu(1e-5, 6e-6, 50e9, 50e9), *[core(2.1e-3)] * 12]
 
 
-def random_part(seed: int) -> tuple[Part, list[float]]:
+def random_part(seed: int) -> tuple[MachineDevice, list[float]]:
     """A device, and what 0, 1, 2, ... units take it at least: all plans are tried."""
     rng = random.Random(seed)
     if rng.random() < 0.4:
@@ -41,7 +44,7 @@ def random_part(seed: int) -> tuple[Part, list[float]]:
     _, model, memory, overlap = random_case(seed, MOST)
     sizes = range(1, MOST + 1)
     least = [least_seconds(size, model, memory, overlap) for size in sizes]
-    return Part("gpu", model, memory, overlap), [0.0, *least]
+    return MachineDevice("gpu", model, memory, overlap), [0.0, *least]
 
 
 def best_makespan(load: int, times: list[list[float]]) -> float:
@@ -66,7 +69,7 @@ def test_both_bounds_are_never_above_the_best_of_all_splits_and_plans() -> None:
 
 @pytest.mark.parametrize(("parts", "ms"), [(DESKTOP, 38.38), (H100, 8.66)])
 def test_the_fluid_bounds_of_both_profiles_are_the_known_ones(
-    parts: list[Part], ms: float
+    parts: list[MachineDevice], ms: float
 ) -> None:
     assert round(1e3 * fluid_bound(256, parts), 2) == ms
 
@@ -82,13 +85,15 @@ def test_whole_units_and_pipelines_that_fill_cost_more_than_a_fluid() -> None:
 def test_a_fluid_goes_at_the_pace_of_the_busiest_engine(overlap: Overlap, seconds: float) -> None:
     model = DeviceModel(Affine(0, 1), Affine(5, 1), Affine(5, 2), Affine(5, 3))
     memory = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
-    assert fluid_bound(10, [Part("g", model, memory, overlap)]) == pytest.approx(10 * seconds)
+    assert fluid_bound(10, [MachineDevice("g", model, memory, overlap)]) == pytest.approx(
+        10 * seconds
+    )
 
 
 def test_copies_that_slow_each_other_down_bound_a_fluid_too() -> None:
     model = DeviceModel(Affine(0, 1), Affine(0, 1), Affine(0, 2), Affine(0, 2), duplex=(0.5, 0.5))
     memory = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
-    assert fluid_bound(10, [Part("g", model, memory, Overlap.FULL)]) == pytest.approx(40)
+    assert fluid_bound(10, [MachineDevice("g", model, memory, Overlap.FULL)]) == pytest.approx(40)
 
 
 def test_a_load_of_nothing_takes_no_time_and_no_devices_are_refused() -> None:
@@ -102,7 +107,7 @@ def test_a_unit_that_fits_nowhere_and_half_a_link_are_refused() -> None:
     with pytest.raises(DataError, match="one unit needs"):
         whole_unit_bound(8, [gpu(1e-5, 1e-5, 1e9, 1e9, limit=PLANE)])
     with pytest.raises(UsageError, match="both memory and overlap"):
-        Part("g", DESKTOP[0].model, None, Overlap.FULL)
+        MachineDevice("g", DESKTOP[0].model, None, Overlap.FULL)
 
 
 @pytest.mark.parametrize("bound", [whole_unit_bound, fluid_bound])
@@ -110,9 +115,11 @@ def test_bounds_are_kept_by_value_and_follow_models_that_learn(bound: Any) -> No
     learning = Affine(observations=[(10, 1e-3), (20, 2e-3)])
     known = DESKTOP[0].model
     part = replace(DESKTOP[0], model=replace(known, compute=learning))
-    before = bound(256, [part, *DESKTOP[1:]])
-    assert bound(256, [replace(part, name="other"), *DESKTOP[1:]]) == before
+    cache = PlanCache()
+    before = bound(256, [part, *DESKTOP[1:]], cache=cache)
+    assert bound(256, [replace(part, name="other"), *DESKTOP[1:]], cache=cache) == before
+    assert len(cache.bounds) == 1
     for _ in range(9):
         learning.observe(10, 10e-3)
         learning.observe(20, 20e-3)
-    assert bound(256, [part, *DESKTOP[1:]]) > 1.2 * before
+    assert bound(256, [part, *DESKTOP[1:]], cache=cache) > 1.2 * before

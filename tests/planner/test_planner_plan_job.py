@@ -11,6 +11,7 @@ from hetsched.errors import DataError, UsageError
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.models.evidence.samples import samples
 from hetsched.planner.job_planner import Assignment, Candidate, JobPlan, plan_job
+from hetsched.planner.plan_cache import PlanCache
 from hetsched.plans import (
     DevicePlan,
     MemoryDemand,
@@ -31,10 +32,11 @@ def demand(limit: int | None = None, plane: int = PLANE) -> MemoryDemand:
     return MemoryDemand(input_bytes=plane, work_bytes=0, output_bytes=plane, limit=limit)
 
 
-def core(index: int = 0, seconds: float | None = None, kind: str = "cpu") -> Candidate:
-    """A core whose one variant takes `seconds` a unit; None: not known yet."""
+def core(index: int = 0, seconds: float | None = None, name: str = "cpu") -> Candidate:
+    """A device without a link whose one variant takes `seconds` per unit; None: no model."""
     curve = None if seconds is None else PiecewiseLinear([(100, 100 * seconds)] * 5)
-    info = DeviceInfo(name=f"{kind}{index}", kind=kind, identity="x")
+    kind = "cpu" if name == "cpu" else "emulated"
+    info = DeviceInfo(name=f"{name}{index}", kind=kind, identity="x")
     model = None if curve is None else DeviceModel(curve, curve)
     return Candidate(info, demand(), {"fft": model}, {"fft": 3})
 
@@ -66,7 +68,7 @@ def test_without_models_everybody_gets_an_equal_share() -> None:
     plan = plan_job(10, [core(0), core(1), gpu()])
     assert shares(plan) == {"cpu0": 4, "cpu1": 3, "gpu0": 3}
     assert plan.predicted_seconds is None
-    assert "never measured" in plan.reasons[0]
+    assert "no measurements for" in plan.reasons[0]
 
 
 def test_the_first_run_of_a_device_with_a_link_is_factored_by_two() -> None:
@@ -146,27 +148,36 @@ def test_a_known_device_with_a_link_gets_a_ring() -> None:
 
 def test_psi_t_as_it_was_measured_can_be_asked_for() -> None:
     slow = replace(FAST, total=PiecewiseLinear([(100, 100 * 2.1e-3)]))
-    as_measured = replace(gpu(slow), measured_total=True)
+    as_measured = replace(gpu(slow), uses_measured_total=True)
     assert shares(plan_job(100, [as_measured, core(0, 2.1e-3)])) == {"gpu0": 50, "cpu0": 50}
     assert shares(plan_job(100, [gpu(slow), core(0, 2.1e-3)]))["gpu0"] > 80
 
 
 def test_a_plan_for_the_same_again_is_the_same() -> None:
     devices = [gpu(FAST), *(core(i, 2.1e-3) for i in range(8))]
-    first = plan_job(255, devices)
+    cache = PlanCache()
+    first = plan_job(255, devices, cache=cache)
     renewed = replace(FAST, compute=Affine(3e-5, 1e-4))
-    again = plan_job(255, [gpu(renewed), *devices[1:]])
+    again = plan_job(255, [gpu(renewed), *devices[1:]], cache=cache)
     assert again.assignments == first.assignments
     assert again.assignments[0].plan is first.assignments[0].plan
 
 
+def test_without_a_cache_nothing_outlives_a_call() -> None:
+    devices = [gpu(FAST), *(core(i, 2.1e-3) for i in range(8))]
+    first, again = plan_job(255, devices), plan_job(255, devices)
+    assert again.assignments == first.assignments
+    assert again.assignments[0].plan is not first.assignments[0].plan
+
+
 def test_a_model_that_has_learnt_gets_another_plan() -> None:
     learning = replace(FAST, compute=Affine(observations=[(10, 1e-3), (20, 2e-3)]))
-    first = plan_job(256, [gpu(learning), *(core(i, 2.1e-3) for i in range(8))])
+    cache = PlanCache()
+    first = plan_job(256, [gpu(learning), *(core(i, 2.1e-3) for i in range(8))], cache=cache)
     for _ in range(9):
         learning.compute.observe(10, 10e-3)  # type: ignore[attr-defined]
         learning.compute.observe(20, 20e-3)  # type: ignore[attr-defined]
-    again = plan_job(256, [gpu(learning), *(core(i, 2.1e-3) for i in range(8))])
+    again = plan_job(256, [gpu(learning), *(core(i, 2.1e-3) for i in range(8))], cache=cache)
     assert shares(again)["gpu0"] < shares(first)["gpu0"] / 2
 
 
@@ -175,7 +186,7 @@ def test_small_jobs_stay_on_the_device_that_is_done_with_them_first(load: int) -
     cores = [core(i, 2.1e-3) for i in range(8)]
     plan = plan_job(load, [gpu(FAST), *cores])
     assert shares(plan) == {"gpu0": load}
-    assert "cpu0: no share, the others finish sooner without it" in plan.reasons
+    assert "cpu0: no share, the job finishes sooner without it" in plan.reasons
     assert shares(plan_job(load, [gpu(replace(FAST, compute=Affine(1.0, 1.0))), *cores])) == {
         f"cpu{i}": 1 for i in range(load)
     }
@@ -185,13 +196,13 @@ def test_a_device_whose_plans_are_never_worth_it_gets_no_share() -> None:
     behind_a_slow_link = replace(FAST, h2d=Affine(0.5, 1e-3))
     plan = plan_job(256, [gpu(behind_a_slow_link), *(core(i, 1e-3) for i in range(8))])
     assert shares(plan) == {f"cpu{i}": 32 for i in range(8)}
-    assert "gpu0: no share, the others finish sooner without it" in plan.reasons
+    assert "gpu0: no share, the job finishes sooner without it" in plan.reasons
 
 
 def test_a_device_whose_memory_holds_no_unit_is_left_out_with_a_reason() -> None:
     plan = plan_job(8, [core(0), gpu(memory=MIB)])
     assert shares(plan) == {"cpu0": 8}
-    assert "gpu0: left out, one unit needs 4 MiB of its memory, the limit is 1 MiB" in plan.reasons
+    assert "gpu0: not used, one unit needs 4 MiB of its memory, the limit is 1 MiB" in plan.reasons
 
 
 def test_a_unit_too_big_for_every_device_is_an_error() -> None:
@@ -217,9 +228,9 @@ def test_a_core_s_chunks_last_twenty_to_a_hundred_milliseconds(
 
 
 def test_chunks_from_files_are_small() -> None:
-    (one,) = plan_job(100, [replace(core(0, 1e-5), staged=True)]).assignments
+    (one,) = plan_job(100, [replace(core(0, 1e-5), is_staged=True)]).assignments
     assert one.chunk * 2 * PLANE <= 16 * MIB
-    big = replace(core(0), staged=True, demand=demand(plane=100 * MIB))
+    big = replace(core(0), is_staged=True, demand=demand(plane=100 * MIB))
     assert plan_job(5, [big]).assignments[0].chunk == 1
 
 
@@ -361,7 +372,7 @@ def test_slots_of_rings_never_exceed_chunks() -> None:
 @pytest.mark.parametrize("plane", [1000, PLANE, 100 * MIB])
 def test_files_pass_through_host_buffers_of_64_mib(model: DeviceModel | None, plane: int) -> None:
     load = (2 << 30) // plane
-    one = replace(gpu(model, memory=64 << 30, plane=plane), staged=True)
+    one = replace(gpu(model, memory=64 << 30, plane=plane), is_staged=True)
     (found,) = plan_job(load, [one]).assignments
     assert found.plan.share == load
     assert found.slots * found.chunk * 2 * plane <= max(64 * MIB, 2 * plane)

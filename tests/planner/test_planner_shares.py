@@ -7,21 +7,23 @@ import pytest
 
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
-from hetsched.planner.device_totals import Planned, Plans
-from hetsched.planner.shares import Device, divide, makespan
+from hetsched.planner.plan_cache import PlanCache
+from hetsched.planner.plan_table import PlanTable
+from hetsched.planner.shares import makespan, split_load
+from hetsched.planner.total_curves import PlannedCurve, TotalCurve
 from hetsched.plans import Overlap
 
 LOAD, CASES = 18, 20
 
 
-def gpu(chance: random.Random) -> tuple[Planned, list[float]]:
+def gpu(chance: random.Random) -> tuple[PlannedCurve, list[float]]:
     """One with little memory, and what its plans for 0, 1, 2, ... units take."""
     costs = [(chance.uniform(0, 0.3), chance.uniform(0.02, 0.5)) for _ in range(3)]
     model = DeviceModel(PiecewiseLinear(), *(Affine(gap, slope) for gap, slope in costs))
     memory = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=0, limit=chance.randint(2, 9))
-    plans = Plans(model, memory, chance.choice([Overlap.SINGLE, Overlap.FULL]), LOAD)
+    plans = PlanTable(model, memory, chance.choice([Overlap.SINGLE, Overlap.FULL]), LOAD)
     times = [0.0, *(plans.seconds(share) for share in range(1, LOAD + 1))]
-    return Planned(plans, model, LOAD), times
+    return PlannedCurve(plans, model, LOAD), times
 
 
 def test_few_plans_find_the_split_that_all_plans_would() -> None:
@@ -36,7 +38,7 @@ def test_few_plans_find_the_split_that_all_plans_would() -> None:
             for a, b in itertools.product(range(LOAD + 1), repeat=2)
             if a + b <= LOAD
         )
-        shares = divide(LOAD, [Device(None, one), Device(None, other), Device(core)])
+        shares = split_load(LOAD, [one, other, TotalCurve(core)], PlanCache())
         found = max(t[x] for t, x in zip((first, second, third), shares, strict=True))
         losses.append(found / best - 1)
     assert sum(losses) / CASES <= 0.001
@@ -45,7 +47,7 @@ def test_few_plans_find_the_split_that_all_plans_would() -> None:
 
 def test_curves_are_exact_at_the_shares_found() -> None:
     planned, times = gpu(random.Random(3))
-    devices = [Device(None, planned), Device(Affine(0.0, 1.0))]
-    shares = divide(LOAD, devices)
+    devices = [planned, TotalCurve(Affine(0.0, 1.0))]
+    shares = split_load(LOAD, devices, PlanCache())
     assert devices[0].curve.time(shares[0]) == pytest.approx(times[shares[0]])
     assert makespan(devices, shares) == pytest.approx(max(times[shares[0]], 1.0 * shares[1]))

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hetsched.device import DeviceInfo
 from hetsched.models import DeviceModel, PiecewiseLinear
 from hetsched.planner.records import Candidate, JobPlan
-from hetsched.planner.teams import START, plan_best, plan_held
-from hetsched.planner.variants import TRIES
+from hetsched.planner.teams import START_SECONDS, plan_fixed_shares, plan_with_teams
+from hetsched.planner.variants import MIN_TRUSTED_RUNS
 from hetsched.plans import MemoryDemand
 
 DEMAND = MemoryDemand(input_bytes=64, work_bytes=0, output_bytes=64)
@@ -51,30 +51,30 @@ def reason(plan: JobPlan, name: str) -> str:
 
 
 def test_a_single_unit_is_computed_by_a_team_that_is_six_times_as_fast() -> None:
-    plan = plan_best(1, [*cores(8, fft=0.060), team(8, fft=0.010)])
+    plan = plan_with_teams(1, [*cores(8, fft=0.060), team(8, fft=0.010)])
 
     assert who(plan) == {"team0": 1}
     assert plan.predicted_seconds == pytest.approx(0.010)
-    assert reason(plan, "cpu3") == "cpu3: no share, team0 ends sooner (10 ms against 60 ms)"
+    assert reason(plan, "cpu3") == "cpu3: no share, team0 finishes sooner (10 ms against 60 ms)"
 
 
 def test_many_small_units_are_computed_by_single_cores() -> None:
-    plan = plan_best(800, [*cores(8, 100, fft=0.002), team(8, 800, fft=0.002 / 6)])
+    plan = plan_with_teams(800, [*cores(8, 100, fft=0.002), team(8, 800, fft=0.002 / 6)])
 
     assert who(plan) == {f"cpu{i}": 100 for i in range(8)}
-    assert "small units enough" in reason(plan, "team0")
+    assert "enough small units" in reason(plan, "team0")
 
 
 def test_units_that_would_leave_cores_waiting_are_computed_by_the_team() -> None:
     nine = [*cores(8, fft=0.010), team(8, fft=0.010 / 6)]
 
-    assert who(plan_best(9, nine)) == {"team0": 9}
-    assert who(plan_best(8, nine)) == {f"cpu{i}": 1 for i in range(8)}
+    assert who(plan_with_teams(9, nine)) == {"team0": 9}
+    assert who(plan_with_teams(8, nine)) == {f"cpu{i}": 1 for i in range(8)}
 
 
 def test_many_big_units_are_weighed_too() -> None:
-    fast = plan_best(101, [*cores(4, fft=0.1), team(4, 101, fft=0.02)])
-    slow = plan_best(101, [*cores(4, fft=0.1), team(4, 101, fft=0.03)])
+    fast = plan_with_teams(101, [*cores(4, fft=0.1), team(4, 101, fft=0.02)])
+    slow = plan_with_teams(101, [*cores(4, fft=0.1), team(4, 101, fft=0.03)])
 
     assert who(fast) == {"team0": 101}
     assert reason(slow, "team0").endswith("sooner one by one (2.6 s against 3.03 s)")
@@ -83,16 +83,16 @@ def test_many_big_units_are_weighed_too() -> None:
 def test_other_devices_work_beside_a_team() -> None:
     other = device(DeviceInfo(name="emu0", kind="emulated", identity="e"), {"fft": 0.01}, 1, 9)
 
-    plan = plan_best(4, [*cores(4, fft=0.04), team(4, fft=0.01), other])
+    plan = plan_with_teams(4, [*cores(4, fft=0.04), team(4, fft=0.01), other])
 
     assert who(plan) == {"team0": 2, "emu0": 2}
 
 
 def test_a_team_is_not_tried_before_its_cores_are_known() -> None:
-    plan = plan_best(1, [*cores(2, fft=None), team(2, fft=None)])
+    plan = plan_with_teams(1, [*cores(2, fft=None), team(2, fft=None)])
 
     assert who(plan) == {"cpu0": 1}
-    assert reason(plan, "team0") == "team0: no share, its cores are measured first"
+    assert reason(plan, "team0") == "team0: no share, its cores have to be measured first"
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_team_is_not_tried_before_its_cores_are_known() -> None:
     [(1, 0.010, True), (1, 0.001, False), (800, 0.010, False), (800, 0.030, True)],
 )
 def test_a_team_is_tried_only_where_it_could_pay(load: int, seconds: float, tried: bool) -> None:
-    plan = plan_best(load, [*cores(2, fft=seconds), team(2, fft=None)])
+    plan = plan_with_teams(load, [*cores(2, fft=seconds), team(2, fft=None)])
 
     assert ("team0" in who(plan)) == tried
     assert plan.exploring == tried
@@ -108,14 +108,16 @@ def test_a_team_is_tried_only_where_it_could_pay(load: int, seconds: float, trie
 
 @pytest.mark.parametrize(("load", "runs", "tried"), [(1, 2, True), (1, 3, False), (5, 9, True)])
 def test_a_team_is_tried_a_few_times_at_such_loads(load: int, runs: int, tried: bool) -> None:
-    plan = plan_best(load, [*cores(2, fft=0.050), team(2, 1, runs, fft=0.035)], ["cpu0", "cpu1"])
+    plan = plan_with_teams(
+        load, [*cores(2, fft=0.050), team(2, 1, runs, fft=0.035)], ["cpu0", "cpu1"]
+    )
 
     assert plan.exploring == tried
 
 
 @pytest.mark.parametrize(("seconds", "tried"), [(0.030, True), (0.035, False)])
 def test_a_team_that_was_slow_at_other_loads_is_not_tried(seconds: float, tried: bool) -> None:
-    plan = plan_best(8, [*cores(2, fft=0.050), team(2, fft=seconds)], ["cpu0", "cpu1"])
+    plan = plan_with_teams(8, [*cores(2, fft=0.050), team(2, fft=seconds)], ["cpu0", "cpu1"])
 
     assert plan.exploring == tried
 
@@ -124,37 +126,37 @@ def test_a_team_tries_the_variants_that_are_fast_on_its_cores_the_fastest_first(
     single = cores(2, slow=0.2, right=0.050, fast=0.048, odd=0.070)
     nothing = team(2, slow=None, right=None, fast=None, odd=None)
 
-    first = plan_best(1, [*single, nothing])
-    known = team(2, runs=TRIES, slow=None, right=None, fast=0.030, odd=None)
-    second = plan_best(1, [*single, known])
-    both = team(2, runs=TRIES, slow=None, right=0.025, fast=0.030, odd=None)
-    third = plan_best(1, [*single, both])
+    first = plan_with_teams(1, [*single, nothing])
+    known = team(2, runs=MIN_TRUSTED_RUNS, slow=None, right=None, fast=0.030, odd=None)
+    second = plan_with_teams(1, [*single, known])
+    both = team(2, runs=MIN_TRUSTED_RUNS, slow=None, right=0.025, fast=0.030, odd=None)
+    third = plan_with_teams(1, [*single, both])
 
     assert [p.assignments[0].variant for p in (first, second, third)] == ["fast", "right", "right"]
     assert [p.exploring for p in (first, second, third)] == [True, True, False]
 
 
 def test_a_team_that_is_slow_tries_no_other_variant() -> None:
-    slow = team(2, runs=TRIES, right=None, fast=0.060)
+    slow = team(2, runs=MIN_TRUSTED_RUNS, right=None, fast=0.060)
 
-    assert who(plan_best(1, [*cores(2, right=0.050, fast=0.048), slow])) == {"cpu0": 1}
+    assert who(plan_with_teams(1, [*cores(2, right=0.050, fast=0.048), slow])) == {"cpu0": 1}
 
 
 def test_a_team_that_is_asleep_is_started_when_that_was_worth_it_for_as_many_jobs_more() -> None:
-    asleep = replace(team(2, fft=0.04), asleep=True)
-    unknown = replace(team(2, fft=None), asleep=True)
-    single, enough = cores(2, fft=0.09), round(START / (0.09 - 0.04)) + 1
+    asleep = replace(team(2, fft=0.04), needs_start=True)
+    unknown = replace(team(2, fft=None), needs_start=True)
+    single, enough = cores(2, fft=0.09), round(START_SECONDS / (0.09 - 0.04)) + 1
 
-    assert who(plan_best(1, [*single, asleep], runs=enough // 2)) == {"cpu0": 1}
-    assert who(plan_best(1, [*single, asleep], runs=enough)) == {"team0": 1}
-    assert who(plan_best(1, [*single, unknown], runs=enough // 2)) == {"cpu0": 1}
-    assert who(plan_best(1, [*single, unknown], runs=2 * enough)) == {"team0": 1}
+    assert who(plan_with_teams(1, [*single, asleep], runs=enough // 2)) == {"cpu0": 1}
+    assert who(plan_with_teams(1, [*single, asleep], runs=enough)) == {"team0": 1}
+    assert who(plan_with_teams(1, [*single, unknown], runs=enough // 2)) == {"cpu0": 1}
+    assert who(plan_with_teams(1, [*single, unknown], runs=2 * enough)) == {"team0": 1}
 
 
 def test_a_job_that_a_new_process_shortens_by_more_than_its_start_starts_it_at_once() -> None:
-    asleep = replace(team(2, fft=1.0), asleep=True)
+    asleep = replace(team(2, fft=1.0), needs_start=True)
 
-    assert who(plan_best(1, [*cores(2, fft=2.0), asleep])) == {"team0": 1}
+    assert who(plan_with_teams(1, [*cores(2, fft=2.0), asleep])) == {"team0": 1}
 
 
 def test_noise_does_not_make_it_go_to_and_fro() -> None:
@@ -166,7 +168,9 @@ def test_noise_does_not_make_it_go_to_and_fro() -> None:
         curves = {name: PiecewiseLinear(times) for name, times in seen.items()}
         models = {name: {"fft": DeviceModel(curve, curve)} for name, curve in curves.items()}
         single = [replace(one, models=models["cpu"]) for one in cores(2, fft=0.05)]
-        plan = plan_best(1, [*single, replace(team(2, fft=0.05), models=models["team"])], now)
+        plan = plan_with_teams(
+            1, [*single, replace(team(2, fft=0.05), models=models["team"])], now
+        )
         now = set(who(plan))
         ways.append("team" if "team0" in now else "cpu")
         seen[ways[-1]].append((1, 0.05 * draw.gauss(1, 0.02)))
@@ -182,25 +186,25 @@ def test_the_present_way_is_left_for_a_gain_that_is_no_noise() -> None:
         (0.040, "cpu0", "team0"),
         (0.060, "team0", "cpu0"),
     ]:
-        plan = plan_best(1, [*cores(2, fft=0.050), team(2, fft=seconds)], [present])
+        plan = plan_with_teams(1, [*cores(2, fft=0.050), team(2, fft=seconds)], [present])
         assert who(plan) == {way: 1}, (seconds, present)
 
 
 def test_both_ways_have_curves_so_that_whoever_decides_can_price_them() -> None:
-    plan = plan_best(1, [*cores(2, fft=0.05), team(2, fft=0.01)])
+    plan = plan_with_teams(1, [*cores(2, fft=0.05), team(2, fft=0.01)])
 
     assert set(plan.curves) == {"cpu0", "cpu1", "team0"}
 
 
 @pytest.mark.parametrize("held", [{"cpu0": 1, "cpu1": 2}, {"team0": 3}])
 def test_shares_that_are_held_stay(held: dict[str, int]) -> None:
-    plan = plan_held(3, [*cores(2, fft=0.05), team(2, fft=0.01)], held)
+    plan = plan_fixed_shares(3, [*cores(2, fft=0.05), team(2, fft=0.01)], held)
 
     assert who(plan) == held
 
 
 def test_a_team_without_its_cores_is_a_device_like_others() -> None:
-    assert who(plan_best(5, [team(2, fft=None)])) == {"team0": 5}
+    assert who(plan_with_teams(5, [team(2, fft=None)])) == {"team0": 5}
 
 
 paces = st.one_of(st.none(), st.floats(1e-4, 0.2))
@@ -212,7 +216,9 @@ def test_a_team_and_its_cores_never_work_together(
     load: int, seconds: list[float | None], together: float | None, asleep: bool
 ) -> None:
     single = [cores(i + 1, fft=pace)[i] for i, pace in enumerate(seconds)]
-    plan = plan_best(load, [*single, replace(team(len(single), fft=together), asleep=asleep)])
+    plan = plan_with_teams(
+        load, [*single, replace(team(len(single), fft=together), needs_start=asleep)]
+    )
 
     assert sum(who(plan).values()) == load
     assert "team0" not in who(plan) or who(plan) == {"team0": load}

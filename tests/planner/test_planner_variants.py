@@ -6,7 +6,7 @@ from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Constant, DeviceModel, PiecewiseLinear
 from hetsched.planner.records import Candidate
-from hetsched.planner.variants import Choice, choose
+from hetsched.planner.variants import VariantChoice, choose_variants
 
 DEMAND = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
 
@@ -27,61 +27,61 @@ def cores(count: int, known: Mapping[str, float | None], *tried: int) -> list[Ca
     return [device(f"cpu{index}", known, runs) for index in range(count)]
 
 
-def names(choices: list[Choice]) -> list[str]:
+def names(choices: list[VariantChoice]) -> list[str]:
     return [choice.variant for choice in choices]
 
 
 def test_a_new_machine_deals_its_variants_over_equal_cores() -> None:
     fresh = cores(5, {"fftw": None, "mkl": None, "scipy": None}, 0, 0, 0)
-    assert names(choose(fresh, 10)) == ["fftw", "mkl", "scipy", "fftw", "mkl"]
+    assert names(choose_variants(fresh, 10)) == ["fftw", "mkl", "scipy", "fftw", "mkl"]
 
 
 def test_a_single_core_tries_the_least_tried_one_while_nothing_is_known() -> None:
-    assert names(choose(cores(1, {"fftw": None, "mkl": None}, 1, 0), 10)) == ["mkl"]
+    assert names(choose_variants(cores(1, {"fftw": None, "mkl": None}, 1, 0), 10)) == ["mkl"]
 
 
 def test_equal_cores_try_all_that_nobody_knows_at_once() -> None:
     some = cores(4, {"fftw": 1.0, "mkl": None, "ducc": None, "scipy": None}, 1, 0, 0, 0)
-    choices = choose(some, 10)
+    choices = choose_variants(some, 10)
     assert sorted(names(choices)) == ["ducc", "fftw", "mkl", "scipy"]
     assert sorted(c.exploring for c in choices) == [False, True, True, True]
 
 
 def test_a_single_core_explores_every_other_run() -> None:
     known = {"fftw": 1.0, "scipy": None}
-    assert names(choose(cores(1, known, 1, 0), 10)) == ["fftw"]
-    assert names(choose(cores(1, known, 2, 0), 10)) == ["scipy"]
+    assert names(choose_variants(cores(1, known, 1, 0), 10)) == ["fftw"]
+    assert names(choose_variants(cores(1, known, 2, 0), 10)) == ["scipy"]
 
 
 def test_the_measured_best_runs_whatever_the_order_of_preference() -> None:
-    assert names(choose(cores(3, {"fftw": 2.0, "mkl": 1.0}, 3, 3), 10)) == ["mkl"] * 3
+    assert names(choose_variants(cores(3, {"fftw": 2.0, "mkl": 1.0}, 3, 3), 10)) == ["mkl"] * 3
 
 
 def test_of_variants_that_are_as_fast_the_one_that_ran_most_stays() -> None:
-    assert names(choose(cores(2, {"fftw": 1.02, "mkl": 1.0}, 9, 4), 10)) == ["fftw"] * 2
-    assert names(choose(cores(2, {"fftw": 1.0, "mkl": 1.02}, 9, 4), 10)) == ["fftw"] * 2
-    assert names(choose(cores(2, {"fftw": 1.05, "mkl": 1.0}, 9, 4), 10)) == ["mkl"] * 2
+    assert names(choose_variants(cores(2, {"fftw": 1.02, "mkl": 1.0}, 9, 4), 10)) == ["fftw"] * 2
+    assert names(choose_variants(cores(2, {"fftw": 1.0, "mkl": 1.02}, 9, 4), 10)) == ["fftw"] * 2
+    assert names(choose_variants(cores(2, {"fftw": 1.05, "mkl": 1.0}, 9, 4), 10)) == ["mkl"] * 2
 
 
 def test_a_close_variant_gets_another_try_much_later_and_a_slow_one_does_not() -> None:
     known = {"fftw": 1.0, "mkl": 1.2, "scipy": 3.0}
-    assert names(choose(cores(2, known, 7, 1, 1), 10)) == ["fftw", "fftw"]
-    assert sorted(names(choose(cores(2, known, 8, 1, 1), 10))) == ["fftw", "mkl"]
-    assert names(choose(cores(2, known, 80, 3, 1), 10)) == ["fftw", "fftw"]
+    assert names(choose_variants(cores(2, known, 7, 1, 1), 10)) == ["fftw", "fftw"]
+    assert sorted(names(choose_variants(cores(2, known, 8, 1, 1), 10))) == ["fftw", "mkl"]
+    assert names(choose_variants(cores(2, known, 80, 3, 1), 10)) == ["fftw", "fftw"]
 
 
 def test_another_try_is_made_where_there_was_none() -> None:
     tried = {"fftw": 8, "mkl": 1}
     first = device("cpu0", {"fftw": 1.0, "mkl": 1.2}, tried)
     second = device("cpu1", {"fftw": 1.0, "mkl": None}, {"fftw": 8, "mkl": 0})
-    assert names(choose([first, second], 10)) == ["fftw", "mkl"]
+    assert names(choose_variants([first, second], 10)) == ["fftw", "mkl"]
 
 
 def test_a_core_uses_what_its_equal_found_out() -> None:
     tried = {"fftw": 3, "mkl": 3}
     first = device("cpu0", {"fftw": 1.0, "mkl": None}, tried)
     second = device("cpu1", {"fftw": None, "mkl": 2.0}, tried)
-    choices = choose([first, second], 10)
+    choices = choose_variants([first, second], 10)
     assert names(choices) == ["fftw", "fftw"]
     assert choices[1].model is first.models["fftw"]
 
@@ -90,14 +90,14 @@ def test_those_who_know_the_best_explore_so_that_the_others_get_to_know_it() -> 
     tried = {"fftw": 1, "mkl": 1, "ducc": 0}
     first = device("cpu0", {"fftw": 1.0, "mkl": None, "ducc": None}, tried)
     second = device("cpu1", {"fftw": None, "mkl": 2.0, "ducc": None}, tried)
-    assert names(choose([first, second], 10)) == ["ducc", "fftw"]
+    assert names(choose_variants([first, second], 10)) == ["ducc", "fftw"]
 
 
 def test_what_an_equal_found_out_is_slowed_as_the_core_is() -> None:
     tried = {"fftw": 8, "mkl": 1}
     first = known_at("cpu0", {"fftw": 1.0, "mkl": 0.5}, tried)
     second = known_at("cpu1", {"fftw": 2.0}, {"fftw": 8, "mkl": 0})
-    choice = choose([first, second], 10)[1]
+    choice = choose_variants([first, second], 10)[1]
     assert choice.variant == "mkl"
     assert choice.model is not None
     assert choice.model.total.time(10.0) == 10.0
@@ -118,7 +118,7 @@ def known_at(name: str, seconds: Mapping[str, float], tried: Mapping[str, int]) 
 def test_other_kinds_take_the_first_variant() -> None:
     known = {"fftw": 2.0, "mkl": 1.0}
     emulated = [device(f"emu{i}", known, {}, "emulated") for i in range(2)]
-    assert names(choose(emulated, 10)) == ["fftw", "fftw"]
+    assert names(choose_variants(emulated, 10)) == ["fftw", "fftw"]
 
 
 def test_two_cores_know_four_variants_after_two_runs() -> None:
@@ -127,12 +127,12 @@ def test_two_cores_know_four_variants_after_two_runs() -> None:
     tried = [dict.fromkeys(seconds, 0), dict.fromkeys(seconds, 0)]
     for _ in range(2):
         pair = [device(f"cpu{i}", known[i], tried[i]) for i in range(2)]
-        for index, name in enumerate(names(choose(pair, 10))):
+        for index, name in enumerate(names(choose_variants(pair, 10))):
             known[index][name] = seconds[name]
             tried[index][name] += 1
     assert all(known[0][name] or known[1][name] for name in seconds)
     pair = [device(f"cpu{i}", known[i], tried[i]) for i in range(2)]
-    assert names(choose(pair, 10)) == ["fftw", "fftw"]
+    assert names(choose_variants(pair, 10)) == ["fftw", "fftw"]
 
 
 def measured(pace: float, sizes: Sequence[int]) -> DeviceModel:
@@ -148,28 +148,28 @@ def two_variants(runs: int, best: Sequence[int], other: Sequence[int]) -> list[C
 
 def test_a_variant_judged_by_tiny_runs_is_tried_again_at_a_much_larger_load() -> None:
     tiny = two_variants(9, [10] * 5 + [1000], [10, 10, 10])
-    assert names(choose(tiny, 1000)) == ["mkl"]
-    assert names(choose(tiny, 11)) == ["fftw"]
+    assert names(choose_variants(tiny, 1000)) == ["mkl"]
+    assert names(choose_variants(tiny, 11)) == ["fftw"]
 
 
 def test_the_larger_load_is_tried_by_the_best_first_and_by_the_other_once_in_a_while() -> None:
-    assert names(choose(two_variants(9, [10] * 5, [10, 10, 10]), 1000)) == ["fftw"]
+    assert names(choose_variants(two_variants(9, [10] * 5, [10, 10, 10]), 1000)) == ["fftw"]
     once = [10, 10, 10, 900]
-    assert names(choose(two_variants(9, [10] * 5 + [1000], once), 1000)) == ["fftw"]
-    assert names(choose(two_variants(32, [10] * 5 + [1000], once), 1000)) == ["mkl"]
+    assert names(choose_variants(two_variants(9, [10] * 5 + [1000], once), 1000)) == ["fftw"]
+    assert names(choose_variants(two_variants(32, [10] * 5 + [1000], once), 1000)) == ["mkl"]
 
 
 def test_three_tries_at_a_load_are_enough() -> None:
     enough = two_variants(99, [1000] * 5, [900, 1000, 1100])
-    assert names(choose(enough, 1000)) == ["fftw"]
+    assert names(choose_variants(enough, 1000)) == ["fftw"]
 
 
 def test_two_tries_that_agree_are_enough_and_two_that_dont_are_not() -> None:
-    assert names(choose(two_variants(99, [1000] * 5, [900, 1000]), 1000)) == ["fftw"]
+    assert names(choose_variants(two_variants(99, [1000] * 5, [900, 1000]), 1000)) == ["fftw"]
     odd = DeviceModel(PiecewiseLinear([(900, 1500.0), (1000, 1200.0)]), Constant(1.0))
     info, best = DeviceInfo(name="cpu0", kind="cpu", identity="x"), measured(1.0, [1000] * 5)
     found = Candidate(info, DEMAND, {"fftw": best, "mkl": odd}, {"fftw": 99, "mkl": 2})
-    assert names(choose([found], 1000)) == ["mkl"]
+    assert names(choose_variants([found], 1000)) == ["mkl"]
 
 
 def test_a_share_far_from_the_mean_is_judged_by_its_own_loads() -> None:
@@ -180,7 +180,7 @@ def test_a_share_far_from_the_mean_is_judged_by_its_own_loads() -> None:
         {"fftw": 9},
     )
     (slow,) = two_variants(99, [100] * 9, [100, 100])
-    assert names(choose([fast, slow], 1000)) == ["fftw", "fftw"]
+    assert names(choose_variants([fast, slow], 1000)) == ["fftw", "fftw"]
 
 
 def test_what_is_only_presumed_of_a_variant_is_tried_once() -> None:
@@ -193,7 +193,7 @@ def test_what_is_only_presumed_of_a_variant_is_tried_once() -> None:
     }
     info = DeviceInfo(name="cpu0", kind="cpu", identity="x")
     tried = {"fftw": 99, "mkl": 5}
-    assert names(choose([Candidate(info, DEMAND, models, tried)], 1000)) == ["mkl"]
+    assert names(choose_variants([Candidate(info, DEMAND, models, tried)], 1000)) == ["mkl"]
     windows.add(1000, 2400.0)
     models["mkl"] = DeviceModel(PiecewiseLinear.of(windows), Constant(1.0))
-    assert names(choose([Candidate(info, DEMAND, models, tried)], 1000)) == ["fftw"]
+    assert names(choose_variants([Candidate(info, DEMAND, models, tried)], 1000)) == ["fftw"]

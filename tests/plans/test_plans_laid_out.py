@@ -11,24 +11,13 @@ import pytest
 from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
-from hetsched.planner.assignment import assign
-from hetsched.planner.device_totals import Planned
+from hetsched.planner.assignment import make_assignment
 from hetsched.planner.records import Assignment, Candidate
 from hetsched.plans import Overlap, best_plan, check, even_plan, timeline
 from hetsched.plans.device_plan import DevicePlan, Mode
 from hetsched.plans.slot_allocation import Layout, slot_bytes, slotted
 
 ENGINES = {Overlap.NONE: 0, Overlap.SINGLE: 1, Overlap.FULL: 2}
-
-
-class Fixed(Planned):
-    """Plans that were made elsewhere."""
-
-    def __init__(self, plan: DevicePlan) -> None:
-        self._plan = plan
-
-    def plan(self, share: int) -> DevicePlan:
-        return self._plan
 
 
 def case(seed: int) -> tuple[int, DeviceModel, MemoryDemand, Overlap]:
@@ -58,7 +47,7 @@ def assigned(
         engines=ENGINES[overlap],
     )  # fmt: skip
     candidate = Candidate(info, demand, {"v": model}, {"v": 3})
-    return assign(candidate, "v", model, None, share, 0, itertools.count(), Fixed(plan))
+    return make_assignment(candidate, "v", model, None, share, 0, itertools.count(), plan)
 
 
 def in_memory(one: Assignment, demand: MemoryDemand) -> Iterator[int]:

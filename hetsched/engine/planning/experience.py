@@ -11,6 +11,7 @@ import msgspec
 from hetsched.device import DeviceInfo
 from hetsched.engine.resolve import Resolved
 from hetsched.planner.job_planner import Assignment, JobPlan
+from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.rebalancer import Rebalancer
 from hetsched.workload import Variant
 
@@ -47,6 +48,8 @@ class Experience:
     ready: dict[PlanKey, JobPlan] = field(default_factory=dict)
     """Plans that were made ahead, for the next job of their kind. The only part that the loop's
     thread takes from: what is there needs no other thread."""
+    plan_cache: PlanCache = field(default_factory=PlanCache)
+    """Used in the planner's thread only."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def rebalancer(self, key: PlanKey, load: int) -> Rebalancer:
@@ -58,7 +61,7 @@ class Experience:
                     oldest = next(iter(self.rebalancers))
                     self.rebalancers.pop(oldest, None)
                     self.ready.pop(oldest, None)
-                rebalancer = self.rebalancers[key] = Rebalancer(load, key[3])
+                rebalancer = self.rebalancers[key] = Rebalancer(load, key[3], self.plan_cache)
         return rebalancer
 
     def changed(self, device: str, said: str) -> None:

@@ -25,9 +25,10 @@ from hetsched.models.evidence.host_overhead import (
     without_overhead,
 )
 from hetsched.models.evidence.samples import JUDGED, Sample, as_contended, duplex_samples, samples
-from hetsched.planner.host_overhead import may_feed
+from hetsched.planner.host_overhead import may_share_core
 from hetsched.planner.job_planner import Assignment, Candidate, JobPlan
-from hetsched.planner.variants import shared
+from hetsched.planner.plan_cache import PlanCache
+from hetsched.planner.variants import pooled_models
 from hetsched.store.model_store import ModelKey, ModelStore
 from hetsched.workload import Variant
 
@@ -83,7 +84,7 @@ def plan(
     if rebalancer.needs_candidates:
         candidates = _candidates(job, infos, speed_key, store, experience, memory_limit)
         found = rebalancer.replan(
-            [dataclasses.replace(c, asleep=c.info.name in asleep) for c in candidates]
+            [dataclasses.replace(c, needs_start=c.info.name in asleep) for c in candidates]
         )
     else:
         found = rebalancer.repeat()
@@ -133,8 +134,8 @@ def _candidate(
         info=info,
         demand=demand(job, info, (memory_limit, experience.memory.get(info.name))),
         models=dict(zip(names, store.load_many(keys, info.link), strict=True)),
-        tried={name: store.runs(k) for name, k in zip(names, keys, strict=True)},
-        staged=job.storage != "memory",
+        run_counts={name: store.runs(k) for name, k in zip(names, keys, strict=True)},
+        is_staged=job.storage != "memory",
     )
 
 
@@ -187,7 +188,7 @@ def learn(
         if one.info.link:
             evidence += duplex_samples(one.chunks)
         planned = one.assignment.candidate
-        if planned is not None and planned.limited:
+        if planned is not None and planned.is_memory_limited:
             evidence = _of_chunks(evidence, one)
         slowed = _throttled(one)
         if slowed:
@@ -195,7 +196,7 @@ def learn(
             evidence = as_contended(evidence)
         runs.append((key(job, one.info, variant, speed_key), evidence))
     changes = store.observe_many(runs, time.time(), flush=False)
-    _share(measured, [one for one, _ in runs], store)
+    _share(measured, [one for one, _ in runs], store, experience.plan_cache)
     experience.did_well(measured)
     seconds = {name: one.seconds for name, one in measured.items() if one.chunks}
     rebalancer = experience.rebalancer(known, job.load)
@@ -229,13 +230,22 @@ def _overhead_on_cores(measured: Mapping[str, Measured]) -> dict[str, float]:
         seconds = overhead_seconds(feeder.chunks) if feeder.info.clock == "wall" else 0.0
         if not seconds:
             continue
-        on = {name: one.chunks for name, one in cores.items() if may_feed(feeder.info, one.info)}
+        on = {
+            name: one.chunks
+            for name, one in cores.items()
+            if may_share_core(feeder.info, one.info)
+        }
         for name, part in overhead_by_core(on, seconds).items():
             found[name] += part
     return found
 
 
-def _share(measured: Mapping[str, Measured], known: Sequence[ModelKey], store: ModelStore) -> None:
+def _share(
+    measured: Mapping[str, Measured],
+    known: Sequence[ModelKey],
+    store: ModelStore,
+    cache: PlanCache,
+) -> None:
     """Fit what equal cores have in common now, so that the next plan needn't wait for it."""
     cores = [one for one in measured.values() if one.chunks]
     equal: dict[tuple[str, str], list[ModelKey]] = {}
@@ -243,7 +253,7 @@ def _share(measured: Mapping[str, Measured], known: Sequence[ModelKey], store: M
         if one.info.is_core:
             equal.setdefault((one.info.identity, found.variant), []).append(found)
     for keys in equal.values():
-        shared(store.load_many(keys, False))
+        pooled_models(store.load_many(keys, False), cache)
 
 
 def makespan(measured: Mapping[str, Measured]) -> float:

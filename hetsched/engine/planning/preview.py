@@ -40,7 +40,8 @@ def preview(spec: JobSpec, config: Config) -> Account:
         default = None if config.memory_limit is None else parse_size(config.memory_limit)
         chosen = [info for info in infos if info.name in job.devices]
         limit = spec.memory_limit or default
-        made = plan(job, chosen, store, Experience(), limit, asleep)
+        experience = Experience()
+        made = plan(job, chosen, store, experience, limit, asleep)
         params = msgspec.to_builtins(job.params)
         subject = Subject(None, "planned", job.workload.name, job.load, params, tuple(job.notes))
-        return account(subject, made)
+        return account(subject, made, cache=experience.plan_cache)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, Protocol, overload, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, overload, runtime_checkable
 
 import numpy as np
 
@@ -12,7 +12,19 @@ from hetsched.errors import UsageError
 from hetsched.models.curves.segments import Floats, Numbers, Segments
 from hetsched.models.validation import asked, checked
 
-__all__ = ["NO_POINTS", "Curve", "LearningCurve", "SpeedFunction", "checked", "unknown"]
+if TYPE_CHECKING:
+    from hetsched.models.evidence.observations import Windows
+
+__all__ = [
+    "NO_POINTS",
+    "Curve",
+    "LearningCurve",
+    "PlannerCurve",
+    "SpeedFunction",
+    "checked",
+    "planner_curve",
+    "unknown",
+]
 
 
 @runtime_checkable
@@ -46,7 +58,38 @@ class LearningCurve(SpeedFunction, Protocol):
         """Observations of a size that was known already (the papers' accuracy points)."""
 
 
-class Curve(ABC):
+class PlannerCurve:
+    """What the planner uses of a curve beyond its speed and time.
+
+    These defaults hold for a curve of which only speed and time are known.
+    """
+
+    def closed_form(self) -> Segments | None:
+        """The curve as pieces, or the nearest rising one where times fall; None: no such form."""
+        return None
+
+    def fingerprint(self) -> bytes | None:
+        """Equal for curves of equal times; None: times may change or can't be compared."""
+        return None
+
+    def evidence(self) -> Windows | None:
+        """The observations that the curve is fitted to (not to be changed); None: not kept."""
+        return None
+
+    def scaled(self, factor: float) -> SpeedFunction | None:
+        """A curve of `factor` times the time, with the same evidence; None: not supported."""
+        return None
+
+
+_TIME_AND_SPEED_ONLY = PlannerCurve()
+
+
+def planner_curve(curve: SpeedFunction) -> PlannerCurve:
+    """Return `curve` if it is one of ours, else the defaults for third-party curves."""
+    return curve if isinstance(curve, PlannerCurve) else _TIME_AND_SPEED_ONLY
+
+
+class Curve(PlannerCurve, ABC):
     """A speed function that learns from observations; evaluated by its `Segments`."""
 
     falls = False
@@ -76,6 +119,12 @@ class Curve(ABC):
     @abstractmethod
     def segments(self) -> Segments:
         """The closed form. Raises UsageError when nothing was observed."""
+
+    def closed_form(self) -> Segments:
+        return self.segments
+
+    def fingerprint(self) -> bytes | None:
+        return None if self.falls else self.segments.fingerprint
 
     @property
     def _evaluated(self) -> Segments:

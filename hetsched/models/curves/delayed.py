@@ -1,21 +1,18 @@
-"""A curve that starts late: what a core takes that gives some of its time to others."""
+"""A curve plus a fixed delay: a core that spends part of its time on other work."""
 
 from __future__ import annotations
-
-from functools import lru_cache
 
 import numpy as np
 
 from hetsched.errors import UsageError
-from hetsched.models.curves.curve import Curve, SpeedFunction
+from hetsched.models.curves.curve import Curve, SpeedFunction, planner_curve
 from hetsched.models.curves.segments import Floats, Segments
-
-MOST_KEPT = 256
 
 
 def delayed(curve: SpeedFunction, seconds: float) -> SpeedFunction:
-    """`curve`, later by `seconds`. Somebody else's curve, whose form isn't known, stays."""
-    return Delayed(curve, seconds) if seconds > 0 and isinstance(curve, Curve) else curve
+    """Return `curve` plus `seconds`; a curve without a closed form is returned unchanged."""
+    closed_form = planner_curve(curve).closed_form() if seconds > 0 else None
+    return curve if closed_form is None else Delayed(closed_form, seconds)
 
 
 class Delayed(Curve):
@@ -23,38 +20,34 @@ class Delayed(Curve):
 
     Parameters
     ----------
-    curve : Curve
-        Must not learn any more.
+    curve : Segments
     seconds : float
         Not negative.
     """
 
-    def __init__(self, curve: Curve, seconds: float) -> None:
-        self._curve = curve
+    def __init__(self, curve: Segments, seconds: float) -> None:
         self.seconds = seconds
-        self.falls = curve.falls
+        self._segments = _later(curve, seconds)
 
     def observe(self, units: float, seconds: float) -> None:
         raise UsageError("a delayed curve doesn't learn; the curve that it is made of does")
 
     @property
     def points(self) -> Floats:
-        found = self._curve.points.copy()
-        found[:, 1] += self.seconds
-        return found
+        """(n, 2) float64, units and seconds: the knots of the pieces beyond 0 units."""
+        seconds, units = self._segments.table[:2, self._segments.table[1] > 0]
+        return np.column_stack((units, seconds))
 
     @property
     def repeats(self) -> int:
-        return self._curve.repeats
+        return 0
 
     @property
     def segments(self) -> Segments:
-        return _later(self._curve.segments, self.seconds)
+        return self._segments
 
 
-@lru_cache(maxsize=MOST_KEPT)
 def _later(segments: Segments, seconds: float) -> Segments:
-    """Kept, so that what is made of a curve and the same delay is known again."""
     table = segments.table.copy()
     table[0] += seconds
     nothing = np.array([[0.0, 0.0, 0.0, 1.0, 0.0]])

@@ -97,6 +97,15 @@ class PiecewiseLinear(Learned[_Fit], Curve):
         other._fit = _Fit(np.column_stack((units, seconds)), curve, curve)
         return other
 
+    def evidence(self) -> Windows:
+        return self._windows
+
+    def scaled(self, factor: float) -> PiecewiseLinear | None:
+        if not len(self.points):
+            return None
+        units, seconds = self.points.T
+        return self.through(units, factor * seconds)
+
     def _refit(self) -> _Fit:
         units, seconds, counts = self._windows.medians()
         paper = self._shape == "paper"

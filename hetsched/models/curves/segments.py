@@ -40,6 +40,14 @@ class Segments:
         self.table: Floats = np.array(pieces, dtype=np.float64).T.copy()
         """(5, pieces): one row a parameter, for those who evaluate many curves at once."""
         self._lists: tuple[list[float], list[float], list[list[float]]] | None = None
+        self._fingerprint: bytes | None = None
+
+    @property
+    def fingerprint(self) -> bytes:
+        """The pieces as a value: equal curves have equal fingerprints."""
+        if self._fingerprint is None:
+            self._fingerprint = self.table.tobytes()
+        return self._fingerprint
 
     def _scalars(self) -> tuple[list[float], list[float], list[list[float]]]:
         """Starts in seconds and in units, and the pieces, for questions about single numbers.

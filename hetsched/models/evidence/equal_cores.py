@@ -9,10 +9,11 @@ sizes, and 1 as long as noise explains it.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from collections.abc import Sequence
 
 import numpy as np
 
+from hetsched.models.curves.curve import SpeedFunction
 from hetsched.models.curves.isotonic import rising
 from hetsched.models.curves.piecewise_linear import PiecewiseLinear
 from hetsched.models.evidence.confidence import middle
@@ -30,7 +31,27 @@ Times = dict[float, list[float]]
 """By size, seconds."""
 
 
-@lru_cache(maxsize=32)
+def pooled_curves(curves: Sequence[SpeedFunction]) -> list[SpeedFunction]:
+    """The total curves of equal devices, fitted to the observations of all of them.
+
+    Parameters
+    ----------
+    curves : sequence of SpeedFunction
+        One per device. Those that keep no observations are returned unchanged.
+
+    Returns
+    -------
+    list of SpeedFunction
+        In the same order; see `together`.
+    """
+    pooled = list(curves)
+    indices = [i for i, curve in enumerate(curves) if isinstance(curve, PiecewiseLinear)]
+    learnt = tuple(curve for curve in curves if isinstance(curve, PiecewiseLinear))
+    for index, curve in zip(indices, together(learnt), strict=True):
+        pooled[index] = curve
+    return pooled
+
+
 def together(curves: tuple[PiecewiseLinear, ...]) -> tuple[PiecewiseLinear, ...]:
     """The curves of equal devices, each as all of them know it.
 

@@ -28,6 +28,7 @@ from hetsched.planner.analysis.what_if import (
     machine_ways,
     what_if,
 )
+from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Assignment, JobPlan
 from hetsched.plans.device_plan import Overlap
 from hetsched.plans.timeline import timeline
@@ -57,12 +58,19 @@ class Ran(Protocol):
     def chunks(self) -> Sequence[tuple[int, ChunkTimes]]: ...
 
 
-def account(subject: Subject, plan: JobPlan, ran: Mapping[str, Ran] | None = None) -> Account:
+def account(
+    subject: Subject,
+    plan: JobPlan,
+    ran: Mapping[str, Ran] | None = None,
+    *,
+    cache: PlanCache | None = None,
+) -> Account:
     """What became of `subject`, which followed `plan`; without `ran` what would become of it.
 
     Chunks count where they ran: stolen ones, and those that ran again, too. Clocks are taken as
     `executor.planning.makespan` does: virtual ones all start with their device's first chunk.
     """
+    cache = PlanCache() if cache is None else cache
     lines = _measured(ran or {})
     total = max((line.makespan for line in lines.values()), default=0.0)
     ways = device_ways(plan)
@@ -73,7 +81,7 @@ def account(subject: Subject, plan: JobPlan, ran: Mapping[str, Ran] | None = Non
         )
         for one in plan.assignments
     )
-    known = bounds(plan)
+    known = bounds(plan, cache)
     return Account(
         job=subject.job,
         state=subject.state,
@@ -87,7 +95,7 @@ def account(subject: Subject, plan: JobPlan, ran: Mapping[str, Ran] | None = Non
         reasons=plan.reasons,
         devices=devices,
         ways=machine_ways(plan),
-        what_if=what_if(plan),
+        what_if=what_if(plan, cache),
         notes=subject.notes,
         error=subject.error,
     )
@@ -193,13 +201,13 @@ def _planned(one: Assignment) -> Timeline | None:
 def _lumped(one: Assignment) -> bool:
     """Whether what was predicted has copies in it that nobody knows apart: a core's, of files."""
     candidate = one.candidate
-    return candidate is not None and candidate.staged and not candidate.info.link
+    return candidate is not None and candidate.is_staged and not candidate.info.link
 
 
 def _known_runs(one: Assignment) -> int | None:
     if one.candidate is None or one.model is None:
         return None
-    return one.candidate.tried.get(one.variant, 0)
+    return one.candidate.run_counts.get(one.variant, 0)
 
 
 def _length(line: Timeline | None) -> float | None:

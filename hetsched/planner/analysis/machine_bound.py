@@ -1,43 +1,42 @@
-"""No split of a load over a machine can be faster than this, whatever each device's plan is.
+"""Lower bounds of any split of a load over a machine, whatever each device's plan is.
 
 Two bounds. The fluid one takes the load for infinitely divisible and every device at its best
-possible rate, with nothing lost to fill and drain. The whole-unit one asks each device how many
-whole units it could do in a time at most, by `bound` for those with a link. (Ours.)
+possible rate, with nothing lost to fill and drain. The whole-unit one takes the largest number of
+whole units that each device could do in a given time, by `lower_bound` for those with a link.
+(Ours.)
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
-from hetsched.models import Curve, DeviceModel, SpeedFunction
-from hetsched.planner.device_totals import Refined, fingerprint
-from hetsched.planner.shares import Device, divide
-from hetsched.plans.bounds.lower_bound import bound_of
+from hetsched.models import DeviceModel, SpeedFunction
+from hetsched.models.curves.curve import planner_curve
+from hetsched.planner.analysis.device_bounds import CoreBound, LinkedBound
+from hetsched.planner.plan_cache import PlanCache
+from hetsched.planner.plan_table import phase_fingerprint
+from hetsched.planner.shares import split_load
 from hetsched.plans.device_plan import Overlap
-from hetsched.plans.memory_fit import largest_sub_distribution
-from hetsched.plans.phase_costs import Floats, costs_of
-from hetsched.plans.search.equal_chunks import Estimate, pace
+from hetsched.plans.phase_costs import Floats
+from hetsched.plans.search.equal_chunks import pace
 from hetsched.plans.timeline import seconds_of
 
-MOST_SIZES = 4096
+MAX_SIZES = 4096
 """Sizes at which a curve's best rate is looked for; all there are in smaller loads."""
-ENDLESS = 1e12
-"""Units of a chunk whose fixed cost is nothing any more."""
-MOST_KEPT = 32
-"""Bounds that are kept, the latest."""
+ENDLESS_UNITS = 1e12
+"""Of a chunk so large that its fixed cost vanishes."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """A device of a machine, as bounds need to know it.
+class MachineDevice:
+    """A device of a machine, as bounds see it.
 
     Attributes
     ----------
@@ -52,7 +51,7 @@ class Part:
     Raises
     ------
     UsageError
-        One of `memory` and `overlap` is None and the other isn't.
+        Only one of `memory` and `overlap` is None.
     """
 
     name: str
@@ -67,25 +66,34 @@ class Part:
             )
 
 
-def fluid_bound(load: int, parts: Sequence[Part]) -> float:
-    """Seconds that `load` units take at least if they could be cut as finely as one likes.
+def fluid_bound(
+    load: int, devices: Sequence[MachineDevice], *, cache: PlanCache | None = None
+) -> float:
+    """Return the least seconds of `load` units if they could be cut arbitrarily finely.
 
     Parameters
     ----------
     load : int, units
-    parts : sequence of Part
+    devices : sequence of MachineDevice
+    cache : PlanCache, optional
 
     Raises
     ------
     UsageError
-        The load is negative, there are no parts, or a model has a time that can't be.
+        The load is negative, there are no devices, or a model has a time that isn't positive.
     """
-    _check(load, parts)
-    return _asked(_fluid, load, parts) if load else 0.0
+    _check(load, devices)
+    if load == 0:
+        return 0.0
+    cache = PlanCache() if cache is None else cache
+    key = _key("fluid", load, devices)
+    return cache.bounds.get_or_compute(key, lambda: _fluid(load, devices))
 
 
-def whole_unit_bound(load: int, parts: Sequence[Part]) -> float:
-    """Seconds that `load` whole units take at least.
+def whole_unit_bound(
+    load: int, devices: Sequence[MachineDevice], *, cache: PlanCache | None = None
+) -> float:
+    """Return the least seconds of `load` whole units.
 
     The least T at which the devices' largest loads with a lower bound of at most T add up to the
     load. Never above what the best split with the best plans takes, if times rise with size.
@@ -93,7 +101,8 @@ def whole_unit_bound(load: int, parts: Sequence[Part]) -> float:
     Parameters
     ----------
     load : int, units
-    parts : sequence of Part
+    devices : sequence of MachineDevice
+    cache : PlanCache, optional
 
     Raises
     ------
@@ -102,160 +111,54 @@ def whole_unit_bound(load: int, parts: Sequence[Part]) -> float:
     UsageError
         As for `fluid_bound`.
     """
-    _check(load, parts)
-    return _asked(_whole_unit, load, parts) if load else 0.0
+    _check(load, devices)
+    if load == 0:
+        return 0.0
+    owner = PlanCache() if cache is None else cache
+    key = _key("whole-unit", load, devices)
+    return owner.bounds.get_or_compute(key, lambda: _whole_unit(load, devices, owner))
 
 
-def _fluid(load: int, parts: Sequence[Part]) -> float:
+def _check(load: int, devices: Sequence[MachineDevice]) -> None:
+    if load < 0 or not devices:
+        raise UsageError(f"load: {load} units for {len(devices)} devices; needs at least one")
+
+
+def _key(kind: str, load: int, devices: Sequence[MachineDevice]) -> Hashable | None:
+    """All that a bound depends on, by value; None: a curve can't be compared."""
+    fingerprints = tuple(_fingerprint(device) for device in devices)
+    return None if None in fingerprints else (kind, load, fingerprints)
+
+
+def _fingerprint(device: MachineDevice) -> Hashable | None:
+    if device.memory is None:
+        return planner_curve(device.model.total).fingerprint()
+    phases = phase_fingerprint(device.model)
+    return None if phases is None else (phases, device.memory, device.overlap)
+
+
+def _fluid(load: int, devices: Sequence[MachineDevice]) -> float:
     rates: dict[tuple[int, object], float] = {}
-    for part in parts:
-        key = (id(part.model), part.overlap)
+    for device in devices:
+        key = (id(device.model), device.overlap)
         if key not in rates:
-            rates[key] = _best_rate(load, part)
-    return load / sum(rates[id(part.model), part.overlap] for part in parts)
+            rates[key] = _best_rate(load, device)
+    return load / sum(rates[id(device.model), device.overlap] for device in devices)
 
 
-def _whole_unit(load: int, parts: Sequence[Part]) -> float:
-    known: dict[tuple[int, int, Overlap], _Bound] = {}
-    devices: list[_Alone] = []
-    for part in parts:
-        if part.memory is None or part.overlap is None:
-            devices.append(_Alone(part.model.total))
-            continue
-        key = (id(part.model), id(part.memory), part.overlap)
-        if key not in known:
-            known[key] = _Bound(load, part.model, part.memory, part.overlap)
-        devices.append(known[key])
-    shares = divide(load, [one.device() for one in devices])
-    return _least(load, devices, shares)
-
-
-Bound = Callable[[int, Sequence[Part]], float]
-
-
-def _asked(bound: Bound, load: int, parts: Sequence[Part]) -> float:
-    """`bound`, unless it is known for such parts from before."""
-    keys = tuple(_key(part) for part in parts)
-    if None in keys:
-        return bound(load, parts)
-    return _kept(_Question(bound, load, keys, parts))
-
-
-@dataclass(frozen=True)
-class _Question:
-    """A bound, a load and parts, by value."""
-
-    bound: Bound
-    load: int
-    keys: tuple[object, ...]
-    parts: Sequence[Part] = field(compare=False)
-
-
-@lru_cache(maxsize=MOST_KEPT)
-def _kept(question: _Question) -> float:
-    return question.bound(question.load, question.parts)
-
-
-def _key(part: Part) -> object | None:
-    """What bounds depend on; None: somebody else's curves, which may change unseen."""
-    if part.memory is None:
-        curve = part.model.total
-        return curve.segments if isinstance(curve, Curve) and not curve.falls else None
-    phases = fingerprint(part.model)
-    return None if phases is None else (phases, part.memory, part.overlap)
-
-
-def _least(load: int, devices: Sequence[_Alone], shares: Sequence[int]) -> float:
-    """The least T at which the devices' largest loads add up to `load`, near that of `shares`."""
-    while True:
-        seconds = max(one.seconds(x) for one, x in zip(devices, shares, strict=True))
-        most = [one.most_below(seconds, x) for one, x in zip(devices, shares, strict=True)]
-        if sum(most) < load:
-            return seconds
-        last = [(-one.seconds(x), i) for i, (one, x) in enumerate(zip(devices, most, strict=True))]
-        heapq.heapify(last)
-        for _ in range(sum(most) - load):
-            _, i = heapq.heappop(last)
-            most[i] -= 1
-            heapq.heappush(last, (-devices[i].seconds(most[i]), i))
-        shares = most
-
-
-class _Alone:
-    """A device without a link: what its share takes is known."""
-
-    def __init__(self, curve: SpeedFunction) -> None:
-        self._curve = curve
-
-    def device(self) -> Device:
-        """As `divide` needs to know it."""
-        return Device(self._curve)
-
-    def seconds(self, share: int) -> float:
-        return float(self._curve.time(share)) if share else 0.0
-
-    def most_below(self, seconds: float, guess: int) -> int:
-        """The most units that take less than `seconds`; quick if that is near `guess`."""
-        low = high = guess
-        step = 1
-        while low > 0 and self.seconds(low) >= seconds:
-            low, high, step = max(low - step, 0), low, 2 * step
-        if low == high:
-            high = low + 1
-            while self.seconds(high) < seconds:
-                low, high, step = high, high + step, 2 * step
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.seconds(middle) < seconds:
-                low = middle
-            else:
-                high = middle
-        return low
-
-
-class _Bound(_Alone):
-    """A device with a link: the lower bound of its share, each worked out once."""
-
-    def __init__(
-        self, load: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap
-    ) -> None:
-        self._load = load
-        self._costs = costs_of(model, memory.most(load))
-        self._room = largest_sub_distribution(load, memory)
-        self._overlap = overlap
-        self._estimate = Estimate(model, memory, overlap, load)
-        self._known = {0: 0.0}
-
-    def device(self) -> Device:
-        return Device(None, Refined(self._estimate, self.seconds))
-
-    def seconds(self, share: int) -> float:
-        if share > self._load:
-            return math.inf
-        if share not in self._known:
-            costs = self._costs.up_to(min(share, self._costs.largest))
-            room = min(share, self._room)
-            self._known[share] = bound_of(share, costs, room, self._overlap)
-        return self._known[share]
-
-
-def _check(load: int, parts: Sequence[Part]) -> None:
-    if load < 0 or not parts:
-        raise UsageError(f"load: {load} units for {len(parts)} devices; needs at least one")
-
-
-def _best_rate(load: int, part: Part) -> float:
-    """Units a second at most, with chunks as large as one likes."""
-    sizes = np.unique(np.geomspace(1, load, MOST_SIZES).round()) if load > MOST_SIZES else None
-    units = np.append(np.arange(1, load + 1) if sizes is None else sizes, ENDLESS)
-    if part.overlap is None:
-        return _inverse(_pace(part.model.total, units))
-    each = [_pace(curve, units) for curve in (part.model.h2d, part.model.d2h)]
-    copy_in, copy_out = (np.array(one) for one in each)
-    compute = _pace(part.model.compute, units)
-    if part.overlap is Overlap.NONE:
-        return _inverse(compute + sum(each))
-    duplex = part.model.duplex if part.overlap is Overlap.FULL else (0.5, 0.5)
+def _best_rate(load: int, device: MachineDevice) -> float:
+    """Units per second at most, with chunks of any size."""
+    sizes = np.unique(np.geomspace(1, load, MAX_SIZES).round()) if load > MAX_SIZES else None
+    units = np.append(np.arange(1, load + 1) if sizes is None else sizes, ENDLESS_UNITS)
+    model = device.model
+    if device.overlap is None:
+        return _inverse(_best_pace(model.total, units))
+    paces = [_best_pace(curve, units) for curve in (model.h2d, model.d2h)]
+    copy_in, copy_out = (np.array(pace) for pace in paces)
+    compute = _best_pace(model.compute, units)
+    if device.overlap is Overlap.NONE:
+        return _inverse(compute + sum(paces))
+    duplex = model.duplex if device.overlap is Overlap.FULL else (0.5, 0.5)
     return _inverse(max(compute, float(pace(copy_in, copy_out, duplex))))
 
 
@@ -263,6 +166,37 @@ def _inverse(seconds: float) -> float:
     return 1 / seconds if seconds > 0 else math.inf
 
 
-def _pace(curve: SpeedFunction | None, units: Floats) -> float:
-    """Seconds a unit at least; 0 for a phase that isn't there."""
+def _best_pace(curve: SpeedFunction | None, units: Floats) -> float:
+    """Seconds per unit at least; 0 for a phase that doesn't exist."""
     return 0.0 if curve is None else float((seconds_of(curve, units) / units).min())
+
+
+def _whole_unit(load: int, devices: Sequence[MachineDevice], cache: PlanCache) -> float:
+    linked: dict[tuple[int, int, Overlap], LinkedBound] = {}
+    bounds: list[CoreBound] = []
+    for device in devices:
+        if device.memory is None or device.overlap is None:
+            bounds.append(CoreBound(device.model.total))
+            continue
+        key = (id(device.model), id(device.memory), device.overlap)
+        if key not in linked:
+            linked[key] = LinkedBound(load, device.model, device.memory, device.overlap)
+        bounds.append(linked[key])
+    shares = split_load(load, [bound.total() for bound in bounds], cache)
+    return _least_time(load, bounds, shares)
+
+
+def _least_time(load: int, bounds: Sequence[CoreBound], shares: Sequence[int]) -> float:
+    """The least T at which the devices' largest loads add up to `load`, near that of `shares`."""
+    while True:
+        seconds = max(bound.seconds(x) for bound, x in zip(bounds, shares, strict=True))
+        units = [bound.units_below(seconds, x) for bound, x in zip(bounds, shares, strict=True)]
+        if sum(units) < load:
+            return seconds
+        latest = [(-bounds[i].seconds(x), i) for i, x in enumerate(units)]
+        heapq.heapify(latest)
+        for _ in range(sum(units) - load):
+            _, i = heapq.heappop(latest)
+            units[i] -= 1
+            heapq.heappush(latest, (-bounds[i].seconds(units[i]), i))
+        shares = units

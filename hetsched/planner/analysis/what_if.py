@@ -13,8 +13,9 @@ from hetsched.explain import Way, WhatIf
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, PiecewiseLinear, SpeedFunction
 from hetsched.partition import geometric
-from hetsched.planner.analysis.machine_bound import Part, fluid_bound, whole_unit_bound
-from hetsched.planner.host_overhead import plan_fed
+from hetsched.planner.analysis.machine_bound import MachineDevice, fluid_bound, whole_unit_bound
+from hetsched.planner.host_overhead import plan_with_host_overhead
+from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.staging_memory import planning_memory
 from hetsched.plans.best_plan import proposal
@@ -35,13 +36,13 @@ def load_of(plan: JobPlan) -> int:
     return sum(one.plan.share for one in plan.assignments)
 
 
-def bounds(plan: JobPlan) -> tuple[float, float] | None:
+def bounds(plan: JobPlan, cache: PlanCache) -> tuple[float, float] | None:
     """Seconds of the fluid and of the whole-unit bound; None where a device isn't known."""
     parts = [_part(*known) for known in _weighed(plan)]
     if not parts or _unknown(plan):
         return None
     load = load_of(plan)
-    return fluid_bound(load, parts), whole_unit_bound(load, parts)
+    return fluid_bound(load, parts, cache=cache), whole_unit_bound(load, parts, cache=cache)
 
 
 def device_bound(one: Assignment) -> float | None:
@@ -116,7 +117,7 @@ def _time(curve: SpeedFunction, units: int) -> float:
 # what another machine would do
 
 
-def what_if(plan: JobPlan) -> tuple[WhatIf, ...]:
+def what_if(plan: JobPlan, cache: PlanCache) -> tuple[WhatIf, ...]:
     """What changes of the machine would do, as the planner plans for them."""
     known = _weighed(plan)
     if not known or _unknown(plan) or plan.predicted_seconds is None:
@@ -124,23 +125,26 @@ def what_if(plan: JobPlan) -> tuple[WhatIf, ...]:
     load = load_of(plan)
     now = [_only(*one) for one in known]
     quick = load * sum(one.info.link for one in now) > MUCH
-    base = _judged(load, now, quick)
+    base = _judged(load, now, quick, cache)
     if not base:
         return ()
     found = []
     for what, change in _changes(now).items():
-        seconds = _judged(load, change(now), quick)
+        seconds = _judged(load, change(now), quick, cache)
         if seconds is not None and math.isfinite(seconds):
             ratio = seconds / base
             found.append(WhatIf(what, plan.predicted_seconds * ratio, 1 - ratio))
     return tuple(found)
 
 
-def _judged(load: int, candidates: Sequence[Candidate], quick: bool) -> float | None:
+def _judged(
+    load: int, candidates: Sequence[Candidate], quick: bool, cache: PlanCache
+) -> float | None:
     """What the planner predicts. `quick`: the bound, close to that where loads are large."""
     if quick:
-        return whole_unit_bound(load, [_part(one, *_known(one)) for one in candidates])
-    return plan_fed(load, candidates).predicted_seconds
+        devices = [_part(one, *_known(one)) for one in candidates]
+        return whole_unit_bound(load, devices, cache=cache)
+    return plan_with_host_overhead(load, candidates, cache=cache).predicted_seconds
 
 
 def _known(one: Candidate) -> tuple[str, DeviceModel]:
@@ -252,13 +256,16 @@ def _only(candidate: Candidate, variant: str, model: DeviceModel) -> Candidate:
     """`candidate` with nothing to choose; plans of a link aren't scaled by what shares took."""
     if candidate.info.link:
         model = replace(model, total=PiecewiseLinear())
-    tried = {variant: KNOWN}
     return replace(
-        candidate, models={variant: model}, tried=tried, charge=0.0, measured_total=False
+        candidate,
+        models={variant: model},
+        run_counts={variant: KNOWN},
+        host_overhead_seconds=0.0,
+        uses_measured_total=False,
     )
 
 
-def _part(candidate: Candidate, variant: str, model: DeviceModel) -> Part:
+def _part(candidate: Candidate, variant: str, model: DeviceModel) -> MachineDevice:
     info = candidate.info
     memory: MemoryDemand | None = planning_memory(candidate) if info.link else None
-    return Part(info.name, model, memory, Overlap.of(info.engines) if info.link else None)
+    return MachineDevice(info.name, model, memory, Overlap.of(info.engines) if info.link else None)

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched.memory import MemoryDemand
-from hetsched.models import DeviceModel, PiecewiseLinear, SpeedFunction
+from hetsched.models import DeviceModel, SpeedFunction
+from hetsched.models.curves.curve import planner_curve
 from hetsched.plans.device_plan import Overlap
 from hetsched.plans.timeline import seconds_of
 
@@ -80,11 +81,12 @@ def latest_shares(model: DeviceModel) -> list[tuple[float, float, int]]:
     Sizes whose computation was measured were chunks; their total is the sum of phases that didn't
     overlap, and says nothing about plans. Much smaller ones may be parts of a factored share.
     """
-    if not isinstance(model.total, PiecewiseLinear):
+    evidence = planner_curve(model.total).evidence()
+    if evidence is None:
         return []
     chunks: Any = getattr(model.compute, "points", ())
     sizes = {float(point[0]) for point in chunks}
-    found = [one for one in model.total.latest() if one[0] not in sizes]
+    found = [one for one in evidence.latest() if one[0] not in sizes]
     near = [one for one in found if found[0][0] / ALIKE <= one[0] <= found[0][0] * ALIKE]
     return near[:ANCHORS]
 

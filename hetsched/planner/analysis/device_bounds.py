@@ -1,0 +1,73 @@
+"""Lower bounds of one device's time as a function of its share."""
+
+from __future__ import annotations
+
+import math
+
+from hetsched.memory import MemoryDemand
+from hetsched.models import DeviceModel, SpeedFunction
+from hetsched.planner.total_curves import RefinedCurve, TotalCurve
+from hetsched.plans.bounds.lower_bound import bound_of
+from hetsched.plans.device_plan import Overlap
+from hetsched.plans.memory_fit import largest_sub_distribution
+from hetsched.plans.phase_costs import costs_of
+from hetsched.plans.search.equal_chunks import Estimate
+
+
+class CoreBound:
+    """A device without a link: the model's time itself."""
+
+    def __init__(self, curve: SpeedFunction) -> None:
+        self._curve = curve
+
+    def total(self) -> TotalCurve:
+        """Return the bound as `split_load` takes it."""
+        return TotalCurve(self._curve)
+
+    def seconds(self, share: int) -> float:
+        """Return the bound for `share` units; 0 for none."""
+        return float(self._curve.time(share)) if share else 0.0
+
+    def units_below(self, seconds: float, guess: int) -> int:
+        """Return the most units that take less than `seconds`; fast if that is near `guess`."""
+        low = high = guess
+        step = 1
+        while low > 0 and self.seconds(low) >= seconds:
+            low, high, step = max(low - step, 0), low, 2 * step
+        if low == high:
+            high = low + 1
+            while self.seconds(high) < seconds:
+                low, high, step = high, high + step, 2 * step
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.seconds(middle) < seconds:
+                low = middle
+            else:
+                high = middle
+        return low
+
+
+class LinkedBound(CoreBound):
+    """A device with a link: the lower bound of any plan, computed once per share."""
+
+    def __init__(
+        self, load: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap
+    ) -> None:
+        self._load = load
+        self._costs = costs_of(model, memory.most(load))
+        self._max_resident_units = largest_sub_distribution(load, memory)
+        self._overlap = overlap
+        self._estimate = Estimate(model, memory, overlap, load)
+        self._seconds = {0: 0.0}
+
+    def total(self) -> TotalCurve:
+        return RefinedCurve(self._estimate, self.seconds)
+
+    def seconds(self, share: int) -> float:
+        if share > self._load:
+            return math.inf
+        if share not in self._seconds:
+            costs = self._costs.up_to(min(share, self._costs.largest))
+            resident_units = min(share, self._max_resident_units)
+            self._seconds[share] = bound_of(share, costs, resident_units, self._overlap)
+        return self._seconds[share]

@@ -1,0 +1,133 @@
+"""The best plan of one device for each share, computed when it is first requested."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from hetsched.memory import MemoryDemand
+from hetsched.models import DeviceModel
+from hetsched.models.curves.curve import planner_curve
+from hetsched.planner.plan_cache import PlanCache
+from hetsched.planner.records import Candidate
+from hetsched.planner.staging_memory import planning_memory
+from hetsched.plans.best_plan import even_plan, ring_plan
+from hetsched.plans.bounds.lower_bound import lower_bound
+from hetsched.plans.device_plan import DevicePlan, Overlap
+from hetsched.plans.phase_costs import costs_of
+from hetsched.plans.search.equal_chunks import Estimate
+from hetsched.plans.search.exhaustive import SMALL
+from hetsched.plans.search.ring_search import MOST_CLIMBED, MOST_UNITS_MOVED
+from hetsched.plans.timeline import timeline
+
+MAX_RELATIVE_GAP = 0.015
+"""A plan further above its lower bound than this is searched for longer. Arbitrary: the longer
+search takes five times as long and mostly gains less."""
+
+PlanAndSeconds = tuple[DevicePlan, float]
+
+
+class PlanTable:
+    """Plans of one device for shares of one load.
+
+    Parameters
+    ----------
+    model : DeviceModel
+        Only the phases are used, not the total.
+    memory : MemoryDemand
+    overlap : Overlap
+    load : int, units
+        No share is larger.
+    fingerprint : hashable, optional
+        What the plans follow from, by value; None: it can't be compared.
+    bound_memory : MemoryDemand, optional
+        For lower bounds: demands no more than `memory` and is evaluated faster.
+
+    Raises
+    ------
+    DataError
+        Not even one unit fits.
+    """
+
+    def __init__(
+        self,
+        model: DeviceModel,
+        memory: MemoryDemand,
+        overlap: Overlap,
+        load: int,
+        fingerprint: Hashable | None = None,
+        bound_memory: MemoryDemand | None = None,
+    ) -> None:
+        self.fingerprint = fingerprint
+        self.estimate = Estimate(model, memory, overlap, load)
+        self._bound_memory = memory if bound_memory is None else bound_memory
+        self._model = model
+        self._memory = memory
+        self._overlap = overlap
+        self._plans: dict[int, PlanAndSeconds] = {}
+
+    def plan(self, share: int) -> DevicePlan:
+        """Return the plan for `share` units, 1 or more."""
+        return self._planned(share)[0]
+
+    def seconds(self, share: int) -> float:
+        """Return the predicted seconds of the plan for `share` units, 1 or more."""
+        return self._planned(share)[1]
+
+    def _planned(self, share: int) -> PlanAndSeconds:
+        planned = self._plans.get(share)
+        if planned is None:
+            planned = self._plans[share] = self._best(share)
+        return planned
+
+    def _best(self, share: int) -> PlanAndSeconds:
+        """A quickly found plan, or where that is far above its bound the best of a search."""
+        if share <= SMALL:
+            return self._timed(self._ring_plan(share))
+        plan, seconds = self._timed(even_plan(share, self._model, self._memory, self._overlap))
+        if share > MOST_UNITS_MOVED or len(plan.chunks) > MOST_CLIMBED:
+            return plan, seconds
+        bound = lower_bound(share, self._model, self._bound_memory, self._overlap)
+        if seconds <= (1 + MAX_RELATIVE_GAP) * bound:
+            return plan, seconds
+        ring = self._timed(self._ring_plan(share))
+        return min((plan, seconds), ring, key=lambda planned: planned[1])
+
+    def _ring_plan(self, share: int) -> DevicePlan:
+        costs = costs_of(self._model, self._memory.most(share))
+        return ring_plan(share, costs, self._memory, self._overlap)
+
+    def _timed(self, plan: DevicePlan) -> PlanAndSeconds:
+        return plan, timeline(plan, self._model, self._overlap).makespan
+
+
+def plan_table(candidate: Candidate, model: DeviceModel, load: int, cache: PlanCache) -> PlanTable:
+    """Return the plans of a candidate with a link for shares of `load`, from `cache` if possible.
+
+    Raises
+    ------
+    DataError
+        Not even one unit fits.
+    """
+    phases = phase_fingerprint(model)
+    overlap = Overlap.of(candidate.info.engines)
+    key = None
+    if phases is not None:
+        key = phases, candidate.demand, candidate.is_staged, overlap, load
+
+    def compute() -> PlanTable:
+        memory = planning_memory(candidate)
+        bound_memory = None if key is None else candidate.demand
+        return PlanTable(model, memory, overlap, load, key, bound_memory)
+
+    return cache.plan_tables.get_or_compute(key, compute)
+
+
+def phase_fingerprint(model: DeviceModel) -> Hashable | None:
+    """Return the phases by value; None if one of the curves can't be compared."""
+    fingerprints: list[bytes | None] = []
+    for curve in (model.compute, model.h2d, model.d2h):
+        fingerprint = None if curve is None else planner_curve(curve).fingerprint()
+        if curve is not None and fingerprint is None:
+            return None
+        fingerprints.append(fingerprint)
+    return model.duplex, *fingerprints
