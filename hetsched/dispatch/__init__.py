@@ -1,1 +1,1 @@
-"""Which device gets which chunk next: events in, commands out. Pure."""
+"""Decides which device runs which chunk next: events in, commands out. Pure."""

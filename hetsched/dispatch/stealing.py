@@ -1,8 +1,8 @@
-"""Whether a device that runs dry takes chunks from another, and how many units. Ours.
+"""Whether an idle device takes chunks from another, and how many units. Ours.
 
-Every device's pace is watched: what was planned, until it has finished a few chunks, then what
-those took. From the paces follow the times at which devices will be through; units move from the
-one expected to finish last if that makes the end come noticeably sooner.
+Each device's pace is tracked: the planned one until it has finished a few chunks, then that of
+those chunks. The paces give the times at which devices will finish; units move from the device
+expected to finish last if that makes the run noticeably shorter.
 """
 
 from __future__ import annotations
@@ -10,86 +10,98 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-WORTH = 0.1
-"""Part of the time left that must be gained: less than that is the noise of paces."""
-RECENT = 4
-"""Finished chunks that tell the pace, so that a device that has become slow is soon seen."""
+MIN_GAIN = 0.1
+"""Fraction of the remaining time that stealing must gain: less is within the noise of paces."""
+RECENT_CHUNKS = 4
+"""Finished chunks that give the pace, so that a device that slows down is noticed soon."""
 
 
 @dataclass
-class Progress:
-    """How one device gets on.
+class PaceTracker:
+    """Seconds per unit of one device, planned and then measured.
 
     Attributes
     ----------
     planned : float or None, seconds/unit
     started : float or None, seconds
         When it was first sent a chunk.
-    alone : float or None, seconds/unit
-        What its first chunk took, when there was no other to overlap with.
+    first_chunk : float or None, seconds/unit
+        What its first chunk took, with no other to overlap with.
     measured : float or None, seconds/unit
-        What the last few chunks took.
+        What the latest chunks took.
     """
 
     planned: float | None
     started: float | None = None
-    alone: float | None = None
+    first_chunk: float | None = None
     measured: float | None = None
-    _marks: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=RECENT + 1))
+    _marks: deque[tuple[float, int]] = field(
+        default_factory=lambda: deque(maxlen=RECENT_CHUNKS + 1)
+    )
     _done: int = 0
 
-    def resumed(self, now: float) -> None:
-        """It is sent a chunk while it has none: the pause before says nothing about its pace."""
+    def resume(self, now: float) -> None:
+        """Start timing again: the device is sent a chunk after a pause, which doesn't count."""
         if self.started is None:
             self.started = now
         if self._marks:
             self._marks.clear()
             self._marks.append((now, self._done))
 
-    def finished(self, units: int, now: float) -> None:
-        if self.alone is None and self.started is not None:
-            self.alone = (now - self.started) / units
+    def record(self, units: int, now: float) -> None:
+        """Record a finished chunk."""
+        if self.first_chunk is None and self.started is not None:
+            self.first_chunk = (now - self.started) / units
         self._done += units
         self._marks.append((now, self._done))
         if len(self._marks) > 1:
             (start, before), (end, after) = self._marks[0], self._marks[-1]
             self.measured = (end - start) / (after - before)
 
-    def pace(self, now: float, flying: int) -> float | None:
-        """Seconds a unit; `flying`: units of the chunk that it is expected to finish next."""
-        known = next(
-            (one for one in (self.measured, self.planned, self.alone) if one is not None), None
-        )
-        if known is not None and flying and self.started is not None:
-            known = max(known, (now - self._last) / flying)
-        return known
+    def seconds_per_unit(self, now: float, in_flight: int) -> float | None:
+        """The present pace; None while it is unknown.
 
-    def ends(self, now: float, flying: int, units: int) -> float | None:
-        """When it will be through with `units`, those in flight among them."""
-        pace = self.pace(now, flying)
+        `in_flight`: units of the chunk expected to finish next, which may already be late.
+        """
+        pace = self.measured
+        if pace is None:
+            pace = self.planned if self.planned is not None else self.first_chunk
+        if pace is not None and in_flight and self.started is not None:
+            pace = max(pace, (now - self._last_mark) / in_flight)
+        return pace
+
+    def expected_end(self, now: float, in_flight: int, units: int) -> float | None:
+        """When `units`, those in flight included, will be done; None while the pace is unknown."""
+        pace = self.seconds_per_unit(now, in_flight)
         if pace is None:
             return None
-        return max(now, self._last + units * pace) if flying else now + units * pace
+        return max(now, self._last_mark + units * pace) if in_flight else now + units * pace
 
     @property
-    def _last(self) -> float:
+    def _last_mark(self) -> float:
         return self._marks[-1][0] if self._marks else self.started or 0.0
 
 
 @dataclass(frozen=True)
-class Outlook:
-    """One device as seen at one moment: when it is through, seconds; its pace, seconds/unit."""
+class ExpectedFinish:
+    """When a device will finish, as predicted at one moment.
 
-    ends: float
+    Attributes
+    ----------
+    end : float, seconds
+    pace : float, seconds/unit
+    """
+
+    end: float
     pace: float
 
 
-def units_to_take(now: float, thief: Outlook, victim: Outlook) -> int:
-    """Units that end soonest with `thief` instead of with `victim`; 0 if that isn't worth it.
+def units_to_steal(now: float, thief: ExpectedFinish, victim: ExpectedFinish) -> int:
+    """Units to move from `victim` to `thief` so that both finish together; 0: not worth it.
 
-    `thief.pace` is what units more cost it. Both are through together after it.
+    `thief.pace` is the cost of additional units.
     """
-    together = (victim.ends - thief.ends) / (thief.pace + victim.pace) if victim.pace > 0 else 0.0
-    units = int(together)
-    ends = max(thief.ends + units * thief.pace, victim.ends - units * victim.pace)
-    return units if units and victim.ends - ends >= WORTH * (victim.ends - now) else 0
+    difference = victim.end - thief.end
+    units = int(difference / (thief.pace + victim.pace)) if victim.pace > 0 else 0
+    end = max(thief.end + units * thief.pace, victim.end - units * victim.pace)
+    return units if units and victim.end - end >= MIN_GAIN * (victim.end - now) else 0

@@ -1,4 +1,4 @@
-"""Devices that are only paces, driven by `Dispatch` in virtual time."""
+"""Devices that are only paces, driven by a `Dispatcher` in virtual time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from hetsched.device import Chunk
-from hetsched.dispatch.dispatcher import ChunkFinished, Command, Dispatch, Finished, Send, Started
+from hetsched.dispatch.commands import Command, Finished, Send
+from hetsched.dispatch.dispatcher import Dispatcher
+from hetsched.dispatch.events import ChunkFinished, Started
 
 Pace = Callable[[float], float]
 """Seconds a unit that begins at a time."""
@@ -65,7 +67,7 @@ def play(
     queues = cut(devices) if queues is None else queues
     limits = {n: max((c.count for c in queues[n]), default=1) for n in devices}
     windows = {name: device.window for name, device in devices.items()}
-    heart = Dispatch(queues, windows, limits, planned)
+    dispatcher = Dispatcher(queues, windows, limits, planned)
     events: list[tuple[float, int, str, Chunk]] = []
     number = itertools.count()
     played = Played(0.0, [], dict.fromkeys(devices, 0))
@@ -94,12 +96,12 @@ def play(
                     receive(command.device, chunk, now)
         return any(isinstance(command, Finished) for command in commands)
 
-    over = follow(heart.handle(Started(), 0.0), 0.0)
+    over = follow(dispatcher.handle(Started(), 0.0), 0.0)
     while events:
         now, _, name, chunk = heapq.heappop(events)
         played.units.extend(range(chunk.first, chunk.first + chunk.count))
         played.by[name] += chunk.count
         played.makespan = now
-        over = follow(heart.handle(ChunkFinished(name, chunk.id), now), now) or over
+        over = follow(dispatcher.handle(ChunkFinished(name, chunk.id), now), now) or over
     assert over, "results are held back for chunks that don't come"
     return played

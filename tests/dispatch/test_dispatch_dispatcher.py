@@ -1,4 +1,4 @@
-"""Dispatch by script, then by chance: every unit is finished exactly once."""
+"""Dispatch by script, then at random: every unit is finished exactly once."""
 
 from collections.abc import Sequence
 
@@ -14,17 +14,9 @@ from hypothesis.stateful import (
 )
 
 from hetsched.device import Chunk
-from hetsched.dispatch.dispatcher import (
-    ChunkFinished,
-    Command,
-    DeviceJoined,
-    DeviceLost,
-    Dispatch,
-    Event,
-    Finished,
-    Send,
-    Started,
-)
+from hetsched.dispatch.commands import Command, Finished, Send
+from hetsched.dispatch.dispatcher import Dispatcher
+from hetsched.dispatch.events import ChunkFinished, DeviceJoined, DeviceLost, Event, Started
 from hetsched.job import DeviceProgress
 
 
@@ -41,9 +33,9 @@ def queues(**counts: Sequence[int]) -> dict[str, list[Chunk]]:
     return made
 
 
-def dispatch(window: int = 2, limit: int = 100, **counts: Sequence[int]) -> Dispatch:
+def dispatch(window: int = 2, limit: int = 100, **counts: Sequence[int]) -> Dispatcher:
     devices = list(counts)
-    return Dispatch(
+    return Dispatcher(
         queues(**counts), dict.fromkeys(devices, window), dict.fromkeys(devices, limit)
     )
 
@@ -58,38 +50,38 @@ def sent(commands: list[Command]) -> dict[str, list[tuple[int, int]]]:
 
 
 def test_each_device_is_sent_its_window_and_one_chunk_more_for_each_that_ends() -> None:
-    heart = dispatch(a=[1, 1, 1], b=[2])
-    assert sent(heart.handle(Started(), 0.0)) == {"a": [(0, 1), (1, 1)], "b": [(3, 2)]}
-    assert sent(heart.handle(ChunkFinished("a", 0), 1.0)) == {"a": [(2, 1)]}
-    assert heart.handle(ChunkFinished("a", 1), 2.0) == []
+    dispatcher = dispatch(a=[1, 1, 1], b=[2])
+    assert sent(dispatcher.handle(Started(), 0.0)) == {"a": [(0, 1), (1, 1)], "b": [(3, 2)]}
+    assert sent(dispatcher.handle(ChunkFinished("a", 0), 1.0)) == {"a": [(2, 1)]}
+    assert dispatcher.handle(ChunkFinished("a", 1), 2.0) == []
 
 
 def test_the_end_is_said_once_all_units_are_done() -> None:
-    heart = dispatch(a=[1], b=[1])
-    heart.handle(Started(), 0.0)
-    assert heart.handle(ChunkFinished("b", 1), 1.0) == []
-    assert heart.handle(ChunkFinished("a", 0), 2.0) == [Finished()]
-    assert heart.handle(ChunkFinished("a", 0), 3.0) == []
+    dispatcher = dispatch(a=[1], b=[1])
+    dispatcher.handle(Started(), 0.0)
+    assert dispatcher.handle(ChunkFinished("b", 1), 1.0) == []
+    assert dispatcher.handle(ChunkFinished("a", 0), 2.0) == [Finished()]
+    assert dispatcher.handle(ChunkFinished("a", 0), 3.0) == []
 
 
 def test_nothing_is_sent_before_the_start() -> None:
-    heart = dispatch(a=[1], b=[1])
-    assert heart.handle(DeviceLost("a"), 0.0) == []
-    assert sent(heart.handle(Started(), 1.0)) == {"b": [(1, 1), (0, 1)]}
+    dispatcher = dispatch(a=[1], b=[1])
+    assert dispatcher.handle(DeviceLost("a"), 0.0) == []
+    assert sent(dispatcher.handle(Started(), 1.0)) == {"b": [(1, 1), (0, 1)]}
 
 
 def test_a_lost_device_s_chunks_go_to_those_without_chunks_of_their_own() -> None:
-    heart = dispatch(a=[1, 1, 1], b=[1, 1, 1])
-    heart.handle(Started(), 0.0)
-    assert heart.handle(DeviceLost("a"), 1.0) == []
-    assert sent(heart.handle(ChunkFinished("b", 3), 2.0)) == {"b": [(5, 1)]}
-    assert sent(heart.handle(ChunkFinished("b", 4), 3.0)) == {"b": [(0, 1)]}
+    dispatcher = dispatch(a=[1, 1, 1], b=[1, 1, 1])
+    dispatcher.handle(Started(), 0.0)
+    assert dispatcher.handle(DeviceLost("a"), 1.0) == []
+    assert sent(dispatcher.handle(ChunkFinished("b", 3), 2.0)) == {"b": [(5, 1)]}
+    assert sent(dispatcher.handle(ChunkFinished("b", 4), 3.0)) == {"b": [(0, 1)]}
 
 
 def test_chunks_of_others_are_split_to_what_a_device_takes_and_have_new_ids() -> None:
-    heart = Dispatch(queues(a=[5], b=[]), {"a": 1, "b": 3}, {"a": 5, "b": 2})
-    heart.handle(Started(), 0.0)
-    (command,) = heart.handle(DeviceLost("a"), 1.0)
+    dispatcher = Dispatcher(queues(a=[5], b=[]), {"a": 1, "b": 3}, {"a": 5, "b": 2})
+    dispatcher.handle(Started(), 0.0)
+    (command,) = dispatcher.handle(DeviceLost("a"), 1.0)
     assert isinstance(command, Send)
     assert [(c.first, c.count) for c in command.chunks] == [(0, 2), (2, 2), (4, 1)]
     assert len({0, *(c.id for c in command.chunks)}) == 4
@@ -97,36 +89,36 @@ def test_chunks_of_others_are_split_to_what_a_device_takes_and_have_new_ids() ->
 
 
 def test_a_device_that_is_back_takes_its_own_rest_first() -> None:
-    heart = dispatch(window=1, a=[1, 1], b=[1, 1], c=[1, 1])
-    heart.handle(Started(), 0.0)
-    heart.handle(DeviceLost("a"), 1.0)
-    heart.handle(DeviceLost("b"), 1.0)
-    assert sent(heart.handle(DeviceJoined("b"), 2.0)) == {"b": [(2, 1)]}
+    dispatcher = dispatch(window=1, a=[1, 1], b=[1, 1], c=[1, 1])
+    dispatcher.handle(Started(), 0.0)
+    dispatcher.handle(DeviceLost("a"), 1.0)
+    dispatcher.handle(DeviceLost("b"), 1.0)
+    assert sent(dispatcher.handle(DeviceJoined("b"), 2.0)) == {"b": [(2, 1)]}
 
 
 def test_all_devices_lost_waits_for_one_to_come_back() -> None:
-    heart = dispatch(a=[1, 1])
-    heart.handle(Started(), 0.0)
-    assert heart.handle(DeviceLost("a"), 1.0) == []
-    assert sent(heart.handle(DeviceJoined("a"), 2.0)) == {"a": [(0, 1), (1, 1)]}
+    dispatcher = dispatch(a=[1, 1])
+    dispatcher.handle(Started(), 0.0)
+    assert dispatcher.handle(DeviceLost("a"), 1.0) == []
+    assert sent(dispatcher.handle(DeviceJoined("a"), 2.0)) == {"a": [(0, 1), (1, 1)]}
 
 
 def test_a_chunk_that_ended_before_its_device_s_loss_was_seen_counts() -> None:
-    heart = dispatch(window=2, a=[1, 1])
-    heart.handle(Started(), 0.0)
-    heart.handle(DeviceLost("a"), 1.0)
-    heart.handle(ChunkFinished("a", 0), 1.0)
-    assert heart.done_units("a") == 1
-    assert sent(heart.handle(DeviceJoined("a"), 2.0)) == {"a": [(1, 1)]}
+    dispatcher = dispatch(window=2, a=[1, 1])
+    dispatcher.handle(Started(), 0.0)
+    dispatcher.handle(DeviceLost("a"), 1.0)
+    dispatcher.handle(ChunkFinished("a", 0), 1.0)
+    assert dispatcher.done_units("a") == 1
+    assert sent(dispatcher.handle(DeviceJoined("a"), 2.0)) == {"a": [(1, 1)]}
 
 
 def test_a_late_answer_for_a_chunk_that_was_sent_again_is_ignored() -> None:
-    heart = dispatch(a=[1], b=[1])
-    heart.handle(Started(), 0.0)
-    heart.handle(DeviceLost("a"), 1.0)
-    assert heart.handle(ChunkFinished("a", 0), 2.0) == []
-    assert heart.done_units("a") == 0
-    assert heart.progress() == (DeviceProgress("a", 0, 0), DeviceProgress("b", 0, 2))
+    dispatcher = dispatch(a=[1], b=[1])
+    dispatcher.handle(Started(), 0.0)
+    dispatcher.handle(DeviceLost("a"), 1.0)
+    assert dispatcher.handle(ChunkFinished("a", 0), 2.0) == []
+    assert dispatcher.done_units("a") == 0
+    assert dispatcher.progress() == (DeviceProgress("a", 0, 0), DeviceProgress("b", 0, 2))
 
 
 class Devices(RuleBasedStateMachine):
@@ -145,7 +137,7 @@ class Devices(RuleBasedStateMachine):
         self.own = {chunk.id for queue in made.values() for chunk in queue}
         paces = {name: data.draw(st.sampled_from([None, 0.1, 1.0, 5.0])) for name in made}
         steals = data.draw(st.booleans())
-        self.heart = Dispatch(made, self.windows, self.limits, paces if steals else None)
+        self.dispatcher = Dispatcher(made, self.windows, self.limits, paces if steals else None)
         self.now = 0.0
         self.running: dict[str, dict[int, Chunk]] = {name: {} for name in made}
         self.stale: list[tuple[str, int]] = []
@@ -157,7 +149,7 @@ class Devices(RuleBasedStateMachine):
 
     def tell(self, event: Event) -> None:
         self.now += 1.0
-        for command in self.heart.handle(event, self.now):
+        for command in self.dispatcher.handle(event, self.now):
             assert not self.over
             if isinstance(command, Send):
                 self.receive(command)
@@ -204,15 +196,15 @@ class Devices(RuleBasedStateMachine):
         """Counts only if the chunk wasn't sent again: seen by what the device has done."""
         name, number = data.draw(st.sampled_from(self.stale))
         self.stale.remove((name, number))
-        before = self.heart.done_units(name)
+        before = self.dispatcher.done_units(name)
         self.tell(ChunkFinished(name, number))
-        self.done.extend([-1] * (self.heart.done_units(name) - before))
+        self.done.extend([-1] * (self.dispatcher.done_units(name) - before))
 
     @invariant()
     def no_unit_is_done_twice_and_none_is_forgotten(self) -> None:
         known = [unit for unit in self.done if unit >= 0]
         assert len(known) == len(set(known))
-        progress = self.heart.progress()
+        progress = self.dispatcher.progress()
         assert sum(device.share for device in progress) == self.load
         assert sum(device.done for device in progress) == len(self.done)
         assert self.over == (len(self.done) == self.load)
@@ -229,7 +221,7 @@ class Devices(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Whatever happened: with all devices back, the run comes to its end."""
-        if not hasattr(self, "heart"):
+        if not hasattr(self, "dispatcher"):
             return
         for name in sorted(self.lost):
             self.lost.remove(name)
@@ -249,7 +241,7 @@ TestDevices.settings = settings(max_examples=150, stateful_step_count=40)
 
 
 def test_a_run_of_no_units_is_over_at_once() -> None:
-    assert Dispatch({}, {}, {}).handle(Started(), 0.0) == [Finished()]
+    assert Dispatcher({}, {}, {}).handle(Started(), 0.0) == [Finished()]
 
 
 def test_a_device_that_was_never_announced_is_our_own_mistake() -> None:

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from steal_machine import Device, Pace, play
 
 from hetsched.device import Chunk, DeviceInfo
-from hetsched.dispatch.dispatcher import ChunkFinished, Dispatch, Send, Started
-from hetsched.dispatch.stealing import Outlook, units_to_take
+from hetsched.dispatch.commands import Send
+from hetsched.dispatch.dispatcher import Dispatcher
+from hetsched.dispatch.events import ChunkFinished, Started
+from hetsched.dispatch.stealing import ExpectedFinish, units_to_steal
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel
 from hetsched.planner.job_planner import Candidate, plan_job
@@ -176,55 +178,55 @@ def test_with_known_paces_the_end_is_at_most_a_chunk_later(several: list[Device]
 
 
 def test_what_is_left_is_shared_so_that_both_end_together() -> None:
-    assert units_to_take(0.0, Outlook(0.0, 1.0), Outlook(30.0, 2.0)) == 10
-    assert units_to_take(0.0, Outlook(10.0, 1.0), Outlook(30.0, 1.0)) == 10
+    assert units_to_steal(0.0, ExpectedFinish(0.0, 1.0), ExpectedFinish(30.0, 2.0)) == 10
+    assert units_to_steal(0.0, ExpectedFinish(10.0, 1.0), ExpectedFinish(30.0, 1.0)) == 10
 
 
 def test_nothing_is_taken_for_a_gain_that_noise_could_hide() -> None:
-    assert units_to_take(0.0, Outlook(95.0, 1.0), Outlook(100.0, 1.0)) == 0
-    assert units_to_take(0.0, Outlook(0.0, 50.0), Outlook(30.0, 1.0)) == 0
+    assert units_to_steal(0.0, ExpectedFinish(95.0, 1.0), ExpectedFinish(100.0, 1.0)) == 0
+    assert units_to_steal(0.0, ExpectedFinish(0.0, 50.0), ExpectedFinish(30.0, 1.0)) == 0
 
 
-def two(paces: dict[str, float | None] | None) -> Dispatch:
+def two(paces: dict[str, float | None] | None) -> Dispatcher:
     """A device with much to do and one with a single chunk."""
     chunks = {"a": [Chunk(k, 10 * k, 10, last=k == 5) for k in range(6)]}
     chunks["b"] = [Chunk(6, 60, 10, last=True)]
-    return Dispatch(chunks, {"a": 1, "b": 1}, {"a": 10, "b": 10}, paces)
+    return Dispatcher(chunks, {"a": 1, "b": 1}, {"a": 10, "b": 10}, paces)
 
 
-def sent(heart: Dispatch, now: float) -> dict[str, tuple[Chunk, ...]]:
-    commands = heart.handle(ChunkFinished("b", 6), now)
+def sent(dispatcher: Dispatcher, now: float) -> dict[str, tuple[Chunk, ...]]:
+    commands = dispatcher.handle(ChunkFinished("b", 6), now)
     return {one.device: one.chunks for one in commands if isinstance(one, Send)}
 
 
 def test_a_dry_device_takes_the_final_chunk_and_the_one_before_becomes_the_last() -> None:
-    heart = two({"a": 1.0, "b": 1.0})
-    heart.handle(Started(), 0.0)
-    (stolen,) = sent(heart, 10.0)["b"]
+    dispatcher = two({"a": 1.0, "b": 1.0})
+    dispatcher.handle(Started(), 0.0)
+    (stolen,) = sent(dispatcher, 10.0)["b"]
     assert (stolen.first, stolen.count, stolen.last) == (50, 10, True)
     finals = []
     for number in range(5):
-        for command in heart.handle(ChunkFinished("a", number), 10.0 + number):
+        for command in dispatcher.handle(ChunkFinished("a", number), 10.0 + number):
             if isinstance(command, Send) and command.device == "a":
                 finals = [chunk.last for chunk in command.chunks]
     assert finals == [True]
 
 
 def test_without_paces_nothing_is_stolen() -> None:
-    heart = two(None)
-    heart.handle(Started(), 0.0)
-    assert sent(heart, 10.0) == {}
+    dispatcher = two(None)
+    dispatcher.handle(Started(), 0.0)
+    assert sent(dispatcher, 10.0) == {}
 
 
 def test_a_final_chunk_that_is_too_much_is_divided() -> None:
     chunks = {"a": [Chunk(0, 0, 4), Chunk(1, 4, 20, last=True)], "b": [Chunk(2, 24, 4, last=True)]}
-    heart = Dispatch(chunks, {"a": 1, "b": 1}, {"a": 20, "b": 20}, {"a": 1.0, "b": 1.0})
-    heart.handle(Started(), 0.0)
-    (command,) = heart.handle(ChunkFinished("b", 2), 4.0)
+    dispatcher = Dispatcher(chunks, {"a": 1, "b": 1}, {"a": 20, "b": 20}, {"a": 1.0, "b": 1.0})
+    dispatcher.handle(Started(), 0.0)
+    (command,) = dispatcher.handle(ChunkFinished("b", 2), 4.0)
     assert isinstance(command, Send)
     (stolen,) = command.chunks
     assert (stolen.first, stolen.count, stolen.last) == (14, 10, True)
-    (command,) = heart.handle(ChunkFinished("a", 0), 4.0)
+    (command,) = dispatcher.handle(ChunkFinished("a", 0), 4.0)
     assert isinstance(command, Send)
     (kept,) = command.chunks
     assert (kept.id, kept.first, kept.count, kept.last) == (1, 4, 10, True)
@@ -232,9 +234,9 @@ def test_a_final_chunk_that_is_too_much_is_divided() -> None:
 
 def test_of_a_single_chunk_one_unit_stays() -> None:
     chunks = {"a": [Chunk(0, 0, 9), Chunk(1, 9, 5, last=True)], "b": [Chunk(2, 14, 1, last=True)]}
-    heart = Dispatch(chunks, {"a": 1, "b": 1}, {"a": 9, "b": 9}, {"a": 9.0, "b": 0.1})
-    heart.handle(Started(), 0.0)
-    (command,) = heart.handle(ChunkFinished("b", 2), 0.1)
+    dispatcher = Dispatcher(chunks, {"a": 1, "b": 1}, {"a": 9, "b": 9}, {"a": 9.0, "b": 0.1})
+    dispatcher.handle(Started(), 0.0)
+    (command,) = dispatcher.handle(ChunkFinished("b", 2), 0.1)
     assert isinstance(command, Send)
     assert [(chunk.first, chunk.count) for chunk in command.chunks] == [(10, 4)]
 
@@ -244,15 +246,15 @@ def test_that_many_are_idle_beside_many_chunks_costs_little_at_each_event() -> N
     cores = [f"c{index}" for index in range(64)]
     chunks = {core: [Chunk(index, index, 1)] for index, core in enumerate(cores)}
     chunks["g"] = [Chunk(index, index, 1) for index in range(64, 1064)]
-    dispatch = Dispatch(
+    dispatcher = Dispatcher(
         chunks,
         dict.fromkeys(chunks, 3),
         dict.fromkeys(chunks, 1),
         {**dict.fromkeys(cores, 10.0), "g": 0.001},
     )
-    dispatch.handle(Started(), 0.0)
+    dispatcher.handle(Started(), 0.0)
     for index, core in enumerate(cores):
-        dispatch.handle(ChunkFinished(core, index), 0.5)
+        dispatcher.handle(ChunkFinished(core, index), 0.5)
     calls = 0
 
     def count(frame: FrameType, event: str, argument: object) -> None:
@@ -262,7 +264,7 @@ def test_that_many_are_idle_beside_many_chunks_costs_little_at_each_event() -> N
     before = sys.getprofile()
     sys.setprofile(count)
     try:
-        dispatch.handle(ChunkFinished("g", 64), 0.5)
+        dispatcher.handle(ChunkFinished("g", 64), 0.5)
     finally:
         sys.setprofile(before)
     assert calls < 40 * len(chunks)

@@ -19,7 +19,7 @@ LAYOUT = ("tests/plans/test_plans_layout.py",)
 LAID_OUT = ("tests/plans/test_plans_laid_out.py",)
 
 ONE, MANY, FLUID = "plans/timeline.py", "plans/batch_timeline.py", "plans/duplex_timeline.py"
-SENDS, STEALS = "dispatch/dispatcher.py", "dispatch/stealing.py"
+QUEUE, STEALING = "dispatch/device_queue.py", "dispatch/stealing.py"
 
 MUTATIONS = [
     # A slot is used again while its chunk is still there.
@@ -77,14 +77,14 @@ MUTATIONS = [
     ),
     Mutation("planner/assignment.py", "_slots(plan, link) + 1", "_slots(plan, link)", LAID_OUT),
     # A device gets more than its window, chunks of others twice, or what is held back for ever.
-    Mutation(SENDS, "len(queue.sent) < queue.window", "True", WINDOWS),
-    Mutation(SENDS, "final, last=True", "final, last=final.last", DISPATCH),
-    Mutation(SENDS, "final.count - kept)", "final.count)", DISPATCH),
-    Mutation(SENDS, "final, count=kept)", "final, count=final.count)", DISPATCH),
-    Mutation(SENDS, "max(final.count - units, 1)", "max(final.count - units, 0)", DISPATCH),
-    Mutation(SENDS, "len(self.waiting) > 1 or", "len(self.waiting) > 0 or", DISPATCH),
-    Mutation(STEALS, ">= WORTH * (", ">= 0 * (", DISPATCH),
-    Mutation(STEALS, "(thief.pace + victim.pace)", "thief.pace", DISPATCH),
+    Mutation(QUEUE, "len(self.sent) < self.window", "True", WINDOWS),
+    Mutation(QUEUE, "final, last=True", "final, last=final.last", DISPATCH),
+    Mutation(QUEUE, "final.count - remaining)", "final.count)", DISPATCH),
+    Mutation(QUEUE, "final, count=remaining)", "final, count=final.count)", DISPATCH),
+    Mutation(QUEUE, "max(final.count - units, 1)", "max(final.count - units, 0)", DISPATCH),
+    Mutation(QUEUE, "len(self.waiting) > 1 or", "len(self.waiting) > 0 or", DISPATCH),
+    Mutation(STEALING, ">= MIN_GAIN * (", ">= 0 * (", DISPATCH),
+    Mutation(STEALING, "(thief.pace + victim.pace)", "thief.pace", DISPATCH),
     # A bound that isn't one, and plans that aren't the best.
     Mutation(
         "plans/bounds/bound_terms.py",

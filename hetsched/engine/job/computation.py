@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hetsched.device import ChunkTimes
-from hetsched.dispatch.dispatcher import (
-    ChunkFinished,
-    Command,
-    DeviceJoined,
-    DeviceLost,
-    Dispatch,
-    Event,
-    Send,
-    Started,
-)
+from hetsched.dispatch.commands import Command, Send
+from hetsched.dispatch.dispatcher import Dispatcher
+from hetsched.dispatch.events import ChunkFinished, DeviceJoined, DeviceLost, Event, Started
 from hetsched.job import DeviceProgress
 from hetsched.planner.job_planner import Assignment
 from hetsched.transport.device_messages import ChunkDone
@@ -49,7 +42,7 @@ class Computation:
         self._times = times
         self._times.update((device, []) for device in assignments)
         self._units: dict[int, int] = {}
-        self._dispatch = Dispatch(
+        self._dispatcher = Dispatcher(
             {device: assignment.chunks for device, assignment in assignments.items()},
             {device: assignment.window for device, assignment in assignments.items()},
             {device: assignment.chunk for device, assignment in assignments.items()},
@@ -74,11 +67,11 @@ class Computation:
 
     def progress(self) -> tuple[DeviceProgress, ...]:
         """Units done and in all, per device."""
-        return self._dispatch.progress()
+        return self._dispatcher.progress()
 
     def handle(self, event: Event, now: float) -> list[Command]:
         """Pass `event` to the dispatcher; the sizes of the chunks it sends are noted."""
-        commands = self._dispatch.handle(event, now)
+        commands = self._dispatcher.handle(event, now)
         for command in commands:
             if isinstance(command, Send):
                 self._units.update((chunk.id, chunk.count) for chunk in command.chunks)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hetsched.dispatch.dispatcher import Command as DispatchCommand
-from hetsched.dispatch.dispatcher import Send
+from hetsched.dispatch.commands import Command as DispatchCommand
+from hetsched.dispatch.commands import Send
 from hetsched.engine.job.commands import JobCommand, PrepareDevice, RunChunks
 from hetsched.engine.job.computation import Computation
 from hetsched.engine.job.events import DeviceMessage, DevicesJoined, DevicesLost

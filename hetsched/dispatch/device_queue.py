@@ -1,0 +1,118 @@
+"""The chunks of one device: waiting, sent, and abandoned when it was lost."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from dataclasses import dataclass, field
+
+import msgspec
+
+from hetsched.device import Chunk
+from hetsched.dispatch.stealing import ExpectedFinish, PaceTracker
+
+
+@dataclass
+class DeviceQueue:
+    """One device and its chunks.
+
+    Attributes
+    ----------
+    waiting : deque of Chunk
+        Not sent yet.
+    window : int
+        Maximum number of chunks sent and not finished.
+    limit : int, units
+        The largest chunk that it takes.
+    pace : PaceTracker
+    sent : dict of int to Chunk
+        Chunks at the device, by id, oldest first.
+    abandoned : deque of Chunk
+        Unfinished when the device was lost, and not taken by a device yet.
+    is_lost : bool
+    done : int, units
+    pending : int, units
+        Waiting and sent: kept as a sum, because each event looks at every device.
+    """
+
+    waiting: deque[Chunk]
+    window: int
+    limit: int
+    pace: PaceTracker
+    sent: dict[int, Chunk] = field(default_factory=dict)
+    abandoned: deque[Chunk] = field(default_factory=deque)
+    is_lost: bool = False
+    done: int = 0
+    pending: int = 0
+
+    @property
+    def share(self) -> int:
+        """Units done, and units that are still this device's to do."""
+        unfinished = itertools.chain(self.waiting, self.sent.values(), self.abandoned)
+        return self.done + sum(chunk.count for chunk in unfinished)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it may be sent a chunk."""
+        return not self.is_lost and len(self.sent) < self.window
+
+    @property
+    def is_stealable(self) -> bool:
+        """Whether units can be taken such that one chunk remains."""
+        return len(self.waiting) > 1 or (len(self.waiting) == 1 and self.waiting[0].count > 1)
+
+    @property
+    def in_flight(self) -> int:
+        """Units of the chunk expected to finish next; 0 if none was sent."""
+        return next((chunk.count for chunk in self.sent.values()), 0)
+
+    def expected_finish(self, now: float) -> ExpectedFinish | None:
+        """When all its chunks will be done; None while its pace is unknown."""
+        pace = self.pace.seconds_per_unit(now, self.in_flight)
+        end = self.pace.expected_end(now, self.in_flight, self.pending)
+        return None if pace is None or end is None else ExpectedFinish(end, pace)
+
+    def send(self, chunk: Chunk, now: float) -> None:
+        """Note that `chunk` is sent."""
+        if not self.sent:
+            self.pace.resume(now)
+        self.sent[chunk.id] = chunk
+
+    def finish(self, chunk: Chunk, now: float) -> None:
+        """Count a chunk that the device has finished."""
+        self.done += chunk.count
+        self.pace.record(chunk.count, now)
+
+    def abandon(self) -> None:
+        """The device is lost: none of its chunks is its own any more."""
+        self.is_lost = True
+        self.abandoned.extend([*self.sent.values(), *self.waiting])
+        self.sent.clear()
+        self.waiting.clear()
+        self.pending = 0
+
+    def remove_abandoned(self, chunk_id: int) -> Chunk | None:
+        """Remove and return an abandoned chunk; None if it isn't there."""
+        for chunk in self.abandoned:
+            if chunk.id == chunk_id:
+                self.abandoned.remove(chunk)
+                return chunk
+        return None
+
+    def split_off(self, units: int, chunk_id: int) -> Chunk:
+        """Remove at most `units` from the end of the waiting chunks, for another device.
+
+        One chunk remains, marked `last`: no result is held back for a chunk that never comes.
+        `chunk_id`: the id of the new chunk if the final chunk is divided.
+        """
+        final = self.waiting.pop()
+        if units >= final.count and self.waiting:
+            removed = final
+            final = self.waiting.pop()
+        else:
+            remaining = max(final.count - units, 1)
+            removed = Chunk(chunk_id, final.first + remaining, final.count - remaining)
+            final = msgspec.structs.replace(final, count=remaining)
+        self.waiting.append(msgspec.structs.replace(final, last=True))
+        self.pending -= removed.count
+        return msgspec.structs.replace(removed, barrier=False, last=True)
