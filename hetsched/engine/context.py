@@ -7,10 +7,9 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hetsched.engine.planning.experience import Experience
 from hetsched.engine.planning.planner_thread import PlannerThread
+from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.processes.fleet import Fleet
-from hetsched.store.model_store import ModelStore
 from hetsched.transport.arena import Arena
 
 
@@ -33,9 +32,8 @@ class EngineContext:
     fleet: Fleet
     planner_thread: PlannerThread
     arena: Arena
-    store: ModelStore
+    planning: PlanningState
     memory_limit: int | None = None
     stealing: bool = False
-    experience: Experience = field(default_factory=Experience)
     verification_secret: int = field(default_factory=lambda: secrets.randbits(48))
     new_attempt_id: Callable[[], int] = field(default_factory=lambda: itertools.count(1).__next__)

@@ -15,13 +15,15 @@ from pathlib import Path
 from hetsched.config import Config
 from hetsched.device import DeviceInfo
 from hetsched.devices.probe import probe
+from hetsched.engine.admission.resolve import resolve
+from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import Accounts, Evidence
 from hetsched.engine.job.driver import JobDriver
 from hetsched.engine.job.report import minimal_report
 from hetsched.engine.planning.planner_thread import OnDone, PlannerThread, run_inline
+from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.processes.fleet import Fleet, FleetListener
-from hetsched.engine.resolve import Resolved, resolve
 from hetsched.engine.segment_holds import hold_segments, release_segments
 from hetsched.errors import Cancelled, ErrorRecord, HetschedError, TryAgain, to_record
 from hetsched.job import Done, Failed, FileOut, FileRef, JobSpec, JobState, Queued
@@ -48,7 +50,7 @@ class QueuedJob:
 
     number: int
     spec: JobSpec
-    job: Resolved
+    job: ResolvedJob
     held: list[int]
     on_state: OnState
 
@@ -79,12 +81,12 @@ class Engine:
         listener = FleetListener(self._on_message, self._on_lost, self._on_joined)
         self._fleet = Fleet(probe(config), loop, listener)
         private_folder(cache_dir(), "cache folder")
-        store = ModelStore(models_path)
+        planning = PlanningState(ModelStore(models_path))
         limit = None if config.memory_limit is None else parse_size(config.memory_limit)
         self._context = EngineContext(
-            self._fleet, PlannerThread(loop), arena, store, limit, config.stealing
+            self._fleet, PlannerThread(loop), arena, planning, limit, config.stealing
         )
-        self._explanations = Accounts(self._fleet.info, self._context.experience.plan_cache)
+        self._explanations = Accounts(self._fleet.info, self._context.planning.plan_cache)
         self._queue: deque[QueuedJob] = deque()
         self._active: JobDriver | None = None
         self._is_advancing = False
@@ -117,7 +119,7 @@ class Engine:
             return
         self._resolving += 1
 
-        def on_resolved(job: Resolved | None, error: BaseException | None) -> None:
+        def on_resolved(job: ResolvedJob | None, error: BaseException | None) -> None:
             self._resolving -= 1
             try:
                 if job is None:
@@ -188,7 +190,7 @@ class Engine:
         """End the device processes and the planner's thread."""
         self._fleet.close()
         self._context.planner_thread.close()
-        self._context.store.close()
+        self._context.planning.store.close()
 
     # ---- the queue
 
@@ -296,7 +298,7 @@ class Engine:
 
     def _flush(self) -> None:
         self._flush_is_due = False
-        self._context.planner_thread.submit(self._context.store.flush)
+        self._context.planner_thread.submit(self._context.planning.store.flush)
 
     # ---- the fleet's events
 
@@ -305,7 +307,7 @@ class Engine:
             self._active.on_message(device, message)
 
     def _on_lost(self, devices: tuple[str, ...], reason: str) -> None:
-        self._context.experience.cooled(devices)
+        self._context.planning.kernels.forget(devices)
         if self._active is not None:
             self._active.on_lost(devices, reason)
 

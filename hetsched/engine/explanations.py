@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from hetsched.device import ChunkTimes, DeviceInfo
-from hetsched.engine.planning.plan_and_learn import Measured
-from hetsched.engine.resolve import Resolved
+from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.errors import InputMissing, TryAgain
 from hetsched.explain import Account
 from hetsched.job import Done, Failed, JobState
@@ -46,7 +46,7 @@ class Evidence:
     error: str | None = None
 
     @classmethod
-    def of(cls, number: int, job: Resolved, plan: JobPlan, times: Times) -> Evidence:
+    def of(cls, number: int, job: ResolvedJob, plan: JobPlan, times: Times) -> Evidence:
         """What is to be kept of `job`; not its arrays."""
         name, notes = job.workload.name, tuple(job.notes)
         return cls(number, name, job.load, job.params, plan, times, notes=notes)
@@ -66,7 +66,7 @@ class Evidence:
         """All that there is to say; `info` of a device by its name."""
         given = {one.device: one for one in self.plan.assignments}
         ran = {
-            device: Measured(given[device], info(device), tuple(times))
+            device: DeviceRun(given[device], info(device), tuple(times))
             for device, times in self.times.items()
         }
         subject = Subject(

@@ -10,8 +10,8 @@ import pytest
 from toy_loop import ToyLoop
 
 from hetsched.device import ChunkTimes, DeviceInfo
-from hetsched.engine.planning.experience import plan_key
-from hetsched.engine.planning.plan_and_learn import Measured
+from hetsched.engine.planning.device_run import DeviceRun
+from hetsched.engine.planning.repeated_jobs import job_kind
 from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import Assignment, Candidate, JobPlan, plan_job
@@ -46,7 +46,7 @@ class Machine(ToyLoop):
                 end = now + count * pace
                 chunks.append((count, ChunkTimes(compute=(now, end))))
                 now = end
-            measured[one.device] = Measured(one, self.infos[number], tuple(chunks))
+            measured[one.device] = DeviceRun(one, self.infos[number], tuple(chunks))
         self.learn(found, measured)
         return tuple(measured[info.name].share for info in self.infos)
 
@@ -136,8 +136,8 @@ def test_after_a_run_in_which_work_moved_all_is_planned_anew() -> None:
 def test_what_was_not_planned_last_teaches_no_split() -> None:
     machine = Machine(1.0, 3.0)
     machine.run()
-    rebalancer = machine.experience.rebalancer(
-        plan_key(machine.job, ["cpu0", "cpu1"], None), machine.job.load
+    rebalancer = machine.state.repeated_jobs.rebalancer(
+        job_kind(machine.job, ["cpu0", "cpu1"], None), machine.job.load
     )
 
     rebalancer.report(machine.plans[0], {"cpu0": 1.0, "cpu1": 99.0}, 99.0)
@@ -150,7 +150,7 @@ def test_when_memory_ran_out_all_is_planned_anew() -> None:
     for _ in range(3):
         machine.run()
 
-    machine.experience.ran_out("cpu0", 1000)
+    machine.state.record_out_of_memory("cpu0", 1000)
     machine.run()
 
     assert machine.plans[-1] is not machine.plans[-2]

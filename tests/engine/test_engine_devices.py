@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hetsched.device import DeviceInfo
-from hetsched.engine.resolve import choose_devices
+from hetsched.engine.admission.device_selection import select_devices
 from hetsched.errors import UsageError
 
 KNOWN = (
@@ -29,17 +29,17 @@ KNOWN = (
 def test_cpu_is_all_cores_one_by_one_or_as_a_team(
     asked: tuple[str, ...], chosen: tuple[str, ...]
 ) -> None:
-    assert choose_devices(asked, KNOWN, {}) == chosen
+    assert select_devices(asked, KNOWN, {}) == chosen
 
 
 def test_the_nearest_group_is_said() -> None:
     with pytest.raises(UsageError, match="did you mean team0"):
-        choose_devices(["tean0"], KNOWN, {})
+        select_devices(["tean0"], KNOWN, {})
 
 
 @pytest.mark.parametrize("word", ["team", "team0"])
 def test_a_team_where_there_is_none_is_not_suggested(word: str) -> None:
     with pytest.raises(UsageError) as caught:
-        choose_devices([word], KNOWN[:2], {})
+        select_devices([word], KNOWN[:2], {})
 
     assert str(caught.value) == f"no device {word!r}; devices here: cpu0, cpu1"

@@ -6,7 +6,7 @@ import pytest
 from toy_loop import ToyLoop
 
 from hetsched.device import ChunkTimes, DeviceInfo
-from hetsched.engine.planning.plan_and_learn import Measured, makespan
+from hetsched.engine.planning.device_run import DeviceRun, makespan
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import Assignment, JobPlan
 
@@ -47,7 +47,7 @@ class Machine(ToyLoop):
         self.learn(found, measured)
         return found, makespan(measured)
 
-    def _ran(self, one: Assignment, lost: float) -> Measured:
+    def _ran(self, one: Assignment, lost: float) -> DeviceRun:
         info = self.info(one.device)
         pace = GPU * self.slower if info.link else CORE + lost / one.plan.share
         now, chunks = 0.0, []
@@ -61,7 +61,7 @@ class Machine(ToyLoop):
                     copy_in=copied, compute=(start, now), copy_out=copied, host_overhead=fed
                 )
             chunks.append((chunk.count, times))
-        return Measured(one, info, tuple(chunks))
+        return DeviceRun(one, info, tuple(chunks))
 
     def gpu_seconds(self) -> float:
         """Of 100 units on the GPU, computing only, as it is known."""

@@ -8,7 +8,7 @@ import pytest
 from toy_loop import ToyLoop
 
 from hetsched.device import ChunkTimes, DeviceInfo
-from hetsched.engine.planning.plan_and_learn import Measured, plan
+from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.memory import MemoryDemand
 
 INFO = DeviceInfo(name="cpu0", kind="cpu", identity="some processor")
@@ -26,14 +26,14 @@ class Loop(ToyLoop):
         found = self.plan()
         (one,) = found.assignments
         times = ChunkTimes(compute=(0.0, seconds), busy=busy)
-        measured = {"cpu0": Measured(one, INFO, ((100, times),))}
+        measured = {"cpu0": DeviceRun(one, INFO, ((100, times),))}
         self.learn(found, measured)
         return found.reasons
 
 
 def test_a_change_of_speed_is_logged_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
     loop = Loop()
-    with caplog.at_level(logging.INFO, "hetsched.engine.planning.plan_and_learn"):
+    with caplog.at_level(logging.INFO, "hetsched.engine.planning.learning"):
         said = [loop.run(seconds) for seconds in [1.0] * 12 + [2.0] * 6]
 
     change = "cpu0: toy by numpy takes 2 times as long as before, by its last 3 runs"
@@ -48,5 +48,5 @@ def test_a_core_that_others_use_is_not_taken_for_a_slower_one() -> None:
         loop.run(1.0, busy=1.0)
     for _ in range(2):
         loop.run(2.0, busy=1.0)
-    again = plan(loop.job, [INFO], loop.store, loop.experience, None)
+    again = loop.plan()
     assert again.predicted_seconds == pytest.approx(1.0)

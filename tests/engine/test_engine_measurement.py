@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from hetsched.device import DeviceInfo
-from hetsched.engine.planning.measurement import Case, Measuring, equal_plan
+from hetsched.engine.measurement.equal_plan import equal_plan
+from hetsched.engine.measurement.schedule import MeasurementCase, MeasurementSchedule
 from hetsched.errors import DataError, Unavailable, UsageError
 from hetsched.job import DeviceReport, JobReport
 from hetsched.memory import MemoryDemand
@@ -41,7 +42,7 @@ def report(*devices: DeviceReport) -> JobReport:
     return JobReport(job=1, state="done", workload="w", load=1, devices=devices)
 
 
-def run(measuring: Measuring, noise: float = 0.0) -> list[Case]:
+def run(measuring: MeasurementSchedule, noise: float = 0.0) -> list[MeasurementCase]:
     """Measure until there is enough, a second a unit; the cases in their order."""
     draw, ran = random.Random(7), []
     while (case := measuring.ask()) is not None:
@@ -55,14 +56,14 @@ def run(measuring: Measuring, noise: float = 0.0) -> list[Case]:
 
 
 def test_sizes_take_turns_until_each_is_known() -> None:
-    ran = run(Measuring([4, 8], {"cpu0": ["v"]}, until=0.025))
+    ran = run(MeasurementSchedule([4, 8], {"cpu0": ["v"]}, until=0.025))
 
     assert [case.units for case in ran] == [4, 8, 4, 8, 4, 8]
     assert all(case.load == case.units for case in ran)
 
 
 def test_every_variant_is_measured_and_all_devices_go_on_meanwhile() -> None:
-    ran = run(Measuring([4], {"cpu0": ["a", "b"], "emu0": ["a"]}, until=0.025))
+    ran = run(MeasurementSchedule([4], {"cpu0": ["a", "b"], "emu0": ["a"]}, until=0.025))
 
     assert {tuple(case.variants.items()) for case in ran} == {
         (("cpu0", "a"), ("emu0", "a")),
@@ -74,7 +75,7 @@ def test_every_variant_is_measured_and_all_devices_go_on_meanwhile() -> None:
 def test_a_team_is_measured_apart_from_its_cores() -> None:
     variants = {"cpu0": ["a", "b"], "cpu1": ["a", "b"], "team0": ["b"]}
 
-    ran = run(Measuring([4], variants, until=0.025, apart=["team0"]))
+    ran = run(MeasurementSchedule([4], variants, until=0.025, apart=["team0"]))
 
     assert {tuple(case.variants.items()) for case in ran} == {
         (("cpu0", "a"), ("cpu1", "a")),
@@ -85,7 +86,7 @@ def test_a_team_is_measured_apart_from_its_cores() -> None:
 
 @pytest.mark.parametrize(("noise", "least"), [(0.0, 3), (0.02, 3), (0.2, 4)])
 def test_more_noise_takes_more_repeats_within_the_most(noise: float, least: int) -> None:
-    measuring = Measuring([4], {"cpu0": ["v"]}, until=0.025, most=12)
+    measuring = MeasurementSchedule([4], {"cpu0": ["v"]}, until=0.025, max_repeats=12)
 
     repeats = len(run(measuring, noise))
 
@@ -95,7 +96,7 @@ def test_more_noise_takes_more_repeats_within_the_most(noise: float, least: int)
 
 
 def test_with_a_link_every_phase_must_be_known() -> None:
-    measuring = Measuring([4], {"emu0": ["v"]}, until=0.025, most=5)
+    measuring = MeasurementSchedule([4], {"emu0": ["v"]}, until=0.025, max_repeats=5)
     for copies in (0.1, 0.2, 0.1, 0.2, 0.1):
         case = measuring.ask()
         assert case is not None
@@ -108,7 +109,7 @@ def test_with_a_link_every_phase_must_be_known() -> None:
 
 
 def test_a_share_in_several_chunks_tells_nothing_of_phases_at_its_size() -> None:
-    measuring = Measuring([4], {"emu0": ["v"]}, until=0.025)
+    measuring = MeasurementSchedule([4], {"emu0": ["v"]}, until=0.025)
     case = measuring.ask()
     assert case is not None
     measuring.tell(case, report(msgspec.structs.replace(device("emu0", 4, 9, 1), chunks=(2, 2))))
@@ -118,7 +119,7 @@ def test_a_share_in_several_chunks_tells_nothing_of_phases_at_its_size() -> None
 
 
 def test_what_cannot_be_run_is_dropped() -> None:
-    measuring = Measuring([4, 8], {"cpu0": ["a", "b"]}, until=0.025)
+    measuring = MeasurementSchedule([4, 8], {"cpu0": ["a", "b"]}, until=0.025)
     while (case := measuring.ask()) is not None:
         if case.variants["cpu0"] == "a":
             measuring.drop(case)
@@ -126,19 +127,20 @@ def test_what_cannot_be_run_is_dropped() -> None:
             measuring.tell(case, report(device("cpu0", case.units, 1.0)))
 
     assert {one.variant for one in measuring.measured()} == {"b"}
-    assert [repeats for _, repeats, _, _ in measuring.cases()] == [3, 3]
+    assert [progress.repeats for progress in measuring.progress()] == [3, 3]
 
 
 def test_one_that_was_never_run_is_not_known() -> None:
-    measuring = Measuring([4], {"cpu0": ["v"]}, until=0.025)
+    measuring = MeasurementSchedule([4], {"cpu0": ["v"]}, until=0.025)
 
-    ((case, repeats, half_width, done),) = measuring.cases()
+    (progress,) = measuring.progress()
 
-    assert (case.units, repeats, half_width, done) == (4, 0, math.inf, False)
+    assert (progress.case.units, progress.repeats, progress.is_done) == (4, 0, False)
+    assert progress.half_width == math.inf
 
 
 @pytest.mark.parametrize(
-    ("sizes", "variants", "until", "most"),
+    ("sizes", "variants", "until", "max_repeats"),
     [
         ([], {"cpu0": ["v"]}, 0.1, 3),
         ([4, 0], {"cpu0": ["v"]}, 0.1, 3),
@@ -150,10 +152,10 @@ def test_one_that_was_never_run_is_not_known() -> None:
     ],
 )
 def test_nothing_to_measure_is_refused(
-    sizes: list[int], variants: dict[str, list[str]], until: float, most: int
+    sizes: list[int], variants: dict[str, list[str]], until: float, max_repeats: int
 ) -> None:
     with pytest.raises(UsageError):
-        Measuring(sizes, variants, until, most)
+        MeasurementSchedule(sizes, variants, until, max_repeats)
 
 
 def test_every_device_gets_the_same_in_one_chunk() -> None:

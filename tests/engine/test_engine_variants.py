@@ -9,7 +9,7 @@ from itertools import pairwise
 from toy_loop import ToyLoop
 
 from hetsched.device import ChunkTimes, DeviceInfo
-from hetsched.engine.planning.plan_and_learn import Measured
+from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.memory import MemoryDemand
 
 DEMAND = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
@@ -50,7 +50,7 @@ class Machine(ToyLoop):
                 end = now + chunk.count * pace * luck
                 chunks.append((chunk.count, ChunkTimes(compute=(now, end))))
                 now = end
-            measured[one.device] = Measured(one, self.infos[number], tuple(chunks))
+            measured[one.device] = DeviceRun(one, self.infos[number], tuple(chunks))
         self.learn(found, measured)
         self.variants = tuple(one.variant for one in found.assignments)
         return tuple(one.plan.share for one in found.assignments), max(exact) / min(exact) - 1

@@ -7,8 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from hetsched.device import DeviceInfo
-from hetsched.engine.planning.experience import Experience, plan_key
-from hetsched.engine.planning.plan_and_learn import Measured, learn, plan
+from hetsched.engine.planning.device_run import DeviceRun
+from hetsched.engine.planning.learning import learn
+from hetsched.engine.planning.next_plan import next_plan
+from hetsched.engine.planning.planning_state import PlanningState
+from hetsched.engine.planning.repeated_jobs import job_kind
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import JobPlan
 from hetsched.store.model_store import ModelStore
@@ -43,14 +46,14 @@ class ToyLoop:
             load=load,
             measure=None,
         )
-        self.store, self.experience = ModelStore(None), Experience()
+        self.state = PlanningState(ModelStore(None))
 
     def info(self, device: str) -> DeviceInfo:
         return next(info for info in self.infos if info.name == device)
 
     def plan(self) -> JobPlan:
-        return plan(self.job, self.infos, self.store, self.experience, None)
+        return next_plan(self.job, self.infos, self.state, None)
 
-    def learn(self, found: JobPlan, measured: Mapping[str, Measured]) -> None:
-        known = plan_key(self.job, [info.name for info in self.infos], None)
-        learn(self.job, found, measured, self.store, self.experience, known)
+    def learn(self, found: JobPlan, measured: Mapping[str, DeviceRun]) -> None:
+        kind = job_kind(self.job, [info.name for info in self.infos], None)
+        learn(self.job, found, measured, self.state, kind)

@@ -5,8 +5,15 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from hetsched.engine.admission.resolved_job import (
+    ResolvedJob,
+    array_bytes,
+    array_shape,
+    fd_of_key,
+    file_key,
+    kernel_layout,
+)
 from hetsched.engine.processes.fleet import Fleet
-from hetsched.engine.resolve import Resolved, fd_of_key, file_key, nbytes, shape, whole
 from hetsched.job import ArenaRef
 from hetsched.planner.job_planner import Assignment
 from hetsched.transport.arena import Arena
@@ -25,7 +32,7 @@ class JobArrays:
         Output name -> where it is in the arena; the job holds a reference to each segment.
     """
 
-    def __init__(self, job: Resolved, arena: Arena) -> None:
+    def __init__(self, job: ResolvedJob, arena: Arena) -> None:
         self._job = job
         self._arena = arena
         self._allocated: list[int] = []
@@ -40,14 +47,16 @@ class JobArrays:
         job = self._job
         self.stored = list(job.inputs.values())
         for array in job.generate:
-            segment = self._arena.allocate(nbytes(array, job.load))
+            segment = self._arena.allocate(array_bytes(array, job.load))
             self._allocated.append(segment.id)
-            self.stored.append(whole(array, job.load, segment.id, output=False))
+            self.stored.append(kernel_layout(array, job.load, segment.id, output=False))
         for array in job.specs:
             if array.name in job.outputs:
                 output = job.outputs[array.name]
                 key = file_key(output.fd)
-                self.stored.append(whole(array, job.load, key, output=True, offset=output.offset))
+                self.stored.append(
+                    kernel_layout(array, job.load, key, output=True, offset=output.offset)
+                )
             elif array.is_output:
                 self.stored.append(self._result(array))
 
@@ -97,10 +106,10 @@ class JobArrays:
     def _result(self, array: ArraySpec) -> StoredArray:
         into = self._job.into[array.name]
         if into is None:
-            segment = self._arena.allocate(nbytes(array, self._job.load))
-            extent = shape(array, self._job.load)
+            segment = self._arena.allocate(array_bytes(array, self._job.load))
+            extent = array_shape(array, self._job.load)
             into = ArenaRef(segment.id, extent, np.dtype(array.dtype).name)
         else:
             self._arena.retain(into.segment)
         self.results[array.name] = into
-        return whole(array, self._job.load, into.segment, output=True, offset=into.offset)
+        return kernel_layout(array, self._job.load, into.segment, output=True, offset=into.offset)

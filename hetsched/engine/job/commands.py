@@ -8,7 +8,7 @@ from typing import Literal
 
 from hetsched.device import Chunk, DeviceInfo
 from hetsched.engine.job.fill_and_check import CheckOrder, FillOrder
-from hetsched.engine.planning.plan_and_learn import Measured
+from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.errors import ErrorRecord
 from hetsched.job import JobReport, Running
 from hetsched.planner.job_planner import Assignment
@@ -137,7 +137,7 @@ class FinishJob:
     error: ErrorRecord | None
     attempt_id: int | None
     devices: tuple[str, ...]
-    measured: Mapping[str, Measured] | None = None
+    measured: Mapping[str, DeviceRun] | None = None
 
 
 JobCommand = (

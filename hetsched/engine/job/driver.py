@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import Evidence
 from hetsched.engine.job import commands as do
@@ -35,8 +36,7 @@ from hetsched.engine.job.events import (
 )
 from hetsched.engine.job.job_record import JobSettings
 from hetsched.engine.job.state_machine import JobStateMachine
-from hetsched.engine.planning.plan_ahead import Planning
-from hetsched.engine.resolve import Resolved
+from hetsched.engine.planning.run_planner import RunPlanner
 from hetsched.errors import InternalError
 from hetsched.job import Done, Failed, JobSpec, JobState
 from hetsched.planner.job_planner import JobPlan
@@ -69,7 +69,7 @@ class JobDriver:
         self,
         number: int,
         spec: JobSpec,
-        job: Resolved,
+        job: ResolvedJob,
         context: EngineContext,
         on_state: Callable[[JobState], None],
         on_end: Callable[[Done | Failed, Learn], None],
@@ -83,7 +83,7 @@ class JobDriver:
         self._machine = JobStateMachine(JobSettings(number, spec, job, seed, context.stealing))
         self._memory_limit = spec.memory_limit or context.memory_limit
         self._arrays = JobArrays(job, context.arena)
-        self._planning: Planning | None = None
+        self._run_planner: RunPlanner | None = None
         self._events: deque[JobEvent] = deque()
         self._is_handling = False
 
@@ -159,8 +159,8 @@ class JobDriver:
 
     def _make_plan(self, command: do.MakePlan) -> None:
         infos = command.infos
-        self._planning = Planning(self._job, infos, self._memory_limit, self._context)
-        self._planning.begin(self._planned)
+        self._run_planner = RunPlanner(self._job, infos, self._memory_limit, self._context)
+        self._run_planner.begin(self._planned)
 
     def _planned(self, plan: JobPlan | None, error: BaseException | None) -> None:
         if plan is not None:
@@ -174,7 +174,7 @@ class JobDriver:
 
     def _started(self, command: do.StartProcesses) -> None:
         infos = {a.device: self._fleet.info(a.device) for a in command.assignments}
-        cached = self._context.experience.warm(self._job, command.assignments)
+        cached = self._context.planning.kernels.contains_all(self._job, command.assignments)
         self._post(ProcessesStarted(frozenset(self._fleet.ready()), infos, cached))
 
     # ---- devices
@@ -228,13 +228,13 @@ class JobDriver:
     # ---- what was found out
 
     def _remember_kernels(self, command: do.RememberKernels) -> None:
-        self._context.experience.warmed(self._job, command.assignments)
+        self._context.planning.kernels.add(self._job, command.assignments)
 
     def _exclude_variant(self, command: do.ExcludeVariant) -> None:
-        self._context.experience.broke(self._job, command.info, command.variant)
+        self._context.planning.record_variant_failure(self._job, command.info, command.variant)
 
     def _reduce_memory(self, command: do.ReduceMemory) -> None:
-        self._context.experience.ran_out(command.device, command.memory)
+        self._context.planning.record_out_of_memory(command.device, command.memory)
 
     # ---- reports and the end
 
@@ -258,7 +258,7 @@ class JobDriver:
             state = Done(self.number, command.report, self._arrays.hand_over())
         else:
             state = Failed(self.number, command.report, command.error)
-        learn = self._guarded(self._lesson, command) or _nothing
+        learn = self._guarded(self._learning_task, command) or _nothing
         self._guarded(self._release_devices, command)
         self._guarded(self._arrays.close, self._fleet)
         self._guarded(self._close_files)
@@ -274,12 +274,12 @@ class JobDriver:
             log.exception("job %d: unexpected error at the end of the job", self.number)
             return None
 
-    def _lesson(self, command: do.FinishJob) -> Learn | None:
-        if command.measured is None or self._planning is None:
+    def _learning_task(self, command: do.FinishJob) -> Learn | None:
+        if command.measured is None or self._run_planner is None:
             return None
         latest = self._machine.record.latest
         assert latest is not None
-        return self._planning.lesson(latest.plan, command.measured)
+        return self._run_planner.learning_task(latest.plan, command.measured)
 
     def _release_devices(self, command: do.FinishJob) -> None:
         attempt_id = command.attempt_id

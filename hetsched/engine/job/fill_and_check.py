@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from hetsched.device import Chunk, DeviceInfo
+from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.job.unit_ranges import ranges, sample_units
-from hetsched.engine.resolve import Resolved
 from hetsched.planner.job_planner import Assignment
 
 
@@ -40,7 +40,7 @@ def helpers(infos: Sequence[DeviceInfo]) -> list[str]:
 
 
 def fill_orders(
-    job: Resolved, helpers: Sequence[str], seed: int, poisoned: Collection[str]
+    job: ResolvedJob, helpers: Sequence[str], seed: int, poisoned: Collection[str]
 ) -> list[FillOrder]:
     """Generate the inputs that weren't given, and poison the outputs named in `poisoned`.
 

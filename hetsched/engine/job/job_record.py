@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hetsched.device import DeviceInfo
+from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.job.commands import JobCommand, ReportProgress
 from hetsched.engine.job.fill_and_check import helpers
 from hetsched.engine.job.retry_policy import RetryCounts
 from hetsched.engine.job.states import Attempt, Computing, DeviceStage, JobStage, New, Verifying
-from hetsched.engine.resolve import Resolved
 from hetsched.job import JobSpec, Running
 
 PROGRESS_SECONDS = 0.1
@@ -29,7 +29,7 @@ class JobSettings:
 
     number: int
     spec: JobSpec
-    job: Resolved
+    job: ResolvedJob
     verification_seed: int
     stealing: bool
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from hetsched.engine.planning.plan_and_learn import Measured, makespan, spread
-from hetsched.engine.resolve import Resolved
+from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.engine.planning.device_run import DeviceRun, makespan, spread
 from hetsched.errors import Cancelled, ErrorRecord
 from hetsched.job import DeviceReport, JobReport
 from hetsched.planner.job_planner import JobPlan
@@ -15,9 +15,9 @@ from hetsched.planner.job_planner import JobPlan
 
 def job_report(
     number: int,
-    job: Resolved,
+    job: ResolvedJob,
     plan: JobPlan,
-    measured: Mapping[str, Measured],
+    measured: Mapping[str, DeviceRun],
     notes: Sequence[str] = (),
     *,
     error: ErrorRecord | None = None,
@@ -54,7 +54,7 @@ def job_report(
     )
 
 
-def minimal_report(number: int, job: Resolved, error: ErrorRecord) -> JobReport:
+def minimal_report(number: int, job: ResolvedJob, error: ErrorRecord) -> JobReport:
     """The report of a job that never ran, or whose full report can't be made."""
     return JobReport(
         job=number,
@@ -72,7 +72,7 @@ def end_state(error: ErrorRecord | None) -> str:
     return "cancelled" if error.code == Cancelled.code else "failed"
 
 
-def device_report(name: str, measured: Measured) -> DeviceReport:
+def device_report(name: str, measured: DeviceRun) -> DeviceReport:
     times = [chunk for _, chunk in measured.chunks]
     return DeviceReport(
         device=name,

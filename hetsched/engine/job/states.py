@@ -14,7 +14,7 @@ from hetsched.engine.job.computation import Computation
 from hetsched.engine.job.fill_and_check import FillOrder
 from hetsched.engine.job.pending_answers import PendingAnswers
 from hetsched.engine.job.verification_result import VerificationResult
-from hetsched.engine.planning.plan_and_learn import Measured
+from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.job import JobReport
 from hetsched.planner.job_planner import Assignment, JobPlan
 
@@ -47,10 +47,10 @@ class Attempt:
     prepared: set[str] = field(default_factory=set)
     times: dict[str, list[tuple[int, ChunkTimes]]] = field(default_factory=dict)
 
-    def measured(self) -> dict[str, Measured]:
+    def measured(self) -> dict[str, DeviceRun]:
         """Device -> what it has done."""
         return {
-            device: Measured(assignment, self.infos[device], tuple(self.times.get(device, ())))
+            device: DeviceRun(assignment, self.infos[device], tuple(self.times.get(device, ())))
             for device, assignment in self.assignments.items()
         }
 
@@ -149,7 +149,7 @@ class Publishing:
 
     attempt: Attempt
     report: JobReport
-    measured: Mapping[str, Measured] | None
+    measured: Mapping[str, DeviceRun] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What an engine would plan for a job, without one: nothing is started, made, or written."""
+"""The plan of a job without running it: starts no process, creates no file."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import msgspec
 from hetsched import paths
 from hetsched.config import Config
 from hetsched.devices.probe import probe
-from hetsched.engine.planning.experience import Experience
-from hetsched.engine.planning.plan_and_learn import plan
-from hetsched.engine.resolve import resolve
+from hetsched.engine.admission.resolve import resolve
+from hetsched.engine.planning.next_plan import next_plan
+from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.explain import Account
 from hetsched.job import JobSpec
 from hetsched.planner.analysis.explanation import Subject, account
@@ -21,27 +21,28 @@ from hetsched.units import parse_size
 
 
 def preview(spec: JobSpec, config: Config) -> Account:
-    """The account of a job that isn't run, as the engine plans the first such job of its life.
+    """Explain the plan of a job without running it, as the engine would plan its first job.
 
     Raises
     ------
     UsageError, DataError, InputMissing, Unavailable, ConfigError
         As the engine would.
     """
-    found = probe(config)
-    infos = [info for process in found.processes for info in process.devices]
-    asleep = {one.name for process in found.processes if process.lazy for one in process.devices}
-    room = resolve_size(config.arena.limit, machine_memory(), "arena.limit")
+    machine = probe(config)
+    infos = [info for process in machine.processes for info in process.devices]
+    unstarted = {
+        info.name for process in machine.processes if process.lazy for info in process.devices
+    }
+    arena_limit = resolve_size(config.arena.limit, machine_memory(), "arena.limit")
     with contextlib.ExitStack() as stack:
-        job = resolve(spec, infos, found.absent, room, make=False)
+        job = resolve(spec, infos, machine.absent, arena_limit, create_outputs=False)
         stack.callback(job.close)
         store = ModelStore(paths.models_path(), copy=True)
         stack.callback(store.close)
         default = None if config.memory_limit is None else parse_size(config.memory_limit)
-        chosen = [info for info in infos if info.name in job.devices]
-        limit = spec.memory_limit or default
-        experience = Experience()
-        made = plan(job, chosen, store, experience, limit, asleep)
+        selected = [info for info in infos if info.name in job.devices]
+        state = PlanningState(store)
+        plan = next_plan(job, selected, state, spec.memory_limit or default, unstarted)
         params = msgspec.to_builtins(job.params)
         subject = Subject(None, "planned", job.workload.name, job.load, params, tuple(job.notes))
-        return account(subject, made, cache=experience.plan_cache)
+        return account(subject, plan, cache=state.plan_cache)

@@ -48,11 +48,13 @@ def picture(plan: Any, text: str) -> Table:
     table = Table.grid(padding=(0, 2))
     for _ in range(4):
         table.add_column(no_wrap=True)
-    for case, repeats, half_width, done in plan.cases():
-        total = repeats if done else plan.most
+    for progress in plan.progress():
+        repeats = progress.repeats
+        total = repeats if progress.is_done else plan.max_repeats
         bar = ProgressBar(total=max(total, 1), completed=repeats, width=WIDTH)
-        state = "done" if done else f"{repeats}/{plan.most}"
-        table.add_row(Text(clean(title(case))), bar, Text(percent(half_width)), Text(state))
+        state = "done" if progress.is_done else f"{repeats}/{plan.max_repeats}"
+        name, width = clean(title(progress.case)), percent(progress.half_width)
+        table.add_row(Text(name), bar, Text(width), Text(state))
     if text:
         table.add_row(Text(text))
     return table

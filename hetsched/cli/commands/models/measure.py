@@ -77,7 +77,7 @@ def measure(
     units = _sizes(sizes) if sizes else _halves(workload.load(params))
     workload.resized(params, max(units))
     settings, _ = load(config)
-    from hetsched.engine.planning.measurement import Measuring
+    from hetsched.engine.measurement.schedule import MeasurementSchedule
     from hetsched.local import Local
 
     check()
@@ -85,7 +85,7 @@ def measure(
         check()
         devices = _devices(local, request, workload, variant)
         apart = [info.name for info in local.devices()[0] if info.members]
-        plan = Measuring(units, devices, narrow, most, apart)
+        plan = MeasurementSchedule(units, devices, narrow, most, apart)
         session = _Session(local, name, workload, params, request, plan)
         session.run()
     if json:
@@ -96,7 +96,7 @@ def measure(
 
 
 class _Session:
-    """One measurement: drives jobs until `Measuring` has enough."""
+    """One measurement: drives jobs until `MeasurementSchedule` has enough."""
 
     def __init__(
         self, local: Any, name: str, workload: Any, params: Any, request: Request, plan: Any
@@ -133,7 +133,7 @@ class _Session:
         if isinstance(error, Unavailable):
             self._plan.drop(case)
             note(f"left out: {error}")
-            if self._plan.cases():
+            if self._plan.progress():
                 return
         if error is not None:
             raise error
@@ -213,7 +213,7 @@ class _Session:
         if wide:
             lines.append(
                 f"note: {wide} of {len(found)} are not within {percent(self._plan.until)} after"
-                f" {self._plan.most} repeats; a quieter machine or --most N helps"
+                f" {self._plan.max_repeats} repeats; a quieter machine or --most N helps"
             )
         if self._late:
             late = counted(self._late, "phase")
@@ -238,10 +238,10 @@ def _devices(
 
     An emulated device's times don't depend on the variant, so that it has one.
     """
-    from hetsched.engine.resolve import choose_devices
+    from hetsched.engine.admission.device_selection import select_devices
 
     infos, absent = local.devices()
-    names = choose_devices(request.devices, infos, absent)
+    names = select_devices(request.devices, infos, absent)
     found: dict[str, list[str]] = {}
     there: dict[str, None] = {}
     for info in infos:

@@ -25,7 +25,7 @@ class View(Protocol):
 
 
 def new_view(plan: Any) -> View:
-    """For a `Measuring`."""
+    """For a `MeasurementSchedule`."""
     if not a_person_looks_on():
         return Plain(plan)
     from hetsched.cli.commands.models.bars import Bars
@@ -46,9 +46,10 @@ class Plain:
             note(state.text)
 
     def told(self, case: Any) -> None:
-        for one, repeats, half_width, done in self._plan.cases():
-            if one is case and done:
-                note(f"{title(case)}: within {percent(half_width)} after {repeats} repeats")
+        for progress in self._plan.progress():
+            if progress.case is case and progress.is_done:
+                width = percent(progress.half_width)
+                note(f"{title(case)}: within {width} after {progress.repeats} repeats")
 
     def close(self) -> None:
         pass

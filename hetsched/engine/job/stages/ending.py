@@ -8,7 +8,7 @@ from hetsched.engine.job.commands import FinishJob, JobCommand, LogMessage
 from hetsched.engine.job.job_record import JobRecord
 from hetsched.engine.job.report import job_report, minimal_report
 from hetsched.engine.job.states import Attempt, Ended
-from hetsched.engine.planning.plan_and_learn import Measured
+from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.errors import ErrorRecord, InternalError, to_record
 from hetsched.job import JobReport
 from hetsched.planner.job_planner import JobPlan
@@ -18,7 +18,7 @@ def finish(
     record: JobRecord,
     attempt: Attempt,
     report: JobReport,
-    measured: Mapping[str, Measured] | None,
+    measured: Mapping[str, DeviceRun] | None,
 ) -> list[JobCommand]:
     """The job is done."""
     record.state = Ended()

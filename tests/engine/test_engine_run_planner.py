@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from hetsched.device import ChunkTimes, DeviceInfo
-from hetsched.engine.planning.experience import Experience
-from hetsched.engine.planning.plan_ahead import MAX_DEFERRED, Planning
-from hetsched.engine.planning.plan_and_learn import Measured
+from hetsched.engine.admission.resolve import resolve
+from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.engine.planning.planner_thread import run_inline
-from hetsched.engine.resolve import resolve
+from hetsched.engine.planning.planning_state import PlanningState
+from hetsched.engine.planning.run_planner import MAX_DEFERRED, RunPlanner
 from hetsched.job import FileRef, JobSpec
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import JobPlan
@@ -51,23 +51,22 @@ class Jobs:
             load=100,
             measure=None,
         )
-        self.thread, self.experience = InlineThread(), Experience()
+        self.thread, self.state = InlineThread(), PlanningState(ModelStore(None))
         self.context: Any = SimpleNamespace(
             fleet=SimpleNamespace(unstarted=set),
             planner_thread=self.thread,
-            store=ModelStore(None),
-            experience=self.experience,
+            planning=self.state,
         )
 
     def run(self, seconds: float = 1.0, learn: bool = True) -> JobPlan:
-        planning = Planning(self.job, [INFO], None, self.context)
+        planner = RunPlanner(self.job, [INFO], None, self.context)
         found: list[JobPlan] = []
-        planning.begin(lambda plan, error: found.append(plan))
+        planner.begin(lambda plan, error: found.append(plan))
         (one,) = found[0].assignments
-        measured = {"cpu0": Measured(one, INFO, ((100, ChunkTimes(compute=(0.0, seconds))),))}
-        lesson = planning.lesson(found[0], measured)
+        measured = {"cpu0": DeviceRun(one, INFO, ((100, ChunkTimes(compute=(0.0, seconds))),))}
+        task = planner.learning_task(found[0], measured)
         if learn:
-            lesson()
+            task()
         return found[0]
 
 
@@ -117,7 +116,7 @@ def test_what_was_planned_ahead_is_forgotten_with_what_it_was_made_of() -> None:
     jobs = Jobs()
     jobs.run()
 
-    jobs.experience.ran_out("cpu0", 1 << 20)
+    jobs.state.record_out_of_memory("cpu0", 1 << 20)
     jobs.run()
 
     assert jobs.thread.submitted == 2

@@ -1,0 +1,1 @@
+"""From a job request to a resolved job: parameters, inputs, outputs, devices, limits."""

@@ -1,0 +1,123 @@
+"""A job request that was checked and bound to arrays and devices, with its files open."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hetsched.job import ArenaRef
+from hetsched.store.array_files import Output
+from hetsched.transport.device_messages import StoredArray
+from hetsched.workload import ArraySpec, Workload
+
+
+@dataclass
+class ResolvedJob:
+    """A job that can run. `close` releases its files.
+
+    Attributes
+    ----------
+    reference : str
+        module:qualname of the workload, for device processes.
+    load : int, units
+    specs : sequence of ArraySpec
+        All arrays of the workload.
+    devices : tuple of str
+        That the job may use.
+    inputs : mapping
+        Array name -> StoredArray; its `key` is the segment's id, or the `file_key` of a file.
+    generate : list of ArraySpec
+        Inputs that the device processes generate.
+    into : mapping
+        Output name -> where in the arena the caller wants it; None: in a new segment.
+    outputs : mapping
+        Output name -> its file.
+    files : set of int
+        The fds of input files.
+    notes : list of str
+        For the job's report.
+    measure : mapping
+        `JobSpec.measure`.
+    converted : bool
+        An input is stored in another dtype or order than kernels take.
+    in_files : bool
+        An array is stored in a file; still true after `close`.
+    """
+
+    workload: Workload
+    reference: str
+    params: Any
+    load: int
+    specs: Sequence[ArraySpec]
+    devices: tuple[str, ...]
+    inputs: dict[str, StoredArray] = field(default_factory=dict)
+    generate: list[ArraySpec] = field(default_factory=list)
+    into: dict[str, ArenaRef | None] = field(default_factory=dict)
+    outputs: dict[str, Output] = field(default_factory=dict)
+    files: set[int] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+    measure: dict[str, str] = field(default_factory=dict)
+    converted: bool = False
+    in_files: bool = False
+
+    @property
+    def storage(self) -> str:
+        """Where the arrays live, for the keys of models."""
+        storage = "file" if self.in_files else "memory"
+        return f"{storage}, converted" if self.converted else storage
+
+    def publish(self) -> None:
+        """Give the output files their names. Raises CantCreate, IOFailure."""
+        for output in self.outputs.values():
+            output.publish(sync=False)
+
+    def close(self) -> None:
+        """Close the input files and discard unpublished outputs. Idempotent."""
+        for output in self.outputs.values():
+            output.discard()
+        while self.files:
+            os.close(self.files.pop())
+
+
+def file_key(fd: int) -> int:
+    """Return the key of an open file: negative, so that it can't be a segment's id."""
+    return -1 - fd
+
+
+def fd_of_key(key: int) -> int | None:
+    """Return the fd behind a key; None for a segment."""
+    return -1 - key if key < 0 else None
+
+
+def array_shape(spec: ArraySpec, load: int) -> tuple[int, ...]:
+    """Return the shape of the whole array."""
+    return spec.unit_shape if spec.role == "resident" else (load, *spec.unit_shape)
+
+
+def array_bytes(spec: ArraySpec, load: int) -> int:
+    """Return the bytes of the whole array, in the dtype that kernels take."""
+    return math.prod(array_shape(spec, load)) * np.dtype(spec.dtype).itemsize
+
+
+def kernel_layout(
+    spec: ArraySpec, load: int, key: int, *, output: bool, offset: int = 0
+) -> StoredArray:
+    """Return the record of an array that is stored in the dtype and order that kernels take."""
+    return StoredArray(
+        array=spec.name,
+        key=key,
+        shape=array_shape(spec, load),
+        dtype=np.dtype(spec.dtype).str,
+        offset=offset,
+        output=output,
+    )
+
+
+def format_shape(shape: Sequence[int]) -> str:
+    """Return "256x512", or "()" for a scalar."""
+    return "x".join(map(str, shape)) or "()"

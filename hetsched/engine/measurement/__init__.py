@@ -1,0 +1,1 @@
+"""Measuring on purpose: equal plans, and the schedule of sizes to measure."""

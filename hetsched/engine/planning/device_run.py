@@ -1,0 +1,59 @@
+"""What the devices of one run did: their chunks, shares and times. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hetsched.device import ChunkTimes, DeviceInfo
+from hetsched.planner.records import Assignment
+
+
+@dataclass(frozen=True)
+class DeviceRun:
+    """One device in one run.
+
+    Attributes
+    ----------
+    chunks : tuple of (int, ChunkTimes)
+        Units and times of each chunk, in order of execution, on the device's clock.
+    """
+
+    assignment: Assignment
+    info: DeviceInfo
+    chunks: tuple[tuple[int, ChunkTimes], ...]
+
+    @property
+    def seconds(self) -> float:
+        """From the start of its first phase to the end of its last."""
+        if not self.chunks:
+            return 0.0
+        start = min(times.start for _, times in self.chunks)
+        return max(times.end for _, times in self.chunks) - start
+
+    @property
+    def share(self) -> int:
+        """Units that it computed."""
+        return sum(units for units, _ in self.chunks)
+
+
+def makespan(runs: Mapping[str, DeviceRun]) -> float:
+    """Seconds from the first start to the last end over all devices.
+
+    Virtual clocks all start at 0: there it is the longest time of a device.
+    """
+    busy = [run for run in runs.values() if run.chunks]
+    if any(run.info.clock == "virtual" for run in busy):
+        return max((run.seconds for run in busy), default=0.0)
+    times = [chunk_times for run in busy for _, chunk_times in run.chunks]
+    if not times:
+        return 0.0
+    return max(chunk.end for chunk in times) - min(chunk.start for chunk in times)
+
+
+def spread(runs: Mapping[str, DeviceRun]) -> float:
+    """(max - min) / min of the times of devices with a share; 0 for fewer than two."""
+    seconds = [run.seconds for run in runs.values() if run.chunks]
+    if len(seconds) < 2 or min(seconds) <= 0:
+        return 0.0
+    return (max(seconds) - min(seconds)) / min(seconds)

@@ -1,0 +1,156 @@
+"""From what a run took to the models in models.db. Runs in the planner's thread."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+
+from hetsched.devices.registry import throttle_reasons
+from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.engine.planning.candidates import model_key
+from hetsched.engine.planning.device_run import DeviceRun, makespan
+from hetsched.engine.planning.planning_state import PlanningState
+from hetsched.engine.planning.repeated_jobs import JobKind
+from hetsched.models.evidence.drift import Change
+from hetsched.models.evidence.host_overhead import (
+    overhead_by_core,
+    overhead_seconds,
+    without_overhead,
+)
+from hetsched.models.evidence.samples import JUDGED, Sample, as_contended, duplex_samples, samples
+from hetsched.planner.host_overhead import may_share_core
+from hetsched.planner.records import JobPlan
+from hetsched.planner.variants import pooled_models
+from hetsched.store.model_store import ModelKey
+
+log = logging.getLogger(__name__)
+
+
+def learn(
+    job: ResolvedJob,
+    plan: JobPlan,
+    runs: Mapping[str, DeviceRun],
+    state: PlanningState,
+    kind: JobKind,
+) -> None:
+    """Update models and rebalancer after a run in which no device was lost.
+
+    The store is not flushed to disk.
+
+    Parameters
+    ----------
+    runs : mapping
+        Device -> what it did.
+    kind : JobKind
+        Of the job on the devices that were there.
+    """
+    keys = _model_keys(job, runs, state)
+    overhead = _host_overhead(runs)
+    observations = [
+        (key, _samples(runs[device], overhead.get(device, 0.0))) for device, key in keys.items()
+    ]
+    changes = state.store.observe_many(observations, time.time(), flush=False)
+    _fit_equal_cores(runs, keys, state)
+    state.memory_limits.raise_after_success(runs)
+    _rebalance(job, plan, runs, state, kind)
+    for key, change in changes.items():
+        _record_change(key, change, state)
+
+
+def _model_keys(
+    job: ResolvedJob, runs: Mapping[str, DeviceRun], state: PlanningState
+) -> dict[str, ModelKey]:
+    """Device -> its model's key, of devices that computed.
+
+    Left out where the variant has failed in a later job.
+    """
+    speed_key = job.workload.speed_key(job.params)
+    return {
+        device: model_key(job, run.info, variant, speed_key)
+        for device, run in runs.items()
+        if run.chunks
+        for variant in state.variants.usable(job, run.info)
+        if variant.name == run.assignment.variant
+    }
+
+
+def _samples(run: DeviceRun, overhead: float) -> list[Sample]:
+    """Return what `run` says of the device's speeds; `overhead` seconds of it aren't its own."""
+    evidence = samples(
+        without_overhead(run.chunks, overhead),
+        run.assignment.plan.sub_distributions,
+        run.share,
+        run.seconds - overhead,
+        link=run.info.link,
+    )
+    if run.info.link:
+        evidence += duplex_samples(run.chunks)
+    candidate = run.assignment.candidate
+    if candidate is not None and candidate.is_memory_limited:
+        evidence = _without_total(evidence, run)
+    reasons = throttle_reasons(run.info) if run.seconds >= JUDGED else ()
+    if reasons:
+        log.info("%s was throttled: %s", run.info.name, ", ".join(reasons))
+        evidence = as_contended(evidence)
+    return evidence
+
+
+def _without_total(evidence: Sequence[Sample], run: DeviceRun) -> list[Sample]:
+    """Drop the time of the whole share: with all of its memory the device is faster."""
+    sizes = {units for units, _ in run.chunks}
+    return [sample for sample in evidence if sample.curve != "total" or sample.units in sizes]
+
+
+def _host_overhead(runs: Mapping[str, DeviceRun]) -> dict[str, float]:
+    """Core -> seconds that driving other devices took from it, as far as they report it."""
+    cores = {device: run for device, run in runs.items() if run.info.is_core and run.chunks}
+    overhead = dict.fromkeys(cores, 0.0)
+    for driven in runs.values():
+        seconds = overhead_seconds(driven.chunks) if driven.info.clock == "wall" else 0.0
+        if not seconds:
+            continue
+        hosts = {
+            device: core.chunks
+            for device, core in cores.items()
+            if may_share_core(driven.info, core.info)
+        }
+        for device, part in overhead_by_core(hosts, seconds).items():
+            overhead[device] += part
+    return overhead
+
+
+def _fit_equal_cores(
+    runs: Mapping[str, DeviceRun], keys: Mapping[str, ModelKey], state: PlanningState
+) -> None:
+    """Fit the models that equal cores share now, so that the next plan needn't wait for it."""
+    groups: dict[tuple[str, str], list[ModelKey]] = {}
+    for device, key in keys.items():
+        info = runs[device].info
+        if info.is_core:
+            groups.setdefault((info.identity, key.variant), []).append(key)
+    for group in groups.values():
+        pooled_models(state.store.load_many(group, False), state.plan_cache)
+
+
+def _rebalance(
+    job: ResolvedJob,
+    plan: JobPlan,
+    runs: Mapping[str, DeviceRun],
+    state: PlanningState,
+    kind: JobKind,
+) -> None:
+    """Report the run to the rebalancer of its kind of job."""
+    rebalancer = state.repeated_jobs.rebalancer(kind, job.load)
+    if all(run.share == run.assignment.plan.share for run in runs.values()):
+        seconds = {device: run.seconds for device, run in runs.items() if run.chunks}
+        rebalancer.report(plan, seconds, makespan(runs))
+    else:  # the times aren't those of the planned shares
+        rebalancer.report_moved_work(plan)
+
+
+def _record_change(key: ModelKey, change: Change, state: PlanningState) -> None:
+    device = key.device.split()[0]
+    text = f"{device}: {key.workload} by {key.variant} {change}"
+    log.info("%s", text)
+    state.record_speed_change(device, text)

@@ -1,0 +1,55 @@
+"""What one engine keeps between jobs to plan the next one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hetsched.device import DeviceInfo
+from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.engine.planning.memory_limits import MemoryLimits
+from hetsched.engine.planning.repeated_jobs import RepeatedJobs
+from hetsched.engine.planning.variant_catalog import VariantCatalog
+from hetsched.engine.planning.warm_kernels import WarmKernels
+from hetsched.planner.plan_cache import PlanCache
+from hetsched.store.model_store import ModelStore
+
+
+@dataclass
+class PlanningState:
+    """Models, variants, memory limits and the plans of repeated jobs.
+
+    The `record_` methods also drop all plans, which were based on what no longer holds.
+
+    Attributes
+    ----------
+    plan_cache : PlanCache
+        Of the engine. Only for the planner's thread.
+    speed_changes : dict
+        Device -> a change of its speed, for the notes of the next job.
+    """
+
+    store: ModelStore
+    variants: VariantCatalog = field(default_factory=VariantCatalog)
+    kernels: WarmKernels = field(default_factory=WarmKernels)
+    memory_limits: MemoryLimits = field(default_factory=MemoryLimits)
+    plan_cache: PlanCache = field(default_factory=PlanCache)
+    repeated_jobs: RepeatedJobs = field(init=False)
+    speed_changes: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.repeated_jobs = RepeatedJobs(self.plan_cache)
+
+    def record_variant_failure(self, job: ResolvedJob, info: DeviceInfo, variant: str) -> None:
+        """`variant` couldn't be made on `info`: plan without it."""
+        self.variants.exclude(job, info, variant)
+        self.repeated_jobs.clear()
+
+    def record_out_of_memory(self, device: str, failed_bytes: int) -> None:
+        """`device` couldn't set aside `failed_bytes`: plan with less."""
+        self.memory_limits.lower(device, failed_bytes)
+        self.repeated_jobs.clear()
+
+    def record_speed_change(self, device: str, change: str) -> None:
+        """The speed of `device` has changed: find the shares anew."""
+        self.speed_changes[device] = change
+        self.repeated_jobs.clear()

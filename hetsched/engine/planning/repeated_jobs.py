@@ -1,0 +1,78 @@
+"""What is kept of each kind of job for its next run: its rebalancer, and a plan made ahead.
+
+A kind of job is a workload with its parameters, storage, devices and memory limit.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+import msgspec
+
+from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.planner.plan_cache import PlanCache
+from hetsched.planner.rebalancer import Rebalancer
+from hetsched.planner.records import JobPlan
+
+MAX_KINDS = 256
+"""Kinds of job that are kept; the oldest goes first. Arbitrary."""
+
+JobKind = tuple[str, bytes, str, tuple[str, ...], int | None]
+"""Workload, params, storage, devices, memory limit."""
+
+
+def job_kind(job: ResolvedJob, devices: Iterable[str], memory_limit: int | None) -> JobKind:
+    """Return the kind of `job` when it runs on `devices`."""
+    params = msgspec.json.encode(job.params)
+    return job.reference, params, job.storage, tuple(devices), memory_limit
+
+
+class RepeatedJobs:
+    """Rebalancers and plans made ahead, by kind of job. Safe from any thread.
+
+    Parameters
+    ----------
+    plan_cache : PlanCache
+        For the rebalancers.
+    """
+
+    def __init__(self, plan_cache: PlanCache) -> None:
+        self._plan_cache = plan_cache
+        self._rebalancers: dict[JobKind, Rebalancer] = {}
+        self._plans: dict[JobKind, JobPlan] = {}
+        self._lock = threading.Lock()
+
+    def rebalancer(self, kind: JobKind, load: int) -> Rebalancer:
+        """Return the rebalancer of this kind of job, a new one the first time."""
+        with self._lock:
+            rebalancer = self._rebalancers.get(kind)
+            if rebalancer is None:
+                self._drop_oldest()
+                rebalancer = self._rebalancers[kind] = Rebalancer(load, kind[3], self._plan_cache)
+        return rebalancer
+
+    def put_plan(self, kind: JobKind, plan: JobPlan) -> None:
+        """Keep `plan` for the next job of this kind."""
+        self._plans[kind] = plan
+
+    def offer_plan(self, kind: JobKind, plan: JobPlan) -> None:
+        """Keep `plan` for the next job of this kind, unless it has one."""
+        self._plans.setdefault(kind, plan)
+
+    def take_plan(self, kind: JobKind) -> JobPlan | None:
+        """Remove and return the plan for the next job of this kind; None: there is none."""
+        return self._plans.pop(kind, None)
+
+    def clear(self) -> None:
+        """Drop everything: it was based on what no longer holds."""
+        with self._lock:
+            self._rebalancers.clear()
+            self._plans.clear()
+
+    def _drop_oldest(self) -> None:
+        if len(self._rebalancers) < MAX_KINDS:
+            return
+        oldest = next(iter(self._rebalancers))
+        self._rebalancers.pop(oldest)
+        self._plans.pop(oldest, None)

@@ -1,0 +1,93 @@
+"""Plans one run of a job, and ahead of time the next run of such a job.
+
+Planning takes a millisecond, or ten with cold caches; a repeated job finds its plan ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from hetsched.device import DeviceInfo
+from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.engine.context import EngineContext
+from hetsched.engine.planning.device_run import DeviceRun, makespan, spread
+from hetsched.engine.planning.learning import learn
+from hetsched.engine.planning.next_plan import next_plan
+from hetsched.engine.planning.planner_thread import OnDone
+from hetsched.engine.planning.repeated_jobs import job_kind
+from hetsched.planner.rebalancer import MAX_PREDICTION_ERROR
+from hetsched.planner.records import JobPlan
+
+MAX_DEFERRED = 2
+"""Jobs in a row that may follow one plan before any of them is learnt from. Arbitrary."""
+MAX_SPREAD = 0.10
+"""Of the devices' times, up to which a plan is good. Arbitrary."""
+
+
+class RunPlanner:
+    """One start of a job, on the devices that are usable then.
+
+    Parameters
+    ----------
+    infos : sequence of DeviceInfo
+    memory_limit : int or None, bytes
+        Of each device's own memory.
+    """
+
+    def __init__(
+        self,
+        job: ResolvedJob,
+        infos: Sequence[DeviceInfo],
+        memory_limit: int | None,
+        context: EngineContext,
+    ) -> None:
+        self._job = job
+        self._infos = infos
+        self._memory_limit = memory_limit
+        self._unstarted = context.fleet.unstarted()
+        self._planner_thread = context.planner_thread
+        self._state = context.planning
+        self._kind = job_kind(job, (info.name for info in infos), memory_limit)
+
+    def begin(self, on_planned: OnDone) -> None:
+        """Call ``on_planned(plan, error)``: at once with a plan made ahead, else later."""
+        plan = self._take_ready_plan()
+        if plan is None:
+            self._planner_thread.submit(self._plan, on_planned)
+        else:
+            on_planned(plan, None)
+
+    def learning_task(self, plan: JobPlan, runs: Mapping[str, DeviceRun]) -> Callable[[], None]:
+        """Return what learns from a run and plans the next, for the planner's thread.
+
+        Only for runs in which no device was lost. Until the task is done, the next such job
+        follows the same plan, if that proved good.
+        """
+        if is_good(plan, runs) and self._planner_thread.deferred_count < MAX_DEFERRED:
+            self._state.repeated_jobs.offer_plan(self._kind, plan)
+
+        def learn_and_plan() -> None:
+            learn(self._job, plan, runs, self._state, self._kind)
+            if not self._job.measure:
+                self._take_ready_plan()
+                self._state.repeated_jobs.put_plan(self._kind, self._plan())
+
+        return learn_and_plan
+
+    def _plan(self) -> JobPlan:
+        # Meanwhile the job before may have been learnt from, and this one planned.
+        return self._take_ready_plan() or next_plan(
+            self._job, self._infos, self._state, self._memory_limit, self._unstarted
+        )
+
+    def _take_ready_plan(self) -> JobPlan | None:
+        return None if self._job.measure else self._state.repeated_jobs.take_plan(self._kind)
+
+
+def is_good(plan: JobPlan, runs: Mapping[str, DeviceRun]) -> bool:
+    """Return whether all devices finished together and as predicted."""
+    predicted = plan.predicted_seconds
+    if predicted is None or plan.exploring:
+        return False
+    error = abs(makespan(runs) / predicted - 1)
+    return error <= MAX_PREDICTION_ERROR and spread(runs) <= MAX_SPREAD
