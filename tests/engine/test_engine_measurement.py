@@ -185,7 +185,7 @@ def test_what_memory_does_not_hold_goes_one_chunk_after_the_other() -> None:
 
 @pytest.mark.parametrize(
     ("variants", "why"),
-    [({"gpu0": "a"}, "gpu0.*isn't there"), ({"cpu0": "b"}, "cpu0.*with b.*doesn't work")],
+    [({"gpu0": "a"}, "gpu0.*no longer available"), ({"cpu0": "b"}, "cpu0.*with b.*doesn't work")],
 )
 def test_what_is_not_there_is_said(variants: dict[str, str], why: str) -> None:
     with pytest.raises(Unavailable, match=why):

@@ -47,9 +47,7 @@ def equal_plan(
         The load can't be divided equally, or a team shares cores with another device.
     """
     if load % len(variants):
-        raise UsageError(
-            f"{load} units can't be divided equally among {len(variants)} measured devices"
-        )
+        raise UsageError(f"{load} units can't be divided equally among {len(variants)} devices")
     available = {info.name: (info, demand) for info, demand in devices}
     _check_teams([info for info, _ in devices], variants)
     for device, variant in variants.items():
