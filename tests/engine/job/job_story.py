@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
+from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.job import commands as do
 from hetsched.engine.job.events import (
     Begin,
@@ -19,7 +20,6 @@ from hetsched.engine.job.events import (
 )
 from hetsched.engine.job.job_record import JobSettings
 from hetsched.engine.job.state_machine import JobStateMachine
-from hetsched.engine.resolve import Resolved
 from hetsched.errors import ErrorRecord
 from hetsched.job import JobSpec
 from hetsched.planner.job_planner import Assignment, JobPlan
@@ -90,7 +90,7 @@ class Story:
     ) -> None:
         workload: Any = SimpleNamespace(name="toy")
         files: Any = {"y": SimpleNamespace(path=output)} if output else {}
-        self.job = Resolved(
+        self.job = ResolvedJob(
             workload=workload,
             reference="test:toy",
             params={},

@@ -7,7 +7,7 @@ from job_story import DEVICES, FACTORS, JOB, SEED, TIMES, Story, X, plan
 
 from hetsched.engine.job import commands as do
 from hetsched.engine.job.events import DeviceMessage, DevicesJoined, Published
-from hetsched.engine.planning.plan_and_learn import Measured
+from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.job import DeviceProgress, Running
 from hetsched.transport.device_messages import DeviceNote, Hello
 
@@ -91,7 +91,7 @@ def test_when_every_chunk_is_done_the_job_is_finished_and_learnt_from() -> None:
     assert (finish.error, finish.report.state, finish.report.verified) == (None, "done", None)
     assert (finish.attempt_id, finish.devices) == (41, DEVICES)
     assert [device.chunks for device in finish.report.devices] == [(1, 1), (1, 1)]
-    assert [type(measured) for measured in finish.measured.values()] == [Measured] * 2
+    assert [type(measured) for measured in finish.measured.values()] == [DeviceRun] * 2
     assert finish.measured["cpu1"].chunks == ((1, TIMES), (1, TIMES))
 
 
