@@ -1,7 +1,7 @@
 """Performance models: how long x units take, as functions learnt from runs. Pure.
 
-Owns speed functions (one file each), what is known of one device (`DeviceModel`), and which
-measurement feeds which curve (`samples`). Where they are kept is the business of `hetsched.store`.
+Owns speed functions (`curves`, one file each), the model of one device (`DeviceModel`), and the
+observations behind both (`evidence`). `hetsched.store` keeps them.
 """
 
 from hetsched.models.curves.affine import Affine

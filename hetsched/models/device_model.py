@@ -1,4 +1,4 @@
-"""What is known of one device: the four speed functions of Ilic & Sousa, section 2."""
+"""The model of one device: the four speed functions of Ilic & Sousa, section 2."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 from hetsched.errors import UsageError
 from hetsched.models.curves.curve import SpeedFunction
-from hetsched.models.validation import positive
+from hetsched.models.validation import require_positive
 
 
 @dataclass(frozen=True)
 class DeviceModel:
-    """A device as the planner sees it; itself a speed function, that of its total.
+    """The speed functions of one device; itself a speed function, that of its total.
 
     Attributes
     ----------
@@ -23,14 +23,14 @@ class DeviceModel:
     h2d, d2h : SpeedFunction or None
         sigma_iota, sigma_o: one copy in, one copy out. None: no link, or nothing to copy.
     duplex : (float, float)
-        Share of its one-way pace that h2d, d2h keeps while the other is busy; 0 < share <= 1.
+        Share of its one-way rate that h2d, d2h keeps while the other is busy; 0 < share <= 1.
     host_overhead : SpeedFunction or None
         Processor time that one chunk takes from the machine's cores. None: unknown, or none.
 
     Raises
     ------
     UsageError
-        A curve isn't one; a duplex share out of range.
+        A curve has no time and speed; a duplex share is out of range.
     """
 
     total: SpeedFunction
@@ -48,7 +48,7 @@ class DeviceModel:
             if not (optional or (hasattr(curve, "time") and hasattr(curve, "speed"))):
                 raise UsageError(f"{name}: {curve!r} has no time and speed")
         try:
-            shares = [positive("duplex", share) for share in self.duplex]
+            shares = [require_positive("duplex", share) for share in self.duplex]
         except TypeError:
             shares = []
         if len(shares) != 2 or max(shares) > 1:
@@ -56,13 +56,13 @@ class DeviceModel:
 
     @property
     def link(self) -> bool:
-        """Whether data is copied to the device or from it."""
+        """Whether data are copied to the device or from it."""
         return self.h2d is not None or self.d2h is not None
 
     def time(self, x: Any, /) -> Any:
-        """Seconds for a whole share of `x` units (number or array)."""
+        """Return the seconds for a whole share of `x` units (number or array)."""
         return self.total.time(x)
 
     def speed(self, x: Any, /) -> Any:
-        """Units a second at a share of `x` units (number or array)."""
+        """Return units per second at a share of `x` units (number or array)."""
         return self.total.speed(x)

@@ -1,4 +1,4 @@
-"""Checks of what comes from outside: one clear sentence instead of whatever NumPy would say."""
+"""Validation of arguments from outside, with one clear sentence instead of NumPy's error."""
 
 from __future__ import annotations
 
@@ -13,70 +13,77 @@ from numpy.typing import NDArray
 from hetsched.errors import UsageError
 
 Array = NDArray[Any]
+MAX_SHOWN = 60
+"""Characters of a wrong value that a message shows."""
 
 
-def positive(name: str, value: Any, unit: str = "") -> float:
-    """`value` as a float. Raises UsageError unless it is a positive finite number."""
-    found = _real(name, value)
-    if not 0 < found < math.inf:
+def require_positive(name: str, value: Any, unit: str = "") -> float:
+    """Return `value` as a float. Raises UsageError unless it is a positive finite number."""
+    number = _as_number(name, value)
+    if not 0 < number < math.inf:
         raise UsageError(f"{name}: {_shown(value)}{unit}, it must be positive and finite")
-    return found
+    return number
 
 
-def not_negative(name: str, value: Any, unit: str = "") -> float:
-    """`value` as a float. Raises UsageError unless it is a finite number, 0 or more."""
-    found = _real(name, value)
-    if not 0 <= found < math.inf:
+def require_non_negative(name: str, value: Any, unit: str = "") -> float:
+    """Return `value` as a float. Raises UsageError unless it is a finite number, 0 or more."""
+    number = _as_number(name, value)
+    if not 0 <= number < math.inf:
         raise UsageError(f"{name}: {_shown(value)}{unit}, it must be 0 or more and finite")
-    return found
+    return number
 
 
-def checked(units: Any, seconds: Any) -> tuple[float, float]:
-    """Both as floats. Raises UsageError unless both are positive finite numbers."""
-    return positive("observation: units", units), positive("observation: seconds", seconds)
+def require_observation(units: Any, seconds: Any) -> tuple[float, float]:
+    """Return both as floats. Raises UsageError unless both are positive finite numbers."""
+    return (
+        require_positive("observation: units", units),
+        require_positive("observation: seconds", seconds),
+    )
 
 
-def pairs(observations: Iterable[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """The observations one by one. Raises UsageError where there is no (units, seconds)."""
+def require_pairs(observations: Iterable[tuple[float, float]]) -> Iterator[tuple[float, float]]:
+    """Iterate over observations. Raises UsageError where one isn't (units, seconds)."""
     try:
-        found = iter(observations)
+        iterator = iter(observations)
     except TypeError:
         raise UsageError(f"observations: {_shown(observations)} is no series of pairs") from None
-    for one in found:
+    for observation in iterator:
         try:
-            units, seconds = one
+            units, seconds = observation
         except (TypeError, ValueError):
-            raise UsageError(f"observation: {_shown(one)}, it must be (units, seconds)") from None
+            text = _shown(observation)
+            raise UsageError(f"observation: {text}, it must be (units, seconds)") from None
         yield units, seconds
 
 
 @overload
-def asked(name: str, x: float, least: float = 0.0) -> float: ...
+def require_argument(name: str, x: float, minimum: float = 0.0) -> float: ...
 @overload
-def asked(name: str, x: Array, least: float = 0.0) -> Array: ...
-def asked(name: str, x: float | Array, least: float = 0.0) -> float | Array:
-    """A number, as a float, or an array of numbers that a curve is asked about.
+def require_argument(name: str, x: Array, minimum: float = 0.0) -> Array: ...
+def require_argument(name: str, x: float | Array, minimum: float = 0.0) -> float | Array:
+    """Return a curve's argument: a number, as a float, or an array of numbers.
 
     Raises
     ------
     UsageError
-        It is neither; some number is below `least`, infinite or not a number.
+        It is neither; some number is below `minimum`, infinite or not a number.
     """
-    found: float | Array
+    argument: float | Array
     if isinstance(x, np.ndarray):
         if x.dtype.kind not in "iuf":
             raise UsageError(f"{name}: an array of {x.dtype}, it must be of numbers")
-        found, fine = x, not x.size or bool(x.min() >= least and x.max() < math.inf)
+        argument = x
+        is_valid = not x.size or bool(x.min() >= minimum and x.max() < math.inf)
     else:
-        found = _real(name, x)
-        fine = least <= found < math.inf
-    if not fine:
-        must = "finite" if least < 0 else "0 or more and finite"
-        raise UsageError(f"{name}: {_shown(x)}, it must be {must}")
-    return found
+        argument = _as_number(name, x)
+        is_valid = minimum <= argument < math.inf
+    if not is_valid:
+        condition = "finite" if minimum < 0 else "0 or more and finite"
+        raise UsageError(f"{name}: {_shown(x)}, it must be {condition}")
+    return argument
 
 
-def _real(name: str, value: Any) -> float:
+def _as_number(name: str, value: Any) -> float:
     if type(value) is float:
         return value
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
@@ -90,4 +97,4 @@ def _real(name: str, value: Any) -> float:
 def _shown(value: Any) -> str:
     """`value` on one short line."""
     text = " ".join((str if isinstance(value, Real) else repr)(value).split())
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."

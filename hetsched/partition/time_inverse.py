@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched.models import Curve, SpeedFunction
-from hetsched.models.curves.packed import Indices, Packed
+from hetsched.models.curves.packed import Indices, PackedSegments
 from hetsched.models.curves.segments import Floats, Numbers
 from hetsched.partition.distribution import Distribution, Models, described
 from hetsched.partition.model_queries import speed_functions, speed_of, time_of
@@ -39,7 +39,7 @@ class Reach:
         self._ours = np.array([kinds[type(model)] for model in self._models])
         self._closed: Indices = np.flatnonzero(self._ours)
         self._place = np.cumsum(self._ours) - 1
-        self._packed = Packed([self._models[i].segments for i in self._closed.tolist()])
+        self._packed = PackedSegments([self._models[i].segments for i in self._closed.tolist()])
         self._falling = [i for i in self._closed.tolist() if self._models[i].falls]
         others = np.flatnonzero(~self._ours).tolist()
         self._others = {i: _Known(i, self._models[i]) for i in others}

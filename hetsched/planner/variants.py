@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from hetsched.models import DeviceModel
 from hetsched.models.curves.curve import planner_curve
-from hetsched.models.evidence.confidence import AGREE
+from hetsched.models.evidence.confidence import MAX_MIDDLE_RATIO
 from hetsched.models.evidence.equal_cores import pooled_curves
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Candidate
@@ -186,11 +186,11 @@ def _trusted_runs(members: Sequence[Candidate], name: str, units: float) -> int:
         evidence = None if model is None else planner_curve(model.total).evidence()
         if evidence is None:
             runs += member_runs
-        elif not evidence.doubtful:
+        elif not evidence.is_doubtful:
             similar = _paces(evidence.times(), units)
             runs += min(member_runs, len(similar))
             paces += similar
-    agree = len(paces) > 1 and max(paces) < AGREE * min(paces)
+    agree = len(paces) > 1 and max(paces) < MAX_MIDDLE_RATIO * min(paces)
     return max(runs, MIN_TRUSTED_RUNS) if agree else runs
 
 

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hetsched.models import DeviceModel
-from hetsched.models.evidence.history import History, latest
-from hetsched.models.evidence.samples import duplex_samples, samples
+from hetsched.models.evidence.history import History
+from hetsched.models.evidence.run_medians import run_medians
+from hetsched.models.evidence.samples import duplex_samples, run_samples
 from hetsched.planner.job_planner import Candidate, JobPlan, plan_job
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.rebalancer import Rebalancer
@@ -106,11 +107,11 @@ class _Loop:
             done = played[one.device]
             link = links[one.device]
             parts = one.plan.sub_distributions
-            found = samples(done, parts, one.plan.share, seconds(done), link=link)
+            found = run_samples(done, parts, one.plan.share, seconds(done), link=link)
             if link:
                 found += duplex_samples(done)
             history = self._histories[one.device]
-            history.add(latest(found))
+            history.add(run_medians(found))
             history.runs += 1
         cores = [one.model(False) for name, one in self._histories.items() if not links[name]]
         pooled_models(cores, self._cache)

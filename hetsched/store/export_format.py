@@ -14,7 +14,7 @@ from typing import Annotated
 import msgspec
 
 from hetsched.models import Knot
-from hetsched.models.evidence.confidence import knot
+from hetsched.models.evidence.confidence import knot_of
 from hetsched.models.evidence.history import History
 from hetsched.models.evidence.samples import CurveName, Sample
 from hetsched.store.models_db import ModelKey, ObservationRow
@@ -78,7 +78,7 @@ class StoredModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         for observation in self.observations:
             if observation.curve == curve:
                 repeats.setdefault(observation.units, []).append(observation.seconds)
-        return [knot(float(units), repeats[units]) for units in sorted(repeats)]
+        return [knot_of(float(units), repeats[units]) for units in sorted(repeats)]
 
 
 class Export(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

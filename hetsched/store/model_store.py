@@ -19,8 +19,9 @@ from pathlib import Path
 import apsw
 
 from hetsched.models import DeviceModel
-from hetsched.models.evidence.drift import Change
-from hetsched.models.evidence.history import History, latest, runs_of
+from hetsched.models.evidence.change_detector import SpeedChange
+from hetsched.models.evidence.history import History
+from hetsched.models.evidence.run_medians import run_medians, split_runs
 from hetsched.models.evidence.samples import CurveName, Sample
 from hetsched.paths import private_folder
 from hetsched.store import database, models_db
@@ -87,7 +88,7 @@ class ModelStore:
 
     def observe_many(
         self, runs: Iterable[tuple[ModelKey, Sequence[Sample]]], at: float, *, flush: bool = True
-    ) -> dict[ModelKey, Change]:
+    ) -> dict[ModelKey, SpeedChange]:
         """As `observe`, for all devices of a run in one transaction, so one wait for the disk.
 
         Without `flush` the file gets it later: at the next `flush` or `close`.
@@ -100,10 +101,10 @@ class ModelStore:
         observed: dict[ModelKey, History] = {}
         for key, samples in runs:
             history = self._history(key)
-            medians = latest(samples)
+            medians = run_medians(samples)
             history.add(medians)
             history.runs += 1
-            self._pending.append((key, medians if history.counts(medians) else [], at))
+            self._pending.append((key, medians if history.keeps(medians) else [], at))
             observed[key] = history
         for key, history in observed.items():
             if history.changes:
@@ -198,7 +199,7 @@ class ModelStore:
                 added.setdefault(key, []).append(sample)
                 history.runs = max(history.runs, runs)
         for key, samples in added.items():
-            for run in runs_of(samples):
+            for run in split_runs(samples):
                 self._histories[key].add(run)
 
     def _write(self, action: Callable[[apsw.Connection], object]) -> bool:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import apsw
 import msgspec
 
-from hetsched.models.evidence.history import MOST_SIZES
+from hetsched.models.evidence.history import MAX_SIZES
 from hetsched.models.evidence.observations import WINDOW
 from hetsched.models.evidence.samples import CurveName, Sample
 from hetsched.store import database
@@ -214,7 +214,7 @@ def _drop_old(
     for curve, units in sizes:
         connection.execute(_DELETE_BEYOND_WINDOW, (model_id, curve, units, WINDOW))
     for curve in {curve for curve, _ in sizes}:
-        connection.execute(_DELETE_OLDEST_SIZES, (model_id, curve, MOST_SIZES))
+        connection.execute(_DELETE_OLDEST_SIZES, (model_id, curve, MAX_SIZES))
 
 
 def _delete_model(connection: apsw.Connection, key: ModelKey) -> None:

@@ -10,7 +10,7 @@ from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel
 from hetsched.models.evidence.history import History
-from hetsched.models.evidence.samples import samples
+from hetsched.models.evidence.samples import run_samples
 from hetsched.planner.job_planner import Assignment, Candidate, plan_job
 from hetsched.plans import Overlap, timeline
 
@@ -53,7 +53,7 @@ class Loop:
         ]
         wall = times.makespan * pace
         self.learnt[one.device].add(
-            samples(done, one.plan.sub_distributions, one.plan.share, wall)
+            run_samples(done, one.plan.sub_distributions, one.plan.share, wall)
         )
         return wall
 

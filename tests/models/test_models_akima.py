@@ -8,7 +8,7 @@ from scipy.interpolate import Akima1DInterpolator
 
 from hetsched.errors import UsageError
 from hetsched.models import Akima, SpeedFunction
-from hetsched.models.curves.akima import LOWEST, padded
+from hetsched.models.curves.akima import MIN_SPEED_RATIO, padded
 
 observations = st.dictionaries(
     st.integers(1, 1000), st.floats(1e-3, 100), min_size=1, max_size=12
@@ -49,7 +49,7 @@ def test_between_the_pads_it_is_scipys_spline(observed: list[tuple[int, float]])
 
     spline = Akima1DInterpolator(knots, speeds)(x)
 
-    expected = np.maximum(spline, LOWEST * speeds.min())
+    expected = np.maximum(spline, MIN_SPEED_RATIO * speeds.min())
     assert curve.speed(x) == pytest.approx(expected, rel=1e-6, abs=1e-9 * speeds.max())
 
 
@@ -73,9 +73,9 @@ def test_an_undershooting_spline_is_kept_above_a_share_of_the_least_speed() -> N
 
     speeds = curve.speed(x)
 
-    assert speeds.min() == pytest.approx(LOWEST)
-    low = speeds[1:] <= LOWEST * (1 + 1e-12)
-    assert curve.derivative(x[1:][low]) == pytest.approx(1 / LOWEST)
+    assert speeds.min() == pytest.approx(MIN_SPEED_RATIO)
+    low = speeds[1:] <= MIN_SPEED_RATIO * (1 + 1e-12)
+    assert curve.derivative(x[1:][low]) == pytest.approx(1 / MIN_SPEED_RATIO)
 
 
 @given(observations, st.floats(0.5, 1500))

@@ -4,34 +4,34 @@ import pytest
 
 from hetsched.device import ChunkTimes
 from hetsched.models import Affine, DeviceModel
-from hetsched.models.evidence.duplex import beside, one_way
+from hetsched.models.evidence.duplex import duplex_times, one_way_times
 from hetsched.models.evidence.history import History
-from hetsched.models.evidence.samples import duplex_samples, samples
+from hetsched.models.evidence.samples import duplex_samples, run_samples
 from hetsched.plans import DevicePlan, Mode, Overlap, timeline
 
 
 def test_a_copy_without_another_one_is_one_way() -> None:
-    assert one_way([(4, (0.0, 1.0))], [(1.0, 2.0)]) == [(4, 1.0)]
-    assert beside([(4, (0.0, 1.0))], [(1.0, 2.0)]) == []
+    assert one_way_times([(4, (0.0, 1.0))], [(1.0, 2.0)]) == [(4, 1.0)]
+    assert duplex_times([(4, (0.0, 1.0))], [(1.0, 2.0)]) == []
 
 
 def test_a_copy_beside_another_one_tells_how_much_slower_it_is() -> None:
     # Alone a second; the second one is beside another for all of its 1.25: it kept 0.8.
     copies = [(4, (0.0, 1.0)), (4, (2.0, 3.25))]
-    assert one_way(copies, [(1.5, 4.0)]) == [(4, 1.0)]
-    assert beside(copies, [(1.5, 4.0)]) == [(4, 1.25)]
+    assert one_way_times(copies, [(1.5, 4.0)]) == [(4, 1.0)]
+    assert duplex_times(copies, [(1.5, 4.0)]) == [(4, 1.25)]
 
 
 def test_a_part_beside_another_one_is_extrapolated() -> None:
     # 0.5 alone, then 1 at a share of 0.5.
     copies = [(4, (0.0, 1.0)), (4, (2.0, 3.5))]
-    assert beside(copies, [(2.5, 3.0), (3.0, 9.0)]) == [(4, 2.0)]
+    assert duplex_times(copies, [(2.5, 3.0), (3.0, 9.0)]) == [(4, 2.0)]
 
 
 def test_copies_that_were_never_alone_count_as_they_were() -> None:
     copies = [(4, (0.0, 1.0)), (4, (1.0, 2.0))]
-    assert one_way(copies, [(0.0, 2.0)]) == [(4, 1.0), (4, 1.0)]
-    assert beside(copies, [(0.0, 2.0)]) == []
+    assert one_way_times(copies, [(0.0, 2.0)]) == [(4, 1.0), (4, 1.0)]
+    assert duplex_times(copies, [(0.0, 2.0)]) == []
 
 
 @pytest.mark.parametrize("duplex", [(1.0, 1.0), (0.9, 0.9), (0.6, 0.75)])
@@ -46,7 +46,7 @@ def test_the_shares_of_a_device_are_learnt_from_one_run(duplex: tuple[float, flo
     ]
     history = History()
 
-    found = samples(done, plan.sub_distributions, 128, times.makespan)
+    found = run_samples(done, plan.sub_distributions, 128, times.makespan)
     history.add([*found, *duplex_samples(done)])
 
     model = history.model()

@@ -43,11 +43,11 @@ def test_without_others_they_are_better_than_nothing() -> None:
 
 def test_three_contended_runs_in_a_row_slow_the_model_down_until_one_is_not() -> None:
     history = known(*QUIET, *[run(10, 2.0, True)] * 2)
-    assert (history.load, seconds(history, 10)) == (1.0, 1.0)
+    assert (history.contention, seconds(history, 10)) == (1.0, 1.0)
     history.add(run(20, 4.0, True))
-    assert (history.load, seconds(history, 10), seconds(history, 40)) == (2.0, 2.0, 8.0)
+    assert (history.contention, seconds(history, 10), seconds(history, 40)) == (2.0, 2.0, 8.0)
     history.add(run(20, 2.0))
-    assert (history.load, seconds(history, 10), seconds(history, 40)) == (1.0, 1.0, 4.0)
+    assert (history.contention, seconds(history, 10), seconds(history, 40)) == (1.0, 1.0, 4.0)
 
 
 def test_contended_runs_are_no_change_of_speed() -> None:
@@ -55,9 +55,9 @@ def test_contended_runs_are_no_change_of_speed() -> None:
     for _ in range(9):
         history.add(run(10, 2.0, True))
         assert history.change is None
-    assert history.counts(run(10, 2.0)) and history.counts(run(10, 2.0, True))
+    assert history.keeps(run(10, 2.0)) and history.keeps(run(10, 2.0, True))
     history.runs = 4
-    assert history.counts(run(10, 2.0)) and not history.counts(run(10, 2.0, True))
+    assert history.keeps(run(10, 2.0)) and not history.keeps(run(10, 2.0, True))
 
 
 @pytest.mark.parametrize("factor", [2.0, 0.5])

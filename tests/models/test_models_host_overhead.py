@@ -15,7 +15,7 @@ from hetsched.models.evidence.host_overhead import (
     overhead_seconds,
     without_overhead,
 )
-from hetsched.models.evidence.samples import Sample, samples
+from hetsched.models.evidence.samples import Sample, run_samples
 
 
 def core(start: float, seconds: float, busy: float | None) -> ChunkTimes:
@@ -31,7 +31,7 @@ def test_host_overhead_is_a_curve_of_the_device_that_causes_it() -> None:
     history = History()
     for units, seconds in [(4, 0.5), (8, 0.9), (16, 1.7)]:
         chunks = [(units, linked(0, seconds))]
-        history.add(samples(chunks, ((units,),), units, 1.0, link=True))
+        history.add(run_samples(chunks, ((units,),), units, 1.0, link=True))
     model = history.model(True)
 
     assert model is not None
@@ -50,7 +50,7 @@ def test_observations_without_host_overhead_still_count() -> None:
 
 
 def test_host_overhead_that_was_not_measured_is_not_learnt() -> None:
-    found = samples([(4, linked(0, None))], ((4,),), 4, 1.0, link=True)
+    found = run_samples([(4, linked(0, None))], ((4,),), 4, 1.0, link=True)
 
     assert "host_overhead" not in {one.curve for one in found}
 
@@ -76,8 +76,8 @@ def test_a_core_s_curve_is_of_its_own_work() -> None:
 def test_a_core_shared_only_with_host_overhead_is_not_contended() -> None:
     chunks = [(4, core(0, 1.3, 1.0))]
 
-    gross = samples(chunks, ((4,),), 4, 1.3)
-    alone = samples(without_overhead(chunks, 0.3), ((4,),), 4, 1.0)
+    gross = run_samples(chunks, ((4,),), 4, 1.3)
+    alone = run_samples(without_overhead(chunks, 0.3), ((4,),), 4, 1.0)
 
     assert all(one.contended for one in gross)
     assert not any(one.contended for one in alone)

@@ -6,7 +6,7 @@ import pytest
 from hetsched.device import ChunkTimes
 from hetsched.errors import UsageError
 from hetsched.models import Constant, DeviceModel, PiecewiseLinear
-from hetsched.models.evidence.samples import Sample, samples
+from hetsched.models.evidence.samples import Sample, run_samples
 
 Lists = list[list[int]]
 
@@ -25,7 +25,7 @@ def on_core(start: float, seconds: float) -> ChunkTimes:
 def test_a_core_feeds_compute_by_chunk_and_total_once() -> None:
     chunks = [(4, on_core(0, 2)), (6, on_core(2, 3))]
 
-    assert samples(chunks, ((4, 6),), 10, 5.0) == [
+    assert run_samples(chunks, ((4, 6),), 10, 5.0) == [
         Sample("compute", 4, 2),
         Sample("compute", 6, 3),
         Sample("total", 10, 5.0),
@@ -33,7 +33,7 @@ def test_a_core_feeds_compute_by_chunk_and_total_once() -> None:
 
 
 def test_a_device_with_a_link_feeds_all_four_curves() -> None:
-    found = samples([(4, on_link(0)), (6, on_link(10))], ((4, 6),), 10, 17.0)
+    found = run_samples([(4, on_link(0)), (6, on_link(10))], ((4, 6),), 10, 17.0)
 
     assert [s for s in found if s.curve != "total"] == [
         Sample("compute", 4, 2),
@@ -46,7 +46,7 @@ def test_a_device_with_a_link_feeds_all_four_curves() -> None:
 
 
 def test_the_total_of_a_chunk_is_the_sum_of_its_phases_without_waits() -> None:
-    found = samples([(4, on_link(0)), (6, on_link(10))], ((4, 6),), 10, 17.0)
+    found = run_samples([(4, on_link(0)), (6, on_link(10))], ((4, 6),), 10, 17.0)
 
     assert [s for s in found if s.curve == "total"] == [
         Sample("total", 4, 6),
@@ -58,7 +58,7 @@ def test_the_total_of_a_chunk_is_the_sum_of_its_phases_without_waits() -> None:
 def test_several_sub_distributions_count_by_their_wall_time() -> None:
     chunks = [(4, on_link(0)), (2, on_link(5)), (3, on_link(20))]
 
-    found = samples(chunks, ((4, 2), (3,)), 9, 27.0)
+    found = run_samples(chunks, ((4, 2), (3,)), 9, 27.0)
 
     assert Sample("total", 6, 12) in found
     assert Sample("total", 3, 7) in found
@@ -67,19 +67,19 @@ def test_several_sub_distributions_count_by_their_wall_time() -> None:
 def test_a_sub_distribution_that_ran_otherwise_teaches_nothing_as_a_whole() -> None:
     chunks = [(4, on_link(0)), (3, on_link(20))]
 
-    found = samples(chunks, ((4, 2), (3,)), 7, 27.0)
+    found = run_samples(chunks, ((4, 2), (3,)), 7, 27.0)
 
     assert [s.units for s in found if s.curve == "total"] == [4, 3, 7]
 
 
 def test_a_single_chunk_is_one_observation_of_its_total() -> None:
-    found = samples([(4, on_link(0))], ((4,),), 4, 7.0)
+    found = run_samples([(4, on_link(0))], ((4,),), 4, 7.0)
 
     assert [s for s in found if s.curve == "total"] == [Sample("total", 4, 7.0)]
 
 
 def test_a_core_that_reads_files_has_no_link_if_the_caller_says_so() -> None:
-    found = samples([(4, on_link(0)), (4, on_link(9))], ((4, 4),), 8, 16.0, link=False)
+    found = run_samples([(4, on_link(0)), (4, on_link(9))], ((4, 4),), 8, 16.0, link=False)
 
     assert [s.curve for s in found] == ["compute", "compute", "total"]
 
@@ -87,13 +87,13 @@ def test_a_core_that_reads_files_has_no_link_if_the_caller_says_so() -> None:
 def test_phases_too_short_to_measure_are_left_out() -> None:
     times = ChunkTimes(copy_in=(1.0, 1.0), compute=(1.0, 2.0), copy_out=(2.0, 2.5))
 
-    found = samples([(4, times)], ((4,),), 4, 1.5)
+    found = run_samples([(4, times)], ((4,),), 4, 1.5)
 
     assert [s.curve for s in found] == ["compute", "d2h", "total"]
 
 
 def test_a_device_without_a_share_teaches_nothing() -> None:
-    assert samples([], (), 0, 0.0) == []
+    assert run_samples([], (), 0, 0.0) == []
 
 
 def test_the_published_distributions_give_the_published_points() -> None:
@@ -108,7 +108,7 @@ def test_the_published_distributions_give_the_published_points() -> None:
     for plan in runs:
         sizes = [units for part in plan for units in part]
         chunks = [(units, on_link(10.0 * i)) for i, units in enumerate(sizes)]
-        for sample in samples(chunks, plan, sum(sizes), 10.0 * len(sizes)):
+        for sample in run_samples(chunks, plan, sum(sizes), 10.0 * len(sizes)):
             if sample.curve == "total":
                 total.observe(sample.units, sample.seconds)
         points.append(len(total.points))
@@ -139,7 +139,7 @@ def on_busy_core(start: float, seconds: float, busy: float, cold: bool = False) 
 def test_the_cold_first_chunk_of_a_core_is_left_out() -> None:
     chunks = [(4, on_busy_core(0, 9, 9, cold=True)), (4, on_busy_core(9, 2, 2))]
 
-    found = samples(chunks, ((4, 4),), 8, 11.0)
+    found = run_samples(chunks, ((4, 4),), 8, 11.0)
 
     assert found == [Sample("compute", 4, 2), Sample("total", 4, 2.0)]
 
@@ -147,14 +147,14 @@ def test_the_cold_first_chunk_of_a_core_is_left_out() -> None:
 def test_the_cold_first_chunk_of_a_device_with_a_link_says_nothing_of_its_phases() -> None:
     cold = msgspec.structs.replace(on_link(0), cold=True)
 
-    found = samples([(4, cold), (6, on_link(10))], ((4, 6),), 10, 17.0)
+    found = run_samples([(4, cold), (6, on_link(10))], ((4, 6),), 10, 17.0)
 
     assert {s.units for s in found if s.curve != "total"} == {6}
     assert Sample("total", 10, 17.0) in found
 
 
 def test_a_cold_chunk_that_is_all_there_is_counts() -> None:
-    found = samples([(4, on_busy_core(0, 2, 2, cold=True))], ((4,),), 4, 2.0)
+    found = run_samples([(4, on_busy_core(0, 2, 2, cold=True))], ((4,),), 4, 2.0)
 
     assert found == [Sample("compute", 4, 2), Sample("total", 4, 2.0)]
 
@@ -166,7 +166,7 @@ def test_a_cold_chunk_that_is_all_there_is_counts() -> None:
 def test_a_core_that_others_used_is_contended_unless_it_was_too_short_to_say(
     seconds: float, busy: float, contended: bool
 ) -> None:
-    found = samples([(4, on_busy_core(0, seconds, busy))], ((4,),), 4, seconds)
+    found = run_samples([(4, on_busy_core(0, seconds, busy))], ((4,),), 4, seconds)
 
     assert {s.contended for s in found} == {contended}
 
@@ -174,7 +174,7 @@ def test_a_core_that_others_used_is_contended_unless_it_was_too_short_to_say(
 def test_a_single_cold_chunk_tells_of_its_copies_all_the_same() -> None:
     cold = msgspec.structs.replace(on_link(0), cold=True)
 
-    assert {s.curve for s in samples([(4, cold)], ((4,),), 4, 7.0)} == {
+    assert {s.curve for s in run_samples([(4, cold)], ((4,),), 4, 7.0)} == {
         "compute",
         "h2d",
         "d2h",

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.models import PiecewiseLinear
-from hetsched.models.evidence.smoothing import MOST, noise, smoothed
+from hetsched.models.evidence.smoothing import MAX_NOISE, noise_deviation, smoothed
 
 series = st.lists(
     st.tuples(st.integers(1, 1000), st.floats(0.5, 2.0), st.integers(1, 30)),
@@ -42,7 +42,7 @@ def test_a_time_that_is_wild_again_and_again_is_a_cliff() -> None:
     assert found == pytest.approx([1.0, 20.6, 21.2], rel=0.1)
 
 
-@given(series, st.floats(0, MOST))
+@given(series, st.floats(0, MAX_NOISE))
 def test_a_size_seen_often_stays_within_its_own_evidence(
     seen: list[tuple[int, float, int]], sigma: float
 ) -> None:
@@ -59,9 +59,9 @@ def test_noise_is_told_from_repeats_and_hiccups_are_not() -> None:
     rng = np.random.default_rng(1)
     windows = np.exp(0.05 * rng.standard_normal((30, 6)))
     windows[0, 0] = 20.0
-    assert noise(windows.tolist()) == pytest.approx(0.05, rel=0.3)
-    assert noise([[1.0], [2.0]]) == 0.0
-    assert noise([[1.0, 20.0]]) == MOST
+    assert noise_deviation(windows.tolist()) == pytest.approx(0.05, rel=0.3)
+    assert noise_deviation([[1.0], [2.0]]) == 0.0
+    assert noise_deviation([[1.0, 20.0]]) == MAX_NOISE
 
 
 def test_a_curve_of_a_run_after_run_share_is_smooth_and_one_that_stands_alone_exact() -> None:

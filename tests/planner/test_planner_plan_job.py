@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.errors import DataError, UsageError
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
-from hetsched.models.evidence.samples import samples
+from hetsched.models.evidence.samples import run_samples
 from hetsched.planner.job_planner import Assignment, Candidate, JobPlan, plan_job
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.plans import (
@@ -313,7 +313,7 @@ class Machine:
             for c in times.chunks
         ]
         known = self.learnt.setdefault(one.device, fresh(info.link))
-        for s in samples(done, one.plan.sub_distributions, one.plan.share, times.makespan):
+        for s in run_samples(done, one.plan.sub_distributions, one.plan.share, times.makespan):
             getattr(known, s.curve).observe(s.units, s.seconds)
         return times.makespan
 

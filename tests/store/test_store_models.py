@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
-from hetsched.models.evidence.history import MOST_SIZES, History, latest, runs_of
+from hetsched.models.evidence.history import MAX_SIZES, History
 from hetsched.models.evidence.observations import WINDOW
+from hetsched.models.evidence.run_medians import run_medians, split_runs
 from hetsched.models.evidence.samples import Sample
 from hetsched.store import database, models_db
 from hetsched.store.model_store import ModelKey, ModelStore
@@ -174,12 +175,12 @@ def test_old_observations_are_dropped_from_the_file(tmp_path: Path) -> None:
     path = tmp_path / "models.db"
     store = ModelStore(path)
 
-    for run in range(MOST_SIZES + 20):
+    for run in range(MAX_SIZES + 20):
         store.observe(KEY, [Sample("compute", 8, 1.0)] * 20 + [total(run + 1, 1.0 + run)], 1.0)
 
     assert rows(path, "SELECT count(*) FROM observation WHERE curve = 'compute'") == WINDOW
-    assert rows(path, "SELECT count(*) FROM observation WHERE curve = 'total'") == MOST_SIZES
-    assert len(known(store).total.points) == MOST_SIZES  # type: ignore[attr-defined]
+    assert rows(path, "SELECT count(*) FROM observation WHERE curve = 'total'") == MAX_SIZES
+    assert len(known(store).total.points) == MAX_SIZES  # type: ignore[attr-defined]
 
 
 def _learn(path: Path, first: int, count: int) -> None:
@@ -210,16 +211,16 @@ def test_processes_that_learn_at_once_lose_nothing(tmp_path: Path) -> None:
 def test_of_one_run_the_median_of_each_curve_and_size_counts() -> None:
     chunks = [Sample("compute", 8, float(i)) for i in (9, 1, 2)]
 
-    found = latest([*chunks, Sample("h2d", 8, 3.0), total(9, 1.0)])
+    found = run_medians([*chunks, Sample("h2d", 8, 3.0), total(9, 1.0)])
 
     assert found == [Sample("h2d", 8, 3.0), Sample("compute", 8, 2.0), total(9, 1.0)]
 
 
 def test_runs_that_were_written_one_after_the_other_are_told_apart() -> None:
-    run = latest([Sample("compute", 4, 1.0), Sample("compute", 5, 1.0), total(9, 3.0)])
+    run = run_medians([Sample("compute", 4, 1.0), Sample("compute", 5, 1.0), total(9, 3.0)])
     other = [total(7, 3.0)]
 
-    assert list(runs_of([*run, *run, *other, *other])) == [run, [*run, *other], other]
+    assert list(split_runs([*run, *run, *other, *other])) == [run, [*run, *other], other]
 
 
 def test_without_a_total_nothing_is_known() -> None:

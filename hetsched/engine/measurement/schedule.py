@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from hetsched.errors import UsageError
 from hetsched.job import DeviceReport, JobReport
 from hetsched.models import Knot
-from hetsched.models.evidence.confidence import knot
+from hetsched.models.evidence.confidence import knot_of
 
 MIN_REPEATS = 3
 """Of a size, before its interval counts."""
@@ -86,7 +86,7 @@ class _CaseEvidence:
     def sizes(self) -> list[MeasuredSize]:
         knots: dict[str, dict[str, Knot]] = {device: {} for device in self.case.variants}
         for (device, curve), repeats in self.seconds.items():
-            knots[device][curve] = knot(float(self.case.units), repeats)
+            knots[device][curve] = knot_of(float(self.case.units), repeats)
         return [
             MeasuredSize(device, self.case.variants[device], self.case.units, by_curve)
             for device, by_curve in knots.items()

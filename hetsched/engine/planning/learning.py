@@ -12,13 +12,19 @@ from hetsched.engine.planning.candidates import model_key
 from hetsched.engine.planning.device_run import DeviceRun, makespan
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.repeated_jobs import JobKind
-from hetsched.models.evidence.drift import Change
+from hetsched.models.evidence.change_detector import SpeedChange
 from hetsched.models.evidence.host_overhead import (
     overhead_by_core,
     overhead_seconds,
     without_overhead,
 )
-from hetsched.models.evidence.samples import JUDGED, Sample, as_contended, duplex_samples, samples
+from hetsched.models.evidence.samples import (
+    MIN_JUDGED_SECONDS,
+    Sample,
+    as_contended,
+    duplex_samples,
+    run_samples,
+)
 from hetsched.planner.host_overhead import may_share_core
 from hetsched.planner.records import JobPlan
 from hetsched.planner.variants import pooled_models
@@ -77,7 +83,7 @@ def _model_keys(
 
 def _samples(run: DeviceRun, overhead: float) -> list[Sample]:
     """Return what `run` says of the device's speeds; `overhead` seconds of it aren't its own."""
-    evidence = samples(
+    evidence = run_samples(
         without_overhead(run.chunks, overhead),
         run.assignment.plan.sub_distributions,
         run.share,
@@ -89,7 +95,7 @@ def _samples(run: DeviceRun, overhead: float) -> list[Sample]:
     candidate = run.assignment.candidate
     if candidate is not None and candidate.is_memory_limited:
         evidence = _without_total(evidence, run)
-    reasons = throttle_reasons(run.info) if run.seconds >= JUDGED else ()
+    reasons = throttle_reasons(run.info) if run.seconds >= MIN_JUDGED_SECONDS else ()
     if reasons:
         log.info("%s was throttled: %s", run.info.name, ", ".join(reasons))
         evidence = as_contended(evidence)
@@ -149,7 +155,7 @@ def _rebalance(
         rebalancer.report_moved_work(plan)
 
 
-def _record_change(key: ModelKey, change: Change, state: PlanningState) -> None:
+def _record_change(key: ModelKey, change: SpeedChange, state: PlanningState) -> None:
     device = key.device.split()[0]
     text = f"{device}: {key.workload} by {key.variant} {change}"
     log.info("%s", text)

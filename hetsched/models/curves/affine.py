@@ -1,8 +1,8 @@
-"""A fixed cost and a cost a unit: the phases of a chunk on a device behind a link.
+"""A fixed cost and a cost per unit: the phases of a chunk on a device behind a link.
 
-Constant speed below the smallest knot would hide what it costs to start a copy or a kernel, and a
+Constant speed below the smallest knot would hide the cost of starting a copy or a kernel, and a
 planner would cut the load into chunks of one unit: Potts & Baker (1989) and later work on lot
-streaming count such a setup time for each sublot.
+streaming have such a setup time for each sublot.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from collections.abc import Iterable
 import numpy as np
 
 from hetsched.models.curves.curve import Curve
-from hetsched.models.curves.learning_curve import Learned
+from hetsched.models.curves.fitted_curve import FittedCurve
 from hetsched.models.curves.segments import Floats, Segments
-from hetsched.models.validation import not_negative
+from hetsched.models.validation import require_non_negative
 
-MOST_SIZES = 32
-"""Sizes that a fit looks at, evenly chosen: it tries every pair of them."""
+MAX_FITTED_SIZES = 32
+"""Sizes that a fit uses, evenly chosen: it tries every pair of them."""
 
 
-class Affine(Learned[tuple[float, float, Segments]], Curve):
+class Affine(FittedCurve[tuple[float, float, Segments]], Curve):
     """time(x) = gap + slope x for x > 0, both non-negative.
 
     The line has the least sum of relative errors |line - t| / max(line, t) over the median times
     of all sizes, each weighted with its number of observations. No size can err by more than 1, so
-    that one far off the others' line doesn't bend it, too fast or too slow; and small sizes, which
-    tell the gap, count as much as large ones.
+    that an outlier, too fast or too slow, doesn't move the line; and small sizes, which determine
+    the gap, count as much as large ones.
 
     Parameters
     ----------
     gap, slope : float, seconds and seconds/unit, optional
-        To start with, until something is observed.
+        Used until something is observed.
     observations : iterable of (units, seconds), optional
 
     Raises
@@ -48,8 +48,8 @@ class Affine(Learned[tuple[float, float, Segments]], Curve):
     ) -> None:
         super().__init__(observations)
         line = (
-            not_negative("gap", 0.0 if gap is None else gap, " s"),
-            not_negative("slope", 0.0 if slope is None else slope, " s/unit"),
+            require_non_negative("gap", 0.0 if gap is None else gap, " s"),
+            require_non_negative("slope", 0.0 if slope is None else slope, " s/unit"),
         )
         if (gap, slope) != (None, None) and not len(self._windows):
             self._fit = *line, _pieces(*line)
@@ -61,7 +61,7 @@ class Affine(Learned[tuple[float, float, Segments]], Curve):
 
     @property
     def slope(self) -> float:
-        """Seconds a unit."""
+        """Seconds per unit."""
         return self._fitted()[1]
 
     @property
@@ -74,20 +74,20 @@ class Affine(Learned[tuple[float, float, Segments]], Curve):
 
 
 def _pieces(gap: float, slope: float) -> Segments:
-    # A slope of nothing would put infinitely many units into any time beyond the gap.
+    # A slope of 0 would fit infinitely many units into any time beyond the gap.
     steep = max(slope, gap * 1e-12, 1e-300)
     return Segments([(0.0, 0.0, 0.0, 1.0, 0.0), (gap, 0.0, 1 / steep, 1.0, 0.0)])
 
 
 def _line(x: Floats, t: Floats, weights: Floats) -> tuple[float, float]:
-    """Gap and slope of least relative error among lines that could be the best.
+    """Return the gap and slope of least relative error.
 
-    Those are the lines through two points, or through one and the origin, or level through one:
+    Candidates are the lines through two points, through one and the origin, and level through one:
     the corners of the linear program of least absolute errors. O(n^3) for n sizes, vectorised.
     """
-    if len(x) > MOST_SIZES:
-        some = np.linspace(0, len(x) - 1, MOST_SIZES).round().astype(int)
-        x, t, weights = x[some], t[some], weights[some]
+    if len(x) > MAX_FITTED_SIZES:
+        chosen = np.linspace(0, len(x) - 1, MAX_FITTED_SIZES).round().astype(int)
+        x, t, weights = x[chosen], t[chosen], weights[chosen]
     i, j = np.triu_indices(len(x), 1)
     slope = (t[j] - t[i]) / (x[j] - x[i])
     gap = t[i] - slope * x[i]

@@ -1,6 +1,6 @@
-"""Akima's spline through speeds (Clarke 6.2; Akima 1970), with the padding put right.
+"""Akima's spline through speeds (Clarke 6.2; Akima 1970), with the padding corrected.
 
-It follows dips of the speed that `PiecewiseLinear` takes for noise, so that its times may fall
+It follows dips of the speed, which `PiecewiseLinear` treats as noise, so that its times may fall
 with size; `Monotone` is the smooth curve whose times can't.
 """
 
@@ -12,14 +12,14 @@ import numpy as np
 
 from hetsched.models.curves.cubics import Cubics, SmoothCurve
 from hetsched.models.curves.segments import Floats
-from hetsched.models.evidence.observations import Windows
-from hetsched.models.validation import positive
+from hetsched.models.evidence.observations import ObservationWindows
+from hetsched.models.validation import require_positive
 
-LOWEST = 0.05
-"""The spline is kept above this share of the least speed observed: it can undershoot, and a speed
-of nothing would be an endless time. The share itself is arbitrary."""
-BEYOND = 2.0
-"""Without a load, the curve is padded as if the load were so many times the largest size."""
+MIN_SPEED_RATIO = 0.05
+"""The spline is kept above this fraction of the lowest observed speed: it can undershoot, and a
+speed of 0 would be an infinite time. The fraction itself is arbitrary."""
+DEFAULT_LOAD_RATIO = 2.0
+"""Without a load, the curve is padded as if the load were this many times the largest size."""
 
 
 class Akima(SmoothCurve[tuple[Cubics, float, float]]):
@@ -41,12 +41,12 @@ class Akima(SmoothCurve[tuple[Cubics, float, float]]):
 
     def __init__(
         self,
-        observations: Iterable[tuple[float, float]] | Windows = (),
+        observations: Iterable[tuple[float, float]] | ObservationWindows = (),
         *,
         load: float | None = None,
     ) -> None:
         super().__init__(observations)
-        self._load = None if load is None else positive("load", load, " units")
+        self._load = None if load is None else require_positive("load", load, " units")
 
     def _at(self, x: Floats) -> tuple[Floats, Floats]:
         spline, lowest, last = self._fitted()
@@ -57,13 +57,17 @@ class Akima(SmoothCurve[tuple[Cubics, float, float]]):
 
     def _refit(self) -> tuple[Cubics, float, float]:
         units, seconds, _ = self._windows.medians()
-        load = BEYOND * float(units[-1]) if self._load is None else self._load
+        load = DEFAULT_LOAD_RATIO * float(units[-1]) if self._load is None else self._load
         x, speeds = padded(units, units / seconds, load)
-        return Cubics(x, speeds, slopes(x, speeds)), LOWEST * float(speeds.min()), float(x[-1])
+        return (
+            Cubics(x, speeds, slopes(x, speeds)),
+            MIN_SPEED_RATIO * float(speeds.min()),
+            float(x[-1]),
+        )
 
 
 def padded(x: Floats, speeds: Floats, load: float) -> tuple[Floats, Floats]:
-    """Knots with the speeds at both ends carried on to 0 and `load`: five at least.
+    """Extend the knots to 0 and `load` with the speeds at both ends: at least five.
 
     The paper prints (n - x_k) / 2 for the knot halfway to the load; abscissae only increase with
     (x_k + n) / 2. Nothing is added on the right when the load is no more than the largest size.
@@ -79,28 +83,34 @@ def padded(x: Floats, speeds: Floats, load: float) -> tuple[Floats, Floats]:
     if load > x[-1]:
         halfway = [(float(x[-1]) + load) / 2] if len(x) <= 2 else []
         knots += [*halfway, load]
-    # np.interp goes on with the outermost speeds, which is what the pads are.
+    # np.interp extends the outermost speeds, which is what the padding is.
     return np.array(knots), np.interp(knots, x, speeds)
 
 
 def slopes(x: Floats, y: Floats) -> Floats:
-    """Akima's derivatives at n >= 2 knots: of four neighbouring slopes, the less bent side counts.
+    """Return Akima's derivatives at n >= 2 knots, which favour the side that bends less.
 
     q_j = (|m_{j+1} - m_j| m_{j-1} + |m_{j-1} - m_{j-2}| m_j) / (sum of both weights), the mean of
     m_{j-1} and m_j where both weights are 0; two ghost slopes go on linearly at each end.
     """
     m = np.diff(y) / np.diff(x)
     before, after = m[0], m[-1]
-    # A single slope goes on as it is.
-    second, last = (m[1], m[-2]) if len(m) > 1 else (m[0], m[0])
-    left = 2 * before - second
-    right = 2 * after - last
-    m = np.concatenate(([2 * left - before, left], m, [right, 2 * right - after]))
+    # A single slope continues as it is.
+    second, second_last = (m[1], m[-2]) if len(m) > 1 else (m[0], m[0])
+    ghost_before = 2 * before - second
+    ghost_after = 2 * after - second_last
+    m = np.concatenate(
+        (
+            [2 * ghost_before - before, ghost_before],
+            m,
+            [ghost_after, 2 * ghost_after - after],
+        )
+    )
     bends = np.abs(np.diff(m))
-    coming, gone = bends[2:], bends[:-2]
-    total = coming + gone
-    # Bends that are rounding errors would choose a side by chance (SciPy has the same threshold).
+    bends_after, bends_before = bends[2:], bends[:-2]
+    total = bends_after + bends_before
+    # Rounding errors would choose a side by chance (SciPy has the same threshold).
     bent = total > 1e-9 * max(float(total.max()), np.finfo(float).tiny)
-    weight = np.where(bent, coming / np.where(bent, total, 1.0), 0.5)
+    weight = np.where(bent, bends_after / np.where(bent, total, 1.0), 0.5)
     result: Floats = weight * m[1:-2] + (1 - weight) * m[2:-1]
     return result

@@ -1,21 +1,21 @@
-"""Constant speed: the CPM of Clarke, section 3. What the last run said, whatever the size."""
+"""Constant speed: the CPM of Clarke, section 3; that of the last run, whatever its size."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from hetsched.models.curves.curve import NO_POINTS, Curve, unknown
+from hetsched.models.curves.curve import NO_POINTS, Curve, no_observations
 from hetsched.models.curves.segments import Floats, Segments
-from hetsched.models.validation import checked, positive
+from hetsched.models.validation import require_observation, require_positive
 
 
 class Constant(Curve):
-    """Time proportional to the load. Believes the last observation only, as the paper does.
+    """Time proportional to the load. Only the last observation counts, as in the paper.
 
     Parameters
     ----------
     speed : float, units/s, optional
-        To start with.
+        Used until something is observed.
 
     Raises
     ------
@@ -28,10 +28,10 @@ class Constant(Curve):
         self._segments: Segments | None = None
         self._repeats = 0
         if speed is not None:
-            self._segments = _proportional(positive("speed", speed, " units/s"))
+            self._segments = _proportional(require_positive("speed", speed, " units/s"))
 
     def observe(self, units: float, seconds: float) -> None:
-        last = checked(units, seconds)
+        last = require_observation(units, seconds)
         self._repeats += self._last is not None and self._last[0] == last[0]
         self._last = last
         self._segments = _proportional(self._last[0] / self._last[1])
@@ -47,7 +47,7 @@ class Constant(Curve):
     @property
     def segments(self) -> Segments:
         if self._segments is None:
-            raise unknown("Constant")
+            raise no_observations("Constant")
         return self._segments
 
 

@@ -1,4 +1,4 @@
-"""Cubic Hermite pieces (`Cubics`), and what the curves made of them share (`SmoothCurve`).
+"""Cubic Hermite pieces (`Cubics`), and the base of the curves made of them (`SmoothCurve`).
 
 These curves have a continuous first derivative, which the root finder of `partition.smooth` needs.
 """
@@ -10,9 +10,9 @@ from typing import overload
 
 import numpy as np
 
-from hetsched.models.curves.learning_curve import Fit, Learned
+from hetsched.models.curves.fitted_curve import Fit, FittedCurve
 from hetsched.models.curves.segments import Floats, Numbers
-from hetsched.models.validation import asked
+from hetsched.models.validation import require_argument
 
 
 class Cubics:
@@ -42,7 +42,7 @@ class Cubics:
         )
 
     def at(self, x: Floats) -> tuple[Floats, Floats]:
-        """Values and derivatives at `x`, alike in shape. O(log pieces) a value."""
+        """Return values and derivatives at `x`, in its shape. O(log pieces) per value."""
         piece = np.searchsorted(self.starts[1:], x, "right")
         u = x - self.starts[piece]
         y, slope, square, cube = self.table[:, piece]
@@ -52,24 +52,24 @@ class Cubics:
         return value, derivative
 
 
-class SmoothCurve(Learned[Fit]):
+class SmoothCurve(FittedCurve[Fit]):
     """A speed function with a continuous derivative that learns from observations."""
 
     @abstractmethod
     def _at(self, x: Floats) -> tuple[Floats, Floats]:
-        """Seconds and seconds a unit at `x` >= 0. Raises UsageError when unknown."""
+        """Seconds and seconds per unit at `x` >= 0. Raises UsageError without observations."""
 
     @overload
     def time(self, x: float, /) -> float: ...
     @overload
     def time(self, x: Numbers, /) -> Floats: ...
     def time(self, x: float | Numbers, /) -> float | Floats:
-        """Seconds for `x` units (number or array); 0 for x = 0.
+        """Return the seconds for `x` units (number or array); 0 for x = 0.
 
         Raises
         ------
         UsageError
-            Nothing was observed yet; `x` is no number or array of numbers, negative or infinite.
+            Nothing was observed yet; `x` isn't numeric, or is negative or infinite.
         """
         return _like(x, self._at(_loads(x))[0])
 
@@ -78,7 +78,7 @@ class SmoothCurve(Learned[Fit]):
     @overload
     def derivative(self, x: Numbers, /) -> Floats: ...
     def derivative(self, x: float | Numbers, /) -> float | Floats:
-        """Seconds that one unit more takes, at `x` units (number or array)."""
+        """Return dt/dx at `x` units (number or array), seconds per unit."""
         return _like(x, self._at(_loads(x))[1])
 
     @overload
@@ -86,15 +86,16 @@ class SmoothCurve(Learned[Fit]):
     @overload
     def speed(self, x: Numbers, /) -> Floats: ...
     def speed(self, x: float | Numbers, /) -> float | Floats:
-        """Units a second at `x` units (number or array). Raises UsageError as `time` does."""
+        """Return units per second at `x` units (number or array). Raises UsageError as `time`."""
         loads = _loads(x)
         seconds, derivative = self._at(loads)
-        some = loads > 0
-        return _like(x, np.where(some, loads, 1.0) / np.where(some, seconds, derivative))
+        is_loaded = loads > 0
+        ratio = np.where(is_loaded, loads, 1.0) / np.where(is_loaded, seconds, derivative)
+        return _like(x, ratio)
 
 
 def _loads(x: float | Numbers) -> Floats:
-    return np.asarray(asked("load", x), dtype=np.float64)
+    return np.asarray(require_argument("load", x), dtype=np.float64)
 
 
 def _like(x: float | Numbers, values: Floats) -> float | Floats:

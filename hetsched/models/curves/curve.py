@@ -1,4 +1,4 @@
-"""What a speed function is (`SpeedFunction`), and what ours have in common (`Curve`)."""
+"""The interface of speed functions (`SpeedFunction`), and the base of ours (`Curve`)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 
 from hetsched.errors import UsageError
 from hetsched.models.curves.segments import Floats, Numbers, Segments
-from hetsched.models.validation import asked, checked
+from hetsched.models.validation import require_argument
 
 if TYPE_CHECKING:
-    from hetsched.models.evidence.observations import Windows
+    from hetsched.models.evidence.observations import ObservationWindows
 
 __all__ = [
     "NO_POINTS",
@@ -21,9 +21,8 @@ __all__ = [
     "LearningCurve",
     "PlannerCurve",
     "SpeedFunction",
-    "checked",
+    "no_observations",
     "planner_curve",
-    "unknown",
 ]
 
 
@@ -31,15 +30,15 @@ __all__ = [
 class SpeedFunction(Protocol):
     """psi, sigma: all that partitioners and schedulers need of a model.
 
-    Ours take a number or an array of units and return the like. A model of somebody else that
-    takes only numbers works with the partitioners too, slower.
+    Ours take a number or an array of units and return the same kind. A third-party model that
+    takes only numbers works with the partitioners too, more slowly.
     """
 
     def speed(self, x: Any, /) -> Any:
-        """Units a second at a load of `x` units."""
+        """Return units per second at a load of `x` units."""
 
     def time(self, x: Any, /) -> Any:
-        """Seconds that one operation of `x` units takes, its fixed part included; 0 for x = 0."""
+        """Return the seconds of one operation of `x` units, fixed part included; 0 for x = 0."""
 
 
 @runtime_checkable
@@ -55,7 +54,7 @@ class LearningCurve(SpeedFunction, Protocol):
 
     @property
     def repeats(self) -> int:
-        """Observations of a size that was known already (the papers' accuracy points)."""
+        """Observations of a size that was measured before (the papers' accuracy points)."""
 
 
 class PlannerCurve:
@@ -72,7 +71,7 @@ class PlannerCurve:
         """Equal for curves of equal times; None: times may change or can't be compared."""
         return None
 
-    def evidence(self) -> Windows | None:
+    def evidence(self) -> ObservationWindows | None:
         """The observations that the curve is fitted to (not to be changed); None: not kept."""
         return None
 
@@ -113,7 +112,7 @@ class Curve(PlannerCurve, ABC):
     @property
     @abstractmethod
     def repeats(self) -> int:
-        """Observations of a size that was known already (the papers' accuracy points)."""
+        """Observations of a size that was measured before (the papers' accuracy points)."""
 
     @property
     @abstractmethod
@@ -128,7 +127,7 @@ class Curve(PlannerCurve, ABC):
 
     @property
     def _evaluated(self) -> Segments:
-        """What `time` and the others follow."""
+        """What `time`, `speed` and the others evaluate."""
         return self.segments
 
     @overload
@@ -136,41 +135,41 @@ class Curve(PlannerCurve, ABC):
     @overload
     def time(self, x: Numbers, /) -> Floats: ...
     def time(self, x: float | Numbers, /) -> float | Floats:
-        """Seconds for `x` units (number or array); 0 for x = 0.
+        """Return the seconds for `x` units (number or array); 0 for x = 0.
 
         Raises
         ------
         UsageError
-            Nothing was observed yet; `x` is no number or array of numbers, negative or infinite.
+            Nothing was observed yet; `x` isn't numeric, or is negative or infinite.
         """
-        return self._evaluated.time(asked("load", x))
+        return self._evaluated.time(require_argument("load", x))
 
     @overload
     def speed(self, x: float, /) -> float: ...
     @overload
     def speed(self, x: Numbers, /) -> Floats: ...
     def speed(self, x: float | Numbers, /) -> float | Floats:
-        """Units a second at `x` units (number or array). Raises UsageError as `time` does."""
-        return self._evaluated.speed(asked("load", x))
+        """Return units per second at `x` units (number or array). Raises UsageError as `time`."""
+        return self._evaluated.speed(require_argument("load", x))
 
     @overload
     def derivative(self, x: float, /) -> float: ...
     @overload
     def derivative(self, x: Numbers, /) -> Floats: ...
     def derivative(self, x: float | Numbers, /) -> float | Floats:
-        """Seconds that one unit more takes at `x` units (number or array), to the right of x."""
-        return self._evaluated.derivative(asked("load", x))
+        """Return dt/dx at `x` (number or array), seconds per unit; to the right at a knot."""
+        return self._evaluated.derivative(require_argument("load", x))
 
     @overload
     def inverse(self, seconds: float, /) -> float: ...
     @overload
     def inverse(self, seconds: Numbers, /) -> Floats: ...
     def inverse(self, seconds: float | Numbers, /) -> float | Floats:
-        """The largest real x with time(x) <= `seconds` (number or array); 0 if there is none."""
-        return self._evaluated.inverse(asked("seconds", seconds, least=-math.inf))
+        """Return the largest real x with time(x) <= `seconds` (number or array); 0 if none."""
+        return self._evaluated.inverse(require_argument("seconds", seconds, minimum=-math.inf))
 
 
-def unknown(name: str) -> UsageError:
+def no_observations(name: str) -> UsageError:
     return UsageError(f"{name}: no observation yet; call observe(units, seconds) first")
 
 

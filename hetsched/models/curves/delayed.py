@@ -50,5 +50,5 @@ class Delayed(Curve):
 def _later(segments: Segments, seconds: float) -> Segments:
     table = segments.table.copy()
     table[0] += seconds
-    nothing = np.array([[0.0, 0.0, 0.0, 1.0, 0.0]])
-    return Segments([tuple(piece) for piece in np.concatenate([nothing, table.T]).tolist()])
+    no_units = np.array([[0.0, 0.0, 0.0, 1.0, 0.0]])
+    return Segments([tuple(piece) for piece in np.concatenate([no_units, table.T]).tolist()])

@@ -1,7 +1,7 @@
 """A smooth curve whose times rise with size: a monotone cubic (Fritsch & Carlson 1980) of times.
 
-One and only one split makes all devices finish together if times are continuous and strictly
-increase (Clarke 5.1), which Akima's spline doesn't grant and no rule for the shape is needed here.
+Exactly one split makes all devices finish together if times are continuous and strictly increase
+(Clarke 5.1). Akima's spline doesn't guarantee this; here it needs no rule for the shape.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import numpy as np
 from hetsched.models.curves.cubics import Cubics, SmoothCurve
 from hetsched.models.curves.isotonic import rising
 from hetsched.models.curves.segments import Floats, Numbers
-from hetsched.models.validation import asked
+from hetsched.models.validation import require_argument
 
-MOST_STEPS = 100
-"""Newton's method for the inverse halves its bracket whenever it leaves it; a few steps do."""
+MAX_NEWTON_STEPS = 100
+"""Of Newton's method for the inverse, which bisects when a step leaves the bracket; a few do."""
 
 
 class Monotone(SmoothCurve[tuple[Cubics, Floats]]):
     """Times are a monotone cubic through the observed times, and (0, 0).
 
     Times that fall with size are pooled, as in `PiecewiseLinear`. Beyond twice the largest size
-    speed is constant; between the two the curve passes into that.
+    speed is constant; between the two the curve approaches it.
 
     Parameters
     ----------
@@ -48,13 +48,13 @@ class Monotone(SmoothCurve[tuple[Cubics, Floats]]):
     @overload
     def inverse(self, seconds: Numbers, /) -> Floats: ...
     def inverse(self, seconds: float | Numbers, /) -> float | Floats:
-        """The real x with time(x) = `seconds` (number or array), to rounding; 0 if negative."""
+        """Return the real x with time(x) = `seconds` (number or array); 0 if negative."""
         curve, times = self._fitted()
-        wanted = np.maximum(
-            np.asarray(asked("seconds", seconds, -math.inf), dtype=np.float64), 0.0
+        target = np.maximum(
+            np.asarray(require_argument("seconds", seconds, -math.inf), dtype=np.float64), 0.0
         )
-        found = _solved(curve, times, np.atleast_1d(wanted)).reshape(wanted.shape)
-        return found if isinstance(seconds, np.ndarray) else float(found)
+        units = _solve(curve, times, np.atleast_1d(target)).reshape(target.shape)
+        return units if isinstance(seconds, np.ndarray) else float(units)
 
     def _at(self, x: Floats) -> tuple[Floats, Floats]:
         return self._fitted()[0].at(x)
@@ -71,7 +71,7 @@ class Monotone(SmoothCurve[tuple[Cubics, Floats]]):
 
 
 def slopes(x: Floats, y: Floats) -> Floats:
-    """Derivatives at n >= 2 knots that keep a cubic as monotone as its knots are.
+    """Return derivatives at n >= 2 knots that keep a cubic as monotone as its knots.
 
     Inside, the weighted harmonic mean of both neighbouring slopes (Fritsch & Butland 1984, as in
     SciPy); at the ends the slope of the outermost piece. No derivative is more than three times a
@@ -79,29 +79,29 @@ def slopes(x: Floats, y: Floats) -> Floats:
     """
     width = np.diff(x)
     m = np.diff(y) / width
-    left, right = 2 * width[1:] + width[:-1], width[1:] + 2 * width[:-1]
-    inner = (left + right) / (left / m[:-1] + right / m[1:])
+    before, after = 2 * width[1:] + width[:-1], width[1:] + 2 * width[:-1]
+    inner = (before + after) / (before / m[:-1] + after / m[1:])
     return np.concatenate((m[:1], inner, m[-1:]))
 
 
-def _solved(curve: Cubics, times: Floats, wanted: Floats) -> Floats:
-    """(n,) float64 where the curve, that is at `times` in its knots, is at `wanted`."""
+def _solve(curve: Cubics, times: Floats, target: Floats) -> Floats:
+    """(n,) float64, units at which the curve, whose knots have `times`, reaches `target`."""
     knots = curve.starts[1:]
-    piece = np.clip(np.searchsorted(times, wanted, "right") - 1, 0, len(times) - 2)
+    piece = np.clip(np.searchsorted(times, target, "right") - 1, 0, len(times) - 2)
     low, high = knots[piece].copy(), knots[piece + 1].copy()
-    share = (wanted - times[piece]) / (times[piece + 1] - times[piece])
+    share = (target - times[piece]) / (times[piece + 1] - times[piece])
     x = low + share * (high - low)
     beyond = share > 1
     high[beyond] = np.inf
-    for _ in range(MOST_STEPS):
-        now, rate = curve.at(x)
-        low, high = np.where(now <= wanted, x, low), np.where(now >= wanted, x, high)
+    for _ in range(MAX_NEWTON_STEPS):
+        value, rate = curve.at(x)
+        low, high = np.where(value <= target, x, low), np.where(value >= target, x, high)
         with np.errstate(divide="ignore", invalid="ignore"):
-            moved = x - (now - wanted) / rate
+            moved = x - (value - target) / rate
         inside = (moved >= low) & (moved <= high)
         moved = np.where(inside, moved, np.where(np.isfinite(high), (low + high) / 2, x))
-        done = np.abs(moved - x) <= 1e-15 * np.abs(moved)
+        converged = np.abs(moved - x) <= 1e-15 * np.abs(moved)
         x = moved
-        if done.all():
+        if converged.all():
             break
     return x

@@ -1,7 +1,7 @@
-"""Times that truly fall with size: caches, alignment and library plans have such sizes.
+"""Times that really fall with size, as caches, alignment and library plans make them.
 
 Isotonic regression would pool them away. A dip is kept if repeats confirm it (Khaleghzadeh, Reddy
-& Lastovetsky, TPDS 2018, are about such functions and measure each point until it is sure).
+& Lastovetsky, TPDS 2018, study such functions and measure each point until it is certain).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from hetsched.models.curves.segments import Floats, Numbers, Segments
 from hetsched.models.evidence.confidence import Knot
 
 
-def with_dips(knots: Sequence[Knot]) -> Floats:
-    """Times that rise with size but where that would contradict the evidence.
+def pool_except_dips(knots: Sequence[Knot]) -> Floats:
+    """Return times that rise with size except where the evidence contradicts it.
 
     Falling times are pooled (isotonic regression, weighted with counts). Where a pooled time lies
     outside the confidence interval of one of its knots, the fall is real: the series is cut at the
@@ -27,7 +27,7 @@ def with_dips(knots: Sequence[Knot]) -> Floats:
     Parameters
     ----------
     knots : sequence of Knot
-        By units; one at least.
+        By units; at least one.
 
     Returns
     -------
@@ -39,16 +39,16 @@ def with_dips(knots: Sequence[Knot]) -> Floats:
     low = np.array([knot.low for knot in knots])
     high = np.array([knot.high for knot in knots])
     fitted = seconds.copy()
-    waiting = [(0, len(knots))]
-    while waiting:
-        first, end = waiting.pop()
+    ranges = [(0, len(knots))]
+    while ranges:
+        first, end = ranges.pop()
         part = slice(first, end)
         pooled = rising(seconds[part], counts[part])
         moved = np.abs(pooled - seconds[part]) > 1e-6 * seconds[part]
-        wrong = moved & ((pooled < low[part]) | (pooled > high[part]))
-        if wrong.any():
-            cut = first + _steepest_fall(seconds[part], pooled, int(np.argmax(wrong)))
-            waiting += [(first, cut), (cut, end)]
+        contradicted = moved & ((pooled < low[part]) | (pooled > high[part]))
+        if contradicted.any():
+            cut = first + _steepest_fall(seconds[part], pooled, int(np.argmax(contradicted)))
+            ranges += [(first, cut), (cut, end)]
         else:
             fitted[part] = pooled
     return fitted
@@ -62,7 +62,7 @@ def _steepest_fall(seconds: Floats, pooled: Floats, index: int) -> int:
     return first + 1 + int(np.argmin(falls))
 
 
-class Dips(Segments):
+class SegmentsWithDips(Segments):
     """Pieces whose times may fall; O(pieces) for an inverse."""
 
     def __init__(self, curve: Segments) -> None:
@@ -73,14 +73,16 @@ class Dips(Segments):
     @overload
     def inverse(self, seconds: Numbers) -> Floats: ...
     def inverse(self, seconds: float | Numbers) -> float | Floats:
-        """The largest real x with time(x) <= seconds, or 0."""
-        wanted = np.atleast_1d(np.maximum(np.asarray(seconds, dtype=np.float64), 0.0))[:, None]
+        """Return the largest real x with time(x) <= seconds, or 0."""
+        target = np.atleast_1d(np.maximum(np.asarray(seconds, dtype=np.float64), 0.0))[:, None]
         start, units, speed, scale, bend = self.table
         ends, after = np.append(start[1:], np.inf), np.append(units[1:], np.inf)
-        late = np.maximum(wanted - start, 0.0)
+        late = np.maximum(target - start, 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             inside = units + speed * late / (scale - bend * late)
-        # A piece is passed as a whole if its end is in time; else it is rising, or out of reach.
-        reached = np.where(wanted >= ends, after, np.where(wanted >= start, inside, 0.0))
-        found: Floats = reached.max(axis=1)
-        return found.reshape(seconds.shape) if isinstance(seconds, np.ndarray) else float(found[0])
+        # A piece is passed as a whole if it ends in time; else it rises, or starts too late.
+        reached = np.where(target >= ends, after, np.where(target >= start, inside, 0.0))
+        largest: Floats = reached.max(axis=1)
+        if isinstance(seconds, np.ndarray):
+            return largest.reshape(seconds.shape)
+        return float(largest[0])

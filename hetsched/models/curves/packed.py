@@ -1,4 +1,4 @@
-"""Many curves in one table, so that all of them are evaluated together."""
+"""Many curves in one table, to evaluate all of them together."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from hetsched.models.curves.segments import Floats, Numbers, Segments
 Indices = NDArray[np.intp]
 
 
-class Packed:
+class PackedSegments:
     """The pieces of `curves`, one curve after the other.
 
     Parameters
     ----------
     curves : sequence of Segments
-        Of any numbers of pieces. Their tables are copied: 40 bytes a piece.
+        Of any numbers of pieces. Their tables are copied: 40 bytes per piece.
     """
 
     def __init__(self, curves: Sequence[Segments]) -> None:
@@ -42,8 +42,8 @@ class Packed:
         start, units, speed, scale, bend = self._table.take(self._first + begun - 1, axis=1)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             late = seconds - start
-            left = scale - bend * late
-            return units + speed * late / left, speed * scale / (left * left)
+            remaining = scale - bend * late
+            return units + speed * late / remaining, speed * scale / (remaining * remaining)
 
     def time(self, curve: Indices, x: Numbers) -> Floats:
         """(k,) float64, seconds: `time(x[j])` of curve number `curve[j]`; 0 for none.

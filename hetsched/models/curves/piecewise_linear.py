@@ -10,13 +10,13 @@ import numpy as np
 
 from hetsched.errors import UsageError
 from hetsched.models.curves.curve import NO_POINTS, Curve
+from hetsched.models.curves.fitted_curve import FittedCurve
 from hetsched.models.curves.isotonic import rising
-from hetsched.models.curves.learning_curve import Learned
-from hetsched.models.curves.non_monotone import Dips, with_dips
+from hetsched.models.curves.non_monotone import SegmentsWithDips, pool_except_dips
 from hetsched.models.curves.segments import Floats, Segments, through_knots
 from hetsched.models.curves.shape_rule import shape_fit
-from hetsched.models.evidence.observations import Windows
-from hetsched.models.validation import positive
+from hetsched.models.evidence.observations import ObservationWindows
+from hetsched.models.validation import require_positive
 
 Shape = Literal["rising", "paper", "dips"]
 
@@ -30,25 +30,25 @@ class _Fit:
     rising: Segments
 
 
-class PiecewiseLinear(Learned[_Fit], Curve):
+class PiecewiseLinear(FittedCurve[_Fit], Curve):
     """Speed is linear between knots and constant outside them; times strictly increase.
 
-    A new size is a new knot; more observations of a known size are repeats, of which the median of
-    the last ones is the knot's time. The fit is made anew from the raw observations, so that their
-    order across sizes doesn't matter. Times that fall with size are pooled by isotonic regression,
-    weighted with the number of observations: such a dip is taken for noise.
+    A new size is a new knot; more observations of a size are repeats, and the median of the last
+    ones is the knot's time. Refitting starts from the raw observations, so that their order across
+    sizes doesn't matter. Times that fall with size are pooled by isotonic regression,
+    weighted with the number of observations: such a dip counts as noise.
 
     Parameters
     ----------
     observations : iterable of (units, seconds), optional
     shape : "rising", "paper" or "dips"
-        "rising" asks no more than that. "paper" is Clarke's own rule (`shape_fit`): speed rises
-        and is concave up to a peak, then falls; times rise all the same. "dips" keeps times that
-        fall with size where repeats confirm it (`with_dips`): only `partition.optimal` makes the
-        best of such a curve.
+        "rising": no more than that. "paper" is Clarke's own rule (`shape_fit`): speed rises and
+        is concave up to a peak, then falls; times still rise. "dips" keeps times that
+        fall with size where repeats confirm it (`pool_except_dips`): only `partition.optimal`
+        finds the best split of such curves.
     near : float, optional
-        Without it a change of speed is believed size by size. With it, sizes that differ by less
-        than this factor tell together, and what is known of all other sizes is scaled by as much.
+        Without it a change of speed is detected size by size. With it, sizes that differ by less
+        than this factor are watched together, and a change scales all other sizes too.
 
     Raises
     ------
@@ -65,9 +65,9 @@ class PiecewiseLinear(Learned[_Fit], Curve):
     ) -> None:
         if shape not in get_args(Shape):
             raise UsageError(f'shape: {shape!r}, it must be "rising", "paper" or "dips"')
-        if near is not None and positive("near", near) < 1:
+        if near is not None and require_positive("near", near) < 1:
             raise UsageError(f"near: {near}, it must be 1 or more")
-        super().__init__(Windows(observations, near=near))
+        super().__init__(ObservationWindows(observations, near=near))
         self._shape = shape
         self.falls = shape == "dips"
 
@@ -85,7 +85,7 @@ class PiecewiseLinear(Learned[_Fit], Curve):
         return self._fitted().curve
 
     def through(self, units: Floats, seconds: Floats) -> PiecewiseLinear:
-        """A curve with this one's evidence that goes through other knots, until it learns more.
+        """Return a curve with this evidence that goes through other knots until it learns more.
 
         Parameters
         ----------
@@ -97,7 +97,7 @@ class PiecewiseLinear(Learned[_Fit], Curve):
         other._fit = _Fit(np.column_stack((units, seconds)), curve, curve)
         return other
 
-    def evidence(self) -> Windows:
+    def evidence(self) -> ObservationWindows:
         return self._windows
 
     def scaled(self, factor: float) -> PiecewiseLinear | None:
@@ -112,6 +112,6 @@ class PiecewiseLinear(Learned[_Fit], Curve):
         shaped = shape_fit(units, seconds) if paper else rising(seconds, counts)
         curve = plain = through_knots(units, shaped)
         if self._shape == "dips":
-            shaped = with_dips(self.knots())
-            curve = Dips(through_knots(units, shaped))
+            shaped = pool_except_dips(self.knots())
+            curve = SegmentsWithDips(through_knots(units, shaped))
         return _Fit(np.column_stack((units, shaped)), curve, plain)

@@ -1,4 +1,4 @@
-"""The closed form that all our curves share: pieces on which time and its inverse are fractions.
+"""The closed form of all our curves: pieces on which time and its inverse are fractions.
 
 On piece j, from the point (x_j, t_j) on, with u = x - x_j and d = t - t_j::
 
@@ -6,7 +6,7 @@ On piece j, from the point (x_j, t_j) on, with u = x - x_j and d = t - t_j::
 
 A piece that is linear in speed from (x_a, t_a) to (x_b, t_b) (Clarke 5.2; DFPA) has s = s_a, m the
 slope of the speed, and c = x_b (t_b - t_a) / (t_b (x_b - x_a)): the textbook's x = a T / (1 - m T)
-written about the knot, so that nothing cancels on a piece whose times hardly rise. Constant speed
+written about the knot, so that no digits cancel on a piece whose times hardly rise. Constant speed
 is c = 1, m = 0. Both directions are exact at the knots.
 """
 
@@ -38,7 +38,7 @@ class Segments:
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
         self.table: Floats = np.array(pieces, dtype=np.float64).T.copy()
-        """(5, pieces): one row a parameter, for those who evaluate many curves at once."""
+        """(5, pieces): one row per parameter, for evaluating many curves at once."""
         self._lists: tuple[list[float], list[float], list[list[float]]] | None = None
         self._fingerprint: bytes | None = None
 
@@ -50,9 +50,9 @@ class Segments:
         return self._fingerprint
 
     def _scalars(self) -> tuple[list[float], list[float], list[list[float]]]:
-        """Starts in seconds and in units, and the pieces, for questions about single numbers.
+        """Starts in seconds and in units, and the pieces, for evaluating single numbers.
 
-        Made when the first is asked: they take eight times the memory of the table.
+        Made on first use: they take eight times the memory of the table.
         """
         if self._lists is None:
             starts, units = self.table[:2].tolist()
@@ -64,13 +64,13 @@ class Segments:
     @overload
     def time(self, x: Numbers) -> Floats: ...
     def time(self, x: float | Numbers) -> float | Floats:
-        """Seconds for x units; 0 for none. O(log pieces) a value."""
+        """Return the seconds for x units; 0 for x = 0. O(log pieces) per value."""
         if isinstance(x, np.ndarray):
             piece = np.searchsorted(self.table[1], np.maximum(x, 0), "right") - 1
             start, units, speed, scale, bend = self.table[:, piece]
             over = np.maximum(x, 0) - units
-            taken: Floats = np.where(x > 0, start + scale * over / (speed + bend * over), 0.0)
-            return taken
+            seconds: Floats = np.where(x > 0, start + scale * over / (speed + bend * over), 0.0)
+            return seconds
         if x <= 0:
             return 0.0
         _, starts, pieces = self._lists or self._scalars()
@@ -83,12 +83,12 @@ class Segments:
     @overload
     def speed(self, x: Numbers) -> Floats: ...
     def speed(self, x: float | Numbers) -> float | Floats:
-        """Units a second at a load of x; what the first piece starts with for none."""
+        """Return units per second at a load of x; the first piece's initial speed for x = 0."""
         first = float(self.table[2, 0])
         if isinstance(x, np.ndarray):
-            some = x > 0
-            seconds = np.where(some, self.time(x), 1.0)
-            return np.where(some, x / seconds, first)
+            is_loaded = x > 0
+            seconds = np.where(is_loaded, self.time(x), 1.0)
+            return np.where(is_loaded, x / seconds, first)
         return float(x / self.time(x)) if x > 0 else first
 
     @overload
@@ -96,7 +96,7 @@ class Segments:
     @overload
     def derivative(self, x: Numbers) -> Floats: ...
     def derivative(self, x: float | Numbers) -> float | Floats:
-        """Seconds that one unit more takes at x; at a knot, to the right of it."""
+        """Return dt/dx at x, seconds per unit; to the right at a knot."""
         over = np.maximum(np.asarray(x, dtype=np.float64), 0.0)
         piece = np.searchsorted(self.table[1], over, "right") - 1
         _, units, speed, scale, bend = self.table[:, piece]
@@ -108,7 +108,7 @@ class Segments:
     @overload
     def inverse(self, seconds: Numbers) -> Floats: ...
     def inverse(self, seconds: float | Numbers) -> float | Floats:
-        """The largest real x with time(x) <= seconds, or 0. O(log pieces) a value."""
+        """Return the largest real x with time(x) <= seconds, or 0. O(log pieces) per value."""
         if isinstance(seconds, np.ndarray):
             seconds = np.maximum(seconds, 0.0)
             piece = np.searchsorted(self.table[0], seconds, "right") - 1
@@ -125,7 +125,7 @@ class Segments:
 
 
 def through_knots(units: Floats, seconds: Floats) -> Segments:
-    """The curve that is linear in speed between knots, and of constant speed outside them.
+    """Return the curve that is linear in speed between knots and constant outside them.
 
     Parameters
     ----------

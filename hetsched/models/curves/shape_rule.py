@@ -1,22 +1,23 @@
-"""The shape that the paper demands of a speed function (Clarke 5.1, 5.2), as an operator.
+"""The shape that the paper requires of a speed function (Clarke 5.1, 5.2), as an operator.
 
 Speed rises and is concave up to a peak, then falls. (The paper prints "convex"; its formula,
-slopes that don't increase, says concave.) How to move a point that breaks the shape isn't said.
+slopes that don't increase, means concave.) It doesn't specify how to move a point that breaks the
+shape.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from hetsched.models.curves.isotonic import STEP
+from hetsched.models.curves.isotonic import MIN_RELATIVE_RISE
 from hetsched.models.curves.segments import Floats
 
 
 def shape_fit(units: Floats, seconds: Floats) -> Floats:
-    """Times under which the speed function's knots have the paper's shape.
+    """Return times under which the speed function's knots have the paper's shape.
 
     Left of the leftmost highest speed the least concave majorant of the speeds; right of it their
-    running minimum; then any speed is lowered that would let a larger load take less time.
+    running minimum; then speeds at which a larger load would take less time are lowered.
 
     Parameters
     ----------
@@ -34,7 +35,7 @@ def shape_fit(units: Floats, seconds: Floats) -> Floats:
     shaped = np.concatenate((rise[:-1], np.minimum.accumulate(speeds[peak:])))
     fitted: Floats = np.where(shaped == speeds, seconds, units / shaped)
     for j in range(1, len(fitted)):
-        fitted[j] = max(fitted[j], fitted[j - 1] * (1 + STEP))
+        fitted[j] = max(fitted[j], fitted[j - 1] * (1 + MIN_RELATIVE_RISE))
     return fitted
 
 
@@ -42,7 +43,7 @@ def _majorant(x: Floats, y: Floats) -> Floats:
     """The least concave function above the points, at `x`: the upper side of their hull."""
     hull: list[int] = []
     for j in range(len(x)):
-        while len(hull) > 1 and _sags(x, y, hull[-2], hull[-1], j):
+        while len(hull) > 1 and _lies_below(x, y, hull[-2], hull[-1], j):
             hull.pop()
         hull.append(j)
     # Knots of the hull keep their value to the bit.
@@ -51,6 +52,6 @@ def _majorant(x: Floats, y: Floats) -> Floats:
     return values
 
 
-def _sags(x: Floats, y: Floats, i: int, j: int, k: int) -> bool:
+def _lies_below(x: Floats, y: Floats, i: int, j: int, k: int) -> bool:
     """Whether point j lies below the line from i to k."""
     return bool((y[j] - y[i]) * (x[k] - x[i]) < (y[k] - y[i]) * (x[j] - x[i]))

@@ -1,1 +1,1 @@
-"""Measurements: which curve each feeds, how certain it is, and changes of speed."""
+"""Evidence: which measurement goes into which curve, its confidence, and changes of speed."""

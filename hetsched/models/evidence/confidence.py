@@ -1,11 +1,11 @@
-"""How sure a measured time is: the median of repeats, and its confidence interval.
+"""How certain a measured time is: the median of its repeats, and the confidence interval.
 
-From `RANKED` repeats on, the interval is that of the median by order statistics, which assumes
-nothing of the noise (Hahn & Meeker, Statistical Intervals, 1991, section 5.2; Hoefler & Belli,
+From `MIN_RANKED` repeats on, the interval is that of the median by order statistics, which assumes
+nothing about the noise (Hahn & Meeker, Statistical Intervals, 1991, section 5.2; Hoefler & Belli,
 Scientific Benchmarking of Parallel Computing Systems, SC 2015, rule 8). Fewer can't give it: they
 get Student's interval of the mean of the logarithms of the times, the protocol of Khaleghzadeh,
 Reddy & Lastovetsky (HPOPTA, TPDS 2018: repeat until the half-width is 2.5 %), on a log scale
-because disturbances multiply times. A wild repeat makes such an interval wide, never wrong.
+because contention multiplies times. An outlier makes such an interval wide, never wrong.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from dataclasses import dataclass
 from functools import cache
 
 CONFIDENCE = 0.95
-"""Of all intervals, so many hold what they are of."""
-RANKED = 6
+"""Fraction of intervals that contain the true value."""
+MIN_RANKED = 6
 """Repeats from which on order statistics reach `CONFIDENCE`: 1 - 2 / 2**6 = 0.97."""
-STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
+STUDENT_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 """Student's t for `CONFIDENCE`, two-sided, by the number of repeats."""
-NARROW = 0.025
+NARROW_HALF_WIDTH = 0.025
 """Half-width, over the median, at which a time is well known (HPOPTA's protocol)."""
-AGREE = 1.2
+MAX_MIDDLE_RATIO = 1.2
 """The middle two of an even number of times are averaged if they differ by less."""
 
 
 @dataclass(frozen=True)
 class Knot:
-    """What is known of one size.
+    """The evidence for one size.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Knot:
     seconds : float, seconds
         Median of the repeats that count.
     count : int
-        How many those are.
+        Number of these repeats.
     low, high : float, seconds
         Confidence interval of `seconds`; 0 and infinity for a single repeat.
     """
@@ -54,62 +54,62 @@ class Knot:
         return (self.high - self.low) / 2 / self.seconds
 
     @property
-    def narrow(self) -> bool:
-        """Whether it needn't be measured again."""
-        return self.half_width <= NARROW
+    def is_narrow(self) -> bool:
+        """Whether the time is known well enough not to be measured again."""
+        return self.half_width <= NARROW_HALF_WIDTH
 
 
-def middle(values: Sequence[float]) -> float:
-    """The median of positive values; of two middle ones that disagree, the lower.
+def robust_median(values: Sequence[float]) -> float:
+    """Return the median of positive values; of two middle ones that disagree, the lower.
 
-    Disturbances only ever add to a time: of two that disagree the shorter is the likelier.
+    Contention only ever adds to a time: of two that disagree the shorter is the likelier.
     """
     ordered = sorted(values)
     half = len(ordered) // 2
-    high = ordered[half]
+    upper = ordered[half]
     if len(ordered) % 2:
-        return high
-    low = ordered[half - 1]
-    return low + (high - low) / 2 if high < AGREE * low else low
+        return upper
+    lower = ordered[half - 1]
+    return lower + (upper - lower) / 2 if upper < MAX_MIDDLE_RATIO * lower else lower
 
 
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """(low, high): the confidence interval of the median of positive values, n >= 1."""
+def confidence_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return (low, high) of the median of positive values, n >= 1."""
     if len(values) == 1:
         return 0.0, math.inf
-    if len(values) < RANKED:
-        return _student(values)
+    if len(values) < MIN_RANKED:
+        return _student_interval(values)
     ordered = sorted(values)
-    rank = _rank(len(ordered))
+    rank = _interval_rank(len(ordered))
     return ordered[rank], ordered[-1 - rank]
 
 
-def knot(units: float, values: Sequence[float]) -> Knot:
-    """The Knot of repeats, seconds each, of one size."""
-    return Knot(units, middle(values), len(values), *interval(values))
+def knot_of(units: float, values: Sequence[float]) -> Knot:
+    """Return the Knot of repeats of one size, in seconds."""
+    return Knot(units, robust_median(values), len(values), *confidence_interval(values))
 
 
-def _student(values: Sequence[float]) -> tuple[float, float]:
-    least, most = min(values), max(values)
-    if least == most:
-        return least, most
+def _student_interval(values: Sequence[float]) -> tuple[float, float]:
+    shortest, longest = min(values), max(values)
+    if shortest == longest:
+        return shortest, longest
     logs = [math.log(value) for value in values]
     mean = math.fsum(logs) / len(logs)
-    variance = math.fsum((one - mean) ** 2 for one in logs) / (len(logs) - 1)
-    wide = STUDENT[len(logs)] * math.sqrt(variance / len(logs))
-    # The log-normal's median is the exponential of the mean; far beyond a float is far enough.
-    return math.exp(max(mean - wide, -700.0)), math.exp(min(mean + wide, 700.0))
+    variance = math.fsum((log - mean) ** 2 for log in logs) / (len(logs) - 1)
+    half_width = STUDENT_T[len(logs)] * math.sqrt(variance / len(logs))
+    # The log-normal's median is the exponential of the mean; clamped to what a float can hold.
+    return math.exp(max(mean - half_width, -700.0)), math.exp(min(mean + half_width, 700.0))
 
 
 @cache
-def _rank(count: int) -> int:
-    """The largest r with P(Binomial(count, 1/2) <= r) <= (1 - CONFIDENCE) / 2.
+def _interval_rank(count: int) -> int:
+    """Return the largest r with P(Binomial(count, 1/2) <= r) <= (1 - CONFIDENCE) / 2.
 
     The median lies between the values of rank r and count - 1 - r, counted from 0.
     """
-    left, rank, ways = (1 - CONFIDENCE) / 2 * 2**count, 0, 1
-    while ways <= left:
-        left -= ways
+    tail, rank, ways = (1 - CONFIDENCE) / 2 * 2**count, 0, 1
+    while ways <= tail:
+        tail -= ways
         rank += 1
         ways = math.comb(count, rank)
     return rank - 1

@@ -1,9 +1,9 @@
 """Equal cores learn together: one curve for all of them, and a factor for each.
 
-What one core has shown at some size then holds for all, so that 64 cores know in one run what one
-of them would know in 64. A core may still be slower than its equals (a busy neighbour, a slot that
-is cooled badly): its factor is the median of what it took over what the others take at the same
-sizes, and 1 as long as noise explains it.
+An observation of one core at some size then holds for all, so that 64 cores learn in one run what
+one of them would learn in 64. A core may still be slower than its equals (a busy neighbour, bad
+cooling): its factor is the median of what it took over what the others take at the same sizes, and
+1 where noise explains the difference.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import numpy as np
 from hetsched.models.curves.curve import SpeedFunction
 from hetsched.models.curves.isotonic import rising
 from hetsched.models.curves.piecewise_linear import PiecewiseLinear
-from hetsched.models.evidence.confidence import middle
-from hetsched.models.evidence.smoothing import noise, smoothed
+from hetsched.models.evidence.confidence import robust_median
+from hetsched.models.evidence.smoothing import noise_deviation, smoothed
 
-NEAR = 1.25
-"""Sizes that differ by less are compared, by their seconds a unit. Arbitrary."""
-SAME = 0.15
+MAX_SIZE_RATIO = 1.25
+"""Sizes that differ by less are compared, by their seconds per unit. Arbitrary."""
+FACTOR_NOISE = 0.15
 """Two and a half standard deviations of a median's logarithm, over the root of the number of
 observations, on a quiet machine: a factor that is closer to 1 may be noise."""
-COUNTED = 30
-"""Observations of one size that count; more are no surer."""
+MAX_POOLED = 30
+"""Observations of one size that are pooled; more add no certainty."""
 
 Times = dict[float, list[float]]
 """By size, seconds."""
@@ -42,18 +42,18 @@ def pooled_curves(curves: Sequence[SpeedFunction]) -> list[SpeedFunction]:
     Returns
     -------
     list of SpeedFunction
-        In the same order; see `together`.
+        In the same order; see `pool_equal_cores`.
     """
     pooled = list(curves)
     indices = [i for i, curve in enumerate(curves) if isinstance(curve, PiecewiseLinear)]
     learnt = tuple(curve for curve in curves if isinstance(curve, PiecewiseLinear))
-    for index, curve in zip(indices, together(learnt), strict=True):
+    for index, curve in zip(indices, pool_equal_cores(learnt), strict=True):
         pooled[index] = curve
     return pooled
 
 
-def together(curves: tuple[PiecewiseLinear, ...]) -> tuple[PiecewiseLinear, ...]:
-    """The curves of equal devices, each as all of them know it.
+def pool_equal_cores(curves: tuple[PiecewiseLinear, ...]) -> tuple[PiecewiseLinear, ...]:
+    """Pool the evidence of equal devices.
 
     Parameters
     ----------
@@ -63,27 +63,17 @@ def together(curves: tuple[PiecewiseLinear, ...]) -> tuple[PiecewiseLinear, ...]
     Returns
     -------
     tuple of PiecewiseLinear
-        In the same order: the common curve times the device's factor. A device that was never seen
-        near a size of another one keeps its own curve.
+        In the same order: the common curve times the device's factor. A device that wasn't
+        measured near a size of another one keeps its own curve.
     """
-    order = sorted(range(len(curves)), key=lambda i: -sum(k[2] for k in curves[i].latest()))
-    pooled: Times = {}
-    factors: dict[int, float] = {}
-    for index in order:
-        times = curves[index].times()
-        factor = _factor(times, pooled)
-        if factor is None:
-            continue
-        factors[index] = factor
-        for size, seconds in times.items():
-            some = pooled.setdefault(size, [])
-            some += [one / factor for one in seconds[: COUNTED - len(some)]]
+    pooled, factors = _pool([curve.times() for curve in curves], _by_evidence(curves))
     if len(factors) < 2:
         return curves
     sizes = sorted(pooled)
-    seen = [pooled[size] for size in sizes]
-    counts = [len(some) for some in seen]
-    seconds = smoothed(sizes, [middle(some) for some in seen], counts, noise(seen))
+    windows = [pooled[size] for size in sizes]
+    counts = [len(times) for times in windows]
+    medians = [robust_median(times) for times in windows]
+    seconds = smoothed(sizes, medians, counts, noise_deviation(windows))
     units = np.array(sizes)
     common = rising(np.array(seconds), np.array(counts, dtype=np.float64))
     return tuple(
@@ -92,25 +82,47 @@ def together(curves: tuple[PiecewiseLinear, ...]) -> tuple[PiecewiseLinear, ...]
     )
 
 
+def _by_evidence(curves: tuple[PiecewiseLinear, ...]) -> list[int]:
+    """Indices of the curves, the one with the most observations first."""
+    counts = [sum(count for _, _, count in curve.latest()) for curve in curves]
+    return sorted(range(len(curves)), key=lambda index: -counts[index])
+
+
+def _pool(all_times: list[Times], order: list[int]) -> tuple[Times, dict[int, float]]:
+    """The times of all cores divided by their factors; and the factors, by index."""
+    pooled: Times = {}
+    factors: dict[int, float] = {}
+    for index in order:
+        times = all_times[index]
+        factor = _factor(times, pooled)
+        if factor is None:
+            continue
+        factors[index] = factor
+        for size, seconds in times.items():
+            window = pooled.setdefault(size, [])
+            window += [time / factor for time in seconds[: MAX_POOLED - len(window)]]
+    return pooled, factors
+
+
 def _factor(times: Times, pooled: Times) -> float | None:
-    """How many times as long as the others; None: nothing can be compared."""
+    """How many times as long as the others; None if there is nothing to compare."""
     if not pooled:
         return 1.0
     ratios: list[float] = []
-    others = 0
+    compared = 0
     for size, seconds in times.items():
-        near = [size] if size in pooled else _near(size, pooled)
-        paces = [one / other for other in near for one in pooled[other]]
+        nearby = [size] if size in pooled else _near(size, pooled)
+        paces = [time / other for other in nearby for time in pooled[other]]
         if paces:
-            others += len(paces)
-            pace = middle(paces)
-            ratios += [one / size / pace for one in seconds]
+            compared += len(paces)
+            pace = robust_median(paces)
+            ratios += [time / size / pace for time in seconds]
     if not ratios:
         return None
-    factor = middle(ratios)
-    noise_of_both = SAME * math.sqrt(1 / len(ratios) + 1 / others)
-    return factor if abs(math.log(factor)) > noise_of_both else 1.0
+    factor = robust_median(ratios)
+    noise = FACTOR_NOISE * math.sqrt(1 / len(ratios) + 1 / compared)
+    return factor if abs(math.log(factor)) > noise else 1.0
 
 
 def _near(size: float, pooled: Times) -> list[float]:
-    return [other for other in pooled if size / NEAR <= other <= size * NEAR]
+    return [other for other in pooled if size / MAX_SIZE_RATIO <= other <= size * MAX_SIZE_RATIO]

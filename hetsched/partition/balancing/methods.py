@@ -8,7 +8,7 @@ from typing import Any
 
 from hetsched.errors import UsageError
 from hetsched.models import Akima, Constant, PiecewiseLinear, SpeedFunction
-from hetsched.models.evidence.observations import Windows
+from hetsched.models.evidence.observations import ObservationWindows
 from hetsched.partition.balancing.groups import parse_groups
 from hetsched.partition.balancing.imbalance_method import ImbalanceMethod
 from hetsched.partition.balancing.method import Method
@@ -32,7 +32,7 @@ def _with_dips(_: int, near: float | None) -> SpeedFunction:
 
 
 def _akima(load: int, near: float | None) -> SpeedFunction:
-    return Akima(Windows(near=near), load=load)
+    return Akima(ObservationWindows(near=near), load=load)
 
 
 def _last_run(_: int, __: float | None) -> SpeedFunction:

@@ -12,8 +12,9 @@ from statistics import fmean
 import numpy as np
 
 from hetsched.errors import UsageError
-from hetsched.models.curves.curve import NO_POINTS, checked
+from hetsched.models.curves.curve import NO_POINTS
 from hetsched.models.curves.segments import Floats, Numbers
+from hetsched.models.validation import require_observation
 from hetsched.partition.balancing.partial_models import Learner
 from hetsched.partition.balancing.phase import Reading
 
@@ -61,7 +62,7 @@ class NodeModel:
 
     def observe(self, units: float, compute: float, transfer: float = 0.0) -> None:
         """Add a row. Raises UsageError as the constructor does."""
-        checked(units, compute + transfer)
+        require_observation(units, compute + transfer)
         if compute < 0 or transfer < 0:
             raise UsageError(f"observation: {compute}, {transfer} s, must not be negative")
         self._detect_change(units, compute + transfer)

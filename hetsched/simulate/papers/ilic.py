@@ -20,7 +20,7 @@ from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear, SpeedFunction
-from hetsched.models.evidence.samples import samples
+from hetsched.models.evidence.samples import run_samples
 from hetsched.partition import Balancer
 from hetsched.planner.job_planner import Candidate, plan_job
 from hetsched.plans import DevicePlan, Overlap, timeline
@@ -296,7 +296,7 @@ class _Gpu:
             )
             for one in ran.chunks
         ]
-        for sample in samples(chunks, plan.sub_distributions, share, ran.makespan):
+        for sample in run_samples(chunks, plan.sub_distributions, share, ran.makespan):
             self._curves[sample.curve].observe(sample.units, sample.seconds)
         total = self._curves["total"]
         step = Step(

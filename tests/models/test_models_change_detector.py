@@ -4,22 +4,22 @@ import numpy as np
 import pytest
 
 from hetsched.models import PiecewiseLinear
-from hetsched.models.evidence.drift import BELIEVED, Drift
-from hetsched.models.evidence.observations import Windows
+from hetsched.models.evidence.change_detector import RUNS_TO_CONFIRM, ChangeDetector
+from hetsched.models.evidence.observations import ObservationWindows
 
 
 def first_believed(ratios: list[float]) -> int:
     """The run, counted from 1, in which a change is believed; 0: never."""
-    drift = Drift()
+    detector = ChangeDetector()
     for run, ratio in enumerate(ratios, 1):
-        if drift.see(run, ratio):
+        if detector.add(run, ratio):
             return run
     return 0
 
 
 @pytest.mark.parametrize("change", [20.0, 2.0, 1.4, 0.7, 0.5, 0.1])
 def test_a_change_is_believed_after_three_runs(change: float) -> None:
-    assert first_believed([1.0] * 5 + [change] * 9) == 5 + BELIEVED
+    assert first_believed([1.0] * 5 + [change] * 9) == 5 + RUNS_TO_CONFIRM
 
 
 @pytest.mark.parametrize("change", [1.2, 1 / 1.2])
@@ -48,19 +48,19 @@ def test_five_percent_of_noise_with_hiccups_is_not_taken_for_a_change(seed: int)
 
 
 def test_it_says_since_which_run() -> None:
-    drift = Drift()
-    seen = [drift.see(run, ratio) for run, ratio in enumerate([1.0, 1.04, 2.0, 2.1, 1.9])]
+    detector = ChangeDetector()
+    seen = [detector.add(run, ratio) for run, ratio in enumerate([1.0, 1.04, 2.0, 2.1, 1.9])]
     assert seen == [[], [], [], [], [(2, 2.0), (3, 2.1), (4, 1.9)]]
 
 
 def test_a_suspicion_is_dropped_with_the_noise_that_raised_it() -> None:
-    drift = Drift()
-    drift.see(1, 1.1)
-    assert drift.suspected == 1
-    drift.see(2, 0.9)
-    drift.see(3, 1.0)
-    drift.see(4, 1.0)
-    assert drift.suspected is None
+    detector = ChangeDetector()
+    detector.add(1, 1.1)
+    assert detector.suspected_since == 1
+    detector.add(2, 0.9)
+    detector.add(3, 1.0)
+    detector.add(4, 1.0)
+    assert detector.suspected_since is None
 
 
 def test_a_change_is_believed_once() -> None:
@@ -98,11 +98,11 @@ def test_while_a_change_is_suspected_it_is_measured_by_what_was_before() -> None
     assert curve.points[:, 1] == pytest.approx([3, 10 / 3, 11 / 3, 4])
 
 
-def known_twice() -> Windows:
-    return Windows([(10, 1.0), (10, 1.0), (30, 3.0)], near=1.5)
+def known_twice() -> ObservationWindows:
+    return ObservationWindows([(10, 1.0), (10, 1.0), (30, 3.0)], near=1.5)
 
 
-def times(windows: Windows) -> list[float]:
+def times(windows: ObservationWindows) -> list[float]:
     return list(windows.medians()[1])
 
 
@@ -110,9 +110,9 @@ def test_what_others_show_is_followed_and_presumed_until_a_run_agrees() -> None:
     windows = known_twice()
     windows.follow(2.0)
     assert times(windows) == pytest.approx([2.0, 6.0])
-    assert windows.doubtful and windows.copy().doubtful
+    assert windows.is_doubtful and windows.copy().is_doubtful
     windows.add(10, 2.1)
-    assert not windows.doubtful
+    assert not windows.is_doubtful
     assert times(windows) == pytest.approx([2.0, 6.0], rel=0.1)
 
 
@@ -120,14 +120,14 @@ def test_what_others_show_is_taken_back_by_a_run_that_looks_like_before() -> Non
     windows = known_twice()
     windows.follow(2.0)
     windows.add(17, 1.7)
-    assert not windows.doubtful
+    assert not windows.is_doubtful
     assert times(windows) == pytest.approx([1.0, 1.7, 3.0])
 
 
 def test_a_device_that_is_said_to_be_faster_is_believed() -> None:
     windows = known_twice()
     windows.follow(0.5)
-    assert not windows.doubtful
+    assert not windows.is_doubtful
     assert times(windows) == pytest.approx([0.5, 1.5])
 
 
@@ -135,19 +135,19 @@ def test_there_and_back_leaves_no_doubt() -> None:
     windows = known_twice()
     windows.follow(2.0)
     windows.follow(0.5)
-    assert not windows.doubtful
+    assert not windows.is_doubtful
     assert times(windows) == pytest.approx([1.0, 3.0])
 
 
 def test_what_was_seen_of_the_change_already_is_not_scaled_again() -> None:
-    windows = Windows([(10, 1.0)] * 5 + [(10, 2.0)] * 2 + [(30, 6.0)], near=1.5)
+    windows = ObservationWindows([(10, 1.0)] * 5 + [(10, 2.0)] * 2 + [(30, 6.0)], near=1.5)
     windows.follow(2.0)
-    assert not windows.doubtful
+    assert not windows.is_doubtful
     assert times(windows) == pytest.approx([2.0, 6.0])
 
 
 def test_nothing_known_follows_nothing() -> None:
-    windows = Windows(near=1.5)
+    windows = ObservationWindows(near=1.5)
     windows.follow(2.0)
     windows.add(10, 1.0)
-    assert (times(windows), windows.doubtful) == ([1.0], False)
+    assert (times(windows), windows.is_doubtful) == ([1.0], False)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.models import Knot, PiecewiseLinear
-from hetsched.models.curves.non_monotone import with_dips
+from hetsched.models.curves.non_monotone import pool_except_dips
 from hetsched.partition import geometric, optimal
 
 SAWTOOTH = [(10, 1.0), (20, 3.0), (30, 2.0), (40, 4.0), (50, 3.9)]
@@ -40,7 +40,7 @@ def test_with_noise_those_are_kept_that_are_larger_than_it() -> None:
 
 def test_a_long_fall_is_kept_though_each_step_of_it_is_within_the_noise() -> None:
     knots = [Knot(10.0 + i, 3.0 - 0.2 * i, 9, 2.75 - 0.2 * i, 3.25 - 0.2 * i) for i in range(8)]
-    fitted = with_dips(knots)
+    fitted = pool_except_dips(knots)
     assert fitted[0] > 1.3 * fitted[-1]
     assert all(knot.low <= now <= knot.high for knot, now in zip(knots, fitted, strict=True))
 
@@ -55,7 +55,7 @@ def test_no_time_leaves_its_interval_unless_it_rises(
         Knot(float(i + 1), t, 9, t * (1 - low), t * (1 + high))
         for i, (t, low, high) in enumerate(seen)
     ]
-    for knot, now in zip(knots, with_dips(knots), strict=True):
+    for knot, now in zip(knots, pool_except_dips(knots), strict=True):
         assert knot.low * (1 - 1e-5) <= now <= knot.high * (1 + 1e-5)
 
 

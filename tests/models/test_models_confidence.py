@@ -8,59 +8,64 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.models import PiecewiseLinear
-from hetsched.models.evidence.confidence import NARROW, interval, knot, middle
+from hetsched.models.evidence.confidence import (
+    NARROW_HALF_WIDTH,
+    confidence_interval,
+    knot_of,
+    robust_median,
+)
 
 times = st.lists(st.floats(1e-6, 1e3), min_size=2, max_size=40)
 
 
 def test_one_time_tells_nothing_of_its_neighbours() -> None:
-    assert interval([3.0]) == (0.0, math.inf)
-    assert not knot(1, [3.0]).narrow
+    assert confidence_interval([3.0]) == (0.0, math.inf)
+    assert not knot_of(1, [3.0]).is_narrow
 
 
 @pytest.mark.parametrize(("count", "rank"), [(6, 0), (8, 0), (9, 1), (12, 2), (20, 5), (30, 9)])
 def test_the_ranks_are_those_of_the_published_tables(count: int, rank: int) -> None:
-    assert interval([float(i) for i in range(1, count + 1)]) == (rank + 1, count - rank)
+    assert confidence_interval([float(i) for i in range(1, count + 1)]) == (rank + 1, count - rank)
 
 
 def test_few_times_get_student_s_interval_of_their_logarithms() -> None:
-    low, high = interval([1.0, math.e, math.e**2])
+    low, high = confidence_interval([1.0, math.e, math.e**2])
     wide = 4.303 / math.sqrt(3)
     assert (math.log(low), math.log(high)) == pytest.approx((1 - wide, 1 + wide))
 
 
 @given(times)
 def test_an_interval_holds_its_median(values: list[float]) -> None:
-    low, high = interval(values)
-    assert low * (1 - 1e-12) <= middle(values) <= high * (1 + 1e-12)
+    low, high = confidence_interval(values)
+    assert low * (1 - 1e-12) <= robust_median(values) <= high * (1 + 1e-12)
 
 
 @given(times, st.floats(1e-3, 1e3))
 def test_an_interval_scales_with_its_times(values: list[float], factor: float) -> None:
-    scaled = interval([factor * value for value in values])
-    assert scaled == pytest.approx([factor * end for end in interval(values)])
+    scaled = confidence_interval([factor * value for value in values])
+    assert scaled == pytest.approx([factor * end for end in confidence_interval(values)])
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 6, 9, 30])
 def test_nineteen_of_twenty_intervals_hold_the_truth(count: int) -> None:
     rng = np.random.default_rng(7)
     noise = np.exp(0.05 * rng.standard_normal((1000, count)))
-    found = [interval(row.tolist()) for row in noise]
+    found = [confidence_interval(row.tolist()) for row in noise]
     held = sum(low <= 1.0 <= high for low, high in found)
     assert held >= 930
 
 
 def test_a_wild_time_makes_an_interval_wide_and_leaves_the_median() -> None:
-    few = knot(8, [1.0, 1.01, 20.0])
+    few = knot_of(8, [1.0, 1.01, 20.0])
     assert few.seconds == 1.01
     assert few.half_width > 1
-    many = knot(8, [1.0, 1.01, 0.99] * 4 + [20.0])
-    assert many.narrow
+    many = knot_of(8, [1.0, 1.01, 0.99] * 4 + [20.0])
+    assert many.is_narrow
 
 
 def test_the_middle_of_two_that_agree_is_their_mean_else_the_lower() -> None:
-    assert middle([1.0, 1.1]) == pytest.approx(1.05)
-    assert middle([1.0, 20.0]) == 1.0
+    assert robust_median([1.0, 1.1]) == pytest.approx(1.05)
+    assert robust_median([1.0, 20.0]) == 1.0
 
 
 def test_a_curve_shows_its_evidence_by_units() -> None:
@@ -68,5 +73,5 @@ def test_a_curve_shows_its_evidence_by_units() -> None:
     first, second = curve.knots()
     assert (first.units, first.seconds, first.count) == (10, 2.0, 2)
     assert (first.low, first.high, first.half_width) == (2.0, 2.0, 0.0)
-    assert first.narrow and first.half_width <= NARROW
+    assert first.is_narrow and first.half_width <= NARROW_HALF_WIDTH
     assert (second.units, second.count, second.high) == (20, 1, math.inf)

@@ -1,0 +1,99 @@
+"""The last times of each size of one curve. No judgement of them: see `observations`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from hetsched.models.evidence.confidence import robust_median
+
+
+class SizeWindows:
+    """The times of each size, with the run in which each was observed.
+
+    Parameters
+    ----------
+    window : int
+        Observations of one size that are kept.
+    max_sizes : int, optional
+        Sizes that are kept, the most recently observed.
+    """
+
+    def __init__(self, window: int, max_sizes: int | None) -> None:
+        self._window = window
+        self._max_sizes = max_sizes
+        # By size, the most recently observed last.
+        self._times: dict[float, deque[tuple[int, float]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def __contains__(self, units: object) -> bool:
+        return units in self._times
+
+    def __iter__(self) -> Iterator[float]:
+        """Iterate over the sizes, the most recently observed last."""
+        return iter(self._times)
+
+    def add(self, units: float, run: int, seconds: float) -> float | None:
+        """Add one observation; return the size that was dropped for it."""
+        times = self._times.pop(units, None)
+        if times is None:
+            times = deque(maxlen=self._window)
+        self._times[units] = times
+        times.append((run, seconds))
+        if self._max_sizes is None or len(self._times) <= self._max_sizes:
+            return None
+        oldest = next(iter(self._times))
+        del self._times[oldest]
+        return oldest
+
+    def seconds(self, units: float) -> list[float]:
+        """Return the times of one size, oldest first."""
+        return [seconds for _, seconds in self._times[units]]
+
+    def paces(self, lower: float, upper: float, before: int) -> list[float]:
+        """Return the seconds per unit of sizes in [lower, upper], of runs before `before`."""
+        return [
+            seconds / size
+            for size, times in self._times.items()
+            if lower <= size <= upper
+            for run, seconds in times
+            if run < before
+        ]
+
+    def has_since(self, units: float, first: int) -> bool:
+        """Whether a size was observed in run `first` or later."""
+        return any(run >= first for run, _ in self._times[units])
+
+    def drop_before(self, units: float, first: int, factor: float) -> None:
+        """Drop the times of a size before run `first`; if none is left, keep one, scaled."""
+        times = self._times[units]
+        recent = [(run, seconds) for run, seconds in times if run >= first]
+        if not recent:
+            recent = [(times[-1][0], robust_median(self.seconds(units)) * factor)]
+        self._times[units] = deque(recent, maxlen=self._window)
+
+    def scale(self, units: float, factor: float, before: int) -> None:
+        """Multiply the times of a size before run `before` by `factor`."""
+        scaled = [
+            (run, seconds * factor if run < before else seconds)
+            for run, seconds in self._times[units]
+        ]
+        self._times[units] = deque(scaled, maxlen=self._window)
+
+    def observations(self) -> list[tuple[float, float]]:
+        """Return (units, seconds) of all observations, oldest first."""
+        ordered = [
+            (run, position, size, seconds)
+            for position, (size, times) in enumerate(self._times.items())
+            for run, seconds in times
+        ]
+        ordered.sort(key=lambda observation: observation[:2])
+        return [(size, seconds) for _, _, size, seconds in ordered]
+
+    def copy(self) -> SizeWindows:
+        """Return an independent copy."""
+        other = SizeWindows(self._window, self._max_sizes)
+        other._times = {size: times.copy() for size, times in self._times.items()}
+        return other
