@@ -1,0 +1,278 @@
+"""An exception in our own code fails the job in whose stage it was raised, and no other."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hetsched.engine.planning.plan_ahead import Planning
+from hetsched.engine.resolve import Resolved
+
+import hetsched
+from hetsched.client.job import Job
+from hetsched.config import parse
+from hetsched.dispatch.dispatcher import Dispatcher
+from hetsched.engine.engine import Engine
+from hetsched.engine.job import driver
+from hetsched.engine.job.arrays import JobArrays
+from hetsched.engine.job.stages import computing, ending, preparing, verifying
+from hetsched.engine.planning import plan_ahead
+from hetsched.errors import ErrorRecord, InternalError, JobFailed, TryAgain
+from hetsched.job import Done, Failed, FileOut, JobSpec, JobState, Running
+from hetsched.transport.arena import Arena
+
+QUEUE = 2000
+MACHINE = f"""
+[queue]
+limit = {QUEUE + 10}
+
+[[device]]
+kind = "emulated"
+clock = "virtual"
+memory = "1MiB"
+compute = {{ unit = "20us" }}
+h2d = {{ unit = "20us" }}
+d2h = {{ unit = "20us" }}
+"""
+STAGES: dict[str, tuple[Any, str]] = {
+    "allocate": (JobArrays, "allocate"),
+    "plan, in the planner's thread": (plan_ahead, "plan"),
+    "plan, before that": (Planning, "__init__"),
+    "attach": (JobArrays, "attach"),
+    "prepare": (JobArrays, "prepare_message"),
+    "fill orders": (preparing, "fill_orders"),
+    "computation": (computing, "Computation"),
+    "dispatch": (Dispatcher, "handle"),
+    "check orders": (verifying, "check_orders"),
+    "publish": (Resolved, "publish"),
+    "report": (verifying, "job_report"),
+}
+"""Stage -> a function that it calls: a class or module, and the name there."""
+AT_THE_END = {
+    "prepare to learn": (Planning, "lesson"),
+    "learn": (plan_ahead, "learn"),
+    "hand over": (driver.JobDriver, "_release_devices"),
+    "release": (JobArrays, "close"),
+    "close files": (Resolved, "close"),
+}
+
+
+class Raising:
+    """A function that raises when it is called for the first time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+        self.calls = 0
+        original = getattr(owner, name)
+
+        def raising(*arguments: Any, **named: Any) -> Any:
+            self.calls += 1
+            if self.calls == 1:
+                raise ZeroDivisionError(f"{name} divides by zero")
+            return original(*arguments, **named)
+
+        monkeypatch.setattr(owner, name, raising)
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[hetsched.Local]:
+    with hetsched.Local(parse(MACHINE, "test"), learn=False) as local:
+        yield local
+
+
+def submit(local: hetsched.Local, folder: Path, name: str = "y.npy") -> Job:
+    """A job that passes every stage."""
+    output = FileOut(str(folder / name))
+    params = {"batch": "8x8x8"}
+    return local.run(JobSpec(workload="fft", params=params, outputs={"": output}, verify=True))
+
+
+def used_bytes(local: hetsched.Local) -> int:
+    gc.collect()
+    return local._ask(lambda: local._arena.used)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_an_exception_in_a_stage_fails_its_job_and_the_next_one_is_done(
+    stage: str,
+    local: hetsched.Local,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    submit(local, tmp_path, "before.npy").result(60)
+    flush(local)
+    local._ask(local._engine._context.experience.ready.clear)  # no plan made ahead
+    before = used_bytes(local)
+    owner, name = STAGES[stage]
+    raising = Raising(monkeypatch, owner, name)
+
+    job, after = submit(local, tmp_path), submit(local, tmp_path, "after.npy")
+
+    with pytest.raises(InternalError, match=f"^ZeroDivisionError: {name} divides by zero$"):
+        job.result(60)
+    after.result(60)
+    assert raising.calls > 1
+    assert job.report is not None
+    assert job.report.error == ErrorRecord(70, f"ZeroDivisionError: {name} divides by zero")
+    assert f'Traceback (most recent call last):\n  File "{__file__[:1]}' in caplog.text
+    assert f"ZeroDivisionError: {name} divides by zero" in caplog.text
+    assert not (tmp_path / "y.npy").exists()
+    assert used_bytes(local) == before
+
+
+@pytest.mark.parametrize("step", AT_THE_END)
+def test_an_exception_once_the_result_is_there_is_logged_only(
+    step: str,
+    local: hetsched.Local,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    owner, name = AT_THE_END[step]
+    Raising(monkeypatch, owner, name)
+
+    submit(local, tmp_path).result(60)
+    submit(local, tmp_path, "after.npy").result(60)
+
+    flush(local)
+    assert f"{name} divides by zero" in caplog.text
+
+
+def flush(local: hetsched.Local) -> None:
+    """Wait until the planner's thread has done everything that was submitted or deferred."""
+    done: Future[None] = Future()
+    thread = local._engine._context.planner_thread
+    local._ask(lambda: thread.submit(lambda: None, lambda *answer: done.set_result(None)))
+    done.result(60)
+
+
+def test_a_job_whose_failure_cannot_be_reported_in_full_fails_with_a_short_report(
+    local: hetsched.Local,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    Raising(monkeypatch, Dispatcher, "handle")
+    Raising(monkeypatch, ending, "job_report")
+
+    job, after = submit(local, tmp_path), submit(local, tmp_path, "after.npy")
+
+    with pytest.raises(InternalError, match="handle divides by zero"):
+        job.result(60)
+    after.result(60)
+    assert "job_report divides by zero" in caplog.text
+    assert "handle divides by zero" in caplog.text
+
+
+class Follower:
+    """Submits a job to the engine itself; its callback raises in a state of the given type."""
+
+    def __init__(self, local: hetsched.Local, raises_in: type[Any]) -> None:
+        self.raises_in = raises_in
+        self.states: list[JobState] = []
+        self.ended: Future[Done | Failed] = Future()
+        spec = JobSpec(workload="fft", params={"batch": "8x8x8"})
+        local._ask(lambda: local._engine.submit(spec, self.on_reply, self.on_state))
+
+    def on_reply(self, answer: int | ErrorRecord) -> None:
+        if self.raises_in is int:
+            raise ZeroDivisionError("reply")
+
+    def on_state(self, state: JobState) -> None:
+        self.states.append(state)
+        if isinstance(state, Done | Failed):
+            self.ended.set_result(state)
+        if isinstance(state, self.raises_in):
+            raise ZeroDivisionError("state")
+
+
+@pytest.mark.parametrize("raises_in", [int, hetsched.job.Queued, Running])
+def test_a_callback_that_raises_fails_its_job(
+    raises_in: type[Any], local: hetsched.Local, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = Follower(local, raises_in).ended.result(60)
+
+    assert isinstance(state, Failed)
+    assert state.error.code == 70
+    assert "ZeroDivisionError" in caplog.text
+    submit(local, tmp_path).result(60)
+
+
+def test_a_callback_that_raises_at_the_end_changes_nothing(
+    local: hetsched.Local, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = Follower(local, Done).ended.result(60)
+
+    assert isinstance(state, Done)
+    submit(local, tmp_path).result(60)
+    assert "ZeroDivisionError: state" in caplog.text
+    local._ask(lambda: [local._arena.release(ref.segment) for ref in state.results.values()])
+
+
+@pytest.mark.parametrize("error", [TryAgain("others hold the arena"), ZeroDivisionError()])
+def test_jobs_that_end_at_once_are_followed_by_the_next_without_recursion(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL + 1, "hetsched")
+    states: list[JobState] = []
+    replies: list[int | ErrorRecord] = []
+    spec = JobSpec(workload="fft", params={"batch": "1x8x8"})
+
+    def refuse(arrays: JobArrays) -> None:
+        raise error
+
+    def submit_many(engine: Engine) -> None:
+        """In one callback of the loop, so that the first job is still running."""
+        engine.submit(spec, replies.append, states.append)
+        monkeypatch.setattr(JobArrays, "allocate", refuse)
+        for _ in range(QUEUE):
+            engine.submit(spec, replies.append, states.append)
+
+    with hetsched.Local(parse(MACHINE, "test"), learn=False) as local:
+        local.submit("fft", batch="1x8x8").result(60)  # the workload is loaded
+        local._ask(lambda: submit_many(local._engine))
+        last = Follower(local, Arena)
+        last.ended.result(60)
+
+    failed = [state for state in states if isinstance(state, Failed)]
+    assert len(failed) == QUEUE
+    assert [state.job for state in failed] == sorted(state.job for state in failed)
+    assert {state.error.code for state in failed} == {75 if isinstance(error, TryAgain) else 70}
+    assert sum(isinstance(state, Done) for state in states) == 1
+
+
+def test_an_engine_drains_however_many_jobs_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[JobState] = []
+
+    def on_state(state: JobState) -> None:
+        if isinstance(state, Done | Failed):
+            ended.append(state)
+
+    with hetsched.Local(parse(MACHINE, "test"), learn=False) as local:
+        local.submit("fft", batch="1x8x8").result(60)
+        spec = JobSpec(workload="fft", params={"batch": "1x8x8"})
+        submit = local._engine.submit
+        local._ask(lambda: [submit(spec, lambda _: None, on_state) for _ in range(QUEUE)])
+
+    assert len(ended) == QUEUE
+
+
+def test_a_failed_job_names_its_stage_in_the_log(
+    local: hetsched.Local,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    Raising(monkeypatch, JobArrays, "attach")
+    job = submit(local, tmp_path)
+
+    with pytest.raises(InternalError):
+        job.result(60)
+
+    assert f"job {job.id}: ZeroDivisionError: attach divides by zero" in caplog.messages
+    assert not isinstance(job.exception(), JobFailed)
