@@ -18,7 +18,7 @@ from hetsched.client import validation
 from hetsched.errors import DataError, UsageError
 from hetsched.job import ArenaOut, ArenaRef, Done, FileOut, FileRef, InputRef, JobSpec, OutputRef
 from hetsched.transport.arena import Segment
-from hetsched.transport.array_views import located
+from hetsched.transport.array_views import locate_in_segment
 from hetsched.units import MOST, shown
 
 ONLY = ""
@@ -148,7 +148,7 @@ def shared(array: np.ndarray, segments: Segments) -> ArenaRef | None:
     """Where `array` lies in shared memory that `segments` owns; None if it must be copied."""
     if not (array.flags.c_contiguous and array.dtype.isnative):
         return None
-    place = located(array)
+    place = locate_in_segment(array)
     if place is None or not segments.owns(place[0]):
         return None
     segment, offset = place

@@ -37,7 +37,7 @@ from hetsched.transport.messages import (
     SessionRequest,
     Welcome,
 )
-from hetsched.transport.sockets import connect, reason, receive_message, send_message
+from hetsched.transport.sockets import connect, connect_failure, receive_message, send_message
 
 LIMIT = 64 << 10
 """Bytes of the longest answer."""
@@ -225,8 +225,8 @@ def _reach(path: Path) -> socket.socket:
     try:
         return connect(path)
     except PermissionError as error:
-        raise NotPermitted(f"daemon at {path}: {reason(error)}") from None
+        raise NotPermitted(f"daemon at {path}: {connect_failure(error)}") from None
     except OSError as error:
         raise Unavailable(
-            f"no daemon at {path} ({reason(error)}); start it: hetsched serve"
+            f"no daemon at {path} ({connect_failure(error)}); start it: hetsched serve"
         ) from None

@@ -23,7 +23,7 @@ from hetsched.errors import ConfigError, HetschedError
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
 from hetsched.transport.machine_limits import machine_memory, raise_descriptor_limit, resolve_size
-from hetsched.transport.sockets import check_path, lock
+from hetsched.transport.sockets import acquire_lock, validate_socket_path
 from hetsched.units import parse_time
 
 log = logging.getLogger(__name__)
@@ -47,9 +47,9 @@ def serve(config: Config, ready: Callable[[], None] = lambda: None, source: str 
     """
     folder = paths.private_folder(paths.runtime_dir(), "runtime folder")
     for path in (paths.endpoint_path(), paths.session_path()):
-        check_path(path)
+        validate_socket_path(path)
     refuse_strangers(folder)
-    held = lock(folder / "lock")
+    held = acquire_lock(folder / "lock")
     try:
         log.info("configuration: %s", source or "given")
         raise_descriptor_limit()

@@ -18,7 +18,7 @@ from hetsched.devices.probe import probe
 from hetsched.engine.admission.resolve import resolve
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
-from hetsched.engine.explanations import Accounts, Evidence
+from hetsched.engine.explanations import ExplainableJob, ExplanationArchive
 from hetsched.engine.job.driver import JobDriver
 from hetsched.engine.job.report import minimal_report
 from hetsched.engine.planning.planner_thread import OnDone, PlannerThread, run_inline
@@ -86,7 +86,9 @@ class Engine:
         self._context = EngineContext(
             self._fleet, PlannerThread(loop), arena, planning, limit, config.stealing
         )
-        self._explanations = Accounts(self._fleet.info, self._context.planning.plan_cache)
+        self._explanations = ExplanationArchive(
+            self._fleet.info, self._context.planning.plan_cache
+        )
         self._queue: deque[QueuedJob] = deque()
         self._active: JobDriver | None = None
         self._is_advancing = False
@@ -158,7 +160,7 @@ class Engine:
         running = None if self._active is None else self._active.evidence()
         waiting = {queued.number for queued in self._queue}
         try:
-            work = self._explanations.ask(number, running, waiting, self._last_number)
+            work = self._explanations.explainer(number, running, waiting, self._last_number)
         except HetschedError as error:
             on_done(None, error)
             return
@@ -234,7 +236,7 @@ class Engine:
         self._end(
             queued,
             Failed(queued.number, report, record),
-            lambda: Evidence.of(queued.number, queued.job, JobPlan((), None), {}),
+            lambda: ExplainableJob.of(queued.number, queued.job, JobPlan((), None), {}),
         )
 
     def _advance(self) -> None:
@@ -282,13 +284,13 @@ class Engine:
             self._loop.call_later(FLUSH_SECONDS, self._flush)
 
     def _end(
-        self, queued: QueuedJob, state: Done | Failed, evidence: Callable[[], Evidence]
+        self, queued: QueuedJob, state: Done | Failed, evidence: Callable[[], ExplainableJob]
     ) -> None:
         """Report the last state. An exception must not keep the next job waiting."""
         steps: tuple[Callable[[], None], ...] = (
             lambda: release_segments(self._arena, queued.held),
             lambda: queued.on_state(state),
-            lambda: self._explanations.keep(evidence().ended(state)),
+            lambda: self._explanations.add(evidence().ended(state)),
         )
         for step in steps:
             try:

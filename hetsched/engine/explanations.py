@@ -1,6 +1,6 @@
-"""Accounts of the last jobs: keeps what they are made of; they are made when somebody asks.
+"""What is kept of recent jobs so that they can be explained on request.
 
-Keeping costs a job nothing but references, and holds on to none of its arrays.
+Keeping a job stores references only, and none to its arrays.
 """
 
 from __future__ import annotations
@@ -22,51 +22,55 @@ from hetsched.planner.analysis.explanation import Subject, account
 from hetsched.planner.job_planner import JobPlan
 from hetsched.planner.plan_cache import PlanCache
 
-MOST_JOBS = 64
-"""Ended jobs of which accounts can be given. Arbitrary."""
-MOST_CHUNKS = 100_000
-"""Chunks of all these together, some hundred bytes each; those of the last job always stay."""
+MAX_JOBS = 64
+"""Ended jobs that can be explained. Arbitrary."""
+MAX_CHUNKS = 100_000
+"""Of all kept jobs together, some hundred bytes each; the last job is kept in any case."""
 
-Times = Mapping[str, Sequence[tuple[int, ChunkTimes]]]
-"""Device -> (units, times) of the chunks that it has done."""
+TimesByDevice = Mapping[str, Sequence[tuple[int, ChunkTimes]]]
+"""Device -> (units, times) of each finished chunk."""
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """What is known of one job. `params` becomes plain data only when it is asked for."""
+class ExplainableJob:
+    """Everything that explains one job. `params` are converted to plain data on request only."""
 
     number: int
     workload: str
     load: int
     params: Any
     plan: JobPlan
-    times: Times = field(repr=False)
+    times: TimesByDevice = field(repr=False)
     state: str = "running"
     notes: tuple[str, ...] = ()
     error: str | None = None
 
     @classmethod
-    def of(cls, number: int, job: ResolvedJob, plan: JobPlan, times: Times) -> Evidence:
-        """What is to be kept of `job`; not its arrays."""
-        name, notes = job.workload.name, tuple(job.notes)
-        return cls(number, name, job.load, job.params, plan, times, notes=notes)
+    def of(
+        cls, number: int, job: ResolvedJob, plan: JobPlan, times: TimesByDevice
+    ) -> ExplainableJob:
+        """Return the record of `job`, without its arrays."""
+        return cls(
+            number, job.workload.name, job.load, job.params, plan, times, notes=tuple(job.notes)
+        )
 
     @property
-    def chunks(self) -> int:
-        planned = sum(len(one.chunks) for one in self.plan.assignments)
+    def chunk_count(self) -> int:
+        """Planned and finished chunks: what keeping this job costs."""
+        planned = sum(len(assignment.chunks) for assignment in self.plan.assignments)
         return planned + sum(map(len, self.times.values()))
 
-    def ended(self, state: JobState) -> Evidence:
-        """The same with what became of the job."""
+    def ended(self, state: JobState) -> ExplainableJob:
+        """Return this record with the outcome of the job."""
         assert isinstance(state, Done | Failed)
         error = state.error.message if isinstance(state, Failed) else None
         return replace(self, state=state.report.state, error=error)
 
-    def account(self, info: Callable[[str], DeviceInfo], cache: PlanCache) -> Account:
-        """All that there is to say; `info` of a device by its name."""
-        given = {one.device: one for one in self.plan.assignments}
-        ran = {
-            device: DeviceRun(given[device], info(device), tuple(times))
+    def explain(self, info: Callable[[str], DeviceInfo], cache: PlanCache) -> Account:
+        """Return the explanation; `info` returns the DeviceInfo of a device."""
+        assignments = {assignment.device: assignment for assignment in self.plan.assignments}
+        runs = {
+            device: DeviceRun(assignments[device], info(device), tuple(times))
             for device, times in self.times.items()
         }
         subject = Subject(
@@ -78,69 +82,71 @@ class Evidence:
             self.notes,
             self.error,
         )
-        return account(subject, self.plan, ran, cache=cache)
+        return account(subject, self.plan, runs, cache=cache)
 
 
-class Accounts:
-    """Of one engine.
+class ExplanationArchive:
+    """The recent jobs of one engine.
 
     Parameters
     ----------
     info : callable
-        Device name -> DeviceInfo.
+        Device -> DeviceInfo.
     cache : PlanCache
-        Used where what `ask` returns is called: in the planner's thread.
+        Used by the functions that `explainer` returns: in the planner's thread.
     """
 
     def __init__(self, info: Callable[[str], DeviceInfo], cache: PlanCache) -> None:
         self._cache = cache
         self._info = info
-        self._kept: dict[int, Evidence] = {}
-        self._chunks = 0
+        self._jobs: dict[int, ExplainableJob] = {}
+        self._chunk_count = 0
 
-    def keep(self, evidence: Evidence) -> None:
-        """A job has ended. O(devices)."""
-        self._kept[evidence.number] = evidence
-        self._chunks += evidence.chunks
-        while len(self._kept) > 1 and (len(self._kept) > MOST_JOBS or self._chunks > MOST_CHUNKS):
-            oldest = self._kept.pop(next(iter(self._kept)))
-            self._chunks -= oldest.chunks
+    def add(self, job: ExplainableJob) -> None:
+        """Keep a job that has ended, and drop the oldest beyond the limits. O(devices)."""
+        self._jobs[job.number] = job
+        self._chunk_count += job.chunk_count
+        while len(self._jobs) > 1 and (
+            len(self._jobs) > MAX_JOBS or self._chunk_count > MAX_CHUNKS
+        ):
+            oldest = self._jobs.pop(next(iter(self._jobs)))
+            self._chunk_count -= oldest.chunk_count
 
-    def ask(
-        self, number: int, running: Evidence | None, waiting: Collection[int], newest: int
+    def explainer(
+        self, number: int, running: ExplainableJob | None, waiting: Collection[int], newest: int
     ) -> Callable[[], Account]:
-        """What makes the account of job `number`; may be called in another thread.
+        """Return a function that explains job `number`, for the planner's thread.
 
         Parameters
         ----------
-        running : Evidence or None
-            Of the job that runs now.
+        running : ExplainableJob or None
+            The job that is running.
         waiting : collection of int
-            Jobs that haven't begun.
+            Jobs that haven't started.
         newest : int
-            The last number that was given.
+            The number of the last job.
 
         Raises
         ------
         TryAgain
-            It has not begun, or nothing is planned yet.
+            It hasn't started, or isn't planned yet.
         InputMissing
-            There is no such job, or it ended too long ago.
+            No such job, or it is no longer kept.
         """
         if running is not None and running.number == number:
             if not running.plan.assignments:
-                raise TryAgain(f"job {number} is still being planned; ask again in a moment")
+                raise TryAgain(f"job {number} is still being planned; try again in a moment")
             times = {device: tuple(chunks) for device, chunks in running.times.items()}
             return functools.partial(
-                replace(running, times=times).account, self._info, self._cache
+                replace(running, times=times).explain, self._info, self._cache
             )
-        if number in self._kept:
-            return functools.partial(self._kept[number].account, self._info, self._cache)
+        if number in self._jobs:
+            return functools.partial(self._jobs[number].explain, self._info, self._cache)
         if number in waiting:
-            raise TryAgain(f"job {number} hasn't begun, there is nothing to explain yet")
+            raise TryAgain(f"job {number} hasn't started; there is nothing to explain yet")
         if not 0 < number <= newest:
             raise InputMissing(f"no job {number}; the newest is {newest}")
         raise InputMissing(
-            f"job {number} ended too long ago: what jobs did is kept of the last"
-            f" {len(self._kept)} that ended"
+            f"job {number} ended too long ago; only the last {len(self._jobs)} jobs can be"
+            " explained"
         )

@@ -1,8 +1,8 @@
 """Shared memory: sealed memfds, reference-counted, kept warm for the next job.
 
-The first touch of fresh memory costs 0.3 to 2.5 s a GiB, so a free segment is used again rather
-than given back. Segments can't shrink or grow (F_SEAL_SHRINK, F_SEAL_GROW): nobody who maps one
-can be killed by SIGBUS through another's ftruncate.
+The first touch of fresh memory takes 0.3 to 2.5 s per GiB, so free segments are reused rather than
+returned to the system. Segments are sealed against shrinking and growing (F_SEAL_SHRINK,
+F_SEAL_GROW): no process that maps one can get SIGBUS because another truncated it.
 
 An Arena belongs to one thread.
 """
@@ -20,53 +20,52 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetsched.errors import DataError, InternalError, TryAgain
-from hetsched.transport.array_views import view
+from hetsched.transport.array_views import array_view
 from hetsched.units import format_bytes
 
-GRAIN = 64 << 10
-"""Sizes are rounded up to this, so that small segments are interchangeable. Arbitrary."""
-SLACK = 1.25
-"""A warm segment may be this many times as large as what is asked for. Arbitrary."""
-WARM_SHARE = 0.5
-"""Of the limit: what free segments may hold. Arbitrary."""
-MOST_WARM = 64
-"""Free segments that are kept; each costs every process that maps it a descriptor. Arbitrary."""
+SIZE_GRANULARITY = 64 << 10
+"""Sizes are multiples of this, so that small segments are interchangeable. Arbitrary."""
+MAX_OVERSIZE = 1.25
+"""Size of a reused segment over the requested size. Arbitrary."""
+MAX_WARM_FRACTION = 0.5
+"""Of the limit, for free segments. Arbitrary."""
+MAX_WARM_SEGMENTS = 64
+"""Each costs every process that maps it a descriptor. Arbitrary."""
 
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 def map_segment(fd: int, nbytes: int) -> mmap.mmap:
-    """All of a segment, mapped shared with its pages in place."""
+    """Map all of a segment, with its pages in place."""
     return mmap.mmap(fd, nbytes, mmap.MAP_SHARED | mmap.MAP_POPULATE)
 
 
 class Segment:
-    """One sealed memfd. Maps itself when an array is first asked for.
+    """One sealed memfd, mapped when its first array is made.
 
     Attributes
     ----------
     id : int
-        Never repeats within an arena.
+        Unique within an arena, also over time.
     fd : int
     nbytes : int, bytes
-        At least what was asked for.
+        At least the requested size.
     """
 
-    def __init__(self, ident: int, fd: int, nbytes: int) -> None:
-        self.id = ident
+    def __init__(self, segment_id: int, fd: int, nbytes: int) -> None:
+        self.id = segment_id
         self.fd = fd
         self.nbytes = nbytes
         self._mapping: mmap.mmap | None = None
 
     def mapping(self) -> mmap.mmap:
+        """Return the mapping. Raises TryAgain if the system refuses it."""
         if self._mapping is None:
             try:
                 self._mapping = map_segment(self.fd, self.nbytes)
             except OSError as error:
                 size = format_bytes(self.nbytes)
-                raise TryAgain(
-                    f"shared memory of {size} can't be mapped: {error.strerror}"
-                ) from None
+                raise TryAgain(f"can't map {size} of shared memory: {error.strerror}") from None
         return self._mapping
 
     def array(
@@ -74,61 +73,63 @@ class Segment:
         shape: tuple[int, ...],
         dtype: str,
         offset: int = 0,
-        gone: Callable[[], None] | None = None,
+        on_release: Callable[[], None] | None = None,
     ) -> np.ndarray:
-        """A C-contiguous view of the bytes from `offset` on; it keeps the mapping alive.
+        """Return a C-contiguous array from byte `offset` on; it keeps the mapping alive.
 
-        `gone` is called once, when the last array that shares the view has died, on any thread.
+        `on_release` is called once, on any thread, after the last array on this memory has died.
 
         Raises
         ------
         DataError
-            It reaches past the end.
+            The array extends past the end.
         """
-        return view(self, self.mapping(), shape, dtype, offset, gone)
+        return array_view(self, self.mapping(), shape, dtype, offset, on_release)
 
     def release_fd(self) -> None:
-        """Give the descriptor back; a mapping stays."""
+        """Close the descriptor; a mapping stays."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
     def close(self) -> None:
-        """Give the descriptor back; the memory goes when the last view dies. Idempotent."""
+        """Close the descriptor; the memory is freed with its last array. Idempotent."""
         if self._mapping is not None:
-            with contextlib.suppress(BufferError):  # views live: the last of them unmaps
+            with contextlib.suppress(BufferError):  # arrays are alive: the last one unmaps
                 self._mapping.close()
             self._mapping = None
         self.release_fd()
 
 
 @dataclass
-class _Held:
+class _Lease:
+    """A segment in use, with its number of references."""
+
     segment: Segment
-    count: int
+    references: int
 
 
 class Arena:
-    """The owner of all segments: hands them out, counts references, keeps free ones warm.
+    """Owns all segments: allocates them, counts references, keeps free ones warm.
 
     Parameters
     ----------
     limit : int, bytes
-        Of all segments together, free ones included.
+        Of all segments together, including free ones.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._held: dict[int, _Held] = {}
-        self._free: list[Segment] = []  # the longest unused first
-        self._next = 1
-        self._discard: list[Callable[[int], None]] = []
-        self._pressure: list[Callable[[int], None]] = []
+        self._leases: dict[int, _Lease] = {}
+        self._free: list[Segment] = []  # least recently used first
+        self._next_id = 1
+        self._discard_callbacks: list[Callable[[int], None]] = []
+        self._pressure_callbacks: list[Callable[[int], None]] = []
 
     @property
     def used(self) -> int:
-        """Bytes of the segments that somebody holds."""
-        return sum(held.segment.nbytes for held in self._held.values())
+        """Bytes of the segments that have references."""
+        return sum(lease.segment.nbytes for lease in self._leases.values())
 
     @property
     def warm(self) -> int:
@@ -136,80 +137,81 @@ class Arena:
         return sum(segment.nbytes for segment in self._free)
 
     def on_discard(self, callback: Callable[[int], None]) -> None:
-        """Call `callback(id)` when a segment is about to go: those who map it should let it go."""
-        self._discard.append(callback)
+        """Call ``callback(id)`` before a segment is freed, so that processes can unmap it."""
+        self._discard_callbacks.append(callback)
 
     def on_pressure(self, callback: Callable[[int], None]) -> None:
-        """Call `callback(nbytes)` when so much is missing: release what is only kept."""
-        self._pressure.append(callback)
+        """Call ``callback(nbytes)`` when so much is missing, to release what can be spared."""
+        self._pressure_callbacks.append(callback)
 
     def allocate(self, nbytes: int) -> Segment:
-        """A segment of at least `nbytes`, with one reference; contents are undefined.
+        """Return a segment of at least `nbytes` with one reference; its contents are undefined.
 
         Raises
         ------
         DataError
-            More than the limit: it can never fit.
+            More than the limit.
         TryAgain
-            Others hold too much at present.
+            Too much is in use at present.
         """
-        size = max(GRAIN, -(-nbytes // GRAIN) * GRAIN)
+        size = max(SIZE_GRANULARITY, -(-nbytes // SIZE_GRANULARITY) * SIZE_GRANULARITY)
         if nbytes < 0 or size > self.limit:
             raise DataError(
-                f"shared memory of {format_bytes(nbytes)}: the limit is"
+                f"{format_bytes(nbytes)} of shared memory: the limit is"
                 f" {format_bytes(self.limit)} in all (arena.limit in the config);"
                 " use files for the input and the output"
             )
         segment = self._take_warm(size) or self._create(size)
-        self._held[segment.id] = _Held(segment, 1)
+        self._leases[segment.id] = _Lease(segment, 1)
         return segment
 
-    def retain(self, ident: int) -> None:
-        """One more reference. Raises InternalError for a segment that nobody holds."""
-        self._entry(ident).count += 1
+    def retain(self, segment_id: int) -> None:
+        """Add a reference. Raises InternalError for a segment without any."""
+        self._lease(segment_id).references += 1
 
-    def release(self, ident: int) -> None:
-        """One reference less; at zero the segment is free."""
-        held = self._entry(ident)
-        held.count -= 1
-        if held.count == 0:
-            del self._held[ident]
-            self._free.append(held.segment)
-            self._trim(int(self.limit * WARM_SHARE), MOST_WARM)
+    def release(self, segment_id: int) -> None:
+        """Drop a reference; without any the segment is free."""
+        lease = self._lease(segment_id)
+        lease.references -= 1
+        if lease.references == 0:
+            del self._leases[segment_id]
+            self._free.append(lease.segment)
+            self._trim(int(self.limit * MAX_WARM_FRACTION), MAX_WARM_SEGMENTS)
 
-    def segment(self, ident: int) -> Segment:
-        """The held segment `ident`. Raises InternalError."""
-        return self._entry(ident).segment
+    def segment(self, segment_id: int) -> Segment:
+        """Return a segment in use. Raises InternalError."""
+        return self._lease(segment_id).segment
 
-    def holds(self, ident: int) -> bool:
-        return ident in self._held
+    def holds(self, segment_id: int) -> bool:
+        """Return whether the segment is in use."""
+        return segment_id in self._leases
 
     def owns(self, segment: Segment) -> bool:
-        """Whether somebody holds `segment` of this very arena; another's may have its number."""
-        held = self._held.get(segment.id)
-        return held is not None and held.segment is segment
+        """Return whether `segment` is in use and of this arena: another may have the same id."""
+        lease = self._leases.get(segment.id)
+        return lease is not None and lease.segment is segment
 
     def trim(self) -> None:
-        """Give all free segments back."""
+        """Free all segments that aren't in use."""
         self._trim(0)
 
     def close(self) -> None:
-        """Close everything, held or not."""
-        for held in self._held.values():
-            held.segment.close()
-        self._held.clear()
-        self._discard.clear()
+        """Close all segments, also those in use."""
+        for lease in self._leases.values():
+            lease.segment.close()
+        self._leases.clear()
+        self._discard_callbacks.clear()
         self._trim(0)
 
-    def _entry(self, ident: int) -> _Held:
-        held = self._held.get(ident)
-        if held is None:
-            raise InternalError(f"segment {ident} isn't held by anybody")
-        return held
+    def _lease(self, segment_id: int) -> _Lease:
+        lease = self._leases.get(segment_id)
+        if lease is None:
+            raise InternalError(f"segment {segment_id} is not in use")
+        return lease
 
     def _take_warm(self, size: int) -> Segment | None:
-        """The smallest fitting free segment; of equal ones the last used: caches may know it."""
-        fitting = [s for s in self._free if size <= s.nbytes <= size * SLACK]
+        """Take the smallest free segment that fits; of equal ones the last used (warm caches)."""
+        fitting = [s for s in self._free if size <= s.nbytes <= size * MAX_OVERSIZE]
         if not fitting:
             return None
         best = min(reversed(fitting), key=lambda segment: segment.nbytes)
@@ -221,34 +223,34 @@ class Arena:
         try:
             fd = os.memfd_create("hetsched", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         except OSError as error:
-            raise TryAgain(f"shared memory of {format_bytes(size)}: {error.strerror}") from None
+            raise TryAgain(f"{format_bytes(size)} of shared memory: {error.strerror}") from None
         try:
             os.ftruncate(fd, size)
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
         except OSError as error:
             os.close(fd)
-            raise TryAgain(f"shared memory of {format_bytes(size)}: {error.strerror}") from None
-        ident, self._next = self._next, self._next + 1
-        return Segment(ident, fd, size)
+            raise TryAgain(f"{format_bytes(size)} of shared memory: {error.strerror}") from None
+        segment_id, self._next_id = self._next_id, self._next_id + 1
+        return Segment(segment_id, fd, size)
 
     def _make_room(self, size: int) -> None:
         missing = self.used + size - self.limit
         if missing > 0:
-            for callback in self._pressure:
+            for callback in self._pressure_callbacks:
                 callback(missing)
         self._trim(max(0, self.limit - self.used - size))
         if self.used + size > self.limit:
             raise TryAgain(
-                f"shared memory of {format_bytes(size)}: others hold {format_bytes(self.used)}"
-                f" of {format_bytes(self.limit)}; try again later, or use files"
+                f"{format_bytes(size)} of shared memory: {format_bytes(self.used)} of"
+                f" {format_bytes(self.limit)} are in use; try again later, or use files"
             )
 
-    def _trim(self, allowed: int, most: int = sys.maxsize) -> None:
-        """Discard the longest unused free segments, but for `most` of `allowed` bytes together."""
+    def _trim(self, max_bytes: int, max_segments: int = sys.maxsize) -> None:
+        """Discard the least recently used free segments beyond these limits."""
         warm = self.warm
-        while warm > allowed or len(self._free) > most:
+        while warm > max_bytes or len(self._free) > max_segments:
             segment = self._free.pop(0)
             warm -= segment.nbytes
-            for callback in self._discard:
+            for callback in self._discard_callbacks:
                 callback(segment.id)
             segment.close()

@@ -13,17 +13,16 @@ import numpy as np
 from hetsched.errors import DataError
 
 
-class Exporter:
-    """Stands between a mapping and the arrays on it: NumPy keeps it as their base.
+class MappingExporter:
+    """The base of the arrays on a mapping: lives exactly as long as any of them.
 
-    Arrays come and go (a slice outlives the array it was cut from, and NumPy shortens the chain of
-    bases); this object lives exactly as long as any of them. Its memoryview keeps the mapping from
-    being closed.
+    A slice can outlive the array that it was taken from, but NumPy keeps the base of both alive.
+    The memoryview prevents the mapping from being closed meanwhile.
 
     Attributes
     ----------
     owner : object
-        The Segment whose memory it is.
+        The Segment that the memory belongs to.
     start : int
         Address of the mapping's first byte.
     """
@@ -42,45 +41,45 @@ class Exporter:
         }
 
 
-def view(
+def array_view(
     owner: object,
     mapping: mmap.mmap,
     shape: tuple[int, ...],
     dtype: str,
     offset: int = 0,
-    gone: Callable[[], None] | None = None,
+    on_release: Callable[[], None] | None = None,
 ) -> np.ndarray:
-    """A C-contiguous array on `mapping` from byte `offset` on; it keeps the mapping alive.
+    """Return a C-contiguous array on `mapping` from byte `offset` on; it keeps the mapping alive.
 
-    `gone` is called once, when the last array that shares this memory has died, on any thread.
+    `on_release` is called once, on any thread, after the last array on this memory has died.
 
     Raises
     ------
     DataError
-        It reaches past the end, or `dtype` holds objects.
+        The array extends past the end, or `dtype` contains objects.
     """
     kind = np.dtype(dtype)
     if kind.hasobject or min(shape, default=0) < 0:
-        raise DataError(f"shape {shape}, dtype {dtype}: can't live in shared memory")
+        raise DataError(f"shape {shape}, dtype {dtype}: can't be stored in shared memory")
     nbytes = kind.itemsize * math.prod(shape)
     if offset < 0 or offset + nbytes > len(mapping):
         raise DataError(
-            f"an array of {nbytes} bytes at {offset} reaches past its segment"
+            f"an array of {nbytes} bytes at {offset} extends past its segment"
             f" of {len(mapping)} bytes"
         )
-    exporter = Exporter(owner, mapping, tuple(shape), kind, offset)
+    exporter = MappingExporter(owner, mapping, tuple(shape), kind, offset)
     array = np.asarray(exporter)
-    if gone is not None:  # the last that can fail: until then the caller has what it holds
-        weakref.finalize(exporter, gone).atexit = False
+    if on_release is not None:  # last, so that an error leaves the reference with the caller
+        weakref.finalize(exporter, on_release).atexit = False
     return array
 
 
-def located(array: np.ndarray) -> tuple[Any, int] | None:
-    """The segment that `array` lies in and its offset there, bytes; None for ordinary memory."""
+def locate_in_segment(array: np.ndarray) -> tuple[Any, int] | None:
+    """Return the segment of `array` and its offset there in bytes; None for other memory."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base
-    if not isinstance(base, Exporter):
+    if not isinstance(base, MappingExporter):
         return None
     return base.owner, _address(array) - base.start
 

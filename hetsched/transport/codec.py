@@ -1,6 +1,6 @@
 """Records to bytes and back: typed msgpack, never a pickle.
 
-Whatever a peer sends, decoding yields a record of the expected type or raises ProtocolError.
+Decoding yields a record of the expected type or raises ProtocolError, whatever the peer sent.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def encode(message: Any) -> bytes:
-    """`message` (a Struct or plain data) as msgpack."""
+    """Return `message` (a Struct or plain data) as msgpack."""
     return _encoder.encode(message)
 
 
 class Decoder(Generic[T]):
-    """Decodes one type of message. Calls may come from any thread.
+    """Decodes one type of message; safe from any thread.
 
     Parameters
     ----------
-    kind : type or union of tagged Structs
+    message_type : type or union of tagged Structs
     limit : int, bytes
-        A longer message is refused before it is looked at.
+        Longer messages are rejected undecoded.
     """
 
-    def __init__(self, kind: Any, limit: int = MAX_FRAME) -> None:
-        self._decode = msgspec.msgpack.Decoder(kind).decode
+    def __init__(self, message_type: Any, limit: int = MAX_FRAME) -> None:
+        self._decode = msgspec.msgpack.Decoder(message_type).decode
         self._limit = limit
 
     def __call__(self, payload: bytes | memoryview) -> T:
-        """The message in `payload`.
+        """Return the message in `payload`.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""What this machine lets us have: memory (cgroup included) and descriptors."""
+"""Limits of this machine: memory, including that of cgroups, and descriptors."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ _CGROUP = Path("/sys/fs/cgroup")
 _PERCENT = re.compile(r"^(\d+(?:\.\d+)?)\s*%$", re.ASCII)
 
 
-def machine_memory(root: Path = _CGROUP, own: Path = Path("/proc/self/cgroup")) -> int:
-    """Bytes of memory that this process may use: physical, or less where a cgroup says so."""
+def machine_memory(root: Path = _CGROUP, membership: Path = Path("/proc/self/cgroup")) -> int:
+    """Return the bytes of memory that this process may use: physical, or a cgroup's limit."""
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return min([physical, *_cgroup_limits(root, own)])
+    return min([physical, *_cgroup_limits(root, membership)])
 
 
-def resolve_size(text: str, total: int, where: str) -> int:
-    """Bytes of "70%" of `total`, or of a plain size as "4GiB".
+def resolve_size(text: str, total: int, key: str) -> int:
+    """Return the bytes of "70%" of `total`, or of a plain size such as "4GiB".
 
     Raises
     ------
     ConfigError
-        Neither; `where` says which key.
+        Neither; the message names the configuration's `key`.
     """
     match = _PERCENT.match(text.strip())
     if match:
         share = float(match[1])
         if not 0 < share <= 100:
-            raise ConfigError(f"{where}: {text!r} should be above 0% and at most 100%")
+            raise ConfigError(f"{key}: {text!r} should be above 0% and at most 100%")
         return int(total * share / 100)
     try:
         return parse_size(text)
     except HetschedError as error:
-        raise ConfigError(f"{where}: {error}, or 70%") from None
+        raise ConfigError(f"{key}: {error}, or 70%") from None
 
 
 def raise_descriptor_limit() -> None:
-    """Raise RLIMIT_NOFILE as far as we may: libzmq aborts the process when descriptors run out."""
+    """Raise RLIMIT_NOFILE to its maximum: libzmq aborts the process when descriptors run out."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _cgroup_limits(root: Path, own: Path) -> list[int]:
-    """memory.max of this process's cgroup (version 2) and of all above it, where set."""
+def _cgroup_limits(root: Path, membership: Path) -> list[int]:
+    """Return memory.max of this process's cgroup (version 2) and of its parents, where set."""
     try:
-        lines = own.read_text().splitlines()
+        lines = membership.read_text().splitlines()
     except OSError:
         return []
     name = next((line[3:] for line in lines if line.startswith("0::")), "/")

@@ -1,7 +1,7 @@
 """SOCK_SEQPACKET sockets with file descriptors beside the messages, and the locks around them.
 
-A seqpacket socket keeps messages whole, tells the end of file, and passes descriptors
-(SCM_RIGHTS), which ZeroMQ can't.
+A seqpacket socket preserves message boundaries, reports the end of file and passes descriptors
+(SCM_RIGHTS); ZeroMQ does only the first.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from hetsched.errors import ConfigError, ProtocolError
 from hetsched.paths import MAX_SOCKET_PATH
 
 MAX_FDS = 16
-"""Descriptors that one message may carry."""
+"""In one message."""
 
 _ANCILLARY = socket.CMSG_SPACE(MAX_FDS * array.array("i").itemsize)
 
 
 def send_message(sock: socket.socket, payload: bytes, fds: Sequence[int] = ()) -> None:
-    """Send one message, with `fds` beside it; the caller keeps its own descriptors.
+    """Send one message with copies of the descriptors `fds`.
 
     Raises
     ------
@@ -39,16 +39,16 @@ def send_message(sock: socket.socket, payload: bytes, fds: Sequence[int] = ()) -
 
 
 def receive_message(sock: socket.socket, limit: int) -> tuple[bytes, list[int]]:
-    """One message of at most `limit` bytes and the descriptors with it; b"" at the end of file.
+    """Receive a message of at most `limit` bytes and its descriptors; b"" at the end of file.
 
-    The descriptors belong to the caller and are closed on exec.
+    The caller owns the descriptors; they are closed on exec.
 
     Raises
     ------
     ProtocolError
-        The message was longer, or carried more than MAX_FDS descriptors (all closed again).
+        The message was longer, or had more than MAX_FDS descriptors (all are closed).
     OSError
-        BlockingIOError when there is none and the socket doesn't block.
+        BlockingIOError when there is no message on a non-blocking socket.
     """
     try:
         payload, ancillary, flags, _ = sock.recvmsg(limit, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
@@ -57,34 +57,36 @@ def receive_message(sock: socket.socket, limit: int) -> tuple[bytes, list[int]]:
     fds = _descriptors(ancillary)
     if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
         close_all(fds)
-        raise ProtocolError(f"a message over {limit} bytes or {MAX_FDS} descriptors; it was cut")
+        raise ProtocolError(
+            f"a message over {limit} bytes or {MAX_FDS} descriptors; it was truncated"
+        )
     return payload, fds
 
 
 def close_all(fds: Sequence[int]) -> None:
-    """Close descriptors that nobody wants; ones that are closed already are fine."""
+    """Close descriptors; those that are closed already are ignored."""
     for fd in fds:
         with contextlib.suppress(OSError):
             os.close(fd)
 
 
-def check_path(path: Path) -> None:
-    """Raises ConfigError when `path` is too long for a unix socket."""
+def validate_socket_path(path: Path) -> None:
+    """Check that `path` isn't too long for a unix socket. Raises ConfigError."""
     length = len(os.fsencode(path))
     if length > MAX_SOCKET_PATH:
         raise ConfigError(
-            f"runtime path too long: {path} has {length} bytes, a socket's path may have"
+            f"runtime path too long: {path} has {length} bytes, the limit for a socket is"
             f" {MAX_SOCKET_PATH}; set HETSCHED_RUNTIME_DIR to a shorter folder"
         )
 
 
-def lock(path: Path) -> int:
-    """Take the lock file at `path`, with our pid in it; the fd holds the lock until it is closed.
+def acquire_lock(path: Path) -> int:
+    """Lock the file at `path` and write our pid into it; return its fd, which holds the lock.
 
     Raises
     ------
     ConfigError
-        Another process holds it; its pid is said. Or the file can't be made.
+        Another process holds the lock (the message gives its pid), or the file can't be created.
     """
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -105,16 +107,16 @@ def lock(path: Path) -> int:
 
 
 def listen(path: Path) -> socket.socket:
-    """A listening session socket at `path` (0600), which doesn't block.
+    """Return a non-blocking session socket (mode 0600) that listens at `path`.
 
-    A socket that lies there is taken for left over and removed: hold `lock` first.
+    An existing socket there is taken for stale and removed: acquire the lock first.
 
     Raises
     ------
     ConfigError
-        The path is too long, or can't be bound.
+        The path is too long or can't be bound.
     """
-    check_path(path)
+    validate_socket_path(path)
     remove_socket(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
     try:
@@ -131,7 +133,7 @@ def listen(path: Path) -> socket.socket:
 
 
 def remove_socket(path: Path) -> None:
-    """Remove the socket at `path`. Raises ConfigError when something else lies there."""
+    """Remove the socket at `path`. Raises ConfigError if it isn't one."""
     if path.is_socket():
         path.unlink(missing_ok=True)
     elif path.is_symlink() or path.exists():
@@ -139,8 +141,8 @@ def remove_socket(path: Path) -> None:
 
 
 def connect(path: Path) -> socket.socket:
-    """A blocking connection to the session socket at `path`. Raises ConfigError, OSError."""
-    check_path(path)
+    """Return a blocking connection to the session socket at `path`. ConfigError, OSError."""
+    validate_socket_path(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         sock.connect(os.fspath(path))
@@ -150,21 +152,21 @@ def connect(path: Path) -> socket.socket:
     return sock
 
 
-def probe(path: Path) -> str | None:
-    """Why nobody can be reached at `path`; None when somebody listens. ZeroMQ can't tell."""
+def unreachable_reason(path: Path) -> str | None:
+    """Return why no daemon can be reached at `path`; None if one listens. ZeroMQ can't tell."""
     try:
         connect(path).close()
     except OSError as error:
-        return reason(error)
+        return connect_failure(error)
     return None
 
 
-def reason(error: OSError) -> str:
-    """What a failed connect means."""
+def connect_failure(error: OSError) -> str:
+    """Return what a failed connect means, for messages."""
     if isinstance(error, FileNotFoundError):
         return "no such file"
     if isinstance(error, ConnectionRefusedError):
-        return "nobody listens: left over by a daemon that died"
+        return "stale socket: its daemon has died"
     if isinstance(error, PermissionError):
         return "not permitted: it belongs to another user"
     return error.strerror or str(error)

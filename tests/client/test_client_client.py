@@ -198,7 +198,7 @@ def test_an_array_that_cannot_be_leaves_no_reference(
             client.empty(shape, dtype)
     with monkeypatch.context() as patch:
         patch.setattr("hetsched.transport.arena.map_segment", full)
-        with pytest.raises(TryAgain, match="can't be mapped: Cannot allocate"):
+        with pytest.raises(TryAgain, match=r"can't map .*: Cannot allocate"):
             client.empty(1 << 20)
     assert in_use(harness, 0)
     assert client.empty(1 << 20).shape == (1 << 20,)
@@ -208,7 +208,7 @@ def test_too_much_memory_is_refused_with_the_limit(client: Client) -> None:
     with pytest.raises(DataError, match=r"the limit is 64 MiB"):
         client.empty((1 << 30,), "uint8")
     held = client.empty((40 << 20,), "uint8")
-    with pytest.raises(TryAgain, match="others hold 40 MiB"):
+    with pytest.raises(TryAgain, match=r"40 MiB of .* are in use"):
         client.empty((30 << 20,), "uint8")
     assert held.nbytes == 40 << 20
 
@@ -289,7 +289,7 @@ def test_no_daemon_is_said_with_the_path_and_why(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match=rf"{path} \(no such file\).*hetsched serve"):
         Client(tmp_path)
     listen(path).close()
-    with pytest.raises(Unavailable, match="left over by a daemon that died"):
+    with pytest.raises(Unavailable, match="stale socket: its daemon has died"):
         Client(tmp_path)
 
 

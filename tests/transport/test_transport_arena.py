@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from hetsched.errors import DataError, InternalError, TryAgain
-from hetsched.transport.arena import GRAIN, Arena, Segment, map_segment
+from hetsched.transport.arena import SIZE_GRANULARITY as GRAIN
+from hetsched.transport.arena import Arena, Segment, map_segment
 
 MIB = 1 << 20
 
@@ -72,7 +73,7 @@ def test_more_than_the_limit_can_never_be_had(arena: Arena) -> None:
 
 def test_what_others_hold_is_a_reason_to_try_again(arena: Arena) -> None:
     arena.allocate(10 * MIB)
-    with pytest.raises(TryAgain, match=r"others hold 10 MiB of 16 MiB"):
+    with pytest.raises(TryAgain, match=r"10 MiB of 16 MiB are in use"):
         arena.allocate(7 * MIB)
 
 
@@ -104,7 +105,7 @@ def test_an_array_outlives_its_segment(arena: Arena) -> None:
 
 def test_gone_is_called_when_the_last_view_dies_and_not_before(arena: Arena) -> None:
     calls: list[int] = []
-    array = arena.allocate(MIB).array((10, 10), "float32", gone=lambda: calls.append(1))
+    array = arena.allocate(MIB).array((10, 10), "float32", on_release=lambda: calls.append(1))
     part = array[3:].T[1:]
     del array
     gc.collect()
@@ -117,7 +118,11 @@ def test_gone_is_called_when_the_last_view_dies_and_not_before(arena: Arena) -> 
 def test_an_array_may_not_reach_past_its_segment(arena: Arena) -> None:
     segment = arena.allocate(GRAIN)
     segment.array((GRAIN - 8,), "uint8", 8)
-    for shape, dtype, offset in (((GRAIN,), "u1", 8), ((1,), "u1", -1), ((-1,), "u1", 0)):
+    for shape, dtype, offset in (
+        ((GRAIN,), "u1", 8),
+        ((1,), "u1", -1),
+        ((-1,), "u1", 0),
+    ):
         with pytest.raises(DataError):
             segment.array(shape, dtype, offset)
     with pytest.raises(DataError):

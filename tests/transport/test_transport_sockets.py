@@ -70,11 +70,11 @@ def test_too_many_descriptors_are_refused_and_closed(pair: Pair) -> None:
 
 def test_probe_says_what_is_there(tmp_path: Path) -> None:
     path = tmp_path / "s.sock"
-    assert sockets.probe(path) == "no such file"
+    assert sockets.unreachable_reason(path) == "no such file"
     listener = sockets.listen(path)
-    assert sockets.probe(path) is None
+    assert sockets.unreachable_reason(path) is None
     listener.close()
-    assert sockets.probe(path) == "nobody listens: left over by a daemon that died"
+    assert sockets.unreachable_reason(path) == "stale socket: its daemon has died"
 
 
 def test_listen_is_for_the_owner_only_and_replaces_a_stale_socket(tmp_path: Path) -> None:
@@ -95,12 +95,12 @@ def test_listen_never_removes_what_is_not_a_socket(tmp_path: Path) -> None:
 def test_a_path_too_long_says_the_limit_and_the_way_out(tmp_path: Path) -> None:
     path = tmp_path / ("x" * 100) / "s.sock"
     with pytest.raises(ConfigError, match=r"107; set HETSCHED_RUNTIME_DIR"):
-        sockets.check_path(path)
+        sockets.validate_socket_path(path)
 
 
 def test_a_second_lock_says_who_holds_the_first(tmp_path: Path) -> None:
-    fd = sockets.lock(tmp_path / "lock")
+    fd = sockets.acquire_lock(tmp_path / "lock")
     with pytest.raises(ConfigError, match=f"pid {os.getpid()}"):
-        sockets.lock(tmp_path / "lock")
+        sockets.acquire_lock(tmp_path / "lock")
     os.close(fd)
-    os.close(sockets.lock(tmp_path / "lock"))
+    os.close(sockets.acquire_lock(tmp_path / "lock"))

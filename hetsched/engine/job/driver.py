@@ -16,7 +16,7 @@ from typing import Any
 
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
-from hetsched.engine.explanations import Evidence
+from hetsched.engine.explanations import ExplainableJob
 from hetsched.engine.job import commands as do
 from hetsched.engine.job.arrays import JobArrays
 from hetsched.engine.job.events import (
@@ -106,12 +106,14 @@ class JobDriver:
     def on_joined(self, devices: tuple[str, ...]) -> None:
         self._post(DevicesJoined(devices))
 
-    def evidence(self) -> Evidence:
+    def evidence(self) -> ExplainableJob:
         """What an explanation of the job is made of, as far as it has come."""
         record = self._machine.record
         attempt = record.latest
         plan = attempt.plan if attempt else JobPlan((), None, ())
-        evidence = Evidence.of(self.number, self._job, plan, attempt.times if attempt else {})
+        evidence = ExplainableJob.of(
+            self.number, self._job, plan, attempt.times if attempt else {}
+        )
         return replace(evidence, notes=(*evidence.notes, *record.notes))
 
     # ---- events in, commands out
