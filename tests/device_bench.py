@@ -16,7 +16,8 @@ from hetsched.config import Cost, DeviceConfig
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.device_process.pipeline import Pipeline
 from hetsched.devices.base import Device, DeviceJob, HostArray
-from hetsched.devices.host_arrays import ArenaArray, FileArray
+from hetsched.devices.file_array import FileArray
+from hetsched.devices.host_arrays import ArenaArray
 from hetsched.plans.slot_allocation import Layout, slot_bytes
 from hetsched.workload import ArraySpec, Workload
 

@@ -10,7 +10,8 @@ from typing import Literal
 import numpy as np
 
 from hetsched.devices.base import HostArray
-from hetsched.devices.host_arrays import ArenaArray, FileArray, Loaded
+from hetsched.devices.file_array import FileArray
+from hetsched.devices.host_arrays import ArenaArray, SharedResident
 from hetsched.errors import InternalError
 from hetsched.transport.arena import map_segment
 from hetsched.transport.device_messages import Attach, StoredArray
@@ -43,7 +44,7 @@ class Attachments:
 
     def __init__(self) -> None:
         self._held: dict[int, np.ndarray | OpenFile] = {}
-        self._residents: dict[tuple[int, StoredArray], Loaded] = {}
+        self._residents: dict[tuple[int, StoredArray], SharedResident] = {}
         self._lock = threading.Lock()
 
     def attach(self, command: Attach, fd: int) -> None:
@@ -91,7 +92,7 @@ class Attachments:
         if spec.role != "resident" or array.direct(0, 0) is not None:
             return array
         with self._lock:
-            return self._residents.setdefault((job, stored), Loaded(array))
+            return self._residents.setdefault((job, stored), SharedResident(array))
 
     def _plain(self, stored: StoredArray, spec: ArraySpec) -> HostArray:
         held = self._held.get(stored.key)

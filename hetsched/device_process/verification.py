@@ -11,8 +11,8 @@ import numpy as np
 
 from hetsched.device_process.attachments import Hosts
 from hetsched.devices.base import HostArray
-from hetsched.devices.cpu.device import resident
-from hetsched.devices.slots import unit_bytes
+from hetsched.devices.host_arrays import resident_values
+from hetsched.devices.slot_layout import unit_bytes
 from hetsched.workload import Workload
 
 BLOCK = 8 << 20
@@ -69,7 +69,7 @@ def check(
 ) -> Verdict:
     """The residual of units first.. and the errors of the `samples` (any units)."""
     inputs, outputs = hosts
-    residents = {n: resident(a) for n, a in inputs.items() if a.spec.role == "resident"}
+    residents = {n: resident_values(a) for n, a in inputs.items() if a.spec.role == "resident"}
     split = {n: a for n, a in inputs.items() if n not in residents}
     worst, unit = 0.0, first
     for start, size in _ranges(first, count, [*split.values(), *outputs.values()]):

@@ -1,15 +1,15 @@
 """The seam between the pipeline and the devices: six methods, the same for every kind.
 
-A device works on one job at a time and is driven by one thread. `copy_in`, `compute`, `copy_out`
-of a chunk only start an operation; they are called in this order for each chunk, one after the
-other. A device orders them itself: a chunk's compute starts after its copy in, its copy out after
-its compute, and its copy in after the copy out of the chunk that used the same slot before. `wait`
-blocks until a chunk is through.
+A device works on one job at a time and is driven by one thread. `copy_in`, `compute` and
+`copy_out` only start an operation; they are called in this order for each chunk, chunk after
+chunk. The device orders the operations: a chunk's compute starts after its copy in, its copy out
+after its compute, and its copy in after the copy out of the previous chunk in the same slot.
+`wait` blocks until a chunk is done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -21,21 +21,21 @@ from hetsched.workload import ArraySpec, Workload
 
 
 class HostArray(Protocol):
-    """The host's side of one array: a part of the arena or of a file.
+    """The host's side of one array: in the arena or in a file.
 
-    `spec` says what kernels expect; what is stored in another dtype or order is converted.
+    `spec` is what kernels expect; arrays stored in another dtype or order are converted.
     """
 
     spec: ArraySpec
 
     def direct(self, first: int, count: int) -> np.ndarray | None:
-        """A view of units first.. without a copy, or None where there is none."""
+        """A view of `count` units from `first` on, None if they can't be used as they are."""
 
     def read(self, first: int, count: int, into: np.ndarray) -> None:
-        """Copy (and convert) units first.. into `into` (count, *unit_shape). IOFailure."""
+        """Copy (and convert) units into `into` (count, *unit_shape). Raises IOFailure."""
 
     def write(self, first: int, count: int, values: np.ndarray) -> None:
-        """Copy units first.. from `values`. IOFailure."""
+        """Copy units from `values` (count, *unit_shape). Raises IOFailure, CantCreate."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,18 @@ class DeviceJob:
     Attributes
     ----------
     inputs, outputs : mapping
-        Array name -> HostArray; an inout array stands in both. Resident inputs are read with
-        ``direct(0, 0)``/``read(0, 0, whole)``: first and count don't matter to them.
+        Array name -> HostArray; an inout array is in both. Resident inputs are read with
+        ``direct(0, 0)`` or ``read(0, 0, array)``: they ignore `first` and `count`.
     chunk : int, units
-        No chunk is larger.
+        Of the largest chunk.
     memory : int, bytes
         Device memory to set aside for slots (devices with a link).
     threads : int
-        Threads one kernel may use.
+        Threads that one kernel may use.
+    cache : str
+        Folder for FFT wisdom and the like.
+    say : callable
+        Reports a slow step to the user.
     """
 
     workload: Workload
@@ -66,23 +70,25 @@ class DeviceJob:
     slots: int = 1
     threads: int = 1
     cache: str = ""
-    say: Any = field(default=lambda text: None)
+    say: Callable[[str], None] = field(default=lambda text: None)
 
 
 class Device(Protocol):
-    """One core, one GPU, or something that behaves like one."""
+    """One core, one team of cores, one GPU, or an emulation of one."""
 
     def describe(self) -> DeviceInfo: ...
 
     def prepare(self, job: DeviceJob | None) -> None:
-        """Make kernels, set slots aside, copy resident inputs in: all that isn't timed.
+        """Make the kernel, set slots aside, copy resident inputs in: everything that isn't timed.
 
-        Replaces the former job; None only forgets it, with every reference to its arrays.
+        Replaces the previous job; None only drops it and every reference to its arrays.
 
         Raises
         ------
         UsageError
-            The variant isn't to be had here. DeviceOutOfMemory: less memory is free than said.
+            The variant isn't installed here, or making it failed.
+        DeviceOutOfMemory
+            Less memory is free than the job was planned with.
         """
 
     def copy_in(self, chunk: Chunk, slot: Slot) -> None: ...
@@ -92,12 +98,12 @@ class Device(Protocol):
     def copy_out(self, chunk: Chunk, slot: Slot) -> None: ...
 
     def wait(self, chunk: Chunk) -> ChunkTimes:
-        """Block until `chunk`'s copy out has ended; its phases. Chunks are waited for in order."""
+        """Block until the chunk's copy out has ended. Chunks are waited for in order."""
 
 
 class DeviceOutOfMemory(MemoryError):
-    """Less device memory is free than was asked for; a smaller plan may do."""
+    """Less device memory is free than requested; a smaller plan may fit."""
 
 
 class DeviceFault(RuntimeError):
-    """The device is unusable in this process from now on (a sticky error): the process must go."""
+    """A sticky error: the device is unusable in this process, which must end."""

@@ -62,7 +62,9 @@ def test_results_are_right_from_every_place(place: str, in_place: bool, tmp_path
 def test_a_dropped_wait_is_seen(stream: int) -> None:
     wrong = 0
     for seed in SEEDS:
-        wrong += not runs_right(Bench(FakeRuntime(seed=seed, deaf=frozenset({stream})), slots=2))
+        wrong += not runs_right(
+            Bench(FakeRuntime(seed=seed, ignores_waits=frozenset({stream})), slots=2)
+        )
 
     assert wrong >= 15
 
@@ -70,7 +72,8 @@ def test_a_dropped_wait_is_seen(stream: int) -> None:
 def test_reading_into_a_buffer_too_early_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hetsched.devices.cuda.device._copied_from", lambda former: None)
+    target = "hetsched.devices.cuda.chunk_flight._wait_for_copy_in"
+    monkeypatch.setattr(target, lambda previous: None)
     wrong = 0
     for seed in SEEDS:
         bench = Bench(FakeRuntime(seed=seed), "file", tmp_path, slots=1)
@@ -145,7 +148,7 @@ def test_a_pin_that_is_refused_only_costs_speed() -> None:
 
     assert bench.right()
     assert runtime.pins == {}
-    assert said[0].startswith("x can't be pinned (CUDA status 2 in hostRegister)")
+    assert said[0].startswith("can't pin x (CUDA status 2 in hostRegister)")
 
 
 def test_copies_are_cut_where_registrations_meet() -> None:
@@ -207,7 +210,7 @@ def test_an_unknown_variant_is_a_usage_error() -> None:
     job = bench.job()
     object.__setattr__(job, "variant", "cufft")
 
-    with pytest.raises(UsageError, match="no variant 'cufft'"):
+    with pytest.raises(UsageError, match="no cpu variant 'cufft'"):
         bench.device.prepare(job)
 
 

@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from hetsched.config import DeviceConfig
 from hetsched.devices.base import DeviceFault, DeviceOutOfMemory
 from hetsched.devices.cuda.clock import DeviceClock
+from hetsched.devices.cuda.device_memory import CUDA_ALIGNMENT, block_layout
 from hetsched.devices.cuda.fake_runtime import FakeRuntime
 from hetsched.devices.cuda.faults import CudaError, Fault, classify, translate
 from hetsched.devices.cuda.nvml import Gpu, Snapshot
 from hetsched.devices.cuda.pinned_memory import Pins, mapping_of, pieces
 from hetsched.devices.cuda.probe import budget, select_gpus, visible
-from hetsched.devices.cuda.slots import LINE, sections, slot_layout
+from hetsched.devices.slot_layout import slot_layout
 from hetsched.errors import InternalError, JobFailed, Unavailable
 from hetsched.memory import MemoryDemand
 from hetsched.workload import ArraySpec
@@ -117,14 +118,14 @@ SPECS = st.lists(
 )
 
 
-@given(parts=SPECS, count=st.integers(1, 50))
+@given(parts=SPECS, count=st.integers(1, 50), alignment=st.sampled_from([64, 256]))
 def test_arrays_of_a_slot_are_aligned_and_never_overlap(
-    parts: list[tuple[str, str, int]], count: int
+    parts: list[tuple[str, str, int]], count: int, alignment: int
 ) -> None:
     specs = [ArraySpec(f"a{i}", r, (n,), d) for i, (r, d, n) in enumerate(parts)]  # type: ignore[arg-type]
     need = sum(n * np.dtype(d).itemsize * (2 if r == "inout" else 1) for r, d, n in parts)
     demand = MemoryDemand(input_bytes=need, work_bytes=0, output_bytes=0)
-    layout = slot_layout(specs, {}, demand)
+    layout = slot_layout(specs, {}, demand, alignment)
 
     offsets = layout.offsets(count)
 
@@ -142,34 +143,36 @@ def test_an_output_in_place_has_the_buffer_of_its_input() -> None:
     specs = [ArraySpec("x", "split", (8,), "float32"), ArraySpec("y", "out", (8,), "int32")]
     demand = MemoryDemand(input_bytes=32, work_bytes=0, output_bytes=0)
 
-    layout = slot_layout(specs, {"y": "x"}, demand)
+    layout = slot_layout(specs, {"y": "x"}, demand, CUDA_ALIGNMENT)
 
     assert layout.outputs["y"].index == layout.inputs["x"].index
-    assert layout.units == (32,)
+    assert layout.unit_sizes == (32,)
 
 
 def test_an_output_in_place_of_a_smaller_input_is_our_bug() -> None:
     specs = [ArraySpec("x", "split", (8,), "float32"), ArraySpec("y", "out", (8,), "float64")]
     demand = MemoryDemand(input_bytes=32, work_bytes=0, output_bytes=64)
 
-    with pytest.raises(InternalError, match="64 bytes a unit against 32"):
-        slot_layout(specs, {"y": "x"}, demand)
+    with pytest.raises(InternalError, match="64 bytes per unit against 32"):
+        slot_layout(specs, {"y": "x"}, demand, CUDA_ALIGNMENT)
 
 
 @given(
     residents=st.dictionaries(st.text(min_size=1), st.integers(1, 9999), max_size=3),
-    room=st.integers(0, 9999),
+    slots_bytes=st.integers(0, 9999),
 )
-def test_sections_are_aligned_and_never_overlap(residents: dict[str, int], room: int) -> None:
-    place = sections(residents, room)
+def test_parts_of_the_block_are_aligned_and_never_overlap(
+    residents: dict[str, int], slots_bytes: int
+) -> None:
+    layout = block_layout(residents, slots_bytes)
 
     at = 0
     for name, nbytes in residents.items():
-        assert place.residents[name] >= at
-        assert place.residents[name] % LINE == 0
-        at = place.residents[name] + nbytes
-    assert place.slots >= at
-    assert place.nbytes >= place.slots + room
+        assert layout.residents[name] >= at
+        assert layout.residents[name] % CUDA_ALIGNMENT == 0
+        at = layout.residents[name] + nbytes
+    assert layout.slots >= at
+    assert layout.nbytes >= layout.slots + slots_bytes
 
 
 def mapped(nbytes: int) -> np.ndarray:
@@ -260,7 +263,7 @@ def test_the_clock_agrees_with_the_hosts() -> None:
     before = clock.seconds(event)
     clock.follow(event)
 
-    assert before == pytest.approx(event.at, abs=1e-3)
+    assert before == pytest.approx(event.time, abs=1e-3)
     assert clock.seconds(event) == before
 
 
@@ -284,7 +287,10 @@ def test_the_probe_names_the_extra_that_brings_cupy() -> None:
     infos, absent = select_gpus(GPU, SEEN, None, cupy=False)
 
     assert infos == []
-    assert absent["gpu0"] == "NVIDIA H200 is there, CuPy isn't: pip install 'hetsched[cuda13]'"
+    assert (
+        absent["gpu0"]
+        == "NVIDIA H200 is present but CuPy isn't installed: pip install 'hetsched[cuda13]'"
+    )
 
 
 def test_the_probe_says_why_there_is_no_gpu() -> None:
@@ -299,7 +305,7 @@ def test_the_probe_says_which_of_those_asked_for_are_missing() -> None:
 
     infos, absent = select_gpus(config, SEEN, None, cupy=True)
 
-    assert absent == {"gpu2": "there are only 2 GPUs"}
+    assert absent == {"gpu2": "this machine has only 2 GPUs"}
     assert [info.memory for info in infos] == [1 << 30, 1 << 30]
 
 

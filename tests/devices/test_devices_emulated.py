@@ -24,17 +24,17 @@ CLOCK = 1e-9
 
 
 class NoSlotWait(EmulatedDevice):
-    def _slot_free(self, before: Any) -> list[Any]:
+    def _slot_free(self, previous: Any) -> list[Any]:
         return []
 
 
 class NoInputWait(EmulatedDevice):
-    def _input_there(self, flight: Any) -> list[Any]:
+    def _input_copied(self, issued: Any) -> list[Any]:
         return []
 
 
 class NoComputeWait(EmulatedDevice):
-    def _output_there(self, flight: Any) -> list[Any]:
+    def _output_computed(self, issued: Any) -> list[Any]:
         return []
 
 

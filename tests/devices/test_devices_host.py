@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.devices import host_arrays
-from hetsched.devices.host_arrays import ArenaArray, FileArray, Loaded
-from hetsched.devices.slots import fresh_pages
+from hetsched.devices import file_array as file_array_module
+from hetsched.devices.file_array import FileArray
+from hetsched.devices.host_arrays import ArenaArray, SharedResident
+from hetsched.devices.host_slots import fresh_pages
 from hetsched.errors import CantCreate, InternalError, IOFailure
 from hetsched.workload import ArraySpec
 
@@ -32,7 +33,7 @@ def fd(tmp_path: Path) -> Iterator[int]:
 
 @pytest.fixture(params=[1 << 20, 64], ids=["roomy", "cramped"])
 def staging(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_arrays, "STAGING", request.param)
+    monkeypatch.setattr(file_array_module, "STAGING_BYTES", request.param)
 
 
 def test_fresh_pages_are_private_and_on_a_page_of_their_own() -> None:
@@ -71,7 +72,7 @@ def file_array(fd: int, stored: np.ndarray, order: str = "C", offset: int = 13) 
 def test_a_file_of_any_kind_is_read_as_wanted(
     fd: int, dtype: str, order: str, through: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_arrays, "READ_THROUGH", through)
+    monkeypatch.setattr(file_array_module, "MAX_ROW_GAP", through)
     stored = values(9, dtype)
     array = file_array(fd, stored, order)
     into = np.empty((4, 3, 5), "complex64")
@@ -137,7 +138,7 @@ def test_a_truncated_file_is_a_read_error(fd: int, order: str) -> None:
     array = file_array(fd, values(9), order)
     os.ftruncate(fd, 13 + values(9).nbytes - 1)
 
-    with pytest.raises(IOFailure, match=r"x: its file ends at byte \d+"):
+    with pytest.raises(IOFailure, match=r"x: the file ends at byte \d+"):
         array.read(5, 4, np.empty((4, 3, 5), "complex64"))
 
 
@@ -192,7 +193,7 @@ def test_a_resident_array_is_read_whole(fd: int, order: str) -> None:
 def test_a_resident_file_is_loaded_once_for_all_devices(fd: int) -> None:
     os.pwrite(fd, values(1)[0].tobytes(), 0)
     spec = ArraySpec("b", "resident", (3, 5), "float64")
-    array = Loaded(FileArray(spec, fd, (3, 5), "<f4", 0))
+    array = SharedResident(FileArray(spec, fd, (3, 5), "<f4", 0))
 
     assert array.direct(0, 0) is array.direct(0, 0)
 

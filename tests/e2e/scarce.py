@@ -10,8 +10,9 @@ import numpy as np
 from deadly import Deadly, DeadlyParams, note
 
 from hetsched.device import Chunk, Slot
-from hetsched.devices.base import DeviceOutOfMemory
+from hetsched.devices.base import DeviceJob, DeviceOutOfMemory
 from hetsched.devices.emulated.device import EmulatedDevice
+from hetsched.devices.emulated.loaded_job import JobLoader, LoadedJob
 from hetsched.workload import Arrays, Kernel, KernelContext, Variant
 
 
@@ -55,18 +56,18 @@ def make(p: ScarceParams, chunk: int, context: KernelContext) -> Kernel:
 
 
 def hook() -> None:
-    load, copy_in = EmulatedDevice._load, EmulatedDevice.copy_in
+    load, copy_in = JobLoader.load, EmulatedDevice.copy_in
 
-    def loading(self: EmulatedDevice, job: Any, *rest: Any) -> Any:
+    def loading(self: JobLoader, job: DeviceJob) -> LoadedJob:
         note(Path(Cap.params.folder) / "rooms", f"{job.memory}\n")
         if Cap.params.at == "prepare" and job.memory > Cap.params.room:
             raise DeviceOutOfMemory("somebody else has taken the memory")
-        return load(self, job, *rest)
+        return load(self, job)
 
     def copying(self: EmulatedDevice, chunk: Chunk, slot: Slot) -> None:
-        if str(chunk.id) == Cap.params.at and self._job().job.memory > Cap.params.room:
+        if str(chunk.id) == Cap.params.at and self._current_job().job.memory > Cap.params.room:
             raise DeviceOutOfMemory("somebody else has taken the memory")
         copy_in(self, chunk, slot)
 
-    EmulatedDevice._load = loading  # type: ignore[method-assign]
+    JobLoader.load = loading  # type: ignore[method-assign]
     EmulatedDevice.copy_in = copying  # type: ignore[method-assign]

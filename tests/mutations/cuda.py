@@ -3,7 +3,8 @@
 from mutations.pipeline import PIPELINE, always
 from mutations.runner import Mutation
 
-CUDA, CUDA_JOB = "devices/cuda/device.py", "devices/cuda/job.py"
+CUDA, FLIGHT = "devices/cuda/device.py", "devices/cuda/chunk_flight.py"
+PREPARED = "devices/cuda/prepared_job.py"
 BEYOND = (
     "tests/devices/test_devices_cuda.py::test_a_slot_beyond_the_memory_set_aside_is_our_bug",
 )
@@ -12,17 +13,17 @@ MUTATIONS = [
     always(PIPELINE, "while alone and", "while False and", "cuda_installments"),
     always(
         CUDA,
-        "            self._h2d.wait(former.marks.out_end)\n",
+        "            self._h2d.wait(previous.events.out_end)\n",
         "            pass\n",
         "cuda_ring",
         "cuda_update",
     ),
     always(CUDA, "if flight.chunk.barrier and len", "if False and len", "cuda_barrier_times"),
-    always(CUDA, "            self._compute.wait(marks.in_end)\n", "", "cuda_ring"),
-    always(CUDA, "            self._d2h.wait(flight.marks.compute_end)\n", "", "cuda_ring"),
-    always(CUDA, "            _copied_from(former)\n", "", "cuda_files"),
-    always(CUDA, "self._land(former)", "pass", "cuda_late_files"),
-    always(CUDA, "        _block(flight.marks.out_end)\n", "", "cuda_ring", "cuda_files"),
+    always(CUDA, "            self._compute.wait(events.in_end)\n", "", "cuda_ring"),
+    always(CUDA, "            self._d2h.wait(flight.events.compute_end)\n", "", "cuda_ring"),
+    always(FLIGHT, "            _wait_for_copy_in(previous)\n", "", "cuda_files"),
+    always(CUDA, "previous.land(job, self._preparer)", "pass", "cuda_late_files"),
+    always(FLIGHT, "        block_until(self.events.out_end)\n", "", "cuda_ring", "cuda_files"),
     always(CUDA, "        self._runtime.synchronize()\n", "", "cuda_forgotten"),
-    Mutation(CUDA_JOB, "slot.offset < 0 or end > self.place.room or", "", BEYOND),
+    Mutation(PREPARED, "slot.offset < 0 or end > limit or", "", BEYOND),
 ]

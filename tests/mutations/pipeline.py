@@ -18,7 +18,7 @@ def always(file: str, original: str, replaced: str, *names: str) -> Mutation:
 PIPELINE, LAYOUT = "device_process/pipeline.py", "plans/slot_allocation.py"
 EMULATED, STREAMS = "devices/emulated/device.py", "devices/emulated/streams.py"
 VIRTUAL, REAL = "devices/emulated/virtual_clock.py", "devices/emulated/real_clock.py"
-SLOTS = "devices/slots.py"
+SLOTS = "devices/host_slots.py"
 NOTEBOOK = ("tests/device_process/test_device_process_pipeline.py",)
 WORK = ("tests/devices/test_devices_real_clock.py",)
 LATE = ("tests/devices/test_devices_streams.py",)
@@ -36,13 +36,17 @@ MUTATIONS = [
     Mutation(PIPELINE, "and len(self._flying) < self._depth", "", NOTEBOOK),
     Mutation(PIPELINE, "        while self._flying:\n", "        if self._flying:\n", NOTEBOOK),
     Mutation(PIPELINE, "self._flying.popleft()", "self._flying.pop()", NOTEBOOK),
-    Mutation(SLOTS, "slot.offset < 0 or slot.offset + room > memory.size", "False", BEYOND),
+    Mutation(SLOTS, "slot.offset < 0 or end > memory.size", "False", BEYOND),
     # The emulated device: each phase after the one before, each copy in after the slot is free.
-    always(EMULATED, "else [before.copy_out]", "else []", "virtual_ring", "virtual_update"),
-    always(EMULATED, "return [flight.copy_in]", "return []", "virtual_ring", "virtual_one_engine"),
-    always(EMULATED, "None else [flight.compute]", "None else []", "virtual_ring"),
-    always(EMULATED, "before is self._flights.get(self._held.id)", "False", "virtual_one_slot"),
-    always(EMULATED, "behind = chunk.barrier or", "behind = False and", "virtual_installments"),
+    always(EMULATED, "else [previous.copy_out]", "else []", "virtual_ring", "virtual_update"),
+    always(EMULATED, "return [issued.copy_in]", "return []", "virtual_ring", "virtual_one_engine"),
+    always(EMULATED, "None else [issued.compute]", "None else []", "virtual_ring"),
+    always(
+        EMULATED, "previous is self._chunks.get(self._deferred.id)", "False", "virtual_one_slot"
+    ),
+    always(
+        EMULATED, "after_wait = chunk.barrier or", "after_wait = False and", "virtual_installments"
+    ),
     always(
         EMULATED, "for operation in reversed(operations)", "for operation in ()", "virtual_ring"
     ),
@@ -54,27 +58,32 @@ MUTATIONS = [
     ),
     always(
         STREAMS,
-        "            if other.ended is None:\n                return None\n",
-        "            if other.ended is None:\n                continue\n",
+        "            if dependency.ended is None:\n                return None\n",
+        "            if dependency.ended is None:\n                continue\n",
         "virtual_ring",
         "virtual_one_engine",
     ),
     always(
         STREAMS,
-        "max(self._free[lane], head.floor)",
-        "head.floor",
+        "max(self._free[engine], head.earliest_start)",
+        "head.earliest_start",
         "virtual_ring",
         "virtual_one_engine",
         "virtual_no_engine",
     ),
-    always(VIRTUAL, "self._frontier if behind else 0.0", "0.0", "virtual_installments"),
-    always(STREAMS, "time = max(time, other.ended)", "pass", "virtual_ring"),
+    always(VIRTUAL, "self._frontier if after_wait else 0.0", "0.0", "virtual_installments"),
+    always(STREAMS, "time = max(time, dependency.ended)", "pass", "virtual_ring"),
     always(VIRTUAL, "max(self._frontier, operation.ended)", "0.0", "virtual_installments"),
     always(
         VIRTUAL, "while operation.ended is None:", "if operation.ended is None:", "virtual_ring"
     ),
     # The real clock.
-    Mutation(REAL, "while not all(other.ready for other in operation.after):", "if False:", WORK),
+    Mutation(
+        REAL,
+        "while not all(dependency.ready for dependency in operation.after):",
+        "if False:",
+        WORK,
+    ),
     Mutation(REAL, "            while operation.ended is None:", "            if False:", WORK),
     Mutation(STREAMS, "if not operation.ready:", "if False:", LATE),
     # What shows that one is missing.

@@ -1,4 +1,4 @@
-"""Which cores this process may use, and what processor they belong to."""
+"""The cores that this process may use, and the processor that they belong to."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def allowed() -> list[int]:
 
 
 def quota(membership: Path = _CGROUP, root: Path = _CGROUP_ROOT) -> float:
-    """How many cores' worth of time the control groups allow (v1 and v2); infinity: no limit."""
+    """Cores' worth of processor time that the control groups allow (v1, v2); inf: no limit."""
     return min((_group_quota(folder) for folder in _folders(membership, root)), default=math.inf)
 
 
 def processor(cpuinfo: Path = _CPUINFO) -> str:
-    """The processor's name: part of the key of the models that are learnt on it."""
+    """The processor's name, which is part of the key of its models."""
     try:
         text = cpuinfo.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -38,12 +38,12 @@ def processor(cpuinfo: Path = _CPUINFO) -> str:
 
 
 def _folders(membership: Path, root: Path) -> list[Path]:
-    """The folders of our groups and all above them; in a container the path may not exist."""
+    """The folders of our groups and their parents; in a container the path may not exist."""
     try:
         lines = membership.read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
-    found: list[Path] = []
+    folders: list[Path] = []
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers == "":
@@ -54,18 +54,18 @@ def _folders(membership: Path, root: Path) -> list[Path]:
             continue
         relative = Path(path.lstrip("/"))
         for top in tops:
-            found += [top / part for part in (relative, *relative.parents)]
-    return found
+            folders += [top / part for part in (relative, *relative.parents)]
+    return folders
 
 
 def _group_quota(folder: Path) -> float:
-    found = _numbers(folder / "cpu.max")
-    if found is None:
-        found = _numbers(folder / "cpu.cfs_quota_us") or []
-        found = [*found, *(_numbers(folder / "cpu.cfs_period_us") or [])]
-    if len(found) != 2 or found[0] <= 0 or found[1] <= 0:
+    limits = _numbers(folder / "cpu.max")  # quota and period, version 2
+    if limits is None:
+        limits = _numbers(folder / "cpu.cfs_quota_us") or []
+        limits = [*limits, *(_numbers(folder / "cpu.cfs_period_us") or [])]
+    if len(limits) != 2 or limits[0] <= 0 or limits[1] <= 0:
         return math.inf
-    return found[0] / found[1]
+    return limits[0] / limits[1]
 
 
 def _numbers(path: Path) -> list[float] | None:

@@ -1,4 +1,4 @@
-"""Makes the kernels of CPU variants and keeps the last few warm for the next job."""
+"""Makes kernels, and keeps the last few of a core warm for the next job."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hetsched.devices.base import DeviceFault, DeviceJob, DeviceOutOfMemory
 from hetsched.errors import HetschedError, UsageError
 from hetsched.workload import Kernel, KernelContext, Variant
 
-KEPT = 16
-"""Kernels that stay; they may hold plans and work areas. Arbitrary."""
+MAX_KERNELS = 16
+"""Kernels kept; they may hold plans and work areas. Arbitrary."""
 
 
 class CpuKernels:
@@ -24,36 +24,35 @@ class CpuKernels:
         self._kernels: OrderedDict[Any, tuple[Kernel, Mapping[str, str]]] = OrderedDict()
 
     def get(self, job: DeviceJob) -> tuple[Kernel, Mapping[str, str]]:
-        """The job's kernel, and which outputs it can compute in place (output -> input).
+        """The job's kernel, and the outputs that it can compute in place (output -> input).
 
         Raises
         ------
         UsageError
-            The variant isn't to be had on this machine, or can't be made.
+            The variant isn't installed on this machine, or making it failed.
         """
         params = msgspec.json.encode(job.params)
         key = (type(job.workload), params, job.variant, job.chunk, job.threads, job.cache)
-        found = self._kernels.get(key)
-        if found is None:
-            variant = find_variant(job)
+        if key not in self._kernels:
+            variant = find_variant(job, "cpu")
             context = KernelContext("cpu", job.threads, job.cache, np, None, job.say)
-            found = made(variant, job, context), variant.in_place
-            self._kernels[key] = found
-            if len(self._kernels) > KEPT:
+            self._kernels[key] = make_kernel(variant, job, context), variant.in_place
+            if len(self._kernels) > MAX_KERNELS:
                 self._kernels.popitem(last=False)
         self._kernels.move_to_end(key)
-        return found
+        return self._kernels[key]
 
 
-def made(variant: Variant, job: DeviceJob, context: KernelContext) -> Kernel:
-    """The kernel of `variant`. Whatever a library raises is a reason to do without the variant.
+def make_kernel(variant: Variant, job: DeviceJob, context: KernelContext) -> Kernel:
+    """Make the kernel of `variant`.
 
     Raises
     ------
     UsageError
-        It can't be made: a library is missing, broken or doesn't take these parameters.
+        A library is missing, broken or doesn't support these parameters: any other exception of
+        `make` is a reason to try another variant.
     HetschedError, MemoryError, DeviceFault, DeviceOutOfMemory
-        As `make` raised it: another variant wouldn't help.
+        As raised by `make`: another variant wouldn't help.
     """
     try:
         return variant.make(job.params, job.chunk, context)
@@ -65,13 +64,13 @@ def made(variant: Variant, job: DeviceJob, context: KernelContext) -> Kernel:
         raise UsageError(f"variant {variant.name} can't be made here: {reason}") from error
 
 
-def find_variant(job: DeviceJob) -> Variant:
-    """The CPU variant that `job` names. Raises UsageError saying which there are."""
-    variants = job.workload.variants("cpu")
+def find_variant(job: DeviceJob, kind: str) -> Variant:
+    """The variant of `kind` that `job` names. Raises UsageError with those installed."""
+    variants = job.workload.variants(kind)
     for variant in variants:
         if variant.name == job.variant:
             return variant
-    there = ", ".join(variant.name for variant in variants) or "none"
+    names = ", ".join(variant.name for variant in variants) or "none"
     raise UsageError(
-        f"{job.workload.name} has no variant {job.variant!r} on a CPU here; there are: {there}"
+        f"{job.workload.name} has no {kind} variant {job.variant!r} here; installed: {names}"
     )

@@ -1,7 +1,7 @@
 """From events to seconds of CLOCK_MONOTONIC.
 
-The runtime tells the milliseconds between two events as float32, which loses microseconds over a
-long distance. So each difference is taken to a near event: the start of the chunk before.
+The runtime gives the milliseconds between two events as float32, which loses microseconds over
+long distances. So each time is measured from a near event: the start of the previous chunk.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ import time
 from hetsched.devices.cuda.faults import NOT_READY, CudaError
 from hetsched.devices.cuda.runtime import Event, Runtime, Stream
 
-TRIES = 3
-"""Anchors taken, of which the tightest counts: one can be hit by a switch of threads."""
+MAX_ANCHORS = 3
+"""Anchors taken, of which the tightest counts: a context switch can ruin one."""
 STALE_SECONDS = 1.0
-"""An idle device's clock is set anew after this long; the clocks drift by parts in a million."""
+"""An idle device's clock is set again after this long; the clocks drift by parts per million."""
 
 
 class DeviceClock:
-    """Seconds of an event; exact to the few microseconds that a launch takes."""
+    """Seconds of events, exact to the few microseconds that a launch takes."""
 
     def __init__(self, runtime: Runtime, stream: Stream) -> None:
         self._stream = stream
         self._events = (runtime.event(), runtime.event())
         self._base = self._events[0]
         self._seconds = 0.0
-        self._set_at = float("-inf")
+        self._set_time = float("-inf")
 
     def set(self) -> None:
         """Anchor to the host's clock. The device must be idle."""
         best = float("inf")
-        for _ in range(TRIES):
+        for _ in range(MAX_ANCHORS):
             spare = self._events[1] if self._base is self._events[0] else self._events[0]
             before = time.monotonic()
             self._stream.record(spare)
@@ -39,27 +39,27 @@ class DeviceClock:
             if after - before < best:
                 best = after - before
                 self._base, self._seconds = spare, (before + after) / 2
-        self._set_at = time.monotonic()
+        self._set_time = time.monotonic()
 
     def refresh(self) -> bool:
-        """`set`, if the last time is long ago; says whether it did."""
-        if time.monotonic() - self._set_at <= STALE_SECONDS:
+        """Call `set` if the clock is stale; return whether it was."""
+        if time.monotonic() - self._set_time <= STALE_SECONDS:
             return False
         self.set()
         return True
 
     def seconds(self, event: Event) -> float:
-        """When `event`, which must have passed, did."""
+        """When `event`, which must have passed, happened."""
         return self._seconds + event.milliseconds_after(self._base) * 1e-3
 
     def follow(self, event: Event) -> None:
-        """Count from `event` on; it must not be recorded again until the next `follow`."""
+        """Measure from `event` from now on; until the next call it must not be recorded again."""
         self._seconds = self.seconds(event)
         self._base = event
 
 
 def _spin(event: Event) -> None:
-    """Wait without sleeping, for a few microseconds: to wake up would take longer."""
+    """Wait a few microseconds without sleeping: waking up would take longer."""
     while (status := event.status()) != 0:
         if status != NOT_READY:
             raise CudaError(status, "setting the clock")

@@ -1,135 +1,33 @@
-"""A CUDA runtime that is only a model of one: what `cuda.py` is tested on where there is no GPU.
+"""A CUDA runtime that only models one: the CUDA device is tested on it where there is no GPU.
 
-Device memory is host memory. Streams hold their operations back and run them only when somebody
-waits, in an order drawn from a seed that heeds nothing but what CUDA promises: order within a
-stream, and waits for events. An operation that has begun but not ended leaves poison where it will
-write. So a missing wait corrupts data for most seeds, as it would some day on a GPU.
+Device memory is host memory. Streams defer their operations until the host waits, and then run in
+an order drawn from a seed that respects only what CUDA promises: order within a stream, and waits
+for events. An operation that has begun but not ended leaves poison where it will write. So for
+most seeds a missing wait corrupts data, as it might on a GPU.
 
-Statuses are those that CUDA gives. It computes with NumPy, by the CPU's variants.
+Statuses are CUDA's. Kernels are NumPy, by the CPU variants.
 """
 
 from __future__ import annotations
 
-import ctypes
 import random
-import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
 import numpy as np
 
-from hetsched.devices.cuda.faults import NOT_READY, OUT_OF_MEMORY, STICKY_STATUSES, CudaError
-from hetsched.devices.cuda.runtime import TO_DEVICE, Facts
+from hetsched.devices.cuda.fake_streams import POISON, FakeEvent, FakeStream
+from hetsched.devices.cuda.faults import OUT_OF_MEMORY, STICKY_STATUSES, CudaError
+from hetsched.devices.cuda.runtime import DeviceFacts
 
-POISON = 0xFF
-"""Makes NaN of every floating-point type."""
 ALIGNMENT = 512
-BASE = 1 << 56
-"""Device addresses start beyond all of the host's."""
-BURST = 8
-"""Operations that one stream runs ahead of the others, at most. Arbitrary."""
-
-Steps = Iterator[None]
-
-
-class FakeEvent:
-    """`recorded` counts records asked for, `passed` those that have run."""
-
-    def __init__(self, runtime: FakeRuntime) -> None:
-        self._runtime = runtime
-        self.recorded = 0
-        self.passed = 0
-        self.at = 0.0
-
-    def status(self) -> int:
-        if self._runtime.sticky:
-            return self._runtime.sticky
-        self._runtime.step()
-        return self._runtime.sticky or (0 if self.passed == self.recorded else NOT_READY)
-
-    def block(self) -> None:
-        ticket = self.recorded
-        self._runtime.run_until(lambda: self.passed >= ticket)
-
-    def milliseconds_after(self, earlier: FakeEvent) -> float:
-        self._runtime.check()
-        if self.passed < self.recorded or earlier.passed < earlier.recorded:
-            raise CudaError(NOT_READY, "eventElapsedTime")
-        return float(np.float32((self.at - earlier.at) * 1e3))
-
-
-@dataclass
-class FakeStream:
-    """`deaf`: its waits are dropped, to show that a test would notice.
-
-    A call that raises does so late, when somebody waits; those behind it, which the caller would
-    not have come to on a GPU, are then left out (`spoilt`).
-    """
-
-    runtime: FakeRuntime
-    deaf: bool = False
-    queue: deque[tuple[Callable[[], bool], Callable[[], Steps]]] = field(default_factory=deque)
-    running: Steps | None = None
-    spoilt: bool = False
-
-    def copy(self, target: int, source: int, nbytes: int, kind: int) -> None:
-        self.runtime.count()
-        device, host = (target, source) if kind == TO_DEVICE else (source, target)
-        into, out_of = self.runtime.inside(device, nbytes), host
-        if kind == TO_DEVICE:
-            self._push(lambda: _copying(into, out_of, nbytes))
-        else:
-            self._push(lambda: _copying(out_of, into, nbytes))
-        if not self.runtime.is_pinned(host, nbytes):
-            self.runtime.run_until(lambda: not self.queue and self.running is None)
-
-    def launch(self, call: Callable[[], None]) -> None:
-        self.runtime.count()
-        self._push(lambda: self._calling(call))
-
-    def record(self, event: FakeEvent) -> None:
-        self.runtime.check()
-        event.recorded += 1
-        ticket = event.recorded
-        self._push(lambda: _marking(event, ticket))
-
-    def wait(self, event: FakeEvent) -> None:
-        """For the record asked for last; for none, if there was none."""
-        self.runtime.check()
-        ticket = event.recorded
-        if not self.deaf:
-            self._push(lambda: iter(()), lambda: event.passed >= ticket)
-
-    def idle(self) -> bool:
-        return self.running is None and not self.queue
-
-    def ready(self) -> bool:
-        return self.running is not None or (bool(self.queue) and self.queue[0][0]())
-
-    def advance(self) -> None:
-        """Run one step of the first operation."""
-        if self.running is None:
-            self.running = self.queue.popleft()[1]()
-        try:
-            next(self.running)
-        except StopIteration:
-            self.running = None
-            self.spoilt = self.spoilt and bool(self.queue)
-
-    def _calling(self, call: Callable[[], None]) -> Steps:
-        yield
-        if not self.spoilt:
-            self.spoilt = True
-            call()
-            self.spoilt = False
-
-    def _push(self, steps: Callable[[], Steps], ready: Callable[[], bool] = lambda: True) -> None:
-        self.queue.append((ready, steps))
+BASE_ADDRESS = 1 << 56
+"""Device addresses start beyond all host addresses."""
+MAX_BURST = 8
+"""Operations that one stream may run ahead of the others. Arbitrary."""
 
 
 class FakeBlock:
-    """Device memory, full of poison; bytes beyond its end are somebody else's."""
+    """Device memory, filled with poison."""
 
     def __init__(self, runtime: FakeRuntime, address: int, nbytes: int) -> None:
         self._runtime = runtime
@@ -150,18 +48,18 @@ class FakeBlock:
 
 
 class FakeRuntime:
-    """A GPU that isn't there.
+    """A fake GPU.
 
     Parameters
     ----------
     memory : int, bytes
     seed : int
         Of the order in which streams run.
-    deaf : set of int
-        Streams, in the order of their making, that heed no wait.
+    ignores_waits : set of int
+        Streams, in order of creation, that ignore all waits.
     faults : mapping
-        Number of an operation (copies and launches, from 0) -> status with which it fails; a
-        sticky one fails everything after it too.
+        Index of an operation (copies and launches, from 0) -> status that it fails with. After a
+        sticky status all later calls fail too.
     pinnable : int, bytes
         What may be registered in one call; more fails with status 2.
     absent : int
@@ -174,7 +72,7 @@ class FakeRuntime:
         self,
         memory: int = 1 << 30,
         seed: int = 0,
-        deaf: frozenset[int] = frozenset(),
+        ignores_waits: frozenset[int] = frozenset(),
         faults: dict[int, int] | None = None,
         pinnable: int = 1 << 40,
         engines: int = 2,
@@ -189,20 +87,21 @@ class FakeRuntime:
         self.pageable = 0
         """Copies that had to run while the host waited."""
         self._random = random.Random(seed)
-        self._deaf = deaf
+        self._ignores_waits = ignores_waits
         self._faults = faults or {}
         self._pinnable = pinnable
         self._engines = engines
         self._absent = absent
         self._streams: list[FakeStream] = []
-        self._favourite: tuple[FakeStream | None, int] = (None, 0)
+        self._burst: tuple[FakeStream | None, int] = (None, 0)
+        """The stream that runs, and how many steps it may still make before the next draw."""
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> DeviceFacts:
         if self._absent:
             raise CudaError(self._absent, "getDeviceCount")
         free = self.memory - self._allocated()
-        return Facts("fake GPU", free, self.memory, self._engines, version="fake")
+        return DeviceFacts("fake GPU", free, self.memory, self._engines, version="fake")
 
     def allocate(self, nbytes: int) -> FakeBlock:
         self.check()
@@ -210,7 +109,7 @@ class FakeRuntime:
         if size > self.memory - self._allocated():
             raise CudaError(OUT_OF_MEMORY, "malloc")
         ends = (address + memory.nbytes for address, memory in self.blocks.items())
-        return FakeBlock(self, max(ends, default=BASE) + ALIGNMENT, size)
+        return FakeBlock(self, max(ends, default=BASE_ADDRESS) + ALIGNMENT, size)
 
     def pin(self, address: int, nbytes: int, read_only: bool) -> None:
         self.check()
@@ -228,7 +127,7 @@ class FakeRuntime:
 
     def stream(self) -> FakeStream:
         self.check()
-        self._streams.append(FakeStream(self, len(self._streams) in self._deaf))
+        self._streams.append(FakeStream(self, len(self._streams) in self._ignores_waits))
         return self._streams[-1]
 
     def event(self) -> FakeEvent:
@@ -236,14 +135,15 @@ class FakeRuntime:
         return FakeEvent(self)
 
     def synchronize(self) -> None:
-        self.run_until(lambda: all(stream.idle() for stream in self._streams))
+        self.run_until(lambda: all(stream.is_idle() for stream in self._streams))
 
     def check(self) -> None:
+        """Fail if there was a sticky fault."""
         if self.sticky:
             raise CudaError(self.sticky, "a call after a fault")
 
-    def count(self) -> None:
-        """Count an operation, and fail it if it is its turn."""
+    def count_operation(self) -> None:
+        """Count an operation; fail if a fault is due."""
         self.check()
         status = self._faults.get(self.operations, 0)
         self.operations += 1
@@ -251,8 +151,8 @@ class FakeRuntime:
             self.sticky = status if status in STICKY_STATUSES else 0
             raise CudaError(status, f"operation {self.operations - 1}")
 
-    def inside(self, address: int, nbytes: int) -> int:
-        """The host's address of device memory; an illegal one is found out as CUDA would."""
+    def host_address(self, address: int, nbytes: int) -> int:
+        """The host address of device memory; an illegal device address is a sticky fault."""
         for start, memory in self.blocks.items():
             if start <= address and address + nbytes <= start + memory.nbytes:
                 return memory.ctypes.data + address - start
@@ -260,7 +160,7 @@ class FakeRuntime:
         raise CudaError(700, f"a copy of {nbytes} bytes at {address:#x}")
 
     def is_pinned(self, address: int, nbytes: int) -> bool:
-        """Whether a copy from here may run on its own. One that crosses a border is refused."""
+        """Whether a copy from here is asynchronous. One across a registration's end is refused."""
         for start, size in self.pins.items():
             if start <= address < start + size:
                 if address + nbytes > start + size:
@@ -270,36 +170,24 @@ class FakeRuntime:
         return False
 
     def step(self) -> bool:
-        """Let some stream do one step; False: none can."""
-        ready = [stream for stream in self._streams if stream.ready()]
+        """Let some stream run one step; False if none can."""
+        ready = [stream for stream in self._streams if stream.is_ready()]
         if not ready:
             return False
-        stream, left = self._favourite
-        if stream not in ready or left == 0:
-            stream, left = self._random.choice(ready), self._random.randint(1, BURST)
+        stream, steps = self._burst
+        if stream not in ready or steps == 0:
+            stream, steps = self._random.choice(ready), self._random.randint(1, MAX_BURST)
         assert stream is not None
         stream.advance()
-        self._favourite = (stream, left - 1)
+        self._burst = (stream, steps - 1)
         return True
 
     def run_until(self, done: Callable[[], bool]) -> None:
-        """Step until `done`. Raises if that never comes: streams that wait for each other."""
+        """Step until `done`. Raises on a deadlock: streams that wait for each other."""
         self.check()
         while not done():
             if not self.step():
-                raise CudaError(1, "streams wait for what nobody will do")
+                raise CudaError(1, "all streams wait for operations that were never issued")
 
     def _allocated(self) -> int:
         return sum(memory.nbytes for memory in self.blocks.values())
-
-
-def _copying(target: int, source: int, nbytes: int) -> Steps:
-    ctypes.memset(target, POISON, nbytes)
-    yield
-    ctypes.memmove(target, source, nbytes)
-
-
-def _marking(event: FakeEvent, ticket: int) -> Steps:
-    event.passed = max(event.passed, ticket)
-    event.at = time.monotonic()
-    yield from ()

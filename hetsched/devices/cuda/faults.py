@@ -1,10 +1,9 @@
-"""What a status of CUDA, cuFFT, cuBLAS or NVML means for us, and the exception that stands for it.
+"""Classifies the statuses of CUDA, cuFFT, cuBLAS and NVML, and translates them to our exceptions.
 
-Owns the taxonomy; knows no vendor library, so that it can be read and tested without one: errors
-are recognised by the names of their classes and by their numbers.
+Imports no vendor library: errors are recognised by the names of their classes and their numbers.
 
-A *sticky* error has destroyed the context: every later call in this process fails, or worse,
-succeeds with garbage. Only the process's end helps.
+A *sticky* error has destroyed the context: every later call in this process fails or, worse,
+succeeds with garbage. Only ending the process helps.
 """
 
 from __future__ import annotations
@@ -21,28 +20,28 @@ NOT_READY = 600
 OUT_OF_MEMORY = 2
 
 ABSENT_STATUSES = frozenset({3, 35, 46, 100, 101, 802, 803, 804, 999})
-"""At open: no driver, no device, busy in exclusive mode, driver and library that don't match."""
+"""When opening: no driver, no device, busy in exclusive mode, driver and library mismatch."""
 STICKY_STATUSES = frozenset(
     {4, 201, 214, 220, 226, 700, 702, 709, 710, *range(714, 720), 721, 806, 810, 911}
 )
 """4 is cudaErrorCudartUnloading; 201 an invalid context; 806 and 810 are faults of MPS."""
 CUFFT_OUT_OF_MEMORY = 2
 CUFFT_STICKY = frozenset({5, 6})
-"""INTERNAL_ERROR and EXEC_FAILED, once the library had worked: the context is suspect."""
+"""INTERNAL_ERROR and EXEC_FAILED: the context is suspect."""
 CUBLAS_OUT_OF_MEMORY = 3
 CUBLAS_STICKY = frozenset({11, 13, 14})
 """MAPPING_ERROR, EXECUTION_FAILED, INTERNAL_ERROR."""
 NVML_ABSENT = frozenset({9, 12, 18})
 """Driver not loaded, library not found, library and driver of different versions."""
 NVML_LOST = frozenset({15, 16})
-"""The GPU fell off the bus, or needs a reset that isn't ours to do."""
+"""The GPU fell off the bus, or needs a reset, which we never do."""
 
 
 class Fault(Enum):
     """What to do about an error."""
 
     ABSENT = "no usable GPU: work without it"
-    MEMORY = "a smaller plan may do"
+    MEMORY = "out of memory: a smaller plan may fit"
     USAGE = "our bug or a bad request: fail the job, keep the process"
     STICKY = "the context is lost: end the process"
 
@@ -50,20 +49,20 @@ class Fault(Enum):
 class CudaError(RuntimeError):
     """A status that a call returned instead of raising."""
 
-    def __init__(self, status: int, what: str = "") -> None:
-        super().__init__(f"CUDA status {status}{f' in {what}' if what else ''}")
+    def __init__(self, status: int, operation: str = "") -> None:
+        super().__init__(f"CUDA status {status}{f' in {operation}' if operation else ''}")
         self.status = status
 
 
 @dataclass(frozen=True)
-class Status:
-    """`vendor`: "cuda", "cufft", "cublas" or "" for an exception that carries no number."""
+class VendorStatus:
+    """`library`: "cuda", "cufft", "cublas", or "" for an exception without a number."""
 
-    vendor: str
+    library: str
     number: int
 
 
-_LIBRARIES = {
+_STATUS_ATTRIBUTES = {
     "CudaError": ("cuda", "status"),
     "CUDARuntimeError": ("cuda", "status"),
     "CUDADriverError": ("cuda", "status"),
@@ -72,28 +71,28 @@ _LIBRARIES = {
 }
 
 
-def status_of(error: BaseException) -> Status:
+def status_of(error: BaseException) -> VendorStatus:
     """The library and number behind `error`."""
     for kind in type(error).__mro__:
-        library, attribute = _LIBRARIES.get(kind.__name__, ("", ""))
+        library, attribute = _STATUS_ATTRIBUTES.get(kind.__name__, ("", ""))
         number = getattr(error, attribute, None) if attribute else None
         if isinstance(number, int):
-            return Status(library, number)
-    return Status("", 0)
+            return VendorStatus(library, number)
+    return VendorStatus("", 0)
 
 
 def classify(error: BaseException, opening: bool = False) -> Fault:
-    """What kind of fault `error` is; `opening`: nothing has worked in this process yet."""
+    """Classify `error`; `opening`: no call has succeeded in this process yet."""
     if isinstance(error, MemoryError):
         return Fault.MEMORY
     status = status_of(error)
-    if status.vendor == "cuda":
+    if status.library == "cuda":
         return _classify_cuda(status.number, opening)
-    if status.vendor == "cufft":
+    if status.library == "cufft":
         if status.number == CUFFT_OUT_OF_MEMORY:
             return Fault.MEMORY
         return Fault.STICKY if status.number in CUFFT_STICKY else Fault.USAGE
-    if status.vendor == "cublas":
+    if status.library == "cublas":
         if status.number == CUBLAS_OUT_OF_MEMORY:
             return Fault.MEMORY
         return Fault.STICKY if status.number in CUBLAS_STICKY else Fault.USAGE
@@ -105,12 +104,12 @@ def _classify_cuda(status: int, opening: bool) -> Fault:
         return Fault.ABSENT
     if status == OUT_OF_MEMORY:
         return Fault.MEMORY
-    # An absent GPU in mid-job (999 unknown, 101 invalid device) is as final as a sticky error.
+    # A GPU that vanishes in mid-job (999 unknown, 101 invalid device) is as final as sticky.
     return Fault.STICKY if status in STICKY_STATUSES | ABSENT_STATUSES else Fault.USAGE
 
 
 def translate(error: BaseException, device: str, opening: bool = False) -> Exception:
-    """Our exception for a vendor's: one line with the device and the library's words."""
+    """Our exception for a vendor's: one line with the device and the library's message."""
     text = " ".join(f"{error}".split()) or type(error).__name__
     match classify(error, opening):
         case Fault.ABSENT:
@@ -125,7 +124,7 @@ def translate(error: BaseException, device: str, opening: bool = False) -> Excep
 
 @contextmanager
 def translated(device: str, opening: bool = False) -> Iterator[None]:
-    """Raise ours for theirs; what is ours already passes."""
+    """Translate vendors' exceptions; ours pass unchanged."""
     try:
         yield
     except (HetschedError, DeviceFault, DeviceOutOfMemory):

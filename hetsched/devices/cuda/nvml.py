@@ -1,8 +1,7 @@
-"""What NVML says of the GPUs: identity, memory, driver, throttling. Makes no CUDA context.
+"""Queries NVML: identity, memory and throttling of the GPUs, driver. Creates no CUDA context.
 
-Every query stands alone: one that this GPU, driver or container doesn't support yields None and
-spoils nothing. Calls can stall while another process pins memory, so none of this belongs on a
-scheduling path.
+A query that this GPU, driver or container doesn't support yields None and affects no other. Calls
+can stall while another process pins memory, so keep them off the scheduling path.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from typing import Any
 
 from hetsched.devices.cuda.faults import NVML_ABSENT, NVML_LOST
 
-THROTTLES = {
+THROTTLE_REASONS = {
     0x8: "hardware slowdown",
     0x20: "too hot (software)",
     0x40: "too hot (hardware)",
     0x80: "power brake",
 }
-"""Bits of the clocks' event reasons that make a measurement worthless. A power cap is ordinary."""
+"""Bits of the clocks' event reasons that invalidate a measurement. A power cap is ordinary."""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU. `memory_free` and `memory_total` in bytes; None: not to be had."""
+    """One GPU. `memory_free` and `memory_total` in bytes, None if not available."""
 
     index: int
     name: str
@@ -42,7 +41,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All GPUs in the order of their PCI addresses. `problem`: one line why there are none."""
+    """All GPUs in the order of their PCI addresses. `problem`: why there are none, one line."""
 
     gpus: tuple[Gpu, ...] = ()
     driver: str = ""
@@ -52,30 +51,30 @@ class Snapshot:
 
 
 def snapshot(library: Any = None) -> Snapshot:
-    """What is there now. Never raises; `library` stands in for pynvml in tests."""
+    """Query all GPUs. Never raises; `library` replaces pynvml in tests."""
     try:
         nvml = library or importlib.import_module("pynvml")
     except ImportError:
         return Snapshot(problem="nvidia-ml-py isn't installed: pip install nvidia-ml-py")
     try:
         with _session(nvml):
-            return _look(nvml)
+            return _query_all(nvml)
     except nvml.NVMLError as error:
         return Snapshot(problem=_explain(error))
 
 
 def throttled(uuid: str, library: Any = None) -> tuple[str, ...]:
-    """Why the GPU runs slower than it could, in words; () when it doesn't or nobody knows."""
+    """Why the GPU runs slower than it could; () if it doesn't or that is unknown."""
     try:
         nvml = library or importlib.import_module("pynvml")
         with _session(nvml):
             handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
-            bits = _ask(nvml, "nvmlDeviceGetCurrentClocksEventReasons", handle)
+            bits = _query(nvml, "nvmlDeviceGetCurrentClocksEventReasons", handle)
             if bits is None:
-                bits = _ask(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+                bits = _query(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", handle)
     except Exception:  # no library, no driver, no such GPU: nothing is known
         return ()
-    return tuple(text for bit, text in THROTTLES.items() if (bits or 0) & bit)
+    return tuple(text for bit, text in THROTTLE_REASONS.items() if (bits or 0) & bit)
 
 
 @contextmanager
@@ -88,41 +87,41 @@ def _session(nvml: Any) -> Iterator[None]:
             nvml.nvmlShutdown()
 
 
-def _look(nvml: Any) -> Snapshot:
+def _query_all(nvml: Any) -> Snapshot:
     count = nvml.nvmlDeviceGetCount()
     gpus = [gpu for index in range(count) if (gpu := _gpu(nvml, index)) is not None]
     gpus.sort(key=lambda gpu: (gpu.pci, gpu.index))
     return Snapshot(
         gpus=tuple(gpus),
-        driver=_text(_ask(nvml, "nvmlSystemGetDriverVersion")),
-        cuda=_ask(nvml, "nvmlSystemGetCudaDriverVersion") or 0,
+        driver=_text(_query(nvml, "nvmlSystemGetDriverVersion")),
+        cuda=_query(nvml, "nvmlSystemGetCudaDriverVersion") or 0,
         problem="" if gpus else "the NVIDIA driver shows no GPU",
     )
 
 
 def _gpu(nvml: Any, index: int) -> Gpu | None:
-    handle = _ask(nvml, "nvmlDeviceGetHandleByIndex", index)
+    handle = _query(nvml, "nvmlDeviceGetHandleByIndex", index)
     if handle is None:
         return None
     lost: list[int] = []
-    memory = _ask(nvml, "nvmlDeviceGetMemoryInfo", handle, lost=lost)
-    pci = _ask(nvml, "nvmlDeviceGetPciInfo", handle, lost=lost)
-    mig = _ask(nvml, "nvmlDeviceGetMigMode", handle, lost=lost)
+    memory = _query(nvml, "nvmlDeviceGetMemoryInfo", handle, lost=lost)
+    pci = _query(nvml, "nvmlDeviceGetPciInfo", handle, lost=lost)
+    mig = _query(nvml, "nvmlDeviceGetMigMode", handle, lost=lost)
     return Gpu(
         index=index,
-        name=_text(_ask(nvml, "nvmlDeviceGetName", handle, lost=lost)) or f"GPU {index}",
-        uuid=_text(_ask(nvml, "nvmlDeviceGetUUID", handle, lost=lost)),
+        name=_text(_query(nvml, "nvmlDeviceGetName", handle, lost=lost)) or f"GPU {index}",
+        uuid=_text(_query(nvml, "nvmlDeviceGetUUID", handle, lost=lost)),
         pci="" if pci is None else _text(pci.busId),
         memory_free=None if memory is None else int(memory.free),
         memory_total=None if memory is None else int(memory.total),
-        display=_ask(nvml, "nvmlDeviceGetDisplayActive", handle, lost=lost) == 1,
+        display=_query(nvml, "nvmlDeviceGetDisplayActive", handle, lost=lost) == 1,
         mig=bool(mig and mig[0]),
         lost=bool(lost),
     )
 
 
-def _ask(nvml: Any, name: str, *arguments: Any, lost: list[int] | None = None) -> Any:
-    """The answer of one query, or None; a GPU that is lost leaves its status in `lost`."""
+def _query(nvml: Any, name: str, *arguments: Any, lost: list[int] | None = None) -> Any:
+    """The result of one query, or None; the status of a lost GPU is added to `lost`."""
     call: Callable[..., Any] | None = getattr(nvml, name, None)
     if call is None:
         return None

@@ -1,12 +1,12 @@
-"""Pinned host memory: mappings registered once, in slices, within a quota of our own.
+"""Pinned host memory: mappings registered once, in slices, within a quota.
 
-Pinning half a gigabyte costs more than a job on it, so a mapping is registered when first met and
-stays so. It is registered in slices, each a call of its own: one call holds locks of the driver
-that stall other processes. No copy may cross the border of two slices; `pieces` cuts it there.
+Pinning half a gigabyte costs more than a job on it, so a mapping is registered at its first use
+and stays registered. It is registered slice by slice, because a call holds driver locks that stall
+other processes. No copy may cross the border of two slices; `pieces` cuts it there.
 
-A registered mapping must not be unmapped: its pages would stay pinned and the address, given to
-another mapping, would be copied from the old pages. Pins therefore hold the mapping's buffer, and
-let go of it when nobody else refers to it.
+A registered mapping must not be unmapped: its pages would stay pinned, and copies from another
+mapping at the same address would read the old pages. Pins therefore hold the mapping's buffer, and
+release it when nothing else refers to it.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ import numpy as np
 
 from hetsched.devices.cuda.faults import Fault, classify
 from hetsched.devices.cuda.runtime import Runtime
-from hetsched.devices.slots import fresh_pages
+from hetsched.devices.host_slots import fresh_pages
 
-SLICE = 256 << 20
-"""Bytes registered in one call."""
-QUOTA = 8 << 30
-QUOTA_SHARE = 0.25
-"""At most so many bytes, and so much of the machine's memory, are pinned by one device."""
+SLICE_BYTES = 256 << 20
+"""Registered in one call."""
+MAX_PINNED_BYTES = 8 << 30
+MAX_PINNED_FRACTION = 0.25
+"""Limits of what one device pins: bytes, and fraction of the machine's memory."""
 
 
 def default_quota() -> int:
     """Bytes that one device may pin on this machine."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return min(QUOTA, int(QUOTA_SHARE * memory))
+    return min(MAX_PINNED_BYTES, int(MAX_PINNED_FRACTION * memory))
 
 
 def pieces(start: int, nbytes: int, base: int, slice_bytes: int) -> Iterator[tuple[int, int]]:
-    """Cut [start, start + nbytes) where slices that count from `base` meet: (address, bytes)."""
+    """Cut [start, start + nbytes) at the borders of slices from `base` on: (address, bytes)."""
     end = start + nbytes
     while start < end:
         border = base + ((start - base) // slice_bytes + 1) * slice_bytes
@@ -71,34 +71,34 @@ class Pinned:
         return pieces(start, nbytes, self.address, self.slice_bytes)
 
     def only_ours(self) -> bool:
-        """Nobody else refers to the mapping: one reference is `view`'s, one this call's own."""
+        """Nothing else refers to the mapping: one reference is `view`'s, one this call's."""
         return sys.getrefcount(self.view.obj) <= 2
 
 
 class Pins:
-    """What this process has registered; the least recently used goes first.
+    """The registered mappings of this process; the least recently used is unpinned first.
 
     Parameters
     ----------
     quota, slice_bytes : int, bytes
     """
 
-    def __init__(self, runtime: Runtime, quota: int, slice_bytes: int = SLICE) -> None:
+    def __init__(self, runtime: Runtime, quota: int, slice_bytes: int = SLICE_BYTES) -> None:
         self._runtime = runtime
         self._quota = quota
-        self._slice = slice_bytes
-        self._known: OrderedDict[int, Pinned] = OrderedDict()
+        self._slice_bytes = slice_bytes
+        self._pinned: OrderedDict[int, Pinned] = OrderedDict()
         self.refused = ""
         """Why the last mapping could not be pinned."""
 
     @property
     def used(self) -> int:
-        return sum(pinned.nbytes for pinned in self._known.values())
+        return sum(pinned.nbytes for pinned in self._pinned.values())
 
     def cover(self, array: np.ndarray, keep: set[int]) -> Pinned | None:
-        """The registration of the mapping behind `array`, made if need be; None: it can't be.
+        """Register the mapping behind `array` unless it is registered; None if that fails.
 
-        `keep`: addresses of mappings that must stay; the one found is added.
+        `keep`: addresses of mappings that must stay pinned; this one is added.
         """
         mapping = mapping_of(array)
         if mapping is None:
@@ -106,52 +106,52 @@ class Pins:
             return None
         view = memoryview(mapping)
         address = np.frombuffer(view, np.uint8).ctypes.data
-        pinned = self._known.get(address)
+        pinned = self._pinned.get(address)
         if pinned is None:
-            pinned = self._register(Pinned(view, address, view.nbytes, self._slice), keep)
+            pinned = self._register(Pinned(view, address, view.nbytes, self._slice_bytes), keep)
         if pinned is not None:
             keep.add(address)
-            self._known.move_to_end(address)
+            self._pinned.move_to_end(address)
         return pinned
 
     def sweep(self) -> None:
-        """Let go of the mappings that nobody else uses any more."""
-        for address in [a for a, pinned in self._known.items() if pinned.only_ours()]:
-            self._forget(address)
+        """Unpin the mappings that nothing else uses any more."""
+        for address in [a for a, pinned in self._pinned.items() if pinned.only_ours()]:
+            self._drop(address)
 
     def clear(self) -> None:
-        """Let go of all mappings."""
-        for address in list(self._known):
-            self._forget(address)
+        """Unpin all mappings."""
+        for address in list(self._pinned):
+            self._drop(address)
 
     def _register(self, pinned: Pinned, keep: set[int]) -> Pinned | None:
-        self._make_room(pinned.nbytes, keep)
+        self._free_quota(pinned.nbytes, keep)
         if self.used + pinned.nbytes > self._quota:
             self.refused = f"the quota of {self._quota} pinned bytes is used up"
             return None
-        done: list[int] = []
+        starts: list[int] = []
         try:
             for start, nbytes in pinned.pieces(pinned.address, pinned.nbytes):
                 self._runtime.pin(start, nbytes, pinned.view.readonly)
-                done.append(start)
+                starts.append(start)
         except Exception as error:
             if classify(error) is Fault.STICKY:
                 raise
             self.refused = str(error)
-            self._unpin(done)
+            self._unpin(starts)
             return None
-        self._known[pinned.address] = pinned
+        self._pinned[pinned.address] = pinned
         return pinned
 
-    def _make_room(self, nbytes: int, keep: set[int]) -> None:
-        for address in list(self._known):
+    def _free_quota(self, nbytes: int, keep: set[int]) -> None:
+        for address in list(self._pinned):
             if self.used + nbytes <= self._quota:
                 return
             if address not in keep:
-                self._forget(address)
+                self._drop(address)
 
-    def _forget(self, address: int) -> None:
-        pinned = self._known.pop(address)
+    def _drop(self, address: int) -> None:
+        pinned = self._pinned.pop(address)
         self._unpin([start for start, _ in pinned.pieces(address, pinned.nbytes)])
 
     def _unpin(self, starts: list[int]) -> None:
@@ -160,10 +160,10 @@ class Pins:
 
 
 class Staging:
-    """Pinned buffers that data passes through where it can't be copied directly; kept warm.
+    """Pinned buffers for data that can't be copied directly; kept warm.
 
-    A buffer goes by (slot index, number of the array), and is replaced only by an idle device.
-    One that can't be pinned still works: copies from it are right, but no longer overlap.
+    There is one per slot index and array; it is replaced only while the device is idle. Copies
+    from a buffer that can't be pinned are right but don't overlap.
     """
 
     def __init__(self, pins: Pins) -> None:

@@ -1,4 +1,4 @@
-"""Which GPUs this process may use, without importing CuPy or making a context."""
+"""Finds the GPUs that this process may use, without importing CuPy or creating a context."""
 
 from __future__ import annotations
 
@@ -15,23 +15,25 @@ from hetsched.devices.cuda import nvml
 from hetsched.devices.cuda.nvml import Gpu, Snapshot, snapshot
 from hetsched.devices.process_spec import Probe, ProcessSpec
 from hetsched.errors import Unavailable
-from hetsched.units import format_bytes
+from hetsched.units import counted, format_bytes
 
-RESERVE = 512 << 20
-RESERVE_SHARE = 0.02
-"""Bytes, and share of the device's memory, that are left for what CUDA and others still take."""
-DISPLAY_RESERVE = 1 << 30
-DISPLAY_SHARE = 0.1
-"""The same where a desktop is drawn by this GPU: a full one stutters."""
-CONTEXT = 640 << 20
-"""Bytes that a context, modules and cuBLAS take before anything is asked for. An estimate: the
-device process says what is really left."""
+RESERVE_BYTES = 512 << 20
+RESERVE_FRACTION = 0.02
+"""Bytes, and fraction of the device's memory, left for CUDA and other processes."""
+DISPLAY_RESERVE_BYTES = 1 << 30
+DISPLAY_RESERVE_FRACTION = 0.1
+"""The same for a GPU that drives a display: with its memory full the desktop stutters."""
+CONTEXT_BYTES = 640 << 20
+"""Taken by a context, modules and cuBLAS. An estimate: the device process reports what is really
+free."""
 
 
 def budget(free: int, total: int, display: bool, limit: int | None) -> int:
-    """Bytes that a job may use (b of Ilic & Sousa) of `free`, after the context is made."""
-    floor, share = (DISPLAY_RESERVE, DISPLAY_SHARE) if display else (RESERVE, RESERVE_SHARE)
-    usable = max(0, free - max(floor, int(share * total)))
+    """Bytes that a job may use (b of Ilic & Sousa) of `free`, once the context exists."""
+    reserve, fraction = RESERVE_BYTES, RESERVE_FRACTION
+    if display:
+        reserve, fraction = DISPLAY_RESERVE_BYTES, DISPLAY_RESERVE_FRACTION
+    usable = max(0, free - max(reserve, int(fraction * total)))
     return usable if limit is None else min(usable, limit)
 
 
@@ -97,7 +99,7 @@ def select_gpus(
 
 
 def visible(gpus: tuple[Gpu, ...], allowed: str | None) -> list[Gpu]:
-    """Those that CUDA_VISIBLE_DEVICES lets through, in its order, up to the first bad one."""
+    """The GPUs that CUDA_VISIBLE_DEVICES names, in its order, up to the first invalid entry."""
     if allowed is None:
         return list(gpus)
     chosen: list[Gpu] = []
@@ -125,12 +127,13 @@ def _name(config: DeviceConfig, number: int) -> str:
 def _reason(gpus: list[Gpu], number: int, cupy: bool, cuda: int) -> str:
     """Why GPU `number` can't be used, or ""."""
     if number >= len(gpus):
-        return f"there are only {len(gpus)} GPUs"
+        return f"this machine has only {counted(len(gpus), 'GPU')}"
     if gpus[number].lost:
-        return f"{gpus[number].name} is lost or needs a reset: ask whoever looks after the machine"
+        return f"{gpus[number].name} is lost or needs a reset: ask the machine's administrator"
     if not cupy:
         extra = "cuda13" if cuda >= 13000 else "cuda12"
-        return f"{gpus[number].name} is there, CuPy isn't: pip install 'hetsched[{extra}]'"
+        name = gpus[number].name
+        return f"{name} is present but CuPy isn't installed: pip install 'hetsched[{extra}]'"
     return ""
 
 
@@ -151,7 +154,7 @@ def _info(name: str, gpu: Gpu, machine: Snapshot, limit: int | None) -> DeviceIn
     }
     memory = limit
     if gpu.memory_free is not None and gpu.memory_total is not None:
-        free = max(0, gpu.memory_free - CONTEXT)
+        free = max(0, gpu.memory_free - CONTEXT_BYTES)
         memory = budget(free, gpu.memory_total, gpu.display, limit)
     return DeviceInfo(
         name=name,

@@ -1,8 +1,8 @@
-"""The seam between the CUDA device and CUDA: what `cuda.py` needs of a runtime, and CuPy's.
+"""The seam between the CUDA device and CUDA: what the device needs of a runtime, and CuPy's.
 
-Thin on purpose. `fake_cuda.FakeRuntime` stands in where there is no GPU, so that the device's own
-code (waits, slots, pinning, faults) runs everywhere. Host memory is given by address: whoever
-calls keeps it alive until the copy has ended.
+Thin on purpose. `fake_runtime.FakeRuntime` replaces it where there is no GPU, so that the device's
+code (waits, slots, pinning, faults) runs everywhere. Host memory is given by address; the caller
+keeps it alive until the copy has ended.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ ASYNC_ENGINES = 40
 REGISTER_SUPPORTED = 99
 WATCHDOG = 17
 """cudaDeviceAttr: asyncEngineCount, hostRegisterSupported, kernelExecTimeout."""
-TEMPORARIES = 512 << 20
-"""Bytes that a kernel's temporaries may take beside slots and work area: the budget's reserve."""
+MAX_TEMPORARY_BYTES = 512 << 20
+"""Bytes that a kernel's temporaries may take besides slots and work area: the budget's reserve."""
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What the runtime says of its device. `free` (beside the context) and `total` in bytes."""
+class DeviceFacts:
+    """What the runtime reports. `free` (besides the context) and `total` in bytes."""
 
     identity: str
     free: int
@@ -43,10 +43,10 @@ class Facts:
 
 
 class Event(Protocol):
-    """A mark in a stream. To wait for it is to sleep: spinning burns a core of the CPU's share."""
+    """A mark in a stream. Waiting for it sleeps: spinning would take a core from the CPU."""
 
     def status(self) -> int:
-        """0: passed, 600: not yet, else the fault. No boolean: a fault would read as not yet."""
+        """0: passed, 600: not yet, else the fault. Not a bool: a fault would read as "not yet"."""
 
     def block(self) -> None: ...
 
@@ -54,7 +54,7 @@ class Event(Protocol):
 
 
 class Stream(Protocol):
-    """Operations in order; nothing orders two streams but `wait`."""
+    """Operations in order; only `wait` orders two streams."""
 
     def copy(self, target: int, source: int, nbytes: int, kind: int) -> None: ...
 
@@ -67,7 +67,7 @@ class Stream(Protocol):
 
 
 class Block(Protocol):
-    """Raw device memory; it is given back when the last reference goes."""
+    """Raw device memory, freed with its last reference."""
 
     address: int
     nbytes: int
@@ -75,17 +75,17 @@ class Block(Protocol):
     def array(self, offset: int, shape: tuple[int, ...], dtype: str) -> Any: ...
 
     def pointer(self, offset: int) -> Any:
-        """What `KernelContext.allocate` hands to a vendor library."""
+        """What `KernelContext.allocate` passes to a vendor library."""
 
 
 class Runtime(Protocol):
-    """One device, its context made. `kernels`: the kind of variants that run on its arrays."""
+    """One device with its context. `kernels`: the kind of variants that run on its arrays."""
 
     xp: Any
     kernels: str
 
     @property
-    def facts(self) -> Facts: ...
+    def facts(self) -> DeviceFacts: ...
 
     def allocate(self, nbytes: int) -> Block: ...
 
@@ -98,7 +98,7 @@ class Runtime(Protocol):
     def event(self) -> Event: ...
 
     def synchronize(self) -> None:
-        """Wait for all that the device does; never between the chunks of a job."""
+        """Wait until the device is idle; never between the chunks of a job."""
 
 
 class _CupyEvent:
@@ -136,7 +136,7 @@ class _CupyStream:
 
 
 class _CupyBlock:
-    """One cudaMalloc; CuPy's pool, which rounds and keeps, has no part in it."""
+    """One cudaMalloc, not from CuPy's pool, which rounds sizes up and keeps memory."""
 
     def __init__(self, cupy: Any, nbytes: int) -> None:
         self._cupy = cupy
@@ -152,7 +152,7 @@ class _CupyBlock:
 
 
 class CupyRuntime:
-    """CUDA by way of CuPy, device 0 of those that this process may see."""
+    """CUDA through CuPy: device 0 of those visible to this process."""
 
     kernels = "cuda"
 
@@ -162,20 +162,20 @@ class CupyRuntime:
         self._pool: Any = None
 
     def warm_up(self) -> None:
-        """Make the context and the cuBLAS handle, so that `facts` counts what they take."""
+        """Create the context and the cuBLAS handle, so that `facts` accounts for their memory."""
         self._calls.setDevice(0)
         self._pool = self.xp.cuda.MemoryPool()
-        self._pool.set_limit(size=TEMPORARIES)
+        self._pool.set_limit(size=MAX_TEMPORARY_BYTES)
         self.xp.cuda.set_allocator(self._pool.malloc)
         self.xp.fft.config.get_plan_cache().set_size(0)  # not safe with streams of our own
         self.xp.cuda.device.get_cublas_handle()
         self.synchronize()
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> DeviceFacts:
         free, total = self._calls.memGetInfo()
         name = self._calls.getDeviceProperties(0)["name"]
-        return Facts(
+        return DeviceFacts(
             identity=name.decode() if isinstance(name, bytes) else str(name),
             free=int(free),
             total=int(total),
@@ -208,14 +208,14 @@ class CupyRuntime:
 
 
 def open_cupy(name: str, visible: str, cache: str) -> CupyRuntime:
-    """Import CuPy and make the context of the GPU `visible` (a UUID); called `name` in messages.
+    """Import CuPy and create the context of the GPU `visible` (a UUID), `name` in messages.
 
-    To be called once in a process that is the GPU's own, before anything imports CuPy.
+    Called once in the GPU's own process, before anything imports CuPy.
 
     Raises
     ------
     Unavailable
-        No CuPy, driver or device, or it is busy.
+        No CuPy, driver or device, or the device is busy.
     """
     if visible:
         os.environ["CUDA_VISIBLE_DEVICES"] = visible

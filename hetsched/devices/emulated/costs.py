@@ -1,4 +1,4 @@
-"""What operations of an emulated device cost, by its configuration; and random stalls."""
+"""What the operations of an emulated device cost according to its configuration; random stalls."""
 
 from __future__ import annotations
 
@@ -6,48 +6,55 @@ import random
 
 from hetsched.config import Cost, DeviceConfig
 from hetsched.devices.base import DeviceJob
-from hetsched.devices.slots import SlotMap
 
-STALL = 20.0
-"""A stalled operation lasts so many times as long."""
+STALL_FACTOR = 20.0
+"""A stalled operation takes this many times as long."""
 
 
-class Costs:
-    """Modelled seconds of the operations of one job; phases are "h2d", "compute", "d2h".
+class ModelledCosts:
+    """Modelled seconds of the operations of one job.
 
-    And "host_overhead": processor time that nothing waits for.
+    Phases are "h2d", "compute", "d2h", and "host_overhead", the processor time that driving the
+    device takes, which delays no operation.
+
+    Parameters
+    ----------
+    config : DeviceConfig
+    job : DeviceJob
+    input_bytes, output_bytes : int
+        Copied per unit.
     """
 
-    def __init__(self, config: DeviceConfig, job: DeviceJob, slots: SlotMap) -> None:
+    def __init__(
+        self, config: DeviceConfig, job: DeviceJob, input_bytes: int = 0, output_bytes: int = 0
+    ) -> None:
         self._costs = {
             "h2d": config.h2d,
             "compute": config.compute,
             "d2h": config.d2h,
             "host_overhead": config.host_overhead,
         }
-        self._bytes = {"h2d": slots.input_bytes, "d2h": slots.output_bytes}
+        self._bytes = {"h2d": input_bytes, "d2h": output_bytes}
         self._job = job
         self._seed = config.seed
-        self._stalls = config.stalls
-        self._known: dict[tuple[str, int], float] = {}
+        self._stall_chance = config.stalls
+        self._computed: dict[tuple[str, int], float] = {}
 
     def seconds(self, phase: str, chunk: int, units: int) -> float:
-        """Of one operation. The stall of a chunk's phase doesn't depend on what ran before."""
-        seconds = self._known.get((phase, units))
+        """Of one operation. Whether it stalls doesn't depend on earlier operations."""
+        seconds = self._computed.get((phase, units))
         if seconds is None:
-            seconds = self._known[phase, units] = self._modelled(phase, units)
-        if self._stalls > 0:
+            seconds = self._computed[phase, units] = self._modelled(phase, units)
+        if self._stall_chance > 0:
             draw = random.Random(f"{self._seed}/{chunk}/{phase}").random()
-            return seconds * STALL if draw < self._stalls else seconds
+            return seconds * STALL_FACTOR if draw < self._stall_chance else seconds
         return seconds
 
     def host_overhead(self, units: int) -> float | None:
-        """Modelled seconds of processor time; None: not configured."""
-        return (
-            None
-            if self._costs["host_overhead"] is None
-            else self._modelled("host_overhead", units)
-        )
+        """Modelled seconds of processor time; None if not configured."""
+        if self._costs["host_overhead"] is None:
+            return None
+        return self._modelled("host_overhead", units)
 
     def _modelled(self, phase: str, units: int) -> float:
         cost: Cost | None = self._costs[phase]

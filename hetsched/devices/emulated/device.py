@@ -1,40 +1,44 @@
 """An emulated device with a link: memory of its own behind copy engines, on either clock.
 
 It computes with the CPU variant that the job names, on real bytes in a buffer of the configured
-size. One copy engine copies in the order I1 I2 O1 I3 O2 ...: an output is held back until the next
-input was issued, unless that one needs the output's slot, or nothing follows.
+size. One copy engine copies in the order I1 I2 O1 I3 O2 ...: an output is deferred until the next
+input was issued, unless that input needs the output's slot, or nothing follows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-
 from hetsched.config import DeviceConfig
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
-from hetsched.devices.base import Device, DeviceJob, DeviceOutOfMemory
-from hetsched.devices.cpu.device import CpuDevice, warm
-from hetsched.devices.cpu.kernels import CpuKernels
-from hetsched.devices.emulated.core import RealPace, VirtualPace
-from hetsched.devices.emulated.costs import Costs
+from hetsched.devices.base import Device, DeviceJob
+from hetsched.devices.cpu.device import CpuDevice
+from hetsched.devices.emulated.core_clocks import RealCoreClock, VirtualCoreClock
+from hetsched.devices.emulated.loaded_job import JobLoader, LoadedJob
 from hetsched.devices.emulated.real_clock import RealClock, precise_sleep
 from hetsched.devices.emulated.streams import Operation
 from hetsched.devices.emulated.virtual_clock import VirtualClock, Work
-from hetsched.devices.slots import SlotMap, Views, unit_bytes
 from hetsched.errors import InternalError
-from hetsched.plans.slot_allocation import aligned
-from hetsched.workload import ArraySpec, Kernel
 
 
-class Clock(Protocol):
-    """What makes operations happen."""
+def open_device(info: DeviceInfo, config: DeviceConfig) -> Device:
+    """Open the emulated device that `config` describes; called on the thread that drives it."""
+    virtual = config.clock == "virtual"
+    if not virtual:
+        precise_sleep()
+    if not config.link:
+        return CpuDevice(info, VirtualCoreClock(config) if virtual else RealCoreClock(config))
+    clock = VirtualClock if virtual else RealClock
+    return EmulatedDevice(info, config, clock(config.engines, config.duplex))
+
+
+class OperationClock(Protocol):
+    """Runs operations: in virtual time, or in real time."""
 
     def reset(self) -> None: ...
 
-    def floor(self, behind: bool) -> float: ...
+    def earliest_start(self, after_wait: bool) -> float: ...
 
     def issue(self, operation: Operation, work: Work) -> None: ...
 
@@ -43,22 +47,9 @@ class Clock(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True)
-class _Loaded:
-    """A job on the device."""
-
-    job: DeviceJob
-    kernel: Kernel
-    map: SlotMap
-    costs: Costs
-    residents: Views
-    memory: np.ndarray
-    """The part of device memory that slots lie in."""
-
-
 @dataclass(eq=False)
-class _Flight:
-    """A chunk that was begun."""
+class _EmulatedChunk:
+    """A chunk whose copy in was issued."""
 
     slot: Slot
     nbytes: int
@@ -75,17 +66,15 @@ class _Flight:
 class EmulatedDevice:
     """See the module. `close` ends its threads."""
 
-    def __init__(self, info: DeviceInfo, config: DeviceConfig, clock: Clock) -> None:
+    def __init__(self, info: DeviceInfo, config: DeviceConfig, clock: OperationClock) -> None:
         self._info = info
-        self._config = config
         self._clock = clock
-        self._cap = config.memory_bytes() or 0
-        self._memory = np.empty(0, np.uint8)
-        self._kernels = CpuKernels()
-        self._loaded: _Loaded | None = None
-        self._flights: dict[int, _Flight] = {}
-        self._by_slot: dict[int, _Flight] = {}
-        self._held: Chunk | None = None
+        self._loader = JobLoader(info.name, config)
+        self._loaded: LoadedJob | None = None
+        self._chunks: dict[int, _EmulatedChunk] = {}
+        self._by_slot: dict[int, _EmulatedChunk] = {}
+        self._deferred: Chunk | None = None
+        """The chunk whose copy out is deferred."""
 
     def describe(self) -> DeviceInfo:
         return self._info
@@ -100,172 +89,103 @@ class EmulatedDevice:
         self._by_slot.clear()
         self._clock.reset()
         if job is not None:
-            kernel, in_place = self._kernels.get(job)
-            self._loaded = self._load(job, kernel, SlotMap(_arrays(job), in_place, job.demand))
+            self._loaded = self._loader.load(job)
 
     def copy_in(self, chunk: Chunk, slot: Slot) -> None:
-        loaded = self._job()
-        inputs, _ = loaded.map.views(loaded.memory, slot, chunk.count)
-        nbytes = loaded.map.nbytes(chunk.count)
-        claimed = loaded.memory[slot.offset : slot.offset + nbytes]
-        before = self._by_slot.get(slot.index)
-        if self._held is not None and before is self._flights.get(self._held.id):
-            self._release()
-        behind = chunk.barrier or any(
-            flight.overlaps(slot, nbytes)
-            for flight in self._by_slot.values()
-            if flight is not before
+        job = self._current_job()
+        inputs, _ = job.views(slot, chunk.count)
+        nbytes = job.layout.nbytes(chunk.count)
+        slot_memory = job.memory[slot.offset : slot.offset + nbytes]
+        previous = self._by_slot.get(slot.index)
+        if self._deferred is not None and previous is self._chunks.get(self._deferred.id):
+            self._issue_deferred()
+        after_wait = chunk.barrier or any(
+            other.overlaps(slot, nbytes)
+            for other in self._by_slot.values()
+            if other is not previous
         )
-        after = self._slot_free(before)
-        operation = self._issue(
-            "h2d", chunk, after, behind, _copies_in(loaded, chunk, inputs, claimed)
-        )
-        self._by_slot[slot.index] = self._flights[chunk.id] = _Flight(slot, nbytes, operation)
-        self._release()
+        after = self._slot_free(previous)
+        work = job.copy_in(chunk, inputs, slot_memory)
+        operation = self._issue("h2d", chunk, after, after_wait, work)
+        issued = _EmulatedChunk(slot, nbytes, operation)
+        self._by_slot[slot.index] = self._chunks[chunk.id] = issued
+        self._issue_deferred()
 
     def compute(self, chunk: Chunk, slot: Slot) -> None:
-        loaded = self._job()
-        flight = self._flights[chunk.id]
-        inputs, outputs = loaded.map.views(loaded.memory, slot, chunk.count)
-        names = list(inputs)
-
-        def run(sources: Sequence[np.ndarray]) -> None:
-            _raise_error(flight.copy_in)
-            given = dict(zip(names, sources, strict=True))
-            loaded.kernel({**given, **loaded.residents}, outputs)
-
-        work = Work(list(inputs.values()), list(outputs.values()), run)
-        flight.compute = self._issue("compute", chunk, self._input_there(flight), False, work)
+        job = self._current_job()
+        issued = self._chunks[chunk.id]
+        inputs, outputs = job.views(slot, chunk.count)
+        work = job.compute(inputs, outputs, lambda: _raise_error(issued.copy_in))
+        issued.compute = self._issue("compute", chunk, self._input_copied(issued), False, work)
 
     def copy_out(self, chunk: Chunk, slot: Slot) -> None:
-        self._held = chunk
+        self._deferred = chunk
         if self._info.engines != 1 or chunk.last:
-            self._release()
+            self._issue_deferred()
 
     def wait(self, chunk: Chunk) -> ChunkTimes:
-        if self._held is not None and self._held.id == chunk.id:
-            self._release()
-        flight = self._flights.pop(chunk.id)
-        assert flight.compute is not None and flight.copy_out is not None
-        operations = (flight.copy_in, flight.compute, flight.copy_out)
+        if self._deferred is not None and self._deferred.id == chunk.id:
+            self._issue_deferred()
+        issued = self._chunks.pop(chunk.id)
+        assert issued.compute is not None and issued.copy_out is not None
+        operations = (issued.copy_in, issued.compute, issued.copy_out)
         for operation in reversed(operations):
             self._clock.wait(operation)
         for operation in operations:
             _raise_error(operation)
         return ChunkTimes(
-            copy_in=flight.copy_in.span,
-            compute=flight.compute.span,
-            copy_out=flight.copy_out.span,
+            copy_in=issued.copy_in.span,
+            compute=issued.compute.span,
+            copy_out=issued.copy_out.span,
             late=sum(operation.late for operation in operations),
-            host_overhead=self._job().costs.host_overhead(chunk.count),
+            host_overhead=self._current_job().costs.host_overhead(chunk.count),
         )
 
-    # Which operation comes after which: each of these is dropped in a test, which must be noticed.
+    # Which operation waits for which. Tests drop each of these and must notice.
 
-    def _slot_free(self, before: _Flight | None) -> list[Operation]:
-        return [] if before is None or before.copy_out is None else [before.copy_out]
+    def _slot_free(self, previous: _EmulatedChunk | None) -> list[Operation]:
+        return [] if previous is None or previous.copy_out is None else [previous.copy_out]
 
-    def _input_there(self, flight: _Flight) -> list[Operation]:
-        return [flight.copy_in]
+    def _input_copied(self, issued: _EmulatedChunk) -> list[Operation]:
+        return [issued.copy_in]
 
-    def _output_there(self, flight: _Flight) -> list[Operation]:
-        return [] if flight.compute is None else [flight.compute]
+    def _output_computed(self, issued: _EmulatedChunk) -> list[Operation]:
+        return [] if issued.compute is None else [issued.compute]
 
-    def _release(self) -> None:
-        """Issue the copy out that was held back, if any."""
-        chunk, self._held = self._held, None
+    def _issue_deferred(self) -> None:
+        """Issue the copy out that was deferred, if any."""
+        chunk, self._deferred = self._deferred, None
         if chunk is None:
             return
-        loaded = self._job()
-        flight = self._flights[chunk.id]
-        _, outputs = loaded.map.views(loaded.memory, flight.slot, chunk.count)
-        names = list(outputs)
-
-        def run(sources: Sequence[np.ndarray]) -> None:
-            if flight.compute is not None:
-                _raise_error(flight.compute)
-            for name, values in zip(names, sources, strict=True):
-                loaded.job.outputs[name].write(chunk.first, chunk.count, values)
-
-        work = Work(list(outputs.values()), _host_views(loaded.job, chunk), run)
-        flight.copy_out = self._issue("d2h", chunk, self._output_there(flight), False, work)
+        job = self._current_job()
+        issued = self._chunks[chunk.id]
+        _, outputs = job.views(issued.slot, chunk.count)
+        work = job.copy_out(chunk, outputs, lambda: _raise_error(issued.compute))
+        issued.copy_out = self._issue("d2h", chunk, self._output_computed(issued), False, work)
 
     def _issue(
-        self, phase: str, chunk: Chunk, after: list[Operation], behind: bool, work: Work
+        self, phase: str, chunk: Chunk, after: list[Operation], after_wait: bool, work: Work
     ) -> Operation:
-        seconds = self._job().costs.seconds(phase, chunk.id, chunk.count)
-        operation = Operation(phase, seconds, after, self._clock.floor(behind))
+        seconds = self._current_job().costs.seconds(phase, chunk.id, chunk.count)
+        operation = Operation(phase, seconds, after, self._clock.earliest_start(after_wait))
         self._clock.issue(operation, work)
         return operation
 
-    def _load(self, job: DeviceJob, kernel: Kernel, slots: SlotMap) -> _Loaded:
-        inputs = [array for array in job.inputs.values() if array.spec.role == "resident"]
-        resident = sum(aligned(unit_bytes(array.spec)) for array in inputs)
-        shared = job.demand.workspace(job.chunk) if job.demand.work == "max" else 0
-        room = job.memory or self._cap - resident - shared
-        if resident + shared + room > self._cap or room < slots.nbytes(job.chunk):
-            raise DeviceOutOfMemory(
-                f"{self._info.name}: {resident} bytes of resident data, {shared} of work area and"
-                f" {max(room, slots.nbytes(job.chunk))} for slots; it has {self._cap}"
-            )
-        self._memory = warm(self._memory, resident + room)
-        residents: Views = {}
-        at = 0
-        for array in inputs:
-            spec = array.spec
-            raw = self._memory[at : at + unit_bytes(spec)]
-            residents[spec.name] = raw.view(spec.dtype).reshape(spec.unit_shape)
-            array.read(0, 0, residents[spec.name])
-            at += aligned(unit_bytes(spec))
-        costs = Costs(self._config, job, slots)
-        return _Loaded(job, kernel, slots, costs, residents, self._memory[at : at + room])
-
     def _drain(self) -> None:
-        """Let everything that was issued end; whoever wanted it is gone."""
-        self._release()
-        for flight in self._flights.values():
-            for operation in (flight.copy_in, flight.compute, flight.copy_out):
+        """Let everything that was issued end; its results are no longer wanted."""
+        self._issue_deferred()
+        for issued in self._chunks.values():
+            for operation in (issued.copy_in, issued.compute, issued.copy_out):
                 if operation is not None:
                     self._clock.wait(operation)
-        self._flights.clear()
+        self._chunks.clear()
 
-    def _job(self) -> _Loaded:
+    def _current_job(self) -> LoadedJob:
         if self._loaded is None:
-            raise InternalError(f"{self._info.name}: a chunk before any job")
+            raise InternalError(f"{self._info.name}: got a chunk before any job was prepared")
         return self._loaded
 
 
-def open_device(info: DeviceInfo, config: DeviceConfig) -> Device:
-    """The emulated device that `config` describes; called on the thread that will drive it."""
-    virtual = config.clock == "virtual"
-    if not virtual:
-        precise_sleep()
-    if not config.link:
-        return CpuDevice(info, VirtualPace(config) if virtual else RealPace(config))
-    kind = VirtualClock if virtual else RealClock
-    return EmulatedDevice(info, config, kind(config.engines, config.duplex))
-
-
-def _arrays(job: DeviceJob) -> list[ArraySpec]:
-    hosts = [*job.inputs.values(), *job.outputs.values()]
-    return list({array.spec.name: array.spec for array in hosts}.values())
-
-
-def _copies_in(loaded: _Loaded, chunk: Chunk, inputs: Views, claimed: np.ndarray) -> Work:
-    """From its start a copy in owns the whole slot, the outputs' part too."""
-
-    def run(sources: Sequence[np.ndarray]) -> None:
-        for name, view in inputs.items():
-            loaded.job.inputs[name].read(chunk.first, chunk.count, view)
-
-    return Work((), (claimed,), run)
-
-
-def _host_views(job: DeviceJob, chunk: Chunk) -> list[np.ndarray]:
-    views = (array.direct(chunk.first, chunk.count) for array in job.outputs.values())
-    return [view for view in views if view is not None]
-
-
-def _raise_error(operation: Operation) -> None:
-    if operation.error is not None:
+def _raise_error(operation: Operation | None) -> None:
+    if operation is not None and operation.error is not None:
         raise operation.error

@@ -1,9 +1,9 @@
 """The real clock: operations really copy and compute, and last until their modelled end.
 
-One thread follows the model of the streams, one an engine does the real work. Ends are absolute
-deadlines of the model: a thread that wakes up late shifts nothing. Real work is done as soon as
-what it comes after is done, ahead of the model: on a core that others use too, a thread may wait
-for its turn longer than a copy lasts, and only work that can't keep up at all should be late.
+One thread follows the model of the streams; one thread per engine does the real work. Ends are
+absolute deadlines of the model, so a thread that wakes up late delays nothing else. Real work is
+done as soon as its dependencies are done, ahead of the model: on a shared core a thread may wait
+longer for its turn than a copy lasts, and only work that can't keep up at all should be late.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PR_SET_TIMERSLACK = 29
 
 
 class RealClock:
-    """Runs operations as they are issued. Its threads share the cores of the one that made it."""
+    """Runs operations as they are issued. Its threads inherit the cores of its creator."""
 
     def __init__(self, engines: int, duplex: tuple[float, float]) -> None:
         self._streams = Streams(engines, duplex)
@@ -34,8 +34,8 @@ class RealClock:
             SimpleQueue() for _ in range(count)
         ]
         self._threads = [threading.Thread(target=self._follow, name="clock", daemon=True)]
-        for lane, queue in enumerate(self._queues):
-            name = f"engine{lane}"
+        for engine, queue in enumerate(self._queues):
+            name = f"engine{engine}"
             self._threads.append(
                 threading.Thread(target=self._work, args=(queue,), name=name, daemon=True)
             )
@@ -45,7 +45,7 @@ class RealClock:
     def reset(self) -> None:
         pass
 
-    def floor(self, behind: bool) -> float:
+    def earliest_start(self, after_wait: bool) -> float:
         return time.monotonic()
 
     def issue(self, operation: Operation, work: Work) -> None:
@@ -53,7 +53,7 @@ class RealClock:
         with self._lock:
             self._streams.issue(operation)
             self._changed.notify()
-        self._queues[self._streams.lane(operation)].put((operation, work))
+        self._queues[self._streams.engine(operation)].put((operation, work))
 
     def wait(self, operation: Operation) -> None:
         with self._lock:
@@ -61,7 +61,7 @@ class RealClock:
                 self._ended.wait()
 
     def close(self) -> None:
-        """End the threads; what they are at is finished first."""
+        """End the threads once they have finished their current work."""
         with self._lock:
             self._closing = True
             self._changed.notify()
@@ -87,12 +87,12 @@ class RealClock:
             pass
 
     def _do(self, item: tuple[Operation, Work] | None) -> bool:
-        """One piece of real work; False: there is no more. Keeps no reference to it."""
+        """Do one piece of real work; False for the end marker. Keeps no reference to it."""
         if item is None:
             return False
         operation, work = item
         with self._lock:
-            while not all(other.ready for other in operation.after):
+            while not all(dependency.ready for dependency in operation.after):
                 self._worked.wait()
         try:
             work.run(work.sources)
@@ -100,7 +100,7 @@ class RealClock:
             operation.error = error
         with self._lock:
             now = time.monotonic()
-            self._advance(now)  # or what is late would depend on who runs first, clock or engine
+            self._advance(now)  # else lateness would depend on which thread runs first
             self._streams.done(operation, now)
             self._worked.notify_all()
             if operation.late:
@@ -109,5 +109,5 @@ class RealClock:
 
 
 def precise_sleep() -> None:
-    """Let the calling thread's timers fire on time rather than up to 50 us later."""
+    """Make the calling thread's timers fire on time rather than up to 50 us late."""
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)

@@ -1,9 +1,8 @@
 """The virtual clock: time is computed, and memory behaves as badly as a real device's may.
 
-The host is taken to be infinitely fast, so that times don't depend on when messages arrive. When
-an operation starts, all that it will write is filled with a bit pattern of its own; when it ends,
-it writes. What changed in its source in between is lost. So an operation that doesn't wait for
-another shows in the results.
+The host counts as infinitely fast, so that times don't depend on when messages arrive. When an
+operation starts, everything that it will write is poisoned; it writes when it ends. Bytes of its
+source that changed in between are read as poison. So a missing wait shows in the results.
 """
 
 from __future__ import annotations
@@ -16,49 +15,52 @@ import numpy as np
 from hetsched.devices.emulated.streams import Operation, Streams
 
 POISON = 0xFB
-"""A byte. As a float a huge negative number, and no NaN, which a user's data may hold."""
+"""A byte. As a float it is a huge negative number, not NaN, which users' data may contain."""
 
 
 @dataclass
 class Work:
-    """What an operation really does.
+    """The real work of an operation.
 
     Attributes
     ----------
     sources, targets : sequence of ndarray
-        Memory that it reads, and that it writes or claims.
+        Memory that it reads, and memory that it writes or owns.
     run : callable
-        Does it, given the sources' values (arrays like them).
+        Does the work, given the values of the sources (arrays like them).
     """
 
     sources: Sequence[np.ndarray]
     targets: Sequence[np.ndarray]
     run: Callable[[Sequence[np.ndarray]], None]
-    _read: list[np.ndarray] = field(default_factory=list)
-    _left: list[np.ndarray] = field(default_factory=list)
+    _values: list[np.ndarray] = field(default_factory=list)
+    """The sources when the operation began."""
+    _poisoned: list[np.ndarray] = field(default_factory=list)
+    """The sources once the targets were poisoned."""
 
     def begin(self) -> None:
-        self._read = [source.copy() for source in self.sources]
+        self._values = [source.copy() for source in self.sources]
         for target in self.targets:
             target.reshape(-1).view(np.uint8).fill(POISON)
-        # A target that overlaps a source (in place) has just changed it: that is no fault.
-        self._left = [source.copy() for source in self.sources]
+        # A target that overlaps a source (in place) has just changed it: that is not a fault.
+        self._poisoned = [source.copy() for source in self.sources]
 
     def finish(self) -> None:
-        self.run([torn(*each) for each in zip(self._read, self._left, self.sources, strict=True)])
-        self._read, self._left = [], []
+        snapshots = zip(self._values, self._poisoned, self.sources, strict=True)
+        self.run([torn(*snapshot) for snapshot in snapshots])
+        self._values, self._poisoned = [], []
 
 
-def torn(read: np.ndarray, left: np.ndarray, now: np.ndarray) -> np.ndarray:
-    """`read`, with poison wherever the source isn't any more what it was `left` as."""
-    raw = read.reshape(-1).view(np.uint8)
-    changed = left.reshape(-1).view(np.uint8) != now.reshape(-1).view(np.uint8)
+def torn(values: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """`values`, poisoned wherever the source changed from `before` to `after`."""
+    raw = values.reshape(-1).view(np.uint8)
+    changed = before.reshape(-1).view(np.uint8) != after.reshape(-1).view(np.uint8)
     raw[changed] = POISON
-    return read
+    return values
 
 
 class VirtualClock:
-    """Runs operations in the order of virtual time, as far as somebody waits."""
+    """Runs operations in the order of virtual time, up to the one that is waited for."""
 
     def __init__(self, engines: int, duplex: tuple[float, float]) -> None:
         self._engines = engines
@@ -71,12 +73,12 @@ class VirtualClock:
         self._streams = Streams(self._engines, self._duplex)
         self._frontier = 0.0
 
-    def floor(self, behind: bool) -> float:
-        """When an operation may start, at the earliest, that is issued now.
+    def earliest_start(self, after_wait: bool) -> float:
+        """When an operation issued now may start at the earliest.
 
-        `behind`: it had to wait until all before it was through.
+        `after_wait`: the host had to wait for earlier operations before it issued this one.
         """
-        return self._frontier if behind else 0.0
+        return self._frontier if after_wait else 0.0
 
     def issue(self, operation: Operation, work: Work) -> None:
         operation.begin = work.begin
@@ -84,11 +86,11 @@ class VirtualClock:
         self._streams.issue(operation)
 
     def wait(self, operation: Operation) -> None:
-        """Run on until `operation` has ended."""
+        """Run until `operation` has ended."""
         events = self._streams.advance(float("inf"))
         while operation.ended is None:
-            happened, ends = next(events)
-            _perform(happened, ends)
+            current, ends = next(events)
+            _perform(current, ends)
         self._frontier = max(self._frontier, operation.ended)
 
     def close(self) -> None:
@@ -96,7 +98,7 @@ class VirtualClock:
 
 
 def _perform(operation: Operation, ends: bool) -> None:
-    """An error belongs to whoever waits for the operation, not to whoever happens to wait now."""
+    """Errors are kept for the caller that waits for `operation`, not the one waiting now."""
     try:
         if ends:
             operation.finish()

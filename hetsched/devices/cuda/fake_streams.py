@@ -1,0 +1,154 @@
+"""Streams and events of the fake runtime: operations wait in queues until somebody steps them."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from hetsched.devices.cuda.faults import NOT_READY, CudaError
+from hetsched.devices.cuda.runtime import TO_DEVICE
+
+POISON = 0xFF
+"""Makes NaN of every floating-point type."""
+
+Steps = Iterator[None]
+"""An operation; it yields where another stream may run in between."""
+
+
+class FakeGpu(Protocol):
+    """What streams and events need of the fake runtime."""
+
+    sticky: int
+
+    def check(self) -> None: ...
+
+    def count_operation(self) -> None: ...
+
+    def host_address(self, address: int, nbytes: int) -> int: ...
+
+    def is_pinned(self, address: int, nbytes: int) -> bool: ...
+
+    def step(self) -> bool: ...
+
+    def run_until(self, done: Callable[[], bool]) -> None: ...
+
+
+class FakeEvent:
+    """`recorded` counts the records issued, `passed` those that have run."""
+
+    def __init__(self, runtime: FakeGpu) -> None:
+        self._runtime = runtime
+        self.recorded = 0
+        self.passed = 0
+        self.time = 0.0
+
+    def status(self) -> int:
+        if self._runtime.sticky:
+            return self._runtime.sticky
+        self._runtime.step()
+        return self._runtime.sticky or (0 if self.passed == self.recorded else NOT_READY)
+
+    def block(self) -> None:
+        ticket = self.recorded
+        self._runtime.run_until(lambda: self.passed >= ticket)
+
+    def milliseconds_after(self, earlier: FakeEvent) -> float:
+        self._runtime.check()
+        if self.passed < self.recorded or earlier.passed < earlier.recorded:
+            raise CudaError(NOT_READY, "eventElapsedTime")
+        return float(np.float32((self.time - earlier.time) * 1e3))
+
+
+@dataclass
+class FakeStream:
+    """A queue of operations.
+
+    A call that raises does so late, when the host waits. The calls behind it, which the host
+    would not have issued on a GPU, are then left out (`poisoned`).
+
+    Attributes
+    ----------
+    ignores_waits : bool
+        Its waits are dropped, to show that a test would notice.
+    """
+
+    runtime: FakeGpu
+    ignores_waits: bool = False
+    queue: deque[tuple[Callable[[], bool], Callable[[], Steps]]] = field(default_factory=deque)
+    """(whether the operation may start, its steps)."""
+    running: Steps | None = None
+    poisoned: bool = False
+
+    def copy(self, target: int, source: int, nbytes: int, kind: int) -> None:
+        self.runtime.count_operation()
+        device, host = (target, source) if kind == TO_DEVICE else (source, target)
+        device = self.runtime.host_address(device, nbytes)
+        if kind == TO_DEVICE:
+            self._push(lambda: _copy_steps(device, host, nbytes))
+        else:
+            self._push(lambda: _copy_steps(host, device, nbytes))
+        if not self.runtime.is_pinned(host, nbytes):
+            self.runtime.run_until(lambda: not self.queue and self.running is None)
+
+    def launch(self, call: Callable[[], None]) -> None:
+        self.runtime.count_operation()
+        self._push(lambda: self._call_steps(call))
+
+    def record(self, event: FakeEvent) -> None:
+        self.runtime.check()
+        event.recorded += 1
+        ticket = event.recorded
+        self._push(lambda: _record_steps(event, ticket))
+
+    def wait(self, event: FakeEvent) -> None:
+        """Wait for the latest record issued; return at once if there was none."""
+        self.runtime.check()
+        ticket = event.recorded
+        if not self.ignores_waits:
+            self._push(lambda: iter(()), lambda: event.passed >= ticket)
+
+    def is_idle(self) -> bool:
+        return self.running is None and not self.queue
+
+    def is_ready(self) -> bool:
+        return self.running is not None or (bool(self.queue) and self.queue[0][0]())
+
+    def advance(self) -> None:
+        """Run one step of the first operation."""
+        if self.running is None:
+            self.running = self.queue.popleft()[1]()
+        try:
+            next(self.running)
+        except StopIteration:
+            self.running = None
+            self.poisoned = self.poisoned and bool(self.queue)
+
+    def _call_steps(self, call: Callable[[], None]) -> Steps:
+        yield
+        if not self.poisoned:
+            self.poisoned = True
+            call()
+            self.poisoned = False
+
+    def _push(
+        self, steps: Callable[[], Steps], is_ready: Callable[[], bool] = lambda: True
+    ) -> None:
+        self.queue.append((is_ready, steps))
+
+
+def _copy_steps(target: int, source: int, nbytes: int) -> Steps:
+    ctypes.memset(target, POISON, nbytes)
+    yield
+    ctypes.memmove(target, source, nbytes)
+
+
+def _record_steps(event: FakeEvent, ticket: int) -> Steps:
+    event.passed = max(event.passed, ticket)
+    event.time = time.monotonic()
+    yield from ()

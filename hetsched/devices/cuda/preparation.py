@@ -1,0 +1,180 @@
+"""Prepares a job on a CUDA device: memory, kernel, resident arrays, routes, warm-up. Untimed."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from hetsched.device import Slot
+from hetsched.devices.base import DeviceJob, HostArray
+from hetsched.devices.cpu.kernels import find_variant, make_kernel
+from hetsched.devices.cuda.device_memory import (
+    CUDA_ALIGNMENT,
+    DeviceMemory,
+    SharedWorkArea,
+    block_layout,
+)
+from hetsched.devices.cuda.faults import Fault, classify
+from hetsched.devices.cuda.pinned_memory import Pinned, Pins, Staging, mapping_of
+from hetsched.devices.cuda.prepared_job import PreparedJob, Route
+from hetsched.devices.cuda.runtime import TO_DEVICE, Block, Stream
+from hetsched.devices.slot_layout import slot_layout, unit_bytes
+from hetsched.errors import UsageError
+from hetsched.workload import Kernel, KernelContext, Variant
+
+MAX_KERNELS = 8
+"""Kernels, with their plans, that are kept for later jobs like the earlier ones. Arbitrary."""
+
+
+class JobPreparer:
+    """Makes a `PreparedJob`. The device must be idle.
+
+    Parameters
+    ----------
+    streams : (Stream, Stream)
+        For copies in, and for kernels.
+    """
+
+    def __init__(
+        self, memory: DeviceMemory, pins: Pins, staging: Staging, streams: tuple[Stream, Stream]
+    ) -> None:
+        self._memory = memory
+        self._pins = pins
+        self._staging = staging
+        self._copy_stream, self._compute_stream = streams
+
+    def prepare(self, job: DeviceJob) -> PreparedJob:
+        """Do everything for `job` that isn't timed."""
+        variant = find_variant(job, self._memory.runtime.kernels)
+        specs = job.workload.arrays(job.params)
+        layout = slot_layout(specs, variant.in_place, job.demand, CUDA_ALIGNMENT)
+        resident_bytes = {
+            name: unit_bytes(host.spec)
+            for name, host in job.inputs.items()
+            if host.spec.role == "resident"
+        }
+        work_bytes = job.demand.workspace(job.chunk) if job.demand.work == "max" else 0
+        slots_bytes = job.memory or max(1, job.slots) * layout.nbytes(job.chunk)
+        blocks = block_layout(resident_bytes, slots_bytes)
+        area, block = self._reserve(work_bytes, blocks.nbytes)
+        kernel, is_new = self._kernel(job, variant, area)
+        prepared = PreparedJob(job, block, blocks, layout, kernel)
+        for name in resident_bytes:
+            prepared.residents[name] = self._copy_resident(
+                block, blocks.residents[name], job.inputs[name]
+            )
+        self._set_routes(prepared)
+        if is_new:
+            self._warm_up(prepared)
+        return prepared
+
+    def staging_buffer(
+        self, prepared: PreparedJob, slot: Slot, route: Route
+    ) -> tuple[np.ndarray, Pinned | None]:
+        """The pinned buffer that a staged array passes through in `slot`."""
+        number = route.staged or 0
+        nbytes = route.buffer.nbytes(prepared.job.chunk)
+        return self._staging.buffer((slot.index, number), nbytes, prepared.mappings)
+
+    def _reserve(self, work_bytes: int, nbytes: int) -> tuple[SharedWorkArea, Block]:
+        """Work area and block. Memory of earlier jobs may be in the way: then without it."""
+        try:
+            return self._memory.work_area(work_bytes), self._memory.block(nbytes)
+        except Exception as error:
+            if classify(error) is not Fault.MEMORY:
+                raise
+        self._memory.free()
+        return self._memory.work_area(work_bytes), self._memory.block(nbytes)
+
+    def _kernel(
+        self, job: DeviceJob, variant: Variant, area: SharedWorkArea
+    ) -> tuple[Kernel, bool]:
+        """The kernel, and whether it is new."""
+        params = msgspec.json.encode(job.params)
+        key = (type(job.workload), params, variant.name, job.chunk, job.threads)
+        kernels = self._memory.kernels
+        is_new = key not in kernels
+        if is_new:
+            if len(kernels) >= MAX_KERNELS:
+                kernels.pop(next(iter(kernels)))
+            kernels[key] = self._make_kernel(job, variant, area)
+            # Libraries set plans up in the default stream, which our streams don't wait for.
+            self._memory.runtime.synchronize()
+        return kernels[key], is_new
+
+    def _make_kernel(self, job: DeviceJob, variant: Variant, area: SharedWorkArea) -> Kernel:
+        """See `make_kernel`; out of memory and a lost context aren't the variant's fault."""
+        try:
+            return make_kernel(variant, job, self._kernel_context(job, area))
+        except UsageError as error:
+            cause = error.__cause__
+            if isinstance(cause, Exception) and classify(cause) is not Fault.USAGE:
+                raise cause from None
+            raise
+
+    def _kernel_context(self, job: DeviceJob, area: SharedWorkArea) -> KernelContext:
+        return KernelContext(
+            kind=self._memory.runtime.kernels,
+            threads=job.threads,
+            cache=job.cache,
+            xp=self._memory.runtime.xp,
+            allocate=area,
+            say=job.say,
+        )
+
+    def _copy_resident(self, block: Block, offset: int, host: HostArray) -> Any:
+        """Copy a whole resident array in. It may be pageable, as nothing is timed here."""
+        spec = host.spec
+        values = host.direct(0, 0)
+        if values is None or not values.flags.c_contiguous:
+            values = np.empty(spec.unit_shape, spec.dtype)
+            host.read(0, 0, values)
+        copied = self._memory.runtime.event()
+        address = block.address + offset
+        self._copy_stream.copy(address, values.ctypes.data, values.nbytes, TO_DEVICE)
+        self._copy_stream.record(copied)
+        copied.block()
+        return block.array(offset, spec.unit_shape, spec.dtype)
+
+    def _set_routes(self, prepared: PreparedJob) -> None:
+        """Decide for each array whether it is copied directly; allocate staging buffers."""
+        job, layout, staged_count = prepared.job, prepared.layout, 0
+        for hosts, buffers, routes in (
+            (job.inputs, layout.inputs, prepared.input_routes),
+            (job.outputs, layout.outputs, prepared.output_routes),
+        ):
+            for name, buffer in buffers.items():
+                pinned = self._pin(job, hosts[name], prepared.mappings)
+                staged = None if pinned else staged_count
+                routes.append(Route(hosts[name], buffer, pinned, staged))
+                staged_count += pinned is None
+        for route in prepared.input_routes + prepared.output_routes:
+            for index in range(job.slots if route.staged is not None else 0):
+                self.staging_buffer(prepared, Slot(index, 0), route)
+
+    def _pin(self, job: DeviceJob, host: HostArray, mappings: set[int]) -> Pinned | None:
+        """Pin the memory of an array for direct copies; None if it must be staged."""
+        view = host.direct(0, 1)
+        if view is None or not view.flags.c_contiguous:
+            return None
+        pinned = self._pins.cover(view, mappings)
+        if pinned is None and mapping_of(view) is not None:
+            job.say(f"can't pin {host.spec.name} ({self._pins.refused}): its copies take longer")
+        return pinned
+
+    def _warm_up(self, prepared: PreparedJob) -> None:
+        """Run the kernel once for all the sizes that its plans may be made for.
+
+        Plans go by powers of two: the largest chunk needs some of them, one unit less than the
+        largest power the rest. The contents of the slots don't matter yet.
+        """
+        chunk = prepared.job.chunk
+        done = self._memory.runtime.event()
+        for units in sorted({chunk, max(1, (1 << (chunk.bit_length() - 1)) - 1)}):
+            inputs, outputs = prepared.arrays(units, Slot(0, 0))
+            self._compute_stream.launch(partial(prepared.kernel, inputs, outputs))
+        self._compute_stream.record(done)
+        done.block()

@@ -1,0 +1,112 @@
+"""A job that is ready to run on a CUDA device: addresses of its chunks, routes of its arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hetsched.device import Chunk, Slot
+from hetsched.devices.base import DeviceJob, HostArray
+from hetsched.devices.cuda.device_memory import BlockLayout
+from hetsched.devices.cuda.pinned_memory import Pinned
+from hetsched.devices.cuda.runtime import TO_DEVICE, TO_HOST, Block, Stream
+from hetsched.devices.slot_layout import Buffer, SlotLayout
+from hetsched.errors import InternalError
+from hetsched.workload import Kernel
+
+
+@dataclass(frozen=True)
+class Route:
+    """How one split array travels.
+
+    Attributes
+    ----------
+    host : HostArray
+    buffer : Buffer
+        Where it lies in a slot.
+    pinned : Pinned or None
+        The registration of the host's memory; None: it passes through a staging buffer.
+    staged : int or None
+        Its number among the staged arrays.
+    """
+
+    host: HostArray
+    buffer: Buffer
+    pinned: Pinned | None
+    staged: int | None
+
+
+@dataclass
+class PreparedJob:
+    """What `prepare` makes for the chunks of a job."""
+
+    job: DeviceJob
+    block: Block
+    block_layout: BlockLayout
+    layout: SlotLayout
+    kernel: Kernel
+    residents: dict[str, Any] = field(default_factory=dict)
+    input_routes: list[Route] = field(default_factory=list)
+    output_routes: list[Route] = field(default_factory=list)
+    mappings: set[int] = field(default_factory=set)
+    """Addresses of the pinned mappings that the job uses."""
+    _offsets: dict[int, list[int]] = field(default_factory=dict)
+    _arrays: dict[tuple[int, int], tuple[dict[str, Any], dict[str, Any]]] = field(
+        default_factory=dict
+    )
+
+    def address(self, buffer: Buffer, chunk: Chunk, slot: Slot) -> int:
+        """Where a chunk's part of an array lies in device memory."""
+        return self.block.address + self._offset(buffer, chunk.count, slot)
+
+    def arrays(self, units: int, slot: Slot) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The kernel's inputs and outputs for `units` in `slot`. Raises InternalError."""
+        key = (slot.offset, units)
+        if key not in self._arrays:
+            self._check(units, slot)
+            inputs = self._views(self.layout.inputs, units, slot)
+            outputs = self._views(self.layout.outputs, units, slot)
+            self._arrays[key] = (inputs | self.residents, outputs)
+        return self._arrays[key]
+
+    def _views(self, buffers: Mapping[str, Buffer], units: int, slot: Slot) -> dict[str, Any]:
+        return {
+            name: self.block.array(
+                self._offset(buffer, units, slot), buffer.shape(units), buffer.spec.dtype
+            )
+            for name, buffer in buffers.items()
+        }
+
+    def _offset(self, buffer: Buffer, units: int, slot: Slot) -> int:
+        if units not in self._offsets:
+            self._offsets[units] = self.layout.offsets(units)
+        return self.block_layout.slots + slot.offset + self._offsets[units][buffer.index]
+
+    def _check(self, units: int, slot: Slot) -> None:
+        """A slot past the end would overwrite memory that isn't the job's."""
+        end = slot.offset + self.layout.nbytes(units)
+        limit = self.block_layout.slots_bytes
+        if slot.offset < 0 or end > limit or units > self.job.chunk:
+            raise InternalError(
+                f"slot {slot.index} at {slot.offset} with {units} units ends at {end} of"
+                f" {limit} bytes; a chunk has at most {self.job.chunk} units"
+            )
+
+
+def copy_to_device(
+    stream: Stream, target: int, source: int, nbytes: int, pinned: Pinned | None
+) -> None:
+    """Start a copy in, cut where two registrations meet."""
+    pieces = pinned.pieces(source, nbytes) if pinned else [(source, nbytes)]
+    for start, length in pieces:
+        stream.copy(target + start - source, start, length, TO_DEVICE)
+
+
+def copy_to_host(
+    stream: Stream, target: int, source: int, nbytes: int, pinned: Pinned | None
+) -> None:
+    """Start a copy out, cut where two registrations meet."""
+    pieces = pinned.pieces(target, nbytes) if pinned else [(target, nbytes)]
+    for start, length in pieces:
+        stream.copy(start, source + start - target, length, TO_HOST)

@@ -1,0 +1,68 @@
+"""The clocks of an emulated core (a device without a link): computations take modelled time."""
+
+from __future__ import annotations
+
+import time
+
+from hetsched.config import DeviceConfig
+from hetsched.device import Chunk
+from hetsched.devices.base import DeviceJob
+from hetsched.devices.emulated.costs import ModelledCosts
+
+MAX_BACK_TO_BACK_SECONDS = 500e-6
+"""A computation that begins this soon after the modelled end of the previous one counts from
+there: oversleeping and sending are artefacts of the emulation, and must not add up. Arbitrary."""
+
+
+class _ModelledCoreClock:
+    def __init__(self, config: DeviceConfig) -> None:
+        self._config = config
+        self._costs: ModelledCosts | None = None
+
+    def begin(self, job: DeviceJob | None) -> None:
+        self._costs = None if job is None else ModelledCosts(self._config, job)
+
+    def busy_seconds(self) -> float | None:
+        return None  # modelled time passes, whatever else uses the core
+
+    def _seconds(self, chunk: Chunk) -> float:
+        assert self._costs is not None
+        return self._costs.seconds("compute", chunk.id, chunk.count)
+
+
+class RealCoreClock(_ModelledCoreClock):
+    """Sleeps until the modelled end; work that takes longer is late."""
+
+    _last_end = 0.0
+
+    def now(self) -> float:
+        now = time.monotonic()
+        is_back_to_back = 0 <= now - self._last_end < MAX_BACK_TO_BACK_SECONDS
+        return self._last_end if is_back_to_back else now
+
+    def end_of(self, chunk: Chunk, start: float) -> tuple[float, int]:
+        end = start + self._seconds(chunk)
+        remaining = end - time.monotonic()
+        if remaining > 0:
+            time.sleep(remaining)
+        else:
+            end = time.monotonic()
+        self._last_end = end
+        return end, int(remaining < 0)
+
+
+class VirtualCoreClock(_ModelledCoreClock):
+    """Computes the time, which starts at 0 with each job."""
+
+    _now = 0.0
+
+    def begin(self, job: DeviceJob | None) -> None:
+        super().begin(job)
+        self._now = 0.0
+
+    def now(self) -> float:
+        return self._now
+
+    def end_of(self, chunk: Chunk, start: float) -> tuple[float, int]:
+        self._now = start + self._seconds(chunk)
+        return self._now, 0

@@ -1,0 +1,146 @@
+"""Where the arrays of a chunk lie in its slot of device memory. Pure.
+
+The arrays follow each other in order of decreasing element size, so that each is aligned to its
+elements and a slot takes no more than `MemoryDemand.data` says. Where the slot is larger, they
+start at multiples of the alignment that the device likes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hetsched.errors import InternalError
+from hetsched.memory import MemoryDemand
+from hetsched.plans.slot_allocation import slot_bytes
+from hetsched.workload import ArraySpec
+
+
+def unit_bytes(spec: ArraySpec) -> int:
+    """Bytes of one unit of an array, or of all of a resident one."""
+    return math.prod(spec.unit_shape) * np.dtype(spec.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """The part of a slot that holds one array.
+
+    Attributes
+    ----------
+    spec : ArraySpec
+    index : int
+        Of the buffer among those of the slot. An output computed in place has its input's.
+    unit_bytes : int
+    """
+
+    spec: ArraySpec
+    index: int
+    unit_bytes: int
+
+    def nbytes(self, units: int) -> int:
+        return self.unit_bytes * units
+
+    def shape(self, units: int) -> tuple[int, ...]:
+        return (units, *self.spec.unit_shape)
+
+
+@dataclass(frozen=True)
+class SlotLayout:
+    """The buffers of a slot; made by `slot_layout`.
+
+    Attributes
+    ----------
+    inputs, outputs : mapping
+        Array name -> its buffer.
+    unit_sizes : tuple of int, bytes
+        Of one unit in each buffer.
+    alignment : int, bytes
+        Where buffers start if the slot has room for it.
+    """
+
+    inputs: Mapping[str, Buffer]
+    outputs: Mapping[str, Buffer]
+    unit_sizes: tuple[int, ...]
+    demand: MemoryDemand
+    alignment: int
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes per unit that are copied in."""
+        return _total(self.inputs.values())
+
+    @property
+    def output_bytes(self) -> int:
+        """Bytes per unit that are copied out."""
+        return _total(self.outputs.values())
+
+    def nbytes(self, units: int) -> int:
+        """Bytes of the slot of `units`: what the demand says, or more if the arrays need it."""
+        return max(slot_bytes(self.demand, units), self._pack(units, 1)[1])
+
+    def offsets(self, units: int) -> list[int]:
+        """Where each buffer of a chunk of `units` starts, bytes from the start of the slot."""
+        offsets, end = self._pack(units, self.alignment)
+        return offsets if end <= self.nbytes(units) else self._pack(units, 1)[0]
+
+    def _pack(self, units: int, alignment: int) -> tuple[list[int], int]:
+        """Offsets of the buffers, and their end."""
+        offsets, end = [], 0
+        for size in self.unit_sizes:
+            start = -(-end // alignment) * alignment
+            offsets.append(start)
+            end = start + size * units
+        return offsets, end
+
+
+def slot_layout(
+    arrays: Sequence[ArraySpec],
+    in_place: Mapping[str, str],
+    demand: MemoryDemand,
+    alignment: int,
+) -> SlotLayout:
+    """Lay out the arrays of a chunk.
+
+    Parameters
+    ----------
+    arrays : sequence of ArraySpec
+        Resident ones are left out. An inout array has two buffers unless it is computed in place.
+    in_place : mapping
+        Output name -> name of the input whose buffer it reuses.
+    demand : MemoryDemand
+    alignment : int, bytes
+
+    Raises
+    ------
+    InternalError
+        An output doesn't fit the buffer that it should reuse.
+    """
+    split = [spec for spec in arrays if spec.role != "resident"]
+    buffered = [(spec, False) for spec in split if spec.is_input]
+    buffered += [(spec, True) for spec in split if spec.is_output and spec.name not in in_place]
+    buffered.sort(key=lambda entry: -np.dtype(entry[0].dtype).itemsize)
+    inputs: dict[str, Buffer] = {}
+    outputs: dict[str, Buffer] = {}
+    for index, (spec, is_output) in enumerate(buffered):
+        (outputs if is_output else inputs)[spec.name] = Buffer(spec, index, unit_bytes(spec))
+    for spec in split:
+        if spec.is_output and spec.name in in_place:
+            outputs[spec.name] = _reused(spec, inputs[in_place[spec.name]])
+    unit_sizes = tuple(unit_bytes(spec) for spec, _ in buffered)
+    return SlotLayout(inputs, outputs, unit_sizes, demand, alignment)
+
+
+def _reused(spec: ArraySpec, buffer: Buffer) -> Buffer:
+    if unit_bytes(spec) != buffer.unit_bytes:
+        raise InternalError(
+            f"{spec.name} can't be computed in place of {buffer.spec.name}:"
+            f" {unit_bytes(spec)} bytes per unit against {buffer.unit_bytes}"
+        )
+    return Buffer(spec, buffer.index, buffer.unit_bytes)
+
+
+def _total(buffers: Iterable[Buffer]) -> int:
+    return sum(buffer.unit_bytes for buffer in buffers)
