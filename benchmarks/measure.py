@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.results import Bar, Result
 from benchmarks.serving import places
 from hetsched import paths
-from hetsched.cli.commands.models.labels import short
+from hetsched.cli.output.model_labels import short_device
 from hetsched.config import Config, load
 from hetsched.models.evidence.samples import CurveName
 from hetsched.store.catalogue import collect
@@ -99,7 +99,7 @@ def compared(config: Config, batch: str) -> Iterator[Point]:
     flops, nbytes = fft.flops(params, 1), params.plane_bytes
     devices = {device.name: device for device in config.device}
     for model in collect(paths.models_path()).models:
-        device = short(model.device)
+        device = short_device(model.device)
         for curve in CURVES:
             cost = getattr(devices[device], curve)
             for knot in model.knots(curve):

@@ -1,12 +1,11 @@
-"""The command line as Typer sees it: a group whose commands are imported when they are called."""
+"""The command line as Typer sees it: groups that import a command only when it is called."""
 
 from __future__ import annotations
 
 import difflib
 import importlib
-import re
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 import typer.core
@@ -15,27 +14,33 @@ import typer.main
 from hetsched.cli.output import logs
 from hetsched.errors import UsageError
 
+if TYPE_CHECKING:
+    from typer._click import Command, Context
+    from typer._click.exceptions import ClickException
+
 COMMANDS = (
     "run", "submit", "plan", "status", "show", "explain", "wait", "result", "cancel",
     "devices", "models", "simulate", "doctor", "config", "ping", "serve",
 )  # fmt: skip
-"""Each is the module of that name in this folder, with a function of that name, or with a `group`
-that makes the command."""
+"""Each is the module of that name in `commands/`. The module has a function of that name, or a
+function `group` that makes the command."""
 
-ClickError: Any = typer.BadParameter.__bases__[0].__bases__[0]
-"""Base of what Typer's parser raises: Click's, which is Typer's own copy in some versions."""
+PARSER_ERROR: type[ClickException] = typer.BadParameter.__bases__[0].__bases__[0]
+"""Base class of the parser's errors: Click's, of which some versions of Typer have a copy."""
 
 
 def call(words: Sequence[str], verbose: bool, debug: bool) -> int:
-    """Run the command that `words` name; its exit code.
+    """Run the command that `words` name and return its exit code.
 
     Raises
     ------
     UsageError
-        And whatever the command raises.
+        The words don't parse.
+    HetschedError
+        The command failed.
     """
     logs.configure(verbose, debug)
-    command: Any = typer.main.get_command(_root)
+    command = typer.main.get_command(_root)
     try:
         with command.make_context("hetsched", list(words) or ["--help"]) as context:
             code = command.invoke(context)
@@ -43,74 +48,95 @@ def call(words: Sequence[str], verbose: bool, debug: bool) -> int:
         return end.exit_code
     except typer.Abort:
         raise KeyboardInterrupt from None
-    except ClickError as error:
+    except PARSER_ERROR as error:
         raise UsageError(_usage_line(error)) from None
     return code if isinstance(code, int) else 0
 
 
-def new(**settings: Any) -> typer.Typer:
-    """An empty Typer: plain help (no markup, so no rich and nothing that brackets could break)."""
+def new(
+    cls: type[typer.core.TyperGroup] | None = None, subcommand_metavar: str | None = None
+) -> typer.Typer:
+    """Make an empty Typer with plain help: no markup, so rich isn't imported."""
     return typer.Typer(
-        add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, **settings
+        cls=cls,
+        subcommand_metavar=subcommand_metavar,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
     )
 
 
-def single(name: str, function: Callable[..., int | None]) -> Any:
-    """`function` as a command."""
+def new_group(help: str, cls: type[LazyGroup], subcommand_metavar: str) -> Command:
+    """Make a command whose subcommands `cls` loads."""
+    app = new(cls, subcommand_metavar)
+    app.callback(help=help)(do_nothing)
+    return typer.main.get_command(app)
+
+
+def do_nothing() -> None:
+    """Serve as a group's callback: Typer makes a group only where there is one."""
+
+
+def single(name: str, function: Callable[..., int | None]) -> Command:
+    """Make a command of `function`."""
     app = new()
     app.command(name)(function)
     return typer.main.get_command(app)
 
 
-def nearest(word: str, known: Sequence[str]) -> str:
-    """ "; did you mean 'status'?", or all there are."""
-    match = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"; did you mean {match[0]!r}?" if match else f"; there are {', '.join(known)}"
+def closest_hint(word: str, names: Sequence[str]) -> str:
+    """Return "; did you mean 'status'?", or the list of all names if none is similar."""
+    match = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    return f"; did you mean {match[0]!r}?" if match else f"; there are {', '.join(names)}"
 
 
 class LazyGroup(typer.core.TyperGroup):
-    """A group that knows the names of its commands, and makes a command when it is needed."""
+    """A group that knows the names of its commands and makes each when it is needed."""
 
-    what = "command"
+    noun = "command"
+    """What its subcommands are called in error messages."""
 
     def names(self) -> list[str]:
         return list(COMMANDS)
 
-    def make(self, name: str) -> Any:
+    def make(self, name: str) -> Command:
         module = importlib.import_module(f"hetsched.cli.commands.{name}")
         if hasattr(module, "group"):
-            return module.group()
+            command: Command = module.group()
+            return command
         return single(name, getattr(module, name))
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: Context) -> list[str]:
         return self.names()
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+    def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
         if cmd_name not in self.names():
             return None
         return self.make(cmd_name)
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+    def resolve_command(
+        self, ctx: Context, args: list[str]
+    ) -> tuple[str | None, Command | None, list[str]]:
         if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            hint = nearest(args[0], self.names())
-            raise UsageError(f"no {self.what} {args[0]!r}{hint}")
+            hint = closest_hint(args[0], self.names())
+            raise UsageError(f"no {self.noun} {args[0]!r}{hint}")
         return super().resolve_command(ctx, args)
 
 
-def _usage_line(error: Any) -> str:
-    """One line of what Click says in several."""
-    option, possible = getattr(error, "option_name", ""), getattr(error, "possibilities", None)
-    if possible:
-        match = difflib.get_close_matches(option, possible, n=1, cutoff=0.0)
+def _usage_line(error: ClickException) -> str:
+    """Reduce a parser error to one line."""
+    option, similar = getattr(error, "option_name", ""), getattr(error, "possibilities", None)
+    if similar:
+        match = difflib.get_close_matches(option, similar, n=1, cutoff=0.0)
         return f"no option {option}; did you mean {match[0]}?"
-    if error.format_message() == "Missing command." and isinstance(error.ctx.command, LazyGroup):
-        group = error.ctx.command
-        return f"which {group.what}? There are {', '.join(group.names())}"
-    text = " ".join(str(error.format_message()).split()).rstrip(".")
-    text = re.sub("not a valid (integer|int range)", "not a whole number", text)
-    context = getattr(error, "ctx", None)
-    where = f" ({context.command_path} --help)" if context is not None else ""
-    return f"{text[:1].lower()}{text[1:]}{where}"
+    context: Context | None = getattr(error, "ctx", None)
+    group = context.command if context is not None else None
+    if error.format_message() == "Missing command." and isinstance(group, LazyGroup):
+        return f"which {group.noun}? There are {', '.join(group.names())}"
+    text = " ".join(error.format_message().split()).rstrip(".")
+    text = text.replace("is not a valid float", "is not a number")
+    source = f" ({context.command_path} --help)" if context is not None else ""
+    return f"{text[:1].lower()}{text[1:]}{source}"
 
 
 _root = new(cls=LazyGroup)
@@ -122,4 +148,4 @@ def _general(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
-    """Make all cores and the GPU of this machine work on one array job together."""
+    """Run one array job on all CPU cores and the GPU of this machine together."""

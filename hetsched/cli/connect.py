@@ -1,4 +1,4 @@
-"""The ways to the daemon. Importing a client takes a while, so it waits until it is needed."""
+"""Connections to the daemon. The client is imported only where one is made, for a fast start."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ if TYPE_CHECKING:
 
 
 def control() -> Control:
-    """A connection for everything but arrays, to be used in a `with`; without NumPy.
+    """Connect to the daemon without NumPy, for everything but arrays. Use it in a `with`.
 
     Raises
     ------
     Unavailable
-        No daemon. ProtocolError: one of another version.
+        No daemon.
+    ProtocolError
+        The daemon has another version.
     """
     from hetsched.client.control import Control
 
@@ -23,7 +25,7 @@ def control() -> Control:
 
 
 def client() -> Client:
-    """A connection that can fetch arrays too. Raises as `control` does."""
+    """Connect to the daemon for everything, arrays included. Raises as `control` does."""
     from hetsched.client.client import Client
 
     return Client()

@@ -1,4 +1,4 @@
-"""Ctrl-C that is never lost: what is imported just then may swallow it."""
+"""Ctrl-C that is never lost, even if the import that it interrupts swallows it."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import signal
 import threading
 from types import FrameType
 
-_seen = threading.Event()
+_interrupt_seen = threading.Event()
 
 
-def remember() -> None:
-    """From now on note Ctrl-C, beside raising KeyboardInterrupt as Python does. In main() only."""
-    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if usual and threading.current_thread() is threading.main_thread():
-        _seen.clear()
-        signal.signal(signal.SIGINT, _interrupted)
+def install_handler() -> None:
+    """Note every Ctrl-C from now on, and raise KeyboardInterrupt as Python does. For main()."""
+    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_default and threading.current_thread() is threading.main_thread():
+        _interrupt_seen.clear()
+        signal.signal(signal.SIGINT, _on_interrupt)
 
 
-def check() -> None:
-    """Raise the KeyboardInterrupt that was swallowed, if there was one."""
-    if _seen.is_set():
+def reraise() -> None:
+    """Raise the KeyboardInterrupt that an import swallowed, if there was one."""
+    if _interrupt_seen.is_set():
         raise KeyboardInterrupt
 
 
-def _interrupted(number: int, frame: FrameType | None) -> None:
-    _seen.set()
+def _on_interrupt(number: int, frame: FrameType | None) -> None:
+    _interrupt_seen.set()
     raise KeyboardInterrupt

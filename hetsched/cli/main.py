@@ -1,7 +1,7 @@
-"""`hetsched`: runs one command and turns whatever happens into one line and an exit code.
+"""`hetsched`: run one command; report any error as one line and an exit code.
 
-Everything heavy is imported inside, so that `--version` is instant and Ctrl-C during start-up is
-caught too.
+Everything heavy is imported inside functions, so that `--version` is instant and Ctrl-C during
+start-up is handled too.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from hetsched.cli.interrupts import remember
+from hetsched.cli import interrupts
 
 BROKEN_PIPE = 128 + signal.SIGPIPE
-"""What a shell shows for a program that writes to a closed pipe."""
+"""Exit code that shells show for a program that wrote to a closed pipe."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `arguments` (sys.argv by default); an exit code as in the README, never a traceback.
+    """Run `arguments` (default: sys.argv) and return the exit code (`docs/cli.md`).
 
     `-v` and `--debug` may stand anywhere before a `--`.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    words, verbose, debug = _general_flags(given)
-    remember()
+    raw_words = list(sys.argv[1:] if arguments is None else arguments)
+    words, verbose, debug = _split_general_flags(raw_words)
+    interrupts.install_handler()
     try:
-        code = _perform(words, verbose, debug)
+        code = _run(words, verbose, debug)
         _flush()
         return code
     except KeyboardInterrupt:
-        return _end(130, "interrupted", debug)
+        return _fail(130, "interrupted", debug)
     except BrokenPipeError:
-        _mute()
+        _silence_stdout()
         return BROKEN_PIPE
     except Exception as error:
-        return _end(*_explain(error), debug)
+        return _fail(*_code_and_message(error), debug)
 
 
-def _general_flags(words: list[str]) -> tuple[list[str], bool, bool]:
-    """`words` without -v and --debug, and whether these were among them."""
+def _split_general_flags(words: list[str]) -> tuple[list[str], bool, bool]:
+    """Return `words` without -v and --debug, and whether these were among them."""
     end = words.index("--") if "--" in words else len(words)
     head = words[:end]
     rest = [word for word in head if word not in ("-v", "--verbose", "--debug")]
@@ -48,7 +48,7 @@ def _general_flags(words: list[str]) -> tuple[list[str], bool, bool]:
     return rest + words[end:], verbose, "--debug" in head
 
 
-def _perform(words: list[str], verbose: bool, debug: bool) -> int:
+def _run(words: list[str], verbose: bool, debug: bool) -> int:
     if words == ["--version"]:
         from hetsched import __version__
         from hetsched.cli.output.terminal import out
@@ -60,8 +60,7 @@ def _perform(words: list[str], verbose: bool, debug: bool) -> int:
     return call(words, verbose, debug)
 
 
-def _explain(error: Exception) -> tuple[int, str]:
-    """The exit code and the line for `error`."""
+def _code_and_message(error: Exception) -> tuple[int, str]:
     from hetsched.errors import HetschedError, InternalError
 
     if isinstance(error, HetschedError):
@@ -70,8 +69,8 @@ def _explain(error: Exception) -> tuple[int, str]:
     return InternalError.code, f"a bug in hetsched: {text}; --debug shows where"
 
 
-def _end(code: int, message: str, debug: bool) -> int:
-    """Say `message`; from here on no further Ctrl-C may spoil the exit code."""
+def _fail(code: int, message: str, debug: bool) -> int:
+    """Print `message` and return `code`, which a further Ctrl-C can't change any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     from hetsched.cli.output.terminal import clean
 
@@ -88,7 +87,12 @@ def _end(code: int, message: str, debug: bool) -> int:
 
 
 def _flush() -> None:
-    """A full disk behind standard output shows only now."""
+    """Flush standard output: a full disk behind it may show only now.
+
+    Raises
+    ------
+    IOFailure
+    """
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -96,12 +100,12 @@ def _flush() -> None:
     except OSError as error:
         from hetsched.errors import IOFailure
 
-        _mute()
+        _silence_stdout()
         raise IOFailure(f"standard output: {error.strerror}") from None
 
 
-def _mute() -> None:
-    """The interpreter flushes once more at its end: let that go nowhere."""
+def _silence_stdout() -> None:
+    """Redirect standard output to /dev/null: the interpreter flushes it again at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

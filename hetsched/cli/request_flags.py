@@ -6,40 +6,59 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from hetsched.cli.integer_parser import integers
 from hetsched.errors import UsageError
 from hetsched.job import FileOut, FileRef, JobSpec
 from hetsched.units import MOST, parse_size
 
+ParamValue = str | bool
+"""Value of a workload's own flag: text, parsed by the workload, or the state of a switch."""
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on one line.")]
 ConfigName = Annotated[
     str | None,
-    typer.Option(
-        "--config", metavar="NAME|FILE", help="A shipped configuration, or a .toml file."
-    ),
+    typer.Option("--config", metavar="NAME|FILE", help="A shipped configuration or a .toml file."),
 ]
 JobNumber = Annotated[
-    int, typer.Argument(metavar="ID", help="The job's number.", min=0, max=MOST - 1)
+    int, typer.Argument(metavar="ID", help="Job number.", parser=integers(0, MOST - 1))
 ]
 JobNumbers = Annotated[
-    list[int], typer.Argument(metavar="ID...", help="Job numbers.", min=0, max=MOST - 1)
+    list[int], typer.Argument(metavar="ID...", help="Job numbers.", parser=integers(0, MOST - 1))
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace output files that exist.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace existing output files.")]
+Devices = Annotated[
+    str | None, typer.Option(metavar="A,B", help="Devices or groups: cpu, cpu0, gpu, gpu0.")
+]
 MemoryLimit = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="Device memory to use, as 256MiB.")
+    str | None, typer.Option(metavar="SIZE", help="Device memory to use, e.g. 256MiB.")
 ]
 Seed = Annotated[
     int,
-    typer.Option(metavar="N", min=0, max=MOST - 1, show_default=False, help="Of generated data."),
+    typer.Option(
+        metavar="N",
+        parser=integers(0, MOST - 1),
+        show_default=False,
+        help="Seed of generated data.",
+    ),
+]
+Priority = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        parser=integers(-20, 19),
+        show_default=False,
+        help="-20 to 19; has no effect yet.",
+    ),
 ]
 
 
 @dataclass(frozen=True)
-class Request:
-    """What was asked for, besides the workload's own parameters.
+class JobOptions:
+    """What the user asked for, besides the workload's own parameters.
 
     `inputs`, `outputs`: array name ("" for the only one) -> absolute path.
     """
@@ -53,8 +72,8 @@ class Request:
     seed: int
     priority: int
 
-    def spec(self, workload: str, params: Mapping[str, Any]) -> JobSpec:
-        """What the daemon is sent."""
+    def spec(self, workload: str, params: Mapping[str, ParamValue]) -> JobSpec:
+        """Return the job as the daemon receives it."""
         return JobSpec(
             workload=workload,
             params=dict(params),
@@ -68,42 +87,31 @@ class Request:
         )
 
 
-def gather(
+def job_options(
     input: Annotated[
         list[str] | None,
-        typer.Option(metavar="[NAME=]FILE", help="A .npy file; none: data from --seed."),
+        typer.Option(metavar="[NAME=]FILE", help="Input .npy file. [default: generated data]"),
     ] = None,
     output: Annotated[
         list[str] | None,
-        typer.Option(metavar="[NAME=]FILE", help="Where the result goes, as .npy."),
+        typer.Option(metavar="[NAME=]FILE", help="Save the result as .npy."),
     ] = None,
     force: Force = False,
     verify: Annotated[bool, typer.Option("--verify", help="Check every unit.")] = False,
-    devices: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Names and groups: cpu, cpu0, gpu, gpu0.")
-    ] = None,
+    devices: Devices = None,
     memory_limit: MemoryLimit = None,
     seed: Seed = 0,
-    priority: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            min=-20,
-            max=19,
-            show_default=False,
-            help="-20 to 19; not used yet: first come, first served.",
-        ),
-    ] = 0,
-) -> Request:
-    """The request behind the flags.
+    priority: Priority = 0,
+) -> JobOptions:
+    """Make JobOptions of the flags.
 
     Raises
     ------
     UsageError
     """
-    return Request(
-        inputs=files("--input", input),
-        outputs=files("--output", output),
+    return JobOptions(
+        inputs=paths_by_array("--input", input),
+        outputs=paths_by_array("--output", output),
         force=force,
         devices=_devices(devices),
         memory_limit=_memory(memory_limit),
@@ -113,20 +121,26 @@ def gather(
     )
 
 
-def files(flag: str, given: Sequence[str] | None) -> dict[str, str]:
-    """Array name ("" for the only one) -> absolute path."""
-    files: dict[str, str] = {}
-    for text in given or ():
+def paths_by_array(flag: str, values: Sequence[str] | None) -> dict[str, str]:
+    """Map each array's name ("" for the only one) to an absolute path.
+
+    Raises
+    ------
+    UsageError
+        No file name, or two files for one array.
+    """
+    paths: dict[str, str] = {}
+    for text in values or ():
         match = re.match(r"([A-Za-z_]\w*)=", text, re.ASCII)
         name = match[1] if match else ""
         path = text[match.end() :] if match else text
         if not path:
-            raise UsageError(f"{flag} {text!r}: needs the name of a file")
-        if name in files:
-            what = f"{name} twice" if name else "two files without a name"
-            raise UsageError(f"{flag}: {what}; give each array one file, as NAME=FILE")
-        files[name] = str(Path(path).absolute())
-    return files
+            raise UsageError(f"{flag} {text!r}: the file name is missing")
+        if name in paths:
+            problem = f"{name} is given twice" if name else "two files have no array name"
+            raise UsageError(f"{flag}: {problem}; give each array one file, as NAME=FILE")
+        paths[name] = str(Path(path).absolute())
+    return paths
 
 
 def _devices(text: str | None) -> tuple[str, ...]:
@@ -134,7 +148,7 @@ def _devices(text: str | None) -> tuple[str, ...]:
         return ()
     names = tuple(part.strip() for part in text.split(","))
     if not all(names):
-        raise UsageError(f"--devices {text!r}: needs names with commas between, as cpu,gpu0")
+        raise UsageError(f"--devices {text!r}: separate names by single commas, e.g. cpu,gpu0")
     return names
 
 
@@ -146,5 +160,7 @@ def _memory(text: str | None) -> int | None:
     except UsageError as error:
         raise UsageError(f"--memory-limit: {error}") from None
     if size < 1:
-        raise UsageError(f"--memory-limit {text}: must be at least 1 byte; leave it out for all")
+        raise UsageError(
+            f"--memory-limit {text}: must be at least 1 byte; omit the flag for no limit"
+        )
     return size

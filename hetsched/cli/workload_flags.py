@@ -1,7 +1,7 @@
 """A workload's parameters as flags of a command: one for each field of its Params.
 
-Only the declaration is loaded; values travel as text and the engine's side makes sense of them
-(`Workload.infer`), except for what can be said at once: an unknown choice, with the nearest.
+Only the workload's declaration is loaded. Values are passed on as text, which the engine parses
+(`Workload.infer`); only unknown choices are rejected here.
 """
 
 from __future__ import annotations
@@ -9,23 +9,28 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import msgspec.inspect
 import typer
 
 from hetsched import workload as workloads
-from hetsched.cli.app import LazyGroup, nearest, new, single
-from hetsched.cli.request_flags import Request, gather
+from hetsched.cli.app import LazyGroup, closest_hint, new_group, single
+from hetsched.cli.request_flags import JobOptions, ParamValue, job_options
 from hetsched.errors import UsageError
 from hetsched.workload import Workload
 
-RESERVED = ("workload", "arrays", "out", "follow")
-"""Names that `submit` itself has, in Python."""
+if TYPE_CHECKING:
+    from typer._click import Command, Context
 
-Act = Callable[..., None]
-"""act(workload's name, given parameters, Request, **flags of its own)."""
+RESERVED = ("workload", "arrays", "out", "follow")
+"""Names of `Client.submit`'s own parameters."""
+
+Action = Callable[..., None]
+"""action(workload's name, its parameters, JobOptions, **the command's own flags)."""
+
+FlagValue = ParamValue | int | list[str] | None
 
 
 @dataclass(frozen=True)
@@ -42,67 +47,91 @@ class Flag:
         return "--" + self.field.replace("_", "-")
 
     def parameter(self) -> inspect.Parameter:
+        """Return the parameter of a function from which Typer makes this flag."""
         if self.switch:
-            option = typer.Option(f"{self.name}/--no-{self.name[2:]}", help=self.help)
-            annotation: Any = Annotated[bool | None, option]
-        else:
-            shown = "|".join(self.choices) or self.field.upper()
-            option = typer.Option(self.name, help=self.help, metavar=shown, show_default=False)
-            annotation = Annotated[str | None, option]
-        return _keyword(self.field, annotation)
+            switch = typer.Option(f"{self.name}/--no-{self.name[2:]}", help=self.help)
+            return _keyword(self.field, Annotated[bool | None, switch])
+        metavar = "|".join(self.choices) or self.field.upper()
+        option = typer.Option(self.name, help=self.help, metavar=metavar, show_default=False)
+        return _keyword(self.field, Annotated[str | None, option])
 
-    def check(self, value: Any) -> None:
+    def check(self, value: ParamValue) -> None:
+        """Raise UsageError for an unknown choice."""
         if self.choices and value not in self.choices:
-            hint = nearest(value, self.choices)
-            raise UsageError(f"{self.name} {value}: there is no {value!r}{hint}")
+            hint = closest_hint(str(value), self.choices)
+            raise UsageError(f"{self.name} {value}: unknown value {value!r}{hint}")
 
 
-def group(name: str, act: Act, help: str, gather: Callable[..., Request] = gather) -> Any:
-    """The command `name`, whose subcommands are the workloads; each calls `act`.
+def group(
+    name: str,
+    action: Action,
+    help: str,
+    make_options: Callable[..., JobOptions] = job_options,
+) -> Command:
+    """Make the command `name`, whose subcommands are the workloads; each calls `action`.
 
-    `gather` has the flags that all workloads share, and makes a Request of them.
+    The parameters of `make_options` become the flags that all workloads share.
     """
 
     class Workloads(LazyGroup):
-        what = "workload"
+        noun = "workload"
 
         def names(self) -> list[str]:
             return workloads.names()
 
-        def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        def get_command(self, ctx: Context, cmd_name: str) -> Command:
             return self.make(cmd_name)
 
-        def make(self, name: str) -> Any:
-            return _command(name, workloads.find(name), act, gather)
+        def make(self, name: str) -> Command:
+            return _command(name, workloads.find(name), action, make_options)
 
-    app = new(cls=Workloads, subcommand_metavar="WORKLOAD [FLAGS]...")
-    app.callback(help=help)(_nothing)
-    return typer.main.get_command(app)
+    return new_group(help, Workloads, "WORKLOAD [FLAGS]...")
 
 
 def flags_of(workload: Workload) -> list[Flag]:
-    """The flags that the fields of `workload.Params` become."""
-    described: Any = msgspec.inspect.type_info(workload.Params)
-    return [_flag(field) for field in described.fields]
+    """Return one flag for each field of `workload.Params`."""
+    struct = msgspec.inspect.type_info(workload.Params)
+    assert isinstance(struct, msgspec.inspect.StructType)
+    return [_flag(field) for field in struct.fields]
 
 
-def _nothing() -> None:
-    """Typer makes a group only where there is a callback."""
+def check_without_files(
+    workload: Workload, params: Mapping[str, ParamValue], options: JobOptions
+) -> None:
+    """Check the parameters before anything is started or sent.
+
+    With input files the parameters also depend on the files' headers, which the engine reads.
+
+    Raises
+    ------
+    UsageError, DataError
+    """
+    for array in options.inputs:
+        if array and array not in workload.inputs:
+            hint = closest_hint(array, list(workload.inputs))
+            raise UsageError(f"--input {array}=: {workload.name} has no such input{hint}")
+    if not options.inputs:
+        workload.load(workload.infer(params, {}))
 
 
-def _command(name: str, workload: Workload, act: Act, gather: Callable[..., Request]) -> Any:
+def _command(
+    name: str, workload: Workload, action: Action, make_options: Callable[..., JobOptions]
+) -> Command:
     flags = {flag.field: flag for flag in flags_of(workload)}
-    common = _parameters(gather)
-    own = _parameters(act)[3:]
+    common = _parameters(make_options)
+    own = _parameters(action)[3:]
     _check_clashes(name, flags, [*common, *own])
 
-    def body(**values: Any) -> None:
-        given = {f: values[f] for f in flags if values[f] is not None}
-        for field, value in given.items():
-            flags[field].check(value)
-        request = gather(**{p.name: values[p.name] for p in common})
-        check_alone(workload, given, request)
-        act(name, given, request, **{p.name: values[p.name] for p in own})
+    def body(**values: FlagValue) -> None:
+        params: dict[str, ParamValue] = {}
+        for field, flag in flags.items():
+            value = values[field]
+            if isinstance(value, str | bool):
+                flag.check(value)
+                params[field] = value
+        options = make_options(**{p.name: values[p.name] for p in common})
+        check_without_files(workload, params, options)
+        action(name, params, options, **{p.name: values[p.name] for p in own})
 
     parameters = [*(flag.parameter() for flag in flags.values()), *common, *own]
     body.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -111,46 +140,29 @@ def _command(name: str, workload: Workload, act: Act, gather: Callable[..., Requ
     return single(name, body)
 
 
-def check_alone(workload: Workload, given: Mapping[str, Any], request: Request) -> None:
-    """Say what is wrong with the parameters before anything is started or asked.
-
-    With input files their headers count too; whoever runs the job reads these.
-
-    Raises
-    ------
-    UsageError, DataError
-    """
-    for array in request.inputs:
-        if array and array not in workload.inputs:
-            hint = nearest(array, list(workload.inputs))
-            raise UsageError(f"--input {array}=: {workload.name} has no such input{hint}")
-    if not request.inputs:
-        workload.load(workload.infer(given, {}))
-
-
-def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+def _parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
     signature = inspect.signature(function, eval_str=True)
     return [p.replace(kind=p.KEYWORD_ONLY) for p in signature.parameters.values()]
 
 
 def _check_clashes(
-    name: str, flags: Mapping[str, Flag], taken: Sequence[inspect.Parameter]
+    name: str, flags: Mapping[str, Flag], common: Sequence[inspect.Parameter]
 ) -> None:
-    for word in [*(parameter.name for parameter in taken), *RESERVED]:
-        if word in flags:
+    for reserved in [*(parameter.name for parameter in common), *RESERVED]:
+        if reserved in flags:
             raise UsageError(
-                f"workload {name}: its parameter {word!r} has the name of a flag that"
+                f"workload {name}: its parameter {reserved!r} has the name of a flag that"
                 " every workload has; rename it in its Params"
             )
 
 
-def _keyword(name: str, annotation: Any) -> inspect.Parameter:
+def _keyword(name: str, annotation: object) -> inspect.Parameter:
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
     )
 
 
-def _flag(field: Any) -> Flag:
+def _flag(field: msgspec.inspect.Field) -> Flag:
     kind, text = _bare(field.type)
     choices: tuple[str, ...] = ()
     if isinstance(kind, msgspec.inspect.LiteralType):
@@ -166,8 +178,8 @@ def _flag(field: Any) -> Flag:
     )
 
 
-def _bare(kind: Any) -> tuple[Any, str]:
-    """`kind` without its Meta and without `None` among its types; and its description."""
+def _bare(kind: msgspec.inspect.Type) -> tuple[msgspec.inspect.Type, str]:
+    """Strip Meta and `None` from a type; return it and its description."""
     text = ""
     while isinstance(kind, msgspec.inspect.Metadata | msgspec.inspect.UnionType):
         if isinstance(kind, msgspec.inspect.Metadata):

@@ -127,7 +127,7 @@ def test_explaining_imports_no_numpy(call: Call, harness: daemon_harness.Harness
 
 def test_pictures_of_all_sizes_can_be_drawn() -> None:
     pytest.importorskip("matplotlib")
-    from hetsched.cli.output.gantt import draw
+    from hetsched.cli.output.plots.gantt import draw
     from hetsched.device import ChunkTimeline, Timeline
     from hetsched.explain import DeviceAccount
 
@@ -158,7 +158,7 @@ def test_pictures_of_all_sizes_can_be_drawn() -> None:
 @pytest.mark.parametrize("state", ["done", "running"])
 def test_nothing_of_a_picture_is_cut_or_covers_other_words(state: str) -> None:
     pytest.importorskip("matplotlib")
-    from hetsched.cli.output.gantt import figure
+    from hetsched.cli.output.plots.gantt import figure
     from hetsched.device import ChunkTimeline, Timeline
     from hetsched.explain import DeviceAccount, Phases
 

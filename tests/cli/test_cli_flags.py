@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-from hetsched.cli.request_flags import Request, gather
-from hetsched.cli.workload_flags import Flag, check_alone, flags_of
+from hetsched.cli.request_flags import JobOptions, job_options
+from hetsched.cli.workload_flags import Flag, check_without_files, flags_of
 from hetsched.errors import UsageError
 
 from .conftest import Call
@@ -58,7 +58,7 @@ def test_an_unknown_choice_has_the_nearest() -> None:
 def test_parameters_are_checked_at_once_without_files() -> None:
     toy = Toy()
 
-    check_alone(toy, {"batch": "3"}, gather())  # type: ignore[arg-type]
+    check_without_files(toy, {"batch": "3"}, job_options())  # type: ignore[arg-type]
 
     assert toy.asked == ({"batch": "3"}, {})
 
@@ -66,19 +66,19 @@ def test_parameters_are_checked_at_once_without_files() -> None:
 def test_with_files_parameters_wait_for_their_headers() -> None:
     toy = Toy()
 
-    check_alone(toy, {}, gather(input=["x=a.npy"]))  # type: ignore[arg-type]
+    check_without_files(toy, {}, job_options(input=["x=a.npy"]))  # type: ignore[arg-type]
 
     assert toy.asked is None
 
 
 def test_an_input_that_the_workload_has_not_is_refused() -> None:
     with pytest.raises(UsageError, match="no such input"):
-        check_alone(Toy(), {}, gather(input=["z=a.npy"]))  # type: ignore[arg-type]
+        check_without_files(Toy(), {}, job_options(input=["z=a.npy"]))  # type: ignore[arg-type]
 
 
 def test_paths_are_made_absolute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/")
-    request = gather(input=["A=a/b.npy", "c=d.npy"], output=["./e=f.npy"], force=True)
+    request = job_options(input=["A=a/b.npy", "c=d.npy"], output=["./e=f.npy"], force=True)
 
     assert request.inputs == {"A": "/a/b.npy", "c": "/d.npy"}
     assert request.outputs == {"": "/e=f.npy"}
@@ -86,7 +86,7 @@ def test_paths_are_made_absolute(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_everything_asked_for_is_in_the_spec() -> None:
-    request = Request({}, {}, False, ("cpu",), 256, True, 7, -3)
+    request = JobOptions({}, {}, False, ("cpu",), 256, True, 7, -3)
 
     spec = request.spec("toy", {"batch": "3"})
 

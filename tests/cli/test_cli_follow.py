@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from hetsched.cli.output import progress
-from hetsched.cli.output.bars import Bars, picture
-from hetsched.cli.output.progress import Plain, error_of, watch
+from hetsched.cli.output.bars import JobBars, job_table
+from hetsched.cli.output.progress import JobLines, error_of, watch
 from hetsched.errors import ErrorRecord, JobFailed
 from hetsched.job import DeviceProgress, Done, Failed, JobReport, JobState, Queued, Running
 
@@ -57,7 +57,7 @@ def test_one_line_a_change(
 
 
 def test_of_an_older_job_only_what_is_seen_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    watch(Told(DONE), whole=False)
+    watch(Told(DONE), from_start=False)
 
     assert capsys.readouterr().err == "done 42 0.0216\n"
 
@@ -70,7 +70,7 @@ def test_a_failed_job_has_its_error_and_a_done_one_has_none() -> None:
 def test_the_screen_is_put_in_order_when_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = []
 
-    class View(Plain):
+    class View(JobLines):
         def show(self, state: JobState) -> None:
             raise KeyboardInterrupt
 
@@ -87,7 +87,7 @@ def test_the_screen_is_put_in_order_when_interrupted(monkeypatch: pytest.MonkeyP
 def drawn(state: JobState) -> str:
     console = Console(width=80, force_terminal=False, markup=False)
     with console.capture() as capture:
-        console.print(picture(state))
+        console.print(job_table(state))
     return capture.get()
 
 
@@ -101,7 +101,7 @@ def test_the_bars_show_each_device() -> None:
 
 
 def test_a_queued_job_says_how_many_are_before_it() -> None:
-    assert "waits for 2" in drawn(Queued(42, 2))
+    assert "queued, 2 ahead" in drawn(Queued(42, 2))
 
 
 def test_hostile_text_is_not_markup() -> None:
@@ -120,7 +120,7 @@ def test_many_cores_share_a_bar() -> None:
 
 
 def test_short_jobs_show_no_bars(capsys: pytest.CaptureFixture[str]) -> None:
-    bars = Bars()
+    bars = JobBars()
     bars.show(Running(42, "computing", (), 0.1))
     bars.show(DONE)
 
@@ -128,13 +128,13 @@ def test_short_jobs_show_no_bars(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_long_jobs_show_bars_and_clear_them(capsys: pytest.CaptureFixture[str]) -> None:
-    bars = Bars()
+    bars = JobBars()
     bars.show(RUNNING)
-    shown = bars._live is not None
+    shown = bars.is_shown
     bars.show(DONE)
 
     assert shown
-    assert bars._live is None
+    assert not bars.is_shown
 
 
 @pytest.mark.parametrize("term", ["dumb", "", "unknown"])
@@ -142,4 +142,4 @@ def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch, term:
     monkeypatch.setenv("TERM", term)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
 
-    assert isinstance(progress.new_view(True), Plain)
+    assert isinstance(progress.new_view(True), JobLines)

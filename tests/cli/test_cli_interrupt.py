@@ -131,7 +131,7 @@ def test_a_second_ctrl_c_does_not_wait_for_a_chunk(monkeypatch: pytest.MonkeyPat
         end = ended(process)
 
     assert end.code == 130
-    assert "cut off" in end.error
+    assert "aborted" in end.error
     assert "died" not in end.err
     assert sorted(os.listdir()) == ["blocking.py", "slow.toml", "started"]
     assert psutil.wait_procs(devices, timeout=10)[1] == []
@@ -172,7 +172,7 @@ def test_submit_detaches_and_the_job_goes_on() -> None:
 
     assert end.code == 130
     assert "hetsched cancel 1" in end.err
-    assert "goes on" in end.error
+    assert "continues" in end.error
     assert "running" in jobs.out
 
 
@@ -181,7 +181,7 @@ def test_a_second_ctrl_c_cancels() -> None:
     with started("submit", *LONG) as process:
         until(process, "running 1")
         process.send_signal(signal.SIGINT)
-        until(process, "goes on")
+        until(process, "continues")
         process.send_signal(signal.SIGINT)
         end = ended(process)
     with started("wait", "1") as wait:
@@ -268,7 +268,7 @@ class Slow:
         raise AssertionError(job)
 
 
-@pytest.mark.parametrize(("taken", "words"), [(True, "job 7, which goes on"), (False, "status")])
+@pytest.mark.parametrize(("taken", "words"), [(True, "job 7, which continues"), (False, "status")])
 def test_an_interrupted_submit_tells_what_became_of_the_job(
     call: Call, monkeypatch: pytest.MonkeyPatch, taken: bool, words: str
 ) -> None:

@@ -142,7 +142,7 @@ def test_one_device_can_be_measured_alone_and_halves_of_the_load_are_sizes(call:
     assert ended.code == 0, ended.err
     rows = [line.split()[:3] for line in ended.out.splitlines()[1:7]]
     assert rows == [["core0", DEFAULT_FFT, str(units)] for units in (2, 4, 8, 16, 32, 64)]
-    assert "6 of 6 are not within 1.0 % after 1 repeats" in ended.out
+    assert "6 of 6 aren't within 1.0 % after 1 repeat" in ended.out
     assert list(shown(call)) == ["core0"]
 
 
@@ -168,7 +168,7 @@ def test_the_list(learnt: Ended, call: Call) -> None:
 
     assert whole.out == call("models", "list").out == call("models", "fft").out
     assert [line.split()[0] for line in whole.out.splitlines()] == ["workload", "fft", "fft"]
-    assert "32x32 complex64, 0.0512 Mflop a unit" in whole.out
+    assert "32x32 complex64, 0.0512 Mflop per unit" in whole.out
     record = json.loads(call("models", "--json", "--device", "emu").out)
     assert record["schema"] == "hetsched.models/2"
     ((units, seconds), *_) = record["models"][0]["points"]
@@ -180,10 +180,10 @@ def test_the_list(learnt: Ended, call: Call) -> None:
 def test_showing_has_a_row_for_every_size(learnt: Ended, call: Call) -> None:
     lines = call("models", "show", "fft", "--device", "core0").out.splitlines()
 
-    assert lines[0] == "fft 32x32 complex64, 0.0512 Mflop a unit"
+    assert lines[0] == "fft 32x32 complex64, 0.0512 Mflop per unit"
     assert lines[1].startswith("core0 ")
     assert [line.split()[:2] for line in lines[3:7]] == [["total", str(size)] for size in SIZES]
-    assert "an operation" in call("models", "show", "fft").out
+    assert "per operation" in call("models", "show", "fft").out
 
 
 def test_a_picture(learnt: Ended, call: Call) -> None:
@@ -219,7 +219,7 @@ def test_an_export_can_be_imported_elsewhere(
     before = shown(call)
     assert call("models", "export", "mine.json").code == 0
     monkeypatch.setenv("HETSCHED_STATE_DIR", str(Path("other").absolute()))
-    assert call("models").out.startswith("nothing learnt yet")
+    assert call("models").out.startswith("no models yet")
 
     first = call("models", "import", "mine.json")
     again = json.loads(call("models", "import", "mine.json", "--json").out)
@@ -249,10 +249,10 @@ def test_an_export_goes_to_standard_output_or_replaces_no_file(
 def test_forgetting(learnt: Ended, call: Call) -> None:
     assert call("models", "forget", "fft", "--device", "core0").out == "forgot 1 model\n"
     assert list(shown(call)) == ["emu0"]
-    assert call("models", "forget", "--variant", "none").out.startswith("nothing like that")
+    assert call("models", "forget", "--variant", "none").out.startswith("no such models")
     record = json.loads(call("models", "forget", "--all", "--json").out)
     assert [one["workload"] for one in record["forgotten"]] == ["fft"]
-    assert call("models").out.startswith("nothing learnt yet")
+    assert call("models").out.startswith("no models yet")
 
 
 def test_two_exports_are_compared(learnt: Ended, call: Call) -> None:
@@ -315,6 +315,6 @@ def test_ctrl_c_keeps_what_was_measured(call: Call) -> None:
         process.kill()
 
     assert process.returncode == 130
-    assert "taught is kept" in said.splitlines()[-1]
+    assert "are kept" in said.splitlines()[-1]
     knots = shown(call)["core0"]["curves"]["total"]["knots"]
     assert [knot["units"] for knot in knots][:2] == [1, 2]

@@ -88,7 +88,7 @@ def test_a_device_that_nothing_is_known_of_is_named(learnt: None, call: Call) ->
 def test_a_workload_of_which_nothing_is_learnt_is_no_mistake(call: Call) -> None:
     ended = call("models", "list", "fft")
 
-    assert (ended.code, ended.out.startswith("nothing learnt yet of 'fft'")) == (0, True)
+    assert (ended.code, ended.out.startswith("no models of 'fft' yet")) == (0, True)
 
 
 def many_sizes(count: int) -> None:
@@ -124,13 +124,13 @@ def test_more_panels_than_can_be_read_are_refused(call: Call) -> None:
     chosen = call("models", "show", "fft", "--plot", "curves.svg", "--of", "9x9")
 
     assert (refused.code, refused.out) == (2, "")
-    assert "7 sets of parameters, a picture has room for 6; choose with --of" in refused.error
+    assert "7 sets of parameters, but one picture holds 6; choose with --of" in refused.error
     assert chosen.code == 0, chosen.err
     assert {line for line in chosen.out.splitlines() if line.startswith("fft ")} == {
-        "fft 9x9 complex64, 8.1e-05 Mflop a unit"
+        "fft 9x9 complex64, 8.1e-05 Mflop per unit"
     }
     unknown = call("models", "show", "fft", "--of", "99x99")
-    assert (unknown.code, "--of 99x99: nothing of that is known" in unknown.error) == (2, True)
+    assert (unknown.code, "--of 99x99: no such models" in unknown.error) == (2, True)
 
 
 def test_doctor_counts_the_models(learnt: None, call: Call) -> None:

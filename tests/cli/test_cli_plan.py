@@ -115,9 +115,9 @@ def test_of_an_input_only_the_header_counts_and_no_output_is_made(call: Call) ->
         (("fft", "--batch", "900000000x512x512"), 65, "the largest load that fits"),
         ((*BATCH, "--devices", "emu0", "--memory-limit", "1KiB"), 65, "one unit needs 16 KiB"),
         ((*BATCH, "--trace", "none/x.json"), 73, "there is no folder"),
-        ((*BATCH, "--trace", ""), 2, "--trace '': it has no name"),
+        ((*BATCH, "--trace", ""), 2, "--trace '': the file name is missing"),
         ((*BATCH, "--trace", "."), 73, "is a directory"),
-        ((*BATCH, "--plot", "a.svg", "--trace", "a.svg"), 2, "it is the file of --plot too"),
+        ((*BATCH, "--plot", "a.svg", "--trace", "a.svg"), 2, "--plot has the same file"),
         ((*BATCH, "--plot", "x.bmp"), 2, "--plot x.bmp: the name must end in one of"),
         ((*BATCH, "--seed", "3"), 2, "no such option: --seed"),
     ],
@@ -217,7 +217,7 @@ def test_a_picture_is_drawn(call: Call) -> None:
     ended = call("plan", *BATCH, "--plot", "it.png")
 
     assert ended.code == 0, ended.err
-    assert ended.err.splitlines()[-1] == "drawn: it.png"
+    assert ended.err.splitlines()[-1] == "plot: it.png"
     assert Path("it.png").read_bytes().startswith(PNG)
 
 

@@ -54,14 +54,14 @@ def test_the_table_has_a_row_a_device() -> None:
 def test_the_summary_says_what_the_table_cannot() -> None:
     assert summary(REPORT) == [
         "fft: 256 units  in 21.6 ms (predicted 20.9 ms, +3.3 %)  spread 0.029",
-        "verified: every unit is right, max error 3.1e-07",
+        "verified: all units correct, max error 3.1e-07",
         "note: input x: converted",
         "result: y in /tmp/y.npy",
     ]
 
 
 def test_show_also_has_the_reasons() -> None:
-    said = summary(REPORT, reasons=True)
+    said = summary(REPORT, with_reasons=True)
 
     assert "note: cpu0: 50 units by the speed of pyfftw" in said
     assert "note: team0: no share, the job is too short for threads" in said
@@ -72,7 +72,7 @@ def test_the_first_run_has_no_prediction_and_one_device_no_spread() -> None:
         job=1, state="done", workload="fft", load=5, seconds=1.0, spread=0.0, devices=DEVICES[:1]
     )
 
-    assert summary(report) == ["fft: 5 units  in 1 s (no prediction: first of its kind here)"]
+    assert summary(report) == ["fft: 5 units  in 1 s (no prediction: first run of this kind)"]
 
 
 def test_late_phases_are_a_warning() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hetsched.cli.output.charts import draw
+from hetsched.cli.output.plots.charts import draw
 from hetsched.errors import CantCreate
 from hetsched.simulate.results import Chart, Report, Series, Table
 
@@ -79,7 +79,7 @@ def test_a_picture_is_drawn(call: Call) -> None:
     ended = call("simulate", *SMALL, "--plot", "a.png")
 
     assert ended.code == 0, ended.err
-    assert ended.err.splitlines()[-1] == "drawn: a.png"
+    assert ended.err.splitlines()[-1] == "plot: a.png"
     assert ended.out.startswith("dfpa: ")
     assert Path("a.png").read_bytes().startswith(PNG)
 

@@ -1,4 +1,4 @@
-"""`hetsched cancel ID...`: stop jobs at a chunk's edge."""
+"""`hetsched cancel ID...`: stop jobs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hetsched.job import ended
 
 
 def cancel(jobs: JobNumbers) -> None:
-    """Stop jobs at a chunk's edge; those that have ended stay as they are."""
+    """Stop jobs after their current chunks."""
     with control() as daemon:
         for number in dict.fromkeys(jobs):
             state = daemon.show(number)
             if ended(state):
-                out(f"{number} has ended already: {word(state)}")
+                out(f"job {number} has already ended: {word(state)}")
                 continue
             daemon.cancel(number)
             out(f"cancelled {number}")

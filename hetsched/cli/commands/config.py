@@ -1,17 +1,23 @@
-"""`hetsched config show|path|check`: which configuration counts, and whether it is right."""
+"""`hetsched config show|path|check`: which configuration is used, and whether it is valid."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 import typer.main
 
-from hetsched.cli.app import new
+from hetsched.cli.app import do_nothing, new
 from hetsched.cli.output.terminal import clean, out, out_json
 from hetsched.cli.request_flags import Json
 from hetsched.config import Config, load, shipped
+
+if TYPE_CHECKING:
+    from typer._click import Command
+
+SCHEMA = "hetsched.config/1"
 
 Name = Annotated[
     str | None,
@@ -19,24 +25,19 @@ Name = Annotated[
 ]
 
 
-def group() -> Any:
+def group() -> Command:
     app = new()
-    app.callback(help="Show which configuration counts, or check one.")(_nothing)
+    app.callback(help="Show, locate or check a configuration.")(do_nothing)
     for function in (show, path, check):
         app.command()(function)
     return typer.main.get_command(app)
 
 
-def _nothing() -> None:
-    """Typer makes a group only where there is a callback."""
-
-
 def show(name: Name = None, json: Json = False) -> None:
-    """Print what a configuration says, defaults filled in."""
+    """Print a configuration, with defaults filled in."""
     config, source = load(name)
-    record = msgspec.to_builtins(config)
     if json:
-        out_json({"schema": "hetsched.config/1", "source": source, "config": record})
+        out_json({"schema": SCHEMA, "source": source, "config": config})
         return
     out(clean(f"# {source}; shipped: {', '.join(shipped())}"))
     for line in _lines(config):
@@ -44,41 +45,42 @@ def show(name: Name = None, json: Json = False) -> None:
 
 
 def path(name: Name = None) -> None:
-    """Print where a configuration comes from."""
+    """Print the path of a configuration."""
     out(clean(load(name)[1]))
 
 
 def check(name: Name = None) -> None:
-    """Say whether a configuration is right for this machine (0) or what is wrong with it (78)."""
+    """Check whether a configuration is valid on this machine."""
     from hetsched.devices.probe import probe
     from hetsched.simulate.profile import machine_of
 
     config, source = load(name)
     if config.load is not None:
         machine_of(config, source)
-        out(clean(f"{source}: right, the profile of a machine"))
+        out(clean(f"{source}: valid machine profile"))
         return
     names = [info.name for process in probe(config).processes for info in process.devices]
-    out(clean(f"{source}: right; here it means {', '.join(names) or 'no device'}"))
+    out(clean(f"{source}: valid; devices here: {', '.join(names) or 'none'}"))
 
 
 def _lines(config: Config) -> list[str]:
-    """One line a table: key = value, as JSON writes values; what isn't set is left out."""
+    """Return one line per table: key = value, as JSON writes values; unset keys are left out."""
     lines = []
     record = msgspec.to_builtins(config)
     for device in record.pop("device"):
         lines.append(f"device: {_pairs(device)}")
     for key, value in record.items():
-        if value is not None:
-            table = isinstance(value, dict)
-            lines.append(f"{key}: {_pairs(value)}" if table else f"{key} = {_json(value)}")
+        if isinstance(value, dict):
+            lines.append(f"{key}: {_pairs(value)}")
+        elif value is not None:
+            lines.append(f"{key} = {_json(value)}")
     return lines
 
 
-def _pairs(table: dict[str, Any]) -> str:
+def _pairs(table: Mapping[str, object]) -> str:
     pairs = [(key, value) for key, value in table.items() if value is not None]
     return "  ".join(f"{key} = {_json(value)}" for key, value in pairs)
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()

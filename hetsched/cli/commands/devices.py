@@ -1,4 +1,4 @@
-"""`hetsched devices`: what there is to compute on, what isn't there and why; no daemon."""
+"""`hetsched devices`: the devices of a configuration, and which are missing; no daemon."""
 
 from __future__ import annotations
 
@@ -6,30 +6,29 @@ from hetsched.cli.output.terminal import clean, columns, out, out_json
 from hetsched.cli.request_flags import ConfigName, Json
 from hetsched.config import load
 from hetsched.device import DeviceInfo
-from hetsched.text import together
+from hetsched.text import MAX_CORES, together
 from hetsched.units import format_bytes
 
 SCHEMA = "hetsched.devices/1"
-MOST_ROWS = 8
-"""Equal cores beyond this many share one row."""
 
 
 def devices(config: ConfigName = None, json: Json = False) -> None:
-    """Show the devices of a configuration."""
+    """List the devices of a configuration."""
     settings, source = load(config)
     from hetsched.devices.probe import probe
 
-    found = probe(settings)
-    infos = [info for process in found.processes for info in process.devices]
+    machine = probe(settings)
+    infos = [info for process in machine.processes for info in process.devices]
     if json:
-        out_json({"schema": SCHEMA, "config": source, "devices": infos, "absent": found.absent})
+        out_json({"schema": SCHEMA, "config": source, "devices": infos, "absent": machine.absent})
         return
     rows = [
-        _row(label, members) for label, members in together(infos, lambda i: i.name, MOST_ROWS)
+        _row(label, members)
+        for label, members in together(infos, lambda info: info.name, MAX_CORES)
     ]
-    for line in columns(("device", "kind", "what", "memory", "cores"), rows, left=3):
+    for line in columns(("device", "kind", "description", "memory", "cores"), rows, left=3):
         out(line)
-    for name, reason in found.absent.items():
+    for name, reason in machine.absent.items():
         out(clean(f"{name}: not available: {reason}"))
 
 
@@ -41,7 +40,7 @@ def _row(label: str, members: list[DeviceInfo]) -> tuple[str, ...]:
 
 
 def _ranges(numbers: list[int]) -> str:
-    """[0, 1, 2, 5] -> "0-2,5"."""
+    """Format [0, 1, 2, 5] as "0-2,5"."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""`hetsched explain ID`: what became of a job of the daemon, and why."""
+"""`hetsched explain ID`: what the daemon did with a job, and why."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def explain(
     force: explanation.ForceFiles = False,
     json: Json = False,
 ) -> None:
-    """Explain a job: why this split, what was predicted, where the time went, what would help."""
+    """Explain a job's split, its timing and what would help."""
     explanation.check(trace, plot, force)
     with control() as daemon:
         account = daemon.explain(job)

@@ -1,4 +1,4 @@
-"""`hetsched ping`: is the daemon there, and how fast does it answer?"""
+"""`hetsched ping`: whether the daemon runs, and how fast it answers."""
 
 from __future__ import annotations
 
@@ -9,23 +9,26 @@ from hetsched.cli.output.terminal import out, out_json
 from hetsched.cli.request_flags import Json
 from hetsched.units import format_seconds
 
+SCHEMA = "hetsched.pong/1"
+
 
 def ping(json: Json = False) -> None:
-    """Ask the daemon for a sign of life."""
+    """Check that the daemon answers."""
     with control() as daemon:
         began = time.perf_counter()
         pong = daemon.ping()
-        took = time.perf_counter() - began
+        seconds = time.perf_counter() - began
     if json:
         out_json(
             {
-                "schema": "hetsched.pong/1",
+                "schema": SCHEMA,
                 "pid": pong.pid,
                 "version": pong.version,
                 "uptime_seconds": pong.uptime_seconds,
-                "round_trip_seconds": took,
+                "round_trip_seconds": seconds,
             }
         )
         return
-    up = format_seconds(pong.uptime_seconds)
-    out(f"pong from pid {pong.pid}, version {pong.version}, up {up}: {format_seconds(took)}")
+    uptime = format_seconds(pong.uptime_seconds)
+    answer = f"pong from pid {pong.pid}, version {pong.version}, up {uptime}"
+    out(f"{answer}: {format_seconds(seconds)}")

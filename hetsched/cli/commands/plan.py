@@ -1,45 +1,52 @@
-"""`hetsched plan WORKLOAD`: what would happen, without a daemon and without running anything."""
+"""`hetsched plan WORKLOAD`: the plan of a job that isn't run; no daemon."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hetsched.cli import workload_flags
 from hetsched.cli.output import explanation
-from hetsched.cli.request_flags import ConfigName, Json, MemoryLimit, Request, gather
+from hetsched.cli.request_flags import (
+    ConfigName,
+    Devices,
+    JobOptions,
+    Json,
+    MemoryLimit,
+    ParamValue,
+    job_options,
+)
 from hetsched.config import load
 
-
-def group() -> Any:
-    return workload_flags.group(
-        "plan", plan, "Say what a job would do, without running it.", _common
-    )
+if TYPE_CHECKING:
+    from typer._click import Command
 
 
-def _common(
+def group() -> Command:
+    return workload_flags.group("plan", plan, "Show the plan without running it.", _plan_options)
+
+
+def _plan_options(
     input: Annotated[
         list[str] | None,
-        typer.Option(metavar="[NAME=]FILE", help="A .npy file, of which the header is read."),
+        typer.Option(metavar="[NAME=]FILE", help="Input .npy file; only its header is read."),
     ] = None,
     output: Annotated[
         list[str] | None,
-        typer.Option(metavar="[NAME=]FILE", help="As if results went there; none is made."),
+        typer.Option(metavar="[NAME=]FILE", help="Plan to save there; nothing is written."),
     ] = None,
-    devices: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Names and groups: cpu, cpu0, gpu, gpu0.")
-    ] = None,
+    devices: Devices = None,
     memory_limit: MemoryLimit = None,
-) -> Request:
-    return gather(input=input, output=output, devices=devices, memory_limit=memory_limit)
+) -> JobOptions:
+    return job_options(input=input, output=output, devices=devices, memory_limit=memory_limit)
 
 
 def plan(
     name: str,
-    given: Mapping[str, Any],
-    request: Request,
+    params: Mapping[str, ParamValue],
+    options: JobOptions,
     trace: explanation.Trace = None,
     plot: explanation.Plot = None,
     force: explanation.ForceFiles = False,
@@ -51,6 +58,6 @@ def plan(
     settings, _ = load(config)
     from hetsched.engine.planning.preview import preview
 
-    account = preview(request.spec(name, given), settings)
+    account = preview(options.spec(name, params), settings)
     explanation.write(account, trace, plot, force)
     explanation.show(account, json)

@@ -1,18 +1,21 @@
-"""`hetsched result ID`: fetch what a job computed from the daemon's memory into a file."""
+"""`hetsched result ID`: save a result from the daemon's memory to a file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hetsched.cli.connect import client
 from hetsched.cli.output.progress import error_of, watch
 from hetsched.cli.output.terminal import clean, out, out_json
-from hetsched.cli.request_flags import Force, JobNumber, Json, files
+from hetsched.cli.request_flags import Force, JobNumber, Json, paths_by_array
 from hetsched.errors import UsageError
 from hetsched.job import Done, JobReport, ended
+
+if TYPE_CHECKING:
+    from hetsched.client.job import Job
 
 SCHEMA = "hetsched.result/1"
 
@@ -26,60 +29,59 @@ def result(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Save a job's result, or say where it is."""
-    targets = files("--output", output)
+    """Save a job's result, or show where it is."""
+    targets = paths_by_array("--output", output)
     with client() as daemon:
-        found = daemon.job(job)
+        future = daemon.job(job)
         state = daemon.show(job)
         if not ended(state):
-            state = watch(found, whole=False)
+            state = watch(future, from_start=False)
         error = error_of(state)
         if error is not None:
             raise error
         assert isinstance(state, Done)
-        where = _save(job, found, state, targets, force) if targets else _where(state)
+        locations = _save(future, state, targets, force) if targets else _locations(state)
     if json:
-        out_json({"schema": SCHEMA, "job": job, "outputs": where})
+        out_json({"schema": SCHEMA, "job": job, "outputs": locations})
         return
-    for name, place in where.items():
-        out(clean(f"{name}: {place}"))
+    for name, location in locations.items():
+        out(clean(f"{name}: {location}"))
 
 
-def _save(
-    number: int, job: Any, state: Done, targets: Mapping[str, str], force: bool
-) -> dict[str, str]:
+def _save(job: Job, state: Done, targets: Mapping[str, str], force: bool) -> dict[str, str]:
+    """Save the outputs that `targets` names; return output name -> path."""
     if not state.results:
-        raise UsageError(_elsewhere(number, state.report))
+        raise UsageError(_already_saved(job.id, state.report))
     arrays = job.result()
     if not isinstance(arrays, Mapping):
         arrays = {next(iter(state.results)): arrays}
     saved = {}
-    for name, path in targets.items():
-        chosen = name or _only(number, list(arrays))
-        if chosen not in arrays:
-            raise UsageError(f"job {number} has no output {chosen!r}; it has {', '.join(arrays)}")
+    for target, path in targets.items():
+        name = target or _only_output(job.id, list(arrays))
+        if name not in arrays:
+            raise UsageError(f"job {job.id} has no output {name!r}; it has {', '.join(arrays)}")
         from hetsched.store.save import save
 
-        save(path, arrays[chosen], force)
-        saved[chosen] = path
+        save(path, arrays[name], force)
+        saved[name] = path
     return saved
 
 
-def _only(number: int, names: list[str]) -> str:
+def _only_output(job: int, names: list[str]) -> str:
     if len(names) != 1:
-        raise UsageError(f"job {number} has the outputs {', '.join(names)}: -o NAME=FILE")
+        raise UsageError(f"job {job} has several outputs: {', '.join(names)}; use -o NAME=FILE")
     return names[0]
 
 
-def _elsewhere(number: int, report: JobReport) -> str:
-    places = ", ".join(f"{path}" for path in report.outputs.values())
-    return f"job {number} has written its result itself, to {places or 'nowhere'}"
+def _already_saved(job: int, report: JobReport) -> str:
+    files = ", ".join(report.outputs.values())
+    return f"job {job} saved its result itself: {files}" if files else f"job {job} has no result"
 
 
-def _where(state: Done) -> dict[str, str]:
-    """Output name -> path, or what lies in memory."""
-    places = dict(state.report.outputs)
+def _locations(state: Done) -> dict[str, str]:
+    """Return output name -> path, or a description of the array in memory."""
+    locations = dict(state.report.outputs)
     for name, ref in state.results.items():
         shape = "x".join(map(str, ref.shape))
-        places[name] = f"{shape} {ref.dtype} in the daemon's memory; -o FILE saves it"
-    return places
+        locations[name] = f"{shape} {ref.dtype} in the daemon's memory; save it with -o FILE"
+    return locations

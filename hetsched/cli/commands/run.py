@@ -1,82 +1,73 @@
-"""`hetsched run WORKLOAD`: one job on this machine with no daemon."""
+"""`hetsched run WORKLOAD`: run one job without a daemon."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
-from hetsched.cli import workload_flags
-from hetsched.cli.interrupts import check
+from hetsched.cli import interrupts, workload_flags
 from hetsched.cli.output import explanation
 from hetsched.cli.output.job_result import finish
 from hetsched.cli.output.progress import watch
 from hetsched.cli.output.terminal import note
-from hetsched.cli.request_flags import ConfigName, Json, Request
+from hetsched.cli.request_flags import ConfigName, JobOptions, Json, ParamValue
 from hetsched.config import load
 from hetsched.errors import Cancelled
 from hetsched.job import JobReport, JobState
 
+if TYPE_CHECKING:
+    from typer._click import Command
 
-def group() -> Any:
-    return workload_flags.group("run", run, "Run one job here, with no daemon.")
+    from hetsched.client.job import Job
+    from hetsched.local import Local
+
+
+def group() -> Command:
+    return workload_flags.group("run", run, "Run one job here, without a daemon.")
 
 
 def run(
     name: str,
-    given: Mapping[str, Any],
-    request: Request,
+    params: Mapping[str, ParamValue],
+    options: JobOptions,
     json: Json = False,
     trace: explanation.Trace = None,
     plot: explanation.Plot = None,
     config: ConfigName = None,
 ) -> None:
     """Run the workload `name`; Ctrl-C cancels it."""
-    explanation.check(trace, plot, request.force)
+    explanation.check(trace, plot, options.force)
     settings, _ = load(config)
     from hetsched.local import Local
 
-    check()
+    interrupts.reraise()
     with Local(config=settings) as local:
-        check()
-        job = _submit(local, name, given, request)
+        interrupts.reraise()
+        job = local.run(options.spec(name, params))
         try:
             state = watch(job)
         except KeyboardInterrupt:
             state = _cancel(local, job)
-        explanation.keep(job, state, trace, plot, request.force)
-        finish(state, json, lambda report: _next(name, request, report))
+        explanation.write_ended(job, state, trace, plot, options.force)
+        finish(state, json, lambda report: _next_steps(name, options, report))
 
 
-def _submit(local: Any, name: str, given: Mapping[str, Any], request: Request) -> Any:
-    return local.submit(
-        name,
-        request.inputs or None,
-        out=request.outputs or None,
-        devices=request.devices,
-        memory_limit=request.memory_limit,
-        verify=request.verify,
-        seed=request.seed,
-        priority=request.priority,
-        force=request.force,
-        **given,
-    )
-
-
-def _cancel(local: Any, job: Any) -> JobState:
-    """Stop at a chunk's edge; a second Ctrl-C doesn't wait for that."""
+def _cancel(local: Local, job: Job) -> JobState:
+    """Stop after the current chunks; a second Ctrl-C stops at once."""
     try:
         job.cancel()
-        note("stopping at a chunk's edge; Ctrl-C again doesn't wait for that")
+        note("stopping after the current chunks; Ctrl-C again stops at once")
         return watch(job)
     except KeyboardInterrupt:
         local.abandon()
-        raise Cancelled(f"interrupted twice; job {job.id} was cut off") from None
+        raise Cancelled(f"interrupted twice; job {job.id} was aborted") from None
 
 
-def _next(name: str, request: Request, report: JobReport) -> str:
-    """What to try after this."""
-    if not request.outputs:
-        return "next: --output FILE keeps the result, --input FILE transforms your own"
-    if not request.verify:
+def _next_steps(name: str, options: JobOptions, report: JobReport) -> str:
+    if not options.outputs:
+        return "next: --output FILE saves the result, --input FILE reads your own data"
+    if not options.verify:
         return "next: --verify checks every unit"
-    return f"next: hetsched models shows what was learnt; hetsched run {name} --help has all flags"
+    return (
+        f"next: hetsched models shows the measured speeds; hetsched run {name} --help: all flags"
+    )

@@ -8,7 +8,7 @@ from hetsched.config import load
 
 
 def serve(config: ConfigName = None) -> None:
-    """Run the daemon in the foreground; SIGTERM or Ctrl-C ends it in good order."""
+    """Run the daemon in the foreground."""
     settings, source = load(config)
     logs.at_least_info()
     from hetsched.daemon import lifecycle

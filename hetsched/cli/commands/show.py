@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from hetsched.cli.connect import control
 from hetsched.cli.output import job_lines
 from hetsched.cli.output.job_table import summary, table
 from hetsched.cli.output.terminal import clean, out, out_json
 from hetsched.cli.request_flags import JobNumber, Json
-from hetsched.job import SCHEMA, Done, Failed, JobState
+from hetsched.job import SCHEMA, Done, Failed, JobReport, JobState
 
 
 def show(job: JobNumber, json: Json = False) -> None:
@@ -23,12 +25,12 @@ def show(job: JobNumber, json: Json = False) -> None:
         if report.params:
             out(f"{report.workload}  {job_lines.parameters(report.params)}")
         if report.devices:
-            for line in [*table(report), *summary(report, reasons=True)]:
+            for line in [*table(report), *summary(report, with_reasons=True)]:
                 out(clean(line))
 
 
-def _record(state: JobState) -> object:
-    """The report of a job that has ended, else its state; both have `schema`, `job`, `state`."""
+def _record(state: JobState) -> JobReport | Mapping[str, object]:
+    """Return the report of an ended job, else its state; with `schema`, `job` and `state`."""
     if isinstance(state, Done | Failed):
         return state.report
     return {**job_lines.builtins(state), "schema": SCHEMA, "state": job_lines.word(state)}

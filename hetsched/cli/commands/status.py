@@ -1,4 +1,4 @@
-"""`hetsched status`: the jobs that the daemon knows."""
+"""`hetsched status`: the daemon's jobs."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ SCHEMA = "hetsched.jobs/1"
 
 
 def status(json: Json = False) -> None:
-    """Show the jobs that the daemon knows."""
+    """List the daemon's jobs."""
     with control() as daemon:
-        lines = daemon.status()
+        jobs = daemon.status()
     if json:
-        listed = [
+        entries = [
             {
-                **job_lines.builtins(line),
-                "state": job_lines.word(line.state),
-                "detail": job_lines.detail(line.state),
+                **job_lines.builtins(job),
+                "state": job_lines.word(job.state),
+                "detail": job_lines.detail(job.state),
             }
-            for line in lines
+            for job in jobs
         ]
-        out_json({"schema": SCHEMA, "jobs": listed})
+        out_json({"schema": SCHEMA, "jobs": entries})
         return
-    if not lines:
+    if not jobs:
         out("no jobs; try: hetsched submit fft --batch 256x512x512")
         return
     rows = [
         (
-            str(line.job),
-            line.workload,
-            job_lines.parameters(line.params),
-            job_lines.word(line.state),
-            time.strftime("%H:%M:%S", time.localtime(line.submitted_at)),
-            job_lines.detail(line.state),
+            str(job.job),
+            job.workload,
+            job_lines.parameters(job.params),
+            job_lines.word(job.state),
+            time.strftime("%H:%M:%S", time.localtime(job.submitted_at)),
+            job_lines.detail(job.state),
         )
-        for line in lines
+        for job in jobs
     ]
     header = ("job", "workload", "parameters", "state", "submitted", "")
     for text in columns(header, rows, left=len(header)):

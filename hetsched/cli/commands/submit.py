@@ -1,4 +1,4 @@
-"""`hetsched submit WORKLOAD`: one job for the daemon, followed until it has ended."""
+"""`hetsched submit WORKLOAD`: submit one job to the daemon and follow it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,26 +16,30 @@ from hetsched.cli.output import explanation
 from hetsched.cli.output.job_result import finish
 from hetsched.cli.output.progress import watch
 from hetsched.cli.output.terminal import note, out, out_json
-from hetsched.cli.request_flags import Json, Request
+from hetsched.cli.request_flags import JobOptions, Json, ParamValue
 from hetsched.errors import Cancelled, HetschedError, UsageError
 from hetsched.job import JobReport, JobState
 
+if TYPE_CHECKING:
+    from typer._click import Command
+
+SCHEMA = "hetsched.accepted/1"
 GRACE_SECONDS = 1.0
-"""How long a second Ctrl-C, which cancels the job, is waited for; and the number of a job that was
-sent just now. Arbitrary: a double press."""
+"""How long after Ctrl-C a second one cancels the job; also the wait for the number of a job that
+has just been sent. Arbitrary: a double press."""
 
 
-def group() -> Any:
+def group() -> Command:
     return workload_flags.group("submit", submit, "Submit one job to the daemon and follow it.")
 
 
 def submit(
     name: str,
-    given: Mapping[str, Any],
-    request: Request,
+    params: Mapping[str, ParamValue],
+    options: JobOptions,
     json: Json = False,
     detach: Annotated[
-        bool, typer.Option("--detach", "--no-wait", help="Print the job's number and return.")
+        bool, typer.Option("--detach", "--no-wait", help="Print the job number and exit.")
     ] = False,
     trace: explanation.Trace = None,
     plot: explanation.Plot = None,
@@ -43,70 +47,70 @@ def submit(
     """Submit the workload `name`; Ctrl-C detaches, a second one cancels."""
     if detach and (trace is not None or plot is not None):
         raise UsageError(
-            "--detach doesn't wait for the job: leave out --trace and --plot, and ask"
-            " `hetsched explain ID` for them when it has ended"
+            "--detach doesn't wait for the job: omit --trace and --plot, and use"
+            " `hetsched explain ID` when it has ended"
         )
-    explanation.check(trace, plot, request.force)
+    explanation.check(trace, plot, options.force)
     with control() as daemon:
         number: Future[int] = Future()
         try:
-            job = daemon.start(request.spec(name, given), follow=_first_word(number))
+            job = daemon.start(options.spec(name, params), follow=_set_number(number))
         except KeyboardInterrupt:
-            raise _detached(_soon(number), daemon.cancel) from None
+            raise _detached(_wait_for_number(number), daemon.cancel) from None
         if detach:
-            _accepted(job.id, json)
+            _print_accepted(job.id, json)
             return
         try:
             state = watch(job)
         except KeyboardInterrupt:
             raise _detached(job.id, daemon.cancel) from None
-        explanation.keep(job, state, trace, plot, request.force)
-        finish(state, json, lambda report: following(job.id, report))
+        explanation.write_ended(job, state, trace, plot, options.force)
+        finish(state, json, lambda report: next_steps(job.id, report))
 
 
-def following(number: int, report: JobReport) -> str:
-    """The last line below a daemon's job: where to go on."""
-    keep = "" if report.outputs else f" | hetsched result {number} -o out.npy"
-    return f"next: hetsched show {number} | hetsched explain {number}{keep}"
+def next_steps(number: int, report: JobReport) -> str:
+    """Return the last line below a daemon's job: what to do next."""
+    save = "" if report.outputs else f" | hetsched result {number} -o out.npy"
+    return f"next: hetsched show {number} | hetsched explain {number}{save}"
 
 
-def _accepted(number: int, json: bool) -> None:
+def _print_accepted(number: int, json: bool) -> None:
     if json:
-        out_json({"schema": "hetsched.accepted/1", "job": number})
+        out_json({"schema": SCHEMA, "job": number})
     else:
         out(f"submitted {number}")
 
 
-def _first_word(number: Future[int]) -> Callable[[JobState], None]:
-    """A listener that notes the job's number as soon as the daemon has taken the job."""
+def _set_number(number: Future[int]) -> Callable[[JobState], None]:
+    """Return a listener that sets the job's number as soon as the daemon has accepted the job."""
 
-    def heard(state: JobState) -> None:
+    def on_state(state: JobState) -> None:
         if not number.done():
             number.set_result(state.job)
 
-    return heard
+    return on_state
 
 
-def _soon(number: Future[int]) -> int:
-    """The number of a job that may have been taken. Raises Cancelled when there is none."""
+def _wait_for_number(number: Future[int]) -> int:
+    """Return the number of a job that may have been accepted. Raises Cancelled if none comes."""
     try:
         return number.result(GRACE_SECONDS)
     except TimeoutError:
         raise Cancelled(
-            "interrupted before the daemon had taken the job;"
-            " `hetsched status` shows whether it did after all"
+            "interrupted before the daemon confirmed the job;"
+            " `hetsched status` shows whether it was accepted"
         ) from None
 
 
 def _detached(number: int, cancel: Callable[[int], None]) -> Cancelled:
     try:
         note(
-            f"job {number} goes on: `hetsched wait {number}` follows it,"
+            f"job {number} continues: `hetsched wait {number}` follows it,"
             f" `hetsched cancel {number}` or Ctrl-C again stops it"
         )
         time.sleep(GRACE_SECONDS)
     except KeyboardInterrupt:
-        with contextlib.suppress(HetschedError):  # nobody to ask, or nothing to end
+        with contextlib.suppress(HetschedError):  # the daemon or the job has ended
             cancel(number)
         return Cancelled(f"interrupted twice; job {number} was cancelled")
-    return Cancelled(f"interrupted; detached from job {number}, which goes on")
+    return Cancelled(f"interrupted; detached from job {number}, which continues")

@@ -1,9 +1,9 @@
-"""`hetsched wait ID...`: until all these jobs have ended."""
+"""`hetsched wait ID...`: wait until all these jobs have ended."""
 
 from __future__ import annotations
 
 import concurrent.futures
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,21 +15,24 @@ from hetsched.errors import HetschedError, UsageError, WaitTimeout
 from hetsched.job import Done, Failed
 from hetsched.units import parse_time
 
+if TYPE_CHECKING:
+    from hetsched.client.job import Job
+
 
 def wait(
     jobs: JobNumbers,
     timeout: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Give up after so long, as 5m (124).")
+        str | None, typer.Option(metavar="TIME", help="Give up after e.g. 5m (exit code 124).")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Wait until all these jobs have ended; the exit code is the first failed one's."""
-    patience = None if timeout is None else _seconds(timeout)
+    """Wait for jobs; exit with the code of the first one that failed."""
+    seconds = None if timeout is None else _seconds(timeout)
     with control() as daemon:
-        waited = [daemon.job(number) for number in dict.fromkeys(jobs)]
-        if patience is not None:
-            _within(waited, patience, timeout or "")
-        errors = [_outcome(job, json) for job in waited]
+        futures = [daemon.job(number) for number in dict.fromkeys(jobs)]
+        if seconds is not None:
+            _wait_all(futures, seconds, timeout or "")
+        errors = [_outcome(job, json) for job in futures]
     for error in errors:
         if error is not None:
             raise error
@@ -42,16 +45,19 @@ def _seconds(text: str) -> float:
         raise UsageError(f"--timeout: {error}") from None
 
 
-def _within(waited: list[Any], patience: float, text: str) -> None:
-    """Raises WaitTimeout with those that haven't ended; they go on."""
-    _, pending = concurrent.futures.wait(waited, timeout=patience)
-    if pending:
-        numbers = ", ".join(str(job.id) for job in waited if job in pending)
-        raise WaitTimeout(f"after {text}: job {numbers} hasn't ended; it goes on")
+def _wait_all(jobs: list[Job], seconds: float, text: str) -> None:
+    """Raise WaitTimeout if a job hasn't ended in time."""
+    _, pending = concurrent.futures.wait(jobs, timeout=seconds)
+    if not pending:
+        return
+    numbers = ", ".join(str(job.id) for job in jobs if job in pending)
+    if len(pending) == 1:
+        raise WaitTimeout(f"after {text}: job {numbers} hasn't ended; it continues")
+    raise WaitTimeout(f"after {text}: jobs {numbers} haven't ended; they continue")
 
 
-def _outcome(job: Any, json: bool) -> HetschedError | None:
-    state = watch(job, whole=False)
+def _outcome(job: Job, json: bool) -> HetschedError | None:
+    state = watch(job, from_start=False)
     if json and isinstance(state, Done | Failed):
         out_json(state.report)
     return error_of(state)

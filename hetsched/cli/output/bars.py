@@ -1,4 +1,4 @@
-"""Live bars, one a device, for jobs that last. Only this file draws them, on standard error."""
+"""Live progress bars of a job, one per device, on standard error."""
 
 from __future__ import annotations
 
@@ -15,49 +15,75 @@ from hetsched.job import DeviceProgress, JobState, Queued, Running, ended
 from hetsched.text import MAX_CORES, together
 from hetsched.units import format_seconds
 
-PATIENCE = 0.5
+MIN_DURATION = 0.5
 """Seconds: shorter jobs show no bars, only their table."""
-WIDTH = 32
+BAR_WIDTH = 32
 
 
-class Bars:
-    """Draws nothing until a job is known, or has turned out, to last over PATIENCE."""
+class LiveTable:
+    """A table on standard error that is redrawn in place and removed at the end."""
 
     def __init__(self) -> None:
-        self._began = time.monotonic()
         self._live: Live | None = None
 
-    def show(self, state: JobState) -> None:
-        if ended(state):
-            self.close()
-            return
-        if self._live is None and not self._lasts(state):
-            return
+    @property
+    def is_shown(self) -> bool:
+        return self._live is not None
+
+    def draw(self, table: Table) -> None:
         if self._live is None:
             console = Console(stderr=True, markup=False, highlight=False, emoji=False)
             self._live = Live(console=console, auto_refresh=False, transient=True)
             self._live.start()
-        self._live.update(picture(state), refresh=True)
+        self._live.update(table, refresh=True)
 
     def close(self) -> None:
         if self._live is not None:
             self._live.stop()
             self._live = None
 
-    def _lasts(self, state: JobState) -> bool:
+
+class JobBars:
+    """Bars of a job that takes, or is predicted to take, longer than MIN_DURATION."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._live = LiveTable()
+
+    @property
+    def is_shown(self) -> bool:
+        return self._live.is_shown
+
+    def show(self, state: JobState) -> None:
+        if ended(state):
+            self.close()
+        elif self.is_shown or self._is_long(state):
+            self._live.draw(job_table(state))
+
+    def close(self) -> None:
+        self._live.close()
+
+    def _is_long(self, state: JobState) -> bool:
         predicted = state.predicted_seconds if isinstance(state, Running) else None
-        return (predicted or 0.0) > PATIENCE or time.monotonic() - self._began > PATIENCE
+        elapsed = time.monotonic() - self._began
+        return (predicted or 0.0) > MIN_DURATION or elapsed > MIN_DURATION
 
 
-def picture(state: JobState) -> Table:
-    """What one moment of a job looks like."""
+def grid(columns: int) -> Table:
+    """Make an empty table without lines."""
     table = Table.grid(padding=(0, 2))
-    for _ in range(3):
+    for _ in range(columns):
         table.add_column(no_wrap=True)
+    return table
+
+
+def job_table(state: JobState) -> Table:
+    """Draw the present state of a job."""
+    table = grid(3)
     table.add_row(*(Text(cell) for cell in _headline(state)), Text(""))
     if isinstance(state, Running):
         for name, done, share in _rows(state):
-            bar = ProgressBar(total=max(1, share), completed=done, width=WIDTH)
+            bar = ProgressBar(total=max(1, share), completed=done, width=BAR_WIDTH)
             table.add_row(Text(f"  {clean(name)}"), bar, Text(f"{done}/{share}"))
     return table
 
@@ -65,7 +91,7 @@ def picture(state: JobState) -> Table:
 def _headline(state: JobState) -> tuple[str, str]:
     job = f"job {state.job}"
     if isinstance(state, Queued):
-        return job, f"waits for {state.ahead} before it" if state.ahead else "starts"
+        return job, f"queued, {state.ahead} ahead" if state.ahead else "starting"
     if not isinstance(state, Running):
         return job, ""
     text = clean(state.text) or state.stage
@@ -75,10 +101,10 @@ def _headline(state: JobState) -> tuple[str, str]:
 
 
 def _rows(state: Running) -> list[tuple[str, int, int]]:
-    """(name, done, share); many cores become one row."""
+    """Return (name, done, share) of each row; many cores share one."""
 
-    def name(one: DeviceProgress) -> str:
-        return one.device
+    def name(device: DeviceProgress) -> str:
+        return device.device
 
     rows = []
     for label, members in together(state.devices, name, MAX_CORES):

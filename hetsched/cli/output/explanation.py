@@ -1,73 +1,71 @@
-"""What --trace and --plot of several commands have in common, and how an account is shown."""
+"""Explanations of jobs: printing them, and the files of --trace and --plot."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
+from hetsched.cli.output.new_file import check_new_file
 from hetsched.cli.output.terminal import note, out, out_json, width
-from hetsched.errors import CantCreate, HetschedError, UsageError
+from hetsched.errors import HetschedError, UsageError
 from hetsched.job import Failed, JobState
 
 if TYPE_CHECKING:
+    from hetsched.client.job import Job
     from hetsched.explain import Account
 
 Trace = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="Write a trace for Perfetto or chrome://tracing, as JSON."),
+    typer.Option(metavar="FILE", help="Write a trace for Perfetto or chrome://tracing."),
 ]
 Plot = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="Draw who did what when, as .png, .svg or .pdf."),
+    typer.Option(metavar="FILE", help="Draw a Gantt chart (.png, .svg or .pdf)."),
 ]
-ForceFiles = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
+ForceFiles = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
 
 
 def check(trace: str | None, plot: str | None, force: bool) -> None:
-    """Whether these files can be written, as far as that is known before anything is done.
+    """Check whether these files can be written, before anything is computed.
 
     Raises
     ------
     UsageError, Unavailable, CantCreate
     """
     if plot is not None:
-        from hetsched.cli.output.charts import check as check_picture
+        from hetsched.cli.output.plots.figure_file import check as check_picture
 
         check_picture(plot, force)
     if trace is None:
         return
-    if not trace or trace == plot:
-        what = "it is the file of --plot too" if trace else "it has no name"
-        raise UsageError(f"--trace {trace!r}: {what}; give the name of a file")
-    path = Path(trace)
-    if path.is_dir():
-        raise CantCreate(f"{trace}: is a directory; give the name of a file")
-    if path.exists() and not force:
-        raise CantCreate(f"{trace}: exists; give another name, or replace it with --force")
-    if not path.absolute().parent.is_dir():
-        raise CantCreate(f"{trace}: there is no folder {path.absolute().parent}; make it first")
+    if not trace:
+        raise UsageError("--trace '': the file name is missing")
+    if trace == plot:
+        raise UsageError(f"--trace {trace!r}: --plot has the same file; give it another name")
+    check_new_file(trace, force)
 
 
 def write(account: Account, trace: str | None, plot: str | None, force: bool) -> None:
-    """Write what was asked for. Raises as `check`, and IOFailure."""
+    """Write the files asked for. Raises as `check`, and IOFailure."""
     if trace is not None:
-        from hetsched.explain import trace as traced
+        from hetsched.explain import trace as make_trace
         from hetsched.store.array_files import write_whole
 
-        write_whole(trace, msgspec.json.encode(traced(account)), force)
+        write_whole(trace, msgspec.json.encode(make_trace(account)), force)
         note(f"trace: {trace} (open it at https://ui.perfetto.dev)")
     if plot is not None:
-        from hetsched.cli.output.gantt import draw
+        from hetsched.cli.output.plots.gantt import draw
 
         draw(account, plot, force)
-        note(f"drawn: {plot}")
+        note(f"plot: {plot}")
 
 
-def keep(job: Any, state: JobState, trace: str | None, plot: str | None, force: bool) -> None:
-    """Write what was asked for of a job that has ended; its own error goes before ours."""
+def write_ended(
+    job: Job, state: JobState, trace: str | None, plot: str | None, force: bool
+) -> None:
+    """Write the files of a job that has ended; the job's own error has priority over ours."""
     if trace is None and plot is None:
         return
     try:
@@ -79,8 +77,8 @@ def keep(job: Any, state: JobState, trace: str | None, plot: str | None, force: 
     write(account, trace, plot, force)
 
 
-def show(account: Any, json: bool) -> None:
-    """The account, for people or as JSON."""
+def show(account: Account, json: bool) -> None:
+    """Print the explanation as text or as JSON."""
     if json:
         out_json(account)
         return

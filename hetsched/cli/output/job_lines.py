@@ -1,21 +1,19 @@
-"""Jobs as text and as JSON, for `status` and `show`. Pure: records in, lines out."""
+"""A job's state and parameters as text, for `status` and `show`. Pure: records in, lines out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
 from hetsched.cli.output.terminal import clean
+from hetsched.errors import Cancelled
 from hetsched.job import Done, Failed, JobState, Queued, Running
 from hetsched.units import format_seconds
 
-CANCELLED = 130
-
 
 def word(state: JobState) -> str:
-    """The state in one word."""
+    """Return the state as one word."""
     match state:
         case Queued():
             return "queued"
@@ -24,14 +22,14 @@ def word(state: JobState) -> str:
         case Done():
             return "done"
         case Failed():
-            return "cancelled" if state.error.code == CANCELLED else "failed"
+            return "cancelled" if state.error.code == Cancelled.code else "failed"
 
 
 def detail(state: JobState) -> str:
-    """What is worth knowing about the state, in a few words."""
+    """Return what the state's word doesn't say, in a few words."""
     match state:
         case Queued():
-            return f"{state.ahead} before it"
+            return f"{state.ahead} ahead"
         case Running():
             return _progress(state)
         case Done():
@@ -41,14 +39,15 @@ def detail(state: JobState) -> str:
             return state.error.message
 
 
-def parameters(params: Mapping[str, Any]) -> str:
-    """ "batch=256x512x512 dtype=complex64"."""
+def parameters(params: Mapping[str, object]) -> str:
+    """Return e.g. "batch=256x512x512 dtype=complex64"."""
     return clean(" ".join(f"{key}={value}" for key, value in params.items()))
 
 
-def builtins(record: Any) -> Any:
-    """A record as plain dicts and lists, for JSON."""
-    return msgspec.to_builtins(record)
+def builtins(record: msgspec.Struct) -> dict[str, object]:
+    """Convert a record to plain dicts and lists, for JSON."""
+    fields: dict[str, object] = msgspec.to_builtins(record)
+    return fields
 
 
 def _progress(state: Running) -> str:

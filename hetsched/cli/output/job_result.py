@@ -1,4 +1,4 @@
-"""How a job's last state is shown: as a table or as JSON; and what it means for the exit code."""
+"""The end of a job as table or JSON, and as exit code."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hetsched.cli.output.terminal import clean, out, out_json
 from hetsched.job import Done, Failed, JobReport, JobState
 
 
-def finish(state: JobState, json: bool, following: Callable[[JobReport], str]) -> None:
-    """Print the report of a job that has ended; raise what it failed with.
+def finish(state: JobState, json: bool, next_steps: Callable[[JobReport], str]) -> None:
+    """Print the report of a job that has ended; raise its error if it failed.
 
-    `following` makes the last line, about what to do next.
+    `next_steps` makes the last line: what to do next.
 
     Raises
     ------
@@ -25,7 +25,7 @@ def finish(state: JobState, json: bool, following: Callable[[JobReport], str]) -
     if json:
         out_json(state.report)
     elif error is None:
-        for line in [*table(state.report), *summary(state.report), following(state.report)]:
+        for line in [*table(state.report), *summary(state.report), next_steps(state.report)]:
             out(clean(line))
     if error is not None:
         raise error

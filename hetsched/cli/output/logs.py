@@ -1,4 +1,4 @@
-"""The log on stderr: one line an event, whatever is in it."""
+"""The log on standard error: one line per event, whatever the event contains."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hetsched.cli.output.terminal import clean
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
-class OneLine(logging.Formatter):
-    """Escapes what could forge a line; tracebacks only with `--debug`."""
+class OneLineFormatter(logging.Formatter):
+    """Escapes line breaks and control characters; adds tracebacks only with `--debug`."""
 
     def __init__(self, debug: bool) -> None:
         super().__init__(FORMAT)
@@ -30,9 +30,9 @@ class OneLine(logging.Formatter):
 
 
 def configure(verbose: bool, debug: bool) -> None:
-    """Log warnings, or everything that is worth reading with `verbose`."""
+    """Log warnings; with `verbose` also information, with `debug` everything."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(OneLine(debug))
+    handler.setFormatter(OneLineFormatter(debug))
     root = logging.getLogger("hetsched")
     root.handlers[:] = [handler]
     root.propagate = False
@@ -41,6 +41,6 @@ def configure(verbose: bool, debug: bool) -> None:
 
 
 def at_least_info() -> None:
-    """For the daemon, whose log is its only voice."""
+    """Log information too: for the daemon, which has no other output."""
     root = logging.getLogger("hetsched")
     root.setLevel(min(root.level, logging.INFO))

@@ -1,86 +1,91 @@
-"""Watching a job until it has ended: plain lines, or bars where a person looks on."""
+"""Watching a job until it has ended: as bars on a terminal, else as plain lines."""
 
 from __future__ import annotations
 
 import concurrent.futures
-import os
-import sys
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from hetsched.cli.output.terminal import note
-from hetsched.errors import HetschedError, from_record
+from hetsched.cli.output.terminal import is_interactive, note
+from hetsched.errors import Cancelled, HetschedError, from_record
 from hetsched.job import Done, Failed, JobState, Queued, Running, ended
 
+if TYPE_CHECKING:
+    from hetsched.client.job import Job
+
 POLL_SECONDS = 0.1
-"""Between two looks at a job: 10 Hz, which is also how often the bars move."""
-CANCELLED = 130
+"""Between two looks at a job; also how often the bars move."""
 
 
-class View(Protocol):
-    """Shows states to people; told them many times, the same one too."""
+class JobView(Protocol):
+    """Shows the states of a job as they come; the same state may come many times."""
 
     def show(self, state: JobState) -> None: ...
 
     def close(self) -> None: ...
 
 
-class Plain:
-    """One line a change: "submitted 42", "running 42", "done 42 0.0216".
+class JobLines:
+    """One line per change: "submitted 42", "running 42", "done 42 0.0216".
 
-    `whole`: also the changes that were too quick to be seen.
+    Parameters
+    ----------
+    from_start : bool
+        Print the changes that were too quick to be seen, too.
     """
 
-    def __init__(self, whole: bool = True) -> None:
-        self._whole = whole
-        self._said: list[str] = []
+    def __init__(self, from_start: bool = True) -> None:
+        self._from_start = from_start
+        self._printed: list[str] = []
 
     def show(self, state: JobState) -> None:
-        number = state.job
-        if self._whole or isinstance(state, Queued):
-            self._say(f"submitted {number}")
-        if isinstance(state, Running) or (self._whole and isinstance(state, Done)):
-            self._say(f"running {number}")
+        job = state.job
+        if self._from_start or isinstance(state, Queued):
+            self._print(f"submitted {job}")
+        if isinstance(state, Running) or (self._from_start and isinstance(state, Done)):
+            self._print(f"running {job}")
         match state:
             case Running(text=text) if text:
-                self._say(f"running {number} {text}")
+                self._print(f"running {job} {text}")
             case Done(report=report):
-                took = "" if report.seconds is None else f" {report.seconds:.4g}"
-                self._say(f"done {number}{took}")
+                seconds = "" if report.seconds is None else f" {report.seconds:.4g}"
+                self._print(f"done {job}{seconds}")
             case Failed(error=error):
-                self._say(f"{'cancelled' if error.code == CANCELLED else 'failed'} {number}")
+                self._print(f"{'cancelled' if error.code == Cancelled.code else 'failed'} {job}")
 
     def close(self) -> None:
         pass
 
-    def _say(self, line: str) -> None:
-        if line not in self._said:
-            self._said.append(line)
+    def _print(self, line: str) -> None:
+        if line not in self._printed:
+            self._printed.append(line)
             note(line)
 
 
-def a_person_looks_on() -> bool:
-    """Bars make sense: standard error is a terminal that can move its cursor."""
-    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
+def new_view(from_start: bool) -> JobView:
+    """Return bars on a terminal, else plain lines."""
+    if not is_interactive():
+        return JobLines(from_start)
+    from hetsched.cli.output.bars import JobBars
+
+    return JobBars()
 
 
-def new_view(whole: bool) -> View:
-    if not a_person_looks_on():
-        return Plain(whole)
-    from hetsched.cli.output.bars import Bars
+def watch(job: Job, from_start: bool = True) -> JobState:
+    """Show the progress of `job` until it has ended; return its last state.
 
-    return Bars()
+    KeyboardInterrupt passes through after the screen has been restored.
 
-
-def watch(job: Any, whole: bool = True) -> JobState:
-    """Show what `job` (of Client or Local) does until it has ended; its last state.
-
-    `whole`: it was submitted just now, so tell all of its story. KeyboardInterrupt passes
-    through, with the screen put in order first.
+    Parameters
+    ----------
+    job : Job
+        Of a Client or a Local.
+    from_start : bool
+        It has just been submitted: print every change.
     """
-    view = new_view(whole)
+    view = new_view(from_start)
     try:
         while True:
-            state: JobState = job.progress()
+            state = job.progress()
             view.show(state)
             if ended(state):
                 return state
@@ -90,5 +95,5 @@ def watch(job: Any, whole: bool = True) -> JobState:
 
 
 def error_of(state: JobState) -> HetschedError | None:
-    """Why the job failed; None when it didn't."""
+    """Return the error of a failed job, else None."""
     return from_record(state.error) if isinstance(state, Failed) else None

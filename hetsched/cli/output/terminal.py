@@ -1,26 +1,30 @@
-"""What goes to the terminal: results, notes, JSON lines."""
+"""Output to the terminal: result lines, notes, JSON."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
-from typing import Any
+from collections.abc import Mapping
 
 import msgspec
 
 from hetsched.errors import IOFailure
 from hetsched.text import clean, columns, number, seconds_column
 
-__all__ = ["clean", "columns", "note", "number", "out", "out_json", "seconds_column", "width"]
+__all__ = [
+    "clean", "columns", "is_interactive", "note", "number", "out", "out_json", "seconds_column",
+    "width",
+]  # fmt: skip
 
 
 def out(text: str) -> None:
-    """One line of result, on standard output.
+    """Print one line of the result on standard output.
 
     Raises
     ------
     IOFailure
-        A full disk behind it. A closed pipe is a BrokenPipeError, which `main` knows.
+        The disk behind it is full. A closed pipe raises BrokenPipeError, which `main` handles.
     """
     try:
         sys.stdout.write(f"{text}\n".encode("utf-8", "backslashreplace").decode("utf-8"))
@@ -32,15 +36,13 @@ def out(text: str) -> None:
         sys.stdout.write(ascii(text)[1:-1] + "\n")
 
 
-def width() -> int | None:
-    """Characters of a line of the terminal; None where standard output is none."""
-    if not sys.stdout.isatty():
-        return None
-    return shutil.get_terminal_size().columns
+def out_json(record: msgspec.Struct | Mapping[str, object]) -> None:
+    """Print `record` as one JSON object on one line."""
+    out(msgspec.json.encode(record).decode())
 
 
 def note(text: str) -> None:
-    """One line for people, on standard error; never worth failing for."""
+    """Print one line on standard error; errors in doing so are ignored."""
     try:
         print(clean(text), file=sys.stderr, flush=True)  # noqa: T201
     except UnicodeEncodeError:
@@ -49,6 +51,13 @@ def note(text: str) -> None:
         return
 
 
-def out_json(record: Any) -> None:
-    """`record` as one JSON object on one line."""
-    out(msgspec.json.encode(record).decode())
+def width() -> int | None:
+    """Return the terminal's columns; None if standard output isn't a terminal."""
+    if not sys.stdout.isatty():
+        return None
+    return shutil.get_terminal_size().columns
+
+
+def is_interactive() -> bool:
+    """Whether standard error is a terminal that can move its cursor, so that bars work."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")

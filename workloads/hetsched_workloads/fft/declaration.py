@@ -63,7 +63,7 @@ class FftParams(msgspec.Struct, frozen=True):
 
 
 class Fft(Workload):
-    """Batched 2D complex FFT; one unit is one plane. Tolerances: see `checks`."""
+    """Batched 2D complex FFT; one unit is one plane."""
 
     name = "fft"
     Params = FftParams

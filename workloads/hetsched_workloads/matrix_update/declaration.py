@@ -35,7 +35,7 @@ class MatrixParams(msgspec.Struct, frozen=True):
 
 
 class MatrixUpdate(Workload):
-    """C := C + A B; one unit is one row. Tolerances: see `checks`."""
+    """C := C + A B; one unit is one row."""
 
     name = "matrix_update"
     Params = MatrixParams

@@ -1,6 +1,6 @@
-"""`hetsched models`: what was learnt about this machine. No daemon needed.
+"""`hetsched models`: the measured speed functions of this machine. No daemon needed.
 
-One file a subcommand; alone, or with the name of a workload, the command lists.
+One file per subcommand. Without a subcommand, or with the name of a workload, the command lists.
 """
 
 from __future__ import annotations
@@ -8,11 +8,12 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
-import typer.main
+from hetsched.cli.app import LazyGroup, new_group, single
 
-from hetsched.cli.app import LazyGroup, new, single
+if TYPE_CHECKING:
+    from typer._click import Command, Context
 
 COMMANDS = {
     "list": "listing",
@@ -25,42 +26,39 @@ COMMANDS = {
 }
 """Subcommand -> its module in this folder, with a `command`, or a `group` that makes it."""
 
-MISTYPED = 0.7
-"""Likeness (difflib's) from which on a word is a mistyped subcommand, and no workload's name."""
+MIN_SIMILARITY = 0.7
+"""Similarity (difflib's) above which a word is a mistyped subcommand rather than a workload."""
 
 
-class Models(LazyGroup):
-    """`list` is what is meant where no subcommand is named."""
+class ModelCommands(LazyGroup):
+    """The subcommands; `list` is the default."""
 
-    what = "models command"
+    noun = "models command"
 
     def names(self) -> list[str]:
         return list(COMMANDS)
 
-    def make(self, name: str) -> Any:
+    def make(self, name: str) -> Command:
         module = importlib.import_module(f"hetsched.cli.commands.models.{COMMANDS[name]}")
-        return module.group() if hasattr(module, "group") else single(name, module.command)
+        if hasattr(module, "group"):
+            command: Command = module.group()
+            return command
+        return single(name, module.command)
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        rest: list[str] = super().parse_args(ctx, with_command(args))
-        return rest
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, with_subcommand(args))
 
 
-def with_command(words: Sequence[str]) -> list[str]:
-    """`words` with the subcommand that they mean in front."""
+def with_subcommand(words: Sequence[str]) -> list[str]:
+    """Put `list` in front of `words` unless they name a subcommand."""
     first = words[0] if words else ""
     if first in COMMANDS or first == "--help":
         return list(words)
-    if not first.startswith("-") and difflib.get_close_matches(first, COMMANDS, 1, MISTYPED):
+    if not first.startswith("-") and difflib.get_close_matches(first, COMMANDS, 1, MIN_SIMILARITY):
         return list(words)
     return ["list", *words]
 
 
-def group() -> Any:
-    app = new(cls=Models, subcommand_metavar="[COMMAND] [FLAGS]...")
-    app.callback(help="Show, measure, keep and compare the speeds that were learnt.")(_nothing)
-    return typer.main.get_command(app)
-
-
-def _nothing() -> None:
-    """Typer makes a group only where there is a callback."""
+def group() -> Command:
+    help = "Show, measure, export and compare measured speeds."
+    return new_group(help, ModelCommands, "[COMMAND] [FLAGS]...")

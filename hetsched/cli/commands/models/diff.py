@@ -1,88 +1,99 @@
-"""`hetsched models diff A B`: two exports, model by model."""
+"""`hetsched models diff A B`: compare two exports, model by model."""
 
 from __future__ import annotations
 
 import statistics
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
-from hetsched.cli.commands.models.labels import of
+from hetsched.cli.commands.models.records import KeyFields, key_fields
+from hetsched.cli.output.model_labels import work_label
 from hetsched.cli.output.terminal import columns, number, out, out_json
 from hetsched.cli.request_flags import Json
 from hetsched.errors import UsageError
 
+if TYPE_CHECKING:
+    from hetsched.store.export_diff import ModelDifference
+
 SCHEMA = "hetsched.models.diff/2"
 HEADER = (
-    "workload", "of", "device", "variant", "storage", "what",
-    "sizes", "B/A time", "least", "most",
+    "workload", "of", "device", "variant", "storage", "result",
+    "sizes", "B/A time", "min", "max",
 )  # fmt: skip
-A = Annotated[str, typer.Argument(metavar="A", help="An export; -: standard input.")]
-B = Annotated[str, typer.Argument(metavar="B", help="Another one.")]
+A = Annotated[str, typer.Argument(metavar="A", help="An export; - for standard input.")]
+B = Annotated[str, typer.Argument(metavar="B", help="Another export.")]
+
+
+class DifferenceRecord(KeyFields, frozen=True, kw_only=True):
+    """One model as JSON; `ratios` are (units, seconds in B / seconds in A)."""
+
+    source: str = msgspec.field(name="in")
+    agree: bool
+    ratio: float | None
+    ratios: list[tuple[float, float]]
 
 
 def command(a: A, b: B, json: Json = False) -> None:
-    """Compare two exports: how much longer the second one says that the same work takes."""
-    from hetsched.cli.commands.models.export_input import STANDARD_INPUT, read
+    """Compare the times in two exports."""
+    from hetsched.cli.commands.models.export_file import STANDARD_INPUT, read
     from hetsched.store.export_diff import difference
 
     if a == b == STANDARD_INPUT:
-        raise UsageError("standard input can't be both exports: give a file for one of them")
-    found = difference(read(a), read(b))
+        raise UsageError("only one export can come from standard input; give a file for the other")
+    differences = difference(read(a), read(b))
     if json:
-        entries = [entry(one) for one in found]
-        out_json({"schema": SCHEMA, "a": a, "b": b, "models": entries})
+        records = [_record(item) for item in differences]
+        out_json({"schema": SCHEMA, "a": a, "b": b, "models": records})
         return
-    if not found:
-        out("no models in either")
+    if not differences:
+        out("no models in either export")
         return
-    for line in columns(HEADER, [_row(one) for one in found], left=6):
+    for line in columns(HEADER, [_row(item) for item in differences], left=6):
         out(line)
 
 
-def entry(one: Any) -> dict[str, Any]:
-    """One model as JSON; `ratios` are (units, seconds in B over seconds in A)."""
-    key = one.key
-    return {
-        **{name: getattr(key, name) for name in key.__struct_fields__},
-        "in": _where(one),
-        "agree": one.agree,
-        "ratio": _median(one),
-        "ratios": [list(pair) for pair in one.ratios],
-    }
+def _record(item: ModelDifference) -> DifferenceRecord:
+    return DifferenceRecord(
+        **key_fields(item.key),
+        source=_source(item),
+        agree=item.agree,
+        ratio=_median(item),
+        ratios=list(item.ratios),
+    )
 
 
-def _where(one: Any) -> str:
-    if one.first is None or one.second is None:
-        return "B" if one.first is None else "A"
+def _source(item: ModelDifference) -> str:
+    if item.first is None or item.second is None:
+        return "B" if item.first is None else "A"
     return "both"
 
 
-def _what(one: Any) -> str:
-    where = _where(one)
-    if where != "both":
-        return f"only in {where}"
-    if one.first.observations == one.second.observations:
+def _result(item: ModelDifference) -> str:
+    if item.first is None or item.second is None:
+        return f"only in {_source(item)}"
+    if item.first.observations == item.second.observations:
         return "the same"
-    return "agree" if one.agree else "differ"
+    return "agree" if item.agree else "differ"
 
 
-def _median(one: Any) -> float | None:
-    return statistics.median(ratio for _, ratio in one.ratios) if one.ratios else None
+def _median(item: ModelDifference) -> float | None:
+    return statistics.median(ratio for _, ratio in item.ratios) if item.ratios else None
 
 
-def _row(one: Any) -> tuple[str, ...]:
-    key = one.key
-    ratios = [ratio for _, ratio in one.ratios]
+def _row(item: ModelDifference) -> tuple[str, ...]:
+    key = item.key
+    ratios = [ratio for _, ratio in item.ratios]
     return (
         key.workload,
-        of(key.speed_key),
+        work_label(key.speed_key),
         key.device,
         f"{key.variant} {key.version}",
         key.storage,
-        _what(one),
+        _result(item),
         str(len(ratios)) if ratios else "-",
-        number(_median(one)),
+        number(_median(item)),
         number(min(ratios, default=None)),
         number(max(ratios, default=None)),
     )

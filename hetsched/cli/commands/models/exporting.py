@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from hetsched import paths
-from hetsched.cli.commands.models.selection import Device, check_workload, chosen
+from hetsched.cli.commands.models.selection import Device, check_workload, select
 from hetsched.cli.output.terminal import clean, note, out
 from hetsched.cli.request_flags import Force
 from hetsched.units import counted
@@ -17,15 +17,15 @@ STANDARD_OUTPUT = "-"
 
 def command(
     file: Annotated[
-        str, typer.Argument(metavar="[FILE]", help="Where to; none, or -: standard output.")
+        str, typer.Argument(metavar="[FILE]", help="Output file; - for standard output.")
     ] = STANDARD_OUTPUT,
     workload: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only the models of this workload.")
+        str | None, typer.Option(metavar="NAME", help="Only models of this workload.")
     ] = None,
     device: Device = None,
     force: Force = False,
 ) -> None:
-    """Write what was learnt, every observation, as JSON."""
+    """Export all observations as JSON."""
     import msgspec
 
     from hetsched.store.array_files import write_whole
@@ -35,7 +35,7 @@ def command(
     export = collect(paths.models_path())
     if workload is not None:
         check_workload(workload, export.models)
-    models = tuple(chosen(export.models, workload, device))
+    models = tuple(select(export.models, workload, device))
     raw = encode(msgspec.structs.replace(export, models=models))
     if file == STANDARD_OUTPUT:
         out(raw.decode().rstrip("\n"))

@@ -1,50 +1,60 @@
-"""`hetsched models forget`: drop what was learnt; runs will learn it anew."""
+"""`hetsched models forget`: delete models; later runs learn them again."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from hetsched import paths
-from hetsched.cli.commands.models.selection import AnyWorkload, Device, check_workload, is_called
+from hetsched.cli.commands.models.selection import (
+    Device,
+    OptionalWorkload,
+    check_workload,
+    matches_device,
+)
 from hetsched.cli.output.terminal import clean, out, out_json
 from hetsched.cli.request_flags import Json
 from hetsched.errors import UsageError
 from hetsched.units import counted
 
+if TYPE_CHECKING:
+    from hetsched.store.models_db import ModelKey
+
 SCHEMA = "hetsched.models.forget/1"
 
 
 def command(
-    workload: AnyWorkload = None,
+    workload: OptionalWorkload = None,
     device: Device = None,
     variant: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of this variant only: pyfftw.")
+        str | None, typer.Option(metavar="NAME", help="Only this variant, e.g. pyfftw.")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Everything that was learnt.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All models.")] = False,
     json: Json = False,
 ) -> None:
-    """Forget the models of a workload, a device, a variant, or all; jobs that run go on."""
+    """Delete models; later runs learn them again."""
     from hetsched.store.catalogue import collect, forget
 
-    said = (workload, device, variant)
-    if everything == any(word is not None for word in said):
-        raise UsageError("forget what? Name a WORKLOAD, --device or --variant; or all with --all")
+    has_filter = any(value is not None for value in (workload, device, variant))
+    if everything == has_filter:
+        raise UsageError("forget which models? Give WORKLOAD, --device or --variant; or --all")
     path = paths.models_path()
     if workload is not None:
         check_workload(workload, collect(path).models)
-    gone = forget(
-        path,
-        lambda key: (
+
+    def is_chosen(key: ModelKey) -> bool:
+        return (
             workload in (None, key.workload)
-            and (device is None or is_called(key.device, device))
+            and (device is None or matches_device(key.device, device))
             and variant in (None, key.variant)
-        ),
-    )
+        )
+
+    forgotten = forget(path, is_chosen)
     if json:
-        out_json({"schema": SCHEMA, "forgotten": [msgspec.to_builtins(key) for key in gone]})
+        out_json({"schema": SCHEMA, "forgotten": forgotten})
         return
-    what = "nothing like that was known" if not gone else f"forgot {counted(len(gone), 'model')}"
-    out(clean(what))
+    if not forgotten:
+        out("no such models")
+        return
+    out(clean(f"forgot {counted(len(forgotten), 'model')}"))

@@ -1,4 +1,4 @@
-"""`hetsched models import FILE`: add an export to what is known."""
+"""`hetsched models import FILE`: add an export's observations to the models."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ import typer
 from hetsched import paths
 from hetsched.cli.output.terminal import clean, out, out_json
 from hetsched.cli.request_flags import Json
+from hetsched.units import counted
 
 SCHEMA = "hetsched.models.import/1"
 
 
 def command(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="An export; -: standard input.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Export; - for standard input.")],
     json: Json = False,
 ) -> None:
-    """Add an export's observations to what is known; importing it again changes nothing."""
-    from hetsched.cli.commands.models.export_input import read
+    """Add the observations of an export to the models."""
+    from hetsched.cli.commands.models.export_file import read
     from hetsched.store.catalogue import restore
 
     added = restore(paths.models_path(), read(file))
@@ -26,9 +27,5 @@ def command(
         counts = {"new": added.new, "grown": added.extended, "known": added.unchanged}
         out_json({"schema": SCHEMA, "file": file, **counts})
         return
-    out(
-        clean(
-            f"imported {file}: {added.new} new models, {added.extended} that know more now,"
-            f" {added.unchanged} that knew all of it"
-        )
-    )
+    new = counted(added.new, "new model")
+    out(clean(f"imported {file}: {new}, {added.extended} extended, {added.unchanged} unchanged"))

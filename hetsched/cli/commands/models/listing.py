@@ -1,14 +1,23 @@
-"""`hetsched models [list] [WORKLOAD]`: one line a model."""
+"""`hetsched models [list] [WORKLOAD]`: one line per model."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from hetsched import paths
-from hetsched.cli.commands.models.labels import of, percent
-from hetsched.cli.commands.models.selection import AnyWorkload, Device, check_workload, chosen
+from hetsched.cli.commands.models.records import KeyFields, key_fields
+from hetsched.cli.commands.models.selection import (
+    Device,
+    OptionalWorkload,
+    check_workload,
+    select,
+)
+from hetsched.cli.output.model_labels import percent, work_label
 from hetsched.cli.output.terminal import clean, columns, number, out, out_json
 from hetsched.cli.request_flags import Json
+
+if TYPE_CHECKING:
+    from hetsched.store.export_format import StoredModel
 
 SCHEMA = "hetsched.models/2"
 HEADER = (
@@ -17,51 +26,60 @@ HEADER = (
 )  # fmt: skip
 
 
-def command(workload: AnyWorkload = None, device: Device = None, json: Json = False) -> None:
-    """Show the speeds that were learnt: units a second at the largest load seen."""
+class ModelSummary(KeyFields, frozen=True, kw_only=True):
+    """One model as JSON; `points` are (units, seconds) of the total curve."""
+
+    runs: int
+    points: list[tuple[float, float]]
+    within: float
+
+
+def command(workload: OptionalWorkload = None, device: Device = None, json: Json = False) -> None:
+    """List models with their speed at the largest size measured."""
     from hetsched.store.catalogue import collect
 
-    known = collect(paths.models_path()).models
+    models = collect(paths.models_path()).models
     if workload is not None:
-        check_workload(workload, known)
-    entries = [one for one in map(entry, chosen(known, workload, device)) if one]
+        check_workload(workload, models)
+    chosen = select(models, workload, device)
+    summaries = [summary for model in chosen if (summary := _summary(model)) is not None]
     if json:
-        out_json({"schema": SCHEMA, "models": entries})
+        out_json({"schema": SCHEMA, "models": summaries})
         return
-    if not entries:
-        which = "" if workload is None else f" of {workload!r}"
-        out(clean(f"nothing learnt yet{which}; try: hetsched run fft --batch 64x512x512"))
+    if not summaries:
+        subject = "" if workload is None else f" of {workload!r}"
+        out(clean(f"no models{subject} yet; try: hetsched run fft --batch 64x512x512"))
         return
-    for line in columns(HEADER, [_row(one) for one in entries], left=5):
+    for line in columns(HEADER, [_row(summary) for summary in summaries], left=5):
         out(line)
 
 
-def entry(learnt: Any) -> dict[str, Any] | None:
-    """One model as JSON; `points` are (units, seconds) of the total curve. None: it has none."""
-    model = learnt.history().model()
-    knots = learnt.knots("total")
-    if model is None or not knots:
+def _summary(model: StoredModel) -> ModelSummary | None:
+    """Summarise one model; None if it has no points."""
+    speeds = model.history().model()
+    knots = model.knots("total")
+    if speeds is None or not knots:
         return None
-    key = learnt.key
-    return {
-        **{name: getattr(key, name) for name in key.__struct_fields__},
-        "runs": learnt.runs,
-        "points": [(float(x), float(t)) for x, t in model.total.points],
-        "within": knots[-1].half_width,
-    }
+    points = getattr(speeds.total, "points", ())
+    return ModelSummary(
+        **key_fields(model.key),
+        runs=model.runs,
+        points=[(float(units), float(seconds)) for units, seconds in points],
+        within=knots[-1].half_width,
+    )
 
 
-def _row(one: dict[str, Any]) -> tuple[str, ...]:
-    units, seconds = one["points"][-1]
+def _row(summary: ModelSummary) -> tuple[str, ...]:
+    units, seconds = summary.points[-1]
     return (
-        one["workload"],
-        of(one["speed_key"]),
-        one["device"],
-        f"{one['variant']} {one['version']}",
-        one["storage"],
-        str(one["runs"]),
-        str(len(one["points"])),
+        summary.workload,
+        work_label(summary.speed_key),
+        summary.device,
+        f"{summary.variant} {summary.version}",
+        summary.storage,
+        str(summary.runs),
+        str(len(summary.points)),
         number(units),
         number(units / seconds),
-        percent(one["within"]),
+        percent(summary.within),
     )

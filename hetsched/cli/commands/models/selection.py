@@ -1,53 +1,60 @@
-"""Which of the models that are known a command is about."""
+"""Which models a command is about: by workload and device."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hetsched import workload as workloads
-from hetsched.cli.app import nearest
-from hetsched.cli.commands.models.labels import short
+from hetsched.cli.app import closest_hint
+from hetsched.cli.output.model_labels import short_device
 from hetsched.errors import UsageError
 
+if TYPE_CHECKING:
+    from hetsched.store.export_format import StoredModel
+
 Device = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Of this device or group only: cpu0, cpu.")
+    str | None, typer.Option(metavar="NAME", help="Only this device or group: cpu0, cpu.")
 ]
-Workload = Annotated[str, typer.Argument(metavar="WORKLOAD", help="Its models.")]
-AnyWorkload = Annotated[str | None, typer.Argument(metavar="[WORKLOAD]", help="Only of this one.")]
+WorkloadName = Annotated[str, typer.Argument(metavar="WORKLOAD", help="The models' workload.")]
+OptionalWorkload = Annotated[
+    str | None, typer.Argument(metavar="[WORKLOAD]", help="Only models of this workload.")
+]
 
 
-def check_workload(word: str, models: Sequence[Any]) -> None:
-    """Raises UsageError unless something is known of `word`, or it is installed."""
-    there = {one.workload for one in models}
-    if word not in there and ":" not in word:
+def check_workload(name: str, models: Sequence[StoredModel]) -> None:
+    """Raise UsageError unless there are models of `name`, or it is installed."""
+    measured = {model.workload for model in models}
+    if name not in measured and ":" not in name:
         installed = workloads.names()
-        if word not in installed:
-            hint = nearest(word, sorted(there.union(installed)))
-            raise UsageError(f"no workload {word!r}{hint}")
+        if name not in installed:
+            hint = closest_hint(name, sorted(measured.union(installed)))
+            raise UsageError(f"no workload {name!r}{hint}")
 
 
-def chosen(models: Sequence[Any], workload: str | None, device: str | None) -> list[Any]:
-    """Those of `workload` and of `device` (None: any).
+def select(
+    models: Sequence[StoredModel], workload: str | None, device: str | None
+) -> list[StoredModel]:
+    """Return the models of `workload` and of `device` (None: any).
 
     Raises
     ------
     UsageError
-        Something is known, but nothing of such a device.
+        The workload has models, but none of this device.
     """
-    mine = [one for one in models if workload in (None, one.workload)]
-    if device is None or not mine:
-        return mine
-    found = [one for one in mine if is_called(one.device, device)]
-    if not found:
-        there = list(dict.fromkeys(short(one.device) for one in mine))
-        raise UsageError(f"no model of a device {device!r}{nearest(device, there)}")
-    return found
+    of_workload = [model for model in models if workload in (None, model.workload)]
+    if device is None or not of_workload:
+        return of_workload
+    of_device = [model for model in of_workload if matches_device(model.device, device)]
+    if not of_device:
+        names = list(dict.fromkeys(short_device(model.device) for model in of_workload))
+        raise UsageError(f"no model of a device {device!r}{closest_hint(device, names)}")
+    return of_device
 
 
-def is_called(device: str, word: str) -> bool:
-    """Whether `word` is the name of a model's device, or of its group, or all that is known."""
-    name = short(device)
+def matches_device(device: str, word: str) -> bool:
+    """Whether `word` is a model's device, its short name, or its group."""
+    name = short_device(device)
     return word in (device, name, name.rstrip("0123456789"))

@@ -1,127 +1,145 @@
-"""`hetsched models show WORKLOAD`: every size that was measured, and a picture of the curves."""
+"""`hetsched models show WORKLOAD`: every measured size, and a plot of the curves."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from hetsched import paths
-from hetsched.cli.commands.models.labels import of, percent
-from hetsched.cli.commands.models.selection import Device, Workload, check_workload, chosen
+from hetsched.cli.commands.models.records import (
+    KeyFields,
+    KnotRecord,
+    key_fields,
+    knot_record,
+)
+from hetsched.cli.commands.models.selection import Device, WorkloadName, check_workload, select
+from hetsched.cli.output.model_labels import percent, work_label
 from hetsched.cli.output.terminal import clean, columns, note, number, out, out_json
 from hetsched.cli.request_flags import Force, Json
 from hetsched.errors import InputMissing, UsageError
 from hetsched.units import counted, format_seconds
 
+if TYPE_CHECKING:
+    from hetsched.models.evidence.samples import CurveName
+    from hetsched.store.export_format import StoredModel
+
 SCHEMA = "hetsched.models.show/2"
-CURVES = ("total", "compute", "h2d", "d2h")
+CURVES: tuple[CurveName, ...] = ("total", "compute", "h2d", "d2h")
 HEADER = ("curve", "units", "seconds", "units/s", "within", "times")
 
 
+class CurveRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One curve as JSON; `gap` (s) and `slope` (s per unit) only of a straight line."""
+
+    knots: list[KnotRecord]
+    gap: float | None = None
+    slope: float | None = None
+
+
+class ModelDetails(KeyFields, frozen=True, kw_only=True):
+    """One model as JSON."""
+
+    runs: int
+    curves: dict[CurveName, CurveRecord]
+
+
 def command(
-    workload: Workload,
+    workload: WorkloadName,
     device: Device = None,
     work: Annotated[
-        str | None, typer.Option("--of", metavar="TEXT", help="Only what is `of` this: 512x512.")
+        str | None, typer.Option("--of", metavar="TEXT", help="Only parameters like 512x512.")
     ] = None,
     plot: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Draw the curves, as .png, .svg or .pdf.")
+        str | None, typer.Option(metavar="FILE", help="Draw the curves (.png, .svg or .pdf).")
     ] = None,
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Show what is known of a workload, size by size, with its confidence intervals."""
-    from hetsched.store.catalogue import collect
-
-    known = collect(paths.models_path()).models
-    check_workload(workload, known)
-    models = chosen(known, workload, device)
-    if not models:
-        raise InputMissing(
-            f"nothing learnt of {workload} yet; hetsched models measure {workload} measures it,"
-            " every run teaches something"
-        )
-    if work is not None:
-        models = of_work(models, work)
+    """Show every measured size with its confidence interval."""
+    models = _models(workload, device, work)
     if plot is not None:
-        from hetsched.cli.commands.models.picture import draw
+        from hetsched.cli.output.plots.model_curves import draw
 
         draw(workload, models, plot, force)
-        note(f"drawn: {plot}")
+        note(f"plot: {plot}")
     if json:
-        entries = [entry(one) for one in models]
-        out_json({"schema": SCHEMA, "workload": workload, "models": entries})
+        details = [_details(model) for model in models]
+        out_json({"schema": SCHEMA, "workload": workload, "models": details})
         return
-    for one in models:
-        for line in _lines(one):
+    for model in models:
+        for line in _lines(model):
             out(clean(line))
 
 
-def of_work(models: list[Any], text: str) -> list[Any]:
-    """Those whose parameters, as they are shown, contain `text`. Raises UsageError if none do."""
-    found = [one for one in models if text in of(one.speed_key)]
-    if not found:
-        there = "; ".join(sorted({of(one.speed_key) for one in models}))
-        raise UsageError(f"--of {text}: nothing of that is known, only of {there}")
-    return found
+def _models(workload: str, device: str | None, work: str | None) -> list[StoredModel]:
+    """Return the models asked for.
+
+    Raises
+    ------
+    InputMissing
+        The workload has no models.
+    UsageError
+        It has, but none of this device or work.
+    """
+    from hetsched.store.catalogue import collect
+
+    all_models = collect(paths.models_path()).models
+    check_workload(workload, all_models)
+    models = select(all_models, workload, device)
+    if not models:
+        raise InputMissing(
+            f"no models of {workload} yet; every run adds to them,"
+            f" or measure it: hetsched models measure {workload}"
+        )
+    if work is None:
+        return models
+    of_work = [model for model in models if work in work_label(model.speed_key)]
+    if not of_work:
+        labels = "; ".join(sorted({work_label(model.speed_key) for model in models}))
+        raise UsageError(f"--of {work}: no such models; there are {labels}")
+    return of_work
 
 
-def entry(learnt: Any) -> dict[str, Any]:
-    """One model as JSON. An end of an interval that isn't known is null."""
-    key = learnt.key
-    return {
-        **{name: getattr(key, name) for name in key.__struct_fields__},
-        "runs": learnt.runs,
-        "curves": {name: curve for name in CURVES if (curve := _curve(learnt, name))},
-    }
+def _details(model: StoredModel) -> ModelDetails:
+    curves = {}
+    for name in CURVES:
+        knots = model.knots(name)
+        if knots:
+            gap, slope = _line_of(model, name) or (None, None)
+            curves[name] = CurveRecord([knot_record(knot) for knot in knots], gap, slope)
+    return ModelDetails(**key_fields(model.key), runs=model.runs, curves=curves)
 
 
-def _curve(learnt: Any, name: str) -> dict[str, Any] | None:
-    knots = learnt.knots(name)
-    if not knots:
-        return None
-    return {**_line(learnt, name), "knots": [_knot(one) for one in knots]}
-
-
-def _line(learnt: Any, name: str) -> dict[str, float]:
-    """Gap (s) and slope (s/unit) of a curve that is a line: the phases of a device with a link."""
-    curve = getattr(learnt.history().model(), name, None)
+def _line_of(model: StoredModel, name: CurveName) -> tuple[float, float] | None:
+    """Return gap (s) and slope (s per unit) of a line, which phases of linked devices have."""
+    curve = getattr(model.history().model(), name, None)
     gap, slope = getattr(curve, "gap", None), getattr(curve, "slope", None)
-    return {} if gap is None or slope is None else {"gap": gap, "slope": slope}
+    return None if gap is None or slope is None else (gap, slope)
 
 
-def _knot(one: Any) -> dict[str, Any]:
-    return {
-        "units": one.units,
-        "seconds": one.seconds,
-        "count": one.count,
-        "low": one.low,
-        "high": one.high,
-    }
-
-
-def _lines(learnt: Any) -> list[str]:
-    key = learnt.key
-    runs = counted(learnt.runs, "run")
+def _lines(model: StoredModel) -> list[str]:
+    key = model.key
+    runs = counted(model.runs, "run")
     title = f"{key.device}, {key.variant} {key.version}, {key.storage}: {runs}"
-    lines = [f"{key.workload} {of(key.speed_key)}", title]
+    lines = [f"{key.workload} {work_label(key.speed_key)}", title]
     rows = [
         (
             name,
-            number(one.units),
-            f"{one.seconds:.4g}",
-            number(one.units / one.seconds),
-            percent(one.half_width),
-            str(one.count),
+            number(knot.units),
+            f"{knot.seconds:.4g}",
+            number(knot.units / knot.seconds),
+            percent(knot.half_width),
+            str(knot.count),
         )
         for name in CURVES
-        for one in learnt.knots(name)
+        for knot in model.knots(name)
     ]
     lines += [f"  {line}" for line in columns(HEADER, rows)]
     for name in CURVES:
-        line = _line(learnt, name)
-        if line:
-            gap, slope = format_seconds(line["gap"]), format_seconds(line["slope"])
-            lines.append(f"  {name}: {gap} an operation, {slope} a unit")
+        line = _line_of(model, name)
+        if line is not None:
+            gap, slope = map(format_seconds, line)
+            lines.append(f"  {name}: {gap} per operation, {slope} per unit")
     return [*lines, ""]

@@ -1,0 +1,17 @@
+"""The result of one check."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class CheckResult(msgspec.Struct, frozen=True):
+    """What was checked and what was found. `code`: 0, or the exit code of jobs that need it."""
+
+    what: str
+    found: str
+    code: int = 0
+
+    @property
+    def mark(self) -> str:
+        return "ok" if self.code == 0 else "PROBLEM"

@@ -1,0 +1,51 @@
+"""Check hetsched's own parts: models, configuration, devices, daemon."""
+
+from __future__ import annotations
+
+from hetsched import paths
+from hetsched.cli.commands.doctor.check_result import CheckResult
+from hetsched.cli.connect import control
+from hetsched.config import load
+from hetsched.errors import HetschedError, Unavailable
+from hetsched.units import format_seconds
+
+
+def models() -> list[CheckResult]:
+    """Read all models: a database may be broken anywhere."""
+    from hetsched.store.catalogue import collect
+
+    path = paths.models_path()
+    return [CheckResult("models", f"{path}: {len(collect(path).models) or 'none yet'}")]
+
+
+def configuration(name: str | None) -> list[CheckResult]:
+    """Check that the configuration is valid."""
+    config, source = load(name)
+    return [CheckResult("config", f"{source}: {len(config.device)} device tables")]
+
+
+def devices(name: str | None) -> list[CheckResult]:
+    """Check that there is a device; report those that are missing."""
+    from hetsched.devices.probe import probe
+
+    try:
+        config, _ = load(name)
+    except HetschedError:
+        return []  # reported by `configuration`
+    machine = probe(config)
+    names = [info.name for process in machine.processes for info in process.devices]
+    code = 0 if names else Unavailable.code
+    results = [CheckResult("devices", ", ".join(names) or "none", code)]
+    results += [CheckResult(name, f"not available: {why}") for name, why in machine.absent.items()]
+    return results
+
+
+def daemon() -> list[CheckResult]:
+    """Report the daemon; a missing one is no problem, as `run` needs none."""
+    try:
+        with control() as connection:
+            pong = connection.ping()
+    except Unavailable as error:
+        return [CheckResult("daemon", f"{error}; not needed for `hetsched run`")]
+    uptime = format_seconds(pong.uptime_seconds)
+    return [CheckResult("daemon", f"pid {pong.pid}, version {pong.version}, up {uptime}")]

@@ -1,0 +1,84 @@
+"""Check cores, memory and folders. Creates nothing."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+from pathlib import Path
+
+from hetsched import paths
+from hetsched.cli.commands.doctor.check_result import CheckResult
+from hetsched.errors import ConfigError
+from hetsched.units import format_bytes
+
+MIN_FREE_BYTES = 1 << 30
+"""Less free disk is reported as low; arbitrary."""
+
+
+def cores() -> list[CheckResult]:
+    """Report the usable cores and the processor."""
+    usable = len(os.sched_getaffinity(0))
+    quota = _cgroup_quota()
+    text = f"{usable} of {os.cpu_count()} usable"
+    if quota is not None:
+        text += f", cgroup quota {quota:g} cores"
+    return [CheckResult("cores", f"{text}; {_processor()}")]
+
+
+def memory() -> list[CheckResult]:
+    """Report the available memory."""
+    table = dict(re.findall(r"^(\w+):\s+(\d+) kB$", _read("/proc/meminfo"), re.MULTILINE))
+    total, free = (1024 * int(table.get(key, 0)) for key in ("MemTotal", "MemAvailable"))
+    text = f"{format_bytes(free)} of {format_bytes(total)} available; /dev/shm isn't used"
+    return [CheckResult("memory", text)]
+
+
+def folders() -> list[CheckResult]:
+    """Check that the folders are writable and the sockets' paths short enough."""
+    results = [
+        _folder("runtime folder", paths.runtime_dir()),
+        _folder("state folder", paths.state_dir()),
+        _folder("cache folder", paths.cache_dir()),
+    ]
+    longest = max(len(os.fsencode(p)) for p in (paths.endpoint_path(), paths.session_path()))
+    if longest > paths.MAX_SOCKET_PATH:
+        text = (
+            f"{longest} bytes, a socket's path may have {paths.MAX_SOCKET_PATH};"
+            " set HETSCHED_RUNTIME_DIR to a shorter one"
+        )
+        results.append(CheckResult("runtime path", text, ConfigError.code))
+    return results
+
+
+def _folder(name: str, path: Path) -> CheckResult:
+    existing = next(p for p in (path, *path.parents) if p.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        return CheckResult(name, f"{path}: not writable (at {existing})", ConfigError.code)
+    free = shutil.disk_usage(existing).free
+    missing = "" if existing == path else ", will be created"
+    low = "; low" if free < MIN_FREE_BYTES else ""
+    return CheckResult(name, f"{path}{missing}, {format_bytes(free)} free{low}")
+
+
+def _processor() -> str:
+    match = re.search(r"^model name\s*:\s*(.+)$", _read("/proc/cpuinfo"), re.MULTILINE)
+    return match[1] if match else platform.processor() or "unknown processor"
+
+
+def _cgroup_quota() -> float | None:
+    """Return the cores that the cgroup (version 2) allows, None without a limit."""
+    match = re.search(r"^0::(/.*)$", _read("/proc/self/cgroup"), re.MULTILINE)
+    for folder in (f"/sys/fs/cgroup{match[1]}" if match else "", "/sys/fs/cgroup"):
+        words = _read(f"{folder}/cpu.max").split()
+        if len(words) == 2 and words[0] != "max":
+            return int(words[0]) / int(words[1])
+    return None
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,33 @@
+"""Reading an export from a file or from standard input."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from hetsched.errors import DataError
+
+if TYPE_CHECKING:
+    from hetsched.store.export_format import Export
+
+STANDARD_INPUT = "-"
+MAX_BYTES = 256 << 20
+"""Of an export: thousands of models. A longer file is something else and isn't read."""
+
+
+def read(file: str) -> Export:
+    """Read the export in `file`.
+
+    Raises
+    ------
+    InputMissing, DataError, ConfigError
+    """
+    from hetsched.store.array_files import read_whole
+    from hetsched.store.export_json import decode
+
+    if file != STANDARD_INPUT:
+        return decode(read_whole(file, MAX_BYTES), file)
+    raw = sys.stdin.buffer.read(MAX_BYTES + 1)
+    if len(raw) > MAX_BYTES:
+        raise DataError(f"standard input: more than {MAX_BYTES} bytes; not an export of models")
+    return decode(raw, "standard input")

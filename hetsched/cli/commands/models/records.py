@@ -1,0 +1,41 @@
+"""Models in the JSON output of `hetsched models`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from hetsched.models import Knot
+    from hetsched.store.models_db import ModelKey
+
+
+class KeyFields(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a ModelKey."""
+
+    workload: str
+    speed_key: str
+    variant: str
+    version: str
+    device: str
+    storage: str
+
+
+class KnotRecord(msgspec.Struct, frozen=True):
+    """The evidence at one size; infinite ends of the interval are null."""
+
+    units: float
+    seconds: float
+    count: int
+    low: float
+    high: float
+
+
+def key_fields(key: ModelKey) -> dict[str, str]:
+    """Return the fields of `key`, to make a KeyFields of."""
+    return msgspec.structs.asdict(key)
+
+
+def knot_record(knot: Knot) -> KnotRecord:
+    return KnotRecord(knot.units, knot.seconds, knot.count, knot.low, knot.high)

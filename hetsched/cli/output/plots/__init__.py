@@ -1,0 +1,1 @@
+"""Pictures, drawn by matplotlib: speed functions, simulations, Gantt charts of jobs."""

@@ -1,0 +1,117 @@
+"""Pictures of a simulation's charts, one panel each."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hetsched.cli.output.plots.figure_file import check, figure_class, save
+from hetsched.cli.output.plots.style import COLOURS, FAINT, INK, style_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from hetsched.simulate.results import Chart, Report, Series
+
+Dashes = str | tuple[int, tuple[float, ...]]
+
+MAX_COLUMNS = 2
+MAX_MARKED_POINTS = 30
+"""Points of a line up to which each is marked."""
+DASHES: tuple[Dashes, ...] = (
+    "-", (0, (4, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (2, 3)),
+)  # fmt: skip
+"""Different for each line, so that lines on top of each other can all be seen."""
+
+
+@dataclass(frozen=True)
+class LineStyle:
+    """How one series is drawn; points have the style of the line that they lie on."""
+
+    colour: str
+    dashes: Dashes
+
+
+def draw(report: Report, file: str, force: bool) -> None:
+    """Draw all charts of `report` into `file`. Raises as `check`, and IOFailure."""
+    check(file, force)
+    save(_figure(report), file, force)
+
+
+def _figure(report: Report) -> Figure:
+    charts = report.charts
+    columns = min(MAX_COLUMNS, len(charts))
+    rows = math.ceil(len(charts) / columns)
+    size = (6.6 * columns, 3.7 * rows + 0.5)
+    figure = figure_class()(figsize=size, layout="constrained")
+    figure.suptitle(report.source, fontsize=11, color=INK)
+    for position, chart in enumerate(charts, start=1):
+        _panel(figure.add_subplot(rows, columns, position), chart)
+    return figure
+
+
+def _panel(axes: Axes, chart: Chart) -> None:
+    bars = [series for series in chart.series if series.style == "bars"]
+    styles: dict[str, LineStyle] = {}
+    for series in chart.series:
+        # Points look like the line that they lie on, and share its name in the legend.
+        name = series.name.removesuffix(" measured")
+        label = None if name in styles else name
+        order = len(styles)
+        new_style = LineStyle(COLOURS[order % len(COLOURS)], DASHES[order % len(DASHES)])
+        style = styles.setdefault(name, new_style)
+        if series.style == "bars":
+            _bars(axes, series, bars.index(series), len(bars), style.colour)
+        elif series.style == "points":
+            axes.plot(series.x, series.y, "o", color=style.colour, markersize=4.5, label=label)
+        else:
+            _line(axes, series, style, label)
+    _finish_axes(axes, chart)
+
+
+def _line(axes: Axes, series: Series, style: LineStyle, label: str | None) -> None:
+    marker = "o" if len(series.x) <= MAX_MARKED_POINTS else ""
+    axes.plot(
+        series.x, series.y, color=style.colour, linestyle=style.dashes, linewidth=1.6,
+        marker=marker, markersize=3.5, label=label,
+    )  # fmt: skip
+
+
+def _bars(axes: Axes, series: Series, index: int, count: int, colour: str) -> None:
+    """Draw the bars number `index` of the `count` that stand side by side at each x."""
+    steps = [b - a for a, b in zip(series.x, series.x[1:], strict=False)]
+    width = 0.8 / count * min(steps, default=1.0)
+    centres = [x + (index - (count - 1) / 2) * width for x in series.x]
+    axes.bar(centres, series.y, width, color=colour, label=series.name)
+    axes.set_xticks(series.x)
+
+
+def _finish_axes(axes: Axes, chart: Chart) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_title(chart.title, fontsize=10, color=INK, loc="left")
+    _limit_y(axes, chart)
+    if all(series.style != "bars" for series in chart.series):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel(chart.x_label, fontsize=9, color=FAINT)
+    axes.set_ylabel(chart.y_label, fontsize=9, color=FAINT)
+    axes.tick_params(labelsize=8, colors=FAINT)
+    style_axes(axes)
+    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1), handlelength=3)
+
+
+def _limit_y(axes: Axes, chart: Chart) -> None:
+    from matplotlib.ticker import NullFormatter
+
+    highest = max(max(series.y) for series in chart.series)
+    if chart.log:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.set_ylim(0.8 * chart.least, max(1.5 * highest, 10 * chart.least))
+    else:
+        margin = 0.06 * (highest - chart.least)
+        bottom = chart.least - (margin if chart.least else 0.0)
+        axes.set_ylim(bottom, highest + (margin or 1.0))

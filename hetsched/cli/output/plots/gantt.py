@@ -1,0 +1,196 @@
+"""The picture of a job's --plot: a Gantt chart, as the papers draw them.
+
+A band for each device with a row for each kind of phase; in a row the plan lies above, pale, and
+the measurement below. Boxes are chunks, with their units where these fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hetsched.cli.output.plots.figure_file import check, save
+from hetsched.cli.output.plots.gantt_rows import (
+    MEASURED_COLOUR,
+    TALL_ROW,
+    WHOLE_CHUNK_COLOUR,
+    GanttRow,
+    has_phase,
+    rows_of,
+)
+from hetsched.cli.output.plots.style import COLOURS, FAINT, GRID, INK, style_axes
+from hetsched.explain.trace import PHASES
+from hetsched.units import counted, format_seconds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from hetsched.device import Timeline
+    from hetsched.explain import Account
+
+WIDTH = 11.0
+"""Inches."""
+DIGIT_WIDTH = 0.058
+"""Inches of a digit in a box."""
+MIN_EDGED_BOX = 0.02
+"""Inches: narrower boxes have no edge."""
+MIN_LABELLED_BOX = 0.1
+"""Inches: lower boxes have no digits."""
+MAX_LEGEND_COLUMNS = 6
+
+
+def draw(account: Account, file: str, force: bool) -> None:
+    """Draw `account` into `file`.
+
+    Raises
+    ------
+    UsageError, Unavailable, CantCreate, IOFailure
+    """
+    check(file, force)
+    save(figure(account), file, force)
+
+
+def figure(account: Account) -> Figure:
+    """Return the figure of `account`."""
+    from matplotlib.figure import Figure
+
+    rows = rows_of(account.devices)
+    height = rows[-1].top + rows[-1].height if rows else TALL_ROW
+    picture = Figure(figsize=(WIDTH, height + 1.5), layout="constrained")
+    axes = picture.add_subplot()
+    ends = [line.makespan for row in rows for line in (row.planned, row.measured) if line]
+    ends += [v for v in (account.whole_unit_bound, account.predicted_seconds) if v]
+    end = max(ends, default=1.0) * 1.02 or 1.0
+    axes.set_xlim(0, end)
+    axes.set_ylim(height, 0)
+    for row in rows:
+        _draw_row(axes, row, WIDTH * 0.85 / end)
+    _draw_marks(axes, account, height)
+    _finish_axes(axes, rows, *_time_unit(end))
+    axes.set_title(_title(account), fontsize=10, color=INK, loc="left", pad=28)
+    _add_legend(picture, rows)
+    return picture
+
+
+def _draw_row(axes: Axes, row: GanttRow, per_second: float) -> None:
+    """Draw both timelines of a row. `per_second`: inches of a second."""
+    has_both = row.planned is not None and row.measured is not None
+    middle = 0.5 if has_both else 0.06
+    if row.planned is not None:
+        bottom = 0.46 if has_both else 0.94
+        _draw_boxes(axes, row, row.planned, (0.06, bottom), per_second, is_plan=True)
+    if row.measured is not None:
+        _draw_boxes(axes, row, row.measured, (middle, 0.94), per_second, is_plan=False)
+
+
+def _draw_boxes(
+    axes: Axes,
+    row: GanttRow,
+    timeline: Timeline,
+    extent: tuple[float, float],
+    per_second: float,
+    is_plan: bool,
+) -> None:
+    """Draw the chunks of one timeline. `extent`: top and bottom, as fractions of the row."""
+    phases = [(chunk.units, getattr(chunk, row.phase)) for chunk in timeline.chunks]
+    boxes = [(units, span) for units, span in phases if span is not None]
+    if not boxes:
+        return
+    top, height = row.top + extent[0] * row.height, (extent[1] - extent[0]) * row.height
+    widths = sorted((b - a) * per_second for _, (a, b) in boxes)
+    edge = 0.6 if widths[len(widths) // 2] > MIN_EDGED_BOX else 0.0
+    axes.broken_barh(
+        [(a, b - a) for _, (a, b) in boxes], (top, height),
+        facecolor=row.planned_colour if is_plan else MEASURED_COLOUR[row.phase],
+        edgecolor="white", linewidth=edge,
+    )  # fmt: skip
+    if height < MIN_LABELLED_BOX:
+        return
+    for units, (a, b) in boxes:
+        if (b - a) * per_second > DIGIT_WIDTH * (len(str(units)) + 1):
+            axes.text(
+                (a + b) / 2, top + height / 2, str(units), fontsize=6.5, ha="center",
+                va="center_baseline", color=INK if is_plan else "white", clip_on=True,
+            )  # fmt: skip
+
+
+def _draw_marks(axes: Axes, account: Account, inches: float) -> None:
+    """Draw vertical lines at the bound and at the end, predicted or real; stack their labels."""
+    marks = [(account.whole_unit_bound, "bound", INK, "-")]
+    if account.seconds:
+        label = "so far" if account.state == "running" else "end"
+        marks.append((account.seconds, label, COLOURS[1], "--"))
+    else:
+        marks.append((account.predicted_seconds, "predicted", COLOURS[1], "--"))
+    end = axes.get_xlim()[1]
+    label_height = 0.0
+    for seconds, label, colour, style in marks:
+        if not seconds:
+            continue
+        axes.axvline(seconds, color=colour, linewidth=1.0, linestyle=style, zorder=3)
+        axes.text(
+            seconds, 1 + label_height / inches, f"{label} {format_seconds(seconds)}",
+            fontsize=7.5, transform=axes.get_xaxis_transform(), color=colour, va="bottom",
+            ha="right" if seconds > end / 2 else "left",
+        )  # fmt: skip
+        label_height += 0.13
+
+
+def _finish_axes(axes: Axes, rows: Sequence[GanttRow], scale: float, unit: str) -> None:
+    axes.set_yticks([row.top + row.height / 2 for row in rows], [row.label for row in rows])
+    for row, label in zip(rows, axes.get_yticklabels(), strict=True):
+        label.set_fontsize(8 if row.height == TALL_ROW else 6)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value * scale:g}")
+    axes.set_xlabel(f"time ({unit})", fontsize=9, color=FAINT)
+    axes.tick_params(axis="x", labelsize=8, colors=FAINT)
+    axes.tick_params(axis="y", length=0, colors=INK)
+    style_axes(axes, ("top", "right", "left"))
+    axes.yaxis.grid(visible=False)
+    axes.spines["bottom"].set_color(GRID)
+
+
+def _time_unit(end: float) -> tuple[float, str]:
+    """Return factor and name of the unit of the time axis."""
+    if end >= 1.0:
+        return 1.0, "s"
+    return (1e3, "ms") if end >= 1e-3 else (1e6, "us")
+
+
+def _title(account: Account) -> str:
+    subject = "plan" if account.job is None else f"job {account.job}, {account.state}"
+    return f"{account.workload}, {counted(account.load, 'unit')}: {subject}"
+
+
+def _add_legend(picture: Figure, rows: Sequence[GanttRow]) -> None:
+    from matplotlib.patches import Patch
+
+    colours = _legend_colours(rows)
+    if not colours:
+        return
+    handles = [Patch(facecolor=colour, label=label) for label, colour in colours.items()]
+    picture.legend(
+        handles=handles, loc="outside lower center", ncols=_legend_columns(len(handles)),
+        frameon=False, fontsize=8,
+    )  # fmt: skip
+
+
+def _legend_colours(rows: Sequence[GanttRow]) -> dict[str, str]:
+    """Return label -> colour of the kinds of boxes that there are."""
+    has_plan = any(row.planned is not None for row in rows)
+    has_measurement = any(row.measured is not None for row in rows)
+    colours: dict[str, str] = {}
+    for phase, name in PHASES:
+        for row in (row for row in rows if row.phase == phase):
+            if has_phase(row.planned, phase):
+                label = "whole chunks" if row.planned_colour == WHOLE_CHUNK_COLOUR else name
+                colours[f"{label}, planned" if has_measurement else label] = row.planned_colour
+            if has_phase(row.measured, phase):
+                colours[f"{name}, measured" if has_plan else name] = MEASURED_COLOUR[phase]
+    return colours
+
+
+def _legend_columns(entries: int) -> int:
+    """Return as many columns as fit, with rows of about the same length."""
+    return math.ceil(entries / math.ceil(entries / MAX_LEGEND_COLUMNS))
