@@ -97,7 +97,7 @@ def test_an_unknown_name_is_66_with_those_that_ship(call: Call) -> None:
         ((), "missing option '--profile'"),
         (("--profile", "h100", "--noise", "0.1"), "--noise needs --runs"),
         (("--profile", "h100", "--total", "measured"), "--total needs --runs"),
-        (("--profile", "h100", "--runs", "2", "--noise", "0.5"), "--noise 0.5: it must be 0 to"),
+        (("--profile", "h100", "--runs", "2", "--noise", "0.5"), "--noise 0.5: must be 0 to"),
         (("--profile", "h100", "--runs", "0"), "--runs"),
         (("--profile", "h100", "--plot", "x.gif"), "--plot x.gif: the name must end in"),
     ],
