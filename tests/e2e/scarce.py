@@ -12,7 +12,7 @@ from deadly import Deadly, DeadlyParams, note
 from hetsched.device import Chunk, Slot
 from hetsched.devices.base import DeviceJob, DeviceOutOfMemory
 from hetsched.devices.emulated.device import EmulatedDevice
-from hetsched.devices.emulated.loaded_job import JobLoader, LoadedJob
+from hetsched.devices.emulated.loaded_job import JobLoader
 from hetsched.workload import Arrays, Kernel, KernelContext, Variant
 
 
@@ -56,18 +56,18 @@ def make(p: ScarceParams, chunk: int, context: KernelContext) -> Kernel:
 
 
 def hook() -> None:
-    load, copy_in = JobLoader.load, EmulatedDevice.copy_in
+    reserve, copy_in = JobLoader._slots_bytes, EmulatedDevice.copy_in
 
-    def loading(self: JobLoader, job: DeviceJob) -> LoadedJob:
+    def reserving(self: JobLoader, job: DeviceJob, *sizes: Any) -> int:
         note(Path(Cap.params.folder) / "rooms", f"{job.memory}\n")
         if Cap.params.at == "prepare" and job.memory > Cap.params.room:
             raise DeviceOutOfMemory("somebody else has taken the memory")
-        return load(self, job)
+        return reserve(self, job, *sizes)
 
     def copying(self: EmulatedDevice, chunk: Chunk, slot: Slot) -> None:
         if str(chunk.id) == Cap.params.at and self._current_job().job.memory > Cap.params.room:
             raise DeviceOutOfMemory("somebody else has taken the memory")
         copy_in(self, chunk, slot)
 
-    JobLoader.load = loading  # type: ignore[method-assign]
+    JobLoader._slots_bytes = reserving  # type: ignore[method-assign]
     EmulatedDevice.copy_in = copying  # type: ignore[method-assign]
