@@ -243,7 +243,7 @@ def test_nothing_is_allowed_to_unpickle_arrays() -> None:
             "from typing import Any\nimport hetsched.engine.engine",
             "down",
         ),
-        ("hetsched.store.model_store", "from hetsched import transport", "sideways"),
+        ("hetsched.store.models.model_store", "from hetsched import transport", "sideways"),
         ("hetsched.client.client", "from hetsched.engine import engine", "leaves"),
         ("hetsched.newpart", "from hetsched import errors", "no level"),
         ("hetsched.engine.engine", "def f():\n    import numpy", "late"),
@@ -254,7 +254,7 @@ def test_nothing_is_allowed_to_unpickle_arrays() -> None:
         ("hetsched_workloads.fft_mkl", "def f():\n    import mkl", "vendor"),
         ("hetsched.engine.engine", "from hetsched_workloads import fft", "know a workload"),
         ("hetsched_workloads.fft", "from hetsched.engine import engine", "leaves"),
-        ("hetsched.store.model_store", "def f():\n    import pickle", "pickles"),
+        ("hetsched.store.models.model_store", "def f():\n    import pickle", "pickles"),
     ],
 )
 def test_each_kind_of_violation_is_seen(tmp_path: Path, module: str, code: str, why: str) -> None:

@@ -29,7 +29,7 @@ from hetsched.errors import Cancelled, ErrorRecord, HetschedError, TryAgain, to_
 from hetsched.job import Done, Failed, FileOut, FileRef, JobSpec, JobState, Queued
 from hetsched.paths import cache_dir, private_folder
 from hetsched.planner.records import JobPlan
-from hetsched.store.model_store import ModelStore
+from hetsched.store.models.model_store import ModelStore
 from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import Event
 from hetsched.transport.loop import Loop

@@ -1,1 +1,1 @@
-"""What is kept on disk: `models.db`, exports, `.npy` files."""
+"""Files on disk: `models.db` and exports of models (`models`), arrays in files (`arrays`)."""

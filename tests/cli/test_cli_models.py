@@ -16,7 +16,7 @@ from virtual_machine import VIRTUAL
 
 from hetsched import paths
 from hetsched.config import load
-from hetsched.store.catalogue import collect
+from hetsched.store.models.catalogue import collect
 
 from .conftest import COMMAND, DEFAULT_FFT, Call, Ended
 

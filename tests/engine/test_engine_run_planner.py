@@ -17,7 +17,7 @@ from hetsched.engine.planning.run_planner import MAX_DEFERRED, RunPlanner
 from hetsched.job import FileRef, JobSpec
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import JobPlan
-from hetsched.store.model_store import ModelStore
+from hetsched.store.models.model_store import ModelStore
 from hetsched.workload import Variant
 
 INFO = DeviceInfo(name="cpu0", kind="cpu", identity="some processor")

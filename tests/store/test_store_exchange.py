@@ -6,10 +6,10 @@ import pytest
 
 from hetsched.errors import ConfigError, DataError
 from hetsched.models import DeviceModel
-from hetsched.store.export_diff import difference
-from hetsched.store.export_format import SCHEMA, Export, StoredModel, merged
-from hetsched.store.export_json import decode, encode
-from hetsched.store.models_db import ModelKey
+from hetsched.store.models.export_diff import difference
+from hetsched.store.models.export_format import SCHEMA, Export, StoredModel, merged
+from hetsched.store.models.export_json import decode, encode
+from hetsched.store.models.models_db import ModelKey
 
 KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "memory")
 OTHER = ModelKey("fft", "512x512 complex64", "ducc0", "0.42", "cpu0 Some Processor", "memory")

@@ -9,11 +9,12 @@ import pytest
 
 from hetsched.models import DeviceModel
 from hetsched.models.evidence.samples import Sample
-from hetsched.store import database, models_db
-from hetsched.store.catalogue import collect, forget, restore
-from hetsched.store.export_format import Export
-from hetsched.store.export_json import decode
-from hetsched.store.model_store import ModelKey, ModelStore
+from hetsched.store import database
+from hetsched.store.models import models_db
+from hetsched.store.models.catalogue import collect, forget, restore
+from hetsched.store.models.export_format import Export
+from hetsched.store.models.export_json import decode
+from hetsched.store.models.model_store import ModelKey, ModelStore
 
 DATA = Path(__file__).parent.parent / "data"
 """Written by version 1: the same five models as a database and as an export."""

@@ -16,8 +16,9 @@ from hetsched.models.evidence.history import MAX_SIZES, History
 from hetsched.models.evidence.observations import WINDOW
 from hetsched.models.evidence.run_medians import run_medians, split_runs
 from hetsched.models.evidence.samples import Sample
-from hetsched.store import database, models_db
-from hetsched.store.model_store import ModelKey, ModelStore
+from hetsched.store import database
+from hetsched.store.models import models_db
+from hetsched.store.models.model_store import ModelKey, ModelStore
 
 KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "memory")
 OTHER = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu1 Some Processor", "memory")

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from hetsched.errors import CantCreate, DataError
-from hetsched.store.array_files import create_output, open_npy
-from hetsched.store.save import save
+from hetsched.store.arrays.input_files import open_npy
+from hetsched.store.arrays.output_files import create_output
+from hetsched.store.arrays.save_array import save_array
 
 
 def create(path: Path, shape: tuple[int, ...] = (2, 3), **more: object) -> CantCreate | DataError:
@@ -202,6 +203,6 @@ def test_a_read_only_folder_is_refused(nobody: AbstractContextManager[Path]) -> 
 def test_save_writes_any_layout(tmp_path: Path) -> None:
     array = np.arange(24, dtype=">f8").reshape(2, 3, 4).transpose(2, 0, 1)[::2]
 
-    save(str(tmp_path / "y.npy"), array)
+    save_array(str(tmp_path / "y.npy"), array)
 
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), array)

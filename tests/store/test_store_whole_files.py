@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from hetsched.errors import CantCreate, DataError, InputMissing
-from hetsched.store.array_files import read_whole, write_whole
+from hetsched.store.arrays.input_files import read_whole
+from hetsched.store.arrays.output_files import write_whole
 
 MOST = 1000
 
@@ -59,7 +60,7 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
         read_whole(str(tmp_path), MOST)
     with pytest.raises(DataError, match="is a device"):
         read_whole("/dev/zero", MOST)
-    with pytest.raises(DataError, match="more than 1000 B"):
+    with pytest.raises(DataError, match="larger than 1000 B"):
         read_whole(str(tmp_path / "large"), MOST)
 
 

@@ -60,9 +60,9 @@ def _save(job: Job, state: Done, targets: Mapping[str, str], force: bool) -> dic
         name = target or _only_output(job.id, list(arrays))
         if name not in arrays:
             raise UsageError(f"job {job.id} has no output {name!r}; it has {', '.join(arrays)}")
-        from hetsched.store.save import save
+        from hetsched.store.arrays.save_array import save_array
 
-        save(path, arrays[name], force)
+        save_array(path, arrays[name], force)
         saved[name] = path
     return saved
 

@@ -51,7 +51,7 @@ def write(account: Account, trace: str | None, plot: str | None, force: bool) ->
     """Write the files asked for. Raises as `check`, and IOFailure."""
     if trace is not None:
         from hetsched.explain import trace as make_trace
-        from hetsched.store.array_files import write_whole
+        from hetsched.store.arrays.output_files import write_whole
 
         write_whole(trace, msgspec.json.encode(make_trace(account)), force)
         note(f"trace: {trace} (open it at https://ui.perfetto.dev)")

@@ -15,7 +15,7 @@ from hetsched.engine.admission.resolved_job import (
 )
 from hetsched.errors import DataError, UsageError
 from hetsched.job import ArenaRef, FileRef, Generated, InputRef, JobSpec
-from hetsched.store.array_files import open_npy
+from hetsched.store.arrays.input_files import open_npy
 from hetsched.transport.device_messages import StoredArray
 from hetsched.workload import ArraySpec, Workload
 

@@ -10,7 +10,7 @@ import numpy as np
 from hetsched.engine.admission.resolved_job import ResolvedJob, array_shape, format_shape
 from hetsched.errors import DataError, UsageError
 from hetsched.job import ArenaOut, ArenaRef, FileOut, JobSpec
-from hetsched.store.array_files import Output, create_output
+from hetsched.store.arrays.output_files import OutputFile, create_output
 from hetsched.transport.device_messages import StoredArray
 from hetsched.workload import ArraySpec
 
@@ -58,7 +58,7 @@ def writes_files(spec: JobSpec) -> bool:
 
 def _create(
     target: FileOut, array: ArraySpec, job: ResolvedJob, input_files: set[tuple[int, int]]
-) -> Output:
+) -> OutputFile:
     return create_output(
         target.path,
         array_shape(array, job.load),

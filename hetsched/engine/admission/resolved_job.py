@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hetsched.job import ArenaRef
-from hetsched.store.array_files import Output
+from hetsched.store.arrays.output_files import OutputFile
 from hetsched.transport.device_messages import StoredArray
 from hetsched.workload import ArraySpec, Workload
 
@@ -58,7 +58,7 @@ class ResolvedJob:
     inputs: dict[str, StoredArray] = field(default_factory=dict)
     generate: list[ArraySpec] = field(default_factory=list)
     into: dict[str, ArenaRef | None] = field(default_factory=dict)
-    outputs: dict[str, Output] = field(default_factory=dict)
+    outputs: dict[str, OutputFile] = field(default_factory=dict)
     files: set[int] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     measure: dict[str, str] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.errors import Unavailable
 from hetsched.memory import MemoryDemand
 from hetsched.planner.records import Candidate
-from hetsched.store.model_store import ModelKey
+from hetsched.store.models.model_store import ModelKey
 from hetsched.workload import Variant
 
 

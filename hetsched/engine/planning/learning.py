@@ -28,7 +28,7 @@ from hetsched.models.evidence.samples import (
 from hetsched.planner.host_overhead import may_share_core
 from hetsched.planner.records import JobPlan
 from hetsched.planner.variants import pooled_models
-from hetsched.store.model_store import ModelKey
+from hetsched.store.models.model_store import ModelKey
 
 log = logging.getLogger(__name__)
 

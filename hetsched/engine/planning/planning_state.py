@@ -11,7 +11,7 @@ from hetsched.engine.planning.repeated_jobs import RepeatedJobs
 from hetsched.engine.planning.variant_catalog import VariantCatalog
 from hetsched.engine.planning.warm_kernels import WarmKernels
 from hetsched.planner.plan_cache import PlanCache
-from hetsched.store.model_store import ModelStore
+from hetsched.store.models.model_store import ModelStore
 
 
 @dataclass

@@ -15,7 +15,7 @@ from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.explain import Account
 from hetsched.job import JobSpec
 from hetsched.planner.analysis.explanation import Subject, account
-from hetsched.store.model_store import ModelStore
+from hetsched.store.models.model_store import ModelStore
 from hetsched.transport.machine_limits import machine_memory, resolve_size
 from hetsched.units import parse_size
 

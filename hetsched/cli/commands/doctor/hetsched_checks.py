@@ -12,7 +12,7 @@ from hetsched.units import format_seconds
 
 def models() -> list[CheckResult]:
     """Read all models: a database may be broken anywhere."""
-    from hetsched.store.catalogue import collect
+    from hetsched.store.models.catalogue import collect
 
     path = paths.models_path()
     return [CheckResult("models", f"{path}: {len(collect(path).models) or 'none yet'}")]

@@ -15,7 +15,7 @@ from hetsched.cli.request_flags import Json
 from hetsched.errors import UsageError
 
 if TYPE_CHECKING:
-    from hetsched.store.export_diff import ModelDifference
+    from hetsched.store.models.export_diff import ModelDifference
 
 SCHEMA = "hetsched.models.diff/2"
 HEADER = (
@@ -38,7 +38,7 @@ class DifferenceRecord(KeyFields, frozen=True, kw_only=True):
 def command(a: A, b: B, json: Json = False) -> None:
     """Compare the times in two exports."""
     from hetsched.cli.commands.models.export_file import STANDARD_INPUT, read
-    from hetsched.store.export_diff import difference
+    from hetsched.store.models.export_diff import difference
 
     if a == b == STANDARD_INPUT:
         raise UsageError("only one export can come from standard input; give a file for the other")

@@ -28,9 +28,9 @@ def command(
     """Export all observations as JSON."""
     import msgspec
 
-    from hetsched.store.array_files import write_whole
-    from hetsched.store.catalogue import collect
-    from hetsched.store.export_json import encode
+    from hetsched.store.arrays.output_files import write_whole
+    from hetsched.store.models.catalogue import collect
+    from hetsched.store.models.export_json import encode
 
     export = collect(paths.models_path())
     if workload is not None:

@@ -8,7 +8,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from hetsched.models import Knot
-    from hetsched.store.models_db import ModelKey
+    from hetsched.store.models.models_db import ModelKey
 
 
 class KeyFields(msgspec.Struct, frozen=True, kw_only=True):

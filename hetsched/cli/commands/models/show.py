@@ -23,7 +23,7 @@ from hetsched.units import counted, format_seconds
 
 if TYPE_CHECKING:
     from hetsched.models.evidence.samples import CurveName
-    from hetsched.store.export_format import StoredModel
+    from hetsched.store.models.export_format import StoredModel
 
 SCHEMA = "hetsched.models.show/2"
 CURVES: tuple[CurveName, ...] = ("total", "compute", "h2d", "d2h")
@@ -83,7 +83,7 @@ def _models(workload: str, device: str | None, work: str | None) -> list[StoredM
     UsageError
         It has, but none of this device or work.
     """
-    from hetsched.store.catalogue import collect
+    from hetsched.store.models.catalogue import collect
 
     all_models = collect(paths.models_path()).models
     check_workload(workload, all_models)

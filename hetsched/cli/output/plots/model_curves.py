@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from hetsched.models import Knot
     from hetsched.models.evidence.samples import CurveName
-    from hetsched.store.export_format import StoredModel
+    from hetsched.store.models.export_format import StoredModel
 
 MAX_SETS = 6
 """Sets of parameters in one picture: more panels can't be read."""

@@ -17,7 +17,7 @@ from hetsched.models import Knot
 from hetsched.models.evidence.confidence import knot_of
 from hetsched.models.evidence.history import History
 from hetsched.models.evidence.samples import CurveName, Sample
-from hetsched.store.models_db import ModelKey, ObservationRow
+from hetsched.store.models.models_db import ModelKey, ObservationRow
 from hetsched.units import MOST
 
 KIND = "hetsched.models.export"

@@ -7,8 +7,8 @@ from collections import Counter
 import msgspec
 
 from hetsched.errors import ConfigError, DataError
-from hetsched.store.export_format import KIND, VERSION, Export, describe_key
-from hetsched.store.export_v1 import ExportV1
+from hetsched.store.models.export_format import KIND, VERSION, Export, describe_key
+from hetsched.store.models.export_v1 import ExportV1
 
 MAX_QUOTED = 60
 """Characters of a wrong schema that an error quotes."""

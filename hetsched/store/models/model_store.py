@@ -24,8 +24,9 @@ from hetsched.models.evidence.history import History
 from hetsched.models.evidence.run_medians import run_medians, split_runs
 from hetsched.models.evidence.samples import CurveName, Sample
 from hetsched.paths import private_folder
-from hetsched.store import database, models_db
-from hetsched.store.models_db import ModelKey
+from hetsched.store import database
+from hetsched.store.models import models_db
+from hetsched.store.models.models_db import ModelKey
 from hetsched.store.tolerant_database import TolerantDatabase
 
 __all__ = ["ModelKey", "ModelStore"]

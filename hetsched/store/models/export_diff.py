@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hetsched.models import Knot
-from hetsched.store.export_format import Export, StoredModel
-from hetsched.store.models_db import ModelKey
+from hetsched.store.models.export_format import Export, StoredModel
+from hetsched.store.models.models_db import ModelKey
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ import apsw
 from hetsched import __version__
 from hetsched.errors import CantCreate, ConfigError, TryAgain
 from hetsched.paths import private_folder
-from hetsched.store import models_db
 from hetsched.store.database import transaction
-from hetsched.store.export_format import Export, StoredModel, merged
-from hetsched.store.models_db import ModelKey
+from hetsched.store.models import models_db
+from hetsched.store.models.export_format import Export, StoredModel, merged
+from hetsched.store.models.models_db import ModelKey
 
 
 def collect(path: Path) -> Export:

@@ -1,4 +1,4 @@
-"""Headers of ``.npy`` files, read without trust: nothing of a header is ever evaluated.
+"""Headers of ``.npy`` files, parsed without evaluating any of their text.
 
 Source: NumPy, `numpy.lib.format`, versions 1.0 to 3.0.
 """
@@ -16,10 +16,14 @@ from hetsched.errors import DataError, IOFailure
 
 MAGIC = b"\x93NUMPY"
 MAX_HEADER = 10_000
-"""Bytes of the longest header that is read; NumPy's own limit. Real ones have 128."""
+"""Bytes; NumPy's own limit. Real headers have 128."""
+MAX_QUOTED = 60
+"""Characters of a wrong header that a message quotes."""
+MAX_DIGITS = 19
+"""Digits of an extent: as many as 2**63 has."""
 ALIGNMENT = 64
 NUMERIC = "biufc"
-"""NumPy's letters of the kinds that can be converted to what a kernel expects."""
+"""NumPy's letters of the kinds of dtype that can be converted to what a kernel expects."""
 
 _ENTRY = re.compile(
     r"""\s*(?P<quote>['"])(?P<key>\w+)(?P=quote)\s*:\s*
@@ -32,7 +36,7 @@ _SHAPE = re.compile(r"\(\s*(-?\d+L?\s*,\s*)*(-?\d+L?)?\s*\)", re.ASCII)
 
 @dataclass(frozen=True)
 class NpyHeader:
-    """What a ``.npy`` file holds.
+    """The array in a ``.npy`` file.
 
     Attributes
     ----------
@@ -43,7 +47,7 @@ class NpyHeader:
     offset : int, bytes
         Where the data begins.
     nbytes : int, bytes
-        Of the data alone.
+        Size of the data alone.
     """
 
     shape: tuple[int, ...]
@@ -54,7 +58,7 @@ class NpyHeader:
 
 
 def read_header(path: str, fd: int) -> NpyHeader:
-    """What the file behind `fd` holds; `path` is only said in errors.
+    """Read the header of the file behind `fd`; `path` is used in errors only.
 
     Raises
     ------
@@ -69,14 +73,14 @@ def read_header(path: str, fd: int) -> NpyHeader:
     if entries["fortran_order"] not in ("True", "False"):
         raise DataError(f"{path}: broken .npy header: fortran_order is neither True nor False")
     order = "F" if entries["fortran_order"] == "True" else "C"
-    nbytes = math.prod(shape) * dtype.itemsize  # Python's integers: no overflow to hide behind
+    nbytes = math.prod(shape) * dtype.itemsize  # Python's integers don't overflow
     extents = "x".join(map(str, shape)) or "()"
     if nbytes == 0:
         raise DataError(f"{path}: holds no elements (shape {extents})")
     if offset + nbytes > size:
         raise DataError(
             f"{path}: its header says {extents} {dtype.name} ({nbytes} bytes),"
-            f" the file has {size - offset}: truncated, or not the file it seems"
+            f" the file has {size - offset}: truncated, or the header is wrong"
         )
     if offset + nbytes < size:
         raise DataError(
@@ -93,11 +97,13 @@ def _header_text(path: str, fd: int, size: int) -> tuple[str, int]:
     start = _read(path, fd, 12, 0)
     if not start.startswith(MAGIC):
         pickled = start[:1] == b"\x80"
-        what = "a pickle, which is never loaded" if pickled else "not a .npy file (wrong magic)"
-        raise DataError(f"{path}: is {what}; numpy.save() makes a .npy file")
+        kind = "a pickle, which is never loaded" if pickled else "not a .npy file (wrong magic)"
+        raise DataError(f"{path}: is {kind}; numpy.save() writes a .npy file")
     if len(start) < 12 or start[6] not in (1, 2, 3):
         version = start[6] if len(start) > 6 else "?"
-        raise DataError(f"{path}: .npy version {version}, or truncated; known are 1.0 to 3.0")
+        raise DataError(
+            f"{path}: .npy version {version}, or truncated; versions 1.0 to 3.0 can be read"
+        )
     width = 2 if start[6] == 1 else 4
     length = int.from_bytes(start[8 : 8 + width], "little")
     offset = 8 + width + length
@@ -113,30 +119,33 @@ def _header_text(path: str, fd: int, size: int) -> tuple[str, int]:
 
 
 def _entries(path: str, text: str) -> dict[str, str]:
-    """The three entries as text. A grammar of our own: nothing of a header is ever evaluated."""
+    """The three entries as text, parsed by our own grammar."""
     body = text.strip()
-    found: dict[str, str] = {}
+    entries: dict[str, str] = {}
     position, end = 1, len(body) - 1
     while body[:1] == "{" and body[-1:] == "}" and body[position:end].strip():
         match = _ENTRY.match(body, position, end)
-        if match is None or match["key"] in found:
+        if match is None or match["key"] in entries:
             break
         value = next(match[k] for k in ("text", "flag", "tuple", "list") if match[k] is not None)
-        found[match["key"]] = value
+        entries[match["key"]] = value
         position = match.end()
     else:
-        if found.keys() == {"descr", "fortran_order", "shape"}:
-            return found
+        if entries.keys() == {"descr", "fortran_order", "shape"}:
+            return entries
     raise DataError(
-        f"{path}: broken .npy header {body[:60]!r}: needs a dict of descr, fortran_order and shape"
+        f"{path}: broken .npy header {body[:MAX_QUOTED]!r}:"
+        " needs a dict of descr, fortran_order and shape"
     )
 
 
 def _dtype(path: str, text: str) -> np.dtype[np.generic]:
     if text.startswith("["):
-        raise DataError(f"{path}: holds records {text[:60]!r}; only plain numbers can be used")
+        raise DataError(
+            f"{path}: holds records {text[:MAX_QUOTED]!r}; only plain numbers are supported"
+        )
     if not re.fullmatch(r"[<>|=]?[a-zA-Z]\d{0,4}", text, re.ASCII):
-        raise DataError(f"{path}: broken .npy header: dtype {text[:60]!r}")
+        raise DataError(f"{path}: broken .npy header: dtype {text[:MAX_QUOTED]!r}")
     if text.lstrip("<>|=")[0] == "O":
         raise DataError(f"{path}: holds pickled Python objects, which are never loaded")
     try:
@@ -144,18 +153,20 @@ def _dtype(path: str, text: str) -> np.dtype[np.generic]:
     except (TypeError, ValueError):
         raise DataError(f"{path}: broken .npy header: dtype {text!r}") from None
     if dtype.kind not in NUMERIC:
-        raise DataError(f"{path}: holds {dtype.name}; only numbers can be used")
+        raise DataError(f"{path}: holds {dtype.name}; only numbers are supported")
     return dtype
 
 
 def _shape(path: str, text: str) -> tuple[int, ...]:
     if not _SHAPE.fullmatch(text):
-        raise DataError(f"{path}: broken .npy header: shape {text[:60]!r}")
+        raise DataError(f"{path}: broken .npy header: shape {text[:MAX_QUOTED]!r}")
     numbers = re.findall(r"-?\d+", text, re.ASCII)
     if any(number.startswith("-") for number in numbers):
-        raise DataError(f"{path}: its header says shape {text[:60]}: an extent can't be negative")
-    if any(len(number) > 19 for number in numbers):
-        raise DataError(f"{path}: its header says shape {text[:60]}: no file is so large")
+        raise DataError(
+            f"{path}: its header says shape {text[:MAX_QUOTED]}: an extent can't be negative"
+        )
+    if any(len(number) > MAX_DIGITS for number in numbers):
+        raise DataError(f"{path}: its header says shape {text[:MAX_QUOTED]}: no file is so large")
     return tuple(int(number) for number in numbers)
 
 
@@ -167,7 +178,7 @@ def _read(path: str, fd: int, count: int, offset: int) -> bytes:
 
 
 def npy_prefix(shape: tuple[int, ...], dtype: str) -> bytes:
-    """The bytes before the data of a C-ordered ``.npy`` file, version 1.0, aligned to 64."""
+    """Return the bytes before the data of a C-ordered ``.npy`` file, version 1.0."""
     extents = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
     descr = np.dtype(dtype).str
     text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': ({extents}), }}"

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from hetsched.store.export_format import (
+from hetsched.store.models.export_format import (
     Count,
     Export,
     Moment,

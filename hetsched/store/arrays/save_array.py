@@ -1,4 +1,4 @@
-"""An array in memory to a ``.npy`` file, whole or not at all."""
+"""Writing an array in memory to a ``.npy`` file, whole or not at all."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import os
 import numpy as np
 
 from hetsched.errors import IOFailure
-from hetsched.store.array_files import create_output
+from hetsched.store.arrays.output_files import create_output
 
-BLOCK = 64 << 20
-"""Bytes of one write: the kernel takes at most 2 GiB at once, and Ctrl-C waits for one to end."""
+MAX_WRITE = 64 << 20
+"""Bytes of one write: the kernel takes at most 2 GiB at once, and Ctrl-C waits for its end."""
 
 
-def save(path: str, array: np.ndarray, force: bool = False) -> None:
+def save_array(path: str, array: np.ndarray, force: bool = False) -> None:
     """Write `array` to `path`.
 
     Raises
@@ -30,9 +30,10 @@ def save(path: str, array: np.ndarray, force: bool = False) -> None:
 
 
 def _write(path: str, fd: int, data: memoryview, offset: int) -> None:
-    done = 0
+    written = 0
     try:
-        while done < len(data):
-            done += os.pwrite(fd, data[done : done + BLOCK], offset + done)
+        while written < len(data):
+            block = data[written : written + MAX_WRITE]
+            written += os.pwrite(fd, block, offset + written)
     except OSError as error:
         raise IOFailure(f"{path}: {error.strerror}") from None

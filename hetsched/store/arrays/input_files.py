@@ -1,0 +1,104 @@
+"""Files that are read: arrays in ``.npy`` files, and small files read as a whole.
+
+Owns which files may be inputs. Does not own headers (`npy_format`) or data: devices `pread` from
+the descriptors opened here, from the header's `offset` on.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from hetsched.errors import DataError, InputMissing, IOFailure, TryAgain
+from hetsched.store.arrays.npy_format import NpyHeader, read_header
+from hetsched.units import format_bytes
+
+
+def open_npy(path: str) -> tuple[int, NpyHeader]:
+    """Open `path` for reading and read its header; the caller closes the descriptor.
+
+    The file must be exactly as long as its header says: further bytes are usually a second array
+    in the same file, which would go unnoticed until the results are wrong.
+
+    Raises
+    ------
+    InputMissing
+        It doesn't exist, or isn't readable.
+    DataError
+        Not a regular file, or not a ``.npy`` file of numbers.
+    """
+    fd = _open_regular(path)
+    try:
+        return fd, read_header(path, fd)
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def read_whole(path: str, max_bytes: int) -> bytes:
+    """Read the file or pipe `path`.
+
+    Raises
+    ------
+    InputMissing
+        It doesn't exist, or isn't readable.
+    DataError
+        Neither a regular file nor a pipe, or larger than `max_bytes`.
+    IOFailure
+    """
+    fd = _open_regular(path, "a file to read", allow_pipe=True)
+    with open(fd, "rb") as file:
+        try:
+            raw = file.read(max_bytes + 1)
+        except OSError as error:
+            raise IOFailure(f"{path}: {error.strerror}") from None
+    if len(raw) > max_bytes:
+        raise DataError(f"{path}: larger than {format_bytes(max_bytes)}, the most that is read")
+    return raw
+
+
+def file_kind(mode: int) -> str:
+    """Name the kind of a file that isn't a regular one, with its article."""
+    for is_kind, name in (
+        (stat.S_ISDIR, "a directory"),
+        (stat.S_ISFIFO, "a FIFO"),
+        (stat.S_ISSOCK, "a socket"),
+    ):
+        if is_kind(mode):
+            return name
+    return "a device"
+
+
+def _open_regular(path: str, expected: str = "a .npy file", allow_pipe: bool = False) -> int:
+    """O_NONBLOCK: opening a FIFO without a writer would block.
+
+    `allow_pipe`: a FIFO is accepted too; it ends at once if it has no writer.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    except (OSError, ValueError) as error:
+        raise _cant_open(path, error, expected) from None
+    mode = os.fstat(fd).st_mode
+    if not stat.S_ISREG(mode) and not (allow_pipe and stat.S_ISFIFO(mode)):
+        os.close(fd)
+        raise DataError(f"{path}: is {file_kind(mode)}, not {expected}")
+    if allow_pipe:
+        os.set_blocking(fd, True)
+    return fd
+
+
+def _cant_open(path: str, error: OSError | ValueError, expected: str) -> Exception:
+    code = error.errno if isinstance(error, OSError) else errno.ENOENT
+    if code in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        return TryAgain(f"{path}: {os.strerror(code)}; try again, or raise `ulimit -n`")
+    if code == errno.ENXIO:
+        return DataError(f"{path}: is a socket or a device, not {expected}")
+    if code == errno.ENOENT and Path(path).is_symlink():
+        return InputMissing(f"{path}: is a link to {Path(path).readlink()}, which doesn't exist")
+    if code == errno.ENOENT:
+        return InputMissing(f"{path}: no such file")
+    if code in (errno.EACCES, errno.EPERM):
+        return InputMissing(f"{path}: not readable by this user (permission denied)")
+    return InputMissing(f"{path}: {error.strerror if isinstance(error, OSError) else error}")

@@ -1,0 +1,1 @@
+"""The learnt models: ``models.db``, its use by jobs and by people, and exports."""
