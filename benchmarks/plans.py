@@ -18,12 +18,12 @@ from typing import Any
 from benchmarks.results import Bar, Result
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel
-from hetsched.plans import Overlap, best_plan, even_plan, proposal, timeline
-from hetsched.plans.batch_timeline import makespans, padded
+from hetsched.plans import Overlap, best_plan, compare_plans, quick_plan, timeline
 from hetsched.plans.device_plan import slot_sizes
+from hetsched.plans.makespans import makespans, padded
 from hetsched.plans.paper.multi_installment import paper_steps
 from hetsched.plans.phase_costs import costs_of
-from hetsched.plans.search.recipes import evenly, spread
+from hetsched.plans.search.recipes import evenly, spread_out
 
 DEVICES, QUICK = 1000, 60
 UNITS, LEAST_ROOM, ROOMY = (64, 4096), 4, 8
@@ -95,7 +95,7 @@ def measure(quick: bool) -> Result:
     for share in list(LIMITS)[: 3 if quick else None]:
         took = timed(share)
         result.data.append(took)
-        for name, limit in zip(("even_plan", "best_plan"), LIMITS[share], strict=True):
+        for name, limit in zip(("quick_plan", "best_plan"), LIMITS[share], strict=True):
             what = f"`{name}` of {share} units, median, ms"
             result.bars.append(Bar(what, took[name]["cold_ms"], limit, False))
     return result
@@ -110,7 +110,7 @@ def _behind_a_slow_link(result: Result) -> None:
     model = DeviceModel(Affine(0.0, 1.0), Affine(0.020, 0.011), link, link)
     for room in (112, 16):
         memory = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=0, limit=room)
-        found = proposal(share, model, memory, overlap=overlap)
+        found = compare_plans(share, model, memory, overlap=overlap)
         steps = paper_steps(share, model, memory, overlap=overlap)
         others = {
             "factoring": found.others["factoring"],
@@ -124,7 +124,7 @@ def _behind_a_slow_link(result: Result) -> None:
 
 def judged(case: Case) -> dict[str, Any]:
     """What `best_plan` makes of `case`, against the bound and against equal chunks."""
-    found = proposal(case.share, case.model, case.memory, overlap=case.overlap)
+    found = compare_plans(case.share, case.model, case.memory, overlap=case.overlap)
     equal = min(equal_chunks(case), default=math.inf)
     return {
         "seed": case.seed,
@@ -145,13 +145,13 @@ def judged(case: Case) -> dict[str, Any]:
 
 def equal_chunks(case: Case) -> Iterator[float]:
     """Seconds of all rings of 1 to 64 chunks, as equal as they can be, the larger ones first or
-    spread out, whose slots fit together."""
+    spread_out out, whose slots fit together."""
     costs = costs_of(case.model, case.room)
     for slots in range(1, MOST_SLOTS + 1):
         plans = [
             sizes
             for chunks in range(1, min(MOST_EQUAL, case.share) + 1)
-            for sizes in (evenly(case.share, chunks), spread(case.share, chunks))
+            for sizes in (evenly(case.share, chunks), spread_out(case.share, chunks))
             if sum(slot_sizes(sizes, slots)) <= case.room
         ]
         if plans:
@@ -193,8 +193,8 @@ def timed(share: int) -> dict[str, Any]:
     cases = [draw(seed, DECADES, share) for seed in range(TIMED)]
     return {
         "share": share,
-        "even_plan": _times(
-            [partial(even_plan, share, c.model, c.memory, c.overlap) for c in cases]
+        "quick_plan": _times(
+            [partial(quick_plan, share, c.model, c.memory, c.overlap) for c in cases]
         ),
         "best_plan": _times(
             [partial(best_plan, share, c.model, c.memory, overlap=c.overlap) for c in cases]

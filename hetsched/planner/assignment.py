@@ -10,7 +10,7 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.planner.records import Assignment, Candidate
 from hetsched.planner.staging_memory import planning_memory
-from hetsched.plans.best_plan import even_plan
+from hetsched.plans.best_plan import quick_plan
 from hetsched.plans.device_plan import DevicePlan, Mode, Overlap, slot_sizes
 from hetsched.plans.paper.factoring import factoring
 from hetsched.plans.search.recipes import evenly
@@ -91,7 +91,7 @@ def _default_linked_plan(
     memory = planning_memory(candidate)
     if model is None:
         return factoring(share, memory)
-    return even_plan(share, model, memory, Overlap.of(candidate.info.engines))
+    return quick_plan(share, model, memory, Overlap.of(candidate.info.engines))
 
 
 def _core_plan(candidate: Candidate, curve: SpeedFunction | None, share: int) -> DevicePlan:

@@ -1,7 +1,7 @@
-"""Plans of one device: the chunks of its share, their timeline, and bounds. Pure."""
+"""Plans of one device: how its share is cut into chunks, what that costs, and bounds. Pure."""
 
 from hetsched.memory import MemoryDemand
-from hetsched.plans.best_plan import Proposal, best_plan, even_plan, proposal
+from hetsched.plans.best_plan import PlanComparison, best_plan, compare_plans, quick_plan
 from hetsched.plans.bounds.lower_bound import lower_bound
 from hetsched.plans.device_plan import DevicePlan, Mode, Overlap, check
 from hetsched.plans.memory_fit import largest_sub_distribution
@@ -15,15 +15,15 @@ __all__ = [
     "MemoryDemand",
     "Mode",
     "Overlap",
-    "Proposal",
+    "PlanComparison",
     "Timeline",
     "best_plan",
     "check",
-    "even_plan",
+    "compare_plans",
     "factoring",
     "largest_sub_distribution",
     "lower_bound",
     "multi_installment",
-    "proposal",
+    "quick_plan",
     "timeline",
 ]

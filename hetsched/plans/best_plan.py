@@ -1,8 +1,8 @@
-"""The best plan known for one device's share, and how far from the best possible it may be.
+"""The best plan for one device's share, and how far it may be from the optimum.
 
-All ways to plan are compared by what `timeline` says: factoring by two, the steps of Ilic & Sousa,
-rings with 1 to 4 slots that fill memory evenly or in patterns, with ramps at both ends. Loads of
-few units are enumerated.
+All kinds of plans are compared by their timelines: factoring by two, the steps of Ilic & Sousa,
+and rings of 1 to 4 slots that fill memory evenly or in patterns, with ramps at both ends. For
+small shares every plan is enumerated.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from dataclasses import dataclass
 from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
-from hetsched.plans.bounds.bound_terms import device_of
-from hetsched.plans.bounds.installment_bound import drained_bound
-from hetsched.plans.bounds.lower_bound import bound_of, gap
+from hetsched.plans.bounds.bound_terms import bound_inputs
+from hetsched.plans.bounds.installment_bound import installment_bound
+from hetsched.plans.bounds.lower_bound import bound_of, relative_gap
 from hetsched.plans.device_plan import DevicePlan, Overlap, fits
 from hetsched.plans.memory_fit import largest_sub_distribution
 from hetsched.plans.paper.factoring import factoring
 from hetsched.plans.paper.multi_installment import multi_installment
-from hetsched.plans.phase_costs import Costs, costs_of
-from hetsched.plans.search.exhaustive import SMALL, best_installments, best_ring
-from hetsched.plans.search.ring_search import Search
+from hetsched.plans.phase_costs import PhaseCosts, costs_of
+from hetsched.plans.search.exhaustive import MAX_EXHAUSTIVE_SHARE, best_installments, best_ring
+from hetsched.plans.search.ring_search import RingSearch
 from hetsched.plans.timeline import timeline
-from hetsched.plans.validation import request
+from hetsched.plans.validation import validate_request
 
 
 @dataclass(frozen=True)
-class Proposal:
-    """A plan with its reasons.
+class PlanComparison:
+    """The best plan, compared with the lower bound and with other kinds of plans.
 
     Attributes
     ----------
     plan : DevicePlan
     seconds : float
-        What the timeline says that it takes.
+        Its makespan.
     bound : float, seconds
         No plan for this share takes less.
     others : dict of str to float, seconds
-        Kind of plan -> what the best of that kind takes; the plan's own kind among them.
+        Kind of plan -> makespan of the best of that kind, the kind of `plan` included.
     """
 
     plan: DevicePlan
@@ -48,59 +48,61 @@ class Proposal:
 
     @property
     def gap(self) -> float:
-        """How far the plan is above the bound, as a ratio."""
-        return gap(self.seconds, self.bound)
+        """Relative distance of the plan to the bound."""
+        return relative_gap(self.seconds, self.bound)
 
 
 def best_plan(
     share: int, model: DeviceModel, memory: MemoryDemand, *, overlap: Overlap
 ) -> DevicePlan:
-    """The plan of least predicted time among all kinds; never worse than any of them.
+    """Return the plan of least predicted time among all kinds.
 
     Parameters
     ----------
     share : int, units
     model : DeviceModel
-        Of the phases; no more is needed of a curve than `time` of a number.
+        Of the phases; curves need only `time` of a number.
     memory : MemoryDemand
     overlap : Overlap
 
     Returns
     -------
     DevicePlan
-        Fits `memory`; without chunks for a share of 0.
+        It fits `memory`; for a share of 0 it has no chunks.
 
     Raises
     ------
     DataError
         Not even one unit fits.
     UsageError
-        The share is negative or no whole number; a parameter isn't of its kind; the model says a
-        time that is negative or no number.
+        The share is negative or not an integer; a parameter has the wrong type; the model returns
+        a negative time or NaN.
     """
-    share = request(share, model, memory, overlap)
+    share = validate_request(share, model, memory, overlap)
     if share == 0:
         return DevicePlan(())
     costs = costs_of(model, memory.most(share))
     ring = ring_plan(share, costs, memory, overlap)
     seconds = timeline(ring, model, overlap).makespan
     room = largest_sub_distribution(share, memory)
-    if share > room and seconds <= drained_bound(share, device_of(share, costs, room), overlap):
-        return ring  # no installments are faster
+    if share > room and seconds <= installment_bound(
+        share, bound_inputs(share, costs, room), overlap
+    ):
+        return ring  # installments can't be faster
     plans = [ring, *_installments(share, model, memory, overlap).values()]
     return min(plans, key=lambda plan: timeline(plan, model, overlap).makespan)
 
 
-def proposal(
+def compare_plans(
     share: int, model: DeviceModel, memory: MemoryDemand, *, overlap: Overlap
-) -> Proposal:
-    """`best_plan` with what it costs, the lower bound, and what other kinds of plans would cost.
+) -> PlanComparison:
+    """Return `best_plan` with its makespan, the lower bound, and the makespans of other kinds.
 
-    Parameters, errors: as for `best_plan`.
+    Parameters and errors: as for `best_plan`.
     """
-    share = request(share, model, memory, overlap)
+    share = validate_request(share, model, memory, overlap)
     if share == 0:
-        return Proposal(DevicePlan(()), 0.0, 0.0, {})
+        return PlanComparison(DevicePlan(()), 0.0, 0.0, {})
     costs = costs_of(model, memory.most(share))
     ring = ring_plan(share, costs, memory, overlap)
     plans = {"ring": ring, **_installments(share, model, memory, overlap)}
@@ -108,7 +110,7 @@ def proposal(
     best = min(seconds, key=lambda kind: seconds[kind])
     room = largest_sub_distribution(share, memory)
     bound = bound_of(share, costs, room, overlap)
-    return Proposal(plans[best], seconds[best], bound, seconds)
+    return PlanComparison(plans[best], seconds[best], bound, seconds)
 
 
 def _installments(
@@ -118,33 +120,33 @@ def _installments(
         "multi-installment": multi_installment(share, model, memory, overlap=overlap),
         "factoring": factoring(share, memory),
     }
-    if share <= SMALL:
+    if share <= MAX_EXHAUSTIVE_SHARE:
         costs = costs_of(model, memory.most(share))
         plans["installments"] = best_installments(share, costs, memory, overlap)[1]
     return plans
 
 
-def ring_plan(share: int, costs: Costs, memory: MemoryDemand, overlap: Overlap) -> DevicePlan:
-    """The best ring known, or chunks that are all in device memory together."""
-    if share <= SMALL:
-        found = best_ring(share, costs, memory, overlap)
-        if found is not None:
-            return _fitting(found[1], memory)
-    return _fitting(Search(share, costs, memory, overlap).best().plan(), memory)
+def ring_plan(share: int, costs: PhaseCosts, memory: MemoryDemand, overlap: Overlap) -> DevicePlan:
+    """Return the best ring, or chunks that are all in device memory together."""
+    if share <= MAX_EXHAUSTIVE_SHARE:
+        ring = best_ring(share, costs, memory, overlap)
+        if ring is not None:
+            return _fitting(ring, memory)
+    return _fitting(RingSearch(share, costs, memory, overlap).best().plan(), memory)
 
 
 def _fitting(plan: DevicePlan, memory: MemoryDemand) -> DevicePlan:
-    """`plan`; or one that fits, where a slot for its largest chunk is too small for others.
+    """Return `plan`, or factoring where a slot for its largest chunk is too small for others.
 
     Bytes need not grow with size: the work area of an odd batch may be the larger one.
     """
     return plan if fits(plan, memory) else factoring(plan.share, memory)
 
 
-def even_plan(
+def quick_plan(
     share: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap
 ) -> DevicePlan:
-    """A good plan, quickly found: within a few tenths of a percent of `best_plan`.
+    """Return a good plan in less time: mostly within 0.5 % of `best_plan`.
 
     Parameters
     ----------
@@ -160,8 +162,8 @@ def even_plan(
     UsageError
         As for `best_plan`; the share is 0.
     """
-    share = request(share, model, memory, overlap)
+    share = validate_request(share, model, memory, overlap)
     if share == 0:
-        raise UsageError("share: 0 units, a ring needs at least 1")
+        raise UsageError("share: 0 units; it must be at least 1")
     costs = costs_of(model, memory.most(share))
-    return _fitting(Search(share, costs, memory, overlap).quick().plan(), memory)
+    return _fitting(RingSearch(share, costs, memory, overlap).quick().plan(), memory)

@@ -68,7 +68,7 @@ class DevicePlan:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sub_distributions", _whole(self.sub_distributions))
-        of_kind("mode", self.mode, Mode)
+        require_type("mode", self.mode, Mode)
         if not _is_whole(self.slots):
             raise UsageError(f"slots: {self.slots!r} must be a whole number")
         for index, chunks in enumerate(self.sub_distributions):
@@ -108,8 +108,8 @@ def check(plan: DevicePlan, memory: MemoryDemand) -> None:
     UsageError
         `plan` or `memory` isn't one.
     """
-    of_kind("plan", plan, DevicePlan)
-    of_kind("memory", memory, MemoryDemand)
+    require_type("plan", plan, DevicePlan)
+    require_type("memory", memory, MemoryDemand)
     for together in _resident(plan):
         if not memory.fits(together):
             raise DataError(
@@ -141,7 +141,7 @@ def _resident(plan: DevicePlan) -> Iterable[tuple[int, ...]]:
     return dict.fromkeys(chunks[first : first + slots] for first in range(last + 1))
 
 
-def of_kind(name: str, value: Any, kind: type) -> None:
+def require_type(name: str, value: Any, kind: type) -> None:
     """Raises UsageError unless `value` is a `kind`."""
     if not isinstance(value, kind):
         raise UsageError(f"{name}: {_shown(value)}, it must be of type {kind.__name__}")

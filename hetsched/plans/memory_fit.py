@@ -1,4 +1,4 @@
-"""What fits into a device's memory: chunks, sub-distributions, and patterns for odd sizes.
+"""What fits in a device's memory: chunks, sub-distributions, and patterns for odd sizes.
 
 Ilic & Sousa, equation (2): the chunks that are in device memory together need at most b_i.
 """
@@ -9,12 +9,14 @@ import numpy as np
 
 from hetsched.memory import MemoryDemand
 
-MOST_SLOTS = 4
-"""Slots of a ring at most: a chunk in each phase, and one whose buffers wait for the next."""
+MAX_SLOTS = 4
+"""Slots of a ring that searches use: a chunk in each phase, and one more that waits."""
+SAMPLED_SIZES = 32
+"""Sizes for which bytes per unit are compared where they grow in proportion."""
 
 
 def largest_sub_distribution(share: int, memory: MemoryDemand) -> int:
-    """No chunks that fit together have more units than this, at most `share`.
+    """Return a bound on the units of chunks that fit together, at most `share`.
 
     Exact where bytes grow in proportion; else from the least bytes that a unit of a chunk takes.
 
@@ -26,22 +28,24 @@ def largest_sub_distribution(share: int, memory: MemoryDemand) -> int:
     largest = memory.most(share)
     if memory.limit is None or largest == share:
         return share
-    sizes = np.unique(np.geomspace(1, largest, 32).round().astype(int)).tolist()
-    if any(callable(one) for one in (memory.input_bytes, memory.work_bytes, memory.output_bytes)):
+    sizes = np.unique(np.geomspace(1, largest, SAMPLED_SIZES).round().astype(int)).tolist()
+    if any(map(callable, (memory.input_bytes, memory.work_bytes, memory.output_bytes))):
         sizes = range(1, largest + 1)
     shared = memory.work == "max"
-    least = min(
+    bytes_per_unit = min(
         (memory.data(size) + (0 if shared else memory.workspace(size))) / size for size in sizes
     )
     free = memory.limit - memory.resident_bytes - (memory.workspace(1) if shared else 0)
-    return min(share, max(largest, int(free / least + 1e-9))) if least else share
+    if not bytes_per_unit:
+        return share
+    return min(share, max(largest, int(free / bytes_per_unit + 1e-9)))
 
 
 def patterns(share: int, memory: MemoryDemand) -> dict[int, tuple[int, ...]]:
-    """Slots of a ring -> the largest chunks, units, that fit together, as equal as possible.
+    """Return slots -> the largest chunks, units, that fit together, as equal as possible.
 
-    A ring that repeats them in turn fits: any so many neighbours are the same chunks. One slot is
-    always there; more where so many units fit.
+    A ring that repeats a pattern fits, as any `slots` neighbours are the same chunks. One slot is
+    always present; more where so many units fit.
 
     Raises
     ------
@@ -49,8 +53,8 @@ def patterns(share: int, memory: MemoryDemand) -> dict[int, tuple[int, ...]]:
         Not even one unit fits.
     """
     largest = memory.most(share)
-    found: dict[int, tuple[int, ...]] = {1: (largest,)}
-    for slots in range(2, MOST_SLOTS + 1):
+    pattern_of: dict[int, tuple[int, ...]] = {1: (largest,)}
+    for slots in range(2, MAX_SLOTS + 1):
         if not memory.fits([1] * slots):
             break
         sizes = [memory.most(largest, slots)] * slots
@@ -58,5 +62,5 @@ def patterns(share: int, memory: MemoryDemand) -> dict[int, tuple[int, ...]]:
             larger = [*sizes[:index], sizes[index] + 1, *sizes[index + 1 :]]
             if sizes[index] < largest and memory.fits(larger):
                 sizes = larger
-        found[slots] = tuple(sizes)
-    return found
+        pattern_of[slots] = tuple(sizes)
+    return pattern_of

@@ -1,26 +1,30 @@
-"""What each phase of a chunk costs, tabulated by its size: models are asked once, not in loops."""
+"""What each phase of a chunk costs, tabulated by size, so that searches don't evaluate models."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hetsched.errors import HetschedError, UsageError
 from hetsched.models import DeviceModel
-from hetsched.plans.timeline import seconds_of
 
 Floats = NDArray[np.float64]
 
+MAX_QUOTED_ERROR = 200
+"""Characters of another library's error that a message quotes."""
+
 
 @dataclass(frozen=True)
-class Costs:
+class PhaseCosts:
     """Seconds of copy in, compute and copy out of a chunk of `size` units: element `size` of each.
 
     Attributes
     ----------
     copy_in, compute, copy_out : (largest + 1,) float64, seconds
-        0 for no units, and everywhere for a phase that isn't there.
+        0 for 0 units; all 0 for a phase that the device doesn't have.
     duplex : (2,) float
     """
 
@@ -31,6 +35,7 @@ class Costs:
 
     @property
     def largest(self) -> int:
+        """The largest chunk, units."""
         return len(self.compute) - 1
 
     @property
@@ -38,19 +43,66 @@ class Costs:
         """Copy in, compute and copy out."""
         return self.copy_in, self.compute, self.copy_out
 
-    def up_to(self, largest: int) -> Costs:
-        """The same for chunks of at most `largest` units."""
-        c_in, compute, c_out = (phase[: largest + 1] for phase in self.phases)
-        return Costs(c_in, compute, c_out, self.duplex)
+    def up_to(self, largest: int) -> PhaseCosts:
+        """The costs of chunks of at most `largest` units."""
+        copy_in, compute, copy_out = (phase[: largest + 1] for phase in self.phases)
+        return PhaseCosts(copy_in, compute, copy_out, self.duplex)
 
 
-def costs_of(model: DeviceModel, largest: int) -> Costs:
-    """The costs of chunks of up to `largest` units on a device like `model`. O(largest)."""
+def costs_of(model: DeviceModel, largest: int) -> PhaseCosts:
+    """Tabulate the costs of chunks of up to `largest` units on a device. O(largest)."""
     units = np.arange(1, largest + 1, dtype=float)
     copy_in, compute, copy_out = (
-        np.zeros(largest + 1)
-        if curve is None
-        else np.concatenate(([0.0], seconds_of(curve, units)))
+        np.concatenate(([0.0], seconds)) for seconds in phase_seconds(model, units)
+    )
+    return PhaseCosts(copy_in, compute, copy_out, model.duplex)
+
+
+def phase_seconds(model: DeviceModel, units: Floats) -> tuple[Floats, Floats, Floats]:
+    """Seconds of copy in, compute and copy out of chunks of each of `units`; 0 without a curve.
+
+    Raises
+    ------
+    UsageError
+        As for `seconds_of`.
+    """
+    copy_in, compute, copy_out = (
+        np.zeros(units.shape) if curve is None else seconds_of(curve, units)
         for curve in (model.h2d, model.compute, model.d2h)
     )
-    return Costs(copy_in, compute, copy_out, model.duplex)
+    return copy_in, compute, copy_out
+
+
+def seconds_of(curve: Any, units: Floats) -> Floats:
+    """Evaluate `curve.time` at each of `units`; curves that take only scalars work, but slower.
+
+    Raises
+    ------
+    UsageError
+        The curve raises, or returns a negative time or NaN. Our own errors are passed on.
+    """
+    try:
+        seconds = np.asarray(curve.time(units), dtype=float) + np.zeros(units.shape)
+    except HetschedError:
+        raise
+    except Exception:  # a third-party curve may fail on arrays in any way
+        scalars = [_scalar_seconds(curve, x) for x in units.ravel().tolist()]
+        seconds = np.array(scalars).reshape(units.shape)
+    valid = seconds >= 0  # False for NaN
+    if not valid.all():
+        index = int(np.argmin(valid))
+        raise UsageError(
+            f"model: {seconds.flat[index]} seconds for {units.flat[index]:g} units; times must be"
+            " 0 or more"
+        )
+    return seconds
+
+
+def _scalar_seconds(curve: Any, units: float) -> float:
+    try:
+        return float(curve.time(units))
+    except HetschedError:
+        raise
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UsageError(f"model: time({units:g}) failed: {reason[:MAX_QUOTED_ERROR]}") from error

@@ -1,27 +1,29 @@
-"""What every planner is given: checked once, where it comes in, never in its loops."""
+"""Validation of the parameters that all planning functions share, once, before any loop."""
 
 from __future__ import annotations
 
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
 from hetsched.partition.distribution import whole_units
-from hetsched.plans.device_plan import Overlap, of_kind
+from hetsched.plans.device_plan import Overlap, require_type
 
 
-def request(share: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap) -> int:
-    """The share as an int.
+def validate_request(
+    share: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap
+) -> int:
+    """Return the share as an int.
 
     Raises
     ------
     UsageError
-        It is negative or no whole number; another parameter isn't of its kind.
+        The share is negative or not an integer; another parameter has the wrong type.
     """
-    of_kind("model", model, DeviceModel)
-    of_kind("overlap", overlap, Overlap)
-    return load(share, memory)
+    require_type("model", model, DeviceModel)
+    require_type("overlap", overlap, Overlap)
+    return validate_share(share, memory)
 
 
-def load(share: int, memory: MemoryDemand) -> int:
-    """`request` where no model is needed."""
-    of_kind("memory", memory, MemoryDemand)
+def validate_share(share: int, memory: MemoryDemand) -> int:
+    """Validate as `validate_request` where no model is needed."""
+    require_type("memory", memory, MemoryDemand)
     return whole_units("share", share)

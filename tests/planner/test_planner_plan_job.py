@@ -17,8 +17,8 @@ from hetsched.plans import (
     MemoryDemand,
     Mode,
     Overlap,
+    compare_plans,
     lower_bound,
-    proposal,
     timeline,
 )
 from hetsched.plans.device_plan import check
@@ -396,7 +396,7 @@ def test_small_shares_have_the_best_ring_there_is() -> None:
     model = DeviceModel(PiecewiseLinear(), Affine(1e-5, 1e-4), Affine(1e-5, 4e-4), FAST.d2h)
     for load in (3, 6, 9):
         (one,) = plan_job(load, [gpu(model, memory=room, engines=1)]).assignments
-        best = proposal(load, model, slotted(demand(room)), overlap=single)
+        best = compare_plans(load, model, slotted(demand(room)), overlap=single)
         assert timeline(one.plan, model, single).makespan == pytest.approx(best.others["ring"])
 
 

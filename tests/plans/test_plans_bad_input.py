@@ -17,8 +17,8 @@ from hetsched.plans import (
     Overlap,
     best_plan,
     check,
-    even_plan,
     lower_bound,
+    quick_plan,
     timeline,
 )
 from hetsched.plans.paper.factoring import factoring
@@ -35,7 +35,7 @@ PLANNERS: dict[str, Planner] = {
     "installments": lambda share, model, memory, over: multi_installment(
         share, model, memory, overlap=over
     ),
-    "even": even_plan,
+    "even": quick_plan,
     "bound": lower_bound,
 }
 planners = pytest.mark.parametrize("planner", PLANNERS.values(), ids=PLANNERS.keys())
@@ -154,4 +154,4 @@ def test_a_share_of_numpy_is_as_good(planner: Planner) -> None:
 
 
 def test_there_is_no_even_plan_of_nothing() -> None:
-    refused(lambda: even_plan(0, MODEL, MEMORY, Overlap.FULL), "share")
+    refused(lambda: quick_plan(0, MODEL, MEMORY, Overlap.FULL), "share")

@@ -7,7 +7,7 @@ import pytest
 from test_plans_replay import random_model
 
 from hetsched.plans import DevicePlan, Mode, Overlap, timeline
-from hetsched.plans.batch_timeline import makespans, padded
+from hetsched.plans.makespans import makespans, padded
 from hetsched.plans.phase_costs import costs_of
 
 

@@ -18,10 +18,10 @@ from hetsched.plans import (
     Overlap,
     best_plan,
     check,
-    proposal,
+    compare_plans,
     timeline,
 )
-from hetsched.plans.best_plan import even_plan
+from hetsched.plans.best_plan import quick_plan
 from hetsched.plans.paper.factoring import factoring
 from hetsched.plans.paper.multi_installment import multi_installment, paper_steps
 from hetsched.plans.phase_costs import costs_of
@@ -51,7 +51,7 @@ def test_small_loads_have_the_best_of_all_plans(cases: int, most: int) -> None:
     inexact = 0
     for seed in range(cases):
         share, model, memory, overlap = random_case(1000 * most + seed, most)
-        found = proposal(share, model, memory, overlap=overlap)
+        found = compare_plans(share, model, memory, overlap=overlap)
         check(found.plan, memory)
         assert found.plan.share == share
         best = least_seconds(share, model, memory, overlap)
@@ -70,7 +70,7 @@ def test_a_link_bound_device_is_kept_busy_whatever_its_memory(
     """At most 16.50, where factoring by two and the paper's steps alone take much longer."""
     link = Affine(0.010, 0.076)
     model = DeviceModel(Affine(0.0, 1.0), Affine(0.020, 0.011), link, link)
-    found = proposal(205, model, memory(room), overlap=Overlap.FULL)
+    found = compare_plans(205, model, memory(room), overlap=Overlap.FULL)
     steps = timeline(paper_steps(205, model, memory(room), overlap=Overlap.FULL), model,
                      Overlap.FULL).makespan  # fmt: skip
     assert found.seconds <= 16.50
@@ -109,7 +109,7 @@ def test_it_covers_the_share_fits_and_is_never_worse_than_another_kind(
 ) -> None:
     plain = device(random.Random(seed))
     model = DeviceModel(plain.total, plain.compute, plain.h2d, plain.d2h, duplex=duplex)
-    found = proposal(share, model, memory(room), overlap=overlap)
+    found = compare_plans(share, model, memory(room), overlap=overlap)
     check(found.plan, memory(room))
     assert found.plan.share == share
     others = [
@@ -154,7 +154,7 @@ def test_curves_of_a_single_point_and_one_way_links_have_plans() -> None:
     outward = DeviceModel(known.total, known.compute, d2h=known.d2h)
     for model, serial in ((known, 24.0), (inward, 16.0), (outward, 20.0)):
         for overlap in Overlap:
-            found = proposal(40, model, memory(20), overlap=overlap)
+            found = compare_plans(40, model, memory(20), overlap=overlap)
             check(found.plan, memory(20))
             assert found.plan.share == 40
             assert 12.0 <= found.bound <= found.seconds <= serial * (1 + 1e-9)
@@ -191,9 +191,9 @@ def test_bytes_need_not_grow_with_size(overlap: Overlap) -> None:
         model = device(rng)
         for plan in (
             best_plan(share, model, demand, overlap=overlap),
-            even_plan(share, model, demand, overlap),
+            quick_plan(share, model, demand, overlap),
             multi_installment(share, model, demand, overlap=overlap),
-            proposal(share, model, demand, overlap=overlap).plan,
+            compare_plans(share, model, demand, overlap=overlap).plan,
         ):
             check(plan, demand)
             assert plan.share == share

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hetsched.errors import DataError
 from hetsched.models import Affine, DeviceModel
 from hetsched.plans import DevicePlan, MemoryDemand, Overlap, best_plan, lower_bound, timeline
-from hetsched.plans.bounds.bound_terms import device_of
-from hetsched.plans.bounds.installment_bound import drained_bound
+from hetsched.plans.bounds.bound_terms import bound_inputs
+from hetsched.plans.bounds.installment_bound import installment_bound
 from hetsched.plans.paper.factoring import factoring
 from hetsched.plans.phase_costs import costs_of
 
@@ -43,10 +43,10 @@ def test_nor_where_memory_holds_two_chunks_or_three() -> None:
         room = memory(rng.randint(2, 4))
         best = least_seconds(share, model, room, overlap)
         assert lower_bound(share, model, room, overlap) <= best * (1 + 1e-9), seed
-        device = device_of(share, costs_of(model, room.most(share)), room.limit or 0)
+        device = bound_inputs(share, costs_of(model, room.most(share)), room.limit or 0)
         if share > device.room:
             drained = least_installments(share, model, room, overlap)
-            assert drained_bound(share, device, overlap) <= drained * (1 + 1e-9), seed
+            assert installment_bound(share, device, overlap) <= drained * (1 + 1e-9), seed
 
 
 def us(i: tuple[float, float], w: tuple[float, float], o: tuple[float, float]) -> DeviceModel:

@@ -17,7 +17,7 @@ from hetsched.plans import (
     Mode,
     Overlap,
     check,
-    even_plan,
+    quick_plan,
     timeline,
 )
 
@@ -49,27 +49,27 @@ def test_the_machine_profiles_come_within_a_percent_of_the_best_plan_known(
 ) -> None:
     curve = planned_total(model, memory(256), Overlap.FULL, 256)
     shares = geometric([curve, *cores(count)], 256).shares
-    plan = even_plan(shares[0], model, memory(256), Overlap.FULL)
+    plan = quick_plan(shares[0], model, memory(256), Overlap.FULL)
     makespan = max(timeline(plan, model, Overlap.FULL).makespan, max(shares[1:]) * 2.1e-3)
     assert makespan <= best * 1.01
 
 
 def test_a_ring_of_one_unit_has_one_chunk() -> None:
-    assert even_plan(1, DESKTOP, memory(9), Overlap.FULL) == DevicePlan(((1,),), Mode.RING, 1)
+    assert quick_plan(1, DESKTOP, memory(9), Overlap.FULL) == DevicePlan(((1,),), Mode.RING, 1)
 
 
 def test_memory_for_one_unit_leaves_one_slot() -> None:
-    plan = even_plan(100, DESKTOP, memory(1), Overlap.FULL)
+    plan = quick_plan(100, DESKTOP, memory(1), Overlap.FULL)
     assert (plan.slots, plan.chunks) == (1, (1,) * 100)
 
 
 def test_a_unit_that_does_not_fit_is_said() -> None:
     with pytest.raises(DataError, match="one unit needs"):
-        even_plan(1, DESKTOP, memory(0), Overlap.FULL)
+        quick_plan(1, DESKTOP, memory(0), Overlap.FULL)
 
 
 def test_without_copy_engines_one_big_chunk_saves_the_fixed_costs() -> None:
-    assert len(even_plan(40, DESKTOP, memory(40), Overlap.NONE).chunks) == 1
+    assert len(quick_plan(40, DESKTOP, memory(40), Overlap.NONE).chunks) == 1
 
 
 slopes = st.floats(1e-5, 1e-3)
@@ -91,7 +91,7 @@ def test_a_quick_plan_covers_the_share_fits_and_beats_one_chunk_at_a_time(
     overlap: Overlap,
 ) -> None:
     model = DeviceModel(PiecewiseLinear(), *curves, duplex=duplex)
-    plan = even_plan(share, model, memory(room), overlap)
+    plan = quick_plan(share, model, memory(room), overlap)
     check(plan, memory(room))
     assert plan.share == share
     rest = share % room
@@ -106,7 +106,7 @@ def test_no_equal_ring_is_much_better(
     share: int, room: int, curves: tuple[Affine, Affine, Affine]
 ) -> None:
     model = DeviceModel(PiecewiseLinear(), *curves)
-    best = timeline(even_plan(share, model, memory(room), Overlap.FULL), model, Overlap.FULL)
+    best = timeline(quick_plan(share, model, memory(room), Overlap.FULL), model, Overlap.FULL)
     for chunks, slots in itertools.product((1, 2, 4, 7, 16), (2, 3, 4)):
         sizes = [share * k // chunks for k in range(chunks + 1)]
         other = tuple(b - a for a, b in itertools.pairwise(sizes) if b > a)
@@ -118,7 +118,7 @@ def test_no_equal_ring_is_much_better(
 def test_the_planned_total_is_what_plans_cost() -> None:
     curve = planned_total(DESKTOP, memory(100), Overlap.FULL, 400)
     for share in (1, 3, 17, 100, 250, 400):
-        plan = even_plan(share, DESKTOP, memory(100), Overlap.FULL)
+        plan = quick_plan(share, DESKTOP, memory(100), Overlap.FULL)
         cost = timeline(plan, DESKTOP, Overlap.FULL).makespan
         assert curve.time(share) == pytest.approx(cost, rel=0.06)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.plans import DECADES, SMALL_UNITS, bars, draw, judged
-from hetsched.plans import DevicePlan, Mode, best_plan, even_plan, timeline
-from hetsched.plans.search.recipes import leftover
+from hetsched.plans import DevicePlan, Mode, best_plan, quick_plan, timeline
+from hetsched.plans.search.recipes import leftover_patterns
 
 
 @pytest.mark.parametrize("decades", [DECADES, SMALL_UNITS], ids=["planes", "rows"])
@@ -22,7 +22,7 @@ def test_what_is_quickly_found_is_never_better_and_seldom_much_worse() -> None:
     for seed in range(40):
         case = draw(seed, DECADES)
         best = best_plan(case.share, case.model, case.memory, overlap=case.overlap)
-        quick = even_plan(case.share, case.model, case.memory, case.overlap)
+        quick = quick_plan(case.share, case.model, case.memory, case.overlap)
         seconds = [timeline(one, case.model, case.overlap).makespan for one in (best, quick)]
         more.append(seconds[1] / seconds[0] - 1)
     assert min(more) >= -1e-9
@@ -31,7 +31,7 @@ def test_what_is_quickly_found_is_never_better_and_seldom_much_worse() -> None:
 
 def test_few_chunks_more_than_fill_memory_take_turns_with_small_ones() -> None:
     """Seven chunks for 72 units in room for 20, where equal ones are eight."""
-    assert list(leftover(72, (10, 10))) == [(12, 8)]
+    assert list(leftover_patterns(72, (10, 10))) == [(12, 8)]
     case = draw(616, SMALL_UNITS)
     assert (case.share, case.room) == (72, 20)
     plan = best_plan(case.share, case.model, case.memory, overlap=case.overlap)

@@ -8,7 +8,7 @@ from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.plans import DevicePlan, MemoryDemand, Mode, Overlap, check, timeline
 from hetsched.plans.paper.factoring import factoring
 from hetsched.plans.paper.multi_installment import installments, multi_installment, paper_steps
-from hetsched.plans.paper.sub_distributions import Bases
+from hetsched.plans.paper.sub_distributions import SubDistributionSearch
 from hetsched.plans.phase_costs import costs_of
 
 GTX = DeviceModel(Affine(0.0, 2.0), Affine(0.0, 1.0), Affine(0.0, 0.552), Affine(0.0, 0.441))
@@ -46,14 +46,14 @@ def test_plans_are_at_least_as_fast_as_the_published_ones(share: int) -> None:
 
 def test_three_chunks_keep_the_kernel_busy_as_equation_4_says() -> None:
     """With proportional costs 1 : 1.8 : 2.5, the published 14, 26, 36."""
-    bases = Bases(costs_of(GTX, 112), Overlap.SINGLE, 112)
+    bases = SubDistributionSearch(costs_of(GTX, 112), Overlap.SINGLE, 112)
     b1, b2, b3 = next(bases.within(112)).chunks[:3]
     assert b2 == pytest.approx(0.441 * b1 + 0.552 * b3, abs=1)
 
 
 def test_every_sub_distribution_overlaps_as_equations_4_and_5_say() -> None:
     costs = costs_of(GTX, 112)
-    for part in Bases(costs, Overlap.SINGLE, 112).within(112):
+    for part in SubDistributionSearch(costs, Overlap.SINGLE, 112).within(112):
         sizes = part.chunks
         assert 1 * sizes[1] >= 0.441 * sizes[0] + 0.552 * sizes[2] - 1e-9
         for before, last, new in zip(sizes[1:], sizes[2:], sizes[3:], strict=False):

@@ -13,7 +13,7 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.planner.assignment import make_assignment
 from hetsched.planner.records import Assignment, Candidate
-from hetsched.plans import Overlap, best_plan, check, even_plan, timeline
+from hetsched.plans import Overlap, best_plan, check, quick_plan, timeline
 from hetsched.plans.device_plan import DevicePlan, Mode
 from hetsched.plans.slot_allocation import Layout, slot_bytes, slotted
 
@@ -79,7 +79,7 @@ def test_best_plans_lie_in_memory_as_planned(seeds: range) -> None:
     for seed in seeds:
         share, model, demand, overlap = case(seed)
         rounded = slotted(demand)
-        for planner in (even_plan, lambda s, m, d, o: best_plan(s, m, d, overlap=o)):
+        for planner in (quick_plan, lambda s, m, d, o: best_plan(s, m, d, overlap=o)):
             plan = planner(share, model, rounded, overlap)
             check(plan, rounded)
             one = assigned(share, model, demand, overlap, plan)
@@ -94,7 +94,7 @@ def test_an_odd_memory_is_laid_out_as_its_pattern() -> None:
     link = Affine(0.2e-3, 0.3e-3)
     model = DeviceModel(PiecewiseLinear(), Affine(0.3e-3, 1e-3), link, link)
     demand = MemoryDemand(input_bytes=512, work_bytes=0, output_bytes=512, limit=5 * 1024)
-    plan = even_plan(100, model, slotted(demand), Overlap.SINGLE)
+    plan = quick_plan(100, model, slotted(demand), Overlap.SINGLE)
     one = assigned(100, model, demand, Overlap.SINGLE, plan)
     assert sorted(one.sizes) == [2, 3]
     assert one.memory == 5 * 1024
@@ -104,7 +104,7 @@ def test_no_more_slots_than_make_a_plan_faster() -> None:
     """A kernel that is never without input needs two slots, however much fits."""
     model = DeviceModel(PiecewiseLinear(), Affine(1e-5, 1e-3), Affine(0, 1e-6), Affine(0, 1e-6))
     room = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=0, limit=1000)
-    for planner in (even_plan, lambda s, m, d, o: best_plan(s, m, d, overlap=o)):
+    for planner in (quick_plan, lambda s, m, d, o: best_plan(s, m, d, overlap=o)):
         plan = planner(200, model, room, Overlap.FULL)
         assert plan.mode is Mode.RING
         if plan.slots > 2:

@@ -25,7 +25,7 @@ def random_plan(rng: random.Random) -> DevicePlan:
 
 
 def random_model(rng: random.Random) -> DeviceModel:
-    """Costs in whole seconds now and then, so that ends coincide."""
+    """PhaseCosts in whole seconds now and then, so that ends coincide."""
 
     def curve() -> Affine:
         if rng.random() < 0.3:

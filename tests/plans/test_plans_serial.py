@@ -9,8 +9,8 @@ from every_plan import cuts
 
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.plans import DevicePlan, MemoryDemand, Mode, Overlap, best_plan, timeline
-from hetsched.plans.phase_costs import Costs, costs_of
-from hetsched.plans.search.serial_chunks import MOST_SUMMED, serial_chunks
+from hetsched.plans.phase_costs import PhaseCosts, costs_of
+from hetsched.plans.search.serial_chunks import MAX_EXACT_SHARE, serial_chunks
 
 FREE = Affine(1.0, 0.0)
 
@@ -35,7 +35,7 @@ def test_no_sum_of_chunks_is_less(seed: int) -> None:
     share, largest = rng.randint(1, 9), rng.randint(1, 9)
     table = np.array([0.0, *itertools.accumulate(rng.choice([0.1, 1, 5]) for _ in range(largest))])
     nothing = np.zeros(largest + 1)
-    chunks = serial_chunks(share, Costs(nothing, table, nothing, (1.0, 1.0)))
+    chunks = serial_chunks(share, PhaseCosts(nothing, table, nothing, (1.0, 1.0)))
     assert sum(chunks) == share
     assert max(chunks) <= largest
     least = min(sum(table[list(cut)]) for cut in cuts(share) if max(cut) <= largest)
@@ -44,7 +44,7 @@ def test_no_sum_of_chunks_is_less(seed: int) -> None:
 
 def test_large_shares_have_chunks_of_the_cheapest_size_and_a_rest() -> None:
     costs = costs_of(cliff(11, 100), 100)
-    assert serial_chunks(MOST_SUMMED + 1, costs) == (10,) * 102 + (5,)
+    assert serial_chunks(MAX_EXACT_SHARE + 1, costs) == (10,) * 102 + (5,)
 
 
 def test_a_device_without_overlap_stays_below_a_cliff() -> None:

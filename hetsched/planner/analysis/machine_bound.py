@@ -24,9 +24,8 @@ from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.plan_table import phase_fingerprint
 from hetsched.planner.shares import split_load
 from hetsched.plans.device_plan import Overlap
-from hetsched.plans.phase_costs import Floats
+from hetsched.plans.phase_costs import Floats, seconds_of
 from hetsched.plans.search.equal_chunks import pace
-from hetsched.plans.timeline import seconds_of
 
 MAX_SIZES = 4096
 """Sizes at which a curve's best rate is looked for; all there are in smaller loads."""

@@ -18,7 +18,7 @@ from hetsched.planner.host_overhead import plan_with_host_overhead
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.staging_memory import planning_memory
-from hetsched.plans.best_plan import proposal
+from hetsched.plans.best_plan import compare_plans
 from hetsched.plans.bounds.lower_bound import lower_bound
 from hetsched.plans.device_plan import Overlap
 from hetsched.plans.timeline import timeline
@@ -70,7 +70,7 @@ def device_ways(plan: JobPlan) -> dict[str, tuple[Way, ...]]:
 
 def _device_ways(one: Assignment, candidate: Candidate, model: DeviceModel) -> tuple[Way, ...]:
     overlap = Overlap.of(candidate.info.engines)
-    found = proposal(one.plan.share, model, planning_memory(candidate), overlap=overlap)
+    found = compare_plans(one.plan.share, model, planning_memory(candidate), overlap=overlap)
     ways = [Way(f"best {kind}", seconds) for kind, seconds in found.others.items()]
     serial = timeline(one.plan, model, Overlap.NONE).makespan
     return *ways, Way("these chunks one after another", serial)

@@ -1,1 +1,1 @@
-"""Lower bounds: no plan of one device is faster."""
+"""Lower bounds on the time of a device's plans."""

@@ -1,4 +1,4 @@
-"""What bounds the time of plans with so many chunks: engines, critical paths, memory over time.
+"""The terms of the bounds, by number of chunks: engines, critical paths, memory over time.
 
 The averaged paths are the dual of geometric growth from chunk to chunk.
 """
@@ -10,159 +10,182 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetsched.plans.bounds.convex_minorant import Line, hull, lines
+from hetsched.plans.bounds.convex_minorant import Line, convex_minorant, tangent_below
 from hetsched.plans.device_plan import Overlap
-from hetsched.plans.phase_costs import Costs, Floats
+from hetsched.plans.phase_costs import Floats, PhaseCosts
 
 BLOCK = 512
-"""Numbers of chunks that are looked at together."""
+"""Numbers of chunks that are evaluated together."""
+RELATIVE_ROUNDING = 1e-9
+"""Slopes that differ by less are equal."""
 
 
 @dataclass(frozen=True)
-class Device:
-    """What the bound needs to know; phases in the order copy in, compute, copy out.
+class BoundInputs:
+    """A device's costs as bounds need them; phases in the order copy in, compute, copy out.
 
-    `totals`: convex curves below the phases, element `size`. `straight`: lines below them, several
-    threes. `least`: a phase of the cheapest chunk. `room`: units in memory together.
+    Attributes
+    ----------
+    minorants : three (largest + 1,) float64, seconds
+        Convex curves below the phases; element `size`.
+    lines : list of three Line
+        Lines below the minorants; each tight at another size.
+    cheapest : three float, seconds
+        Each phase of its cheapest chunk.
+    largest : int, units
+        The largest chunk.
+    room : int, units
+        The most that fits in device memory together.
+    duplex : (2,) float
     """
 
-    totals: tuple[Floats, Floats, Floats]
-    straight: list[tuple[Line, Line, Line]]
-    least: tuple[float, float, float]
+    minorants: tuple[Floats, Floats, Floats]
+    lines: list[tuple[Line, Line, Line]]
+    cheapest: tuple[float, float, float]
     largest: int
     room: int
     duplex: tuple[float, float]
 
 
-def device_of(share: int, costs: Costs, room: int) -> Device:
-    c_in, compute, c_out = (hull(phase) for phase in costs.phases)
+def bound_inputs(share: int, costs: PhaseCosts, room: int) -> BoundInputs:
+    """Replace the phases by convex and straight curves below them."""
+    c_in, compute, c_out = (convex_minorant(phase) for phase in costs.phases)
     sizes = {1, min(costs.largest, max(1, share // 8)), min(costs.largest, max(1, share // 64))}
-    threes = dict.fromkeys(
-        (lines(c_in, size), lines(compute, size), lines(c_out, size))
+    lines = dict.fromkeys(
+        (tangent_below(c_in, size), tangent_below(compute, size), tangent_below(c_out, size))
         for size in sorted({*sizes, costs.largest})
     )
-    a, w, o = (float(phase[1:].min()) for phase in costs.phases)
-    return Device(
-        (c_in, compute, c_out), list(threes), (a, w, o), costs.largest, room, costs.duplex
+    cheap_in, cheap_compute, cheap_out = (float(phase[1:].min()) for phase in costs.phases)
+    return BoundInputs(
+        (c_in, compute, c_out),
+        list(lines),
+        (cheap_in, cheap_compute, cheap_out),
+        costs.largest,
+        room,
+        costs.duplex,
     )
 
 
-def totals_of(share: int, counts: Floats, device: Device) -> tuple[Floats, Floats, Floats]:
-    """What each engine does at least in so many chunks: equal ones cost least on convex curves."""
+def phase_totals(share: int, counts: Floats, inputs: BoundInputs) -> tuple[Floats, Floats, Floats]:
+    """Least seconds of each phase over `counts` chunks: on convex curves, those of equal ones."""
     sizes = share / counts
-    below = np.minimum(sizes.astype(int), device.largest - 1)
-    part = sizes - below
-    a, w, o = (
-        counts * (curve[below] + part * (curve[below + 1] - curve[below]))
-        for curve in device.totals
+    below = np.minimum(sizes.astype(int), inputs.largest - 1)
+    fraction = sizes - below
+    total_in, total_compute, total_out = (
+        counts * (curve[below] + fraction * (curve[below + 1] - curve[below]))
+        for curve in inputs.minorants
     )
-    return a, w, o
+    return total_in, total_compute, total_out
 
 
-def busiest(
+def engine_bound(
     counts: Floats,
-    device: Device,
+    inputs: BoundInputs,
     overlap: Overlap,
     fills: int,
     totals: tuple[Floats, Floats, Floats],
 ) -> Floats:
-    """`fills`: how often the pipeline is empty at the start of a chunk, at least."""
+    """Seconds that the busiest engine needs, with the least that fills and drains the pipeline.
+
+    `fills`: how often, at least, the pipeline is empty at the start of a chunk.
+    """
     total_in, total_compute, total_out = totals
-    least_in, least_compute, least_out = device.least
+    cheap_in, cheap_compute, cheap_out = inputs.cheapest
     if overlap is Overlap.NONE:
         return total_in + total_compute + total_out
-    compute = total_compute + fills * (least_in + least_out)
+    compute = total_compute + fills * (cheap_in + cheap_out)
     if overlap is Overlap.SINGLE:
-        alone = np.maximum(2 * fills - counts, 0) * least_compute
-        return np.maximum(compute, total_in + total_out + alone)
-    inward = total_in + fills * (least_compute + least_out)
-    outward = total_out + fills * (least_in + least_compute)
-    both = np.maximum(np.maximum(inward, outward), compute)
-    if min(device.duplex) == 1:
-        return both
-    pace_in, pace_out = device.duplex
+        link_waits = np.maximum(2 * fills - counts, 0) * cheap_compute
+        return np.maximum(compute, total_in + total_out + link_waits)
+    inward = total_in + fills * (cheap_compute + cheap_out)
+    outward = total_out + fills * (cheap_in + cheap_compute)
+    busiest = np.maximum(np.maximum(inward, outward), compute)
+    if min(inputs.duplex) == 1:
+        return busiest
+    pace_in, pace_out = inputs.duplex
     gained = max(pace_in + pace_out - 1, 0.0)
     shorter = np.minimum(total_in / pace_in, total_out / pace_out)
-    return np.maximum(both, total_in + total_out - gained * shorter)
+    return np.maximum(busiest, total_in + total_out - gained * shorter)
 
 
-def least_of(
+def least_over_counts(
     share: int,
     first: int,
-    device: Device,
+    inputs: BoundInputs,
     overlap: Overlap,
-    raised: Callable[[Floats, Floats], Floats] = lambda counts, found: found,
+    raised: Callable[[Floats, Floats], Floats] = lambda counts, bounds: bounds,
     fills: int = 1,
 ) -> float:
-    """The least from `first` chunks to as many as there are units: what engines need.
+    """Return the least `engine_bound` of `first` chunks up to one for each unit.
 
-    `raised`: from numbers of chunks and that to more. `fills`: see `busiest`.
+    `raised`: from numbers of chunks and their bounds to higher bounds.
     """
-    best = np.inf
+    least = np.inf
     for start in range(first, share + 1, BLOCK):
         counts = np.arange(start, min(start + BLOCK, share + 1), dtype=float)
-        found = busiest(counts, device, overlap, fills, totals_of(share, counts, device))
-        if found[0] >= best:
-            break  # it is convex, and was lower before
-        best = min(best, float(raised(counts, found).min()))
-    return float(best)
+        totals = phase_totals(share, counts, inputs)
+        bounds = engine_bound(counts, inputs, overlap, fills, totals)
+        if bounds[0] >= least:
+            break  # engine bounds are convex, and were lower before
+        least = min(least, float(raised(counts, bounds).min()))
+    return float(least)
 
 
-def smooth(
-    share: float, counts: Floats, device: Device, overlap: Overlap, found: Floats
+def raised_by_paths(
+    share: float, counts: Floats, inputs: BoundInputs, overlap: Overlap, bounds: Floats
 ) -> Floats:
-    """`found`, raised to what memory over time and critical paths allow."""
-    for phases in device.straight:
-        found = np.maximum(found, residence(share, counts, phases, device.room))
+    """Return `bounds` raised to what memory over time and critical paths allow."""
+    for lines in inputs.lines:
+        bounds = np.maximum(bounds, _residence(share, counts, lines, inputs.room))
         if overlap is not Overlap.NONE:
-            found = np.maximum(found, _paths(share, counts, phases, device.least))
-    return found
+            bounds = np.maximum(bounds, _paths(share, counts, lines, inputs.cheapest))
+    return bounds
 
 
-def residence(share: float, counts: Floats, phases: tuple[Line, Line, Line], room: int) -> Floats:
+def _residence(share: float, counts: Floats, lines: tuple[Line, Line, Line], room: int) -> Floats:
     """Units times the seconds that they stay in memory, against memory times the makespan."""
-    gap = sum(line.gap for line in phases)
-    slope = sum(line.slope for line in phases)
-    found: Floats = (gap * share + slope * share * share / counts) / room
-    return found
+    gap = sum(line.gap for line in lines)
+    slope = sum(line.slope for line in lines)
+    bounds: Floats = (gap * share + slope * share * share / counts) / room
+    return bounds
 
 
 def _paths(
     share: float,
     counts: Floats,
-    phases: tuple[Line, Line, Line],
-    least: tuple[float, float, float],
+    lines: tuple[Line, Line, Line],
+    cheapest: tuple[float, float, float],
 ) -> Floats:
-    c_in, compute, c_out = phases
-    nothing = Line(0.0, 0.0)
-    found: Floats = np.maximum.reduce(
+    """The longest of the averaged critical paths."""
+    c_in, compute, c_out = lines
+    no_phase = Line(0.0, 0.0)
+    bounds: Floats = np.maximum.reduce(
         [
-            _averaged(share, counts, c_in, compute, c_out),
-            _averaged(share, counts, c_in, nothing, compute) + least[2],
-            _averaged(share, counts, compute, nothing, c_out) + least[0],
+            _averaged_path(share, counts, c_in, compute, c_out),
+            _averaged_path(share, counts, c_in, no_phase, compute) + cheapest[2],
+            _averaged_path(share, counts, compute, no_phase, c_out) + cheapest[0],
         ]
     )
-    return found
+    return bounds
 
 
-def _averaged(share: float, counts: Floats, first: Line, middle: Line, last: Line) -> Floats:
+def _averaged_path(share: float, counts: Floats, first: Line, middle: Line, last: Line) -> Floats:
     """Paths that change from `first` to `last` at chunk l, weighted by r^l.
 
-    With these weights every unit counts the same, whatever the chunk that it is in.
+    With these weights every unit counts the same, whichever chunk it is in.
     """
     up, down = first.slope + middle.slope, last.slope + middle.slope
-    if np.isclose(up, down, rtol=1e-9, atol=0.0):
+    if np.isclose(up, down, rtol=RELATIVE_ROUNDING, atol=0.0):
         rate = min(first.slope, last.slope) + min(up, down) / counts
-        behind = (counts + 1) / 2
+        last_chunks = (counts + 1) / 2
     elif down == 0:
-        rate, behind = np.full_like(counts, first.slope), np.ones_like(counts)
+        rate, last_chunks = np.full_like(counts, first.slope), np.ones_like(counts)
     else:
         ratio = up / down
         with np.errstate(over="ignore", divide="ignore"):
             power = np.expm1(counts * np.log(ratio)) if ratio > 0 else np.full_like(counts, -1.0)
         rate = first.slope + (first.slope - last.slope) / power
-        behind = ratio / (ratio - 1) - counts / power
-    found: Floats = (
-        rate * share + middle.gap + first.gap * (counts - behind + 1) + last.gap * behind
-    )
-    return found
+        last_chunks = ratio / (ratio - 1) - counts / power
+    gaps = middle.gap + first.gap * (counts - last_chunks + 1) + last.gap * last_chunks
+    bounds: Floats = rate * share + gaps
+    return bounds

@@ -1,4 +1,4 @@
-"""Curves below curves: the largest convex one under a table, and straight ones under that."""
+"""Curves below curves: the largest convex one below a table, and lines below that."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ ROUNDING = 1e-9
 
 
 class Line(NamedTuple):
-    """`gap` + `slope` x for x units, both not negative; seconds and seconds/unit."""
+    """`gap` + `slope` x for x units, neither of them negative; seconds and seconds/unit."""
 
     gap: float
     slope: float
 
 
-def hull(table: Floats) -> Floats:
-    """The largest convex curve that is nowhere above `table` from 1 unit on. O(n).
+def convex_minorant(table: Floats) -> Floats:
+    """Return the largest convex curve that is nowhere above `table` from 1 unit on. O(n).
 
     Parameters
     ----------
     table : (n + 1,) float64, seconds
-        Element `size`; element 0 is not looked at.
+        Element `size`; element 0 is ignored.
 
     Returns
     -------
@@ -35,16 +35,29 @@ def hull(table: Floats) -> Floats:
     values = table[1:]
     bends = np.diff(values, 2)
     if len(values) < 3 or bends.min() >= -ROUNDING * float(np.abs(values).max()):
-        # Within rounding of a convex one; lowered by it, so that it stays below.
-        below = values if len(values) < 3 or bends.min() >= 0 else values * (1 - ROUNDING)
+        # Convex within rounding: lowered by that much, so that it stays below the table.
+        minorant = values if len(values) < 3 or bends.min() >= 0 else values * (1 - ROUNDING)
     else:
-        corners = _corners(values)
-        below = np.interp(np.arange(len(values)), corners, values[corners])
-    first = 2 * below[0] - below[1] if len(below) > 1 else below[0]
-    return np.concatenate(([first], below))
+        corners = _hull_corners(values)
+        minorant = np.interp(np.arange(len(values)), corners, values[corners])
+    return _extended_to_zero(minorant)
 
 
-def _corners(values: Floats) -> list[int]:
+def rooted_minorant(convex: Floats) -> Floats:
+    """Return the largest convex curve below `convex` whose value per unit never grows."""
+    sizes = np.arange(1, len(convex))
+    minorant: Floats = np.minimum.accumulate(convex[1:] / sizes) * sizes
+    extended = _extended_to_zero(minorant)
+    extended[0] = max(extended[0], 0.0)
+    return extended
+
+
+def _extended_to_zero(values: Floats) -> Floats:
+    first = 2 * values[0] - values[1] if len(values) > 1 else values[0]
+    return np.concatenate(([first], values))
+
+
+def _hull_corners(values: Floats) -> list[int]:
     """Indices of the lower convex hull (Andrew's monotone chain)."""
     chain: list[int] = []
     heights = values.tolist()
@@ -58,22 +71,22 @@ def _corners(values: Floats) -> list[int]:
     return chain
 
 
-def lines(convex: Floats, size: int) -> Line:
-    """A line nowhere above `convex` that touches it near `size`, or as near as it may.
+def tangent_below(convex: Floats, size: int) -> Line:
+    """Return a line nowhere above `convex` that touches it at `size`, or as near as possible.
 
-    Where the tangent would have a negative gap or slope, the line goes through the origin, or is
-    level.
+    Where the tangent would have a negative gap, the line goes through the origin; where it would
+    have a negative slope, it is level.
     """
     if len(convex) == 2:
         return Line(float(convex[1]), 0.0)
-    right = min(size + 1, len(convex) - 1)
-    slope = float(convex[right] - convex[right - 1])
-    start = float(convex[right] - slope * right)
+    end = min(size + 1, len(convex) - 1)
+    slope = float(convex[end] - convex[end - 1])
+    gap = float(convex[end] - slope * end)
     values = convex[1:]
     if slope < 0:
         return Line(max(float(values.min()), 0.0), 0.0)
-    if start < 0:
+    if gap < 0:
         return Line(0.0, float((values / np.arange(1, len(convex))).min()))
     # Rounding must not lift the far end of the line above the curve.
-    over = float((start + slope * np.arange(1, len(convex)) - values).max())
-    return Line(max(start - max(over, 0.0), 0.0), slope)
+    excess = float((gap + slope * np.arange(1, len(convex)) - values).max())
+    return Line(max(gap - max(excess, 0.0), 0.0), slope)

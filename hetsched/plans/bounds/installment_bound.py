@@ -1,7 +1,7 @@
 """A bound for installments: sub-distributions that follow each other, each no larger than memory.
 
-Those of one chunk are in series. Those of several fill and drain the pipeline; what a unit costs
-in them falls as they grow, so that none does better than one that fills memory.
+Sub-distributions of one chunk are serial. Those of several fill and drain the pipeline; their cost
+per unit falls as they grow, so that none does better than one that fills memory.
 """
 
 from __future__ import annotations
@@ -9,44 +9,37 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
-
-from hetsched.plans.bounds.bound_terms import Device, least_of, smooth
+from hetsched.plans.bounds.bound_terms import BoundInputs, least_over_counts, raised_by_paths
+from hetsched.plans.bounds.convex_minorant import rooted_minorant
 from hetsched.plans.device_plan import Overlap
 from hetsched.plans.phase_costs import Floats
 
 
-def drained_bound(share: int, device: Device, overlap: Overlap) -> float:
+def installment_bound(share: int, inputs: BoundInputs, overlap: Overlap) -> float:
     """Seconds that installments for `share` units take at least, if they don't fit as a whole."""
-    fills = -(-share // device.room)
-    first = max(fills, -(-share // device.largest))
+    fills = -(-share // inputs.room)
+    first = max(fills, -(-share // inputs.largest))
+    raised = _raised(share, inputs, overlap)
     return max(
-        _least_rate(device, overlap) * share,
-        least_of(share, first, device, overlap, _smooth(share, device, overlap), fills),
+        _least_per_unit(inputs, overlap) * share,
+        least_over_counts(share, first, inputs, overlap, raised, fills),
     )
 
 
-def _least_rate(device: Device, overlap: Overlap) -> float:
-    """Seconds a unit of any sub-distribution, at least."""
-    c_in, compute, c_out = (_rooted(curve) for curve in device.totals)
-    room, largest = device.room, device.largest
+def _least_per_unit(inputs: BoundInputs, overlap: Overlap) -> float:
+    """Seconds per unit of any sub-distribution, at least."""
+    c_in, compute, c_out = (rooted_minorant(curve) for curve in inputs.minorants)
+    room, largest = inputs.room, inputs.largest
     single = float((c_in + compute + c_out)[largest]) / largest
     if room < 2:
         return single
-    rooted = replace(device, totals=(c_in, compute, c_out))
+    rooted = replace(inputs, minorants=(c_in, compute, c_out))
     first = max(2, -(-room // largest))
-    return min(
-        single, least_of(room, first, rooted, overlap, _smooth(room, rooted, overlap)) / room
-    )
+    filled = least_over_counts(room, first, rooted, overlap, _raised(room, rooted, overlap))
+    return min(single, filled / room)
 
 
-def _smooth(share: int, device: Device, overlap: Overlap) -> Callable[[Floats, Floats], Floats]:
-    return lambda counts, found: smooth(share, counts, device, overlap, found)
-
-
-def _rooted(convex: Floats) -> Floats:
-    """The largest convex curve below `convex` whose value a unit never grows."""
-    sizes = np.arange(1, len(convex))
-    least = np.minimum.accumulate(convex[1:] / sizes) * sizes
-    first = 2 * least[0] - least[1] if len(least) > 1 else least[0]
-    return np.concatenate(([max(first, 0.0)], least))
+def _raised(
+    share: int, inputs: BoundInputs, overlap: Overlap
+) -> Callable[[Floats, Floats], Floats]:
+    return lambda counts, bounds: raised_by_paths(share, counts, inputs, overlap, bounds)

@@ -1,11 +1,11 @@
-"""No plan can be faster than this: a lower bound on what one device needs for its share.
+"""A lower bound on the time that one device needs for its share, whatever the plan.
 
-Each kind of plan has its own: chunks one after the other, rings of so many slots (`turns`),
-installments (`drained`); the least of them bounds every plan. For each number of chunks L that a
-plan may have: what the busiest engine does, with the least that fills and drains the pipeline
-around it; critical paths, averaged so that the sizes of the chunks cancel out; and memory over
-time (`bound_terms`). Curves that aren't straight are replaced by convex and straight ones below
-them. (Ours; Ilic & Sousa give none.)
+Each kind of plan has its own bound: chunks one after the other, rings of so many slots
+(`ring_bound`), installments (`installment_bound`); the least of them bounds every plan. For each
+number of chunks that a plan may have, they combine what the busiest engine does, with the least
+that fills and drains the pipeline around it; critical paths, averaged so that the sizes of the
+chunks cancel out; and memory over time (`bound_terms`). Curves that aren't straight are replaced
+by convex and straight ones below them. (Ours; Ilic & Sousa give none.)
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Iterable
 
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
-from hetsched.plans.bounds.bound_terms import device_of, least_of
-from hetsched.plans.bounds.installment_bound import drained_bound
+from hetsched.plans.bounds.bound_terms import bound_inputs, least_over_counts
+from hetsched.plans.bounds.installment_bound import installment_bound
 from hetsched.plans.bounds.ring_bound import ring_bound
 from hetsched.plans.device_plan import Overlap
-from hetsched.plans.memory_fit import MOST_SLOTS, largest_sub_distribution
-from hetsched.plans.phase_costs import Costs, costs_of
-from hetsched.plans.validation import request
+from hetsched.plans.memory_fit import MAX_SLOTS, largest_sub_distribution
+from hetsched.plans.phase_costs import PhaseCosts, costs_of
+from hetsched.plans.validation import validate_request
 
 
 def lower_bound(share: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap) -> float:
@@ -38,37 +38,39 @@ def lower_bound(share: int, model: DeviceModel, memory: MemoryDemand, overlap: O
     DataError
         Not even one unit fits.
     UsageError
-        The share is negative or no whole number; a parameter isn't of its kind.
+        The share is negative or not an integer; a parameter has the wrong type.
     """
-    share = request(share, model, memory, overlap)
+    share = validate_request(share, model, memory, overlap)
     if share == 0:
         return 0.0
     costs = costs_of(model, memory.most(share))
     return bound_of(share, costs, largest_sub_distribution(share, memory), overlap)
 
 
-def bound_of(share: int, costs: Costs, room: int, overlap: Overlap) -> float:
-    """`lower_bound` where costs are known, and that `room` units fit together at most."""
-    device = device_of(share, costs, room)
-    serial = least_of(share, -(-share // device.largest), device, Overlap.NONE)
+def bound_of(share: int, costs: PhaseCosts, room: int, overlap: Overlap) -> float:
+    """`lower_bound` from tabulated costs, where at most `room` units fit together."""
+    inputs = bound_inputs(share, costs, room)
+    serial = least_over_counts(share, -(-share // inputs.largest), inputs, Overlap.NONE)
     if overlap is Overlap.NONE or share == 1:
         return serial
-    rings = [ring_bound(share, slots, device, overlap) for slots in _slots(share, room, overlap)]
-    drained = [] if share <= room else [drained_bound(share, device, overlap)]
-    return min(serial, *rings, *drained)
+    rings = [
+        ring_bound(share, slots, inputs, overlap) for slots in _slot_counts(share, room, overlap)
+    ]
+    installments = [] if share <= room else [installment_bound(share, inputs, overlap)]
+    return min(serial, *rings, *installments)
 
 
-def _slots(share: int, room: int, overlap: Overlap) -> Iterable[int]:
-    """The rings that have to be looked at: so many slots, the last of them standing for more.
+def _slot_counts(share: int, room: int, overlap: Overlap) -> Iterable[int]:
+    """The numbers of slots to bound; the last of them stands for more.
 
-    The order of a single engine needs no more than two chunks together. What fits as a whole
-    needs no slots.
+    The order of a single engine needs no more than two chunks together. A share that fits as a
+    whole needs no slots.
     """
     if overlap is Overlap.SINGLE:
         return (2,) if room > 1 else ()
-    return (MOST_SLOTS + 1,) if share <= room else range(2, min(MOST_SLOTS + 1, room) + 1)
+    return (MAX_SLOTS + 1,) if share <= room else range(2, min(MAX_SLOTS + 1, room) + 1)
 
 
-def gap(seconds: float, bound: float) -> float:
-    """How far `seconds` are above `bound`, as a ratio; 0 for nothing to do."""
+def relative_gap(seconds: float, bound: float) -> float:
+    """How far `seconds` are above `bound`, as a ratio; 0 if the bound is 0."""
     return seconds / bound - 1 if bound else 0.0

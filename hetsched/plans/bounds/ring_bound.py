@@ -1,65 +1,75 @@
-"""A bound for rings: a chunk waits for the slot of the chunk that had it before.
+"""A bound for rings: a chunk waits for the slot that the chunk before it in that slot had.
 
-The chunks of one slot are in series, and so few chunks that memory must be filled again and again
-can't be small ones.
+The chunks of one slot are serial, and where memory must be filled again and again by few chunks,
+these can't be small.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from hetsched.plans.bounds.bound_terms import Device, least_of, smooth, totals_of
+from hetsched.plans.bounds.bound_terms import (
+    BoundInputs,
+    least_over_counts,
+    phase_totals,
+    raised_by_paths,
+)
 from hetsched.plans.device_plan import Overlap
-from hetsched.plans.memory_fit import MOST_SLOTS
+from hetsched.plans.memory_fit import MAX_SLOTS
 from hetsched.plans.phase_costs import Floats
 
 
-def ring_bound(share: int, slots: int, device: Device, overlap: Overlap) -> float:
+def ring_bound(share: int, slots: int, inputs: BoundInputs, overlap: Overlap) -> float:
     """Seconds that rings of `slots` slots for `share` units take at least.
 
-    With more than are searched: of as many or more. 2 with a single engine: of two or more, whose
-    copies have an order as if there were two slots.
+    More than `MAX_SLOTS` stands for that many or more; 2 with a single engine for two or more,
+    whose copies have the same order as with two slots.
     """
 
-    def raised(counts: Floats, found: Floats) -> Floats:
-        found = smooth(share, counts, device, overlap, found)
-        if slots <= MOST_SLOTS:
-            found = np.maximum(found, _turns(share, counts, slots, device))
-            if share > device.room:
-                found = np.maximum(found, _refilled(share, counts, slots, device))
-        return found
+    def raised(counts: Floats, bounds: Floats) -> Floats:
+        bounds = raised_by_paths(share, counts, inputs, overlap, bounds)
+        if slots <= MAX_SLOTS:
+            bounds = np.maximum(bounds, _slot_average(share, counts, slots, inputs))
+            if share > inputs.room:
+                bounds = np.maximum(bounds, _refills(share, counts, slots, inputs))
+        return bounds
 
-    return least_of(share, _fewest(share, slots, device), device, overlap, raised)
+    first = _fewest_chunks(share, slots, inputs)
+    return least_over_counts(share, first, inputs, overlap, raised)
 
 
-def _fewest(share: int, slots: int, device: Device) -> int:
+def _fewest_chunks(share: int, slots: int, inputs: BoundInputs) -> int:
     """Chunks at least, if every `slots` neighbours fit together and every chunk has a unit."""
-    if share <= device.room:
+    if share <= inputs.room:
         return 2
-    whole, rest = divmod(share, device.room)
-    return whole * slots + (max(slots - (device.room - rest), 1) if rest else 0)
+    full_turns, rest = divmod(share, inputs.room)
+    return full_turns * slots + (max(slots - (inputs.room - rest), 1) if rest else 0)
 
 
-def _turns(share: int, counts: Floats, slots: int, device: Device) -> Floats:
-    """The average over slots: all phases of its chunks, after the first chunks of other slots were
-    copied in and before the last ones of others are copied out."""
-    c_in, _, c_out = device.least
-    whole = sum(totals_of(share, counts, device))
-    ends = np.minimum(counts, slots) - 1
-    found: Floats = whole / slots + ends / 2 * (c_in + c_out)
-    return found
+def _slot_average(share: int, counts: Floats, slots: int, inputs: BoundInputs) -> Floats:
+    """The average over slots: all phases of a slot's chunks, between what comes before and after.
+
+    Before them the first chunks of other slots are copied in; after them the last ones of others
+    are copied out.
+    """
+    cheap_in, _, cheap_out = inputs.cheapest
+    total = sum(phase_totals(share, counts, inputs))
+    other_slots = np.minimum(counts, slots) - 1
+    bounds: Floats = total / slots + other_slots / 2 * (cheap_in + cheap_out)
+    return bounds
 
 
-def _refilled(share: int, counts: Floats, slots: int, device: Device) -> Floats:
-    """Of q `slots` + r chunks any r that q whole turns leave over hold the units left over.
+def _refills(share: int, counts: Floats, slots: int, inputs: BoundInputs) -> Floats:
+    """Of q `slots` + r chunks, any r that q whole turns leave over hold the units left over.
 
     They are in each of q + 1 turns, in r slots.
     """
-    turns, over = np.divmod(counts, slots)
-    left = np.maximum(share - turns * device.room, 0)
-    found = np.zeros_like(counts)
-    for phases in device.straight:
-        gap, slope = sum(line.gap for line in phases), sum(line.slope for line in phases)
-        each = gap + slope * left / np.maximum(over, 1)
-        found = np.maximum(found, np.where((over > 0) & (left > 0), (turns + 1) * each, 0.0))
-    return found
+    turns, extra_chunks = np.divmod(counts, slots)
+    extra_units = np.maximum(share - turns * inputs.room, 0)
+    applies = (extra_chunks > 0) & (extra_units > 0)
+    bounds = np.zeros_like(counts)
+    for lines in inputs.lines:
+        gap, slope = sum(line.gap for line in lines), sum(line.slope for line in lines)
+        turn = gap + slope * extra_units / np.maximum(extra_chunks, 1)
+        bounds = np.maximum(bounds, np.where(applies, (turns + 1) * turn, 0.0))
+    return bounds

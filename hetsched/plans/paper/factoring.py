@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from hetsched.memory import MemoryDemand
 from hetsched.plans.device_plan import DevicePlan
-from hetsched.plans.validation import load
+from hetsched.plans.validation import validate_share
 
 SubDistributions = tuple[tuple[int, ...], ...]
 
 
 def factoring(share: int, memory: MemoryDemand) -> DevicePlan:
-    """Chunks of half of what is left, again and again; halved as a whole until they fit.
+    """Cut chunks of half of the rest, again and again; halve the share as a whole until they fit.
 
     Parameters
     ----------
@@ -30,27 +30,27 @@ def factoring(share: int, memory: MemoryDemand) -> DevicePlan:
     DataError
         Not even one unit fits.
     UsageError
-        The share is negative or no whole number; `memory` isn't one.
+        The share is negative or not an integer; `memory` has the wrong type.
     """
-    share = load(share, memory)
+    share = validate_share(share, memory)
     if share == 0:
         return DevicePlan(())
-    memory.most(1)  # raises where one unit doesn't fit, or splitting would never end
+    memory.most(1)  # raises where one unit doesn't fit; else splitting would never end
     return DevicePlan(_split(share, memory, {}))
 
 
 def _split(
-    share: int, memory: MemoryDemand, known: dict[int, SubDistributions]
+    share: int, memory: MemoryDemand, splits: dict[int, SubDistributions]
 ) -> SubDistributions:
-    """`known` keeps the work O(log share): each level of halving has only two sizes."""
-    if share not in known:
+    """`splits` keeps the work O(log share): each level of halving has only two sizes."""
+    if share not in splits:
         chunks = _halves(share)
         if memory.fits(chunks):
-            known[share] = (chunks,)
+            splits[share] = (chunks,)
         else:
             larger = (share + 1) // 2
-            known[share] = _split(larger, memory, known) + _split(share - larger, memory, known)
-    return known[share]
+            splits[share] = _split(larger, memory, splits) + _split(share - larger, memory, splits)
+    return splits[share]
 
 
 def _halves(share: int) -> tuple[int, ...]:

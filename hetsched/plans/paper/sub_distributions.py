@@ -1,8 +1,8 @@
-"""Sub-distributions of overlapping chunks: three to begin with, then one more and one more.
+"""Sub-distributions of overlapping chunks: three to begin with, extended chunk by chunk.
 
 Ilic & Sousa, section 3, steps 1 to 3. Where the paper leaves a choice: sizes whose phase takes at
-least (at most) a time are the smallest (largest) whole ones; a chunk that doesn't fit any more is
-cut to the room that is left, as in the published lists; branching is bounded.
+least (at most) a time are the smallest (largest) whole ones; a chunk that no longer fits is cut to
+the remaining room, as in the published lists; branching is bounded.
 """
 
 from __future__ import annotations
@@ -12,39 +12,39 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetsched.plans.batch_timeline import Sizes, makespans
 from hetsched.plans.device_plan import Overlap
-from hetsched.plans.phase_costs import Costs, Floats
+from hetsched.plans.makespans import Sizes, makespans
+from hetsched.plans.phase_costs import Floats, PhaseCosts
+from hetsched.plans.recurrence import (
+    FLOATS,
+    MAX_SLOTS_IN_USE,
+    Pipeline,
+    copy_in_rule,
+    same_slots,
+)
 
-FINE = 160
-"""Sizes of a first or third chunk that are tried: all, or as many spread evenly by ratio."""
-BRANCHES = 12
+MAX_END_SIZES = 160
+"""Sizes of a first or third chunk that are compared: all, or as many spread evenly by ratio."""
+MAX_BRANCHES = 12
 """Sub-distributions of greatest speed that are extended further."""
+MAX_CHUNKS = 64
+"""Chunks of a sub-distribution; more cost more than they save. Arbitrary."""
 
-LONGEST = 64
-"""Chunks of a sub-distribution at most; more cost more than they save."""
+Chunks = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Part:
-    """A sub-distribution while chunks are appended to it.
+class SubDistribution:
+    """Chunks that are in device memory together. `units`: their sum."""
 
-    Attributes
-    ----------
-    chunks : tuple of int, units
-    inward, computed, outward : float, seconds
-        When the engine for copies in is free again, the last chunk is computed, and all copies out
-        but (with one engine) the last are done.
-    seconds : float
-        Of the whole sub-distribution.
-    """
-
-    chunks: tuple[int, ...]
+    chunks: Chunks
     units: int
-    inward: float
-    computed: float
-    outward: float
-    seconds: float
+    pipeline: Pipeline[float]
+
+    @property
+    def seconds(self) -> float:
+        """The makespan, as if copies didn't slow each other down."""
+        return self.pipeline.makespan
 
     @property
     def speed(self) -> float:
@@ -52,110 +52,117 @@ class Part:
         return self.units / self.seconds
 
 
-class Bases:
-    """Finds sub-distributions for a device.
+class SubDistributionSearch:
+    """Finds fast sub-distributions for a device.
 
     Parameters
     ----------
-    costs : Costs
+    costs : PhaseCosts
         Up to the largest chunk that may be used.
     overlap : Overlap
         One copy engine or two.
     room : int, units
-        No sub-distribution has more.
+        The largest sub-distribution.
     """
 
-    def __init__(self, costs: Costs, overlap: Overlap, room: int) -> None:
+    def __init__(self, costs: PhaseCosts, overlap: Overlap, room: int) -> None:
+        self._costs = costs
+        self._overlap = overlap
         self._full = overlap is Overlap.FULL
         self._largest = costs.largest
         self._room = room
-        rising = [np.maximum.accumulate(phase) for phase in costs.phases]
-        self._rising = rising
+        self._rising = [np.maximum.accumulate(phase) for phase in costs.phases]
         self._in, self._compute, self._out = (phase.tolist() for phase in costs.phases)
-        self._threes, self._sums = self._all_threes(costs, overlap)
+        self._triples, self._sums = self._all_triples()
 
-    def within(self, room: int) -> Iterator[Part]:
-        """All sub-distributions found of at most `room` units, each with all its prefixes."""
+    def within(self, room: int) -> Iterator[SubDistribution]:
+        """Yield the sub-distributions of at most `room` units, each after all its prefixes."""
         level = list(self._first(room))
-        while level and len(level[0].chunks) <= LONGEST:
+        while level and len(level[0].chunks) <= MAX_CHUNKS:
             yield from level
-            longer = {one.chunks: one for part in level for one in self._longer(part, room)}
-            level = sorted(longer.values(), key=lambda one: -one.speed)[:BRANCHES]
+            longer = {
+                extended.chunks: extended
+                for prefix in level
+                for extended in self._longer(prefix, room)
+            }
+            by_speed = sorted(longer.values(), key=lambda extended: -extended.speed)
+            level = by_speed[:MAX_BRANCHES]
 
     # ---- steps 1 and 2: three chunks
 
-    def _all_threes(self, costs: Costs, overlap: Overlap) -> tuple[Sizes, Sizes]:
+    def _all_triples(self) -> tuple[Sizes, Sizes]:
         """Every b1, b3 with the b2 of equation (7), the fastest first; and their sums."""
-        most = min(self._largest, self._room - 2)
-        if most < 1:
+        largest_end = min(self._largest, self._room - 2)
+        if largest_end < 1:
             return np.zeros((0, 3), dtype=np.int64), np.zeros(0, dtype=np.int64)
-        ends = np.unique(np.geomspace(1, most, FINE).round().astype(np.int64))
-        if most <= FINE:
-            ends = np.arange(1, most + 1)
-        first, last = (one.ravel() for one in np.meshgrid(ends, ends, indexing="ij"))
+        ends = np.arange(1, largest_end + 1)
+        if largest_end > MAX_END_SIZES:
+            ends = np.unique(np.geomspace(1, largest_end, MAX_END_SIZES).round().astype(np.int64))
+        first, last = (grid.ravel() for grid in np.meshgrid(ends, ends, indexing="ij"))
         out, inward = self._rising[2][first], self._rising[0][last]
         needed = np.maximum(out, inward) if self._full else out + inward
         middle = np.maximum(self._at_least(1, needed), 1)
         sums = first + middle + last
         keep = (middle <= self._largest) & (sums <= self._room)
-        threes = np.stack((first, middle, last), axis=1)[keep]
-        if not len(threes):
-            return threes, sums[keep]
-        seconds = makespans(threes, 0, costs, overlap)
+        triples = np.stack((first, middle, last), axis=1)[keep]
+        if not len(triples):
+            return triples, sums[keep]
+        seconds = makespans(triples, 0, self._costs, self._overlap)
         order = np.lexsort((-sums[keep], -(sums[keep] / seconds)))
-        return threes[order], sums[keep][order]
+        return triples[order], sums[keep][order]
 
-    def _first(self, room: int) -> Iterator[Part]:
+    def _first(self, room: int) -> Iterator[SubDistribution]:
+        """The fastest triple that fits, and with chunks at its ends that hide b2's copies."""
         fitting = self._sums <= room
         if not fitting.any():
             return
-        first, middle, last = self._threes[int(np.argmax(fitting))].tolist()
+        first, middle, last = self._triples[int(np.argmax(fitting))].tolist()
         computes = self._rising[1]
-        before = self._most_or_none(int(np.searchsorted(computes, self._in[middle])))
-        behind = self._most_or_none(int(np.searchsorted(computes, self._out[middle])))
-        tried = [(first, middle, last), (before, middle, last), (first, middle, behind)]
-        tried.append((before, middle, behind))
-        for chunks in dict.fromkeys(tried):
+        hides_in = self._allowed(int(np.searchsorted(computes, self._in[middle])))
+        hides_out = self._allowed(int(np.searchsorted(computes, self._out[middle])))
+        triples = [
+            (first, middle, last),
+            (hides_in, middle, last),
+            (first, middle, hides_out),
+            (hides_in, middle, hides_out),
+        ]
+        for chunks in dict.fromkeys(triples):
             if min(chunks) and sum(chunks) <= room:
-                yield self._part(chunks)
+                yield self._sub_distribution(chunks)
 
-    def _most_or_none(self, size: int) -> int:
-        """`size`, at least 1; 0 where it is larger than any chunk may be."""
+    def _allowed(self, size: int) -> int:
+        """`size`, at least 1; 0 where it exceeds the largest chunk."""
         return max(1, size) if size <= self._largest else 0
 
     def _at_least(self, phase: int, seconds: Floats) -> Sizes:
         """The smallest sizes whose `phase` takes at least `seconds`; beyond the largest: none."""
         return np.searchsorted(self._rising[phase], seconds * (1 - 1e-12))
 
-    # ---- step 3: one more
+    # ---- step 3: one more chunk
 
-    def _longer(self, part: Part, room: int) -> Iterator[Part]:
-        """`part` with one chunk more: the smallest that equation (5) admits, and the largest."""
-        left = room - part.units
-        if left < 1:
+    def _longer(self, prefix: SubDistribution, room: int) -> Iterator[SubDistribution]:
+        """`prefix` with one chunk more: the smallest that equation (5) admits, and the largest."""
+        remaining = room - prefix.units
+        if remaining < 1:
             return
-        last, before = part.chunks[-1], part.chunks[-2]
+        before, last = prefix.chunks[-2:]
         slot = self._compute[last] - (0.0 if self._full else self._out[before])
         tail = max(1, int(self._at_least(1, np.array([self._out[last]]))[0]))
         growth = int(np.searchsorted(self._rising[0], slot * (1 + 1e-12), "right")) - 1
-        for size in {min(tail, left), min(growth, left)}:
+        for size in {min(tail, remaining), min(growth, remaining)}:
             if 1 <= size <= min(growth, self._largest):
-                yield self._appended(part, size)
+                yield self._appended(prefix, size)
 
-    def _part(self, chunks: tuple[int, ...]) -> Part:
-        part = Part((), 0, 0.0, 0.0, 0.0, 0.0)
+    def _sub_distribution(self, chunks: Chunks) -> SubDistribution:
+        rule = copy_in_rule(self._overlap, len(chunks), duplex=(1.0, 1.0))
+        slots = MAX_SLOTS_IN_USE.get(self._overlap, MAX_CHUNKS)
+        empty = Pipeline(0.0, FLOATS, rule, same_slots(slots))
+        sub_distribution = SubDistribution((), 0, empty)
         for size in chunks:
-            part = self._appended(part, size)
-        return part
+            sub_distribution = self._appended(sub_distribution, size)
+        return sub_distribution
 
-    def _appended(self, part: Part, size: int) -> Part:
-        inward = part.inward + self._in[size]
-        computed = max(inward, part.computed) + self._compute[size]
-        chunks, units = (*part.chunks, size), part.units + size
-        if self._full:
-            outward = max(computed, part.outward) + self._out[size]
-            return Part(chunks, units, inward, computed, outward, outward)
-        if part.chunks:
-            inward = max(inward, part.computed) + self._out[part.chunks[-1]]
-        seconds = max(inward, computed) + self._out[size]
-        return Part(chunks, units, inward, computed, inward, seconds)
+    def _appended(self, prefix: SubDistribution, size: int) -> SubDistribution:
+        pipeline = prefix.pipeline.branch()
+        pipeline.append(self._in[size], self._compute[size], self._out[size])
+        return SubDistribution((*prefix.chunks, size), prefix.units + size, pipeline)

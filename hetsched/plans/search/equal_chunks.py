@@ -17,7 +17,7 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.models.curves.curve import planner_curve
 from hetsched.plans.device_plan import Overlap
-from hetsched.plans.timeline import seconds_of
+from hetsched.plans.phase_costs import seconds_of
 
 MOST_CHUNKS = 64
 """More gain nothing that could be measured, unless memory forces more."""

@@ -2,7 +2,7 @@
 
 The first chunk is small, so that work begins early; every further one is the largest that arrives
 in time (Ilic & Sousa, equations (5) and (9), with any engine as the busiest). The mirrored ramp
-ends a plan: what a chunk does last, it does first in the mirror.
+ends a plan: the last phase of a chunk is the first of its mirror image.
 """
 
 from __future__ import annotations
@@ -13,76 +13,85 @@ import numpy as np
 
 from hetsched.plans.device_plan import Overlap
 from hetsched.plans.phase_costs import Floats
+from hetsched.plans.recurrence import FLOATS, Pipeline, copy_in_rule, same_slots
 
 Ramp = tuple[int, ...]
 
-STARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256, 512, 1024)
-GROWTHS = (1.6, 3.0)
-"""For ramps that don't ask what anything costs."""
-LONGEST = 24
-"""Chunks of a ramp at most."""
+FIRST_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256, 512, 1024)
+GROWTH_FACTORS = (1.6, 3.0)
+"""For ramps that don't depend on costs."""
+MAX_GROWTH = 8
+"""A chunk over the one before it."""
+MAX_RAMP_CHUNKS = 24
 
 
 def ramps(phases: tuple[Floats, Floats, Floats], largest: int, overlap: Overlap) -> list[Ramp]:
-    """Growing lists of sizes below `largest`, the empty one first.
+    """Return growing lists of sizes below `largest`, the empty one first.
 
     Parameters
     ----------
     phases : three (sizes,) float64, seconds
         By size, in the order in which a chunk goes through them; reversed for the mirrored ramp.
     largest : int, units
+    overlap : Overlap
     """
-    rising = [np.maximum.accumulate(phase) for phase in phases]
-    rising.append(np.maximum.accumulate(rising[0] + rising[1]))
-    rising.append(np.maximum.accumulate(rising[1] - rising[0]))
-    tables = [phase[: largest + 1].tolist() for phase in rising]
-    found: dict[Ramp, None] = {(): None}
-    for start in STARTS:
-        if start >= largest:
+    first, middle, last = (np.maximum.accumulate(phase) for phase in phases)
+    until_computed = np.maximum.accumulate(first + middle)
+    beyond_copy = np.maximum.accumulate(middle - first)
+    tables = [
+        table[: largest + 1].tolist()
+        for table in (first, middle, last, until_computed, beyond_copy)
+    ]
+    distinct: dict[Ramp, None] = {(): None}
+    for size in FIRST_SIZES:
+        if size >= largest:
             break
-        found[_fed(start, tables, largest, overlap)] = None
-        for growth in GROWTHS:
-            found[_geometric(start, growth, largest)] = None
-    return list(found)
+        distinct[_just_in_time(size, tables, largest, overlap)] = None
+        for growth in GROWTH_FACTORS:
+            distinct[_geometric(size, growth, largest)] = None
+    return list(distinct)
 
 
-def _geometric(start: int, growth: float, largest: int) -> Ramp:
-    sizes = [start]
-    while len(sizes) < LONGEST and sizes[-1] * growth < largest:
+def _geometric(first_size: int, growth: float, largest: int) -> Ramp:
+    sizes = [first_size]
+    while len(sizes) < MAX_RAMP_CHUNKS and sizes[-1] * growth < largest:
         sizes.append(int(np.ceil(sizes[-1] * growth)))
     return tuple(size for size in sizes if size < largest)
 
 
-def _fed(start: int, rising: list[list[float]], largest: int, overlap: Overlap) -> Ramp:
-    """The largest next chunk that keeps the busiest engine fed, again and again."""
-    first, middle, last, until_computed, beyond = rising
+def _just_in_time(
+    first_size: int, tables: list[list[float]], largest: int, overlap: Overlap
+) -> Ramp:
+    """The largest next chunk that doesn't let the busiest engine wait, again and again."""
+    first, middle, last, until_computed, beyond_copy = tables
     full = overlap is Overlap.FULL
-    busy = last[largest] if full else first[largest] + last[largest]
-    out_bound = busy > middle[largest]
-    sizes = [start]
-    arrived = first[start]
-    computed = arrived + middle[start]
-    left = computed + last[start]
-    while len(sizes) < LONGEST:
-        if out_bound and not full:
-            fits = _most(beyond, last[sizes[-1]])
-        elif out_bound:
-            fits = min(_most(until_computed, left - arrived), _most(middle, left - computed))
-        elif full:
-            fits = _most(first, computed - arrived)
-        else:
-            before = last[sizes[-2]] if len(sizes) > 1 else 0.0
-            fits = _most(first, middle[sizes[-1]] - before)
-        size = max(min(fits, 8 * sizes[-1]), sizes[-1] + 1)
-        if size >= largest:
-            break
+    link_seconds = last[largest] if full else first[largest] + last[largest]
+    out_bound = link_seconds > middle[largest]
+    rule = copy_in_rule(Overlap.FULL, MAX_RAMP_CHUNKS, duplex=(1.0, 1.0))
+    pipeline = Pipeline(0.0, FLOATS, rule, same_slots(MAX_RAMP_CHUNKS))
+    sizes: list[int] = []
+    size = first_size
+    while size < largest or not sizes:
         sizes.append(size)
-        arrived += first[size]
-        computed = max(arrived, computed) + middle[size]
-        left = max(computed, left) + last[size]
+        if len(sizes) == MAX_RAMP_CHUNKS:
+            break
+        _, arrived, _, computed = pipeline.append(first[size], middle[size], last[size])
+        if out_bound and not full:
+            next_size = _largest_within(beyond_copy, last[size])
+        elif out_bound:
+            next_size = min(
+                _largest_within(until_computed, pipeline.makespan - arrived),
+                _largest_within(middle, pipeline.makespan - computed),
+            )
+        elif full:
+            next_size = _largest_within(first, computed - arrived)
+        else:
+            copied_out = last[sizes[-2]] if len(sizes) > 1 else 0.0
+            next_size = _largest_within(first, middle[size] - copied_out)
+        size = max(min(next_size, MAX_GROWTH * size), size + 1)
     return tuple(sizes)
 
 
-def _most(rising: list[float], seconds: float) -> int:
+def _largest_within(rising: list[float], seconds: float) -> int:
     """The largest size whose phase takes at most `seconds`."""
     return bisect_right(rising, seconds * (1 + 1e-12)) - 1

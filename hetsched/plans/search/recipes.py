@@ -1,4 +1,4 @@
-"""Ways to cut a share: a ramp up, a steady middle, a ramp down; the same recipe for any share.
+"""Ways to cut a share: a ramp up, a steady middle, a ramp down; one recipe serves any share.
 
 Equal sublots are a good heuristic for a flow shop of three stages (Potts & Baker 1989), geometric
 ones at the ends make the pipeline fill and drain sooner (Glass, Gupta & Potts 1994). Where memory
@@ -16,7 +16,7 @@ from hetsched.plans.search.ramps import Ramp
 
 
 class Recipe(NamedTuple):
-    """How to cut.
+    """How to cut any share into chunks.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class Recipe(NamedTuple):
     down: Ramp = ()
 
     def chunks(self, share: int) -> tuple[int, ...]:
-        """The chunks of `share` units. Ramps lose their largest sizes where there is no room."""
+        """Cut `share` units. Ramps lose their largest sizes where the share is too small."""
         largest = min(*self.middle, share)
         up, down = _below(self.up, largest), _below(self.down, largest)
         rest = share - sum(up) - sum(down)
@@ -59,18 +59,19 @@ class Recipe(NamedTuple):
         return ()
 
 
-def leftover(share: int, sizes: tuple[int, ...]) -> Iterable[tuple[int, ...]]:
-    """Patterns for `share` in as few chunks as can be, for memory that holds `sizes` together.
+def leftover_patterns(share: int, sizes: tuple[int, ...]) -> Iterable[tuple[int, ...]]:
+    """Yield patterns for `share` in as few chunks as possible, for memory that holds `sizes`.
 
-    If a few chunks are left over after whole turns through all slots, those slots are used once
-    more and may hold larger chunks than the others: 12 8 12 8 12 for 52 units in room for 20.
+    If a few chunks remain after whole turns through all slots, those slots are used once more and
+    may hold larger chunks than the others: 12 8 12 8 12 for 52 units in room for 20.
     """
     slots, room = len(sizes), sum(sizes)
     turns = share // room
-    for more in range(1, slots if turns else 0):
-        large = share - turns * room
-        if more * max(sizes) < large <= room - (slots - more):
-            yield (*evenly(large, more), *evenly(room - large, slots - more))
+    for extra_chunks in range(1, slots if turns else 0):
+        extra_units = share - turns * room
+        if extra_chunks * max(sizes) < extra_units <= room - (slots - extra_chunks):
+            small = evenly(room - extra_units, slots - extra_chunks)
+            yield (*evenly(extra_units, extra_chunks), *small)
 
 
 def _below(ramp: Ramp, largest: int) -> Ramp:
@@ -80,12 +81,12 @@ def _below(ramp: Ramp, largest: int) -> Ramp:
 
 
 def evenly(share: int, chunks: int) -> tuple[int, ...]:
-    """`share` units as so many chunks that differ by one at most, the larger ones first."""
+    """Cut `share` units into chunks that differ by one at most, the larger ones first."""
     size, larger = divmod(share, chunks)
     return (size + 1,) * larger + (size,) * (chunks - larger)
 
 
-def spread(share: int, chunks: int) -> tuple[int, ...]:
-    """The same, the larger ones as far from each other as can be."""
+def spread_out(share: int, chunks: int) -> tuple[int, ...]:
+    """Cut as `evenly`, but with the larger chunks as far from each other as possible."""
     ends = (share * end // chunks for end in range(chunks + 1))
     return tuple(after - before for before, after in itertools.pairwise(ends))

@@ -24,7 +24,7 @@ from hetsched.models.evidence.samples import run_samples
 from hetsched.partition import Balancer
 from hetsched.planner.job_planner import Candidate, plan_job
 from hetsched.plans import DevicePlan, Overlap, timeline
-from hetsched.plans.best_plan import proposal
+from hetsched.plans.best_plan import compare_plans
 from hetsched.plans.paper.factoring import factoring
 from hetsched.plans.paper.multi_installment import installments
 from hetsched.simulate.curves import Paging
@@ -230,7 +230,7 @@ def known(setting: Setting = STANDARD) -> Known:
     found = plan_job(LOAD, [_candidate(i, one, setting) for i, one in enumerate(models)])
     given = {one.device: one.plan.share for one in found.assignments}
     shares = tuple(given.get(_name(i), 0) for i in range(len(models)))
-    best = proposal(shares[0], gpu, MEMORY, overlap=setting.overlap)
+    best = compare_plans(shares[0], gpu, MEMORY, overlap=setting.overlap)
     busy = cast("list[float]", measured(three)(shares[1:]))
     return Known(shares, best.plan, max(best.seconds, *busy), best.bound)
 

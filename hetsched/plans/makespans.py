@@ -1,0 +1,81 @@
+"""The makespans of many plans at once, for searches: `recurrence` on arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetsched.plans.device_plan import Overlap
+from hetsched.plans.phase_costs import Floats, PhaseCosts
+from hetsched.plans.recurrence import ARRAYS, MAX_SLOTS_IN_USE, Pipeline, copy_in_rule, same_slots
+
+Sizes = NDArray[np.int64]
+
+
+def padded(plans: Sequence[Sequence[int]]) -> Sizes:
+    """Chunk lists as rows, with zeros at the end: empty chunks cost nothing."""
+    longest = max(map(len, plans))
+    return np.array([[*plan, *(0,) * (longest - len(plan))] for plan in plans], dtype=np.int64)
+
+
+def makespans(
+    sizes: Sizes, slots: int | NDArray[np.int64], costs: PhaseCosts, overlap: Overlap
+) -> Floats:
+    """Seconds of each plan of one sub-distribution. Few different `slots` are fast.
+
+    Parameters
+    ----------
+    sizes : (n, chunks) int64, units
+        Rows with fewer chunks end with zeros.
+    slots : int or (n,) int64
+        Of a ring; 0: all chunks are in device memory together.
+    costs : PhaseCosts
+    overlap : Overlap
+
+    Returns
+    -------
+    (n,) float64, seconds
+    """
+    ring_slots = np.broadcast_to(np.asarray(slots, dtype=np.int64), len(sizes))
+    ring_slots = np.where(ring_slots == 0, sizes.shape[1], ring_slots)
+    limit = MAX_SLOTS_IN_USE.get(overlap)
+    if limit is None:
+        return _priced(sizes, ring_slots, costs, overlap)
+    ring_slots = np.minimum(ring_slots, limit)
+    seconds = np.empty(len(sizes))
+    for count in set(ring_slots.tolist()):
+        rows = ring_slots == count
+        seconds[rows] = _priced(sizes[rows], ring_slots[rows], costs, overlap)
+    return seconds
+
+
+def _priced(sizes: Sizes, slots: NDArray[np.int64], costs: PhaseCosts, overlap: Overlap) -> Floats:
+    """Seconds of each plan of chunks that share the link in the same way."""
+    copy_ins, computes, copy_outs = (np.ascontiguousarray(t[sizes].T) for t in costs.phases)
+    rule = copy_in_rule(overlap, int(slots.max()), costs.duplex)
+    start: Floats = np.zeros(len(sizes))
+    pipeline = Pipeline(start, ARRAYS, rule, _freed(slots))
+    for phases in zip(copy_ins, computes, copy_outs, strict=True):
+        pipeline.append(*phases)
+    return pipeline.makespan
+
+
+def _freed(slots: NDArray[np.int64]) -> Callable[[list[Floats], int], Floats | None]:
+    """When the slots of the next chunk of each plan are free; plans differ in their slots."""
+    counts = sorted(set(slots.tolist()))
+    if len(counts) == 1:
+        return same_slots(counts[0])
+    plans = [(count, slots == count) for count in counts]
+
+    def freed(ends: list[Floats], chunk: int) -> Floats | None:
+        if chunk < counts[0]:
+            return None
+        free: Floats = np.zeros(len(slots))
+        for count, rows in plans:
+            if chunk >= count:
+                np.copyto(free, ends[chunk - count], where=rows)
+        return free
+
+    return freed
