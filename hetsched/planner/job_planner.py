@@ -24,7 +24,7 @@ from hetsched.planner.shares import split_load
 from hetsched.planner.total_curves import PlannedCurve, TotalCurve
 from hetsched.planner.variants import VariantChoice, choose_variants
 from hetsched.plans.device_plan import DevicePlan, Mode
-from hetsched.plans.search.equal_chunks import largest_measured
+from hetsched.plans.measured_shares import largest_measured
 from hetsched.plans.slot_allocation import slotted
 from hetsched.units import counted, format_bytes
 

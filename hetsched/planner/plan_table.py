@@ -10,18 +10,22 @@ from hetsched.models.curves.curve import planner_curve
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Candidate
 from hetsched.planner.staging_memory import planning_memory
-from hetsched.plans.best_plan import even_plan, ring_plan
+from hetsched.plans.best_plan import quick_plan, ring_plan
 from hetsched.plans.bounds.lower_bound import lower_bound
 from hetsched.plans.device_plan import DevicePlan, Overlap
 from hetsched.plans.phase_costs import costs_of
-from hetsched.plans.search.equal_chunks import Estimate
-from hetsched.plans.search.exhaustive import SMALL
-from hetsched.plans.search.ring_search import MOST_CLIMBED, MOST_UNITS_MOVED
+from hetsched.plans.search.exhaustive import MAX_EXHAUSTIVE_SHARE
+from hetsched.plans.share_estimate import ShareEstimate
 from hetsched.plans.timeline import timeline
 
 MAX_RELATIVE_GAP = 0.015
 """A plan further above its lower bound than this is searched for longer. Arbitrary: the longer
 search takes five times as long and mostly gains less."""
+
+MAX_SEARCHED_SHARE = 1024
+"""Units up to which a share is searched for longer."""
+MAX_SEARCHED_CHUNKS = 80
+"""Chunks up to which a plan is searched for longer."""
 
 PlanAndSeconds = tuple[DevicePlan, float]
 
@@ -58,7 +62,7 @@ class PlanTable:
         bound_memory: MemoryDemand | None = None,
     ) -> None:
         self.fingerprint = fingerprint
-        self.estimate = Estimate(model, memory, overlap, load)
+        self.estimate = ShareEstimate(model, memory, overlap, load)
         self._bound_memory = memory if bound_memory is None else bound_memory
         self._model = model
         self._memory = memory
@@ -81,10 +85,10 @@ class PlanTable:
 
     def _best(self, share: int) -> PlanAndSeconds:
         """A quickly found plan, or where that is far above its bound the best of a search."""
-        if share <= SMALL:
+        if share <= MAX_EXHAUSTIVE_SHARE:
             return self._timed(self._ring_plan(share))
-        plan, seconds = self._timed(even_plan(share, self._model, self._memory, self._overlap))
-        if share > MOST_UNITS_MOVED or len(plan.chunks) > MOST_CLIMBED:
+        plan, seconds = self._timed(quick_plan(share, self._model, self._memory, self._overlap))
+        if share > MAX_SEARCHED_SHARE or len(plan.chunks) > MAX_SEARCHED_CHUNKS:
             return plan, seconds
         bound = lower_bound(share, self._model, self._bound_memory, self._overlap)
         if seconds <= (1 + MAX_RELATIVE_GAP) * bound:

@@ -17,8 +17,9 @@ from hetsched.models.curves.curve import planner_curve
 from hetsched.models.curves.isotonic import rising
 from hetsched.planner.plan_table import PlanTable
 from hetsched.plans.device_plan import DevicePlan, Overlap
+from hetsched.plans.measured_shares import correction, latest_shares
 from hetsched.plans.phase_costs import Floats
-from hetsched.plans.search.equal_chunks import Estimate, correction, latest_shares
+from hetsched.plans.share_estimate import ShareEstimate
 
 
 class TotalCurve:
@@ -59,14 +60,14 @@ class RefinedCurve(TotalCurve):
 
     Parameters
     ----------
-    estimate : Estimate
+    estimate : ShareEstimate
     exact : callable, units -> seconds
         Expensive: called once for each refined share.
     """
 
     is_refinable = True
 
-    def __init__(self, estimate: Estimate, exact: Callable[[int], float]) -> None:
+    def __init__(self, estimate: ShareEstimate, exact: Callable[[int], float]) -> None:
         self._curve = None
         self._estimate = estimate
         self._compute_exact = exact

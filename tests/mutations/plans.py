@@ -18,50 +18,47 @@ BEST = tuple(
 LAYOUT = ("tests/plans/test_plans_layout.py",)
 LAID_OUT = ("tests/plans/test_plans_laid_out.py",)
 
-ONE, MANY, FLUID = "plans/timeline.py", "plans/batch_timeline.py", "plans/duplex_timeline.py"
+RECURRENCE, TIMES = "plans/recurrence.py", "plans/timeline.py"
 QUEUE, STEALING = "dispatch/device_queue.py", "dispatch/stealing.py"
 
 MUTATIONS = [
     # A slot is used again while its chunk is still there.
-    Mutation(ONE, "max(arrived, spans[index - slots][2][1])", "arrived", TIMELINE),
-    Mutation(ONE, "spans[index - slots][2][1]", "spans[index - slots][1][1]", TIMELINE),
-    Mutation(ONE, "if index >= slots:", "if index > slots:", TIMELINE),
-    Mutation(FLUID, "lambda k: out.done > k - slots", "lambda k: True", TIMELINE),
-    Mutation(FLUID, "out.done > k - slots", "compute.done > k - slots", TIMELINE),
-    Mutation(MANY, "np.maximum(arrived, guard)", "arrived", BATCH),
-    Mutation(MANY, "done[2] + slots, ", "done[1] + slots, ", BATCH),
+    Mutation(
+        RECURRENCE, "begin_in = maximum(begin_in, free)", "begin_in = self._arrived", TIMELINE
+    ),
+    Mutation(RECURRENCE, "self._freed(self.out_ends, ", "self._freed(self.out_begins, ", TIMELINE),
+    Mutation(RECURRENCE, "if chunk >= slots else", "if chunk > slots else", TIMELINE),
+    Mutation("plans/makespans.py", "ends[chunk - count]", "ends[chunk - count - 1]", BATCH),
+    Mutation("plans/makespans.py", "if chunk >= count:", "if chunk > count:", BATCH),
     # A kernel starts before its input is there, or beside another kernel.
+    Mutation(RECURRENCE, "begin = maximum(arrived, self._computed)", "begin = arrived", TIMELINE),
     Mutation(
-        ONE,
-        "arrived = begin_in + copy_in\n        begin = max(arrived, computed)",
-        "arrived = begin_in + copy_in\n        begin = computed",
-        TIMELINE,
+        RECURRENCE, "begin = maximum(arrived, self._computed)", "begin = self._computed", TIMELINE
     ),
-    Mutation(
-        ONE,
-        "arrived = begin_in + copy_in\n        begin = max(arrived, computed)",
-        "arrived = begin_in + copy_in\n        begin = arrived",
-        TIMELINE,
-    ),
-    Mutation(
-        ONE,
-        "arrived = engine + copy_in\n        begin = max(arrived, computed)",
-        "arrived = engine + copy_in\n        begin = computed",
-        TIMELINE,
-    ),
-    Mutation(FLUID, "lambda k: copy_in.done > k", "lambda k: True", TIMELINE),
-    Mutation(MANY, "computed = np.maximum(arrived, computed) +", "computed = computed +", BATCH),
-    Mutation(MANY, "computed = np.maximum(engine, computed) +", "computed = computed +", BATCH),
     # A result is copied out before it is computed, or beside another copy.
-    Mutation(ONE, "begin_out = max(computed, left)", "begin_out = left", TIMELINE),
-    Mutation(ONE, "begin_out = max(computed, left)", "begin_out = computed", TIMELINE),
-    Mutation(ONE, "begin = max(engine, computed)", "begin = engine", TIMELINE),
-    Mutation(FLUID, "lambda k: compute.done > k", "lambda k: True", TIMELINE),
-    Mutation(MANY, "np.maximum(computed, out) + copy_out", "out + copy_out", BATCH),
-    Mutation(MANY, "np.maximum(engine, before) +", "engine +", BATCH),
-    # Copies in both directions don't disturb each other; sub-distributions don't wait.
-    Mutation(FLUID, "if both else", "if not both else", TIMELINE),
-    Mutation(ONE, "now = spans[-1][2][1] if spans", "now = spans[-1][1][1] if spans", TIMELINE),
+    Mutation(
+        RECURRENCE,
+        "begin_out = maximum(computed, self.makespan)",
+        "begin_out = computed",
+        TIMELINE,
+    ),
+    Mutation(
+        RECURRENCE,
+        "begin_out = maximum(computed, self.makespan)",
+        "begin_out = self.makespan",
+        TIMELINE,
+    ),
+    Mutation(RECURRENCE, "pipeline.delay_last_out(end)", "pass", TIMELINE),
+    Mutation(RECURRENCE, "maximum(self.out_begins[-1], until)", "until", TIMELINE),
+    Mutation(RECURRENCE, "Overlap.SINGLE: 2}", "Overlap.SINGLE: 3}", TIMELINE),
+    Mutation(RECURRENCE, "if overlap is Overlap.NONE or slots == 1:", "if slots == 1:", BATCH),
+    # Copies in both directions don't slow each other down; sub-distributions don't wait.
+    Mutation(RECURRENCE, "min(duplex) == 1 else", "min(duplex) <= 1 else", TIMELINE),
+    Mutation(RECURRENCE, "due = maximum(begin, begins[out])", "due = begins[out]", TIMELINE),
+    Mutation(RECURRENCE, "resumed = maximum(due, end_before)", "resumed = due", TIMELINE),
+    Mutation(RECURRENCE, "rest - alone - together", "rest - together", TIMELINE),
+    Mutation(RECURRENCE, "begins[out] = maximum(begins[out], end_before)", "pass", TIMELINE),
+    Mutation(TIMES, "end = spans[-1][2][1]", "end = spans[-1][1][1]", TIMELINE),
     # What doesn't fit passes.
     Mutation("plans/device_plan.py", "first : first + slots]", "first : first + slots - 1]", PLAN),
     Mutation("plans/device_plan.py", "len(chunks) - slots, 0", "len(chunks) - slots - 1, 0", PLAN),
@@ -71,8 +68,8 @@ MUTATIONS = [
     Mutation("plans/device_plan.py", "max(chunks[first::slots])", "chunks[first]", LAID_OUT),
     Mutation(
         "plans/search/ring_search.py",
-        "fits(slot_sizes(found",
-        "fits([1] or slot_sizes(found",
+        "fits(slot_sizes(ring",
+        "fits([1] or slot_sizes(ring",
         LAID_OUT,
     ),
     Mutation("planner/assignment.py", "_slots(plan, link) + 1", "_slots(plan, link)", LAID_OUT),
@@ -96,21 +93,21 @@ MUTATIONS = [
     Mutation("plans/bounds/lower_bound.py", "return (2,) if room > 1 else ()", "return ()", BOUND),
     Mutation(
         "plans/bounds/installment_bound.py",
-        "fills = -(-share // device.room)",
+        "fills = -(-share // inputs.room)",
         "fills = share",
         BOUND,
     ),
     Mutation(
-        "plans/bounds/installment_bound.py", "        single, least_of", "        least_of", BOUND
+        "plans/bounds/installment_bound.py", "min(single, filled / room)", "filled / room", BOUND
     ),
     Mutation(
         "plans/bounds/ring_bound.py",
-        "(device.room - rest), 1)",
-        "(device.room - rest), slots)",
+        "(inputs.room - rest), 1)",
+        "(inputs.room - rest), slots)",
         BOUND,
     ),
-    Mutation("plans/bounds/ring_bound.py", "whole / slots", "whole", BOUND),
-    Mutation("plans/bounds/ring_bound.py", "share - turns * device.room", "share", BOUND),
-    Mutation("plans/search/exhaustive.py", "rest + found[0]", "found[0]", BEST),
+    Mutation("plans/bounds/ring_bound.py", "total / slots", "total", BOUND),
+    Mutation("plans/bounds/ring_bound.py", "share - turns * inputs.room", "share", BOUND),
+    Mutation("plans/search/exhaustive.py", "seconds + last[0]", "last[0]", BEST),
     Mutation("plans/search/recipes.py", "if rest <= size", "if rest < size", BEST),
 ]

@@ -11,7 +11,7 @@ from hetsched.plans.bounds.lower_bound import bound_of
 from hetsched.plans.device_plan import Overlap
 from hetsched.plans.memory_fit import largest_sub_distribution
 from hetsched.plans.phase_costs import costs_of
-from hetsched.plans.search.equal_chunks import Estimate
+from hetsched.plans.share_estimate import ShareEstimate
 
 
 class CoreBound:
@@ -57,7 +57,7 @@ class LinkedBound(CoreBound):
         self._costs = costs_of(model, memory.most(load))
         self._max_resident_units = largest_sub_distribution(load, memory)
         self._overlap = overlap
-        self._estimate = Estimate(model, memory, overlap, load)
+        self._estimate = ShareEstimate(model, memory, overlap, load)
         self._seconds = {0: 0.0}
 
     def total(self) -> TotalCurve:

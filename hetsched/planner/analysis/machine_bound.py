@@ -25,7 +25,7 @@ from hetsched.planner.plan_table import phase_fingerprint
 from hetsched.planner.shares import split_load
 from hetsched.plans.device_plan import Overlap
 from hetsched.plans.phase_costs import Floats, seconds_of
-from hetsched.plans.search.equal_chunks import pace
+from hetsched.plans.share_estimate import link_seconds
 
 MAX_SIZES = 4096
 """Sizes at which a curve's best rate is looked for; all there are in smaller loads."""
@@ -158,7 +158,7 @@ def _best_rate(load: int, device: MachineDevice) -> float:
     if device.overlap is Overlap.NONE:
         return _inverse(compute + sum(paces))
     duplex = model.duplex if device.overlap is Overlap.FULL else (0.5, 0.5)
-    return _inverse(max(compute, float(pace(copy_in, copy_out, duplex))))
+    return _inverse(max(compute, float(link_seconds(copy_in, copy_out, duplex))))
 
 
 def _inverse(seconds: float) -> float:

@@ -46,6 +46,7 @@ def ramps(phases: tuple[Floats, Floats, Floats], largest: int, overlap: Overlap)
     for size in FIRST_SIZES:
         if size >= largest:
             break
+        distinct[(size,)] = None
         distinct[_just_in_time(size, tables, largest, overlap)] = None
         for growth in GROWTH_FACTORS:
             distinct[_geometric(size, growth, largest)] = None

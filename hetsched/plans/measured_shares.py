@@ -1,0 +1,67 @@
+"""Evidence about whole shares, and how it corrects what plans are predicted to take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median_low
+from typing import Any
+
+from hetsched.models import DeviceModel, SpeedFunction
+from hetsched.models.curves.curve import planner_curve
+
+MAX_OBSERVATIONS = 5
+"""Observations of whole shares, the latest, that correct predictions."""
+MAX_SHARE_RATIO = 1.6
+"""Shares that differ by more aren't compared. Arbitrary; below 2, or halves of shares count."""
+MIN_CORRECTION, MAX_CORRECTION = 0.8, 1.25
+"""Bounds while a single run may be the cause."""
+TRUSTED_OBSERVATIONS = 3
+"""From so many on, a single outlier is outvoted."""
+
+MeasuredShare = tuple[float, float, int]
+"""Units, seconds and number of observations."""
+
+
+def latest_shares(model: DeviceModel) -> list[MeasuredShare]:
+    """Return the shares measured last, the latest first.
+
+    Sizes whose computation was measured were chunks; their total is the sum of phases that didn't
+    overlap, so it isn't evidence about plans. Much smaller ones may be parts of a factored share.
+    """
+    evidence = planner_curve(model.total).evidence()
+    if evidence is None:
+        return []
+    chunks: Any = getattr(model.compute, "points", ())
+    chunk_sizes = {float(point[0]) for point in chunks}
+    shares = [entry for entry in evidence.latest() if entry[0] not in chunk_sizes]
+    comparable = [
+        entry
+        for entry in shares
+        if shares[0][0] / MAX_SHARE_RATIO <= entry[0] <= shares[0][0] * MAX_SHARE_RATIO
+    ]
+    return comparable[:MAX_OBSERVATIONS]
+
+
+def correction(latest: Sequence[MeasuredShare], predicted: SpeedFunction) -> float:
+    """Return the median ratio of measured to predicted time of the last few observations.
+
+    `latest`: as returned by `latest_shares`.
+
+    A single contended run is outvoted by the next two, and later forgotten; until it can be
+    outvoted, the correction is bounded.
+    """
+    ratios: list[float] = []
+    for share, seconds, count in latest:
+        ratios += [seconds / float(predicted.time(share))] * count
+    if not ratios:
+        return 1.0
+    ratio = median_low(ratios[:MAX_OBSERVATIONS])
+    if len(ratios) >= TRUSTED_OBSERVATIONS:
+        return ratio
+    return min(max(ratio, MIN_CORRECTION), MAX_CORRECTION)
+
+
+def largest_measured(model: DeviceModel) -> float:
+    """Return the largest share whose total was measured, units; 0 if none was."""
+    points: Any = getattr(model.total, "points", ())
+    return float(points[-1][0]) if len(points) else 0.0
