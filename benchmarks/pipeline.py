@@ -23,7 +23,7 @@ from hetsched.device_process.pipeline import Pipeline
 from hetsched.devices.base import DeviceJob, DeviceOutOfMemory
 from hetsched.devices.emulated.device import EmulatedDevice, open_device
 from hetsched.devices.host_arrays import ArenaArray
-from hetsched.plans.slot_allocation import Layout, slot_bytes
+from hetsched.plans.slot_allocation import SlotAllocator, slot_bytes
 from hetsched.workload import find
 
 SHAPE, QUICK_SHAPE = (256, 512, 512), (64, 512, 512)
@@ -108,7 +108,9 @@ def one_by_one(shape: tuple[int, ...], sizes: Sequence[int]) -> dict[str, Any]:
     device, job = opened(shape, max(sizes))
     device.prepare(job)
     times: list[ChunkTimes] = []
-    layout = Layout(lambda units: slot_bytes(job.demand, units), job.memory, 1, True, max(sizes))
+    layout = SlotAllocator(
+        lambda units: slot_bytes(job.demand, units), job.memory, 1, True, max(sizes)
+    )
     pipeline = Pipeline(device, layout, 1, lambda chunk, found: times.append(found))
     first = 0
     for number, count in enumerate(sizes):

@@ -18,7 +18,7 @@ from hetsched.device_process.pipeline import Pipeline
 from hetsched.devices.base import Device, DeviceJob, HostArray
 from hetsched.devices.file_array import FileArray
 from hetsched.devices.host_arrays import ArenaArray
-from hetsched.plans.slot_allocation import Layout, slot_bytes
+from hetsched.plans.slot_allocation import SlotAllocator, slot_bytes
 from hetsched.workload import ArraySpec, Workload
 
 MEMORY = 8 << 10
@@ -162,7 +162,7 @@ def drive(
     """Prepare and run; the pipeline hears of a chunk only `late_by` steps after the last."""
     device.prepare(job)
     link = device.describe().link
-    layout = Layout(
+    layout = SlotAllocator(
         lambda units: slot_bytes(job.demand, units),
         job.memory if link else 0,
         job.slots if link else 1,

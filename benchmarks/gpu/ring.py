@@ -22,7 +22,7 @@ from hetsched.device_process.pipeline import Pipeline
 from hetsched.devices.base import DeviceJob
 from hetsched.devices.cuda.device import CudaDevice
 from hetsched.devices.host_arrays import ArenaArray
-from hetsched.plans.slot_allocation import Layout, slot_bytes
+from hetsched.plans.slot_allocation import SlotAllocator, slot_bytes
 
 GAP = 15e-6
 """Seconds that a chunk costs beside its bytes: assumed, the measured runs show how well."""
@@ -93,7 +93,7 @@ def passes(
     while True:
         device.prepare(job)
         times = Times()
-        layout = Layout(
+        layout = SlotAllocator(
             lambda units: slot_bytes(job.demand, units), job.memory, slots, True, chunk
         )
         pipeline = Pipeline(device, layout, slots + 1, times.add)

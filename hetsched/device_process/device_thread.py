@@ -30,7 +30,7 @@ from hetsched.errors import (
     to_record,
 )
 from hetsched.paths import cache_dir
-from hetsched.plans.slot_allocation import Layout, slot_bytes
+from hetsched.plans.slot_allocation import SlotAllocator, slot_bytes
 from hetsched.transport.device_messages import (
     Check,
     Checked,
@@ -207,7 +207,7 @@ class DeviceThread(threading.Thread):
         )
         self._device.prepare(job)
         memory = command.memory if link else 0
-        layout = Layout(
+        layout = SlotAllocator(
             lambda units: slot_bytes(job.demand, units),
             memory,
             slots,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from hetsched.device import Chunk, ChunkTimes
 from hetsched.devices.base import Device, DeviceFault
-from hetsched.plans.slot_allocation import Layout
+from hetsched.plans.slot_allocation import SlotAllocator
 
 
 class ChunkFailed(Exception):
@@ -28,7 +28,7 @@ class Pipeline:
 
     Parameters
     ----------
-    layout : Layout
+    layout : SlotAllocator
     depth : int
         Chunks in flight at most: one for a device that works while it is called; where copies and
         computations overlap one more than there are slots, but no more than are sent ahead.
@@ -39,7 +39,7 @@ class Pipeline:
     def __init__(
         self,
         device: Device,
-        layout: Layout,
+        layout: SlotAllocator,
         depth: int,
         done: Callable[[Chunk, ChunkTimes], None],
     ) -> None:
@@ -87,7 +87,7 @@ class Pipeline:
 
     def _start(self, chunk: Chunk) -> None:
         with self._blame(chunk):
-            slot, alone = self._layout.place(chunk.count, chunk.barrier)
+            slot, alone = self._layout.allocate(chunk.count, chunk.barrier)
         while alone and self._flying:
             self._finish()
         with self._blame(chunk):

@@ -1,7 +1,7 @@
-"""What one device is to do, as data: chunks in order, grouped by what shares its memory.
+"""A device's plan, as data: chunks in order, grouped by what is in its memory together.
 
-Owns the plan and the check that it fits. Not how plans are found (factoring, equal, planner), nor
-what they cost (timeline). Ilic & Sousa, section 2: alpha is the share, beta the sub-distributions.
+Owns the plan and the check that it fits; not how plans are searched (best_plan) or priced
+(timeline). Ilic & Sousa, section 2: alpha is the share, beta the sub-distributions.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from hetsched.memory import MemoryDemand
 from hetsched.units import format_bytes
 
 _INT = frozenset((int,))
-MOST_SHOWN = 60
-"""Characters of a wrong value that a message quotes."""
+MAX_QUOTED = 60
+"""Characters of an invalid value that a message quotes."""
+MAX_LISTED_CHUNKS = 6
 
 
 class Mode(Enum):
@@ -29,7 +30,7 @@ class Mode(Enum):
 
 
 class Overlap(Enum):
-    """Copy engines: none (no phase overlaps another), one for both directions, one for each."""
+    """Copy engines: none (no phases overlap), one for both directions, one for each."""
 
     NONE = 0
     SINGLE = 1
@@ -38,8 +39,8 @@ class Overlap(Enum):
     @classmethod
     def of(cls, engines: int) -> Overlap:
         """The overlap that so many copy engines allow; a third one changes nothing."""
-        if not (_is_whole(engines) and engines >= 0):
-            raise UsageError(f"copy engines: {engines!r}, it must be a whole number, 0 or more")
+        if not (_is_integer(engines) and engines >= 0):
+            raise UsageError(f"copy engines: {engines!r}; it must be an integer, 0 or more")
         return cls(min(engines, 2))
 
 
@@ -58,8 +59,8 @@ class DevicePlan:
     Raises
     ------
     UsageError
-        A chunk is no whole number or less than 1, a sub-distribution empty; mode and slots don't
-        go together.
+        A chunk is not an integer or below 1; a sub-distribution is empty; mode and slots
+        contradict each other.
     """
 
     sub_distributions: tuple[tuple[int, ...], ...]
@@ -67,29 +68,27 @@ class DevicePlan:
     slots: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sub_distributions", _whole(self.sub_distributions))
+        object.__setattr__(self, "sub_distributions", _integer_tuples(self.sub_distributions))
         require_type("mode", self.mode, Mode)
-        if not _is_whole(self.slots):
-            raise UsageError(f"slots: {self.slots!r} must be a whole number")
+        if not _is_integer(self.slots):
+            raise UsageError(f"slots: {self.slots!r}; it must be an integer")
         for index, chunks in enumerate(self.sub_distributions):
             if not chunks or min(chunks) < 1:
                 raise UsageError(
-                    f"sub-distribution {index}: chunks of {_brief(chunks)} units;"
-                    " it needs one or more, of at least 1"
+                    f"sub-distribution {index}: chunks of {_listed(chunks)} units; it needs one"
+                    " or more, each of at least 1 unit"
                 )
         if self.mode is Mode.RING and len(self.sub_distributions) > 1:
             raise UsageError(
-                f"a ring has one sub-distribution, got {len(self.sub_distributions)}:"
+                f"a ring has one sub-distribution, not {len(self.sub_distributions)}:"
                 " use Mode.INSTALLMENTS"
             )
         if (self.slots >= 1) != (self.mode is Mode.RING):
-            raise UsageError(
-                f"slots: {self.slots}; a ring needs at least 1, installments have none (0)"
-            )
+            raise UsageError(f"slots: {self.slots}; a ring needs at least 1, installments need 0")
 
     @property
     def share(self) -> int:
-        """Units of the whole plan."""
+        """Units of all chunks."""
         return sum(self.chunks)
 
     @property
@@ -99,41 +98,42 @@ class DevicePlan:
 
 
 def check(plan: DevicePlan, memory: MemoryDemand) -> None:
-    """Make sure that `plan` fits the device's memory at every moment.
+    """Check that `plan` fits in the device's memory at every moment.
 
     Raises
     ------
     DataError
-        With the chunks that are in memory together, what they need and the limit.
+        It doesn't; the message has the chunks in memory together, what they need and the limit.
     UsageError
-        `plan` or `memory` isn't one.
+        `plan` or `memory` has the wrong type.
     """
     require_type("plan", plan, DevicePlan)
     require_type("memory", memory, MemoryDemand)
-    for together in _resident(plan):
-        if not memory.fits(together):
+    for resident in _resident_sets(plan):
+        if not memory.fits(resident):
+            need = format_bytes(memory.need(resident))
             raise DataError(
-                f"chunks of {_brief(together)} units need {format_bytes(memory.need(together))} of"
+                f"chunks of {_listed(resident)} units need {need} of"
                 f" device memory together, the limit is {format_bytes(memory.limit or 0)}:"
                 " use smaller chunks"
             )
 
 
 def fits(plan: DevicePlan, memory: MemoryDemand) -> bool:
-    """Whether `check` has nothing to say."""
-    return memory.limit is None or all(map(memory.fits, _resident(plan)))
+    """Whether `plan` fits in the device's memory at every moment."""
+    return memory.limit is None or all(map(memory.fits, _resident_sets(plan)))
 
 
 def slot_sizes(chunks: Sequence[int], slots: int) -> tuple[int, ...]:
-    """What slots of sizes of their own must hold, units: the largest chunk that comes into each.
+    """Return what each slot of a ring must hold, units: the largest of its chunks.
 
-    Chunks come into `slots` slots (at least one) in turn; there may be fewer chunks.
+    Chunks use `slots` slots (at least one) in turn; there may be fewer chunks.
     """
     return tuple(max(chunks[first::slots]) for first in range(min(slots, len(chunks))))
 
 
-def _resident(plan: DevicePlan) -> Iterable[tuple[int, ...]]:
-    """Every different set of chunks that is in device memory at once."""
+def _resident_sets(plan: DevicePlan) -> Iterable[tuple[int, ...]]:
+    """Every distinct set of chunks that is in device memory together."""
     if plan.mode is Mode.INSTALLMENTS:
         return dict.fromkeys(plan.sub_distributions)
     chunks, slots = plan.chunks, plan.slots
@@ -142,32 +142,32 @@ def _resident(plan: DevicePlan) -> Iterable[tuple[int, ...]]:
 
 
 def require_type(name: str, value: Any, kind: type) -> None:
-    """Raises UsageError unless `value` is a `kind`."""
+    """Raise UsageError unless `value` is a `kind`."""
     if not isinstance(value, kind):
-        raise UsageError(f"{name}: {_shown(value)}, it must be of type {kind.__name__}")
+        raise UsageError(f"{name}: {_quoted(value)}; it must be of type {kind.__name__}")
 
 
-def _whole(sub_distributions: Any) -> tuple[tuple[int, ...], ...]:
-    """The same as tuples of int; quick where they are already."""
+def _integer_tuples(sub_distributions: Any) -> tuple[tuple[int, ...], ...]:
+    """Return the same as tuples of int; fast where they already are."""
     if not isinstance(sub_distributions, tuple | list):
         raise UsageError(
-            f"sub-distributions: {_shown(sub_distributions)}, it must be a tuple of tuples"
+            f"sub-distributions: {_quoted(sub_distributions)}; it must be a tuple of tuples"
         )
-    return tuple(_chunks(index, chunks) for index, chunks in enumerate(sub_distributions))
+    return tuple(_integers(index, chunks) for index, chunks in enumerate(sub_distributions))
 
 
-def _chunks(index: int, chunks: Any) -> tuple[int, ...]:
+def _integers(index: int, chunks: Any) -> tuple[int, ...]:
     if type(chunks) is tuple and _INT.issuperset(map(type, chunks)):
         return chunks
-    if not (isinstance(chunks, tuple | list) and all(map(_is_whole, chunks))):
+    if not (isinstance(chunks, tuple | list) and all(map(_is_integer, chunks))):
         raise UsageError(
-            f"sub-distribution {index}: {_shown(chunks)}, it must be a tuple of whole units"
+            f"sub-distribution {index}: {_quoted(chunks)}; it must be a tuple of integers (units)"
         )
     return tuple(map(operator.index, chunks))
 
 
-def _is_whole(value: Any) -> bool:
-    """Whether it is an int, or NumPy's; truth values aren't."""
+def _is_integer(value: Any) -> bool:
+    """Whether it is an int, NumPy's included; bool is not."""
     try:
         operator.index(value)
     except TypeError:
@@ -175,11 +175,11 @@ def _is_whole(value: Any) -> bool:
     return not isinstance(value, bool)
 
 
-def _shown(value: Any) -> str:
+def _quoted(value: Any) -> str:
     text = " ".join(repr(value).split())
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+    return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}..."
 
 
-def _brief(chunks: tuple[int, ...]) -> str:
-    text = ", ".join(map(str, chunks[:6]))
-    return text if len(chunks) <= 6 else f"{text}, ... ({len(chunks)} chunks)"
+def _listed(chunks: tuple[int, ...]) -> str:
+    text = ", ".join(map(str, chunks[:MAX_LISTED_CHUNKS]))
+    return text if len(chunks) <= MAX_LISTED_CHUNKS else f"{text}, ... ({len(chunks)} chunks)"

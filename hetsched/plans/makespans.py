@@ -9,7 +9,13 @@ from numpy.typing import NDArray
 
 from hetsched.plans.device_plan import Overlap
 from hetsched.plans.phase_costs import Floats, PhaseCosts
-from hetsched.plans.recurrence import ARRAYS, MAX_SLOTS_IN_USE, Pipeline, copy_in_rule, same_slots
+from hetsched.plans.recurrence import (
+    ARRAYS,
+    MAX_SLOTS_IN_USE,
+    Recurrence,
+    copy_in_rule,
+    same_slots,
+)
 
 Sizes = NDArray[np.int64]
 
@@ -56,10 +62,10 @@ def _priced(sizes: Sizes, slots: NDArray[np.int64], costs: PhaseCosts, overlap: 
     copy_ins, computes, copy_outs = (np.ascontiguousarray(t[sizes].T) for t in costs.phases)
     rule = copy_in_rule(overlap, int(slots.max()), costs.duplex)
     start: Floats = np.zeros(len(sizes))
-    pipeline = Pipeline(start, ARRAYS, rule, _freed(slots))
+    recurrence = Recurrence(start, ARRAYS, rule, _freed(slots))
     for phases in zip(copy_ins, computes, copy_outs, strict=True):
-        pipeline.append(*phases)
-    return pipeline.makespan
+        recurrence.append(*phases)
+    return recurrence.makespan
 
 
 def _freed(slots: NDArray[np.int64]) -> Callable[[list[Floats], int], Floats | None]:

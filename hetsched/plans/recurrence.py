@@ -40,7 +40,7 @@ FLOATS = Arithmetic(max, min, bool)
 ARRAYS = Arithmetic(np.maximum, np.minimum, lambda values: bool(values.any()))
 
 
-class Pipeline(Generic[Time]):
+class Recurrence(Generic[Time]):
     """One sub-distribution in its phases, to which chunks are appended in order.
 
     Parameters
@@ -109,21 +109,24 @@ class Pipeline(Generic[Time]):
         """When the last copy out ends."""
         return self.out_ends[-1] if self.out_ends else self._start
 
-    def branch(self) -> Pipeline[Time]:
+    def branch(self) -> Recurrence[Time]:
         """A copy to which other chunks can be appended."""
-        copy: Pipeline[Time] = object.__new__(Pipeline)
+        copy: Recurrence[Time] = object.__new__(Recurrence)
         copy.__dict__.update(self.__dict__)
         copy.out_begins, copy.out_ends = self.out_begins.copy(), self.out_ends.copy()
         return copy
 
 
-CopyIn = Callable[[Pipeline[Any], Any, Any], Any]
-"""(pipeline, begin, seconds on its own) -> end; pushes back the copies out that it delays."""
+CopyIn = Callable[[Recurrence[Any], Any, Any], Any]
+"""(recurrence, begin, seconds on its own) -> end; pushes back the copies out that it delays."""
 
 
 def copy_in_rule(overlap: Overlap, slots: int, duplex: tuple[float, float]) -> CopyIn:
-    """How copies in share the link with copies out. Chunks in one slot never do."""
-    if overlap is Overlap.NONE or slots == 1:
+    """Return how copies in share the link with copies out; with one slot they never do.
+
+    `slots`: at most `MAX_SLOTS_IN_USE`.
+    """
+    if slots == 1:
         return _copy_alone
     if overlap is Overlap.SINGLE:
         return _copy_before_last_out
@@ -135,14 +138,14 @@ def same_slots(slots: int) -> Callable[[list[Time], int], Time | None]:
     return lambda ends, chunk: ends[chunk - slots] if chunk >= slots else None
 
 
-def _copy_alone(pipeline: Pipeline[Time], begin: Time, seconds: Time) -> Time:
+def _copy_alone(recurrence: Recurrence[Time], begin: Time, seconds: Time) -> Time:
     return begin + seconds
 
 
-def _copy_before_last_out(pipeline: Pipeline[Time], begin: Time, seconds: Time) -> Time:
+def _copy_before_last_out(recurrence: Recurrence[Time], begin: Time, seconds: Time) -> Time:
     """One copy engine: I_k precedes O_{k-1}."""
     end = begin + seconds
-    pipeline.delay_last_out(end)
+    recurrence.delay_last_out(end)
     return end
 
 
@@ -157,13 +160,13 @@ class _SlowedCopy:
         self._pace_in = pace_in
         self._pace_out = pace_out
 
-    def __call__(self, pipeline: Pipeline[Time], begin: Time, seconds: Time) -> Time:
-        maximum, minimum, is_any = pipeline.arithmetic
-        begins, ends = pipeline.out_begins, pipeline.out_ends
-        first = pipeline.first_pending
+    def __call__(self, recurrence: Recurrence[Time], begin: Time, seconds: Time) -> Time:
+        maximum, minimum, is_any = recurrence.arithmetic
+        begins, ends = recurrence.out_begins, recurrence.out_ends
+        first = recurrence.first_pending
         while first < len(ends) and not is_any(ends[first] > begin):
             first += 1
-        pipeline.first_pending = first
+        recurrence.first_pending = first
         now, rest, end_before = begin, seconds, begin
         for out in range(first, len(ends)):
             due = maximum(begin, begins[out])

@@ -1,7 +1,7 @@
 """Which bytes of device memory a chunk gets: pure, and decided in the device process.
 
-The planner says how many chunks may be in device memory and how large each of a ring's slots is; a
-chunk that runs again elsewhere therefore needs no new plan. Both sides measure with `slot_bytes`.
+The planner decides how many chunks may be in device memory and how large each slot of a ring is;
+so a chunk that is rerun elsewhere needs no new plan. Both sides measure slots with `slot_bytes`.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from hetsched.errors import InternalError
 from hetsched.memory import MemoryDemand
 
 ALIGNMENT = 512
-"""Bytes: what cudaMalloc and the FFT libraries are happy with."""
+"""Bytes: enough for cudaMalloc and the FFT libraries."""
 
 
 def aligned(nbytes: int) -> int:
-    """`nbytes` rounded up to the alignment of slots."""
+    """Round `nbytes` up to the alignment of slots."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def slot_bytes(demand: MemoryDemand, units: int) -> int:
-    """Bytes of the slot of a chunk of `units`, aligned: its buffers, and a work area of its own.
+    """Return the aligned bytes of a slot for `units`: a chunk's buffers and any private work area.
 
     A work area that all chunks share (work "max") and resident data lie outside the slots.
     """
-    own = demand.workspace(units) if demand.work == "sum" else 0
-    return aligned(demand.data(units) + own)
+    work_area = demand.workspace(units) if demand.work == "sum" else 0
+    return aligned(demand.data(units) + work_area)
 
 
 def slotted(demand: MemoryDemand) -> MemoryDemand:
-    """`demand` with each chunk's bytes rounded up to what its slot takes, for planning."""
-    known: dict[int, int] = {}  # plans ask for the same sizes again and again
+    """Return `demand` with each chunk's bytes rounded up to those of its slot, for planning."""
+    bytes_of_size: dict[int, int] = {}  # planning requests the same sizes again and again
 
     def bytes_of(units: int) -> int:
-        if units not in known:
-            known[units] = slot_bytes(demand, units)
-        return known[units]
+        if units not in bytes_of_size:
+            bytes_of_size[units] = slot_bytes(demand, units)
+        return bytes_of_size[units]
 
     return replace(
         demand,
@@ -49,21 +49,21 @@ def slotted(demand: MemoryDemand) -> MemoryDemand:
     )
 
 
-class Layout:
-    """Hands out slots; two chunks in flight never overlap unless they have the same slot index.
+class SlotAllocator:
+    """Allocates slots; those of chunks in flight don't overlap unless their index is the same.
 
     Parameters
     ----------
     need : callable, units -> bytes
         Of the slot of one chunk.
     memory : int, bytes
-        Set aside for slots; 0: no limit (a device without a link), slots rotate.
+        Reserved for slots; 0: unlimited (a device without a link), slots rotate.
     slots : int
         Of a ring without `sizes`. Fewer are used if `memory` holds fewer.
     ring : bool
-        Slots rotate; else a pointer is bumped until memory is full or a barrier comes.
+        Slots rotate; otherwise they follow each other until memory is full or a barrier comes.
     chunk : int, units
-        No chunk is larger.
+        The largest chunk.
     sizes : sequence of int, units
         What each slot of a ring holds; () if all hold `chunk`.
 
@@ -86,46 +86,48 @@ class Layout:
         self._memory = memory
         self._chunk = chunk
         self._rotates = ring or memory == 0
-        self._next = 0
-        self._top = 0
+        self._next_index = 0
+        self._next_offset = 0
         largest = aligned(need(chunk))
         if memory and largest and not sizes:
             slots = min(slots, max(memory // largest, 1))
-        rooms = [aligned(need(size)) for size in sizes] or [largest] * max(1, slots)
-        if (memory and sum(rooms) > memory) or max(rooms) < largest:
+        capacities = [aligned(need(size)) for size in sizes] or [largest] * max(1, slots)
+        if (memory and sum(capacities) > memory) or max(capacities) < largest:
             raise InternalError(
-                f"slots of {rooms} bytes for chunks of up to {chunk} units, {largest} bytes each,"
-                f" in {memory} bytes of device memory that are set aside"
+                f"slots of {capacities} bytes for chunks of up to {chunk} units, {largest} bytes"
+                f" each, in {memory} bytes reserved for slots"
             )
-        starts = itertools.accumulate(rooms, initial=0)
-        self._places = list(zip(rooms, starts, strict=False))
+        self._capacities = capacities
+        self._offsets = [0, *itertools.accumulate(capacities[:-1])]
 
-    def place(self, units: int, barrier: bool) -> tuple[Slot, bool]:
-        """The slot of the next chunk, and whether all in flight must be through before it is used.
+    def allocate(self, units: int, barrier: bool) -> tuple[Slot, bool]:
+        """Return the slot of the next chunk, and whether chunks in flight must finish first.
 
         Raises
         ------
         InternalError
-            The chunk is larger than was announced.
+            The chunk is larger than announced.
         """
         if units > self._chunk:
             raise InternalError(f"a chunk of {units} units, at most {self._chunk} were announced")
         size = aligned(self._need(units))
-        return self._rotate(size, barrier) if self._rotates else self._bump(size, barrier)
+        if self._rotates:
+            return self._rotate(size), barrier
+        return self._append(size, barrier)
 
-    def _rotate(self, size: int, barrier: bool) -> tuple[Slot, bool]:
-        """The next slot that is large enough: a chunk of another device may not fit the next."""
-        index = self._next
-        while self._places[index][0] < size:
-            index = (index + 1) % len(self._places)
-        self._next = (index + 1) % len(self._places)
-        return Slot(index, self._places[index][1]), barrier
+    def _rotate(self, size: int) -> Slot:
+        """The next slot that is large enough; not all may be for a chunk of another device."""
+        index = self._next_index
+        while self._capacities[index] < size:
+            index = (index + 1) % len(self._capacities)
+        self._next_index = (index + 1) % len(self._capacities)
+        return Slot(index, self._offsets[index])
 
-    def _bump(self, size: int, barrier: bool) -> tuple[Slot, bool]:
-        empty = barrier or self._top + size > self._memory
-        if empty:
-            self._next = self._top = 0
-        slot = Slot(self._next, self._top)
-        self._next += 1
-        self._top += size
-        return slot, empty
+    def _append(self, size: int, barrier: bool) -> tuple[Slot, bool]:
+        starts_over = barrier or self._next_offset + size > self._memory
+        if starts_over:
+            self._next_index = self._next_offset = 0
+        slot = Slot(self._next_index, self._next_offset)
+        self._next_index += 1
+        self._next_offset += size
+        return slot, starts_over

@@ -16,7 +16,7 @@ from hetsched.plans.phase_costs import phase_seconds
 from hetsched.plans.recurrence import (
     FLOATS,
     MAX_SLOTS_IN_USE,
-    Pipeline,
+    Recurrence,
     copy_in_rule,
     same_slots,
 )
@@ -77,9 +77,9 @@ def _spans(
     """The spans of one sub-distribution that starts at `start`."""
     slots = min(slots, MAX_SLOTS_IN_USE.get(overlap, slots))
     rule = copy_in_rule(overlap, slots, model.duplex)
-    pipeline = Pipeline(start, FLOATS, rule, same_slots(slots))
-    spans = [pipeline.append(*chunk) for chunk in zip(*phases, strict=True)]
-    outs = zip(pipeline.out_begins, pipeline.out_ends, strict=True)
+    recurrence = Recurrence(start, FLOATS, rule, same_slots(slots))
+    spans = [recurrence.append(*chunk) for chunk in zip(*phases, strict=True)]
+    outs = zip(recurrence.out_begins, recurrence.out_ends, strict=True)
     for (begin_in, end_in, begin, end), out in zip(spans, outs, strict=True):
         yield (begin_in, end_in), (begin, end), out
 

@@ -9,7 +9,7 @@ from device_bench import cut
 
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
 from hetsched.device_process.pipeline import ChunkFailed, Pipeline
-from hetsched.plans.slot_allocation import Layout
+from hetsched.plans.slot_allocation import SlotAllocator
 
 
 class Notebook:
@@ -50,7 +50,7 @@ class Notebook:
 
 
 def pipeline(device: Notebook, depth: int, done: list[int], ring: bool = True) -> Pipeline:
-    layout = Layout(lambda units: 512, 1024, 2, ring, 5)
+    layout = SlotAllocator(lambda units: 512, 1024, 2, ring, 5)
     return Pipeline(device, layout, depth, lambda chunk, times: done.append(chunk.id))
 
 

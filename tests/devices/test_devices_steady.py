@@ -17,7 +17,7 @@ from hetsched.device_process.pipeline import Pipeline
 from hetsched.devices.base import Device
 from hetsched.devices.cpu.device import CpuDevice
 from hetsched.devices.emulated.device import EmulatedDevice, open_device
-from hetsched.plans.slot_allocation import Layout, slot_bytes
+from hetsched.plans.slot_allocation import SlotAllocator, slot_bytes
 
 CHUNK, CHUNKS, SLOTS = 4096, 16, 3
 """128 KiB in, as many out."""
@@ -55,7 +55,7 @@ def begun(device: Device, bench: Bench) -> Pipeline:
     link = device.describe().link
     job = bench.job(device.describe().kind, CHUNK, SLOTS)
     device.prepare(job)
-    layout = Layout(
+    layout = SlotAllocator(
         lambda units: slot_bytes(job.demand, units), job.memory if link else 0, SLOTS, True, CHUNK
     )
     flow = Pipeline(device, layout, SLOTS + 1 if link else 1, lambda chunk, times: None)

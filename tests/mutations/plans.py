@@ -19,6 +19,7 @@ LAYOUT = ("tests/plans/test_plans_layout.py",)
 LAID_OUT = ("tests/plans/test_plans_laid_out.py",)
 
 RECURRENCE, TIMES = "plans/recurrence.py", "plans/timeline.py"
+SLOTS = "plans/slot_allocation.py"
 QUEUE, STEALING = "dispatch/device_queue.py", "dispatch/stealing.py"
 
 MUTATIONS = [
@@ -51,7 +52,7 @@ MUTATIONS = [
     Mutation(RECURRENCE, "pipeline.delay_last_out(end)", "pass", TIMELINE),
     Mutation(RECURRENCE, "maximum(self.out_begins[-1], until)", "until", TIMELINE),
     Mutation(RECURRENCE, "Overlap.SINGLE: 2}", "Overlap.SINGLE: 3}", TIMELINE),
-    Mutation(RECURRENCE, "if overlap is Overlap.NONE or slots == 1:", "if slots == 1:", BATCH),
+    Mutation(RECURRENCE, "Overlap.NONE: 1", "Overlap.NONE: 2", TIMELINE),
     # Copies in both directions don't slow each other down; sub-distributions don't wait.
     Mutation(RECURRENCE, "min(duplex) == 1 else", "min(duplex) <= 1 else", TIMELINE),
     Mutation(RECURRENCE, "due = maximum(begin, begins[out])", "due = begins[out]", TIMELINE),
@@ -62,9 +63,16 @@ MUTATIONS = [
     # What doesn't fit passes.
     Mutation("plans/device_plan.py", "first : first + slots]", "first : first + slots - 1]", PLAN),
     Mutation("plans/device_plan.py", "len(chunks) - slots, 0", "len(chunks) - slots - 1, 0", PLAN),
-    Mutation("plans/slot_allocation.py", "self._top + size > self", "self._top > self", LAYOUT),
-    Mutation("plans/slot_allocation.py", "self._places[index][0] < size", "False", LAYOUT),
-    Mutation("plans/slot_allocation.py", "sum(rooms) > memory", "max(rooms) > memory", LAYOUT),
+    Mutation(
+        "plans/slot_allocation.py",
+        "self._next_offset + size > self",
+        "self._next_offset > self",
+        LAYOUT,
+    ),
+    Mutation("plans/slot_allocation.py", "self._capacities[index] < size", "False", LAYOUT),
+    Mutation(
+        "plans/slot_allocation.py", "sum(capacities) > memory", "max(capacities) > memory", LAYOUT
+    ),
     Mutation("plans/device_plan.py", "max(chunks[first::slots])", "chunks[first]", LAID_OUT),
     Mutation(
         "plans/search/ring_search.py",

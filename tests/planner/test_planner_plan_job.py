@@ -22,7 +22,7 @@ from hetsched.plans import (
     timeline,
 )
 from hetsched.plans.device_plan import check
-from hetsched.plans.slot_allocation import Layout, slot_bytes, slotted
+from hetsched.plans.slot_allocation import SlotAllocator, slot_bytes, slotted
 
 PLANE = 2 << 20
 MIB = 1 << 20
@@ -282,8 +282,10 @@ def test_every_unit_is_in_exactly_one_chunk_and_every_plan_fits(
 
 def assert_layout_follows(one: Assignment, memory: MemoryDemand) -> None:
     """The slots that the device process hands out are those that the plan counted on."""
-    layout = Layout(lambda x: slot_bytes(memory, x), one.memory, one.slots, one.ring, one.chunk)
-    waits = [layout.place(chunk.count, chunk.barrier)[1] for chunk in one.chunks]
+    layout = SlotAllocator(
+        lambda x: slot_bytes(memory, x), one.memory, one.slots, one.ring, one.chunk
+    )
+    waits = [layout.allocate(chunk.count, chunk.barrier)[1] for chunk in one.chunks]
     assert waits == [chunk.barrier for chunk in one.chunks]
 
 

@@ -15,7 +15,7 @@ from hetsched.planner.assignment import make_assignment
 from hetsched.planner.records import Assignment, Candidate
 from hetsched.plans import Overlap, best_plan, check, quick_plan, timeline
 from hetsched.plans.device_plan import DevicePlan, Mode
-from hetsched.plans.slot_allocation import Layout, slot_bytes, slotted
+from hetsched.plans.slot_allocation import SlotAllocator, slot_bytes, slotted
 
 ENGINES = {Overlap.NONE: 0, Overlap.SINGLE: 1, Overlap.FULL: 2}
 
@@ -55,13 +55,13 @@ def in_memory(one: Assignment, demand: MemoryDemand) -> Iterator[int]:
 
     Asserts that none waits for more than the chunk that the plan says.
     """
-    layout = Layout(
+    layout = SlotAllocator(
         lambda units: slot_bytes(demand, units), one.memory, one.slots, one.ring, one.chunk,
         one.sizes,
     )  # fmt: skip
     live: dict[int, tuple[int, int, int]] = {}
     for number, chunk in enumerate(one.chunks):
-        slot, alone = layout.place(chunk.count, chunk.barrier)
+        slot, alone = layout.allocate(chunk.count, chunk.barrier)
         assert alone == chunk.barrier
         if alone:
             live.clear()

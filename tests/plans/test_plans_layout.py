@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hetsched.device import Slot
 from hetsched.errors import InternalError
 from hetsched.memory import MemoryDemand
-from hetsched.plans.slot_allocation import ALIGNMENT, Layout, aligned, slot_bytes, slotted
+from hetsched.plans.slot_allocation import ALIGNMENT, SlotAllocator, aligned, slot_bytes, slotted
 
 
 def bytes_of(units: int) -> int:
@@ -15,32 +15,36 @@ def bytes_of(units: int) -> int:
 
 
 def test_a_ring_rotates_through_slots_of_the_largest_chunk() -> None:
-    layout = Layout(bytes_of, memory=3 * 5120, slots=3, ring=True, chunk=5)
-    slots = [layout.place(units, False)[0] for units in (5, 2, 5, 1)]
+    layout = SlotAllocator(bytes_of, memory=3 * 5120, slots=3, ring=True, chunk=5)
+    slots = [layout.allocate(units, False)[0] for units in (5, 2, 5, 1)]
     assert slots == [Slot(0, 0), Slot(1, 5120), Slot(2, 10240), Slot(0, 0)]
 
 
 def test_a_ring_uses_fewer_slots_where_memory_holds_fewer() -> None:
-    layout = Layout(bytes_of, memory=2 * 5120, slots=3, ring=True, chunk=5)
-    assert [layout.place(5, False)[0].index for _ in range(4)] == [0, 1, 0, 1]
+    layout = SlotAllocator(bytes_of, memory=2 * 5120, slots=3, ring=True, chunk=5)
+    assert [layout.allocate(5, False)[0].index for _ in range(4)] == [0, 1, 0, 1]
 
 
 def test_a_device_without_a_link_rotates_too() -> None:
-    layout = Layout(bytes_of, memory=0, slots=2, ring=False, chunk=4)
-    assert [layout.place(1, False)[0] for _ in range(3)] == [Slot(0, 0), Slot(1, 4096), Slot(0, 0)]
+    layout = SlotAllocator(bytes_of, memory=0, slots=2, ring=False, chunk=4)
+    assert [layout.allocate(1, False)[0] for _ in range(3)] == [
+        Slot(0, 0),
+        Slot(1, 4096),
+        Slot(0, 0),
+    ]
 
 
 def test_installments_fill_memory_until_a_barrier() -> None:
-    layout = Layout(bytes_of, memory=1 << 20, slots=1, ring=False, chunk=8)
+    layout = SlotAllocator(bytes_of, memory=1 << 20, slots=1, ring=False, chunk=8)
     placed = [
-        layout.place(units, barrier) for units, barrier in ((1, False), (2, False), (8, True))
+        layout.allocate(units, barrier) for units, barrier in ((1, False), (2, False), (8, True))
     ]
     assert placed == [(Slot(0, 0), False), (Slot(1, 1024), False), (Slot(0, 0), True)]
 
 
 def test_installments_wait_when_memory_is_full() -> None:
-    layout = Layout(bytes_of, memory=4096, slots=1, ring=False, chunk=2)
-    assert [layout.place(2, False) for _ in range(3)] == [
+    layout = SlotAllocator(bytes_of, memory=4096, slots=1, ring=False, chunk=2)
+    assert [layout.allocate(2, False) for _ in range(3)] == [
         (Slot(0, 0), False),
         (Slot(1, 2048), False),
         (Slot(0, 0), True),
@@ -49,28 +53,28 @@ def test_installments_wait_when_memory_is_full() -> None:
 
 def test_memory_that_holds_no_chunk_is_our_own_mistake() -> None:
     with pytest.raises(InternalError, match="in 5119 bytes"):
-        Layout(bytes_of, memory=5119, slots=1, ring=True, chunk=5)
+        SlotAllocator(bytes_of, memory=5119, slots=1, ring=True, chunk=5)
     with pytest.raises(InternalError, match="in 5120 bytes"):
-        Layout(bytes_of, memory=5 * 1024, slots=2, ring=True, chunk=3, sizes=(3, 3))
+        SlotAllocator(bytes_of, memory=5 * 1024, slots=2, ring=True, chunk=3, sizes=(3, 3))
     with pytest.raises(InternalError, match=r"slots of \[3072\] bytes"):
-        Layout(bytes_of, memory=5 * 1024, slots=1, ring=True, chunk=5, sizes=(3,))
+        SlotAllocator(bytes_of, memory=5 * 1024, slots=1, ring=True, chunk=5, sizes=(3,))
 
 
 def test_slots_have_sizes_of_their_own_where_memory_holds_an_odd_number() -> None:
-    layout = Layout(bytes_of, memory=5 * 1024, slots=2, ring=True, chunk=3, sizes=(2, 3))
-    slots = [layout.place(units, False)[0] for units in (2, 3, 2, 3, 1)]
+    layout = SlotAllocator(bytes_of, memory=5 * 1024, slots=2, ring=True, chunk=3, sizes=(2, 3))
+    slots = [layout.allocate(units, False)[0] for units in (2, 3, 2, 3, 1)]
     assert slots == [Slot(0, 0), Slot(1, 2048), Slot(0, 0), Slot(1, 2048), Slot(0, 0)]
 
 
 def test_a_chunk_of_another_device_goes_on_to_a_slot_that_holds_it() -> None:
-    layout = Layout(bytes_of, memory=6 * 1024, slots=3, ring=True, chunk=3, sizes=(3, 2, 1))
-    places = [layout.place(units, False)[0].index for units in (2, 3, 2, 2, 3, 1, 1)]
+    layout = SlotAllocator(bytes_of, memory=6 * 1024, slots=3, ring=True, chunk=3, sizes=(3, 2, 1))
+    places = [layout.allocate(units, False)[0].index for units in (2, 3, 2, 2, 3, 1, 1)]
     assert places == [0, 0, 1, 0, 0, 1, 2]
 
 
 def test_a_chunk_larger_than_announced_is_our_own_mistake() -> None:
     with pytest.raises(InternalError, match="at most 5"):
-        Layout(bytes_of, memory=1 << 20, slots=1, ring=True, chunk=5).place(6, False)
+        SlotAllocator(bytes_of, memory=1 << 20, slots=1, ring=True, chunk=5).allocate(6, False)
 
 
 def test_a_slot_holds_a_work_area_unless_all_chunks_share_one() -> None:
@@ -94,11 +98,13 @@ def test_no_two_live_slots_overlap(
     chunk = max(sizes)
     holds = sizes if own and ring else [chunk] * len(sizes)
     memory = sum(aligned(bytes_of(size)) for size in holds) + spare
-    layout = Layout(bytes_of, memory, len(sizes), ring, chunk, sizes if own and ring else ())
+    layout = SlotAllocator(
+        bytes_of, memory, len(sizes), ring, chunk, sizes if own and ring else ()
+    )
     live: dict[int, tuple[int, int]] = {}
     for units, barrier in places:
         size = min(units, chunk)
-        slot, empty = layout.place(size, barrier)
+        slot, empty = layout.allocate(size, barrier)
         assert empty or not barrier
         if empty:
             live.clear()

@@ -18,7 +18,7 @@ from hetsched.plans.phase_costs import Floats, PhaseCosts
 from hetsched.plans.recurrence import (
     FLOATS,
     MAX_SLOTS_IN_USE,
-    Pipeline,
+    Recurrence,
     copy_in_rule,
     same_slots,
 )
@@ -39,12 +39,12 @@ class SubDistribution:
 
     chunks: Chunks
     units: int
-    pipeline: Pipeline[float]
+    recurrence: Recurrence[float]
 
     @property
     def seconds(self) -> float:
         """The makespan, as if copies didn't slow each other down."""
-        return self.pipeline.makespan
+        return self.recurrence.makespan
 
     @property
     def speed(self) -> float:
@@ -156,13 +156,13 @@ class SubDistributionSearch:
     def _sub_distribution(self, chunks: Chunks) -> SubDistribution:
         rule = copy_in_rule(self._overlap, len(chunks), duplex=(1.0, 1.0))
         slots = MAX_SLOTS_IN_USE.get(self._overlap, MAX_CHUNKS)
-        empty = Pipeline(0.0, FLOATS, rule, same_slots(slots))
+        empty = Recurrence(0.0, FLOATS, rule, same_slots(slots))
         sub_distribution = SubDistribution((), 0, empty)
         for size in chunks:
             sub_distribution = self._appended(sub_distribution, size)
         return sub_distribution
 
     def _appended(self, prefix: SubDistribution, size: int) -> SubDistribution:
-        pipeline = prefix.pipeline.branch()
-        pipeline.append(self._in[size], self._compute[size], self._out[size])
-        return SubDistribution((*prefix.chunks, size), prefix.units + size, pipeline)
+        recurrence = prefix.recurrence.branch()
+        recurrence.append(self._in[size], self._compute[size], self._out[size])
+        return SubDistribution((*prefix.chunks, size), prefix.units + size, recurrence)

@@ -13,7 +13,7 @@ import numpy as np
 
 from hetsched.plans.device_plan import Overlap
 from hetsched.plans.phase_costs import Floats
-from hetsched.plans.recurrence import FLOATS, Pipeline, copy_in_rule, same_slots
+from hetsched.plans.recurrence import FLOATS, Recurrence, copy_in_rule, same_slots
 
 Ramp = tuple[int, ...]
 
@@ -69,20 +69,20 @@ def _just_in_time(
     link_seconds = last[largest] if full else first[largest] + last[largest]
     out_bound = link_seconds > middle[largest]
     rule = copy_in_rule(Overlap.FULL, MAX_RAMP_CHUNKS, duplex=(1.0, 1.0))
-    pipeline = Pipeline(0.0, FLOATS, rule, same_slots(MAX_RAMP_CHUNKS))
+    recurrence = Recurrence(0.0, FLOATS, rule, same_slots(MAX_RAMP_CHUNKS))
     sizes: list[int] = []
     size = first_size
     while size < largest or not sizes:
         sizes.append(size)
         if len(sizes) == MAX_RAMP_CHUNKS:
             break
-        _, arrived, _, computed = pipeline.append(first[size], middle[size], last[size])
+        _, arrived, _, computed = recurrence.append(first[size], middle[size], last[size])
         if out_bound and not full:
             next_size = _largest_within(beyond_copy, last[size])
         elif out_bound:
             next_size = min(
-                _largest_within(until_computed, pipeline.makespan - arrived),
-                _largest_within(middle, pipeline.makespan - computed),
+                _largest_within(until_computed, recurrence.makespan - arrived),
+                _largest_within(middle, recurrence.makespan - computed),
             )
         elif full:
             next_size = _largest_within(first, computed - arrived)
