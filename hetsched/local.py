@@ -23,7 +23,7 @@ from hetsched.daemon.lifecycle import arena_limit
 from hetsched.device import DeviceInfo
 from hetsched.engine.engine import Engine
 from hetsched.errors import ErrorRecord, TryAgain, UsageError, from_record
-from hetsched.explain import Account
+from hetsched.explain import Explanation
 from hetsched.job import ArenaRef, Done, JobSpec, JobState
 from hetsched.transport.arena import Arena, Segment
 from hetsched.transport.loop import Loop
@@ -115,19 +115,19 @@ class Local(Submitting):
         """Stop job number `job` at a chunk's edge."""
         self._hand_over(lambda: self._engine.cancel(job))
 
-    def explain(self, job: int) -> Account:
+    def explain(self, job: int) -> Explanation:
         """What became of job number `job` and why, of a running one so far.
 
         Raises InputMissing, or TryAgain while it hasn't begun.
         """
         self._not_in_a_callback("explain")
-        answer: Future[Account] = Future()
+        answer: Future[Explanation] = Future()
 
-        def told(account: Account | None, error: BaseException | None) -> None:
-            if account is None:
+        def told(explanation: Explanation | None, error: BaseException | None) -> None:
+            if explanation is None:
                 answer.set_exception(error or TryAgain(CLOSED))
             else:
-                answer.set_result(account)
+                answer.set_result(explanation)
 
         self._hand_over(lambda: self._engine.explain(job, told), answer)
         return answer.result()

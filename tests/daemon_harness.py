@@ -20,7 +20,7 @@ from hetsched.daemon.ledger import Daemon, Limits
 from hetsched.daemon.server import Server
 from hetsched.device import DeviceInfo
 from hetsched.errors import DataError, ErrorRecord, InputMissing, to_record
-from hetsched.explain import Account
+from hetsched.explain import Explanation
 from hetsched.job import (
     ArenaOut,
     ArenaRef,
@@ -86,11 +86,11 @@ class FakeEngine:
             listen(Failed(job, report(job, "cancelled"), error))
 
     def explain(
-        self, number: int, then: Callable[[Account | None, BaseException | None], None]
+        self, number: int, then: Callable[[Explanation | None, BaseException | None], None]
     ) -> None:
         """Job number 1 is explained, of the others nothing is known any more."""
         if number == 1:
-            then(Account(job=1, state="done", workload="double", load=1), None)
+            then(Explanation(job=1, state="done", workload="double", load=1), None)
         else:
             then(None, InputMissing(f"job {number} ended too long ago"))
 

@@ -70,6 +70,7 @@ LATE = {
     "hetsched": ("*",),
     "hetsched.cli.*": ("*",),
     "hetsched.devices.*": ("cupy*", "pynvml"),
+    "hetsched.explain.records": ("hetsched.explain.text",),
     "hetsched_workloads.*": (
         "hetsched_workloads.*",
         "numpy",
@@ -79,7 +80,8 @@ LATE = {
         "cupy*",
     ),
 }
-"""Importer -> what it may import inside a function: heavy and vendor libraries, variant files."""
+"""Importer -> what it may import inside a function: heavy and vendor libraries, variant files; the
+text of explanations, which a client needs only when it prints one."""
 
 VENDORS = {
     "cupy": (

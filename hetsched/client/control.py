@@ -15,7 +15,7 @@ from hetsched.client.connection import Connection
 from hetsched.client.job import Job, Listener
 from hetsched.client.requests import cancel, devices, explain, follow, ping, show, status, submit
 from hetsched.device import DeviceInfo
-from hetsched.explain import Account
+from hetsched.explain import Explanation
 from hetsched.job import Done, JobSpec, JobState
 from hetsched.transport.messages import JobLine, Pong
 
@@ -87,7 +87,7 @@ class Control:
         """End job number `job`, a running one at a chunk's edge. Raises InputMissing."""
         cancel.cancel(self._connection, job)
 
-    def explain(self, job: int) -> Account:
+    def explain(self, job: int) -> Explanation:
         """What became of job number `job` and why, of a running one so far.
 
         Raises InputMissing, or TryAgain while it hasn't begun.

@@ -20,7 +20,7 @@ from hetsched.errors import (
     from_record,
     to_record,
 )
-from hetsched.explain import Account
+from hetsched.explain import Explanation
 from hetsched.job import Done, Failed, JobReport, JobState, Queued, Running, ended
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Job(Future[Any]):
     fetch : callable
         What `result` should return, from the Done state. Called once, on the feeding thread.
     explain : callable
-        Asks for the account of job `ident`.
+        Asks for the explanation of job `ident`.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class Job(Future[Any]):
         ident: int,
         cancel: Callable[[int], None],
         fetch: Callable[[Done], Any],
-        explain: Callable[[int], Account],
+        explain: Callable[[int], Explanation],
     ) -> None:
         super().__init__()
         self.id = ident
         self._ask_cancel = cancel
-        self._ask_account = explain
+        self._request_explanation = explain
         self._fetch: Callable[[Done], Any] | None = fetch
         self._news: JobState = Queued(ident, 0)
         self._listeners: list[Listener] = []
@@ -78,7 +78,7 @@ class Job(Future[Any]):
         """What the job did, once it has ended."""
         return self._news.report if isinstance(self._news, Done | Failed) else None
 
-    def explain(self) -> Account:
+    def explain(self) -> Explanation:
         """What became of the job and why, of a running one so far; `str` of it is for people.
 
         Raises
@@ -90,7 +90,7 @@ class Job(Future[Any]):
         UsageError
             In a job's callback, which would wait for itself.
         """
-        return self._ask_account(self.id)
+        return self._request_explanation(self.id)
 
     def timeline(self) -> dict[str, Timeline]:
         """Device -> start and end of each phase of each chunk that it has done, as measured.

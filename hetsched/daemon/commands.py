@@ -77,7 +77,7 @@ class ListDevices:
 
 @dataclass(frozen=True)
 class Explain:
-    """Answer `number` of `identity` with the engine's account of a job, or why there is none."""
+    """Answer `number` of `identity` with the explanation of a job, or why there is none."""
 
     identity: bytes
     number: int

@@ -21,7 +21,8 @@ from hetsched.daemon.ledger import refs
 from hetsched.daemon.router import Router
 from hetsched.device import DeviceInfo
 from hetsched.errors import ErrorRecord, HetschedError, InternalError, ProtocolError, to_record
-from hetsched.explain import Account, thinned
+from hetsched.explain import Explanation
+from hetsched.explain.thinning import thinned
 from hetsched.job import JobSpec, JobState
 from hetsched.transport.arena import Arena
 from hetsched.transport.codec import Decoder, encode
@@ -44,7 +45,7 @@ log = logging.getLogger(__name__)
 SESSION_LIMIT = 4096
 """Bytes of a request on a session's socket; all of them are small."""
 MOST_CHUNKS = 3000
-"""Chunks in an account's timelines: at about 200 bytes, planned and measured, they fit a frame."""
+"""Chunks in an explanation's timelines: at about 200 bytes each they fit a frame."""
 
 
 class Engine(Protocol):
@@ -60,7 +61,7 @@ class Engine(Protocol):
     def cancel(self, job: int) -> None: ...
 
     def explain(
-        self, number: int, then: Callable[[Account | None, BaseException | None], None]
+        self, number: int, then: Callable[[Explanation | None, BaseException | None], None]
     ) -> None: ...
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]: ...
@@ -266,11 +267,11 @@ class Server:
         self._router.send(command.identity, Reply(command.number, DeviceList(devices, absent)))
 
     def _explain(self, command: do.Explain) -> None:
-        def explained(account: Account | None, error: BaseException | None) -> None:
-            if account is None:
+        def explained(explanation: Explanation | None, error: BaseException | None) -> None:
+            if explanation is None:
                 answer: Answer = Refused(to_record(error or InternalError("no answer")))
             else:
-                answer = Explained(thinned(account, MOST_CHUNKS))
+                answer = Explained(thinned(explanation, MOST_CHUNKS))
             self._router.send(command.identity, Reply(command.number, answer))
 
         self._engine.explain(command.job, explained)

@@ -153,7 +153,7 @@ class Engine:
             self._active.abort(error)
 
     def explain(self, number: int, on_done: OnDone) -> None:
-        """Explain a job that runs or has ended: ``on_done(account, error)``.
+        """Explain a job that runs or has ended: ``on_done(explanation, error)``.
 
         The error is TryAgain for a job that hasn't begun, InputMissing for an unknown one.
         """

@@ -16,9 +16,9 @@ from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.errors import InputMissing, TryAgain
-from hetsched.explain import Account
+from hetsched.explain import Explanation
 from hetsched.job import Done, Failed, JobState
-from hetsched.planner.analysis.explanation import Subject, account
+from hetsched.planner.analysis.explanation import ExplainedJob, explain_job
 from hetsched.planner.job_planner import JobPlan
 from hetsched.planner.plan_cache import PlanCache
 
@@ -66,14 +66,14 @@ class ExplainableJob:
         error = state.error.message if isinstance(state, Failed) else None
         return replace(self, state=state.report.state, error=error)
 
-    def explain(self, info: Callable[[str], DeviceInfo], cache: PlanCache) -> Account:
+    def explain(self, info: Callable[[str], DeviceInfo], cache: PlanCache) -> Explanation:
         """Return the explanation; `info` returns the DeviceInfo of a device."""
         assignments = {assignment.device: assignment for assignment in self.plan.assignments}
         runs = {
             device: DeviceRun(assignments[device], info(device), tuple(times))
             for device, times in self.times.items()
         }
-        subject = Subject(
+        subject = ExplainedJob(
             self.number,
             self.state,
             self.workload,
@@ -82,7 +82,7 @@ class ExplainableJob:
             self.notes,
             self.error,
         )
-        return account(subject, self.plan, runs, cache=cache)
+        return explain_job(subject, self.plan, runs, cache=cache)
 
 
 class ExplanationArchive:
@@ -114,7 +114,7 @@ class ExplanationArchive:
 
     def explainer(
         self, number: int, running: ExplainableJob | None, waiting: Collection[int], newest: int
-    ) -> Callable[[], Account]:
+    ) -> Callable[[], Explanation]:
         """Return a function that explains job `number`, for the planner's thread.
 
         Parameters

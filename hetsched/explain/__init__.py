@@ -1,6 +1,23 @@
-"""What became of a job and why: records, and the words for people. Pure, without NumPy."""
+"""The explanation of a job: its records, their text and their trace. Pure, without NumPy.
 
-from hetsched.explain.records import Account, DeviceAccount, Phases, Spent, Way, WhatIf, thinned
-from hetsched.explain.trace import trace
+Only the records are imported here, since every client needs them; `text`, `trace` and `thinning`
+are imported where they are used.
+"""
 
-__all__ = ["Account", "DeviceAccount", "Phases", "Spent", "Way", "WhatIf", "thinned", "trace"]
+from hetsched.explain.records import (
+    Alternative,
+    DeviceExplanation,
+    Explanation,
+    PhaseSeconds,
+    TimeBreakdown,
+    WhatIf,
+)
+
+__all__ = [
+    "Alternative",
+    "DeviceExplanation",
+    "Explanation",
+    "PhaseSeconds",
+    "TimeBreakdown",
+    "WhatIf",
+]

@@ -1,4 +1,4 @@
-"""An account as a trace that Perfetto and chrome://tracing show, predicted and real side by side.
+"""An explanation as a trace for Perfetto and chrome://tracing, predicted and measured.
 
 The trace event format: complete events ("X"), times in microseconds; a "process" for each device,
 a "thread" for each kind of phase, predicted and measured.
@@ -13,91 +13,103 @@ from hetsched.device import Timeline
 from hetsched.units import counted
 
 if TYPE_CHECKING:
-    from hetsched.explain.records import Account
+    from hetsched.explain.records import Explanation
 
 Event = dict[str, Any]
 Span = tuple[float, float]
+NumberedSpan = tuple[int, tuple[int, int]]
+"""Number of a chunk; start and end of one of its phases in nanoseconds."""
 
 KINDS = ("predicted", "measured")
 PHASES = (("copy_in", "copy in"), ("compute", "compute"), ("copy_out", "copy out"))
-LANES = 100
-"""Numbers of threads that each track may have: phases of one kind may overlap on some devices."""
-CLOCKS = 1000
-"""Nanoseconds: overlaps that are shorter come of clocks that are read one after the other."""
+MAX_LANES = 100
+"""Thread numbers reserved for each phase: phases of one kind may overlap on some devices."""
+MAX_CLOCK_SKEW_NS = 1000
+"""Shorter overlaps result from clocks that are read one after the other."""
 
 
-def trace(account: Account) -> dict[str, Any]:
-    """The whole file, to be written as JSON."""
-    what = "a plan" if account.job is None else f"job {account.job}"
+def trace(explanation: Explanation) -> dict[str, Any]:
+    """Return the content of the trace file, to be written as JSON."""
+    subject = "a plan" if explanation.job is None else f"job {explanation.job}"
     events: list[Event] = []
-    for pid, one in enumerate(account.devices, start=1):
-        events += _process(pid, one.device)
-        for number, (kind, line) in enumerate(zip(KINDS, (one.plan, one.timeline), strict=True)):
+    for pid, device in enumerate(explanation.devices, start=1):
+        events += _process_events(pid, device.device)
+        lines = (device.plan, device.timeline)
+        for number, (kind, line) in enumerate(zip(KINDS, lines, strict=True)):
             if line is not None:
-                lumped = line is one.plan and one.lumped
-                events += _device(pid, number * len(PHASES) * LANES, kind, line, lumped)
+                is_whole = line is device.plan and device.has_only_whole_chunks
+                first_tid = number * len(PHASES) * MAX_LANES
+                events += _phase_events(pid, first_tid, kind, line, is_whole)
     return {
         "traceEvents": events,
         "displayTimeUnit": "ms",
         "otherData": {
             "schema": "hetsched.trace/1",
-            "what": f"{what}: {account.workload}, {account.load} units, {account.state}",
-            "notes": "; ".join(account.notes),
+            "what": f"{subject}: {explanation.workload}, {explanation.load} units,"
+            f" {explanation.state}",
+            "notes": "; ".join(explanation.notes),
         },
     }
 
 
-def _device(pid: int, base: int, kind: str, line: Timeline, lumped: bool) -> Iterator[Event]:
+def _phase_events(
+    pid: int, first_tid: int, kind: str, line: Timeline, is_whole: bool
+) -> Iterator[Event]:
     for order, (field, phase) in enumerate(PHASES):
-        name = "whole" if lumped else phase
-        spans = [(n, getattr(chunk, field)) for n, chunk in enumerate(line.chunks)]
-        known = [(n, _nanoseconds(span)) for n, span in spans if span is not None]
-        for lane, members in enumerate(lanes(known)):
-            tid = base + order * LANES + lane + 1
+        name = "whole" if is_whole else phase
+        spans = [(number, getattr(chunk, field)) for number, chunk in enumerate(line.chunks)]
+        present = [(number, _nanoseconds(span)) for number, span in spans if span is not None]
+        for lane, members in enumerate(lanes(present)):
+            tid = first_tid + order * MAX_LANES + lane + 1
             label = f"{kind}: {name}" + (f" ({lane + 1})" if lane else "")
-            yield _meta("thread_name", pid, tid, {"name": label})
-            yield _meta("thread_sort_index", pid, tid, {"sort_index": tid})
-            for number, (start, end) in members:
+            yield _metadata("thread_name", pid, tid, {"name": label})
+            yield _metadata("thread_sort_index", pid, tid, {"sort_index": tid})
+            for number, span in members:
                 units = line.chunks[number].units
-                yield {
-                    "ph": "X",
-                    "pid": pid,
-                    "tid": tid,
-                    "ts": start / 1000,
-                    "dur": (end - start) / 1000,
-                    "name": counted(units, "unit"),
-                    "cat": kind,
-                    "args": {"chunk": number, "units": units, "phase": name},
-                }
+                yield _complete_event(pid, tid, kind, name, span, number, units)
 
 
-def lanes(
-    spans: Sequence[tuple[int, tuple[int, int]]],
-) -> list[list[tuple[int, tuple[int, int]]]]:
-    """Spans (number, nanoseconds) on as few lanes as possible, so that none overlap on one."""
-    found: list[list[tuple[int, tuple[int, int]]]] = []
-    for number, (start, end) in sorted(spans, key=lambda one: one[1]):
-        for lane in found:
-            reached = lane[-1][1][1]
-            if reached <= start + CLOCKS:
-                begin = max(start, reached)
+def _complete_event(
+    pid: int, tid: int, kind: str, phase: str, span: tuple[int, int], number: int, units: int
+) -> Event:
+    start, end = span
+    return {
+        "ph": "X",
+        "pid": pid,
+        "tid": tid,
+        "ts": start / 1000,
+        "dur": (end - start) / 1000,
+        "name": counted(units, "unit"),
+        "cat": kind,
+        "args": {"chunk": number, "units": units, "phase": phase},
+    }
+
+
+def lanes(spans: Sequence[NumberedSpan]) -> list[list[NumberedSpan]]:
+    """Return `spans` on as few lanes as possible, such that none overlap on one."""
+    filled: list[list[NumberedSpan]] = []
+    for number, (start, end) in sorted(spans, key=lambda numbered: numbered[1]):
+        for lane in filled:
+            lane_end = lane[-1][1][1]
+            if lane_end <= start + MAX_CLOCK_SKEW_NS:
+                begin = max(start, lane_end)
                 lane.append((number, (begin, max(begin, end))))
                 break
         else:
-            found.append([(number, (start, end))])
-    return found
+            filled.append([(number, (start, end))])
+    return filled
 
 
 def _nanoseconds(span: Span) -> tuple[int, int]:
     return round(span[0] * 1e9), round(span[1] * 1e9)
 
 
-def _process(pid: int, name: str) -> list[Event]:
+def _process_events(pid: int, name: str) -> list[Event]:
     return [
-        _meta("process_name", pid, 0, {"name": name}),
-        _meta("process_sort_index", pid, 0, {"sort_index": pid}),
+        _metadata("process_name", pid, 0, {"name": name}),
+        _metadata("process_sort_index", pid, 0, {"sort_index": pid}),
     ]
 
 
-def _meta(name: str, pid: int, tid: int, args: dict[str, Any]) -> Event:
+def _metadata(name: str, pid: int, tid: int, args: dict[str, Any]) -> Event:
     return {"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args}

@@ -126,3 +126,8 @@ class JobPlan:
     exploring: bool = False
     curves: Mapping[str, SpeedFunction] = field(default_factory=dict, compare=False, repr=False)
     candidates: tuple[Candidate, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def load(self) -> int:
+        """Units of all shares."""
+        return sum(assignment.plan.share for assignment in self.assignments)

@@ -13,7 +13,7 @@ import msgspec
 
 from hetsched.device import DeviceInfo
 from hetsched.errors import ErrorRecord
-from hetsched.explain import Account
+from hetsched.explain import Explanation
 from hetsched.job import JobSpec, JobState
 
 PROTOCOL = 1
@@ -174,7 +174,7 @@ class DeviceList(msgspec.Struct, frozen=True, tag="devices"):
 
 
 class Explained(msgspec.Struct, frozen=True, tag="explained"):
-    account: Account
+    explanation: Explanation
 
 
 class Done(msgspec.Struct, frozen=True, tag="ok"):

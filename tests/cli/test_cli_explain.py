@@ -11,7 +11,7 @@ import daemon_harness
 import pytest
 from real_daemon import RealDaemon, serving
 
-from hetsched.explain import Account
+from hetsched.explain import Explanation
 
 from .conftest import Call
 from .test_cli_plan import PNG, VIRTUAL, tracks
@@ -39,10 +39,11 @@ def test_a_job_of_the_daemon_is_explained(call: Call) -> None:
     assert ended.code == 0, ended.err
     assert ended.out.startswith("job 3, done: fft batch=64x32x32")
     for title in ("seconds, measured / predicted:", "where the time went", "why this split:",
-                  "why these chunks:", "instead, by the models:", "what would help:"):  # fmt: skip
+                  "why these chunks:", "alternatives (predicted):",
+                  "what would help:"):  # fmt: skip
         assert title in ended.out
     record = json.loads(call("explain", "3", "--json").out)
-    assert (record["schema"], record["job"]) == ("hetsched.account/1", 3)
+    assert (record["schema"], record["job"]) == ("hetsched.explanation/1", 3)
     assert record["seconds"] == report["seconds"]
     assert Path("submit.json").read_text() == Path("explain.json").read_text()
     assert ("emu0", "measured: copy in") in tracks("explain.json")
@@ -110,7 +111,7 @@ def test_explaining_imports_no_numpy(call: Call, harness: daemon_harness.Harness
     import sys
 
     harness.engine.explain = lambda number, then: then(  # type: ignore[method-assign]
-        Account(job=1, state="done", workload="toy", load=1), None
+        Explanation(job=1, state="done", workload="toy", load=1), None
     )
     call("submit", "hetsched_workloads.fft:Fft", "--batch", "4x4x4", "--detach")
     code = (
@@ -129,7 +130,7 @@ def test_pictures_of_all_sizes_can_be_drawn() -> None:
     pytest.importorskip("matplotlib")
     from hetsched.cli.output.plots.gantt import draw
     from hetsched.device import ChunkTimeline, Timeline
-    from hetsched.explain import DeviceAccount
+    from hetsched.explain import DeviceExplanation
 
     def line(count: int, copies: bool) -> Timeline:
         chunks = tuple(
@@ -139,19 +140,19 @@ def test_pictures_of_all_sizes_can_be_drawn() -> None:
         return Timeline(float(count), chunks)
 
     cores = [
-        DeviceAccount(
+        DeviceExplanation(
             device=f"cpu{n}", kind="cpu", variant="v", planned=3, timeline=line(3, False)
         )
         for n in range(128)
     ]
-    gpu = DeviceAccount(
+    gpu = DeviceExplanation(
         device="gpu0", kind="cuda", variant="v", planned=3, plan=line(900, True),
         timeline=line(1000, True),
     )  # fmt: skip
-    idle = DeviceAccount(device="idle", kind="cpu", variant="v", planned=0)
+    idle = DeviceExplanation(device="idle", kind="cpu", variant="v", planned=0)
     for number, devices in enumerate([(), (idle,), (gpu, idle), (*cores, gpu)]):
-        account = Account(job=1, state="done", workload="toy", load=1, devices=devices)
-        draw(account, f"{number}.png", False)
+        explained = Explanation(job=1, state="done", workload="toy", load=1, devices=devices)
+        draw(explained, f"{number}.png", False)
         assert Path(f"{number}.png").read_bytes().startswith(PNG)
 
 
@@ -160,16 +161,16 @@ def test_nothing_of_a_picture_is_cut_or_covers_other_words(state: str) -> None:
     pytest.importorskip("matplotlib")
     from hetsched.cli.output.plots.gantt import figure
     from hetsched.device import ChunkTimeline, Timeline
-    from hetsched.explain import DeviceAccount, Phases
+    from hetsched.explain import DeviceExplanation, PhaseSeconds
 
     chunk = ChunkTimeline(3, (0.0, 0.2), (0.2, 0.9), (0.9, 1.0))
     there = {"kind": "cpu", "variant": "v", "planned": 3, "seconds": 1.0}
     line, later = Timeline(1.0, (chunk,)), Timeline(9.0, (chunk,))
-    phases = Phases(copy_in=0.2, compute=0.7, copy_out=0.1)
-    gpu = DeviceAccount(device="gpu0", plan=later, timeline=line, predicted=phases, **there)
-    files = DeviceAccount(device="cpu0", plan=later, timeline=line, **there)
+    phases = PhaseSeconds(copy_in=0.2, compute=0.7, copy_out=0.1)
+    gpu = DeviceExplanation(device="gpu0", plan=later, timeline=line, predicted=phases, **there)
+    files = DeviceExplanation(device="cpu0", plan=later, timeline=line, **there)
     picture = figure(
-        Account(
+        Explanation(
             job=1, state=state, workload="of_a_long_name", load=1, devices=(files, gpu),
             whole_unit_bound=9.0, predicted_seconds=9.0, seconds=1.0,
         )

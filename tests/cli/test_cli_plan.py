@@ -63,7 +63,7 @@ def test_before_anything_was_measured_it_says_so_and_leaves_nothing(call: Call) 
 
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.splitlines()[1] == (
-        f"64 units, no prediction: {DEFAULT_FFT} was never measured at this on core0, emu0"
+        f"64 units, no prediction: no measurements for {DEFAULT_FFT} at this size on core0, emu0"
     )
     assert "core0: 32 units, an equal share: " in ended.out
     assert "factored by two" in ended.out
@@ -76,7 +76,11 @@ def test_what_is_planned_is_what_is_run(call: Call, store: Path, two_runs: bytes
     assert store.read_bytes() == two_runs
     report = json.loads(call("run", *BATCH, "--json").out)
 
-    assert (plan["schema"], plan["job"], plan["state"]) == ("hetsched.account/1", None, "planned")
+    assert (plan["schema"], plan["job"], plan["state"]) == (
+        "hetsched.explanation/1",
+        None,
+        "planned",
+    )
     assert plan["predicted_seconds"] == report["predicted_seconds"]
     for one, done in zip(plan["devices"], report["devices"], strict=True):
         assert (one["device"], one["variant"]) == (done["device"], done["variant"])
@@ -91,7 +95,7 @@ def test_flags_mean_what_they_mean_to_run(call: Call) -> None:
 
     assert (one["device"], one["planned"]) == ("emu0", 64)
     assert max(units for _, units in one["chunks"]) <= 4
-    assert "64 KiB" in one["why"]
+    assert "64 KiB" in one["chunk_reason"]
 
 
 def test_of_an_input_only_the_header_counts_and_no_output_is_made(call: Call) -> None:

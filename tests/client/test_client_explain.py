@@ -11,12 +11,12 @@ from daemon_harness import Harness
 from hetsched.client.client import Client
 from hetsched.device import ChunkTimeline, Timeline
 from hetsched.errors import InputMissing, UsageError
-from hetsched.explain import Account, DeviceAccount
+from hetsched.explain import DeviceExplanation, Explanation
 
 
 def test_a_job_and_its_number_are_explained_alike(client: Client) -> None:
     job = client.submit("double")
-    expected = Account(job=1, state="done", workload="double", load=1)
+    expected = Explanation(job=1, state="done", workload="double", load=1)
 
     assert job.explain() == client.explain(1) == client.job(1).explain() == expected
     assert job.timeline() == {}
@@ -40,16 +40,16 @@ def test_a_job_of_very_many_chunks_arrives_thinned_out(
 ) -> None:
     span = (0.123456, 1.654321)
     line = Timeline(1.7, (ChunkTimeline(1, span, span, span),) * 100_000)
-    one = DeviceAccount(
+    one = DeviceExplanation(
         device="gpu0", kind="cuda", variant="v", planned=1, chunks=((1, 1), (1, 2)) * 50_000,
         plan=line, timeline=line,
     )  # fmt: skip
-    long = Account(job=1, state="done", workload="double", load=1, devices=(one,))
+    long = Explanation(job=1, state="done", workload="double", load=1, devices=(one,))
     monkeypatch.setattr(harness.engine, "explain", lambda number, then: then(long, None))
 
     found = client.submit("double").explain()
 
-    assert any("at a time, as one" in note for note in found.notes)
+    assert any("at a time" in note for note in found.notes)
     (device,) = found.devices
     assert device.timeline is not None
     assert sum(chunk.units for chunk in device.timeline.chunks) == 100_000

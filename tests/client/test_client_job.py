@@ -10,7 +10,7 @@ import pytest
 from hetsched.client.job import Job
 from hetsched.device import ChunkTimeline, Timeline
 from hetsched.errors import DataError, ErrorRecord, TryAgain, WaitTimeout
-from hetsched.explain import Account, DeviceAccount
+from hetsched.explain import DeviceExplanation, Explanation
 from hetsched.job import Done, Failed, JobReport, JobState, Queued, Running
 
 
@@ -22,15 +22,15 @@ LINE = Timeline(1.0, (ChunkTimeline(1, None, (0.0, 1.0), None),))
 DONE = Done(1, report("done"))
 
 
-def account(job: int) -> Account:
-    ran = DeviceAccount(device="cpu0", kind="cpu", variant="v", planned=1, timeline=LINE)
-    idle = DeviceAccount(device="cpu1", kind="cpu", variant="v", planned=0)
-    return Account(job=job, state="done", workload="w", load=1, devices=(ran, idle))
+def explanation(job: int) -> Explanation:
+    ran = DeviceExplanation(device="cpu0", kind="cpu", variant="v", planned=1, timeline=LINE)
+    idle = DeviceExplanation(device="cpu1", kind="cpu", variant="v", planned=0)
+    return Explanation(job=job, state="done", workload="w", load=1, devices=(ran, idle))
 
 
 def test_a_job_is_explained_by_whoever_knows() -> None:
     job, _ = make()
-    assert job.explain() == account(1)
+    assert job.explain() == explanation(1)
     assert job.timeline() == {"cpu0": LINE}
 
 
@@ -40,7 +40,7 @@ def failed(code: int) -> Failed:
 
 def make(fetch: Any = lambda done: "result") -> tuple[Job, list[int]]:
     cancelled: list[int] = []
-    return Job(1, cancelled.append, fetch, account), cancelled
+    return Job(1, cancelled.append, fetch, explanation), cancelled
 
 
 def test_the_result_is_what_fetch_makes_of_done() -> None:
@@ -78,7 +78,7 @@ def test_cancelling_without_anybody_to_ask_is_refused() -> None:
     def unreachable(number: int) -> None:
         raise TryAgain("gone")
 
-    assert not Job(1, unreachable, lambda done: None, account).cancel()
+    assert not Job(1, unreachable, lambda done: None, explanation).cancel()
 
 
 def test_waiting_too_short_says_that_the_job_goes_on() -> None:

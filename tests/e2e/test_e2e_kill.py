@@ -81,13 +81,13 @@ def test_what_ran_again_is_accounted_where_it_ran(
     job = submit_deadly(local[0], planes, 2, tmp_path)
     job.result(timeout=60)
 
-    account = job.explain()
+    explanation = job.explain()
 
-    (note,) = account.notes
+    (note,) = explanation.notes
     assert "died, ended by SIGKILL: its unfinished chunks ran again" in note
-    assert note in str(account) and note in job.report.notes  # type: ignore[union-attr]
-    assert sum(one.share for one in account.devices) == len(planes)
-    for one, told in zip(account.devices, job.report.devices, strict=True):  # type: ignore[union-attr]
+    assert note in str(explanation) and note in job.report.notes  # type: ignore[union-attr]
+    assert sum(one.share for one in explanation.devices) == len(planes)
+    for one, told in zip(explanation.devices, job.report.devices, strict=True):  # type: ignore[union-attr]
         units = [] if one.timeline is None else [chunk.units for chunk in one.timeline.chunks]
         assert (sum(units), one.share) == (one.share, told.share)
         assert sorted(units) == sorted(told.chunks)
@@ -117,6 +117,6 @@ def test_a_kernel_that_fails_fails_its_job_only(local: tuple[hetsched.Local, str
     with pytest.raises(JobFailed, match="the kernel has had enough"):
         job.result(timeout=60)
 
-    account = job.explain()
-    assert (account.state, "had enough" in str(account)) == ("failed", True)
+    explanation = job.explain()
+    assert (explanation.state, "had enough" in str(explanation)) == ("failed", True)
     assert engine.submit("fft", batch="8x32x32", verify=True).result(timeout=60) is not None

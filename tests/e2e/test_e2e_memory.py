@@ -14,7 +14,7 @@ import hetsched
 from hetsched.config import Config, parse
 from hetsched.engine.job import job_record
 from hetsched.errors import DataError, JobFailed
-from hetsched.explain import Account
+from hetsched.explain import Explanation
 from hetsched.job import JobState, Running
 
 HERE = Path(__file__).parent
@@ -92,7 +92,7 @@ def test_a_job_that_starts_over_with_fewer_devices_is_explained(
     """What emu0 has done doesn't belong to the plan without it."""
     monkeypatch.setenv("PYTHONPATH", str(HERE))
     monkeypatch.setattr(job_record, "PROGRESS_SECONDS", 0)
-    asked: list[tuple[Account | None, BaseException | None]] = []
+    asked: list[tuple[Explanation | None, BaseException | None]] = []
 
     def heard(state: JobState) -> None:
         if isinstance(state, Running) and state.stage == "preparing":
@@ -106,5 +106,7 @@ def test_a_job_that_starts_over_with_fewer_devices_is_explained(
             job.result(timeout=60)
         job.explain()
 
-    found = [[one.device for one in account.devices] for account, _ in asked if account]
+    found = [
+        [one.device for one in explanation.devices] for explanation, _ in asked if explanation
+    ]
     assert found == [["emu0", "emu1"], ["emu1"]], asked

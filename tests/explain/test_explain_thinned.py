@@ -1,36 +1,37 @@
-"""Accounts of many chunks are made short enough to travel."""
+"""Explanations of many chunks are made short enough to travel."""
 
 from __future__ import annotations
 
 import msgspec
 
 from hetsched.device import ChunkTimeline, Timeline
-from hetsched.explain import Account, DeviceAccount, thinned
+from hetsched.explain import DeviceExplanation, Explanation
+from hetsched.explain.thinning import thinned
 
 
 def chunk(number: int) -> ChunkTimeline:
     return ChunkTimeline(2, (number, number + 0.5), (number, number + 1.0), None)
 
 
-def account(*counts: int) -> Account:
+def explanation(*counts: int) -> Explanation:
     devices = []
     for number, count in enumerate(counts):
         line = Timeline(float(count), tuple(chunk(k) for k in range(count)))
         devices.append(
-            DeviceAccount(
+            DeviceExplanation(
                 device=f"gpu{number}", kind="cuda", variant="v", planned=2 * count,
                 chunks=((count, 2),), plan=line, timeline=line,
             )
         )  # fmt: skip
-    return Account(job=1, state="done", workload="toy", load=1, devices=tuple(devices))
+    return Explanation(job=1, state="done", workload="toy", load=1, devices=tuple(devices))
 
 
 def test_what_is_short_enough_stays() -> None:
-    assert thinned(account(5, 5), 10) == account(5, 5)
+    assert thinned(explanation(5, 5), 10) == explanation(5, 5)
 
 
 def test_chunks_that_follow_each_other_become_one() -> None:
-    found = thinned(account(7), 4)
+    found = thinned(explanation(7), 4)
 
     (one,) = found.devices
     assert one.timeline is not None and one.timeline.makespan == 7.0
@@ -40,15 +41,15 @@ def test_chunks_that_follow_each_other_become_one() -> None:
         ChunkTimeline(4, (4, 5.5), (4, 6.0), None),
         ChunkTimeline(2, (6, 6.5), (6, 7.0), None),
     )
-    assert found.notes == ("timelines: so many chunks are shown 2 at a time, as one",)
+    assert found.notes == ("timelines: chunks are merged, 2 at a time",)
 
 
 def test_of_very_many_sizes_both_ends_stay() -> None:
-    one = DeviceAccount(
+    one = DeviceExplanation(
         device="gpu0", kind="cuda", variant="v", planned=1, planned_chunks=9,
         chunks=tuple((1, units) for units in range(9)),
     )  # fmt: skip
-    long = Account(job=1, state="done", workload="toy", load=1, devices=(one,))
+    long = Explanation(job=1, state="done", workload="toy", load=1, devices=(one,))
 
     (found,) = thinned(long, 4).devices
 
@@ -57,7 +58,7 @@ def test_of_very_many_sizes_both_ends_stay() -> None:
 
 
 def test_a_hundred_thousand_chunks_fit_a_message() -> None:
-    found = thinned(account(*[1000] * 100), 3000)
+    found = thinned(explanation(*[1000] * 100), 3000)
 
     assert len(msgspec.msgpack.encode(found)) < 1 << 20
     assert sum(len(one.timeline.chunks) for one in found.devices if one.timeline) <= 3100

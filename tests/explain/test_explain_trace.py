@@ -13,21 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.device import ChunkTimeline, Timeline
-from hetsched.explain import Account, DeviceAccount, Phases, trace
+from hetsched.explain import DeviceExplanation, Explanation, PhaseSeconds
+from hetsched.explain.trace import trace
 
-KNOWN = Phases(compute=1.0)
+KNOWN = PhaseSeconds(compute=1.0)
 TRACKS = {"copy in": "copy_in", "compute": "compute", "copy out": "copy_out"}
 
 
-def account(
-    plan: Timeline | None, line: Timeline | None, phases: Phases | None = KNOWN
-) -> Account:
-    one = DeviceAccount(
+def explanation(
+    plan: Timeline | None, line: Timeline | None, phases: PhaseSeconds | None = KNOWN
+) -> Explanation:
+    one = DeviceExplanation(
         device="gpu0", kind="cuda", variant="v", planned=4, plan=plan, timeline=line,
         predicted=phases,
     )  # fmt: skip
-    idle = DeviceAccount(device="cpu0", kind="cpu", variant="v", planned=0)
-    return Account(job=5, state="done", workload="toy", load=4, devices=(one, idle))
+    idle = DeviceExplanation(device="cpu0", kind="cpu", variant="v", planned=0)
+    return Explanation(job=5, state="done", workload="toy", load=4, devices=(one, idle))
 
 
 def ring(step: float) -> Timeline:
@@ -38,7 +39,7 @@ def ring(step: float) -> Timeline:
     return Timeline(3.0, chunks)
 
 
-def written(found: Account) -> dict[str, Any]:
+def written(found: Explanation) -> dict[str, Any]:
     whole: dict[str, Any] = json.loads(msgspec.json.encode(trace(found)))
     return whole
 
@@ -57,7 +58,7 @@ def by_track(events: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 
 def test_there_is_a_process_a_device_and_a_thread_a_phase() -> None:
-    events = written(account(ring(1.0), ring(0.9)))["traceEvents"]
+    events = written(explanation(ring(1.0), ring(0.9)))["traceEvents"]
 
     assert set(named(events, "process_name").values()) == {"gpu0", "cpu0"}
     assert set(named(events, "thread_name").values()) == {
@@ -66,7 +67,7 @@ def test_there_is_a_process_a_device_and_a_thread_a_phase() -> None:
 
 
 def test_events_are_complete_and_in_microseconds() -> None:
-    events = written(account(None, ring(0.9)))["traceEvents"]
+    events = written(explanation(None, ring(0.9)))["traceEvents"]
 
     first = by_track(events)["measured: copy in"][1]
     assert (first["ph"], first["name"], first["cat"]) == ("X", "2 units", "measured")
@@ -77,7 +78,7 @@ def test_events_are_complete_and_in_microseconds() -> None:
 
 def test_the_sums_are_the_report_s() -> None:
     line = ring(0.9)
-    tracks = by_track(written(account(None, line))["traceEvents"])
+    tracks = by_track(written(explanation(None, line))["traceEvents"])
 
     for name, field in TRACKS.items():
         spans = [getattr(chunk, field) for chunk in line.chunks]
@@ -88,7 +89,7 @@ def test_the_sums_are_the_report_s() -> None:
 def test_what_was_only_predicted_as_a_whole_is_called_so() -> None:
     whole = Timeline(1.0, (ChunkTimeline(1, None, (0.0, 1.0), None),))
 
-    tracks = by_track(written(account(whole, ring(0.9), None))["traceEvents"])
+    tracks = by_track(written(explanation(whole, ring(0.9), None))["traceEvents"])
 
     assert "predicted: whole" in tracks
     assert "predicted: compute" not in tracks
@@ -96,7 +97,7 @@ def test_what_was_only_predicted_as_a_whole_is_called_so() -> None:
 
 
 def test_an_account_without_times_is_a_trace_without_events() -> None:
-    found = written(account(None, None))
+    found = written(explanation(None, None))
 
     assert {event["ph"] for event in found["traceEvents"]} == {"M"}
     assert found["otherData"]["what"] == "job 5: toy, 4 units, done"
@@ -108,7 +109,7 @@ def test_overlaps_of_a_clock_s_making_stay_on_one_track() -> None:
         ChunkTimeline(1, None, (1 - 5e-7, 2.0), None),
     )
 
-    tracks = by_track(written(account(None, Timeline(2.0, chunks)))["traceEvents"])
+    tracks = by_track(written(explanation(None, Timeline(2.0, chunks)))["traceEvents"])
 
     assert [(e["ts"], e["dur"]) for e in tracks["measured: compute"]] == [(0, 1e6), (1e6, 1e6)]
 
@@ -121,7 +122,7 @@ spans = st.tuples(times, times).map(lambda ends: (min(ends), max(ends)))
 def test_no_event_lies_over_another_one_of_its_track(found: list[tuple[float, float]]) -> None:
     line = Timeline(10.0, tuple(ChunkTimeline(1, None, span, None) for span in found))
 
-    tracks = by_track(written(account(None, line))["traceEvents"])
+    tracks = by_track(written(explanation(None, line))["traceEvents"])
 
     assert sum(map(len, tracks.values())) == len(found)
     total = sum(event["dur"] for events in tracks.values() for event in events)

@@ -33,16 +33,20 @@ def jobs(local: hetsched.Local) -> list[Any]:
     return found
 
 
-def test_the_account_agrees_with_the_report(jobs: list[Any]) -> None:
+def test_the_explanation_agrees_with_the_report(jobs: list[Any]) -> None:
     for job in jobs:
-        account, report = job.explain(), job.report
-        assert (account.job, account.state, account.seconds) == (job.id, "done", report.seconds)
-        for one, told in zip(account.devices, report.devices, strict=True):
+        explanation, report = job.explain(), job.report
+        assert (explanation.job, explanation.state, explanation.seconds) == (
+            job.id,
+            "done",
+            report.seconds,
+        )
+        for one, told in zip(explanation.devices, report.devices, strict=True):
             assert (one.device, one.share, one.seconds) == (told.device, told.share, told.seconds)
             assert one.measured.copy_in == pytest.approx(told.copy_in_seconds)
             assert one.measured.compute == pytest.approx(told.compute_seconds)
             assert one.measured.copy_out == pytest.approx(told.copy_out_seconds)
-            spent = one.spent
+            spent = one.time_breakdown
             whole = spent.computing + spent.copying + spent.between + spent.before + spent.idle
             assert whole == pytest.approx(report.seconds)
 
@@ -70,10 +74,14 @@ def test_once_it_has_learnt_the_plan_says_what_was_measured(jobs: list[Any]) -> 
     assert emu.mode == "ring"
     assert emu.plan.makespan == pytest.approx(emu.timeline.makespan, rel=1e-6)
     assert emu.hidden == pytest.approx(emu.predicted_hidden, abs=1e-6)
-    assert {way.what for way in last.ways} == {"equal shares", "only core0", "only emu0"}
+    assert {way.description for way in last.alternatives} == {
+        "equal shares",
+        "only core0",
+        "only emu0",
+    }
 
 
-def test_models_that_changed_since_change_no_account(jobs: list[Any]) -> None:
+def test_models_that_changed_since_change_no_explanation(jobs: list[Any]) -> None:
     before = str(jobs[1].explain())
     jobs[1].explain()
 
@@ -93,10 +101,10 @@ def test_a_cancelled_job_is_explained_too(local: hetsched.Local) -> None:
     waiting.cancel()
     concurrent.futures.wait([running, waiting], 60)
 
-    account = waiting.explain()
+    explanation = waiting.explain()
 
-    assert account.state == waiting.report.state
-    assert str(account).startswith(f"job {waiting.id}, {account.state}: fft")
+    assert explanation.state == waiting.report.state
+    assert str(explanation).startswith(f"job {waiting.id}, {explanation.state}: fft")
 
 
 def test_a_callback_may_not_wait_for_its_own_thread(local: hetsched.Local) -> None:

@@ -11,17 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.device import Chunk, ChunkTimeline, ChunkTimes, DeviceInfo, Timeline
-from hetsched.explain import Account, DeviceAccount, Phases, Spent
+from hetsched.explain import DeviceExplanation, Explanation, PhaseSeconds, TimeBreakdown
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.planner.analysis import what_if
-from hetsched.planner.analysis.explanation import Subject, account
-from hetsched.planner.analysis.time_breakdown import covered, hidden_part, phases_of, spent
+from hetsched.planner.analysis.explanation import ExplainedJob, explain_job
+from hetsched.planner.analysis.time_breakdown import (
+    covered,
+    hidden_fraction,
+    phase_seconds,
+    time_breakdown,
+)
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.plans.device_plan import DevicePlan, Mode
 
-SUBJECT = Subject(3, "done", "toy", 4, {"batch": "4"})
+SUBJECT = ExplainedJob(3, "done", "toy", 4, {"batch": "4"})
 CORE = DeviceInfo(name="cpu0", kind="cpu", identity="c")
 GPU = DeviceInfo(name="gpu0", kind="cuda", identity="g", link=True, memory=4, engines=2)
 CORE_MODEL = DeviceModel(PiecewiseLinear([(2, 3.0)]), PiecewiseLinear([(2, 3.0)]))
@@ -79,29 +84,33 @@ RAN = {
 }
 
 
-def device(found: Account, name: str) -> DeviceAccount:
+def device(found: Explanation, name: str) -> DeviceExplanation:
     return next(d for d in found.devices if d.device == name)
 
 
 def test_the_link_s_phases_by_hand() -> None:
-    gpu = device(account(SUBJECT, job_plan(), RAN), "gpu0")
+    gpu = device(explain_job(SUBJECT, job_plan(), RAN), "gpu0")
 
-    assert gpu.predicted == gpu.measured == Phases(copy_in=1.0, compute=2.0, copy_out=1.0)
+    assert gpu.predicted == gpu.measured == PhaseSeconds(copy_in=1.0, compute=2.0, copy_out=1.0)
     assert (gpu.seconds, gpu.predicted_seconds) == (3.0, 3.0)
     assert gpu.hidden == gpu.predicted_hidden == 0.5, "4 s of phases in 3 s, 2 s of them copies"
-    assert gpu.spent == Spent(computing=2.0, copying=1.0, between=0.0, before=0.0, idle=1.0)
+    assert gpu.time_breakdown == TimeBreakdown(
+        computing=2.0, copying=1.0, between=0.0, before=0.0, idle=1.0
+    )
     assert gpu.plan is not None and gpu.timeline is not None
     assert gpu.plan.chunks[1] == ChunkTimeline(1, (0.5, 1.0), (1.5, 2.5), (2.5, 3.0))
     assert gpu.timeline.chunks[1] == ChunkTimeline(1, (1.0, 1.5), (1.5, 2.5), (2.5, 3.0))
 
 
 def test_a_core_s_time_by_hand() -> None:
-    found = account(SUBJECT, job_plan(), RAN)
+    found = explain_job(SUBJECT, job_plan(), RAN)
     core = device(found, "cpu0")
 
     assert found.seconds == 4.0
     assert core.seconds == 3.5
-    assert core.spent == Spent(computing=3.0, copying=0.0, between=0.5, before=0.5, idle=0.0)
+    assert core.time_breakdown == TimeBreakdown(
+        computing=3.0, copying=0.0, between=0.5, before=0.5, idle=0.0
+    )
     assert core.hidden is None
     assert core.plan == Timeline(
         3.0, (ChunkTimeline(1, None, (0.0, 1.5), None), ChunkTimeline(1, None, (1.5, 3.0), None))
@@ -109,41 +118,45 @@ def test_a_core_s_time_by_hand() -> None:
 
 
 def test_bounds_ways_and_changes_by_hand() -> None:
-    found = account(SUBJECT, job_plan(), RAN)
+    found = explain_job(SUBJECT, job_plan(), RAN)
 
     # Fluid: a unit in 1.5 s and one in 1 s. Whole units: two of each, 3 s by either's curve.
     assert found.fluid_bound == pytest.approx(4 / (1 / 1.5 + 1))
     assert found.whole_unit_bound == pytest.approx(3.0)
-    assert {way.what: way.seconds for way in found.ways} == pytest.approx(
+    assert {way.description: way.seconds for way in found.alternatives} == pytest.approx(
         {"equal shares": 3.0, "only cpu0": 6.0, "only gpu0": 6.0}
     )
     gpu = device(found, "gpu0")
     assert gpu.bound == 3.0
-    serial = next(way for way in gpu.ways if way.what == "these chunks one after another")
+    serial = next(
+        way for way in gpu.alternatives if way.description == "the same chunks without overlap"
+    )
     assert serial.seconds == 4.0
-    changes = {change.what: change for change in found.what_if}
+    changes = {change.change: change for change in found.what_if}
     # With 3 units for the GPU, 2.5 s, and 1 for the core; a faster link leaves it at 2 and 2.
-    assert changes["twice the speed of gpu0 at computing"].saves == pytest.approx(1 - 2.5 / 3)
-    assert changes["twice the speed of gpu0 at computing"].seconds == pytest.approx(2.5)
+    assert changes["twice the compute speed of gpu0"].saves == pytest.approx(1 - 2.5 / 3)
+    assert changes["twice the compute speed of gpu0"].seconds == pytest.approx(2.5)
     assert changes["a link twice as fast for gpu0"].saves == pytest.approx(0.0)
-    assert changes["twice the memory on gpu0"].saves == pytest.approx(0.0)
+    assert changes["twice the memory of gpu0"].saves == pytest.approx(0.0)
 
 
 def test_virtual_clocks_all_start_at_their_first_chunk() -> None:
     info = DeviceInfo(name="cpu0", kind="emulated", identity="c", clock="virtual")
     ran = {"cpu0": Ran(info, [one(7.0, 8.0)]), "gpu0": Ran(GPU, [linked(0.25)])}
 
-    found = account(SUBJECT, job_plan(), ran)
+    found = explain_job(SUBJECT, job_plan(), ran)
 
     assert found.seconds == 2.0
-    starts = {d.device: d.spent.before for d in found.devices if d.spent is not None}
+    starts = {
+        d.device: d.time_breakdown.before for d in found.devices if d.time_breakdown is not None
+    }
     assert starts == {"cpu0": 0.0, "gpu0": 0.0}
 
 
 def test_chunks_count_where_they_ran() -> None:
     ran = {"cpu0": Ran(CORE, [one(2, 3), one(0, 1), one(1, 2)]), "gpu0": Ran(GPU, [linked(0)])}
 
-    found = account(SUBJECT, job_plan(), ran)
+    found = explain_job(SUBJECT, job_plan(), ran)
 
     assert [(d.planned, d.share) for d in found.devices] == [(2, 3), (2, 1)]
     line = device(found, "cpu0").timeline
@@ -154,27 +167,29 @@ def test_chunks_count_where_they_ran() -> None:
 def test_a_device_that_did_nothing_was_idle_all_the_time() -> None:
     ran = {"cpu0": Ran(CORE, []), "gpu0": Ran(GPU, [linked(5.0)])}
 
-    core = device(account(SUBJECT, job_plan(), ran), "cpu0")
+    core = device(explain_job(SUBJECT, job_plan(), ran), "cpu0")
 
-    assert core.spent == Spent(computing=0.0, copying=0.0, between=0.0, before=0.0, idle=2.0)
+    assert core.time_breakdown == TimeBreakdown(
+        computing=0.0, copying=0.0, between=0.0, before=0.0, idle=2.0
+    )
     assert (core.seconds, core.timeline, core.share) == (None, None, 0)
 
 
 def test_a_plan_has_nothing_measured() -> None:
-    found = account(replace(SUBJECT, job=None, state="planned"), job_plan())
+    found = explain_job(replace(SUBJECT, job=None, state="planned"), job_plan())
 
     assert found.seconds is None
-    assert all(d.spent is d.measured is d.timeline is None for d in found.devices)
+    assert all(d.time_breakdown is d.measured is d.timeline is None for d in found.devices)
     assert found.predicted_seconds == 3.0
 
 
 def test_of_what_was_never_measured_nothing_is_claimed() -> None:
-    found = account(SUBJECT, job_plan(known=False), RAN)
+    found = explain_job(SUBJECT, job_plan(known=False), RAN)
 
     assert (found.fluid_bound, found.whole_unit_bound, found.what_if) == (None, None, ())
     core = device(found, "cpu0")
     assert (core.runs, core.predicted, core.plan) == (None, None, None)
-    assert core.measured == Phases(compute=3.0)
+    assert core.measured == PhaseSeconds(compute=3.0)
 
 
 def test_a_plan_made_by_somebody_else_is_explained_as_far_as_it_goes() -> None:
@@ -183,7 +198,7 @@ def test_a_plan_made_by_somebody_else_is_explained_as_far_as_it_goes() -> None:
         for a in job_plan().assignments
     )
 
-    found = account(SUBJECT, JobPlan(bare, None), RAN)
+    found = explain_job(SUBJECT, JobPlan(bare, None), RAN)
 
     assert [d.kind for d in found.devices] == ["cpu", "cuda"]
     assert found.seconds == 4.0
@@ -194,7 +209,7 @@ def test_a_core_that_reads_files_has_no_phases_predicted() -> None:
     assert core.candidate is not None
     core = replace(core, candidate=replace(core.candidate, is_staged=True))
 
-    found = device(account(SUBJECT, JobPlan((core, gpu), 3.0), RAN), "cpu0")
+    found = device(explain_job(SUBJECT, JobPlan((core, gpu), 3.0), RAN), "cpu0")
 
     assert (found.predicted, found.predicted_hidden) == (None, None)
     assert found.predicted_seconds == 3.0
@@ -203,7 +218,7 @@ def test_a_core_that_reads_files_has_no_phases_predicted() -> None:
 def test_equal_chunks_that_follow_each_other_are_told_together() -> None:
     core = assignment(CORE, CORE_MODEL, DevicePlan(((4, 4, 2, 4),)))
 
-    (found,) = account(SUBJECT, JobPlan((core,), 3.0)).devices
+    (found,) = explain_job(SUBJECT, JobPlan((core,), 3.0)).devices
 
     assert found.chunks == ((2, 4), (1, 2), (1, 4))
 
@@ -221,11 +236,11 @@ def test_the_planner_s_own_plans_are_never_under_their_bounds() -> None:
         for k in range(3)
     ]  # fmt: skip
 
-    found = account(SUBJECT, plan_job(300, [*cores, gpu]))
+    found = explain_job(SUBJECT, plan_job(300, [*cores, gpu]))
 
     assert found.fluid_bound and found.whole_unit_bound and found.predicted_seconds
     assert found.fluid_bound <= found.whole_unit_bound <= found.predicted_seconds * (1 + 1e-9)
-    assert {change.what for change in found.what_if} >= {
+    assert {change.change for change in found.what_if} >= {
         "another device like cpu0", "another device like gpu0", "a link twice as fast for gpu0"
     }  # fmt: skip
     assert all(change.saves > -1e-9 for change in found.what_if)
@@ -240,20 +255,20 @@ def test_a_device_without_a_share_may_never_have_run_one(measured: bool) -> None
         Candidate(CORE, demand(None), {"v": CORE_MODEL}, {"v": 7}),
         Candidate(GPU, demand(4096), {"v": slow}, {"v": 7}, uses_measured_total=measured),
     ]
-    found = account(SUBJECT, plan_job(4, candidates))
+    found = explain_job(SUBJECT, plan_job(4, candidates))
     assert [one.device for one in found.devices] == ["cpu0"]
     assert found.whole_unit_bound is not None
     assert found.what_if
 
 
 def test_of_very_large_loads_the_bounds_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    exact = account(SUBJECT, job_plan()).what_if
-    monkeypatch.setattr(what_if, "MUCH", 0)
+    exact = explain_job(SUBJECT, job_plan()).what_if
+    monkeypatch.setattr(what_if, "MAX_PLANNED_SIZE", 0)
 
-    quick = account(SUBJECT, job_plan()).what_if
+    quick = explain_job(SUBJECT, job_plan()).what_if
 
     for one, other in zip(exact, quick, strict=True):
-        assert (one.what, pytest.approx(one.saves)) == (other.what, other.saves)
+        assert (one.change, pytest.approx(one.saves)) == (other.change, other.saves)
 
 
 spans = st.lists(
@@ -273,10 +288,10 @@ def test_what_is_covered_is_counted_once(found: list[tuple[int, int]]) -> None:
 def test_where_the_time_went_sums_up_to_the_time(found: list[tuple[int, int]], more: int) -> None:
     chunks = tuple(ChunkTimeline(1, (a, b), (b, b + 3), (b + 4, b + 5)) for a, b in found)
     line = Timeline(max(c.copy_out[1] for c in chunks if c.copy_out), chunks)
-    parts = spent(line, line.makespan + more)
+    parts = time_breakdown(line, line.makespan + more)
     total = parts.computing + parts.copying + parts.between + parts.before + parts.idle
     assert total == line.makespan + more
     assert min(parts.computing, parts.copying, parts.between, parts.before, parts.idle) >= 0
-    hidden = hidden_part(line)
+    hidden = hidden_fraction(line)
     assert hidden is not None and 0 <= hidden <= 1
-    assert phases_of(line).compute == 3 * len(chunks)
+    assert phase_seconds(line).compute == 3 * len(chunks)

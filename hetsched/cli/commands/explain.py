@@ -17,6 +17,6 @@ def explain(
     """Explain a job's split, its timing and what would help."""
     explanation.check(trace, plot, force)
     with control() as daemon:
-        account = daemon.explain(job)
-    explanation.write(account, trace, plot, force)
-    explanation.show(account, json)
+        explained = daemon.explain(job)
+    explanation.write(explained, trace, plot, force)
+    explanation.show(explained, json)

@@ -58,6 +58,6 @@ def plan(
     settings, _ = load(config)
     from hetsched.engine.planning.preview import preview
 
-    account = preview(options.spec(name, params), settings)
-    explanation.write(account, trace, plot, force)
-    explanation.show(account, json)
+    explained = preview(options.spec(name, params), settings)
+    explanation.write(explained, trace, plot, force)
+    explanation.show(explained, json)

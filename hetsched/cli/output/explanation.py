@@ -14,7 +14,7 @@ from hetsched.job import Failed, JobState
 
 if TYPE_CHECKING:
     from hetsched.client.job import Job
-    from hetsched.explain import Account
+    from hetsched.explain import Explanation
 
 Trace = Annotated[
     str | None,
@@ -47,18 +47,18 @@ def check(trace: str | None, plot: str | None, force: bool) -> None:
     check_new_file(trace, force)
 
 
-def write(account: Account, trace: str | None, plot: str | None, force: bool) -> None:
+def write(explanation: Explanation, trace: str | None, plot: str | None, force: bool) -> None:
     """Write the files asked for. Raises as `check`, and IOFailure."""
     if trace is not None:
-        from hetsched.explain import trace as make_trace
+        from hetsched.explain.trace import trace as make_trace
         from hetsched.store.arrays.output_files import write_whole
 
-        write_whole(trace, msgspec.json.encode(make_trace(account)), force)
+        write_whole(trace, msgspec.json.encode(make_trace(explanation)), force)
         note(f"trace: {trace} (open it at https://ui.perfetto.dev)")
     if plot is not None:
         from hetsched.cli.output.plots.gantt import draw
 
-        draw(account, plot, force)
+        draw(explanation, plot, force)
         note(f"plot: {plot}")
 
 
@@ -69,20 +69,20 @@ def write_ended(
     if trace is None and plot is None:
         return
     try:
-        account = job.explain()
+        explanation = job.explain()
     except HetschedError:
         if isinstance(state, Failed):
             return
         raise
-    write(account, trace, plot, force)
+    write(explanation, trace, plot, force)
 
 
-def show(account: Account, json: bool) -> None:
+def show(explanation: Explanation, json: bool) -> None:
     """Print the explanation as text or as JSON."""
     if json:
-        out_json(account)
+        out_json(explanation)
         return
-    from hetsched.explain.text import text
+    from hetsched.explain.text import explanation_text
 
-    for line in text(account, width()).splitlines():
+    for line in explanation_text(explanation, width()).splitlines():
         out(line)

@@ -12,15 +12,15 @@ from hetsched.devices.probe import probe
 from hetsched.engine.admission.resolve import resolve
 from hetsched.engine.planning.next_plan import next_plan
 from hetsched.engine.planning.planning_state import PlanningState
-from hetsched.explain import Account
+from hetsched.explain import Explanation
 from hetsched.job import JobSpec
-from hetsched.planner.analysis.explanation import Subject, account
+from hetsched.planner.analysis.explanation import ExplainedJob, explain_job
 from hetsched.store.models.model_store import ModelStore
 from hetsched.transport.machine_limits import machine_memory, resolve_size
 from hetsched.units import parse_size
 
 
-def preview(spec: JobSpec, config: Config) -> Account:
+def preview(spec: JobSpec, config: Config) -> Explanation:
     """Explain the plan of a job without running it, as the engine would plan its first job.
 
     Raises
@@ -44,5 +44,7 @@ def preview(spec: JobSpec, config: Config) -> Account:
         state = PlanningState(store)
         plan = next_plan(job, selected, state, spec.memory_limit or default, unstarted)
         params = msgspec.to_builtins(job.params)
-        subject = Subject(None, "planned", job.workload.name, job.load, params, tuple(job.notes))
-        return account(subject, plan, cache=state.plan_cache)
+        subject = ExplainedJob(
+            None, "planned", job.workload.name, job.load, params, tuple(job.notes)
+        )
+        return explain_job(subject, plan, cache=state.plan_cache)

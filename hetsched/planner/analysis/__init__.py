@@ -1,1 +1,1 @@
-"""A finished plan explained: bounds, alternatives, and where the time went. Pure."""
+"""Analysis of a plan or a finished run: bounds, alternatives, and where the time went. Pure."""

@@ -1,7 +1,7 @@
-"""The account of a job: its plan and what was measured, put beside each other. Pure.
+"""The explanation of a job: its plan beside what was measured. Pure.
 
-Everything that an account claims is worked out here and in `spent` and `instead`, from the plan,
-from the models that it was made with, and from the times of chunks where they really ran.
+All figures are computed here and in `time_breakdown`, `alternatives` and `what_if`, from the plan,
+the models it was made with, and the times of chunks where they really ran.
 """
 
 from __future__ import annotations
@@ -14,20 +14,15 @@ from typing import Any, Protocol
 import msgspec
 
 from hetsched.device import ChunkTimeline, ChunkTimes, DeviceInfo, Timeline
-from hetsched.explain import Account, DeviceAccount
+from hetsched.explain import DeviceExplanation, Explanation
+from hetsched.planner.analysis.alternatives import device_alternatives, split_alternatives
 from hetsched.planner.analysis.time_breakdown import (
-    hidden_part,
+    hidden_fraction,
     measured_timeline,
-    phases_of,
-    spent,
+    phase_seconds,
+    time_breakdown,
 )
-from hetsched.planner.analysis.what_if import (
-    bounds,
-    device_bound,
-    device_ways,
-    machine_ways,
-    what_if,
-)
+from hetsched.planner.analysis.what_if import device_bound, plan_bounds, what_if
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Assignment, JobPlan
 from hetsched.plans.device_plan import Overlap
@@ -36,8 +31,8 @@ from hetsched.units import format_bytes, format_seconds
 
 
 @dataclass(frozen=True)
-class Subject:
-    """The job that an account is of. `job`: None for a plan that nobody follows."""
+class ExplainedJob:
+    """The job that is explained. `job`: None for a plan that is not run."""
 
     job: int | None
     state: str
@@ -48,8 +43,8 @@ class Subject:
     error: str | None = None
 
 
-class Ran(Protocol):
-    """What one device did: (units, times) of its chunks, on its own clock."""
+class ExecutedChunks(Protocol):
+    """(units, times) of the chunks that one device ran, on its own clock."""
 
     @property
     def info(self) -> DeviceInfo: ...
@@ -58,93 +53,114 @@ class Ran(Protocol):
     def chunks(self) -> Sequence[tuple[int, ChunkTimes]]: ...
 
 
-def account(
-    subject: Subject,
+def explain_job(
+    job: ExplainedJob,
     plan: JobPlan,
-    ran: Mapping[str, Ran] | None = None,
+    runs: Mapping[str, ExecutedChunks] | None = None,
     *,
     cache: PlanCache | None = None,
-) -> Account:
-    """What became of `subject`, which followed `plan`; without `ran` what would become of it.
+) -> Explanation:
+    """Explain what happened in a job that followed `plan`, or the plan itself without `runs`.
 
-    Chunks count where they ran: stolen ones, and those that ran again, too. Clocks are taken as
-    `executor.planning.makespan` does: virtual ones all start with their device's first chunk.
+    Chunks count where they ran, including stolen and repeated ones. Virtual clocks all start with
+    their device's first chunk.
+
+    Parameters
+    ----------
+    job : ExplainedJob
+    plan : JobPlan
+    runs : mapping of device to ExecutedChunks, optional
+    cache : PlanCache, optional
     """
     cache = PlanCache() if cache is None else cache
-    lines = _measured(ran or {})
+    lines = _measured_timelines(runs or {})
     total = max((line.makespan for line in lines.values()), default=0.0)
-    ways = device_ways(plan)
-    devices = tuple(
-        msgspec.structs.replace(
-            _device(one, lines.get(one.device), total if ran is not None else None, ran or {}),
-            ways=ways.get(one.device, ()),
-        )
-        for one in plan.assignments
-    )
-    known = bounds(plan, cache)
-    return Account(
-        job=subject.job,
-        state=subject.state,
-        workload=subject.workload,
-        params=dict(subject.params),
-        load=subject.load,
+    bounds = plan_bounds(plan, cache)
+    return Explanation(
+        job=job.job,
+        state=job.state,
+        workload=job.workload,
+        params=dict(job.params),
+        load=job.load,
         seconds=total if lines else None,
         predicted_seconds=plan.predicted_seconds,
-        fluid_bound=known[0] if known else None,
-        whole_unit_bound=known[1] if known else None,
+        fluid_bound=bounds[0] if bounds else None,
+        whole_unit_bound=bounds[1] if bounds else None,
         reasons=plan.reasons,
-        devices=devices,
-        ways=machine_ways(plan),
+        devices=_devices(plan, lines, None if runs is None else total, runs or {}),
+        alternatives=split_alternatives(plan),
         what_if=what_if(plan, cache),
-        notes=subject.notes,
-        error=subject.error,
+        notes=job.notes,
+        error=job.error,
     )
 
 
-def _measured(ran: Mapping[str, Ran]) -> dict[str, Timeline]:
-    """Seconds from the start of the job's first chunk, of each device that did something."""
+def _measured_timelines(runs: Mapping[str, ExecutedChunks]) -> dict[str, Timeline]:
+    """Seconds from the start of the job's first chunk, of each device that ran a chunk."""
     starts = {
-        name: min(times.start for _, times in one.chunks)
-        for name, one in ran.items()
-        if one.chunks
+        name: min(times.start for _, times in run.chunks)
+        for name, run in runs.items()
+        if run.chunks
     }
     if not starts:
         return {}
     first = min(starts.values())
-    virtual = any(ran[name].info.clock == "virtual" for name in starts)
+    is_virtual = any(runs[name].info.clock == "virtual" for name in starts)
     return {
-        name: measured_timeline(ran[name].chunks, start if virtual else first)
+        name: measured_timeline(runs[name].chunks, start if is_virtual else first)
         for name, start in starts.items()
     }
 
 
+def _devices(
+    plan: JobPlan,
+    lines: Mapping[str, Timeline],
+    total: float | None,
+    runs: Mapping[str, ExecutedChunks],
+) -> tuple[DeviceExplanation, ...]:
+    alternatives = device_alternatives(plan)
+    return tuple(
+        msgspec.structs.replace(
+            _device(assignment, lines.get(assignment.device), total, runs),
+            alternatives=alternatives.get(assignment.device, ()),
+        )
+        for assignment in plan.assignments
+    )
+
+
 def _device(
-    one: Assignment, line: Timeline | None, total: float | None, ran: Mapping[str, Ran]
-) -> DeviceAccount:
-    done = ran.get(one.device)
-    info = done.info if done is not None else _info(one)
-    chunks = done.chunks if done is not None else ()
-    planned, bound = _planned(one), device_bound(one)
-    phases = None if planned is None or _lumped(one) else phases_of(planned)
-    return DeviceAccount(
-        device=one.device,
+    assignment: Assignment,
+    line: Timeline | None,
+    total: float | None,
+    runs: Mapping[str, ExecutedChunks],
+) -> DeviceExplanation:
+    run = runs.get(assignment.device)
+    info = _info(assignment) if run is None else run.info
+    chunks = () if run is None else run.chunks
+    planned, bound = _planned_timeline(assignment), device_bound(assignment)
+    phases_line = None if _has_unknown_phases(assignment) else planned
+    breakdown = None
+    if total is not None:
+        breakdown = time_breakdown(line or Timeline(0.0, ()), total)
+    return DeviceExplanation(
+        device=assignment.device,
         kind=info.kind if info else "",
-        variant=one.variant,
-        planned=one.plan.share,
+        variant=assignment.variant,
+        planned=assignment.plan.share,
         share=sum(units for units, _ in chunks),
-        chunks=_runs(one.plan.chunks),
-        planned_chunks=len(one.plan.chunks),
-        mode=one.plan.mode.value if info and info.link else "",
-        slots=one.slots,
-        why=_why(one, info, planned, bound),
-        runs=_known_runs(one),
-        predicted_seconds=one.predicted_seconds,
+        chunks=_counted_sizes(assignment.plan.chunks),
+        planned_chunks=len(assignment.plan.chunks),
+        mode=assignment.plan.mode.value if info and info.link else "",
+        slots=assignment.slots,
+        chunk_reason=_chunk_reason(assignment, info, planned, bound),
+        runs=_model_runs(assignment),
+        predicted_seconds=assignment.predicted_seconds,
         seconds=_length(line),
-        predicted=phases,
-        measured=None if line is None else phases_of(line),
-        predicted_hidden=None if phases is None or planned is None else hidden_part(planned),
-        hidden=None if line is None else hidden_part(line),
-        spent=None if total is None else spent(line or Timeline(0.0, ()), total),
+        predicted=None if phases_line is None else phase_seconds(phases_line),
+        measured=None if line is None else phase_seconds(line),
+        predicted_hidden=None if phases_line is None else hidden_fraction(phases_line),
+        hidden=None if line is None else hidden_fraction(line),
+        time_breakdown=breakdown,
         bound=bound,
         late=sum(times.late for _, times in chunks),
         plan=planned,
@@ -152,62 +168,73 @@ def _device(
     )
 
 
-def _why(
-    one: Assignment, info: DeviceInfo | None, planned: Timeline | None, bound: float | None
+def _chunk_reason(
+    assignment: Assignment,
+    info: DeviceInfo | None,
+    planned: Timeline | None,
+    bound: float | None,
 ) -> str:
-    """Why its share is cut as it is."""
-    if one.candidate is None or info is None:
+    """Why the share is cut as it is."""
+    if assignment.candidate is None or info is None:
         return ""
     if info.link:
-        limit = one.candidate.demand.limit
-        room = "" if limit is None else f", {format_bytes(one.memory)} of {format_bytes(limit)}"
-        if planned is None or not bound:
-            return f"factored by two, so that one run teaches several sizes{room}"
-        above = 100 * max(0.0, planned.makespan / bound - 1)
-        return (
-            f"the plan found for its phases and memory, {above:.1f} % above the least that any"
-            f" takes{room}"
-        )
-    if one.pace is None:
-        return "small chunks while nothing is known, because a cancel waits for one"
-    seconds = format_seconds(one.pace * one.chunk)
-    if len(one.chunks) == 1:
-        return f"one chunk, it takes no more than {seconds}"
-    return f"chunks of {seconds} at most, because a cancel or a lost device costs one"
+        return _linked_chunk_reason(assignment, planned, bound)
+    if assignment.pace is None:
+        return "small chunks as long as there are no measurements: a cancel waits for one"
+    seconds = format_seconds(assignment.pace * assignment.chunk)
+    if len(assignment.chunks) == 1:
+        return f"one chunk, it takes only {seconds}"
+    return f"chunks of at most {seconds}: a cancel or a lost device costs one"
 
 
-def _info(one: Assignment) -> DeviceInfo | None:
-    return None if one.candidate is None else one.candidate.info
+def _linked_chunk_reason(
+    assignment: Assignment, planned: Timeline | None, bound: float | None
+) -> str:
+    limit = None if assignment.candidate is None else assignment.candidate.demand.limit
+    memory = ""
+    if limit is not None:
+        memory = f", {format_bytes(assignment.memory)} of {format_bytes(limit)}"
+    if planned is None or not bound:
+        return f"factored by two, so that one run measures several sizes{memory}"
+    above = 100 * max(0.0, planned.makespan / bound - 1)
+    return (
+        f"the best plan found for its phases and memory, {above:.1f} % above the lower"
+        f" bound{memory}"
+    )
 
 
-def _planned(one: Assignment) -> Timeline | None:
-    """The phases as the models have them; None: never measured.
+def _info(assignment: Assignment) -> DeviceInfo | None:
+    return None if assignment.candidate is None else assignment.candidate.info
 
-    Of a device without a link only the whole share was predicted: every unit gets its part of it.
+
+def _planned_timeline(assignment: Assignment) -> Timeline | None:
+    """The phases as predicted; None: no model.
+
+    Of a device without a link only the whole share was predicted: each unit gets an equal part.
     """
-    info = _info(one)
-    if info is not None and info.link and one.model is not None:
-        return timeline(one.plan, one.model, Overlap.of(info.engines))
-    pace = one.pace
+    info = _info(assignment)
+    if info is not None and info.link and assignment.model is not None:
+        return timeline(assignment.plan, assignment.model, Overlap.of(info.engines))
+    pace = assignment.pace
     if pace is None:
         return None
-    found, now = [], 0.0
-    for units in one.plan.chunks:
-        found.append(ChunkTimeline(units, None, (now, now + units * pace), None))
-        now = found[-1].compute[1]
-    return Timeline(now, tuple(found))
+    chunks, now = [], 0.0
+    for units in assignment.plan.chunks:
+        chunks.append(ChunkTimeline(units, None, (now, now + units * pace), None))
+        now = chunks[-1].compute[1]
+    return Timeline(now, tuple(chunks))
 
 
-def _lumped(one: Assignment) -> bool:
-    """Whether what was predicted has copies in it that nobody knows apart: a core's, of files."""
-    candidate = one.candidate
+def _has_unknown_phases(assignment: Assignment) -> bool:
+    """Whether the prediction includes copies that aren't known separately: a core's, of files."""
+    candidate = assignment.candidate
     return candidate is not None and candidate.is_staged and not candidate.info.link
 
 
-def _known_runs(one: Assignment) -> int | None:
-    if one.candidate is None or one.model is None:
+def _model_runs(assignment: Assignment) -> int | None:
+    if assignment.candidate is None or assignment.model is None:
         return None
-    return one.candidate.run_counts.get(one.variant, 0)
+    return assignment.candidate.run_counts.get(assignment.variant, 0)
 
 
 def _length(line: Timeline | None) -> float | None:
@@ -218,6 +245,6 @@ def _length(line: Timeline | None) -> float | None:
     return line.makespan - (first.copy_in or first.compute)[0]
 
 
-def _runs(sizes: Sequence[int]) -> tuple[tuple[int, int], ...]:
+def _counted_sizes(sizes: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """(8, 8, 3) -> ((2, 8), (1, 3))."""
-    return tuple((len(list(same)), units) for units, same in groupby(sizes))
+    return tuple((len(list(equal)), units) for units, equal in groupby(sizes))

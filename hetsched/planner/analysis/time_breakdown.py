@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from hetsched.device import ChunkTimeline, ChunkTimes, Timeline
-from hetsched.explain import Phases, Spent
+from hetsched.explain import PhaseSeconds, TimeBreakdown
 
 Span = tuple[float, float]
 
 
 def measured_timeline(chunks: Iterable[tuple[int, ChunkTimes]], zero: float) -> Timeline:
-    """What a device did, (units, times) a chunk, in seconds from `zero`; earliest chunk first."""
-    ordered = sorted(chunks, key=lambda one: one[1].start)
-    found = tuple(
+    """Return (units, times) of each chunk as a timeline in seconds from `zero`, by start."""
+    ordered = sorted(chunks, key=lambda chunk: chunk[1].start)
+    timelines = tuple(
         ChunkTimeline(
             units,
             _since(zero, times.copy_in),
@@ -23,44 +23,44 @@ def measured_timeline(chunks: Iterable[tuple[int, ChunkTimes]], zero: float) -> 
         for units, times in ordered
     )
     ends = [times.end - zero for _, times in ordered]
-    return Timeline(max(ends, default=0.0), found)
+    return Timeline(max(ends, default=0.0), timelines)
 
 
 def _since(zero: float, span: Span | None) -> Span | None:
     return None if span is None else (span[0] - zero, span[1] - zero)
 
 
-def phases_of(line: Timeline) -> Phases:
-    """Seconds of each kind of phase, summed over the chunks."""
-    return Phases(
+def phase_seconds(line: Timeline) -> PhaseSeconds:
+    """Return the seconds of each kind of phase, summed over the chunks."""
+    return PhaseSeconds(
         copy_in=sum(_length(chunk.copy_in) for chunk in line.chunks),
         compute=sum(_length(chunk.compute) for chunk in line.chunks),
         copy_out=sum(_length(chunk.copy_out) for chunk in line.chunks),
     )
 
 
-def hidden_part(line: Timeline) -> float | None:
-    """Share of the copies' time in which something else went on; None without copies.
+def hidden_fraction(line: Timeline) -> float | None:
+    """Return the fraction of the copies' time that overlapped other phases; None without copies.
 
-    What all phases take one after the other, less the time in which there was any, is what was
-    saved: all of it copies, of one direction or of both at once.
+    The sum of all phases, less the time in which any was running, is what overlap saved: all of it
+    copies, of one direction or of both at once.
     """
-    sums = phases_of(line)
+    sums = phase_seconds(line)
     if sums.copies <= 0:
         return None
     saved = sums.compute + sums.copies - covered(_all_spans(line.chunks))
     return min(max(saved / sums.copies, 0.0), 1.0)
 
 
-def spent(line: Timeline, total: float) -> Spent:
-    """How a device came by `total` seconds of a job; the parts sum up to them."""
+def time_breakdown(line: Timeline, total: float) -> TimeBreakdown:
+    """Return how a device used the `total` seconds of a job; the parts sum to it."""
     if not line.chunks:
-        return Spent(computing=0.0, copying=0.0, between=0.0, before=0.0, idle=total)
+        return TimeBreakdown(computing=0.0, copying=0.0, between=0.0, before=0.0, idle=total)
     spans = _all_spans(line.chunks)
     first, last = min(start for start, _ in spans), max(end for _, end in spans)
     computing = covered(chunk.compute for chunk in line.chunks)
     busy = covered(spans)
-    return Spent(
+    return TimeBreakdown(
         computing=computing,
         copying=max(busy - computing, 0.0),
         between=max(last - first - busy, 0.0),
@@ -70,11 +70,11 @@ def spent(line: Timeline, total: float) -> Spent:
 
 
 def covered(spans: Iterable[Span]) -> float:
-    """Seconds in which there is at least one of `spans`. O(n log n)."""
-    total, reached = 0.0, float("-inf")
+    """Return the seconds during which at least one of `spans` runs. O(n log n)."""
+    total, covered_until = 0.0, float("-inf")
     for start, end in sorted(spans):
-        total += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
+        total += max(0.0, end - max(start, covered_until))
+        covered_until = max(covered_until, end)
     return total
 
 

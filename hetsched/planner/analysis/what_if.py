@@ -1,213 +1,206 @@
-"""What other plans and other machines would take, by the same models as the plan itself."""
+"""The time of a job on other machines, by the same models as its plan; and the plan's bounds."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
-from hetsched.explain import Way, WhatIf
+from hetsched.explain import WhatIf
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, PiecewiseLinear, SpeedFunction
-from hetsched.partition import geometric
-from hetsched.planner.analysis.machine_bound import MachineDevice, fluid_bound, whole_unit_bound
+from hetsched.planner.analysis.device_groups import group_name, groups_of
+from hetsched.planner.analysis.machine_bound import (
+    MachineDevice,
+    fluid_bound,
+    whole_unit_bound,
+)
 from hetsched.planner.host_overhead import plan_with_host_overhead
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.staging_memory import planning_memory
-from hetsched.plans.best_plan import compare_plans
 from hetsched.plans.bounds.lower_bound import lower_bound
 from hetsched.plans.device_plan import Overlap
-from hetsched.plans.timeline import timeline
 
-KNOWN = 9
-"""Runs of a variant in what is asked of the planner: it has nothing to try out."""
-MUCH = 10_000
-"""Units times devices with a link up to which machines are planned for. Arbitrary: a second."""
-NAMED = 2
-"""Devices that are named one by one."""
-
-
-def load_of(plan: JobPlan) -> int:
-    """Units of all shares."""
-    return sum(one.plan.share for one in plan.assignments)
-
-
-def bounds(plan: JobPlan, cache: PlanCache) -> tuple[float, float] | None:
-    """Seconds of the fluid and of the whole-unit bound; None where a device isn't known."""
-    parts = [_part(*known) for known in _weighed(plan)]
-    if not parts or _unknown(plan):
-        return None
-    load = load_of(plan)
-    return fluid_bound(load, parts, cache=cache), whole_unit_bound(load, parts, cache=cache)
-
-
-def device_bound(one: Assignment) -> float | None:
-    """Seconds that any plan for a device with a link takes at least; None for other devices."""
-    candidate, model = one.candidate, one.model
-    if candidate is None or model is None or not candidate.info.link:
-        return None
-    overlap = Overlap.of(candidate.info.engines)
-    return lower_bound(one.plan.share, model, planning_memory(candidate), overlap)
-
-
-def device_ways(plan: JobPlan) -> dict[str, tuple[Way, ...]]:
-    """Device with a link -> the best plans of each kind for the share that it was given.
-
-    Of the first of those whose names differ by a number only: finding plans takes time.
-    """
-    names = [names[0] for names in _by_stem([one.device for one in plan.assignments])]
-    return {
-        one.device: _device_ways(one, one.candidate, one.model)
-        for one in plan.assignments
-        if one.device in names
-        if one.candidate is not None and one.candidate.info.link and one.model is not None
-    }
-
-
-def _device_ways(one: Assignment, candidate: Candidate, model: DeviceModel) -> tuple[Way, ...]:
-    overlap = Overlap.of(candidate.info.engines)
-    found = compare_plans(one.plan.share, model, planning_memory(candidate), overlap=overlap)
-    ways = [Way(f"best {kind}", seconds) for kind, seconds in found.others.items()]
-    serial = timeline(one.plan, model, Overlap.NONE).makespan
-    return *ways, Way("these chunks one after another", serial)
-
-
-def machine_ways(plan: JobPlan) -> tuple[Way, ...]:
-    """Other splits: equal shares; each group of devices alone, or the fastest device alone."""
-    load, curves = load_of(plan), plan.curves
-    names = [one.device for one in plan.assignments]
-    if len(names) < 2 or not all(name in curves for name in names):
-        return ()
-    equal = -(-load // len(names))
-    shares = Way("equal shares", max(_time(curves[name], equal) for name in names))
-    groups = _by_stem(names)
-    if len(groups) > 1:
-        return shares, *(_alone(members, curves, load) for members in groups)
-    fastest = min(names, key=lambda name: _time(curves[name], load))
-    return shares, _alone([fastest], curves, load)
-
-
-def _by_stem(names: Sequence[str]) -> list[list[str]]:
-    """Devices whose names differ by their numbers only."""
-    found: dict[str, list[str]] = {}
-    for name in names:
-        found.setdefault(name.rstrip("0123456789"), []).append(name)
-    return list(found.values())
-
-
-def _alone(names: Sequence[str], curves: Mapping[str, SpeedFunction], load: int) -> Way:
-    seconds = geometric([curves[name] for name in names], load).makespan
-    return Way(f"only {_named(names)}", seconds)
-
-
-def _named(names: Sequence[str]) -> str:
-    if len(names) <= NAMED:
-        return " and ".join(names)
-    return f"{names[0]} to {names[-1]}"
-
-
-def _time(curve: SpeedFunction, units: int) -> float:
-    return float(curve.time(units))
-
-
-# what another machine would do
-
-
-def what_if(plan: JobPlan, cache: PlanCache) -> tuple[WhatIf, ...]:
-    """What changes of the machine would do, as the planner plans for them."""
-    known = _weighed(plan)
-    if not known or _unknown(plan) or plan.predicted_seconds is None:
-        return ()
-    load = load_of(plan)
-    now = [_only(*one) for one in known]
-    quick = load * sum(one.info.link for one in now) > MUCH
-    base = _judged(load, now, quick, cache)
-    if not base:
-        return ()
-    found = []
-    for what, change in _changes(now).items():
-        seconds = _judged(load, change(now), quick, cache)
-        if seconds is not None and math.isfinite(seconds):
-            ratio = seconds / base
-            found.append(WhatIf(what, plan.predicted_seconds * ratio, 1 - ratio))
-    return tuple(found)
-
-
-def _judged(
-    load: int, candidates: Sequence[Candidate], quick: bool, cache: PlanCache
-) -> float | None:
-    """What the planner predicts. `quick`: the bound, close to that where loads are large."""
-    if quick:
-        devices = [_part(one, *_known(one)) for one in candidates]
-        return whole_unit_bound(load, devices, cache=cache)
-    return plan_with_host_overhead(load, candidates, cache=cache).predicted_seconds
-
-
-def _known(one: Candidate) -> tuple[str, DeviceModel]:
-    """Its one variant and model, as `_only` left them."""
-    ((variant, model),) = one.models.items()
-    assert model is not None
-    return variant, model
-
+ENOUGH_RUNS = 9
+"""Runs of the only variant of a changed machine's device: the planner has nothing to try."""
+MAX_PLANNED_SIZE = 10_000
+"""Units times devices with a link up to which changed machines are planned for, in about a second;
+above, their bound is used. Arbitrary."""
 
 Change = Callable[[list[Candidate]], list[Candidate]]
 
 
-def _changes(now: Sequence[Candidate]) -> dict[str, Change]:
-    """What can be changed about devices like these."""
-    linked = [one for one in now if one.info.link]
-    found: dict[str, Change] = {}
+@dataclass(frozen=True)
+class _MeasuredDevice:
+    """A candidate with one variant and its model."""
+
+    candidate: Candidate
+    variant: str
+    model: DeviceModel
+
+
+def plan_bounds(plan: JobPlan, cache: PlanCache) -> tuple[float, float] | None:
+    """Return seconds of the fluid and of the whole-unit bound; None if a device has no model."""
+    devices = [_machine_device(d.candidate, d.model) for d in _measured_devices(plan)]
+    if not devices or _has_unmeasured_device(plan):
+        return None
+    return (
+        fluid_bound(plan.load, devices, cache=cache),
+        whole_unit_bound(plan.load, devices, cache=cache),
+    )
+
+
+def device_bound(assignment: Assignment) -> float | None:
+    """Return the least seconds of any plan for a device with a link; None for other devices."""
+    candidate, model = assignment.candidate, assignment.model
+    if candidate is None or model is None or not candidate.info.link:
+        return None
+    overlap = Overlap.of(candidate.info.engines)
+    return lower_bound(assignment.plan.share, model, planning_memory(candidate), overlap)
+
+
+def what_if(plan: JobPlan, cache: PlanCache) -> tuple[WhatIf, ...]:
+    """Return changes of the machine and the times that the planner predicts with them."""
+    devices = _measured_devices(plan)
+    if not devices or _has_unmeasured_device(plan) or plan.predicted_seconds is None:
+        return ()
+    machine = [_with_one_variant(device) for device in devices]
+    size = plan.load * sum(candidate.info.link for candidate in machine)
+    predict = _bound_seconds if size > MAX_PLANNED_SIZE else _planned_seconds
+    base = predict(plan.load, machine, cache)
+    if not base:
+        return ()
+    results = []
+    for description, change in _changes(machine).items():
+        seconds = predict(plan.load, change(machine), cache)
+        if seconds is not None and math.isfinite(seconds):
+            ratio = seconds / base
+            results.append(WhatIf(description, plan.predicted_seconds * ratio, 1 - ratio))
+    return tuple(results)
+
+
+def _planned_seconds(load: int, machine: Sequence[Candidate], cache: PlanCache) -> float | None:
+    return plan_with_host_overhead(load, machine, cache=cache).predicted_seconds
+
+
+def _bound_seconds(load: int, machine: Sequence[Candidate], cache: PlanCache) -> float | None:
+    """The bound, which is close to the plan where loads are large."""
+    devices = []
+    for candidate in machine:
+        (model,) = candidate.models.values()
+        assert model is not None, "set by _with_one_variant"
+        devices.append(_machine_device(candidate, model))
+    return whole_unit_bound(load, devices, cache=cache)
+
+
+def _measured_devices(plan: JobPlan) -> list[_MeasuredDevice]:
+    """The devices with a model that have a share or could have had one."""
+    devices = {
+        a.device: _MeasuredDevice(a.candidate, a.variant, a.model)
+        for a in plan.assignments
+        if a.candidate is not None and a.model is not None
+    }
+    units = max(1, plan.load // max(1, len(plan.assignments)))
+    for candidate in plan.candidates:
+        name = candidate.info.name
+        models = {v: model for v, model in candidate.models.items() if model is not None}
+        if name not in devices and name in plan.curves and models:
+            best = min(models, key=lambda v: float(_comparable(models[v]).time(units)))
+            devices[name] = _MeasuredDevice(candidate, best, models[best])
+    return list(devices.values())
+
+
+def _comparable(model: DeviceModel) -> SpeedFunction:
+    """The curve that compares variants: a device with a link may never have run a whole share."""
+    return model.compute if model.link else model.total
+
+
+def _has_unmeasured_device(plan: JobPlan) -> bool:
+    return any(a.candidate is None or a.model is None for a in plan.assignments)
+
+
+def _with_one_variant(device: _MeasuredDevice) -> Candidate:
+    """Nothing to choose; and plans of a link aren't scaled by the times of its latest shares."""
+    candidate, model = device.candidate, device.model
+    if candidate.info.link:
+        model = replace(model, total=PiecewiseLinear())
+    return replace(
+        candidate,
+        models={device.variant: model},
+        run_counts={device.variant: ENOUGH_RUNS},
+        host_overhead_seconds=0.0,
+        uses_measured_total=False,
+    )
+
+
+def _machine_device(candidate: Candidate, model: DeviceModel) -> MachineDevice:
+    info = candidate.info
+    memory: MemoryDemand | None = planning_memory(candidate) if info.link else None
+    overlap = Overlap.of(info.engines) if info.link else None
+    return MachineDevice(info.name, model, memory, overlap)
+
+
+def _changes(machine: Sequence[Candidate]) -> dict[str, Change]:
+    """Description -> change of the machine."""
+    linked = [candidate for candidate in machine if candidate.info.link]
+    changes: dict[str, Change] = {}
     if linked:
-        names = _named([one.info.name for one in linked])
-        found[f"a link twice as fast for {names}"] = _each(_faster_link)
-        found[f"twice the speed of {names} at computing"] = _each(_faster_compute)
-        found[f"twice the memory on {names}"] = _each(_more_memory)
-        if any(one.info.engines < 2 for one in linked):
-            found[f"one more copy engine in {names}"] = _each(_more_engines)
-    for members in _by_stem([one.info.name for one in now]):
-        first = next(one for one in now if one.info.name == members[0])
-        found[f"another device like {members[0]}"] = _with_another(first)
-    return found
+        names = group_name([candidate.info.name for candidate in linked])
+        changes[f"a link twice as fast for {names}"] = _for_linked(_with_faster_link)
+        changes[f"twice the compute speed of {names}"] = _for_linked(_with_faster_compute)
+        changes[f"twice the memory of {names}"] = _for_linked(_with_more_memory)
+        if any(candidate.info.engines < 2 for candidate in linked):
+            changes[f"one more copy engine in {names}"] = _for_linked(_with_more_engines)
+    for names_of_group in groups_of([candidate.info.name for candidate in machine]):
+        first = next(c for c in machine if c.info.name == names_of_group[0])
+        changes[f"another device like {first.info.name}"] = _with_another(first)
+    return changes
 
 
-def _each(change: Callable[[Candidate], Candidate]) -> Change:
-    return lambda now: [change(one) if one.info.link else one for one in now]
+def _for_linked(change: Callable[[Candidate], Candidate]) -> Change:
+    return lambda machine: [change(c) if c.info.link else c for c in machine]
 
 
-def _with_another(one: Candidate) -> Change:
-    other = replace(one, info=msgspec.structs.replace(one.info, name="another"))
-    return lambda now: [*now, other]
+def _with_another(candidate: Candidate) -> Change:
+    info = msgspec.structs.replace(candidate.info, name="another")
+    return lambda machine: [*machine, replace(candidate, info=info)]
 
 
-def _faster_link(one: Candidate) -> Candidate:
-    return _remodelled(one, lambda m: replace(m, h2d=_half(m.h2d), d2h=_half(m.d2h)))
+def _with_faster_link(candidate: Candidate) -> Candidate:
+    def change(model: DeviceModel) -> DeviceModel:
+        h2d = None if model.h2d is None else HalfTime(model.h2d)
+        d2h = None if model.d2h is None else HalfTime(model.d2h)
+        return replace(model, h2d=h2d, d2h=d2h)
+
+    return _with_models(candidate, change)
 
 
-def _faster_compute(one: Candidate) -> Candidate:
-    return _remodelled(one, lambda m: replace(m, compute=Half(m.compute)))
+def _with_faster_compute(candidate: Candidate) -> Candidate:
+    return _with_models(candidate, lambda m: replace(m, compute=HalfTime(m.compute)))
 
 
-def _more_memory(one: Candidate) -> Candidate:
-    limit = one.demand.limit
-    return replace(one, demand=replace(one.demand, limit=None if limit is None else 2 * limit))
+def _with_models(candidate: Candidate, change: Callable[[DeviceModel], DeviceModel]) -> Candidate:
+    models = {v: None if m is None else change(m) for v, m in candidate.models.items()}
+    return replace(candidate, models=models)
 
 
-def _more_engines(one: Candidate) -> Candidate:
-    engines = min(2, one.info.engines + 1)
-    return replace(one, info=msgspec.structs.replace(one.info, engines=engines))
+def _with_more_memory(candidate: Candidate) -> Candidate:
+    limit = candidate.demand.limit
+    demand = replace(candidate.demand, limit=None if limit is None else 2 * limit)
+    return replace(candidate, demand=demand)
 
 
-def _remodelled(one: Candidate, change: Callable[[DeviceModel], DeviceModel]) -> Candidate:
-    models = {name: None if model is None else change(model) for name, model in one.models.items()}
-    return replace(one, models=models)
+def _with_more_engines(candidate: Candidate) -> Candidate:
+    engines = min(2, candidate.info.engines + 1)
+    return replace(candidate, info=msgspec.structs.replace(candidate.info, engines=engines))
 
 
 @dataclass(frozen=True)
-class Half:
+class HalfTime:
     """A curve of half the time."""
 
     curve: SpeedFunction
@@ -217,55 +210,3 @@ class Half:
 
     def speed(self, x: Any, /) -> Any:
         return self.curve.speed(x) * 2
-
-
-def _half(curve: SpeedFunction | None) -> SpeedFunction | None:
-    return None if curve is None else Half(curve)
-
-
-# what the plan knew
-
-
-def _weighed(plan: JobPlan) -> list[tuple[Candidate, str, DeviceModel]]:
-    """The devices that could have had a share and are known: candidate, variant, model."""
-    found = {
-        one.device: (one.candidate, one.variant, one.model)
-        for one in plan.assignments
-        if one.candidate is not None and one.model is not None
-    }
-    units = max(1, load_of(plan) // max(1, len(plan.assignments)))
-    for candidate in plan.candidates:
-        name = candidate.info.name
-        models = {v: model for v, model in candidate.models.items() if model is not None}
-        if name not in found and name in plan.curves and models:
-            best = min(models, key=lambda v: _time(_weighty(models[v]), units))
-            found[name] = candidate, best, models[best]
-    return list(found.values())
-
-
-def _weighty(model: DeviceModel) -> SpeedFunction:
-    """What tells variants apart; of a device with a link whole shares may never have run."""
-    return model.compute if model.link else model.total
-
-
-def _unknown(plan: JobPlan) -> bool:
-    return any(one.candidate is None or one.model is None for one in plan.assignments)
-
-
-def _only(candidate: Candidate, variant: str, model: DeviceModel) -> Candidate:
-    """`candidate` with nothing to choose; plans of a link aren't scaled by what shares took."""
-    if candidate.info.link:
-        model = replace(model, total=PiecewiseLinear())
-    return replace(
-        candidate,
-        models={variant: model},
-        run_counts={variant: KNOWN},
-        host_overhead_seconds=0.0,
-        uses_measured_total=False,
-    )
-
-
-def _part(candidate: Candidate, variant: str, model: DeviceModel) -> MachineDevice:
-    info = candidate.info
-    memory: MemoryDemand | None = planning_memory(candidate) if info.link else None
-    return MachineDevice(info.name, model, memory, Overlap.of(info.engines) if info.link else None)

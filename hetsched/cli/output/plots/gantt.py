@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from hetsched.device import Timeline
-    from hetsched.explain import Account
+    from hetsched.explain import Explanation
 
 WIDTH = 11.0
 """Inches."""
@@ -41,35 +41,35 @@ MIN_LABELLED_BOX = 0.1
 MAX_LEGEND_COLUMNS = 6
 
 
-def draw(account: Account, file: str, force: bool) -> None:
-    """Draw `account` into `file`.
+def draw(explanation: Explanation, file: str, force: bool) -> None:
+    """Draw `explanation` into `file`.
 
     Raises
     ------
     UsageError, Unavailable, CantCreate, IOFailure
     """
     check(file, force)
-    save(figure(account), file, force)
+    save(figure(explanation), file, force)
 
 
-def figure(account: Account) -> Figure:
-    """Return the figure of `account`."""
+def figure(explanation: Explanation) -> Figure:
+    """Return the figure of `explanation`."""
     from matplotlib.figure import Figure
 
-    rows = rows_of(account.devices)
+    rows = rows_of(explanation.devices)
     height = rows[-1].top + rows[-1].height if rows else TALL_ROW
     picture = Figure(figsize=(WIDTH, height + 1.5), layout="constrained")
     axes = picture.add_subplot()
     ends = [line.makespan for row in rows for line in (row.planned, row.measured) if line]
-    ends += [v for v in (account.whole_unit_bound, account.predicted_seconds) if v]
+    ends += [v for v in (explanation.whole_unit_bound, explanation.predicted_seconds) if v]
     end = max(ends, default=1.0) * 1.02 or 1.0
     axes.set_xlim(0, end)
     axes.set_ylim(height, 0)
     for row in rows:
         _draw_row(axes, row, WIDTH * 0.85 / end)
-    _draw_marks(axes, account, height)
+    _draw_marks(axes, explanation, height)
     _finish_axes(axes, rows, *_time_unit(end))
-    axes.set_title(_title(account), fontsize=10, color=INK, loc="left", pad=28)
+    axes.set_title(_title(explanation), fontsize=10, color=INK, loc="left", pad=28)
     _add_legend(picture, rows)
     return picture
 
@@ -116,14 +116,14 @@ def _draw_boxes(
             )  # fmt: skip
 
 
-def _draw_marks(axes: Axes, account: Account, inches: float) -> None:
+def _draw_marks(axes: Axes, explanation: Explanation, inches: float) -> None:
     """Draw vertical lines at the bound and at the end, predicted or real; stack their labels."""
-    marks = [(account.whole_unit_bound, "bound", INK, "-")]
-    if account.seconds:
-        label = "so far" if account.state == "running" else "end"
-        marks.append((account.seconds, label, COLOURS[1], "--"))
+    marks = [(explanation.whole_unit_bound, "bound", INK, "-")]
+    if explanation.seconds:
+        label = "so far" if explanation.state == "running" else "end"
+        marks.append((explanation.seconds, label, COLOURS[1], "--"))
     else:
-        marks.append((account.predicted_seconds, "predicted", COLOURS[1], "--"))
+        marks.append((explanation.predicted_seconds, "predicted", COLOURS[1], "--"))
     end = axes.get_xlim()[1]
     label_height = 0.0
     for seconds, label, colour, style in marks:
@@ -158,9 +158,9 @@ def _time_unit(end: float) -> tuple[float, str]:
     return (1e3, "ms") if end >= 1e-3 else (1e6, "us")
 
 
-def _title(account: Account) -> str:
-    subject = "plan" if account.job is None else f"job {account.job}, {account.state}"
-    return f"{account.workload}, {counted(account.load, 'unit')}: {subject}"
+def _title(explanation: Explanation) -> str:
+    subject = "plan" if explanation.job is None else f"job {explanation.job}, {explanation.state}"
+    return f"{explanation.workload}, {counted(explanation.load, 'unit')}: {subject}"
 
 
 def _add_legend(picture: Figure, rows: Sequence[GanttRow]) -> None:

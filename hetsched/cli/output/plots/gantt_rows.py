@@ -12,7 +12,7 @@ from hetsched.explain.trace import PHASES
 
 if TYPE_CHECKING:
     from hetsched.device import Timeline
-    from hetsched.explain import DeviceAccount
+    from hetsched.explain import DeviceExplanation
 
 TALL_ROW, SHORT_ROW = 0.42, 0.14
 """Inches; short where many devices of one kind have rows."""
@@ -39,7 +39,7 @@ class GanttRow:
     planned_colour: str
 
 
-def rows_of(devices: Sequence[DeviceAccount]) -> list[GanttRow]:
+def rows_of(devices: Sequence[DeviceExplanation]) -> list[GanttRow]:
     """Lay out the rows of all devices, from the top."""
     rows: list[GanttRow] = []
     top = 0.0
@@ -58,7 +58,7 @@ def has_phase(timeline: Timeline | None, phase: str) -> bool:
     return timeline is not None and any(getattr(chunk, phase) for chunk in timeline.chunks)
 
 
-def _device_rows(device: DeviceAccount, top: float, height: float) -> list[GanttRow]:
+def _device_rows(device: DeviceExplanation, top: float, height: float) -> list[GanttRow]:
     phases = [
         (phase, name)
         for phase, name in PHASES
@@ -69,7 +69,7 @@ def _device_rows(device: DeviceAccount, top: float, height: float) -> list[Gantt
         label = device.device if len(phases) == 1 else name
         if index == 0 and len(phases) > 1:
             label = f"{device.device}  {name}"
-        colour = WHOLE_CHUNK_COLOUR if device.lumped else PLANNED_COLOUR[phase]
+        colour = WHOLE_CHUNK_COLOUR if device.has_only_whole_chunks else PLANNED_COLOUR[phase]
         row_top = top + index * height
         rows.append(GanttRow(label, phase, row_top, height, device.plan, device.timeline, colour))
     return rows

@@ -1,0 +1,64 @@
+"""Predicted times of other splits, other plans and other machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hetsched.explain.text.wording import signed_percent
+from hetsched.units import counted, format_seconds
+
+if TYPE_CHECKING:
+    from hetsched.explain.records import Alternative, DeviceExplanation, Explanation
+
+MIN_SAVING = 0.01
+"""Fraction of the time; a smaller saving is none. Arbitrary."""
+
+
+def alternative_lines(explanation: Explanation) -> list[str]:
+    """Return the predicted times of other splits, and of other plans of each device."""
+    lines = []
+    if explanation.alternatives and explanation.predicted_seconds:
+        lines += _rows(explanation.alternatives, explanation.predicted_seconds, "  ")
+    for device in explanation.devices:
+        planned = device.plan.makespan if device.plan is not None else 0.0
+        if planned and device.alternatives:
+            lines.append(_device_line(device, planned))
+            lines += _rows(device.alternatives, planned, "    ")
+    return ["alternatives (predicted):", *lines] if lines else []
+
+
+def _device_line(device: DeviceExplanation, planned: float) -> str:
+    bound = "" if device.bound is None else f", lower bound {format_seconds(device.bound)}"
+    units = counted(device.planned, "unit")
+    return f"  {device.device}, {units} in {format_seconds(planned)} as planned{bound}:"
+
+
+def _rows(alternatives: Sequence[Alternative], planned: float, indent: str) -> list[str]:
+    rows = [
+        (
+            alternative.description,
+            format_seconds(alternative.seconds),
+            signed_percent(alternative.seconds / planned - 1),
+        )
+        for alternative in alternatives
+    ]
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    return [
+        f"{indent}{a.ljust(widths[0])}  {b.rjust(widths[1])}  {c.rjust(widths[2])}"
+        for a, b, c in rows
+    ]
+
+
+def what_if_lines(explanation: Explanation) -> list[str]:
+    """Return the changes of the machine that would save time, the best first."""
+    changes = sorted(explanation.what_if, key=lambda change: -change.saves)
+    lines = [
+        f"{change.change}: {format_seconds(change.seconds)}, {100 * change.saves:.0f} % less"
+        for change in changes
+        if change.saves >= MIN_SAVING
+    ]
+    useless = [change.change for change in explanation.what_if if change.saves < MIN_SAVING]
+    if useless:
+        lines.append(f"would save less than 1 %: {', '.join(useless)}")
+    return ["what would help:", *(f"  {line}" for line in lines)] if lines else []

@@ -1,0 +1,17 @@
+"""Phrases that several sections of an explanation use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hetsched.text import MAX_CORES, together
+
+
+def device_names(names: Sequence[str]) -> str:
+    """Return "cpu0, cpu1", or "cpu (64)" for many devices of one kind."""
+    return ", ".join(label for label, _ in together(names, str, MAX_CORES))
+
+
+def signed_percent(ratio: float) -> str:
+    """Return 0.25 as "+25.0 %"."""
+    return f"{100 * ratio:+.1f} %"

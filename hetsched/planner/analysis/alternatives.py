@@ -1,0 +1,65 @@
+"""Predicted times of other splits of a load, and of other plans of one device's share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hetsched.explain import Alternative
+from hetsched.models import DeviceModel, SpeedFunction
+from hetsched.partition import geometric
+from hetsched.planner.analysis.device_groups import group_name, groups_of
+from hetsched.planner.records import Assignment, Candidate, JobPlan
+from hetsched.planner.staging_memory import planning_memory
+from hetsched.plans.best_plan import compare_plans
+from hetsched.plans.device_plan import Overlap
+from hetsched.plans.timeline import timeline
+
+
+def device_alternatives(plan: JobPlan) -> dict[str, tuple[Alternative, ...]]:
+    """Return device with a link -> the best plan of each kind for its share.
+
+    Only for the first device of each group (names that differ by a number): the search takes time.
+    """
+    firsts = {group[0] for group in groups_of([a.device for a in plan.assignments])}
+    return {
+        assignment.device: _plans_of(assignment, assignment.candidate, assignment.model)
+        for assignment in plan.assignments
+        if assignment.device in firsts
+        if assignment.candidate is not None and assignment.candidate.info.link
+        if assignment.model is not None
+    }
+
+
+def _plans_of(
+    assignment: Assignment, candidate: Candidate, model: DeviceModel
+) -> tuple[Alternative, ...]:
+    overlap = Overlap.of(candidate.info.engines)
+    memory = planning_memory(candidate)
+    best = compare_plans(assignment.plan.share, model, memory, overlap=overlap)
+    plans = [Alternative(f"best {kind}", seconds) for kind, seconds in best.others.items()]
+    serial = timeline(assignment.plan, model, Overlap.NONE).makespan
+    return *plans, Alternative("the same chunks without overlap", serial)
+
+
+def split_alternatives(plan: JobPlan) -> tuple[Alternative, ...]:
+    """Return equal shares, and each group of devices alone, or the fastest device alone."""
+    load, curves = plan.load, plan.curves
+    names = [assignment.device for assignment in plan.assignments]
+    if len(names) < 2 or not all(name in curves for name in names):
+        return ()
+    share = -(-load // len(names))
+    equal = Alternative("equal shares", max(_seconds(curves[name], share) for name in names))
+    groups = groups_of(names)
+    if len(groups) > 1:
+        return equal, *(_only(members, curves, load) for members in groups)
+    fastest = min(names, key=lambda name: _seconds(curves[name], load))
+    return equal, _only([fastest], curves, load)
+
+
+def _only(names: Sequence[str], curves: Mapping[str, SpeedFunction], load: int) -> Alternative:
+    seconds = geometric([curves[name] for name in names], load).makespan
+    return Alternative(f"only {group_name(names)}", seconds)
+
+
+def _seconds(curve: SpeedFunction, units: int) -> float:
+    return float(curve.time(units))
