@@ -1,10 +1,14 @@
-"""What a job's state machine asks for; `driver.py` executes it. Pure records."""
+"""What a job's state machine asks for; `driver.py` executes it. Pure records.
+
+Structs, because they are made several times as fast as frozen dataclasses.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from hetsched.device import Chunk, DeviceInfo
 from hetsched.engine.job.fill_and_check import CheckOrder, FillOrder
@@ -14,34 +18,29 @@ from hetsched.job import JobReport, Running
 from hetsched.planner.job_planner import Assignment
 
 
-@dataclass(frozen=True, slots=True)
-class AllocateArrays:
+class AllocateArrays(msgspec.Struct, frozen=True):
     """Allocate generated inputs and results in the arena."""
 
 
-@dataclass(frozen=True, slots=True)
-class WaitForProcesses:
+class WaitForProcesses(msgspec.Struct, frozen=True):
     """Answered by ProcessesSettled, perhaps at once."""
 
     devices: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MakePlan:
+class MakePlan(msgspec.Struct, frozen=True):
     """Answered by PlanReady or PlanFailed; at once if the plan was made ahead."""
 
     infos: tuple[DeviceInfo, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StartProcesses:
+class StartProcesses(msgspec.Struct, frozen=True):
     """Start those processes that only run when they are needed. Answered by ProcessesStarted."""
 
     assignments: tuple[Assignment, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PrepareDevice:
+class PrepareDevice(msgspec.Struct, frozen=True):
     """Attach the job's arrays and prepare the kernel. `answer`: a Prepared message is wanted."""
 
     attempt_id: int
@@ -49,69 +48,59 @@ class PrepareDevice:
     answer: bool
 
 
-@dataclass(frozen=True, slots=True)
-class FillUnits:
+class FillUnits(msgspec.Struct, frozen=True):
     attempt_id: int
     order: FillOrder
 
 
-@dataclass(frozen=True, slots=True)
-class RunChunks:
+class RunChunks(msgspec.Struct, frozen=True):
     attempt_id: int
     device: str
     chunks: tuple[Chunk, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CheckUnits:
+class CheckUnits(msgspec.Struct, frozen=True):
     attempt_id: int
     order: CheckOrder
     seed: int
 
 
-@dataclass(frozen=True, slots=True)
-class FenceDevice:
+class FenceDevice(msgspec.Struct, frozen=True):
     """Have the device finish the chunks it has begun and drop the others; it answers Fenced."""
 
     attempt_id: int
     device: str
 
 
-@dataclass(frozen=True, slots=True)
-class PublishOutputs:
+class PublishOutputs(msgspec.Struct, frozen=True):
     """Give the output files their names. Answered by Published or PublishFailed."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReportProgress:
+class ReportProgress(msgspec.Struct, frozen=True):
     state: Running
 
 
-@dataclass(frozen=True, slots=True)
-class RememberKernels:
+class RememberKernels(msgspec.Struct, frozen=True):
     """The devices have prepared the kernels of these assignments."""
 
     assignments: tuple[Assignment, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ExcludeVariant:
+class ExcludeVariant(msgspec.Struct, frozen=True):
     """`variant` doesn't work on devices like `info`: plan without it from now on."""
 
     info: DeviceInfo
     variant: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReduceMemory:
+class ReduceMemory(msgspec.Struct, frozen=True):
     """`device` ran out of memory with `memory` bytes for slots: plan for less from now on."""
 
     device: str
     memory: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogMessage:
+class LogMessage(msgspec.Struct, frozen=True):
     """`error`: its traceback is logged too."""
 
     level: Literal["info", "warning", "error"]
@@ -119,8 +108,7 @@ class LogMessage:
     error: BaseException | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FinishJob:
+class FinishJob(msgspec.Struct, frozen=True):
     """Release everything that the job holds, then report its last state. Always the last command.
 
     Attributes

@@ -114,7 +114,9 @@ class JobDriver:
         evidence = ExplainableJob.of(
             self.number, self._job, plan, attempt.times if attempt else {}
         )
-        return replace(evidence, notes=(*evidence.notes, *record.notes))
+        if record.notes:
+            evidence = replace(evidence, notes=(*evidence.notes, *record.notes))
+        return evidence
 
     # ---- events in, commands out
 

@@ -1,9 +1,13 @@
-"""What can happen to a job: the events that its state machine handles. Pure records."""
+"""What can happen to a job: the events that its state machine handles. Pure records.
+
+Structs, because they are made several times as fast as frozen dataclasses.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from hetsched.device import DeviceInfo
 from hetsched.engine.job.commands import JobCommand
@@ -11,13 +15,11 @@ from hetsched.planner.job_planner import JobPlan
 from hetsched.transport import device_messages
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(msgspec.Struct, frozen=True):
     """It is the job's turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessesSettled:
+class ProcessesSettled(msgspec.Struct, frozen=True):
     """It is clear which device processes can be used.
 
     Attributes
@@ -35,18 +37,15 @@ class ProcessesSettled:
     absent: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class PlanReady:
+class PlanReady(msgspec.Struct, frozen=True):
     plan: JobPlan
 
 
-@dataclass(frozen=True, slots=True)
-class PlanFailed:
+class PlanFailed(msgspec.Struct, frozen=True):
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessesStarted:
+class ProcessesStarted(msgspec.Struct, frozen=True):
     """The processes of the assigned devices have started, or failed to.
 
     Attributes
@@ -64,16 +63,14 @@ class ProcessesStarted:
     kernels_cached: bool
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceMessage:
+class DeviceMessage(msgspec.Struct, frozen=True):
     """`device` has sent `message`, perhaps about an earlier attempt."""
 
     device: str
     message: device_messages.Event
 
 
-@dataclass(frozen=True, slots=True)
-class DevicesLost:
+class DevicesLost(msgspec.Struct, frozen=True):
     """The process of `devices` has died. `gone`: devices of the job that won't come back."""
 
     devices: tuple[str, ...]
@@ -81,32 +78,27 @@ class DevicesLost:
     gone: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class DevicesJoined:
+class DevicesJoined(msgspec.Struct, frozen=True):
     """The process of `devices` has started, or started again; it knows nothing of the job."""
 
     devices: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+class Published(msgspec.Struct, frozen=True):
     """All output files have their names."""
 
 
-@dataclass(frozen=True, slots=True)
-class PublishFailed:
+class PublishFailed(msgspec.Struct, frozen=True):
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True)
-class AbortRequested:
+class AbortRequested(msgspec.Struct, frozen=True):
     """Stop at a chunk's edge; the job ends with `error`."""
 
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True)
-class StageFailed:
+class StageFailed(msgspec.Struct, frozen=True):
     """An exception in a transition, or in the execution of `command`."""
 
     error: Exception

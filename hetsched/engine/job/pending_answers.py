@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 
 
@@ -16,7 +15,9 @@ class PendingAnswers:
     """
 
     def __init__(self, devices: Iterable[str]) -> None:
-        self._counts = Counter(iter(devices))  # a mapping's values would be taken for counts
+        self._counts: dict[str, int] = {}
+        for device in devices:
+            self._counts[device] = self._counts.get(device, 0) + 1
 
     def __bool__(self) -> bool:
         """Whether an answer is pending."""
@@ -24,14 +25,14 @@ class PendingAnswers:
 
     def answered(self, device: str) -> bool:
         """Count one answer; whether it was expected."""
-        count = self._counts[device]
+        count = self._counts.get(device, 0)
         if count > 1:
             self._counts[device] = count - 1
         else:
-            del self._counts[device]
+            self._counts.pop(device, None)
         return count > 0
 
     def drop(self, devices: Iterable[str]) -> None:
         """Expect nothing more from `devices`."""
         for device in devices:
-            del self._counts[device]  # a Counter ignores missing keys
+            self._counts.pop(device, None)

@@ -28,7 +28,6 @@ from hetsched.engine.job.events import (
 from hetsched.engine.job.job_record import JobRecord, JobSettings, progress
 from hetsched.engine.job.stages import computing, ending, planning, preparing, stopping, verifying
 from hetsched.engine.job.states import (
-    Attempt,
     Computing,
     DeviceStage,
     DiscardingPlan,
@@ -50,8 +49,10 @@ from hetsched.transport.device_messages import (
     ChunkDone,
     CommandFailed,
     DeviceNote,
+    Event,
     Fenced,
     Filled,
+    Hello,
     Prepared,
 )
 
@@ -79,6 +80,9 @@ ENDS_AFTER_FENCES: dict[type, Transition] = {
     StageFailed: stopping.on_exception,
 }
 """In stages in which devices work for the job."""
+
+ACTIVE_STATES = (Preparing, Filling, ReloadingResidents, Computing, Verifying, Stopping)
+"""States in which messages of devices count."""
 
 TRANSITIONS: dict[type[JobStage], dict[type, Transition]] = {
     New: {**ENDS_AT_ONCE, Begin: planning.on_begin},
@@ -135,16 +139,21 @@ class JobStateMachine:
     def handle(self, event: JobEvent, now: float) -> list[JobCommand]:
         """What to do about `event`; `now` in monotonic seconds."""
         record = self.record
-        state = record.state
         kind: type = type(event)
         if isinstance(event, DeviceMessage):
-            attempt: Attempt | None = getattr(state, "attempt", None)
-            if attempt is None or getattr(event.message, "job", None) != attempt.id:
+            if not _is_current(record.state, event.message):
                 return []
             kind = type(event.message)
-        transition = TRANSITIONS[type(state)].get(kind)
-        return [] if transition is None else transition(record, state, event, now)
+        transition = TRANSITIONS[type(record.state)].get(kind)
+        return [] if transition is None else transition(record, record.state, event, now)
 
     def give_up(self, error: Exception) -> list[JobCommand]:
         """End the job although handling StageFailed raised `error`."""
         return ending.fail_without_report(self.record, error)
+
+
+def _is_current(state: JobStage, message: Event) -> bool:
+    """Whether `message` is about the present attempt, not an earlier one or another job's."""
+    if not isinstance(state, ACTIVE_STATES) or isinstance(message, Hello):
+        return False
+    return message.job == state.attempt.id

@@ -1,6 +1,6 @@
 """The states of a running job; each record holds only what is valid in that state. Pure.
 
-The records are frozen; the sets, `PendingAnswers` and `Computation` in them change with events.
+The records are frozen; sets, dicts, `PendingAnswers` and `Computation` in them change with events.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Attempt:
 
     id: int
     plan: JobPlan
-    infos: Mapping[str, DeviceInfo]
+    infos: dict[str, DeviceInfo]
     assignments: Mapping[str, Assignment]
     live: set[str] = field(default_factory=set)
     prepared: set[str] = field(default_factory=set)
@@ -70,7 +70,7 @@ class Planning:
     """The planner works on a plan for the devices of `infos`."""
 
     attempt_id: int
-    infos: Mapping[str, DeviceInfo]
+    infos: dict[str, DeviceInfo]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hetsched.engine.job.commands import FillUnits, JobCommand, PrepareDevice, RememberKernels
 from hetsched.engine.job.events import DeviceMessage, ProcessesStarted
 from hetsched.engine.job.fill_and_check import FillOrder, fill_orders, helpers
@@ -17,9 +15,8 @@ def begin(
     record: JobRecord, attempt: Attempt, event: ProcessesStarted, now: float
 ) -> list[JobCommand]:
     """Prepare every device; chunks follow at once if preparing is quick and nothing is filled."""
-    attempt = replace(attempt, infos={**attempt.infos, **event.infos})
+    attempt.infos.update(event.infos)
     attempt.live.update(attempt.assignments)
-    record.latest = attempt
     orders = _fill_orders(record, attempt)
     is_quick = event.kernels_cached and not orders
     record.state = Preparing(attempt, orders, PendingAnswers(attempt.assignments))
@@ -32,11 +29,15 @@ def _fill_orders(record: JobRecord, attempt: Attempt) -> list[FillOrder]:
     if record.inputs_filled:
         return []
     job, spec = record.settings.job, record.settings.spec
+    if not spec.verify and not job.generate:
+        return []
     poisoned = [
-        array.name for array in job.specs if array.is_output and array.name not in job.outputs
+        array.name
+        for array in job.specs
+        if spec.verify and array.is_output and array.name not in job.outputs
     ]
     devices = helpers([attempt.infos[name] for name in attempt.assignments])
-    return fill_orders(job, devices, spec.seed, poisoned if spec.verify else ())
+    return fill_orders(job, devices, spec.seed, poisoned)
 
 
 def _prepare(attempt: Attempt, *, answer: bool) -> list[JobCommand]:
