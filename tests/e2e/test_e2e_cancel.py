@@ -13,7 +13,8 @@ from deadly import WIDTH
 
 import hetsched
 from hetsched.config import parse
-from hetsched.dispatch.dispatcher import ChunkFinished, Command, Event, Send
+from hetsched.dispatch.commands import Command, Send
+from hetsched.dispatch.events import ChunkFinished, Event
 from hetsched.engine.job.computation import Computation
 from hetsched.engine.job.stages import computing
 from hetsched.planner.job_planner import Assignment

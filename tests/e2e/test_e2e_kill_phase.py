@@ -14,7 +14,8 @@ from deadly import PHASES, WIDTH
 import hetsched
 from hetsched.config import parse
 from hetsched.device import Chunk
-from hetsched.dispatch.dispatcher import ChunkFinished, Command, DeviceLost, Event, Send
+from hetsched.dispatch.commands import Command, Send
+from hetsched.dispatch.events import ChunkFinished, DeviceLost, Event
 from hetsched.engine.job.computation import Computation
 from hetsched.engine.job.stages import computing
 from hetsched.planner.job_planner import Assignment
