@@ -1,6 +1,7 @@
-"""Machines that are only curves, driven by the Balancer that the product uses; the papers again.
+"""Machines that consist of speed functions, driven by the product's own Balancer and planner.
 
-Pure: no clock, no file. Owns the machines (`curves`), what drives them (`runs`), and the papers'
-experiments, one file a paper, each of which gives a `Report`: tables beside the paper's figures,
-and charts as numbers. `docs/papers.md` says what was found.
+Pure: no clock, no file. Owns the machines (`curves`, `machine`, `profile`), what drives them
+(`runs`, `learning`) and the experiments of the papers, one file per paper. Each experiment returns
+an `ExperimentResult`: tables beside the paper's figures, and charts as numbers. `docs/papers.md`
+sums up the outcomes.
 """

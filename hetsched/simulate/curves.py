@@ -1,27 +1,30 @@
-"""Speed functions that machines are made of. They know everything and learn nothing."""
+"""Speed functions of simulated machines: exact, without learning."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from hetsched.errors import UsageError
 from hetsched.models import SpeedFunction
 
 Linear = Literal["time", "speed"]
-MOST = 1e6
-"""Times as slow, or as wide as the capacity. Arbitrary: no machine pages so."""
+MAX_FACTOR = 1e6
+"""Limit of the slowdown by paging, and of its width in capacities. Arbitrary: no real machine is
+near it."""
 
 
 @dataclass(frozen=True)
 class Saturating:
-    """Speed that rises with size towards a peak, and then sinks slowly as caches overflow.
+    """Speed that rises with size towards a peak, then falls slowly as caches overflow.
 
     t(x) = (x + half) (1 + x / fade) / peak: a fixed cost of half / peak seconds, and a speed that
-    would be halved at x = `fade`. Its time strictly increases.
+    would be halved at x = `fade`. The time strictly increases.
 
     Parameters
     ----------
@@ -33,7 +36,7 @@ class Saturating:
     Raises
     ------
     UsageError
-        One of them isn't positive, or infinite.
+        A parameter isn't positive and finite.
     """
 
     peak: float
@@ -43,7 +46,7 @@ class Saturating:
     def __post_init__(self) -> None:
         for name, value in (("peak", self.peak), ("half", self.half), ("fade", self.fade)):
             if not 0 < value < math.inf:
-                raise UsageError(f"{name}: {value}, it must be positive and finite")
+                raise UsageError(f"{name}: {value} must be positive and finite")
 
     def time(self, x: Any, /) -> Any:
         """Seconds for `x` units (number or array); 0 for x = 0."""
@@ -60,26 +63,26 @@ class Saturating:
 
 @dataclass(frozen=True)
 class Paging:
-    """A machine that pages once its share doesn't fit into its memory.
+    """A machine that pages when its share exceeds its memory.
 
-    Beyond `capacity` the time of a unit rises, until at (1 + width) capacity it is `factor` times
-    what it was; from there on it stays so.
+    Beyond `capacity` the time of a unit rises until it is `factor` times as long at (1 + width)
+    capacity, and stays so from there on.
 
     Parameters
     ----------
     within : SpeedFunction
-        The machine with memory enough.
+        The machine with enough memory.
     capacity : float, units
     factor, width : float
     linear : "time" or "speed"
-        What changes linearly in between: the time of a unit, which makes a cliff of its speed, or
+        What changes linearly in between: the time of a unit, which makes the speed a cliff, or
         the speed.
 
     Raises
     ------
     UsageError
-        A capacity that isn't positive and finite; a width or factor that no machine has; nothing
-        of that name can be linear.
+        The capacity isn't positive and finite; width or factor is out of range; `linear` is
+        unknown.
     """
 
     within: SpeedFunction
@@ -90,24 +93,24 @@ class Paging:
 
     def __post_init__(self) -> None:
         if not 0 < self.capacity < math.inf:
-            raise UsageError(f"capacity: {self.capacity} units, it must be positive and finite")
-        if not 1 / MOST <= self.width <= MOST:
+            raise UsageError(f"capacity: {self.capacity} units must be positive and finite")
+        if not 1 / MAX_FACTOR <= self.width <= MAX_FACTOR:
             raise UsageError(
-                f"width: {self.width} of the capacity, it must be {1 / MOST:g} to {MOST:g}"
+                f"width: {self.width} of the capacity must be {1 / MAX_FACTOR:g} to {MAX_FACTOR:g}"
             )
-        if not 1 <= self.factor <= MOST:
-            raise UsageError(f"factor: {self.factor}, it must be 1 to {MOST:g}")
+        if not 1 <= self.factor <= MAX_FACTOR:
+            raise UsageError(f"factor: {self.factor} must be 1 to {MAX_FACTOR:g}")
         if self.linear not in get_args(Linear):
-            raise UsageError(f"linear: {self.linear!r}, it must be time or speed")
+            raise UsageError(f"linear: {self.linear!r} must be time or speed")
 
     def time(self, x: Any, /) -> Any:
         """Seconds for `x` units (number or array)."""
         beyond = (np.asarray(x, dtype=np.float64) / self.capacity - 1) / self.width
-        gone = np.clip(beyond, 0.0, 1.0)
+        progress = np.clip(beyond, 0.0, 1.0)
         if self.linear == "time":
-            slower = 1 + (self.factor - 1) * gone
+            slower = 1 + (self.factor - 1) * progress
         else:
-            slower = 1 / (1 - (1 - 1 / self.factor) * gone)
+            slower = 1 / (1 - (1 - 1 / self.factor) * progress)
         return _like(x, np.asarray(self.within.time(x)) * slower)
 
     def speed(self, x: Any, /) -> Any:
@@ -116,10 +119,35 @@ class Paging:
         return _like(x, units / np.asarray(self.time(units)))
 
     def pages(self, share: float) -> bool:
-        """Whether a share of so many units doesn't fit."""
+        """Whether `share` units exceed the memory."""
         return share > self.capacity
 
 
+@dataclass(frozen=True)
+class Noisy:
+    """A curve whose times are multiplied by a new log-normal factor each time.
+
+    Parameters
+    ----------
+    curve : SpeedFunction
+    draw : callable
+        n -> n random exponents, normally distributed.
+    """
+
+    curve: SpeedFunction
+    draw: Callable[[int], ArrayLike]
+
+    def time(self, x: Any, /) -> Any:
+        """Seconds for `x` units (number or array)."""
+        seconds = np.asarray(self.curve.time(x), dtype=np.float64)
+        exponents = np.reshape(self.draw(seconds.size), seconds.shape)
+        return seconds * np.exp(exponents)
+
+    def speed(self, x: Any, /) -> Any:
+        """Units a second at `x` > 0 units (number or array)."""
+        return x / self.time(x)
+
+
 def _like(x: Any, values: Any) -> Any:
-    """A float for a number, an array for an array."""
+    """Return a float if `x` is a number, an array if it is an array."""
     return float(values) if np.ndim(x) == 0 else values

@@ -1,7 +1,7 @@
-"""A simulated machine from nothing: planned, played and learnt from, run by run.
+"""Learning a simulated machine from scratch: planned, played and learnt from, run by run.
 
 The loop is the product's own: its `Rebalancer` decides when to plan anew, its planner how, and its
-`History` makes models of chunk timings. Only where the timings come from differs.
+`History` makes models of chunk timings. Only the source of the timings differs.
 """
 
 from __future__ import annotations
@@ -18,69 +18,82 @@ from hetsched.planner.job_planner import Candidate, JobPlan, plan_job
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.rebalancer import Rebalancer
 from hetsched.planner.variants import pooled_models
-from hetsched.simulate.machine import VARIANT, Done, Machine, makespan, seconds
+from hetsched.simulate.machine import (
+    VARIANT,
+    ChunkTimings,
+    SimulatedMachine,
+    device_seconds,
+    makespan,
+)
 
 
 @dataclass(frozen=True)
-class Learnt:
-    """One run.
+class LearningRun:
+    """One run of a machine that is being learnt.
 
     Attributes
     ----------
     plan : JobPlan
     measured : float, seconds
-        What it took, noise included.
-    really : float, seconds
-        What this plan takes without noise.
+        Noise included.
+    noiseless : float, seconds
+        The same plan without noise.
     """
 
     plan: JobPlan
     measured: float
-    really: float
+    noiseless: float
 
 
-def known_plan(machine: Machine) -> JobPlan:
-    """The plan of the product's planner if it knew what the devices really cost."""
-    return plan_job(machine.load, machine.candidates(machine.truth))
+def ideal_plan(machine: SimulatedMachine) -> JobPlan:
+    """Make the product's plan for a machine whose costs are all known exactly."""
+    return plan_job(machine.load, machine.candidates(machine.true_models))
 
 
 def learn(
-    machine: Machine, runs: int, noise: float, seed: int, *, measured_total: bool = False
-) -> list[Learnt]:
-    """So many runs of one load, the first of them with nothing known.
+    machine: SimulatedMachine,
+    runs: int,
+    noise: float,
+    seed: int,
+    *,
+    uses_measured_total: bool = False,
+) -> list[LearningRun]:
+    """Run the same load repeatedly, starting without measurements.
 
     Parameters
     ----------
-    machine : Machine
+    machine : SimulatedMachine
     runs : int
     noise : float
         Standard deviation of the relative error of each phase of each chunk.
     seed : int
-    measured_total : bool
-        Shares are weighed as Ilic & Sousa do, by what the last ones took.
+    uses_measured_total : bool
+        Whether shares are weighed as by Ilic & Sousa, by the measured time of the latest ones.
     """
-    loop = _Loop(machine, noise, seed, measured_total)
+    loop = _LearningLoop(machine, noise, seed, uses_measured_total)
     return [loop.run() for _ in range(runs)]
 
 
-class _Loop:
-    def __init__(self, machine: Machine, noise: float, seed: int, measured_total: bool) -> None:
+class _LearningLoop:
+    def __init__(
+        self, machine: SimulatedMachine, noise: float, seed: int, uses_measured_total: bool
+    ) -> None:
         self._machine = machine
         self._noise = noise
-        self._chance = random.Random(seed)
-        self._measured_total = measured_total
-        self._histories = {one.info.name: History() for one in machine.devices}
+        self._random = random.Random(seed)
+        self._uses_measured_total = uses_measured_total
+        self._histories = {device.name: History() for device in machine.devices}
         self._cache = PlanCache()
         self._rebalancer = Rebalancer(machine.load, list(self._histories), self._cache)
 
-    def run(self) -> Learnt:
+    def run(self) -> LearningRun:
         plan = self._plan()
-        played = self._machine.play(plan, self._noise, self._chance)
-        self._learn(plan, played)
-        measured = makespan(played)
-        took = {device: seconds(done) for device, done in played.items()}
-        self._rebalancer.report(plan, took, measured)
-        return Learnt(plan, measured, makespan(self._machine.play(plan)))
+        timings = self._machine.play(plan, self._noise, self._random)
+        self._learn(plan, timings)
+        measured = makespan(timings)
+        seconds = {device: device_seconds(chunks) for device, chunks in timings.items()}
+        self._rebalancer.report(plan, seconds, measured)
+        return LearningRun(plan, measured, makespan(self._machine.play(plan)))
 
     def _plan(self) -> JobPlan:
         if self._rebalancer.needs_candidates:
@@ -88,30 +101,32 @@ class _Loop:
         return self._rebalancer.repeat()
 
     def _candidates(self) -> Sequence[Candidate]:
-        known: dict[str, DeviceModel | None] = {
-            one.info.name: self._histories[one.info.name].model(one.info.link)
-            for one in self._machine.devices
+        models: dict[str, DeviceModel | None] = {
+            device.name: self._histories[device.name].model(device.info.link)
+            for device in self._machine.devices
         }
         return [
             replace(
-                one,
-                run_counts={VARIANT: self._histories[one.info.name].runs},
-                uses_measured_total=self._measured_total,
+                candidate,
+                run_counts={VARIANT: self._histories[candidate.info.name].runs},
+                uses_measured_total=self._uses_measured_total,
             )
-            for one in self._machine.candidates(known)
+            for candidate in self._machine.candidates(models)
         ]
 
-    def _learn(self, plan: JobPlan, played: dict[str, Done]) -> None:
-        links = {one.info.name: one.info.link for one in self._machine.devices}
-        for one in plan.assignments:
-            done = played[one.device]
-            link = links[one.device]
-            parts = one.plan.sub_distributions
-            found = run_samples(done, parts, one.plan.share, seconds(done), link=link)
+    def _learn(self, plan: JobPlan, timings: dict[str, ChunkTimings]) -> None:
+        links = {device.name: device.info.link for device in self._machine.devices}
+        for assignment in plan.assignments:
+            chunks = timings[assignment.device]
+            link = links[assignment.device]
+            share, parts = assignment.plan.share, assignment.plan.sub_distributions
+            evidence = run_samples(chunks, parts, share, device_seconds(chunks), link=link)
             if link:
-                found += duplex_samples(done)
-            history = self._histories[one.device]
-            history.add(run_medians(found))
+                evidence += duplex_samples(chunks)
+            history = self._histories[assignment.device]
+            history.add(run_medians(evidence))
             history.runs += 1
-        cores = [one.model(False) for name, one in self._histories.items() if not links[name]]
+        cores = [
+            history.model(False) for name, history in self._histories.items() if not links[name]
+        ]
         pooled_models(cores, self._cache)

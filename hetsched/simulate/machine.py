@@ -1,7 +1,7 @@
-"""A machine that is only curves: planned by the product's planner, and played.
+"""A simulated machine: planned by the product's planner, and played in virtual time.
 
-Owns what the devices really cost, and what running a plan on them shows: start and end of each
-phase, with noise if one likes. What is learnt from that is `learning`'s.
+Owns the true costs of the devices and the timings that running a plan on them produces: start and
+end of each phase, with optional noise. Learning from these is in `learning`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.memory import MemoryDemand
@@ -21,21 +18,35 @@ from hetsched.planner.job_planner import Assignment, Candidate, JobPlan
 from hetsched.plans.device_plan import Overlap
 from hetsched.plans.slot_allocation import slotted
 from hetsched.plans.timeline import timeline
+from hetsched.simulate.curves import Noisy
 
 VARIANT = "curve"
-"""The only implementation that a device of curves has."""
+"""The only implementation that a simulated device has."""
 
-Done = tuple[tuple[int, ChunkTimes], ...]
+ChunkTimings = tuple[tuple[int, ChunkTimes], ...]
 """Units and times of each chunk of one device, in the order of its plan."""
 
 
 @dataclass(frozen=True)
-class Simulated:
-    """One device. `model`: what it costs really; `demand`: its memory, no limit without a link."""
+class SimulatedDevice:
+    """One device of a simulated machine.
+
+    Attributes
+    ----------
+    info : DeviceInfo
+    model : DeviceModel
+        Its true costs.
+    demand : MemoryDemand
+        Without a limit if the device has no link.
+    """
 
     info: DeviceInfo
     model: DeviceModel
     demand: MemoryDemand
+
+    @property
+    def name(self) -> str:
+        return self.info.name
 
     @property
     def overlap(self) -> Overlap:
@@ -43,105 +54,93 @@ class Simulated:
 
 
 @dataclass(frozen=True)
-class Machine:
+class SimulatedMachine:
     """Devices and a load, units."""
 
     load: int
-    devices: tuple[Simulated, ...]
+    devices: tuple[SimulatedDevice, ...]
 
     @property
-    def truth(self) -> dict[str, DeviceModel]:
-        """What each device costs really, by name."""
-        return {one.info.name: one.model for one in self.devices}
+    def true_models(self) -> dict[str, DeviceModel]:
+        """The true costs of each device, by name."""
+        return {device.name: device.model for device in self.devices}
 
-    def candidates(self, known: Mapping[str, DeviceModel | None]) -> list[Candidate]:
-        """What the planner gets to see, where so much is known of the devices."""
+    def candidates(self, models: Mapping[str, DeviceModel | None]) -> list[Candidate]:
+        """The devices as the planner sees them, with `models` instead of the true costs."""
         return [
             Candidate(
-                info=one.info,
-                demand=one.demand,
-                models={VARIANT: known.get(one.info.name)},
+                info=device.info,
+                demand=device.demand,
+                models={VARIANT: models.get(device.name)},
                 run_counts={VARIANT: 0},
             )
-            for one in self.devices
+            for device in self.devices
         ]
 
-    def parts(self) -> list[MachineDevice]:
-        """The devices as bounds need to know them; none whose memory holds no unit."""
+    def bound_devices(self) -> list[MachineDevice]:
+        """The devices as bounds need them, without those whose memory holds no unit."""
         return [
-            MachineDevice(one.info.name, one.model, one.demand, one.overlap)
-            if one.info.link
-            else MachineDevice(one.info.name, one.model, None, None)
-            for one in self.devices
-            if slotted(one.demand).fits([1])
+            MachineDevice(device.name, device.model, device.demand, device.overlap)
+            if device.info.link
+            else MachineDevice(device.name, device.model, None, None)
+            for device in self.devices
+            if slotted(device.demand).fits([1])
         ]
 
     def play(
-        self, plan: JobPlan, noise: float = 0.0, chance: random.Random | None = None
-    ) -> dict[str, Done]:
-        """What each device that has a share does.
+        self, plan: JobPlan, noise: float = 0.0, rng: random.Random | None = None
+    ) -> dict[str, ChunkTimings]:
+        """Run `plan`; return the timings of each device that has a share.
 
         Parameters
         ----------
         plan : JobPlan
         noise : float
             Standard deviation of each phase's relative error.
-        chance : random.Random, optional
-            Needed with noise.
+        rng : random.Random, optional
+            Required with noise.
         """
-        by_name = {one.info.name: one for one in self.devices}
+        by_name = {device.name: device for device in self.devices}
         return {
-            one.device: _played(one, by_name[one.device], noise, chance)
-            for one in plan.assignments
+            assignment.device: _play(assignment, by_name[assignment.device], noise, rng)
+            for assignment in plan.assignments
         }
 
 
-def seconds(done: Sequence[tuple[int, ChunkTimes]]) -> float:
-    """From the first chunk's start to the last one's end."""
-    return max(times.end for _, times in done) - min(times.start for _, times in done)
+def device_seconds(chunks: Sequence[tuple[int, ChunkTimes]]) -> float:
+    """Seconds from the start of the first chunk to the end of the last one."""
+    return max(times.end for _, times in chunks) - min(times.start for _, times in chunks)
 
 
-def makespan(played: Mapping[str, Done]) -> float:
-    """Seconds until all are done; they start together."""
-    return max(seconds(done) for done in played.values())
+def makespan(timings: Mapping[str, ChunkTimings]) -> float:
+    """Seconds until all devices are done; they start together."""
+    return max(device_seconds(chunks) for chunks in timings.values())
 
 
-def _played(
-    one: Assignment, device: Simulated, noise: float, chance: random.Random | None
-) -> Done:
+def _play(
+    assignment: Assignment, device: SimulatedDevice, noise: float, rng: random.Random | None
+) -> ChunkTimings:
     model = device.model
     if not device.info.link:
         model = DeviceModel(model.total, model.compute)
-    if noise and chance is not None:
-        model = _noisy(model, noise, chance)
-    times = timeline(one.plan, model, device.overlap)
+    if noise and rng is not None:
+        model = _noisy_model(model, noise, rng)
+    times = timeline(assignment.plan, model, device.overlap)
     return tuple(
-        (c.units, ChunkTimes(copy_in=c.copy_in, compute=c.compute, copy_out=c.copy_out))
-        for c in times.chunks
+        (
+            chunk.units,
+            ChunkTimes(copy_in=chunk.copy_in, compute=chunk.compute, copy_out=chunk.copy_out),
+        )
+        for chunk in times.chunks
     )
 
 
-def _noisy(model: DeviceModel, noise: float, chance: random.Random) -> DeviceModel:
-    def drawn(curve: SpeedFunction | None) -> SpeedFunction | None:
-        return None if curve is None else _Noisy(curve, noise, chance)
+def _noisy_model(model: DeviceModel, noise: float, rng: random.Random) -> DeviceModel:
+    def draw(count: int) -> list[float]:
+        return [rng.gauss(0.0, noise) for _ in range(count)]
 
-    compute = _Noisy(model.compute, noise, chance)
-    h2d, d2h = drawn(model.h2d), drawn(model.d2h)
-    return DeviceModel(model.total, compute, h2d, d2h, duplex=model.duplex)
+    def noisy(curve: SpeedFunction | None) -> SpeedFunction | None:
+        return None if curve is None else Noisy(curve, draw)
 
-
-@dataclass(frozen=True)
-class _Noisy:
-    """A curve that errs by another factor each time it is asked."""
-
-    curve: SpeedFunction
-    noise: float
-    chance: random.Random
-
-    def time(self, x: Any, /) -> Any:
-        seconds = np.asarray(self.curve.time(x), dtype=float)
-        factors = [self.chance.gauss(0.0, self.noise) for _ in range(seconds.size)]
-        return seconds * np.exp(np.reshape(factors, seconds.shape))
-
-    def speed(self, x: Any, /) -> Any:
-        return x / self.time(x)
+    h2d, d2h = noisy(model.h2d), noisy(model.d2h)
+    return DeviceModel(model.total, Noisy(model.compute, draw), h2d, d2h, duplex=model.duplex)

@@ -1,4 +1,4 @@
-"""From a machine profile, which is a configuration with a load, to devices that are curves."""
+"""Turns a machine profile, a configuration with a load, into a simulated machine."""
 
 from __future__ import annotations
 
@@ -11,74 +11,74 @@ from hetsched.device_kinds import DeviceKind, configured_kind
 from hetsched.errors import ConfigError
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
-from hetsched.simulate.machine import Machine, Simulated
+from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine
 from hetsched.units import parse_size
 
-MOST_UNITS = 10_000_000
-MOST_DEVICES = 4096
-"""More than any machine has; planning is only tried for fewer."""
+MAX_UNITS = 10_000_000
+MAX_DEVICES = 4096
+"""More than any machine has; planning is tested for fewer only."""
 
 
-def machine_of(config: Config, source: str) -> Machine:
-    """The machine that a profile describes.
+def machine_of(config: Config, source: str) -> SimulatedMachine:
+    """Make the machine that a profile describes.
 
     Parameters
     ----------
     config : Config
     source : str
-        Where it came from, for messages.
+        File name, for messages.
 
     Raises
     ------
     ConfigError
-        The profile doesn't say what the load or a device costs, or contradicts itself.
+        The load or the costs of a device are missing, or the profile contradicts itself.
     """
     if config.load is None:
         raise ConfigError(
-            f"{source}: no [load]; a machine profile says its units, input_bytes and output_bytes"
+            f"{source}: no [load]; a machine profile needs its units, input_bytes and output_bytes"
         )
-    if config.load.units > MOST_UNITS:
-        raise ConfigError(f"{source}: load.units: {config.load.units}, at most {MOST_UNITS}")
+    if config.load.units > MAX_UNITS:
+        raise ConfigError(f"{source}: load.units: {config.load.units}, at most {MAX_UNITS}")
     if not config.device or config.device == Config().device:
-        raise ConfigError(f"{source}: no [[device]]; a machine profile says what each one costs")
-    if sum(table.count or 1 for table in config.device) > MOST_DEVICES:
-        raise ConfigError(f"{source}: device: more than {MOST_DEVICES} of them")
+        raise ConfigError(f"{source}: no [[device]]; a machine profile needs the costs of each")
+    if sum(table.count or 1 for table in config.device) > MAX_DEVICES:
+        raise ConfigError(f"{source}: device: more than {MAX_DEVICES}")
     limit = None if config.memory_limit is None else parse_size(config.memory_limit)
     devices = []
     numbers: Counter[str] = Counter()
     for index, table in enumerate(config.device):
-        where = f"{source}: device[{index}]"
-        _check(table, where)
-        model = _model(table, config.load, where)
+        location = f"{source}: device[{index}]"
+        _check(table, location)
+        model = _model(table, config.load, location)
         for name in _names(table, numbers):
             devices.append(_device(name, table, f"{index}", model, config.load, limit))
-    names = [one.info.name for one in devices]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise ConfigError(f"{source}: device: two are called {twice}; give another name")
-    return Machine(config.load.units, tuple(devices))
+    names = [device.name for device in devices]
+    duplicate = next((name for name in names if names.count(name) > 1), None)
+    if duplicate is not None:
+        raise ConfigError(f"{source}: device: two have the name {duplicate}; rename one")
+    return SimulatedMachine(config.load.units, tuple(devices))
 
 
-def _check(table: DeviceConfig, where: str) -> None:
+def _check(table: DeviceConfig, location: str) -> None:
     if table.compute is None:
-        raise ConfigError(f'{where}: no compute = {{ gap = "30us", unit = "2ms" }}')
+        raise ConfigError(f'{location}: no compute = {{ gap = "30us", unit = "2ms" }}')
     if (table.h2d is None) != (table.d2h is None):
-        raise ConfigError(f"{where}: give both h2d and d2h (a link) or neither (a core)")
+        raise ConfigError(f"{location}: give both h2d and d2h (a link) or neither (a core)")
     has_link = _kind(table).has_link
     if has_link is False and (table.link or table.memory is not None):
-        raise ConfigError(f"{where}: a {table.kind} has no link: drop h2d, d2h and memory")
+        raise ConfigError(f"{location}: a {table.kind} has no link: drop h2d, d2h and memory")
     if has_link is True and not table.link:
-        raise ConfigError(f"{where}: a {table.kind} has a link: give h2d and d2h")
+        raise ConfigError(f"{location}: a {table.kind} has a link: give h2d and d2h")
     if table.link and table.memory is None:
-        raise ConfigError(f'{where}: a device with a link needs memory = "1GiB"')
+        raise ConfigError(f'{location}: a device with a link needs memory = "1GiB"')
     if table.compute.rate is not None:
         raise ConfigError(
-            f"{where}.compute: a rate needs flops, which a profile's load doesn't have; give unit"
+            f"{location}.compute: a rate needs flops, which a profile's load lacks; give unit"
         )
-    check_cost(table.compute, f"{where}.compute", "flop")
+    check_cost(table.compute, f"{location}.compute", "flop")
     for name, cost in (("h2d", table.h2d), ("d2h", table.d2h)):
         if cost is not None:
-            check_cost(cost, f"{where}.{name}", "B")
+            check_cost(cost, f"{location}.{name}", "B")
 
 
 def _kind(table: DeviceConfig) -> DeviceKind:
@@ -88,7 +88,7 @@ def _kind(table: DeviceConfig) -> DeviceKind:
 
 
 def _names(table: DeviceConfig, numbers: Counter[str]) -> Iterator[str]:
-    """As `name`, or with a number where there are several or none was given."""
+    """The configured name; with a number for several devices, or if there is none."""
     count = table.count or 1
     if table.name is not None:
         yield from (f"{table.name}{i}" if table.count else table.name for i in range(count))
@@ -98,11 +98,11 @@ def _names(table: DeviceConfig, numbers: Counter[str]) -> Iterator[str]:
         numbers[table.kind] += 1
 
 
-def _model(table: DeviceConfig, load: LoadConfig, where: str) -> DeviceModel:
+def _model(table: DeviceConfig, load: LoadConfig, location: str) -> DeviceModel:
     assert table.compute is not None, "checked"
     compute = _affine(table.compute, 0)
     if not table.compute.seconds(1, 0, 0) > 0:
-        raise ConfigError(f"{where}.compute: a unit takes no time; give a unit above 0")
+        raise ConfigError(f"{location}.compute: a unit takes no time; give a unit above 0")
     if table.h2d is None or table.d2h is None:
         return DeviceModel(compute, compute)
     h2d, d2h = _affine(table.h2d, load.input_bytes), _affine(table.d2h, load.output_bytes)
@@ -121,7 +121,7 @@ def _device(
     model: DeviceModel,
     load: LoadConfig,
     limit: int | None,
-) -> Simulated:
+) -> SimulatedDevice:
     memory = table.memory_bytes() if table.link else None
     if memory is not None and limit is not None:
         memory = min(memory, limit)
@@ -140,4 +140,4 @@ def _device(
         output_bytes=load.output_bytes,
         limit=memory,
     )
-    return Simulated(info, model, demand)
+    return SimulatedDevice(info, model, demand)

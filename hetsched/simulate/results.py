@@ -1,4 +1,4 @@
-"""What an experiment found, as tables and charts of plain data. Showing them is others' work."""
+"""The result of an experiment: tables and charts as plain data. Showing them is the CLI's work."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 Cell = str | int | float | None
-"""None: nothing to say, such as a figure that a paper doesn't give."""
+"""None: no value, such as a figure that a paper doesn't give."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under named columns; the first `names` columns say what the row is about."""
+    """Rows under named columns; the first `names` columns identify the row."""
 
     title: str
     columns: tuple[str, ...]
@@ -38,8 +38,8 @@ class Chart:
     series : tuple of Series
     log : bool
         Whether the y axis is logarithmic.
-    least : float
-        The least y that there can be.
+    y_min : float
+        The smallest possible y.
     """
 
     title: str
@@ -47,12 +47,12 @@ class Chart:
     y_label: str
     series: tuple[Series, ...]
     log: bool = False
-    least: float = 0.0
+    y_min: float = 0.0
 
 
 @dataclass(frozen=True)
-class Report:
-    """One experiment: which, after which paper, and what came out."""
+class ExperimentResult:
+    """Tables and charts of one experiment, with the paper or profile that it repeats."""
 
     experiment: str
     source: str

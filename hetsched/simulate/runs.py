@@ -1,4 +1,4 @@
-"""Runs of machines that are curves, under the product's Balancer."""
+"""Runs of simulated machines under the product's Balancer."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from hetsched.models import SpeedFunction
 from hetsched.partition import Balancer, optimal
 from hetsched.partition.balancing.phase import DeviceTime, Phase
+from hetsched.partition.balancing.run_history import Shares
 
-Shares = tuple[int, ...]
 Measure = Callable[[Shares], Sequence[DeviceTime]]
-"""What the machines tell of a run with these shares."""
+"""Shares of a run -> what each machine reports of it."""
 
 
 @dataclass(frozen=True)
@@ -29,28 +29,28 @@ class Run:
 
     @property
     def makespan(self) -> float:
-        """Seconds of the slowest."""
+        """Seconds of the slowest machine."""
         return max(self.seconds)
 
     @property
     def spread(self) -> float:
-        """(max - min) / min over the machines that had a share."""
+        """(max - min) / min over the machines with a share."""
         busy = [t for t, share in zip(self.seconds, self.shares, strict=True) if share]
         return (max(busy) - min(busy)) / min(busy)
 
 
 @dataclass(frozen=True)
-class Trace:
-    """A whole loop.
+class LoopTrace:
+    """A whole balancing loop.
 
     Attributes
     ----------
     runs : tuple of Run
     final : Run
-        Of the split that the balancer chose in the end, if that was measured; else the last.
+        Of the shares that the balancer chose in the end, if they were measured; else the last.
     balanced : bool
     reason : str
-        The balancer's for stopping; empty if the budget of runs ended first.
+        Why the balancer stopped; empty if the maximum number of runs came first.
     """
 
     runs: tuple[Run, ...]
@@ -64,15 +64,15 @@ class Trace:
 
     @property
     def points(self) -> int:
-        """Most sizes at which any one machine was measured: points of its partial model."""
+        """Maximum number of sizes measured on one machine: points of its partial model."""
         sizes = zip(*(run.shares for run in self.runs), strict=True)
         return max(len({size for size in column if size}) for column in sizes)
 
-    def within(self, seconds: float) -> int | None:
-        """Number of the first run that took at most `seconds`, from 1; None: never."""
+    def first_within(self, seconds: float) -> int | None:
+        """Number, from 1, of the first run that took at most `seconds`; None: no run did."""
         return next((k for k, run in enumerate(self.runs, 1) if run.makespan <= seconds), None)
 
-    def moved(self) -> list[int]:
+    def moved_units(self) -> list[int]:
         """Units that changed machines before each run but the first."""
         pairs = zip(self.runs, self.runs[1:], strict=False)
         return [
@@ -81,47 +81,47 @@ class Trace:
         ]
 
 
-def measured(machines: Sequence[SpeedFunction]) -> Measure:
-    """Machines that tell the seconds of their curves, exactly."""
+def exact_times(machines: Sequence[SpeedFunction]) -> Measure:
+    """Machines that report the seconds of their curves, without noise."""
     return lambda shares: [
         float(machine.time(share)) if share else 0.0
         for machine, share in zip(machines, shares, strict=True)
     ]
 
 
-def drive(balancer: Balancer, measure: Measure, most: int) -> Trace:
-    """Ask, run, tell, until the balancer has made up its mind or `most` runs are over.
+def drive(balancer: Balancer, measure: Measure, max_runs: int) -> LoopTrace:
+    """Ask, run and report until the balancer stops or `max_runs` are over.
 
     Parameters
     ----------
     balancer : Balancer
-        Fresh. It is asked once more in the end, for the split that it has chosen.
+        New. It is asked once more in the end, for the shares that it has chosen.
     measure : callable
-    most : int
-        Runs, at least 1.
+    max_runs : int
+        At least 1.
     """
     runs: list[Run] = []
-    while len(runs) < most and not balancer.reason:
+    while len(runs) < max_runs and not balancer.reason:
         shares = balancer.ask().shares
-        told = measure(shares)
-        runs.append(Run(shares, tuple(busy(one) for one in told)))
-        balancer.tell(told)
+        times = measure(shares)
+        runs.append(Run(shares, tuple(busy_seconds(time) for time in times)))
+        balancer.tell(times)
     chosen = balancer.ask().shares
     final = next((run for run in reversed(runs) if run.shares == chosen), runs[-1])
-    return Trace(tuple(runs), final, balancer.balanced, balancer.reason)
+    return LoopTrace(tuple(runs), final, balancer.balanced, balancer.reason)
 
 
-def busy(told: DeviceTime) -> float:
-    """Seconds in which a device did something, of what it told; 0 if it is lost."""
-    if told is None:
+def busy_seconds(time: DeviceTime) -> float:
+    """Seconds of all phases but waiting; 0 for a lost device."""
+    if time is None:
         return 0.0
-    if isinstance(told, float):
-        return told
-    return sum(seconds for phase, seconds in told.items() if phase is not Phase.WAIT)
+    if isinstance(time, float):
+        return time
+    return sum(seconds for phase, seconds in time.items() if phase is not Phase.WAIT)
 
 
 def best_split(machines: Sequence[SpeedFunction], load: int) -> Run:
-    """The exact optimum, found with the true curves."""
+    """The exact optimum, computed from the machines' own curves."""
     shares = optimal(machines, load).shares
     pairs = zip(machines, shares, strict=True)
     return Run(shares, tuple(float(machine.time(share)) for machine, share in pairs))

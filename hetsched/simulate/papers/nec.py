@@ -1,9 +1,9 @@
 """NEC, US 9,038,088: balancing an iterative routine by the waits of its nodes.
 
-The patent names k-means and preconditioned conjugate gradients (PCG) and measures neither; the
-nodes here are straight lines of computing, with a fixed time of transfers. So are the random
-clusters, which show what its variants cost: one pair a repartition, many pairs, groups, and the
-global partition of the same history.
+The patent names k-means and preconditioned conjugate gradients (PCG) but prints no measurements;
+the nodes here have a linear compute time and a fixed transfer time. So have those of the random
+clusters, which show the cost of its variants: one pair per repartition, many pairs, groups, and
+the global partition of the same history.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ import numpy as np
 from hetsched.errors import UsageError
 from hetsched.partition import Balancer, Phase, geometric
 from hetsched.partition.balancing.imbalance import imbalance_factor
+from hetsched.partition.balancing.run_history import Shares
 from hetsched.partition.balancing.splitting import Split
-from hetsched.simulate.results import Cell, Chart, Report, Series, Table
-from hetsched.simulate.runs import Measure, Run, Shares, Trace, best_split, drive
+from hetsched.simulate.results import Cell, Chart, ExperimentResult, Series, Table
+from hetsched.simulate.runs import LoopTrace, Measure, Run, best_split, drive
 
 TOLERANCE = 0.1
-"""The patent has a threshold and doesn't print it."""
-MOST_RUNS = 400
-SHOWN_RUNS = 60
-MOST_NODES = 128
+"""The patent has a threshold but doesn't print it."""
+MAX_RUNS = 400
+MAX_CHART_RUNS = 60
+MAX_NODES = 128
 
 
 @dataclass(frozen=True)
-class Machine:
-    """A node: `pace` seconds of computing a unit, `transfer` seconds of any share's transfers."""
+class ClusterNode:
+    """A node: `pace` seconds of computing per unit, `transfer` seconds for any share."""
 
     pace: float
     transfer: float = 0.0
@@ -47,37 +48,39 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Case:
-    """An application on nodes of which the relative speeds are known.
+class NecCase:
+    """An application on nodes with given relative speeds.
 
     Attributes
     ----------
     name : str
     load : int, units
-    machines : tuple of Machine
+    nodes : tuple of ClusterNode
     tolerance : float
     """
 
     name: str
     load: int
-    machines: tuple[Machine, ...]
+    nodes: tuple[ClusterNode, ...]
     tolerance: float = TOLERANCE
 
 
-# k-means exchanges its means, PCG the edges of its strips: whatever the shares, as long.
-TWO_NODES = Case("two nodes, 1:2", 1000, (Machine(2e-3), Machine(1e-3)))
-K_MEANS = Case(
+# k-means exchanges its means, PCG the edges of its strips: equally long for any shares.
+TWO_NODES = NecCase("two nodes, 1:2", 1000, (ClusterNode(2e-3), ClusterNode(1e-3)))
+K_MEANS = NecCase(
     "k-means, 1:1:10",
     120_000,
-    (Machine(1e-5, 3.6e-4), Machine(1e-5, 3.6e-4), Machine(1e-6, 3.6e-4)),
+    (ClusterNode(1e-5, 3.6e-4), ClusterNode(1e-5, 3.6e-4), ClusterNode(1e-6, 3.6e-4)),
 )
-PCG = Case("PCG, 1:2:4:8", 10_000, tuple(Machine(8e-6 / 2**i, 9.5e-5) for i in range(4)), 0.05)
+PCG = NecCase(
+    "PCG, 1:2:4:8", 10_000, tuple(ClusterNode(8e-6 / 2**i, 9.5e-5) for i in range(4)), 0.05
+)
 CASES = (TWO_NODES, K_MEANS, PCG)
 
 
 @dataclass(frozen=True)
-class Rule:
-    """A way to repartition; `pairs`, `groups` and `split` as in `Balancer`."""
+class NecRule:
+    """A variant of repartitioning; `pairs`, `groups` and `split` as in `Balancer`."""
 
     name: str
     pairs: int = 1
@@ -85,18 +88,18 @@ class Rule:
     split: Split | None = None
 
 
-ONE_PAIR = Rule("one pair")
-GLOBAL = Rule("global", split=geometric)
-"""The partition with equal times by the models of the same history, instead of trades."""
+ONE_PAIR = NecRule("one pair")
+GLOBAL = NecRule("global", split=geometric)
+"""Partition for equal times by models of the same history, instead of trades."""
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a rule made of a case."""
+class NecOutcome:
+    """The result of a rule in a case."""
 
-    case: Case
-    rule: Rule
-    trace: Trace
+    case: NecCase
+    rule: NecRule
+    trace: LoopTrace
     optimum: Run
 
     @property
@@ -106,77 +109,81 @@ class Outcome:
 
     @property
     def ratio(self) -> float:
-        """Time of an iteration with the last split over the least possible."""
+        """Time of an iteration with the final shares over the optimum's."""
         return self.trace.final.makespan / self.optimum.makespan
 
     @property
     def repartitions(self) -> int:
-        return sum(units > 0 for units in self.trace.moved())
+        return sum(units > 0 for units in self.trace.moved_units())
 
     @property
     def excess(self) -> float:
-        """Units moved over the least that leads from the first split to the last."""
+        """Units moved over the minimum that leads from the first shares to the final ones."""
         first, last = self.trace.runs[0].shares, self.trace.final.shares
-        least = sum(max(b - a, 0) for a, b in zip(first, last, strict=True))
-        return sum(self.trace.moved()) / least if least else 1.0
+        minimum = sum(max(b - a, 0) for a, b in zip(first, last, strict=True))
+        return sum(self.trace.moved_units()) / minimum if minimum else 1.0
 
 
-def phases(machines: Sequence[Machine]) -> Measure:
-    """Nodes that tell of their phases, waits at the barrier included."""
+def phase_times(nodes: Sequence[ClusterNode]) -> Measure:
+    """Nodes that report the time of each phase, waits at the barrier included."""
 
-    def told(shares: Shares) -> list[Mapping[Phase, float]]:
-        busy = [machine.time(share) for machine, share in zip(machines, shares, strict=True)]
+    def measure(shares: Shares) -> list[Mapping[Phase, float]]:
+        busy = [node.time(share) for node, share in zip(nodes, shares, strict=True)]
         return [
             {
-                Phase.COMPUTE: machine.pace * share,
-                Phase.TRANSFER: machine.transfer if share else 0.0,
+                Phase.COMPUTE: node.pace * share,
+                Phase.TRANSFER: node.transfer if share else 0.0,
                 Phase.WAIT: max(busy) - seconds,
             }
-            for machine, share, seconds in zip(machines, shares, busy, strict=True)
+            for node, share, seconds in zip(nodes, shares, busy, strict=True)
         ]
 
-    return told
+    return measure
 
 
-def balance(case: Case, rule: Rule) -> Outcome:
-    """Let `rule` balance `case`, from equal shares."""
+def balance(case: NecCase, rule: NecRule) -> NecOutcome:
+    """Balance `case` with `rule`, from equal shares."""
     balancer = Balancer(
-        case.load, len(case.machines), "imbalance-factor", case.tolerance,
+        case.load, len(case.nodes), "imbalance-factor", case.tolerance,
         split=rule.split, pairs=rule.pairs, groups=rule.groups,
     )  # fmt: skip
-    trace = drive(balancer, phases(case.machines), MOST_RUNS)
-    return Outcome(case, rule, trace, best_split(case.machines, case.load))
+    trace = drive(balancer, phase_times(case.nodes), MAX_RUNS)
+    return NecOutcome(case, rule, trace, best_split(case.nodes, case.load))
 
 
-def cluster(nodes: int, seed: int) -> Case:
-    """`nodes` nodes, 1,000 units each, up to 8 times as fast as others, transfers as for 50 units.
+def random_cluster(count: int, seed: int) -> NecCase:
+    """Draw `count` nodes: 1,000 units each, speeds within a factor of 8.
+
+    A transfer takes as long as 50 units on the slowest possible node.
 
     Raises
     ------
     UsageError
-        Fewer than 2 nodes or more than `MOST_NODES`.
+        Fewer than 2 nodes or more than `MAX_NODES`.
     """
-    if not 2 <= nodes <= MOST_NODES:
-        raise UsageError(f"nodes: {nodes}, it must be 2 to {MOST_NODES}")
-    rng = np.random.default_rng((seed, nodes))
-    machines = tuple(Machine(1e-3 / 8 ** rng.uniform(), 0.05) for _ in range(nodes))
-    return Case(f"{nodes} nodes", 1000 * nodes, machines)
+    if not 2 <= count <= MAX_NODES:
+        raise UsageError(f"nodes: {count} must be 2 to {MAX_NODES}")
+    rng = np.random.default_rng((seed, count))
+    nodes = tuple(ClusterNode(1e-3 / 8 ** rng.uniform(), 0.05) for _ in range(count))
+    return NecCase(f"{count} nodes", 1000 * count, nodes)
 
 
-def rules(nodes: int) -> tuple[Rule, ...]:
-    """The patent's variants, those in which so many nodes differ, and the global partition."""
-    found = [ONE_PAIR]
+def rules_for(nodes: int) -> tuple[NecRule, ...]:
+    """The patent's variants that differ for this number of nodes, and the global partition."""
+    rules = [ONE_PAIR]
     if nodes >= 4:
         four = tuple(tuple(range(i, min(i + 4, nodes))) for i in range(0, nodes, 4))
         ring = tuple((i, (i + 1) % nodes) for i in range(nodes))
-        found.append(Rule("all pairs", pairs=nodes // 2))
-        found.append(Rule("groups of 4", groups=four) if nodes > 4 else Rule("2 pairs", pairs=2))
-        found.append(Rule("neighbours", groups=ring))
-    return (*found, GLOBAL)
+        rules.append(NecRule("all pairs", pairs=nodes // 2))
+        rules.append(
+            NecRule("groups of 4", groups=four) if nodes > 4 else NecRule("2 pairs", pairs=2)
+        )
+        rules.append(NecRule("neighbours", groups=ring))
+    return (*rules, GLOBAL)
 
 
-def report(nodes: Sequence[int] = (4, 16, 64), *, seed: int = 1) -> Report:
-    """The three named cases with one pair and globally; random clusters with every variant.
+def run_experiment(nodes: Sequence[int] = (4, 16, 64), *, seed: int = 1) -> ExperimentResult:
+    """Balance the named cases with one pair and globally, and random clusters with all variants.
 
     Parameters
     ----------
@@ -187,46 +194,60 @@ def report(nodes: Sequence[int] = (4, 16, 64), *, seed: int = 1) -> Report:
     Raises
     ------
     UsageError
-        A cluster of no size that is simulated.
+        A cluster size out of range.
     """
-    clusters = [cluster(count, seed) for count in nodes]
+    clusters = [random_cluster(count, seed) for count in nodes]
     named = [balance(case, rule) for case in CASES for rule in (ONE_PAIR, GLOBAL)]
-    random = [balance(case, rule) for case in clusters for rule in rules(len(case.machines))]
+    random = [balance(case, rule) for case in clusters for rule in rules_for(len(case.nodes))]
     columns = ("nodes", "rule", "factor before", "factor after", "repartitions", "time / optimum",
                "moved / least", "end")  # fmt: skip
-    return Report(
+    return ExperimentResult(
         "nec",
         "NEC Laboratories 2015, US 9,038,088",
         (
             Table(
-                "Applications that the patent names; it prints no measurements",
+                "Applications named in the patent, which prints no measurements",
                 (*columns, "shares"),
-                tuple((*_row(one), " ".join(map(str, one.trace.final.shares))) for one in named),
+                tuple(
+                    (*_row(outcome), " ".join(map(str, outcome.trace.final.shares)))
+                    for outcome in named
+                ),
                 names=2,
             ),
             Table(
-                f"Random clusters (seed {seed}), threshold of the factor {TOLERANCE:g}",
+                f"Random clusters (seed {seed}), imbalance-factor threshold {TOLERANCE:g}",
                 columns,
                 tuple(map(_row, random)),
                 names=2,
             ),
         ),
-        tuple(_chart(case, [one for one in random if one.case is case]) for case in clusters),
+        tuple(
+            _chart(case, [outcome for outcome in random if outcome.case is case])
+            for case in clusters
+        ),
     )
 
 
-def _row(one: Outcome) -> tuple[Cell, ...]:
-    factors = one.factors
-    after = imbalance_factor(one.trace.final.seconds)
-    end = one.trace.reason or f"{MOST_RUNS} runs"
-    return (one.case.name, one.rule.name, factors[0], after, one.repartitions, one.ratio,
-            one.excess, end)  # fmt: skip
+def _row(outcome: NecOutcome) -> tuple[Cell, ...]:
+    factors = outcome.factors
+    after = imbalance_factor(outcome.trace.final.seconds)
+    end = outcome.trace.reason or f"{MAX_RUNS} runs"
+    return (
+        outcome.case.name,
+        outcome.rule.name,
+        factors[0],
+        after,
+        outcome.repartitions,
+        outcome.ratio,
+        outcome.excess,
+        end,
+    )
 
 
-def _chart(case: Case, outcomes: Sequence[Outcome]) -> Chart:
+def _chart(case: NecCase, outcomes: Sequence[NecOutcome]) -> Chart:
     series = []
-    for one in outcomes:
-        runs = one.trace.runs[:SHOWN_RUNS]
-        ratios = [run.makespan / one.optimum.makespan for run in runs]
-        series.append(Series(one.rule.name, tuple(range(1, len(ratios) + 1)), tuple(ratios)))
-    return Chart(case.name, "iteration", "time / optimum", tuple(series), least=1.0)
+    for outcome in outcomes:
+        runs = outcome.trace.runs[:MAX_CHART_RUNS]
+        ratios = [run.makespan / outcome.optimum.makespan for run in runs]
+        series.append(Series(outcome.rule.name, tuple(range(1, len(ratios) + 1)), tuple(ratios)))
+    return Chart(case.name, "iteration", "time / optimum", tuple(series), y_min=1.0)

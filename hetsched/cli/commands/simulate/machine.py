@@ -46,7 +46,7 @@ def machine(
 ) -> None:
     """Plan and simulate any machine."""
     from hetsched.config import load_profile
-    from hetsched.simulate import machine_report as experiment
+    from hetsched.simulate import machine_tables as experiment
     from hetsched.simulate.profile import machine_of
 
     _check(runs, noise, total)
@@ -54,13 +54,13 @@ def machine(
     config, source = load_profile(profile)
     subject = machine_of(config, source)
     if runs is None:
-        show(experiment.plan_report(subject, source), plot, force, json)
+        show(experiment.plan_result(subject, source), plot, force, json)
         return
-    report = experiment.loop_report(
+    result = experiment.learning_result(
         subject, source, runs, noise=DEFAULT_NOISE if noise is None else noise, seed=seed,
-        measured_total=total == "measured",
+        uses_measured_total=total == "measured",
     )  # fmt: skip
-    show(report, plot, force, json)
+    show(result, plot, force, json)
 
 
 def _check(runs: int | None, noise: float | None, total: str | None) -> None:
