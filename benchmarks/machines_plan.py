@@ -22,8 +22,8 @@ from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.planner.analysis.machine_bound import fluid_bound, whole_unit_bound
 from hetsched.planner.job_planner import JobPlan
 from hetsched.plans import lower_bound
-from hetsched.simulate.learning import known_plan, learn
-from hetsched.simulate.machine import Machine, Simulated, makespan, seconds
+from hetsched.simulate.learning import ideal_plan, learn
+from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine, device_seconds, makespan
 from hetsched.simulate.profile import machine_of
 
 MACHINES, QUICK = 200, 20
@@ -43,7 +43,7 @@ class Found:
     """A machine's plan. `above`: over the whole-unit bound; `fluid`: over the fluid bound."""
 
     seed: int
-    machine: Machine
+    machine: SimulatedMachine
     least_room: int
     above: float
     fluid: float
@@ -75,14 +75,14 @@ def measure(quick: bool) -> Result:
 def profiles(result: Result) -> None:
     for name, most in PROFILES.items():
         machine = machine_of(*load_profile(name))
-        best = makespan(machine.play(known_plan(machine)))
+        best = makespan(machine.play(ideal_plan(machine)))
         result.bars.append(Bar(f"{name}, ms", best * 1e3, most * 1e3, False))
         for way in ("planned", "measured"):
             loops = [
-                learn(machine, RUNS, NOISE, seed, measured_total=way == "measured")
+                learn(machine, RUNS, NOISE, seed, uses_measured_total=way == "measured")
                 for seed in range(SEEDS)
             ]
-            above = [[run.really / best - 1 for run in loop] for loop in loops]
+            above = [[run.noiseless / best - 1 for run in loop] for loop in loops]
             worst = max(runs[-1] for runs in above)
             if way == "planned":
                 what = f"{name}, from nothing with 2 % noise, run 4, worst of 10 seeds"
@@ -92,15 +92,15 @@ def profiles(result: Result) -> None:
 
 def judged(seed: int) -> Found:
     machine = draw(seed)
-    plan = known_plan(machine)
+    plan = ideal_plan(machine)
     took = makespan(machine.play(plan))
-    parts = machine.parts()
+    parts = machine.bound_devices()
     above = took / whole_unit_bound(machine.load, parts) - 1
     fluid = took / fluid_bound(machine.load, parts) - 1
     return Found(seed, machine, min(rooms(machine)), above, fluid, why(machine, plan))
 
 
-def draw(seed: int) -> Machine:
+def draw(seed: int) -> SimulatedMachine:
     """The machine number `seed`."""
     chance = random.Random(seed)
     cores, gpus = round(skewed(chance, CORES)), chance.randint(*GPUS)
@@ -111,12 +111,12 @@ def draw(seed: int) -> Machine:
         own = unit if equal else unit * chance.uniform(1, 2)
         model = DeviceModel(Affine(0.0, own), Affine(0.0, own))
         info = DeviceInfo(name=f"cpu{number}", kind="cpu", identity=f"{own}")
-        devices.append(Simulated(info, model, demand(None)))
+        devices.append(SimulatedDevice(info, model, demand(None)))
     devices += [gpu(chance, number, unit, load) for number in range(gpus)]
-    return Machine(load, tuple(devices))
+    return SimulatedMachine(load, tuple(devices))
 
 
-def gpu(chance: random.Random, number: int, unit: float, load: int) -> Simulated:
+def gpu(chance: random.Random, number: int, unit: float, load: int) -> SimulatedDevice:
     room = round(skewed(chance, (LEAST_ROOM, max(load, 2 * LEAST_ROOM))))
     compute, copy_in, copy_out = (
         Affine(chance.uniform(*GAP), slope)
@@ -132,7 +132,7 @@ def gpu(chance: random.Random, number: int, unit: float, load: int) -> Simulated
         engines=chance.choice((1, 2)),
     )  # fmt: skip
     model = DeviceModel(PiecewiseLinear(), compute, copy_in, copy_out)
-    return Simulated(info, model, demand(limit))
+    return SimulatedDevice(info, model, demand(limit))
 
 
 def skewed(chance: random.Random, ends: tuple[float, float]) -> float:
@@ -144,21 +144,21 @@ def demand(limit: int | None) -> MemoryDemand:
     return MemoryDemand(input_bytes=UNIT_BYTES, work_bytes=0, output_bytes=UNIT_BYTES, limit=limit)
 
 
-def rooms(machine: Machine) -> list[int]:
+def rooms(machine: SimulatedMachine) -> list[int]:
     limits = [one.demand.limit for one in machine.devices]
     return [limit // (2 * UNIT_BYTES) for limit in limits if limit is not None]
 
 
-def why(machine: Machine, plan: JobPlan) -> str:
+def why(machine: SimulatedMachine, plan: JobPlan) -> str:
     """Who ends last, and how good its own plan is."""
     played = machine.play(plan)
-    last = max(played, key=lambda name: seconds(played[name]))
+    last = max(played, key=lambda name: device_seconds(played[name]))
     one = next(device for device in machine.devices if device.info.name == last)
     share = sum(units for units, _ in played[last])
     if not one.info.link:
         return f"{last} ends last: {share} units, whole ones"
     bound = lower_bound(share, one.model, one.demand, one.overlap)
-    own = 100 * (seconds(played[last]) / bound - 1)
+    own = 100 * (device_seconds(played[last]) / bound - 1)
     room = (one.demand.limit or 0) // (2 * UNIT_BYTES)
     engines = f"{one.info.engines} engine{'s' * (one.info.engines > 1)}"
     return (

@@ -17,7 +17,7 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.planner.analysis.machine_bound import fluid_bound, whole_unit_bound
 from hetsched.planner.job_planner import plan_job
-from hetsched.simulate.machine import Machine, Simulated
+from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine
 
 CASES = ((256, 1, 16, 21), (4096, 1, 16, 15), (100_000, 8, 128, 9), (64, 0, 2, 21))
 """Units, GPUs, cores, machines."""
@@ -64,9 +64,9 @@ def bars(what: str, times: Sequence[float], limit: float) -> list[Bar]:
     ]
 
 
-def once(subject: Machine) -> float:
+def once(subject: SimulatedMachine) -> float:
     """Seconds for a plan and both bounds."""
-    candidates, parts = subject.candidates(subject.truth), subject.parts()
+    candidates, parts = subject.candidates(subject.true_models), subject.bound_devices()
     start = time.perf_counter()
     plan_job(subject.load, candidates)
     whole_unit_bound(subject.load, parts)
@@ -78,14 +78,14 @@ def shown(times: Sequence[float]) -> tuple[str, str]:
     return f"{statistics.median(times) * 1e3:.3g}", f"{max(times) * 1e3:.3g}"
 
 
-def machine(load: int, gpus: int, cores: int, seed: int) -> Machine:
+def machine(load: int, gpus: int, cores: int, seed: int) -> SimulatedMachine:
     """GPUs behind PCIe 2 and cores that take 2.1 ms a unit, none quite like another."""
     chance = random.Random(f"{load} {gpus} {cores} {seed}")
     devices = [gpu(chance, number) for number in range(gpus)]
-    return Machine(load, (*devices, *(core(chance, number) for number in range(cores))))
+    return SimulatedMachine(load, (*devices, *(core(chance, number) for number in range(cores))))
 
 
-def gpu(chance: random.Random, number: int) -> Simulated:
+def gpu(chance: random.Random, number: int) -> SimulatedDevice:
     slower = chance.uniform(0.7, 1.4)
     phases = (Affine(30e-6, 100e-6 * slower), *(
         Affine(10e-6, UNIT_BYTES / rate * slower) for rate in (6.0e9, 6.5e9)
@@ -93,17 +93,17 @@ def gpu(chance: random.Random, number: int) -> Simulated:
     info = DeviceInfo(
         name=f"gpu{number}", kind="cuda", identity="g", link=True, engines=2, memory=MEMORY
     )
-    return Simulated(info, DeviceModel(PiecewiseLinear(), *phases), demand(MEMORY))
+    return SimulatedDevice(info, DeviceModel(PiecewiseLinear(), *phases), demand(MEMORY))
 
 
-def core(chance: random.Random, number: int) -> Simulated:
+def core(chance: random.Random, number: int) -> SimulatedDevice:
     """As it was learnt from a few runs."""
     units = 2.1e-3 * chance.uniform(0.98, 1.02)
     total = PiecewiseLinear(
         [(size, size * units * chance.uniform(0.98, 1.02)) for size in SIZES * 3]
     )
     info = DeviceInfo(name=f"cpu{number}", kind="cpu", identity="c")
-    return Simulated(info, DeviceModel(total, total), demand(None))
+    return SimulatedDevice(info, DeviceModel(total, total), demand(None))
 
 
 def demand(limit: int | None) -> MemoryDemand:

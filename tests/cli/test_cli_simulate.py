@@ -10,7 +10,7 @@ import pytest
 
 from hetsched.cli.output.plots.charts import draw
 from hetsched.errors import CantCreate
-from hetsched.simulate.results import Chart, Report, Series, Table
+from hetsched.simulate.results import Chart, ExperimentResult, Series, Table
 
 from .conftest import Call
 
@@ -89,7 +89,7 @@ def test_pictures_have_the_format_of_their_name(name: str, head: bytes) -> None:
     pytest.importorskip("matplotlib")
     chart = Chart("flat", "x", "y", (Series("e", (1, 2), (1, 1)),))
 
-    draw(Report("none", "nobody", (), (chart,)), name, False)
+    draw(ExperimentResult("none", "nobody", (), (chart,)), name, False)
 
     assert Path(name).read_bytes().startswith(head)
 
@@ -104,14 +104,14 @@ def test_every_kind_of_chart_can_be_drawn() -> None:
             "y",
             (Series("a", many, many), Series("a measured", (2,), (3,), "points")),
         ),
-        Chart("log", "x", "y", (Series("b", (1, 2), (1, 100)),), log=True, least=1.0),
+        Chart("log", "x", "y", (Series("b", (1, 2), (1, 100)),), log=True, y_min=1.0),
         Chart(
             "bars", "x", "y", (Series("c", (1,), (2,), "bars"), Series("d", (1,), (0,), "bars"))
         ),
-        Chart("flat", "x", "y", (Series("e", (1, 2), (1, 1)),), least=1.0),
+        Chart("flat", "x", "y", (Series("e", (1, 2), (1, 1)),), y_min=1.0),
     )
 
-    draw(Report("none", "nobody", (Table("t", ("a",), ()),), charts), "all.png", False)
+    draw(ExperimentResult("none", "nobody", (Table("t", ("a",), ()),), charts), "all.png", False)
 
     assert Path("all.png").read_bytes().startswith(PNG)
 
@@ -144,7 +144,7 @@ def test_a_folder_is_no_picture() -> None:
     chart = Chart("flat", "x", "y", (Series("e", (1, 2), (1, 1)),))
 
     with pytest.raises(CantCreate, match="is a directory"):
-        draw(Report("none", "nobody", (), (chart,)), "folder.png", True)
+        draw(ExperimentResult("none", "nobody", (), (chart,)), "folder.png", True)
 
 
 def test_without_matplotlib_there_is_one_clear_line(
@@ -168,11 +168,11 @@ def test_without_matplotlib_there_is_one_clear_line(
         (("clark",), "no experiment 'clark'; did you mean 'clarke'?"),
         (("ilik",), "no experiment 'ilik'; did you mean 'ilic'?"),
         (("clarke", "--row", "3"), "no option --row; did you mean --rows?"),
-        (("clarke", "--rows", "3"), "rows: 3, it must be 4 to 100000"),
+        (("clarke", "--rows", "3"), "rows: 3 must be 4 to 100000"),
         (("clarke", "--rows", "many"), "invalid value for '--rows'"),
         (("clarke", "--reserve", "1GiB"), "reserve: 1024 MiB"),
         (("clarke", "--reserve", "some"), "'some' is not a size"),
-        (("clarke", "--factor", "0"), "factor: 0.0, it must be 1 to"),
+        (("clarke", "--factor", "0"), "factor: 0.0 must be 1 to"),
         (("clarke", "--width", "nan"), "width: nan of the capacity"),
         (("clarke", "--sweep", "--rows", "8000"), "--rows can't be used with --sweep"),
         (("clarke", "--sweep", "--reserve", "44MiB"), "--reserve can't be used with --sweep"),
@@ -183,8 +183,8 @@ def test_without_matplotlib_there_is_one_clear_line(
         (("dfpa", "--platforms", "0"), "invalid value for '--platforms'"),
         (("dfpa", "--platforms", "2", "--tolerance", "nan"), "tolerance: nan"),
         (("dfpa", "--seed", "-1"), "invalid value for '--seed'"),
-        (("nec", "--nodes", "1"), "nodes: 1, it must be 2 to 128"),
-        (("ilic", "--noise", "1"), "noise: 1.0, it must be 0 to 0.3"),
+        (("nec", "--nodes", "1"), "nodes: 1 must be 2 to 128"),
+        (("ilic", "--noise", "1"), "noise: 1.0 must be 0 to 0.3"),
         (("ilic", "--tolerance", "nan"), "tolerance: nan"),
         (("nec", "--plot", "x.gif"), "--plot x.gif: the name must end in one of .png, .svg, .pdf"),
         (("nec", "--plot", ""), "--plot : the name must end in one of"),

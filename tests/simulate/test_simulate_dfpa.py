@@ -9,39 +9,41 @@ from hetsched.errors import UsageError
 from hetsched.models import Constant
 from hetsched.partition import constant
 from hetsched.simulate.papers import dfpa
-from hetsched.simulate.papers.dfpa import PUBLISHED, Outcome, hcl, partition, random_outcomes
+from hetsched.simulate.papers.dfpa import PUBLISHED, DfpaOutcome, hcl, partition, random_outcomes
 
 
 @pytest.fixture(scope="module")
-def smooth() -> list[Outcome]:
+def smooth() -> list[DfpaOutcome]:
     return random_outcomes(False, 60, seed=11)
 
 
 @pytest.fixture(scope="module")
-def paging() -> list[Outcome]:
+def paging() -> list[DfpaOutcome]:
     return random_outcomes(True, 60, seed=11)
 
 
-def test_smooth_platforms_need_three_points(smooth: list[Outcome]) -> None:
-    points = [one.trace.points for one in smooth]
+def test_smooth_platforms_need_three_points(smooth: list[DfpaOutcome]) -> None:
+    points = [outcome.trace.points for outcome in smooth]
 
     assert sum(count <= 3 for count in points) >= 0.95 * len(points)
     assert max(points) <= 5
 
 
-def test_platforms_that_page_need_six_points(paging: list[Outcome]) -> None:
-    points = [one.trace.points for one in paging]
+def test_platforms_that_page_need_six_points(paging: list[DfpaOutcome]) -> None:
+    points = [outcome.trace.points for outcome in paging]
 
     assert sum(count <= 6 for count in points) >= 0.95 * len(points)
 
 
-def test_what_is_found_is_nearly_the_optimum(smooth: list[Outcome], paging: list[Outcome]) -> None:
+def test_what_is_found_is_nearly_the_optimum(
+    smooth: list[DfpaOutcome], paging: list[DfpaOutcome]
+) -> None:
     # Times that differ by the tolerance, or a gain that is below it, may cost a little more.
-    assert max(one.ratio for one in (*smooth, *paging)) <= 1.15
+    assert max(outcome.ratio for outcome in (*smooth, *paging)) <= 1.15
 
 
-def test_loops_have_an_end(smooth: list[Outcome], paging: list[Outcome]) -> None:
-    assert all(one.trace.reason for one in (*smooth, *paging))
+def test_loops_have_an_end(smooth: list[DfpaOutcome], paging: list[DfpaOutcome]) -> None:
+    assert all(outcome.trace.reason for outcome in (*smooth, *paging))
 
 
 @pytest.mark.parametrize("rows", PUBLISHED)
@@ -49,7 +51,7 @@ def test_the_16_machines_need_no_more_iterations_than_published(rows: int) -> No
     outcome = partition(hcl(rows), rows)
 
     assert outcome.iterations <= PUBLISHED[rows]
-    assert outcome.trace.points <= dfpa.MOST_POINTS
+    assert outcome.trace.points <= dfpa.MAX_PUBLISHED_POINTS
     assert outcome.ratio <= 1.15
 
 
@@ -81,15 +83,15 @@ def test_random_platforms_are_those_of_their_seed() -> None:
 
 
 def test_the_report_stands_beside_the_paper() -> None:
-    report = dfpa.report(2, seed=3)
-    machines, platforms = report.tables
+    result = dfpa.run_experiment(2, seed=3)
+    machines, platforms = result.tables
 
     paper = machines.columns.index("paper")
     assert {row[0]: row[paper] for row in machines.rows} == PUBLISHED
     assert [row[1] for row in platforms.rows] == [2, 2]
-    assert len(report.charts) == 2
+    assert len(result.charts) == 2
 
 
 def test_no_platforms_are_refused() -> None:
-    with pytest.raises(UsageError, match="platforms: 0, it must be 1 at least"):
-        dfpa.report(0)
+    with pytest.raises(UsageError, match="platforms: 0 must be at least 1"):
+        dfpa.run_experiment(0)

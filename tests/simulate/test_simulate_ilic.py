@@ -6,19 +6,26 @@ import pytest
 
 from hetsched.errors import UsageError
 from hetsched.plans import Mode, Overlap, check
-from hetsched.simulate.papers import ilic, ilic_report
-from hetsched.simulate.papers.ilic import MEMORY, Outcome, Setting, chunked, known, single_chunks
+from hetsched.simulate.papers import ilic, ilic_tables
+from hetsched.simulate.papers.ilic import (
+    MEMORY,
+    IlicOutcome,
+    IlicSetting,
+    ideal_plan,
+    run_paper_steps,
+    run_single_chunks,
+)
 
-SETTINGS = [Setting(o, c) for o in (Overlap.SINGLE, Overlap.FULL) for c in (True, False)]
+SETTINGS = [IlicSetting(o, c) for o in (Overlap.SINGLE, Overlap.FULL) for c in (True, False)]
 
 
 @pytest.fixture(scope="module")
-def paper() -> Outcome:
+def paper() -> IlicOutcome:
     """The paper's algorithm on the paper's machine."""
-    return chunked()
+    return run_paper_steps()
 
 
-def test_the_paper_s_algorithm_is_balanced_in_the_third_run(paper: Outcome) -> None:
+def test_the_paper_s_algorithm_is_balanced_in_the_third_run(paper: IlicOutcome) -> None:
     shares = [run.shares for run in paper.trace.runs]
 
     assert shares[:2] == [(64, 64, 64, 64), (178, 30, 24, 24)]
@@ -28,7 +35,7 @@ def test_the_paper_s_algorithm_is_balanced_in_the_third_run(paper: Outcome) -> N
     assert paper.trace.final.makespan == pytest.approx(0.3135, rel=0.02)
 
 
-def test_the_first_run_halves_and_gives_seven_points(paper: Outcome) -> None:
+def test_the_first_run_halves_and_gives_seven_points(paper: IlicOutcome) -> None:
     first = paper.steps[0]
 
     assert first.plan.sub_distributions == ((32, 16, 8, 4, 2, 1, 1),)
@@ -37,7 +44,7 @@ def test_the_first_run_halves_and_gives_seven_points(paper: Outcome) -> None:
     assert [step.fallback for step in paper.steps] == [None, None, None]
 
 
-def test_its_chunks_are_those_of_the_printed_lists_nearly(paper: Outcome) -> None:
+def test_its_chunks_are_those_of_the_printed_lists_nearly(paper: IlicOutcome) -> None:
     first, second = paper.steps[-1].plan.sub_distributions[:2]
 
     assert first == pytest.approx((14, 26, 36, 16), abs=3)
@@ -45,17 +52,17 @@ def test_its_chunks_are_those_of_the_printed_lists_nearly(paper: Outcome) -> Non
 
 
 def test_single_chunks_by_speed_functions_need_eight_runs_and_twice_the_time(
-    paper: Outcome,
+    paper: IlicOutcome,
 ) -> None:
-    found = single_chunks().trace
+    found = run_single_chunks().trace
 
     assert len(found.runs) == 8
     assert found.final.makespan == pytest.approx(0.6615, rel=0.005)
     assert found.final.makespan / paper.trace.final.makespan == pytest.approx(2.1, abs=0.05)
 
 
-def test_single_chunks_by_constants_go_to_and_fro(paper: Outcome) -> None:
-    found = single_chunks(method="constant").trace
+def test_single_chunks_by_constants_oscillate(paper: IlicOutcome) -> None:
+    found = run_single_chunks(method="constant").trace
 
     assert [run.shares[0] for run in found.runs] == [64, 155, 104, 155, 104, 155, 104, 155]
     assert not found.reason
@@ -64,8 +71,10 @@ def test_single_chunks_by_constants_go_to_and_fro(paper: Outcome) -> None:
 
 
 @pytest.mark.parametrize("method", ["geometric", "constant"])
-def test_without_the_cliff_single_chunks_are_balanced_at_once(paper: Outcome, method: str) -> None:
-    found = single_chunks(Setting(cliff=False), method=method).trace
+def test_without_the_cliff_single_chunks_are_balanced_at_once(
+    paper: IlicOutcome, method: str
+) -> None:
+    found = run_single_chunks(IlicSetting(cliff=False), method=method).trace
 
     assert len(found.runs) == 2
     assert found.final.makespan == pytest.approx(0.4529, rel=1e-3)
@@ -73,15 +82,15 @@ def test_without_the_cliff_single_chunks_are_balanced_at_once(paper: Outcome, me
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_overlap_alone_gains_no_more_than_engines_allow(setting: Setting) -> None:
-    for step in chunked(setting).steps:
+def test_overlap_alone_gains_no_more_than_engines_allow(setting: IlicSetting) -> None:
+    for step in run_paper_steps(setting).steps:
         assert 1 < step.overlap_gain <= (2 if setting.overlap is Overlap.SINGLE else 3)
         assert step.gain == pytest.approx(step.size_gain * step.overlap_gain)
 
 
-def test_most_of_the_gain_is_the_cliff_s(paper: Outcome) -> None:
+def test_most_of_the_gain_is_the_cliff_s(paper: IlicOutcome) -> None:
     """The paper: 4.6 and 4.5."""
-    even = chunked(Setting(cliff=False))
+    even = run_paper_steps(IlicSetting(cliff=False))
 
     assert [step.size_gain > 2 for step in paper.steps] == [False, True, True]
     assert all(3.5 < step.gain < 4.6 for step in paper.steps[1:])
@@ -90,46 +99,46 @@ def test_most_of_the_gain_is_the_cliff_s(paper: Outcome) -> None:
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_best_plans_are_better_and_near_their_bound(setting: Setting) -> None:
-    found = known(setting)
+def test_best_plans_are_better_and_near_their_bound(setting: IlicSetting) -> None:
+    found = ideal_plan(setting)
 
     assert sum(found.shares) == ilic.LOAD
     assert found.seconds < 0.2918  # the best that the reference knew with installments
-    assert found.seconds < chunked(setting).trace.final.makespan
+    assert found.seconds < run_paper_steps(setting).trace.final.makespan
     assert found.plan.mode is Mode.RING
     assert found.bound <= found.seconds <= 1.03 * found.bound
 
 
 def test_every_plan_fits_the_memory() -> None:
     for setting in SETTINGS:
-        check(known(setting).plan, MEMORY)
-        for step in chunked(setting).steps:
+        check(ideal_plan(setting).plan, MEMORY)
+        for step in run_paper_steps(setting).steps:
             check(step.plan, MEMORY)
 
 
 def test_with_noise_of_two_percent_it_takes_two_to_six_runs() -> None:
-    runs = [len(chunked(noise=0.02, seed=seed).trace.runs) for seed in range(20)]
+    runs = [len(run_paper_steps(noise=0.02, seed=seed).trace.runs) for seed in range(20)]
 
     assert 2 <= min(runs) <= max(runs) <= 6
 
 
 def test_a_seed_gives_the_same_loop_again() -> None:
-    one, again, other = (chunked(noise=0.02, seed=seed).trace.runs for seed in (3, 3, 4))
+    first, again, other = (run_paper_steps(noise=0.02, seed=seed).trace.runs for seed in (3, 3, 4))
 
-    assert one == again != other
+    assert first == again != other
 
 
 @pytest.mark.parametrize("noise", [-0.1, 0.5, float("nan")])
-def test_noise_that_cant_be_is_refused(noise: float) -> None:
+def test_impossible_noise_is_refused(noise: float) -> None:
     with pytest.raises(UsageError, match="noise"):
-        chunked(noise=noise)
+        run_paper_steps(noise=noise)
 
 
 def test_the_report_stands_beside_the_paper() -> None:
-    report = ilic_report.report()
-    runs, chunks, gains, _, methods, noisy = report.tables
+    result = ilic_tables.run_experiment()
+    runs, chunks, gains, _, methods, noisy = result.tables
 
-    assert all(len(set(table.columns)) == len(table.columns) for table in report.tables)
+    assert all(len(set(table.columns)) == len(table.columns) for table in result.tables)
     assert runs.rows[1][1:3] == ("178 30 24 24", "181 29 23 23")
     assert [row[4] for row in runs.rows] == [7, 15, 23]
     assert chunks.rows[1][2] == "{8 14 18 20 9 1} {8 14 18 20 21 21 9}"
@@ -139,4 +148,4 @@ def test_the_report_stands_beside_the_paper() -> None:
     ]  # fmt: skip
     assert methods.rows[2][5] == "never"
     assert [row[0] for row in noisy.rows] == [1, 2]
-    assert len(report.charts) == 4
+    assert len(result.charts) == 4

@@ -10,19 +10,21 @@ import pytest
 from hetsched.config import load_profile, parse, profiles
 from hetsched.errors import ConfigError, DataError
 from hetsched.planner.analysis.machine_bound import fluid_bound, whole_unit_bound
-from hetsched.simulate.learning import known_plan, learn
-from hetsched.simulate.machine import Machine, makespan, seconds
-from hetsched.simulate.machine_report import loop_report, plan_report
+from hetsched.simulate.learning import ideal_plan, learn
+from hetsched.simulate.machine import SimulatedMachine, device_seconds, makespan
+from hetsched.simulate.machine_tables import learning_result, plan_result
 from hetsched.simulate.profile import machine_of
 
 SEEDS, RUNS, NOISE = 10, 4, 0.02
 
 
-def profile(name: str) -> Machine:
+def profile(name: str) -> SimulatedMachine:
     return machine_of(*load_profile(name))
 
 
-def machine(*tables: str, load: str = "units = 8\ninput_bytes = 8\noutput_bytes = 8") -> Machine:
+def machine(
+    *tables: str, load: str = "units = 8\ninput_bytes = 8\noutput_bytes = 8"
+) -> SimulatedMachine:
     text = f"[load]\n{load}\n" + "".join(f"[[device]]\n{table}\n" for table in tables)
     return machine_of(parse(text, "m.toml"), "m.toml")
 
@@ -38,20 +40,22 @@ d2h = { rate = "16kB/s" }"""
 @pytest.mark.parametrize(("name", "most"), [("desktop", 40.0e-3), ("h100", 9.45e-3)])
 def test_the_plans_of_both_profiles_are_as_fast_as_any_known(name: str, most: float) -> None:
     subject = profile(name)
-    found = makespan(subject.play(known_plan(subject)))
+    found = makespan(subject.play(ideal_plan(subject)))
     assert found <= most
-    bound = whole_unit_bound(subject.load, subject.parts())
-    assert fluid_bound(subject.load, subject.parts()) < bound <= found <= 1.001 * bound
+    bound = whole_unit_bound(subject.load, subject.bound_devices())
+    assert fluid_bound(subject.load, subject.bound_devices()) < bound <= found <= 1.001 * bound
 
 
 @pytest.mark.parametrize("name", ["desktop", "h100"])
 def test_what_is_planned_is_what_is_played(name: str) -> None:
     subject = profile(name)
-    plan = known_plan(subject)
+    plan = ideal_plan(subject)
     played = subject.play(plan)
-    for one in plan.assignments:
-        assert one.predicted_seconds == pytest.approx(seconds(played[one.device]))
-        assert sum(units for units, _ in played[one.device]) == one.plan.share
+    for assignment in plan.assignments:
+        assert assignment.predicted_seconds == pytest.approx(
+            device_seconds(played[assignment.device])
+        )
+        assert sum(units for units, _ in played[assignment.device]) == assignment.plan.share
 
 
 @pytest.mark.parametrize("name", ["desktop", "h100"])
@@ -60,17 +64,17 @@ def test_from_nothing_four_runs_come_within_two_percent_in_all_seeds(
     name: str, measured_total: bool
 ) -> None:
     subject = profile(name)
-    best = makespan(subject.play(known_plan(subject)))
+    best = makespan(subject.play(ideal_plan(subject)))
     for seed in range(SEEDS):
-        runs = learn(subject, RUNS, NOISE, seed, measured_total=measured_total)
+        runs = learn(subject, RUNS, NOISE, seed, uses_measured_total=measured_total)
         assert runs[0].plan.predicted_seconds is None
-        assert runs[-1].really <= 1.02 * best, seed
+        assert runs[-1].noiseless <= 1.02 * best, seed
 
 
 def test_the_second_run_is_nearer_by_plans_than_by_what_was_measured_of_another_plan() -> None:
     for name in ("desktop", "h100"):
         second = [
-            learn(profile(name), 2, NOISE, 1, measured_total=measured)[1].really
+            learn(profile(name), 2, NOISE, 1, uses_measured_total=measured)[1].noiseless
             for measured in (False, True)
         ]
         assert second[0] < second[1]
@@ -78,18 +82,18 @@ def test_the_second_run_is_nearer_by_plans_than_by_what_was_measured_of_another_
 
 def test_noise_errs_a_little_and_the_same_again_with_the_same_seed() -> None:
     subject = profile("h100")
-    plan = known_plan(subject)
+    plan = ideal_plan(subject)
     exact = makespan(subject.play(plan))
-    one, again, other = (
+    first, again, other = (
         makespan(subject.play(plan, 0.02, random.Random(seed))) for seed in (1, 1, 2)
     )
-    assert one == again != other
-    assert one == pytest.approx(exact, rel=0.05)
+    assert first == again != other
+    assert first == pytest.approx(exact, rel=0.05)
 
 
 def test_a_profile_says_what_each_device_costs() -> None:
     subject = machine(f"{CORE}\ncount = 2", GPU, CORE, f'{CORE}\nname = "big"')
-    names = [one.info.name for one in subject.devices]
+    names = [device.name for device in subject.devices]
     assert names == ["cpu0", "cpu1", "gpu0", "cpu2", "big"]
     gpu: Any = subject.devices[2]
     costs = [curve.time(2) for curve in (gpu.model.h2d, gpu.model.compute, gpu.model.d2h)]
@@ -100,22 +104,24 @@ def test_a_profile_says_what_each_device_costs() -> None:
 
 def test_a_device_that_holds_no_unit_is_left_out_of_plan_and_bound() -> None:
     subject = machine(CORE, GPU.replace("64B", "8B"))
-    plan = known_plan(subject)
-    assert [one.device for one in plan.assignments] == ["cpu0"]
-    assert whole_unit_bound(8, subject.parts()) == pytest.approx(16e-3)
+    plan = ideal_plan(subject)
+    assert [assignment.device for assignment in plan.assignments] == ["cpu0"]
+    assert whole_unit_bound(8, subject.bound_devices()) == pytest.approx(16e-3)
     with pytest.raises(DataError, match="no device can take even one unit"):
-        known_plan(machine(GPU.replace("64B", "8B")))
+        ideal_plan(machine(GPU.replace("64B", "8B")))
 
 
 def test_every_profile_that_ships_can_be_reported_in_both_ways() -> None:
     assert profiles() == ["desktop", "h100"]
     for name in profiles():
-        plan = plan_report(profile(name), name)
-        loop = loop_report(profile(name), name, 2, noise=0.0, seed=1, measured_total=False)
-        for report in (plan, loop):
-            for table in report.tables:
+        plan = plan_result(profile(name), name)
+        loop = learning_result(
+            profile(name), name, 2, noise=0.0, seed=1, uses_measured_total=False
+        )
+        for result in (plan, loop):
+            for table in result.tables:
                 assert all(len(row) == len(table.columns) for row in table.rows)
-            assert report.charts
+            assert result.charts
 
 
 @pytest.mark.parametrize(
@@ -130,7 +136,7 @@ def test_every_profile_that_ships_can_be_reported_in_both_ways() -> None:
         ([CORE.replace("2ms", "0ms")], "a unit takes no time"),
         ([CORE.replace('unit = "2ms"', "")], "give either rate or unit"),
         ([GPU.replace("16kB/s", "16kflop/s")], r"d2h.rate: '16kflop/s' should be in B/s"),
-        ([f'{CORE}\nname = "a"'] * 2, "two are called a"),
+        ([f'{CORE}\nname = "a"'] * 2, "two have the name a"),
         ([f"{CORE}\ncount = 5000"], "more than 4096"),
         ([], r"no \[\[device\]\]"),
     ],
@@ -143,7 +149,7 @@ def test_an_inconsistent_profile_is_one_clear_line(tables: list[str], said: str)
 
 
 def test_a_profile_without_a_load_or_with_a_huge_one_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"no \[load\]; a machine profile says its units"):
+    with pytest.raises(ConfigError, match=r"no \[load\]; a machine profile needs its units"):
         machine_of(parse(f"[[device]]\n{CORE}", "m.toml"), "m.toml")
     with pytest.raises(ConfigError, match=r"load.units: 20000000, at most 10000000"):
         machine(CORE, load="units = 20000000\ninput_bytes = 1\noutput_bytes = 1")

@@ -7,7 +7,14 @@ import pytest
 from hetsched.errors import UsageError
 from hetsched.partition import Phase
 from hetsched.simulate.papers import nec
-from hetsched.simulate.papers.nec import GLOBAL, ONE_PAIR, Machine, balance, cluster, rules
+from hetsched.simulate.papers.nec import (
+    GLOBAL,
+    ONE_PAIR,
+    ClusterNode,
+    balance,
+    random_cluster,
+    rules_for,
+)
 
 CLUSTERS = [(nodes, seed) for nodes in (4, 9, 16) for seed in (1, 2, 3)]
 
@@ -25,7 +32,7 @@ def test_two_nodes_are_balanced_after_one_repartition() -> None:
     ids=lambda value: getattr(value, "name", None),
 )
 def test_applications_reach_the_golden_split(
-    case: nec.Case, iterations: int, shares: tuple[int, ...]
+    case: nec.NecCase, iterations: int, shares: tuple[int, ...]
 ) -> None:
     outcome = balance(case, ONE_PAIR)
 
@@ -36,7 +43,7 @@ def test_applications_reach_the_golden_split(
 
 @pytest.mark.parametrize(("nodes", "seed"), CLUSTERS)
 def test_one_pair_never_makes_an_iteration_longer(nodes: int, seed: int) -> None:
-    outcome = balance(cluster(nodes, seed), ONE_PAIR)
+    outcome = balance(random_cluster(nodes, seed), ONE_PAIR)
 
     times = [run.makespan for run in outcome.trace.runs]
     assert times == sorted(times, reverse=True)
@@ -45,45 +52,45 @@ def test_one_pair_never_makes_an_iteration_longer(nodes: int, seed: int) -> None
 
 @pytest.mark.parametrize(("nodes", "seed"), CLUSTERS)
 def test_every_variant_ends_near_the_optimum(nodes: int, seed: int) -> None:
-    case = cluster(nodes, seed)
+    case = random_cluster(nodes, seed)
 
-    ratios = {rule.name: balance(case, rule).ratio for rule in rules(nodes)}
+    ratios = {rule.name: balance(case, rule).ratio for rule in rules_for(nodes)}
 
     assert {name: ratio for name, ratio in ratios.items() if ratio > 1.15} == {}
 
 
 @pytest.mark.parametrize(("nodes", "seed"), CLUSTERS)
 def test_the_global_partition_needs_at_most_three_repartitions(nodes: int, seed: int) -> None:
-    assert balance(cluster(nodes, seed), GLOBAL).repartitions <= 3
+    assert balance(random_cluster(nodes, seed), GLOBAL).repartitions <= 3
 
 
 def test_many_pairs_are_faster_than_one_on_many_nodes() -> None:
-    case = cluster(16, 1)
-    one, many = (balance(case, rule) for rule in rules(16)[:2])
+    case = random_cluster(16, 1)
+    one, many = (balance(case, rule) for rule in rules_for(16)[:2])
 
     assert many.repartitions < one.repartitions
 
 
-def test_nodes_tell_their_phases_and_wait_for_the_last() -> None:
-    told = nec.phases([Machine(1.0, 0.5), Machine(2.0)])((3, 4))
+def test_nodes_report_their_phases_and_wait_for_the_last() -> None:
+    times = nec.phase_times([ClusterNode(1.0, 0.5), ClusterNode(2.0)])((3, 4))
 
-    assert told == [
+    assert times == [
         {Phase.COMPUTE: 3.0, Phase.TRANSFER: 0.5, Phase.WAIT: 4.5},
         {Phase.COMPUTE: 8.0, Phase.TRANSFER: 0.0, Phase.WAIT: 0.0},
     ]
 
 
-def test_the_report_has_every_rule() -> None:
-    report = nec.report((4,), seed=2)
-    named, random = report.tables
+def test_the_result_has_every_rule() -> None:
+    result = nec.run_experiment((4,), seed=2)
+    named, random = result.tables
 
     assert len(named.rows) == 2 * len(nec.CASES)
-    assert [row[1] for row in random.rows] == [rule.name for rule in rules(4)]
-    assert [chart.title for chart in report.charts] == ["4 nodes"]
+    assert [row[1] for row in random.rows] == [rule.name for rule in rules_for(4)]
+    assert [chart.title for chart in result.charts] == ["4 nodes"]
 
 
-def test_the_report_says_why_each_ended() -> None:
-    for table in nec.report((4,), seed=1).tables[1:]:
+def test_the_result_says_why_each_ended() -> None:
+    for table in nec.run_experiment((4,), seed=1).tables[1:]:
         rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
         ends = {row["rule"]: row["end"] for row in rows}
         assert ends.pop("global") == "no further gain"
@@ -91,7 +98,7 @@ def test_the_report_says_why_each_ended() -> None:
         assert all((row["factor after"] <= 0.1) == (row["end"] == "balanced") for row in rows)
 
 
-@pytest.mark.parametrize("nodes", [-1, 1, nec.MOST_NODES + 1])
+@pytest.mark.parametrize("nodes", [-1, 1, nec.MAX_NODES + 1])
 def test_clusters_that_arent_simulated_are_refused(nodes: int) -> None:
-    with pytest.raises(UsageError, match=f"nodes: {nodes}, it must be 2 to"):
-        nec.report((nodes,))
+    with pytest.raises(UsageError, match=f"nodes: {nodes} must be 2 to"):
+        nec.run_experiment((nodes,))

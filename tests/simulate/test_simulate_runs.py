@@ -9,11 +9,11 @@ import pytest
 from hetsched.models import Constant, PiecewiseLinear
 from hetsched.partition import Balancer, Phase
 from hetsched.partition.balancing.phase import DeviceTime
-from hetsched.simulate.runs import Run, Trace, best_split, busy, drive, measured
+from hetsched.simulate.runs import LoopTrace, Run, best_split, busy_seconds, drive, exact_times
 
 
-def trace_of(*runs: Run) -> Trace:
-    return Trace(runs, runs[-1], False, "")
+def trace_of(*runs: Run) -> LoopTrace:
+    return LoopTrace(runs, runs[-1], False, "")
 
 
 SLOW_FIRST = trace_of(
@@ -22,7 +22,7 @@ SLOW_FIRST = trace_of(
 
 
 def test_a_loop_ends_when_the_balancer_has_made_up_its_mind() -> None:
-    trace = drive(Balancer(300, 2), measured([Constant(1.0), Constant(2.0)]), 10)
+    trace = drive(Balancer(300, 2), exact_times([Constant(1.0), Constant(2.0)]), 10)
 
     assert [run.shares for run in trace.runs] == [(150, 150), (100, 200)]
     assert trace.final == trace.runs[-1]
@@ -30,16 +30,16 @@ def test_a_loop_ends_when_the_balancer_has_made_up_its_mind() -> None:
 
 
 def test_a_loop_ends_when_the_budget_does() -> None:
-    trace = drive(Balancer(300, 2), measured([Constant(1.0), Constant(2.0)]), 1)
+    trace = drive(Balancer(300, 2), exact_times([Constant(1.0), Constant(2.0)]), 1)
 
     assert len(trace.runs) == 1
     assert (trace.balanced, trace.reason) == (False, "")
 
 
 def test_runs_near_a_time_and_units_moved_are_counted() -> None:
-    assert SLOW_FIRST.within(2.0) == 2
-    assert SLOW_FIRST.within(1.0) is None
-    assert SLOW_FIRST.moved() == [30, 2]
+    assert SLOW_FIRST.first_within(2.0) == 2
+    assert SLOW_FIRST.first_within(1.0) is None
+    assert SLOW_FIRST.moved_units() == [30, 2]
     assert SLOW_FIRST.best.shares == (18, 82)
 
 
@@ -57,13 +57,13 @@ def test_machines_without_a_share_dont_count_for_the_spread() -> None:
 
 
 def test_waiting_is_no_work() -> None:
-    told: Sequence[DeviceTime] = [
+    times: Sequence[DeviceTime] = [
         2.5,
         None,
         {Phase.COMPUTE: 1.0, Phase.TRANSFER: 0.5, Phase.WAIT: 3.0},
     ]
 
-    assert [busy(one) for one in told] == [2.5, 0.0, 1.5]
+    assert [busy_seconds(time) for time in times] == [2.5, 0.0, 1.5]
 
 
 def test_the_best_split_is_the_exact_one() -> None:

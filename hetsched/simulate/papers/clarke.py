@@ -226,9 +226,8 @@ def run_experiment(
         tables.append(_run_by_run(outcomes["geometric"]))
     columns = ("rows", "method", "near in run", "paper", "best / optimum", "runs", "that page",
                "MB moved last")  # fmt: skip
-    first = Table(
-        f"Runs until within {MAX_NEAR_RATIO - 1:.0%} of the optimum", columns, tuple(rows), 4
-    )
+    title = f"Runs until within {MAX_NEAR_RATIO - 1:.0%} of the optimum"
+    summary = Table(title, columns, tuple(rows), 4)
     return ExperimentResult("clarke", SOURCE, (summary, *tables), tuple(charts))
 
 

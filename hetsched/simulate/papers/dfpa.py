@@ -177,9 +177,7 @@ def run_experiment(
             "iterations",
             (
                 Series("paper", sizes, tuple(map(float, PUBLISHED.values())), "bars"),
-                Series(
-                    "here", sizes, tuple(float(outcome.iterations) for outcome in outcomes), "bars"
-                ),
+                Series("here", sizes, iterations, "bars"),
             ),
         ),
         Chart(

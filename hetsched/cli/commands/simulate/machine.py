@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from hetsched.cli.commands.simulate.report import Plot, Seed, check_plot, show
+from hetsched.cli.commands.simulate.results import Plot, Seed, check_plot, show
 from hetsched.cli.integer_parser import integers
 from hetsched.cli.request_flags import Force, Json
 from hetsched.errors import UsageError

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from hetsched.cli.commands.simulate.report import Plot, Seed, check_plot, show
+from hetsched.cli.commands.simulate.results import Plot, Seed, check_plot, show
 from hetsched.cli.integer_parser import integers
 from hetsched.cli.request_flags import Force, Json
 from hetsched.errors import UsageError
@@ -63,14 +63,14 @@ def clarke(  # noqa: PLR0913, PLR0917 - one for each flag
         for flag, value in values.items():
             if value is not None:
                 raise UsageError(f"{flag} can't be used with --sweep, which has its own settings")
-        show(experiment.sweep(linear, tolerance=tolerance), plot, force, json)
+        show(experiment.run_sweep(linear, tolerance=tolerance), plot, force, json)
         return
     memory = parse_size(CLARKE_RESERVE if reserve is None else reserve) / MIB
     factor = CLARKE_FACTOR if factor is None else factor
     width = CLARKE_WIDTH if width is None else width
-    like = experiment.Setting(11000, memory, factor, width, linear)
+    like = experiment.ClarkeSetting(11000, memory, factor, width, linear)
     loads = tuple(rows or (8000, 11000, 12000))
-    show(experiment.report(loads, like=like, tolerance=tolerance), plot, force, json)
+    show(experiment.run_experiment(loads, like=like, tolerance=tolerance), plot, force, json)
 
 
 def dfpa(
@@ -90,7 +90,7 @@ def dfpa(
     from hetsched.simulate.papers import dfpa as experiment
 
     check_plot(plot, force)
-    show(experiment.report(platforms, seed=seed, tolerance=tolerance), plot, force, json)
+    show(experiment.run_experiment(platforms, seed=seed, tolerance=tolerance), plot, force, json)
 
 
 def nec(
@@ -109,7 +109,7 @@ def nec(
     from hetsched.simulate.papers import nec as experiment
 
     check_plot(plot, force)
-    show(experiment.report(tuple(nodes or (4, 16, 64)), seed=seed), plot, force, json)
+    show(experiment.run_experiment(tuple(nodes or (4, 16, 64)), seed=seed), plot, force, json)
 
 
 def ilic(
@@ -123,7 +123,7 @@ def ilic(
     json: Json = False,
 ) -> None:
     """Balance a GPU and three cores with overlap (Ilic 2012)."""
-    from hetsched.simulate.papers import ilic_report as experiment
+    from hetsched.simulate.papers import ilic_tables as experiment
 
     check_plot(plot, force)
-    show(experiment.report(tolerance=tolerance, noise=noise, seed=seed), plot, force, json)
+    show(experiment.run_experiment(tolerance=tolerance, noise=noise, seed=seed), plot, force, json)

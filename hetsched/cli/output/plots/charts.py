@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from hetsched.simulate.results import Chart, Report, Series
+    from hetsched.simulate.results import Chart, ExperimentResult, Series
 
 Dashes = str | tuple[int, tuple[float, ...]]
 
@@ -34,19 +34,19 @@ class LineStyle:
     dashes: Dashes
 
 
-def draw(report: Report, file: str, force: bool) -> None:
-    """Draw all charts of `report` into `file`. Raises as `check`, and IOFailure."""
+def draw(result: ExperimentResult, file: str, force: bool) -> None:
+    """Draw all charts of `result` into `file`. Raises as `check`, and IOFailure."""
     check(file, force)
-    save(_figure(report), file, force)
+    save(_figure(result), file, force)
 
 
-def _figure(report: Report) -> Figure:
-    charts = report.charts
+def _figure(result: ExperimentResult) -> Figure:
+    charts = result.charts
     columns = min(MAX_COLUMNS, len(charts))
     rows = math.ceil(len(charts) / columns)
     size = (6.6 * columns, 3.7 * rows + 0.5)
     figure = figure_class()(figsize=size, layout="constrained")
-    figure.suptitle(report.source, fontsize=11, color=INK)
+    figure.suptitle(result.source, fontsize=11, color=INK)
     for position, chart in enumerate(charts, start=1):
         _panel(figure.add_subplot(rows, columns, position), chart)
     return figure
@@ -110,8 +110,8 @@ def _limit_y(axes: Axes, chart: Chart) -> None:
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.yaxis.set_minor_formatter(NullFormatter())
-        axes.set_ylim(0.8 * chart.least, max(1.5 * highest, 10 * chart.least))
+        axes.set_ylim(0.8 * chart.y_min, max(1.5 * highest, 10 * chart.y_min))
     else:
-        margin = 0.06 * (highest - chart.least)
-        bottom = chart.least - (margin if chart.least else 0.0)
+        margin = 0.06 * (highest - chart.y_min)
+        bottom = chart.y_min - (margin if chart.y_min else 0.0)
         axes.set_ylim(bottom, highest + (margin or 1.0))

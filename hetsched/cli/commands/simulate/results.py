@@ -1,4 +1,4 @@
-"""What all simulations share: flags and printing the report."""
+"""What all simulations share: flags and printing the results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hetsched.text import clean, columns, number
 from hetsched.units import MOST
 
 if TYPE_CHECKING:
-    from hetsched.simulate.results import Cell, Report
+    from hetsched.simulate.results import Cell, ExperimentResult
 
 SCHEMA = "hetsched.simulate/1"
 
@@ -30,7 +30,7 @@ class TableRecord(msgspec.Struct, frozen=True):
     rows: list[dict[str, Cell]]
 
 
-class ReportRecord(msgspec.Struct, frozen=True, kw_only=True):
+class ExperimentRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The object that `--json` prints."""
 
     schema: str = SCHEMA
@@ -47,18 +47,18 @@ def check_plot(plot: str | None, force: bool) -> None:
         check(plot, force)
 
 
-def show(report: Report, plot: str | None, force: bool, json: bool) -> None:
+def show(result: ExperimentResult, plot: str | None, force: bool, json: bool) -> None:
     """Draw the plot, if one is asked for, and print the tables."""
     if plot is not None:
         from hetsched.cli.output.plots.charts import draw
 
-        draw(report, plot, force)
+        draw(result, plot, force)
         note(f"plot: {plot}")
     if json:
-        out_json(_record(report))
+        out_json(_record(result))
         return
-    out(clean(f"{report.experiment}: {report.source}"))
-    for table in report.tables:
+    out(clean(f"{result.experiment}: {result.source}"))
+    for table in result.tables:
         out("")
         out(clean(table.title))
         rows = [[_text(cell) for cell in row] for row in table.rows]
@@ -66,14 +66,14 @@ def show(report: Report, plot: str | None, force: bool, json: bool) -> None:
             out(line)
 
 
-def _record(report: Report) -> ReportRecord:
+def _record(result: ExperimentResult) -> ExperimentRecord:
     tables = [
         TableRecord(
             table.title, [dict(zip(table.columns, row, strict=True)) for row in table.rows]
         )
-        for table in report.tables
+        for table in result.tables
     ]
-    return ReportRecord(experiment=report.experiment, source=report.source, tables=tables)
+    return ExperimentRecord(experiment=result.experiment, source=result.source, tables=tables)
 
 
 def _text(cell: Cell) -> str:
