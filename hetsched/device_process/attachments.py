@@ -1,4 +1,4 @@
-"""What a device process has been given: mapped segments and open files, and arrays on them."""
+"""The segments and files attached to a device process, and the arrays on them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from hetsched.transport.arena import map_segment
 from hetsched.transport.device_messages import Attach, StoredArray
 from hetsched.workload import ArraySpec
 
-Hosts = tuple[dict[str, HostArray], dict[str, HostArray]]
+HostArrays = tuple[dict[str, HostArray], dict[str, HostArray]]
 """Inputs and outputs by name."""
 
 
 class OpenFile:
-    """A file descriptor that is closed when nobody refers to it any more."""
+    """A file descriptor that is closed with its last reference."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -31,8 +31,8 @@ class OpenFile:
         os.close(self.fd)
 
 
-class HeldFileArray(FileArray):
-    """An array in a file that stays open as long as the array lives."""
+class OpenFileArray(FileArray):
+    """An array in a file that stays open while the array exists."""
 
     def __init__(self, spec: ArraySpec, file: OpenFile, stored: StoredArray) -> None:
         super().__init__(spec, file.fd, stored.shape, stored.dtype, stored.offset, stored.order)
@@ -40,44 +40,46 @@ class HeldFileArray(FileArray):
 
 
 class Attachments:
-    """Segments and files by key. Attached by the main thread, used by those of the devices."""
+    """Segments and files by key; attached on the main thread, used on those of the devices."""
 
     def __init__(self) -> None:
-        self._held: dict[int, np.ndarray | OpenFile] = {}
+        self._objects: dict[int, np.ndarray | OpenFile] = {}
         self._residents: dict[tuple[int, StoredArray], SharedResident] = {}
         self._lock = threading.Lock()
 
     def attach(self, command: Attach, fd: int) -> None:
-        """Map or keep `fd`, which now belongs to us."""
+        """Map or keep `fd`, and take it over."""
         if command.kind == "file":
-            self._held[command.key] = OpenFile(fd)
+            self._objects[command.key] = OpenFile(fd)
             return
         try:
-            self._held[command.key] = np.frombuffer(map_segment(fd, command.nbytes), np.uint8)
+            self._objects[command.key] = np.frombuffer(map_segment(fd, command.nbytes), np.uint8)
         finally:
             os.close(fd)
 
     def detach(self, keys: Iterable[int]) -> None:
-        """Forget; what still refers to them goes on until it is released."""
+        """Drop these objects; arrays that still refer to them stay valid."""
         for key in keys:
-            self._held.pop(key, None)
+            self._objects.pop(key, None)
 
-    def hosts(self, job: int, arrays: Sequence[StoredArray], specs: Sequence[ArraySpec]) -> Hosts:
-        """The host arrays of a job.
+    def host_arrays(
+        self, job: int, arrays: Sequence[StoredArray], specs: Sequence[ArraySpec]
+    ) -> HostArrays:
+        """Return the host arrays of a job.
 
         Raises
         ------
         InternalError
-            One isn't attached, or isn't an array of the workload.
+            An array isn't attached or isn't one of the workload's.
         """
-        known = {spec.name: spec for spec in specs}
+        specs_by_name = {spec.name: spec for spec in specs}
         inputs: dict[str, HostArray] = {}
         outputs: dict[str, HostArray] = {}
         for stored in arrays:
-            spec = known.get(stored.array)
+            spec = specs_by_name.get(stored.array)
             if spec is None:
                 raise InternalError(f"the workload has no array {stored.array!r}")
-            array = self._array(job, stored, spec)
+            array = self._host_array(job, stored, spec)
             (outputs if stored.output else inputs)[stored.array] = array
         return inputs, outputs
 
@@ -87,20 +89,20 @@ class Attachments:
             for key in [key for key in self._residents if key[0] == job]:
                 del self._residents[key]
 
-    def _array(self, job: int, stored: StoredArray, spec: ArraySpec) -> HostArray:
-        array = self._plain(stored, spec)
+    def _host_array(self, job: int, stored: StoredArray, spec: ArraySpec) -> HostArray:
+        array = self._attached_array(stored, spec)
         if spec.role != "resident" or array.direct(0, 0) is not None:
             return array
         with self._lock:
             return self._residents.setdefault((job, stored), SharedResident(array))
 
-    def _plain(self, stored: StoredArray, spec: ArraySpec) -> HostArray:
-        held = self._held.get(stored.key)
-        if held is None:
+    def _attached_array(self, stored: StoredArray, spec: ArraySpec) -> HostArray:
+        attached = self._objects.get(stored.key)
+        if attached is None:
             raise InternalError(f"array {stored.array!r}: nothing is attached as {stored.key}")
-        if isinstance(held, OpenFile):
-            return HeldFileArray(spec, held, stored)
+        if isinstance(attached, OpenFile):
+            return OpenFileArray(spec, attached, stored)
         order: Literal["F", "C"] = "F" if stored.order == "F" else "C"
         shape, dtype = stored.shape, np.dtype(stored.dtype)
-        whole: np.ndarray = np.ndarray(shape, dtype, held, stored.offset, order=order)
-        return ArenaArray(spec, whole)
+        values: np.ndarray = np.ndarray(shape, dtype, attached, stored.offset, order=order)
+        return ArenaArray(spec, values)

@@ -1,8 +1,8 @@
 """A device process: ``python -m hetsched.device_process.main --fd N --spec JSON``.
 
-The main thread reads commands from the engine and hands them to one thread a device; those answer
-by themselves. The process ends with its engine: at the socket's end of file, or by the kernel's
-signal when the engine dies.
+The main thread reads commands from the engine and passes them to one thread per device, which
+answers by itself. The process ends with its engine: at the end of file on the socket, or by a
+signal from the kernel when the engine dies.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from hetsched.transport.device_messages import (
 from hetsched.transport.messages import MAX_FRAME
 from hetsched.transport.sockets import close_all, receive_message, send_message
 
-GRACE = 5.0
-"""Seconds that devices have to finish what they are at when the process is told to stop."""
+STOP_SECONDS = 5.0
+"""Time for the devices to finish their chunks after Stop."""
 _PR_SET_PDEATHSIG = 1
 
-_Opened = tuple[int, DeviceInfo | HetschedError]
+_OpenResult = tuple[int, DeviceInfo | HetschedError]
 
 
 class DeviceHost:
-    """All devices of one process behind one socket."""
+    """All devices of one process, behind one socket."""
 
     def __init__(self, sock: socket.socket, spec: ProcessSpec) -> None:
         self._sock = sock
-        self._sending = threading.Lock()
+        self._send_lock = threading.Lock()
         self._decode: Decoder[Command] = Decoder(Command)
         self._attachments = Attachments()
-        self._opened: SimpleQueue[_Opened] = SimpleQueue()
+        self._open_results: SimpleQueue[_OpenResult] = SimpleQueue()
         open_device = device_opener(spec.package, spec.config)
         self._threads = [
             DeviceThread(
@@ -63,25 +63,25 @@ class DeviceHost:
                 open_device,
                 self._attachments,
                 self.send,
-                lambda index, found: self._opened.put((index, found)),
+                lambda index, result: self._open_results.put((index, result)),
             )
             for index, info in enumerate(spec.devices)
         ]
 
     def open(self) -> None:
-        """Open all devices and say hello. Raises what the first one that can't be opened said."""
+        """Open all devices and send Hello. Raises the error of the first that can't be opened."""
         for thread in self._threads:
             thread.start()
         infos: dict[int, DeviceInfo] = {}
         for _ in self._threads:
-            index, found = self._opened.get()
-            if isinstance(found, HetschedError):
-                raise found
-            infos[index] = found
+            index, result = self._open_results.get()
+            if isinstance(result, HetschedError):
+                raise result
+            infos[index] = result
         self.send(Hello(os.getpid(), tuple(infos[index] for index in sorted(infos))))
 
     def serve(self) -> bool:
-        """Handle commands until told to stop (True) or the engine is gone (False)."""
+        """Handle commands until Stop (returns True) or the end of the engine (False)."""
         while True:
             payload, fds = receive_message(self._sock, MAX_FRAME)
             if not payload:
@@ -92,66 +92,67 @@ class DeviceHost:
             self._dispatch(command, fds)
 
     def stop(self) -> None:
-        """Let the devices finish what was sent to them."""
+        """Let the devices finish their commands, then end their threads."""
         for thread in self._threads:
             thread.commands.put(None)
         for thread in self._threads:
-            thread.join(GRACE)
+            thread.join(STOP_SECONDS)
 
     def send(self, event: Event) -> None:
-        """Tell the engine. Safe from any thread."""
+        """Send `event` to the engine. Safe from any thread."""
         payload = encode(event)
         try:
-            with self._sending:
+            with self._send_lock:
                 send_message(self._sock, payload)
         except OSError:
-            os._exit(0)  # the engine is gone
+            os._exit(0)  # the engine has ended
 
     def _dispatch(self, command: Command, fds: list[int]) -> None:
         match command:
             case Attach():
                 if len(fds) != 1:
-                    raise InternalError(f"attach {command.key} came with {len(fds)} descriptors")
+                    raise InternalError(f"attach {command.key} with {len(fds)} descriptors, not 1")
                 self._attachments.attach(command, fds[0])
             case Detach():
                 self._attachments.detach(command.keys)
             case CommandBatch():
-                for one in command.commands:
-                    self._dispatch(one, [])
+                for device_command in command.commands:
+                    self._dispatch(device_command, [])
             case Stop():
                 close_all(fds)
             case _:
                 self._threads[command.device].commands.put(command)
 
 
-def end_with(parent: int) -> None:
-    """Have the kernel end this process when its parent dies, and end now if it has."""
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent dies; exit now if it already has."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(0)
 
 
 def main(arguments: list[str] | None = None) -> None:
+    """Run a device process until Stop or the end of its engine."""
     parser = argparse.ArgumentParser(prog="hetsched.device_process.main")
     parser.add_argument("--fd", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--spec", required=True)
     options = parser.parse_args(arguments)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the engine's to handle
-    end_with(options.parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the engine alone handles Ctrl-C
+    die_with_parent(options.parent)
     sock = socket.socket(fileno=options.fd)
     sock.set_inheritable(False)
-    status = live(DeviceHost(sock, msgspec.json.decode(options.spec, type=ProcessSpec)))
+    status = run_host(DeviceHost(sock, msgspec.json.decode(options.spec, type=ProcessSpec)))
     # Not a normal exit: destructors of vendor libraries print and may hang.
     sys.stderr.flush()
     os._exit(status)
 
 
-def live(host: DeviceHost) -> int:
-    """The whole life of a device process; its exit status."""
+def run_host(host: DeviceHost) -> int:
+    """Open the devices, serve until the end, and return the exit status."""
     try:
         host.open()
-        # What was made so far lives as long as the process: the collector needn't look at it.
+        # Objects made so far live as long as the process: exempt them from garbage collection.
         gc.collect()
         gc.freeze()
         if host.serve():

@@ -1,7 +1,7 @@
-"""Runs a stream of chunks over one device, of whatever kind: the same code for all of them.
+"""Runs a stream of chunks over one device of any kind.
 
-A bounded number of chunks is in flight. Slots come from `schedule.layout`; the device orders its
-operations itself, except where the layout says that all in flight must be through first.
+A bounded number of chunks is in flight. Slots come from `plans.slot_allocation`; the device orders
+its operations itself, except where the allocator requires that no chunk is in flight.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hetsched.plans.slot_allocation import SlotAllocator
 
 
 class ChunkFailed(Exception):
-    """`chunk` failed, for the reason in ``__cause__``; nothing is in flight any more."""
+    """`chunk` failed, with the reason as ``__cause__``; no chunk is in flight any more."""
 
     def __init__(self, chunk: Chunk) -> None:
         super().__init__(chunk.id)
@@ -28,83 +28,85 @@ class Pipeline:
 
     Parameters
     ----------
-    layout : SlotAllocator
+    slots : SlotAllocator
     depth : int
-        Chunks in flight at most: one for a device that works while it is called; where copies and
-        computations overlap one more than there are slots, but no more than are sent ahead.
-    done : callable
-        Called with each chunk that is through, in order.
+        Maximum of chunks in flight: 1 for a device that works synchronously; where copies and
+        computations overlap one more than there are slots, but at most the window.
+    on_done : callable
+        Called with each finished chunk, in order.
     """
 
     def __init__(
         self,
         device: Device,
-        layout: SlotAllocator,
+        slots: SlotAllocator,
         depth: int,
-        done: Callable[[Chunk, ChunkTimes], None],
+        on_done: Callable[[Chunk, ChunkTimes], None],
     ) -> None:
         self._device = device
-        self._layout = layout
+        self._slots = slots
         self._depth = depth
-        self._done = done
+        self._on_done = on_done
         self._waiting: deque[Chunk] = deque()
-        self._flying: deque[Chunk] = deque()
+        self._in_flight: deque[Chunk] = deque()
 
     def add(self, chunks: Iterable[Chunk]) -> None:
+        """Queue chunks."""
         self._waiting.extend(chunks)
 
     @property
     def busy(self) -> bool:
-        return bool(self._waiting or self._flying)
+        """Whether any chunk is queued or in flight."""
+        return bool(self._waiting or self._in_flight)
 
     @property
     def expects_more(self) -> bool:
-        """More chunks are on their way, and there is room for them in front of the oldest."""
-        if self._waiting or not self._flying:
+        """Whether more chunks are on their way and could start before the oldest finishes."""
+        if self._waiting or not self._in_flight:
             return False
-        return len(self._flying) < self._depth - 1 and not self._flying[-1].last
+        return len(self._in_flight) < self._depth - 1 and not self._in_flight[-1].last
 
     def step(self) -> None:
-        """Start one chunk if there is one and room for it, else wait for the oldest.
+        """Start the next chunk if there is room for one, else wait for the oldest.
 
         Raises
         ------
         ChunkFailed
-            All others that were in flight have ended, and those that went well were told.
+            The others in flight have finished, and the successful ones were reported.
         DeviceFault
         """
-        if self._waiting and len(self._flying) < self._depth:
+        if self._waiting and len(self._in_flight) < self._depth:
             self._start(self._waiting.popleft())
-        elif self._flying:
+        elif self._in_flight:
             self._finish()
 
     def drain(self) -> None:
-        """Start nothing more; wait for what is in flight, tell what went well. DeviceFault."""
+        """Drop queued chunks and finish those in flight. Raises DeviceFault."""
         self._waiting.clear()
-        while self._flying:
+        while self._in_flight:
             with contextlib.suppress(ChunkFailed):
                 self._finish()
 
     def _start(self, chunk: Chunk) -> None:
-        with self._blame(chunk):
-            slot, alone = self._layout.allocate(chunk.count, chunk.barrier)
-        while alone and self._flying:
+        with self._errors_of(chunk):
+            slot, needs_idle = self._slots.allocate(chunk.count, chunk.barrier)
+        while needs_idle and self._in_flight:
             self._finish()
-        with self._blame(chunk):
+        with self._errors_of(chunk):
             self._device.copy_in(chunk, slot)
             self._device.compute(chunk, slot)
             self._device.copy_out(chunk, slot)
-        self._flying.append(chunk)
+        self._in_flight.append(chunk)
 
     def _finish(self) -> None:
-        chunk = self._flying.popleft()
-        with self._blame(chunk):
+        chunk = self._in_flight.popleft()
+        with self._errors_of(chunk):
             times = self._device.wait(chunk)
-        self._done(chunk, times)
+        self._on_done(chunk, times)
 
     @contextlib.contextmanager
-    def _blame(self, chunk: Chunk) -> Iterator[None]:
-        """An error of `chunk` ends the run: what else is in flight is waited for first."""
+    def _errors_of(self, chunk: Chunk) -> Iterator[None]:
+        """Turn an error into ChunkFailed, after the other chunks in flight have finished."""
         try:
             yield
         except (ChunkFailed, DeviceFault):

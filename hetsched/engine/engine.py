@@ -18,7 +18,7 @@ from hetsched.devices.probe import probe
 from hetsched.engine.admission.resolve import resolve
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
-from hetsched.engine.explanations import ExplainableJob, ExplanationArchive
+from hetsched.engine.explanations import ExplanationArchive, JobSnapshot
 from hetsched.engine.job.driver import JobDriver
 from hetsched.engine.job.report import minimal_report
 from hetsched.engine.planning.planner_thread import OnDone, PlannerThread, run_inline
@@ -236,7 +236,7 @@ class Engine:
         self._end(
             queued,
             Failed(queued.number, report, record),
-            lambda: ExplainableJob.of(queued.number, queued.job, JobPlan((), None), {}),
+            lambda: JobSnapshot.of(queued.number, queued.job, JobPlan((), None), {}),
         )
 
     def _advance(self) -> None:
@@ -284,7 +284,7 @@ class Engine:
             self._loop.call_later(FLUSH_SECONDS, self._flush)
 
     def _end(
-        self, queued: QueuedJob, state: Done | Failed, evidence: Callable[[], ExplainableJob]
+        self, queued: QueuedJob, state: Done | Failed, evidence: Callable[[], JobSnapshot]
     ) -> None:
         """Report the last state. An exception must not keep the next job waiting."""
         steps: tuple[Callable[[], None], ...] = (

@@ -32,8 +32,8 @@ TimesByDevice = Mapping[str, Sequence[tuple[int, ChunkTimes]]]
 
 
 @dataclass(frozen=True)
-class ExplainableJob:
-    """Everything that explains one job. `params` are converted to plain data on request only."""
+class JobSnapshot:
+    """A job at one moment, to be explained. `params` become plain data only on request."""
 
     number: int
     workload: str
@@ -46,9 +46,7 @@ class ExplainableJob:
     error: str | None = None
 
     @classmethod
-    def of(
-        cls, number: int, job: ResolvedJob, plan: JobPlan, times: TimesByDevice
-    ) -> ExplainableJob:
+    def of(cls, number: int, job: ResolvedJob, plan: JobPlan, times: TimesByDevice) -> JobSnapshot:
         """Return the record of `job`, without its arrays."""
         return cls(
             number, job.workload.name, job.load, job.params, plan, times, notes=tuple(job.notes)
@@ -60,7 +58,7 @@ class ExplainableJob:
         planned = sum(len(assignment.chunks) for assignment in self.plan.assignments)
         return planned + sum(map(len, self.times.values()))
 
-    def ended(self, state: JobState) -> ExplainableJob:
+    def ended(self, state: JobState) -> JobSnapshot:
         """Return this record with the outcome of the job."""
         assert isinstance(state, Done | Failed)
         error = state.error.message if isinstance(state, Failed) else None
@@ -99,10 +97,10 @@ class ExplanationArchive:
     def __init__(self, info: Callable[[str], DeviceInfo], cache: PlanCache) -> None:
         self._cache = cache
         self._info = info
-        self._jobs: dict[int, ExplainableJob] = {}
+        self._jobs: dict[int, JobSnapshot] = {}
         self._chunk_count = 0
 
-    def add(self, job: ExplainableJob) -> None:
+    def add(self, job: JobSnapshot) -> None:
         """Keep a job that has ended, and drop the oldest beyond the limits. O(devices)."""
         self._jobs[job.number] = job
         self._chunk_count += job.chunk_count
@@ -113,13 +111,13 @@ class ExplanationArchive:
             self._chunk_count -= oldest.chunk_count
 
     def explainer(
-        self, number: int, running: ExplainableJob | None, waiting: Collection[int], newest: int
+        self, number: int, running: JobSnapshot | None, waiting: Collection[int], newest: int
     ) -> Callable[[], Explanation]:
         """Return a function that explains job `number`, for the planner's thread.
 
         Parameters
         ----------
-        running : ExplainableJob or None
+        running : JobSnapshot or None
             The job that is running.
         waiting : collection of int
             Jobs that haven't started.

@@ -52,7 +52,7 @@ class Bench:
             lambda info: open_device(info, VIRTUAL),
             attachments,
             self.events.put,
-            lambda *opened: None,
+            lambda *result: None,
         )
 
     def order(self, *commands: Any) -> None:
@@ -97,7 +97,7 @@ def prepare(**changes: Any) -> Prepare:
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[Bench]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(device_thread, "PATIENCE", 1000.0)
+    monkeypatch.setattr(device_thread, "VIRTUAL_CLOCK_WAIT", 1000.0)
     made = Bench()
     with contextlib.closing(made):
         yield made

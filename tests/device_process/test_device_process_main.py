@@ -212,7 +212,7 @@ def test_released_and_detached_segments_are_unmapped(cpu: Talk) -> None:
 def test_a_job_that_is_not_prepared_is_reported(cpu: Talk) -> None:
     cpu.process.send(Fill(5, 0, "x", 0, 40, 3))
 
-    assert "isn't prepared" in failure(cpu, "kernel").error.message
+    assert "is not prepared" in failure(cpu, "kernel").error.message
 
 
 def test_an_interrupt_does_not_end_the_process(cpu: Talk) -> None:

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from device_bench import Bench, affine_bench
 
-from hetsched.device_process import verification
+from hetsched.device_process import filling, verification
 from hetsched.devices.base import HostArray
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verification, "BLOCK", 200)
+    monkeypatch.setattr(filling, "BLOCK_BYTES", 200)
 
 
 @pytest.fixture(params=["arena", "file"])
@@ -25,12 +25,14 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
     return made
 
 
-def verdict(bench: Bench, first: int = 0, count: int = 20) -> verification.Verdict:
-    hosts = bench.inputs, bench.outputs
-    return verification.check(bench.workload, bench.params, hosts, first, count, (0, 7, 19), 3)
+def verified(bench: Bench, first: int = 0, count: int = 20) -> verification.RangeVerification:
+    arrays = bench.inputs, bench.outputs
+    return verification.verify_units(
+        bench.workload, bench.params, arrays, first, count, (0, 7, 19), 3
+    )
 
 
-def spoil(array: HostArray, unit: int, value: float) -> None:
+def corrupt(array: HostArray, unit: int, value: float) -> None:
     values = np.empty((1, 4))
     array.read(unit, 1, values)
     values[0, 2] = value
@@ -38,40 +40,43 @@ def spoil(array: HostArray, unit: int, value: float) -> None:
 
 
 def test_a_right_result_passes(bench: Bench) -> None:
-    assert verdict(bench) == verification.Verdict(0.0, 0, 0.0, 0.0) or verdict(bench).worst < 1
+    assert (
+        verified(bench) == verification.RangeVerification(0.0, 0, 0.0, 0.0)
+        or verified(bench).worst < 1
+    )
 
 
 @pytest.mark.parametrize("value", [0.0, math.nan, math.inf])
 def test_a_wrong_value_is_found_with_its_unit(bench: Bench, value: float) -> None:
-    spoil(bench.outputs["y"], 7, value)
+    corrupt(bench.outputs["y"], 7, value)
 
-    found = verdict(bench)
+    result = verified(bench)
 
-    assert found.unit == 7
-    assert found.worst > 1 and found.sample_error > 1 and found.max_error > 0
+    assert result.unit == 7
+    assert result.worst > 1 and result.sample_error > 1 and result.max_error > 0
 
 
 def test_only_the_asked_units_are_checked(bench: Bench) -> None:
-    spoil(bench.outputs["y"], 12, 99.0)
+    corrupt(bench.outputs["y"], 12, 99.0)
 
-    assert verdict(bench, 0, 12).worst <= 1 < verdict(bench, 12, 3).worst
+    assert verified(bench, 0, 12).worst <= 1 < verified(bench, 12, 3).worst
 
 
 def test_generated_units_do_not_depend_on_how_they_are_cut(bench: Bench) -> None:
     whole, parts = np.empty((20, 4)), np.empty((20, 4))
     array = bench.inputs["x"]
 
-    verification.fill(bench.workload, bench.params, array, 0, 20, 5)
+    filling.generate(bench.workload, bench.params, array, 0, 20, 5)
     array.read(0, 20, whole)
     for first in (10, 0):
-        verification.fill(bench.workload, bench.params, array, first, 10, 5)
+        filling.generate(bench.workload, bench.params, array, first, 10, 5)
     array.read(0, 20, parts)
 
     np.testing.assert_array_equal(whole, parts)
 
 
 def test_poison_is_not_a_number(bench: Bench) -> None:
-    verification.poison(bench.outputs["y"], 5, 10)
+    filling.poison(bench.outputs["y"], 5, 10)
 
     result = bench.result("y")
     assert np.isnan(result[5:15]).all()
@@ -110,32 +115,32 @@ def test_what_comes_from_a_unit_that_is_not_finite_must_not_be_finite() -> None:
 
 def test_a_value_of_cancelling_terms_counts_relative_to_them() -> None:
     reference = np.array([1e-6, 2e-6, 1e-6])
-    got = reference + 1e-6 * np.eye(3)[1]
+    values = reference + 1e-6 * np.eye(3)[1]
 
-    _, alone = verification.unit_errors(got, reference)
-    _, scaled = verification.unit_errors(got, reference, scale=np.array([1.0, 10.0, 1.0]))
+    _, unscaled = verification.unit_errors(values, reference)
+    _, scaled = verification.unit_errors(values, reference, scale=np.array([1.0, 10.0, 1.0]))
 
-    assert alone > 0.5
+    assert unscaled > 0.5
     assert scaled == pytest.approx(1e-7)
 
 
 def test_the_unit_is_that_of_the_sample_where_only_that_failed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spoil(bench.outputs["y"], 7, 99.0)
-    spoil(bench.outputs["y"], 12, 99.0)
+    corrupt(bench.outputs["y"], 7, 99.0)
+    corrupt(bench.outputs["y"], 12, 99.0)
     monkeypatch.setattr(
         type(bench.workload), "residual", lambda *given: np.zeros(len(given[2]["x"]))
     )
 
-    found = verdict(bench)
+    result = verified(bench)
 
-    assert (found.worst, found.unit) == (0, 7)
-    assert found.sample_error > 1
+    assert (result.worst, result.unit) == (0, 7)
+    assert result.sample_error > 1
 
 
 def test_the_unit_is_that_of_the_residual_where_that_failed_too(bench: Bench) -> None:
-    spoil(bench.outputs["y"], 7, 9.0)
-    spoil(bench.outputs["y"], 12, 1e9)
+    corrupt(bench.outputs["y"], 7, 9.0)
+    corrupt(bench.outputs["y"], 12, 1e9)
 
-    assert verdict(bench).unit == 12
+    assert verified(bench).unit == 12

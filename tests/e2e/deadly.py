@@ -140,7 +140,7 @@ def hook_pipeline() -> None:
         start(self, *chunk)
 
     def finishing(self: Pipeline) -> None:
-        chunk = self._flying[0]
+        chunk = self._in_flight[0]
         finish(self)
         if Reaper.params.folder:
             note(Path(Reaper.params.folder) / "told", f"{chunk.first} {chunk.count}\n")

@@ -11,7 +11,7 @@ import pytest
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine import explanations
-from hetsched.engine.explanations import ExplainableJob, ExplanationArchive
+from hetsched.engine.explanations import ExplanationArchive, JobSnapshot
 from hetsched.errors import ErrorRecord, HetschedError, InputMissing, TryAgain
 from hetsched.job import Done, Failed, JobReport
 from hetsched.memory import MemoryDemand
@@ -23,9 +23,9 @@ DEMAND = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
 PLAN = plan_job(4, [Candidate(INFO, DEMAND, {"v": None}, {"v": 0})])
 
 
-def evidence(number: int, plan: JobPlan = PLAN, chunks: int = 1) -> ExplainableJob:
+def evidence(number: int, plan: JobPlan = PLAN, chunks: int = 1) -> JobSnapshot:
     times = {"cpu0": [(4, ChunkTimes(compute=(0.0, 1.0)))] * chunks}
-    return ExplainableJob(number, "toy", 4, {}, plan, times if plan.assignments else {})
+    return JobSnapshot(number, "toy", 4, {}, plan, times if plan.assignments else {})
 
 
 def done(number: int) -> Done:
@@ -43,7 +43,7 @@ def refused(
     archive: ExplanationArchive,
     number: int,
     newest: int,
-    running: ExplainableJob | None = None,
+    running: JobSnapshot | None = None,
     waiting: Collection[int] = (),
 ) -> Any:
     with pytest.raises(HetschedError) as caught:
@@ -135,7 +135,7 @@ def test_nothing_of_the_job_but_figures_is_held() -> None:
     job.workload, job.load, job.params, job.notes = type("W", (), {"name": "toy"}), 4, {}, []
     job.inputs = {"x": array}
     archive = ExplanationArchive(lambda device: INFO, PlanCache())
-    archive.add(ExplainableJob.of(1, job, PLAN, {}).ended(done(1)))
+    archive.add(JobSnapshot.of(1, job, PLAN, {}).ended(done(1)))
     gone = weakref.ref(array)
     del job, array
     gc.collect()

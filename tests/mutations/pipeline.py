@@ -31,11 +31,13 @@ BEYOND = (f"{EMULATION}::test_a_slot_beyond_the_memory_is_refused",)
 
 MUTATIONS = [
     # The host begins a chunk while another lies in its memory.
-    always(PIPELINE, "while alone and", "while False and", "virtual_installments"),
+    always(PIPELINE, "while needs_idle and", "while False and", "virtual_installments"),
     always(LAYOUT, "empty = barrier or self", "empty = self", "virtual_barriers"),
-    Mutation(PIPELINE, "and len(self._flying) < self._depth", "", NOTEBOOK),
-    Mutation(PIPELINE, "        while self._flying:\n", "        if self._flying:\n", NOTEBOOK),
-    Mutation(PIPELINE, "self._flying.popleft()", "self._flying.pop()", NOTEBOOK),
+    Mutation(PIPELINE, "and len(self._in_flight) < self._depth", "", NOTEBOOK),
+    Mutation(
+        PIPELINE, "        while self._in_flight:\n", "        if self._in_flight:\n", NOTEBOOK
+    ),
+    Mutation(PIPELINE, "self._in_flight.popleft()", "self._in_flight.pop()", NOTEBOOK),
     Mutation(SLOTS, "slot.offset < 0 or end > memory.size", "False", BEYOND),
     # The emulated device: each phase after the one before, each copy in after the slot is free.
     always(EMULATED, "else [previous.copy_out]", "else []", "virtual_ring", "virtual_update"),

@@ -16,7 +16,7 @@ from typing import Any
 
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
-from hetsched.engine.explanations import ExplainableJob
+from hetsched.engine.explanations import JobSnapshot
 from hetsched.engine.job import commands as do
 from hetsched.engine.job.arrays import JobArrays
 from hetsched.engine.job.events import (
@@ -106,14 +106,12 @@ class JobDriver:
     def on_joined(self, devices: tuple[str, ...]) -> None:
         self._post(DevicesJoined(devices))
 
-    def evidence(self) -> ExplainableJob:
+    def evidence(self) -> JobSnapshot:
         """What an explanation of the job is made of, as far as it has come."""
         record = self._machine.record
         attempt = record.latest
         plan = attempt.plan if attempt else JobPlan((), None, ())
-        evidence = ExplainableJob.of(
-            self.number, self._job, plan, attempt.times if attempt else {}
-        )
+        evidence = JobSnapshot.of(self.number, self._job, plan, attempt.times if attempt else {})
         if record.notes:
             evidence = replace(evidence, notes=(*evidence.notes, *record.notes))
         return evidence

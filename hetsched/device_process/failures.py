@@ -1,0 +1,47 @@
+"""Classifies what goes wrong in a device process, for the engine."""
+
+from __future__ import annotations
+
+from hetsched.devices.base import DeviceFault, DeviceOutOfMemory
+from hetsched.errors import (
+    CantCreate,
+    ErrorRecord,
+    HetschedError,
+    IOFailure,
+    JobFailed,
+    UsageError,
+    to_record,
+)
+from hetsched.transport.device_messages import CommandFailed, FailureCause
+
+MAX_MESSAGE_CHARACTERS = 2000
+"""Of an error: a message must fit into the socket."""
+
+
+def command_failed(
+    job: int, device: int, error: BaseException, chunk: int | None = None
+) -> CommandFailed:
+    """Return the event that reports `error`."""
+    record = to_record(as_hetsched_error(error))
+    record = ErrorRecord(record.code, record.message[:MAX_MESSAGE_CHARACTERS])
+    return CommandFailed(job, device, failure_cause(error), record, chunk)
+
+
+def failure_cause(error: BaseException) -> FailureCause:
+    """Return the class of `error`; see `FailureCause`."""
+    if isinstance(error, DeviceFault):
+        return "fault"
+    if isinstance(error, MemoryError):
+        return "memory"
+    if isinstance(error, IOFailure | CantCreate):
+        return "io"
+    return "variant" if isinstance(error, UsageError) else "kernel"
+
+
+def as_hetsched_error(error: BaseException) -> HetschedError:
+    """Return `error` as one of ours: an error of a kernel is the job's failure, not our bug."""
+    if isinstance(error, HetschedError):
+        return error
+    if isinstance(error, DeviceOutOfMemory | DeviceFault):
+        return JobFailed(str(error))
+    return JobFailed(f"the kernel failed: {type(error).__name__}: {error}")

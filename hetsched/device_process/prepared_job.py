@@ -1,0 +1,108 @@
+"""The job that a device is prepared for: its workload, its arrays and its pipeline."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hetsched.device import Chunk, ChunkTimes, DeviceInfo
+from hetsched.device_process.attachments import HostArrays
+from hetsched.device_process.pipeline import Pipeline
+from hetsched.devices.base import Device, DeviceJob
+from hetsched.paths import cache_dir
+from hetsched.plans.slot_allocation import SlotAllocator, slot_bytes
+from hetsched.transport.device_messages import Prepare
+from hetsched.workload import Workload
+
+MAX_KERNELS = 1000
+"""Kernels whose first chunk is remembered. Arbitrary."""
+
+
+@dataclass(frozen=True)
+class PreparedJob:
+    """What commands about the job refer to; `number` is `Prepare.job`."""
+
+    number: int
+    workload: Workload
+    params: Any
+    arrays: HostArrays
+    pipeline: Pipeline
+
+
+class ColdKernels:
+    """Tells the first chunk of each kernel in this process: it loads code and fills caches."""
+
+    def __init__(self) -> None:
+        self._warm: set[tuple[str, bytes, str]] = set()
+
+    def is_first_chunk(self, command: Prepare) -> bool:
+        """Return whether no chunk of this kernel was reported before."""
+        kernel = (command.workload, command.params, command.variant)
+        if kernel in self._warm:
+            return False
+        if len(self._warm) >= MAX_KERNELS:
+            self._warm.clear()
+        self._warm.add(kernel)
+        return True
+
+
+def device_job(
+    command: Prepare,
+    info: DeviceInfo,
+    workload: Workload,
+    params: Any,
+    arrays: HostArrays,
+    say: Callable[[str], None],
+) -> DeviceJob:
+    """Return the job of `command` as the device `info` takes it."""
+    inputs, outputs = arrays
+    return DeviceJob(
+        workload=workload,
+        params=params,
+        variant=command.variant,
+        inputs=inputs,
+        outputs=outputs,
+        chunk=command.chunk,
+        demand=workload.demand(params, info.kind),
+        memory=command.memory,
+        slots=command.slots if info.link else 1,
+        threads=info.threads,
+        cache=_cache_folder(),
+        say=say,
+    )
+
+
+def build_pipeline(
+    device: Device,
+    info: DeviceInfo,
+    command: Prepare,
+    job: DeviceJob,
+    on_done: Callable[[Chunk, ChunkTimes], None],
+) -> Pipeline:
+    """Return the pipeline of a prepared job.
+
+    Parameters
+    ----------
+    on_done : callable
+        Called with each finished chunk, in order.
+    """
+    slots = SlotAllocator(
+        lambda units: slot_bytes(job.demand, units),
+        command.memory if info.link else 0,
+        job.slots,
+        command.ring,
+        job.chunk,
+        command.sizes,
+    )
+    depth = min(job.slots + 1, command.window) if info.link else 1
+    return Pipeline(device, slots, depth, on_done)
+
+
+@functools.cache
+def _cache_folder() -> str:
+    """The cache folder, created once per process: checking each time costs a job 0.1 ms."""
+    folder = cache_dir()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return str(folder)
