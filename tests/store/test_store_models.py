@@ -18,6 +18,7 @@ from hetsched.models.evidence.run_medians import run_medians, split_runs
 from hetsched.models.evidence.samples import Sample
 from hetsched.store import database
 from hetsched.store.models import models_db
+from hetsched.store.models.catalogue import forget
 from hetsched.store.models.model_store import ModelKey, ModelStore
 
 KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "memory")
@@ -116,21 +117,13 @@ def test_runs_are_counted(store: ModelStore) -> None:
     assert (store.runs(KEY), store.runs(OTHER)) == (7, 0)
 
 
-def test_forgetting_takes_what_matches(store: ModelStore) -> None:
+def test_what_was_forgotten_can_be_learnt_anew(tmp_path: Path) -> None:
+    path = tmp_path / "models.db"
+    store = ModelStore(path)
     store.observe_many([(KEY, [total(1, 1.0)]), (OTHER, [total(1, 2.0)])], 1.0)
-
-    assert store.forget(workload="other") == 0
-    assert store.forget(workload="fft", device="cpu0 ") == 1
+    assert forget(path, lambda key: key == KEY) == [KEY]
 
     assert (store.load(KEY), store.runs(KEY), store.keys()) == (None, 0, [OTHER])
-    assert store.forget() == 1
-    assert store.keys() == []
-
-
-def test_what_was_forgotten_can_be_learnt_anew(store: ModelStore) -> None:
-    store.observe(KEY, [total(1, 1.0)], 1.0)
-    store.forget()
-
     store.observe(KEY, [total(1, 9.0)], 2.0)
 
     assert (known(store).time(1), store.runs(KEY)) == (9.0, 1)
@@ -162,14 +155,14 @@ def test_two_stores_see_what_the_other_learns(tmp_path: Path) -> None:
         assert store.runs(KEY) == 2
 
 
-def test_forgetting_reaches_the_other_store(tmp_path: Path) -> None:
+def test_forgetting_reaches_all_open_stores(tmp_path: Path) -> None:
     one, two = ModelStore(tmp_path / "models.db"), ModelStore(tmp_path / "models.db")
     one.observe(KEY, [total(10, 5.0)], 1.0)
     assert two.load(KEY) is not None
 
-    one.forget()
+    forget(tmp_path / "models.db", lambda key: True)
 
-    assert two.load(KEY) is None
+    assert (one.load(KEY), two.load(KEY)) == (None, None)
 
 
 def test_old_observations_are_dropped_from_the_file(tmp_path: Path) -> None:

@@ -79,15 +79,6 @@ class FittedCurve(ABC, Generic[Fit]):
         """Return the seconds observed at each size, by units."""
         return self._windows.times()
 
-    @property
-    def is_doubtful(self) -> bool:
-        """Whether it is only presumed, from other work, that the device takes longer now."""
-        return self._windows.is_doubtful
-
-    def observation_count(self, lower: float, upper: float) -> int:
-        """Return the number of observations of sizes from `lower` to `upper` units."""
-        return sum(count for size, _, count in self.latest() if lower <= size <= upper)
-
     def _fitted(self) -> Fit:
         if self._fit is None:
             if not len(self._windows):

@@ -136,24 +136,6 @@ class ModelStore:
         keys.update(self._file.read(models_db.read_keys) or ())
         return sorted(keys)
 
-    def forget(
-        self, *, workload: str | None = None, variant: str | None = None, device: str = ""
-    ) -> int:
-        """Delete all models that match (`device` by prefix) and return their number."""
-        matching = {
-            key
-            for key in self.keys()
-            if workload in (None, key.workload)
-            and variant in (None, key.variant)
-            and key.device.startswith(device)
-        }
-        for key in matching:
-            self._histories.pop(key, None)
-        remaining = [run for run in self._pending if run[0] not in matching]
-        self._pending = deque(remaining, MAX_PENDING_RUNS)
-        self._write(lambda connection: models_db.delete_models(connection, matching))
-        return len(matching)
-
     def flush(self) -> None:
         """Write what the file doesn't have yet."""
         rewritten: list[History] = []
