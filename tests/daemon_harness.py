@@ -16,7 +16,7 @@ import zmq
 
 from hetsched import __version__
 from hetsched.daemon.core import Core
-from hetsched.daemon.ledger import Daemon, Limits
+from hetsched.daemon.records import DaemonInfo, Limits
 from hetsched.daemon.server import Server
 from hetsched.device import DeviceInfo
 from hetsched.errors import DataError, ErrorRecord, InputMissing, to_record
@@ -149,9 +149,9 @@ def daemon(folder: Path, limits: Limits | None = None, size: int = 64 << 20) -> 
         stack.callback(arena.close)
         engine = FakeEngine(arena)
         endpoint = folder / "control.sock"
-        core = Core(Daemon(os.getpid(), __version__, str(endpoint)), limits or Limits())
+        core = Core(DaemonInfo(os.getpid(), __version__, str(endpoint)), limits or Limits())
         server = Server(core, loop, arena, engine, context, endpoint, folder / "session.sock")
-        stack.callback(server.hang_up)
+        stack.callback(server.close_sessions)
         stack.callback(context.term)
         stack.callback(server.close)
         server.open()

@@ -108,7 +108,7 @@ class Session:
             self._owing = True  # stays so if we are interrupted, or the daemon never answers
             answer, fds = self._ask(message)
             self._owing = False
-        if isinstance(answer, SegmentFd) and len(fds) == int(answer.fresh):
+        if isinstance(answer, SegmentFd) and len(fds) == int(answer.is_new):
             return answer, fds[0] if fds else None
         for fd in fds:
             os.close(fd)

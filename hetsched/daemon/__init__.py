@@ -1,1 +1,1 @@
-"""The daemon: a core without I/O, its sockets, its life."""
+"""The daemon: a core without I/O, its sockets, start and stop."""

@@ -1,4 +1,4 @@
-"""What the daemon's core wants done: records that the server carries out, in order."""
+"""Commands of the daemon's core, which the server executes in order."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hetsched.transport.messages import Reply, SessionAnswer
 
 
 @dataclass(frozen=True)
-class Send:
-    """Reply over ZeroMQ. `droppable`: a progress that a later one makes superfluous."""
+class SendReply:
+    """Reply over ZeroMQ. `droppable`: progress that a later reply supersedes."""
 
     identity: bytes
     reply: Reply
@@ -18,8 +18,8 @@ class Send:
 
 
 @dataclass(frozen=True)
-class Tell:
-    """Answer over a session's socket, with the fd of `segment` beside it if not None."""
+class AnswerSession:
+    """Answer over a session's socket, with the fd of `segment` unless it is None."""
 
     session: int
     answer: SessionAnswer
@@ -27,33 +27,33 @@ class Tell:
 
 
 @dataclass(frozen=True)
-class HangUp:
+class CloseSession:
     session: int
 
 
 @dataclass(frozen=True)
-class Allocate:
-    """Get a segment; then tell the core by `allocated` or `not_allocated`."""
+class AllocateSegment:
+    """Allocate a segment, then call `on_allocated` or `on_allocation_failed` of the core."""
 
     session: int
     nbytes: int
 
 
 @dataclass(frozen=True)
-class Retain:
+class RetainSegment:
     segment: int
 
 
 @dataclass(frozen=True)
-class Release:
+class ReleaseSegment:
     segment: int
 
 
 @dataclass(frozen=True)
-class Start:
+class SubmitJob:
     """Submit to the engine, which holds the segments of `spec` from then on.
 
-    Then tell the core by `replied`, and of every state by `state`.
+    The engine's answer goes to `on_engine_reply` of the core, each state to `on_job_state`.
     """
 
     ticket: int
@@ -61,23 +61,21 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Stop:
-    """Cancel at the engine."""
-
+class CancelJob:
     job: int
 
 
 @dataclass(frozen=True)
 class ListDevices:
-    """Answer `number` of `identity` with what the engine knows of devices."""
+    """Answer request `number` of `identity` with the engine's devices."""
 
     identity: bytes
     number: int
 
 
 @dataclass(frozen=True)
-class Explain:
-    """Answer `number` of `identity` with the explanation of a job, or why there is none."""
+class ExplainJob:
+    """Answer request `number` of `identity` with a job's explanation, or why there is none."""
 
     identity: bytes
     number: int
@@ -85,20 +83,20 @@ class Explain:
 
 
 @dataclass(frozen=True)
-class Trim:
-    """Give free segments back."""
+class TrimArena:
+    """Return free segments to the system."""
 
 
 Command = (
-    Send
-    | Tell
-    | HangUp
-    | Allocate
-    | Retain
-    | Release
-    | Trim
-    | Start
-    | Stop
+    SendReply
+    | AnswerSession
+    | CloseSession
+    | AllocateSegment
+    | RetainSegment
+    | ReleaseSegment
+    | TrimArena
+    | SubmitJob
+    | CancelJob
     | ListDevices
-    | Explain
+    | ExplainJob
 )

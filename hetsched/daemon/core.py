@@ -1,8 +1,8 @@
-"""The daemon's core: events in, commands out. No socket, file, thread or clock here.
+"""The daemon's core: events in, commands out. No socket, file, thread or clock.
 
-Owns the rules: who may speak (a token, alive as long as its session), what is refused, who holds
-which reference, what followers are told and when, how long results are kept. `server.py` feeds it
-and carries out what it wants.
+Owns the rules: who may make requests (a token, valid as long as its session), who holds which
+reference, what followers receive and when, how long results are kept. Whether the queue has room
+is the engine's decision. `server.py` feeds the core and executes its commands.
 """
 
 from __future__ import annotations
@@ -10,18 +10,23 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 
-from hetsched.daemon.commands import Command, HangUp, Release, Send, Tell, Trim
-from hetsched.daemon.ledger import (
-    PICK_UP,
-    Asker,
-    Daemon,
-    Entry,
-    Ledger,
+from hetsched.daemon.commands import (
+    AnswerSession,
+    CloseSession,
+    Command,
+    ReleaseSegment,
+    SendReply,
+    TrimArena,
+)
+from hetsched.daemon.ledger import Ledger
+from hetsched.daemon.records import (
+    ClientSession,
+    DaemonInfo,
+    JobEntry,
     Limits,
-    Session,
-    callers_own,
-    refs,
-    tell,
+    Requester,
+    caller_outputs,
+    result_refs,
 )
 from hetsched.daemon.requests import BY_ENVELOPE, BY_SESSION
 from hetsched.errors import ErrorRecord, HetschedError, NotPermitted, ProtocolError, to_record
@@ -36,16 +41,18 @@ from hetsched.transport.messages import (
     SessionRequest,
 )
 
-PROGRESS_EVERY = 0.1
-"""Seconds between two progress messages of one job: 10 Hz is more than eyes can use."""
+PROGRESS_INTERVAL = 0.1
+"""Seconds between two progress messages of one job: nobody sees more than 10 per second."""
+FETCH_SECONDS = 5.0
+"""How long a result is kept in any case, for a client that follows its job. Arbitrary."""
 
 
 class Core:
-    """All rules of the daemon. `now` is monotonic seconds; every method returns commands."""
+    """All rules of the daemon. `now` is monotonic seconds; every event returns commands."""
 
     def __init__(
         self,
-        daemon: Daemon,
+        daemon: DaemonInfo,
         limits: Limits,
         make_token: Callable[[], str] = secrets.token_hex,
     ) -> None:
@@ -55,203 +62,222 @@ class Core:
 
     # sessions
 
-    def connected(self, session: int) -> list[Command]:
-        self.ledger.sessions[session] = Session(session, self._make_token())
+    def on_connect(self, number: int) -> list[Command]:
+        self.ledger.sessions[number] = ClientSession(number, self._make_token())
         self._trim_at = None
         return []
 
-    def told(self, session: int, request: SessionRequest) -> list[Command]:
-        """A session says something. Anything but Hello first ends it."""
-        known = self.ledger.sessions.get(session)
-        if known is None:
+    def on_session_request(self, number: int, request: SessionRequest) -> list[Command]:
+        """Handle a request on a session's socket; the first must be Hello."""
+        session = self.ledger.sessions.get(number)
+        if session is None:
             return []
-        if not known.greeted and not isinstance(request, Hello):
-            return self.garbled(session, ProtocolError("the first message must be hello"))
+        if not session.is_greeted and not isinstance(request, Hello):
+            return self.on_invalid_message(
+                number, ProtocolError("the first message must be hello")
+            )
         try:
-            return BY_SESSION[type(request)](self.ledger, known, request)
+            return BY_SESSION[type(request)](self.ledger, session, request)
         except ProtocolError as error:
-            return self.garbled(session, error)
+            return self.on_invalid_message(number, error)
         except HetschedError as error:
-            return [Tell(session, Refused(to_record(error)))]
+            return [AnswerSession(number, Refused(to_record(error)))]
 
-    def garbled(self, session: int, error: ProtocolError) -> list[Command]:
-        """A session sent something that can't be understood: say so and hang up."""
-        return [Tell(session, Refused(to_record(error))), HangUp(session)]
+    def on_invalid_message(self, number: int, error: ProtocolError) -> list[Command]:
+        """Refuse a message that can't be understood, and close the session."""
+        return [AnswerSession(number, Refused(to_record(error))), CloseSession(number)]
 
-    def gone(self, session: int, now: float) -> list[Command]:
-        """A session's end of file: its client is dead. Its jobs go on."""
-        known = self.ledger.sessions.pop(session, None)
-        if known is None:
+    def on_disconnect(self, number: int, now: float) -> list[Command]:
+        """Release what a session held, as its client has ended. Its jobs continue."""
+        session = self.ledger.sessions.pop(number, None)
+        if session is None:
             return []
-        self.ledger.by_token.pop(known.token, None)
+        self.ledger.sessions_by_token.pop(session.token, None)
         for entry in self.ledger.tickets.values():
-            entry.followers = [f for f in entry.followers if f.session != session]
-            entry.await_no_longer(session)
-        self._maybe_idle(now)
-        return [Release(segment) for segment, count in known.held.items() for _ in range(count)]
+            entry.followers = [f for f in entry.followers if f.session != number]
+            entry.stop_awaiting(number)
+        self._schedule_trim_if_idle(now)
+        return [
+            ReleaseSegment(segment)
+            for segment, count in session.held.items()
+            for _ in range(count)
+        ]
 
-    def allocated(self, session: int, segment: int, nbytes: int) -> list[Command]:
-        """What Allocate asked for; the reference is the session's, if it still lives."""
-        known = self.ledger.sessions.get(session)
-        if known is None:
-            return [Release(segment)]
-        self.ledger.sizes[segment] = nbytes
-        return [self.ledger.hand_over(known, segment)]
+    def on_allocated(self, number: int, segment: int, nbytes: int) -> list[Command]:
+        """Give a new segment to its session, if that still exists."""
+        session = self.ledger.sessions.get(number)
+        if session is None:
+            return [ReleaseSegment(segment)]
+        self.ledger.segment_sizes[segment] = nbytes
+        return [self.ledger.grant_segment(session, segment)]
 
-    def not_allocated(self, session: int, error: HetschedError) -> list[Command]:
-        return [Tell(session, Refused(to_record(error)))]
+    def on_allocation_failed(self, number: int, error: HetschedError) -> list[Command]:
+        return [AnswerSession(number, Refused(to_record(error)))]
 
-    def discarded(self, segment: int) -> list[Command]:
-        """The arena gives a segment back: those who map it should let it go."""
-        self.ledger.sizes.pop(segment, None)
+    def on_segment_discarded(self, segment: int) -> list[Command]:
+        """Ask the clients that map a segment to unmap it: the arena has freed it."""
+        self.ledger.segment_sizes.pop(segment, None)
         commands: list[Command] = []
         for session in self.ledger.sessions.values():
             if segment in session.mapped:
                 session.mapped.discard(segment)
-                commands.append(Tell(session.id, Discarded(segment)))
+                commands.append(AnswerSession(session.id, Discarded(segment)))
         return commands
 
     # requests over ZeroMQ
 
-    def asked(self, identity: bytes, envelope: Envelope, now: float) -> list[Command]:
-        """A request; answered at once or, for jobs, later."""
-        session = self.ledger.by_token.get(envelope.token)
+    def on_request(self, identity: bytes, envelope: Envelope, now: float) -> list[Command]:
+        """Handle a request; it is answered at once or, for jobs, later."""
+        session = self.ledger.sessions_by_token.get(envelope.token)
         if session is None:
-            error = NotPermitted("unknown token: say hello on the session socket first")
-            return [Send(identity, Reply(envelope.number, Refused(to_record(error))))]
-        asker = Asker(identity, envelope.number, session.id)
+            error = NotPermitted("unknown token: send hello on the session socket first")
+            return [SendReply(identity, Reply(envelope.number, Refused(to_record(error))))]
+        requester = Requester(identity, envelope.number, session.id)
         request = envelope.request
         try:
-            return BY_ENVELOPE[type(request)](self.ledger, asker, request, now)
+            return BY_ENVELOPE[type(request)](self.ledger, requester, request, now)
         except HetschedError as error:
-            return [asker.reply(Refused(to_record(error)))]
+            return [requester.reply(Refused(to_record(error)))]
 
-    def undecodable(self, identity: bytes, error: ProtocolError) -> list[Command]:
-        """Number 0 is nobody's request: it tells a client of another version what is wrong."""
-        return [Send(identity, Reply(0, Refused(to_record(error))), droppable=True)]
+    def on_undecodable_request(self, identity: bytes, error: ProtocolError) -> list[Command]:
+        """Reply with number 0, no request's: a client of another version learns what is wrong."""
+        return [SendReply(identity, Reply(0, Refused(to_record(error))), droppable=True)]
 
     # the engine
 
-    def replied(self, ticket: int, answer: int | ErrorRecord, now: float) -> list[Command]:
-        """The engine took the job, under a number, or didn't."""
+    def on_engine_reply(self, ticket: int, answer: int | ErrorRecord, now: float) -> list[Command]:
+        """Handle the engine's answer to SubmitJob: the job's number, or why it was refused."""
         entry = self.ledger.tickets[ticket]
         if isinstance(answer, ErrorRecord):
             del self.ledger.tickets[ticket]
-            return [entry.asker.reply(Refused(answer))]
-        entry.job, entry.told_at = answer, now
+            return [entry.requester.reply(Refused(answer))]
+        entry.job, entry.reported_at = answer, now
         self.ledger.jobs[answer] = entry
-        if entry.follow and entry.asker.session in self.ledger.sessions:
-            entry.followers.append(entry.asker)
-        return [entry.asker.reply(Accepted(answer))]
+        if entry.follow and entry.requester.session in self.ledger.sessions:
+            entry.followers.append(entry.requester)
+        return [entry.requester.reply(Accepted(answer))]
 
-    def not_started(self, ticket: int, error: ErrorRecord) -> list[Command]:
-        """The engine failed over the job; what it has replied already stands."""
+    def on_engine_error(self, ticket: int, error: ErrorRecord) -> list[Command]:
+        """Handle an exception from the engine's submit, unless it had accepted the job."""
         entry = self.ledger.tickets.get(ticket)
         if entry is None or entry.job:
             return []
         del self.ledger.tickets[ticket]
-        return [entry.asker.reply(Refused(error))]
+        return [entry.requester.reply(Refused(error))]
 
-    def state(
-        self, ticket: int, state: JobState, sizes: Mapping[int, int], now: float
+    def on_job_state(
+        self, ticket: int, state: JobState, segment_sizes: Mapping[int, int], now: float
     ) -> list[Command]:
-        """A job's new state. `sizes`: bytes of its result segments; we get a reference to each."""
+        """Handle a job's new state.
+
+        `segment_sizes`: bytes of its result segments; the core takes over a reference to each.
+        """
         entry = self.ledger.tickets[ticket]
         previous, entry.state = entry.state, state
         if ended(state):
-            return self._ended(entry, sizes, now)
-        if now - entry.told_at >= PROGRESS_EVERY or _news(previous, state):
-            return tell(entry, now)
-        entry.untold = True
+            return self._on_job_end(entry, segment_sizes, now)
+        is_due = now - entry.reported_at >= PROGRESS_INTERVAL
+        if is_due or _is_urgent(previous, state):
+            return list(entry.report(now))
+        entry.has_unreported_state = True
         return []
 
-    def pressure(self, nbytes: int, now: float) -> list[Command]:
-        """Somebody lacks `nbytes` of shared memory: results that are only kept make room.
+    def on_memory_pressure(self, nbytes: int, now: float) -> list[Command]:
+        """Release kept results to free `nbytes` of shared memory.
 
-        Results that others still use stay: to let them go would free nothing.
+        Results that are in use stay: releasing them would free nothing.
         """
         commands: list[Command] = []
-        used = self.ledger.used()
-        for entry in self._evictable(now):
-            free = sum(size for segment, size in entry.kept.items() if segment not in used)
+        in_use = self.ledger.segments_in_use()
+        for entry in self._evictable_jobs(now):
+            freed = sum(
+                size for segment, size in entry.kept_results.items() if segment not in in_use
+            )
             if nbytes <= 0:
                 break
-            if free:
-                nbytes -= free
-                commands += self.ledger.let_go(entry)
+            if freed:
+                nbytes -= freed
+                commands += self.ledger.release_results(entry)
         return commands
 
     def drain(self) -> None:
-        """No new jobs and segments from now on."""
-        self.ledger.draining = True
+        """Accept no new jobs and allocate no segments from now on."""
+        self.ledger.is_draining = True
 
     # time
 
-    def due(self) -> float | None:
-        """When `tick` should be called next; None: no need."""
+    def next_tick(self) -> float | None:
+        """Return when `on_tick` should be called next; None: not needed."""
         times = [
-            entry.told_at + PROGRESS_EVERY if entry.untold else entry.expires
+            entry.reported_at + PROGRESS_INTERVAL if entry.has_unreported_state else entry.expires
             for entry in self.ledger.tickets.values()
-            if entry.untold or entry.kept
+            if entry.has_unreported_state or entry.kept_results
         ]
         if self._trim_at is not None:
             times.append(self._trim_at)
         return min(times, default=None)
 
-    def tick(self, now: float) -> list[Command]:
-        """Progress that was held back, results that nobody came for."""
+    def on_tick(self, now: float) -> list[Command]:
+        """Report progress that was held back, release expired results, trim free memory."""
         commands: list[Command] = []
         for entry in list(self.ledger.tickets.values()):
-            if entry.untold and now - entry.told_at >= PROGRESS_EVERY:
-                commands += tell(entry, now)
-            elif entry.kept and now >= entry.expires:
-                commands += self.ledger.let_go(entry)
-                self._maybe_idle(now)
+            is_due = now - entry.reported_at >= PROGRESS_INTERVAL
+            if entry.has_unreported_state and is_due:
+                commands += entry.report(now)
+            elif entry.kept_results and now >= entry.expires:
+                commands += self.ledger.release_results(entry)
+                self._schedule_trim_if_idle(now)
         if self._trim_at is not None and now >= self._trim_at:
-            commands.append(Trim())
+            commands.append(TrimArena())
             self._trim_at = None
         return commands
 
-    def _maybe_idle(self, now: float) -> None:
-        """Memory has become free; if there is nobody to use it soon, it won't stay for ever."""
+    def _schedule_trim_if_idle(self, now: float) -> None:
+        """Free memory won't be used soon if there are neither sessions nor jobs."""
         if not self.ledger.sessions and not self.ledger.open_jobs():
             self._trim_at = now + self.ledger.limits.warm_for
 
-    def _ended(self, entry: Entry, sizes: Mapping[int, int], now: float) -> list[Command]:
-        own = callers_own(entry.spec)
+    def _on_job_end(
+        self, entry: JobEntry, segment_sizes: Mapping[int, int], now: float
+    ) -> list[Command]:
+        caller_segments = caller_outputs(entry.spec)
         commands: list[Command] = []
-        for ref in refs(entry.state):
-            if ref.segment in own:
-                commands.append(Release(ref.segment))  # the caller's array is the caller's to keep
+        for ref in result_refs(entry.state):
+            size = segment_sizes[ref.segment]
+            if ref.segment in caller_segments:
+                commands.append(ReleaseSegment(ref.segment))  # the caller holds its own reference
             else:
-                entry.kept[ref.segment] = self.ledger.sizes[ref.segment] = sizes[ref.segment]
-        entry.awaited = {follower.session for follower in entry.followers}
-        entry.fetched_by = now + PICK_UP if entry.awaited else 0.0
+                entry.kept_results[ref.segment] = size
+                self.ledger.segment_sizes[ref.segment] = size
+        entry.awaiting_sessions = {follower.session for follower in entry.followers}
+        entry.fetch_deadline = now + FETCH_SECONDS if entry.awaiting_sessions else 0.0
         entry.keep_until = now + self.ledger.limits.results_for
-        commands += tell(entry, now)
+        commands += entry.report(now)
         entry.followers = []
-        self.ledger.settle(entry)
-        self._maybe_idle(now)
-        return commands + self._within_quota(now) + self.ledger.trim_history()
+        self.ledger.close_ticket(entry)
+        self._schedule_trim_if_idle(now)
+        return commands + self._enforce_quota(now) + self.ledger.trim_history()
 
-    def _within_quota(self, now: float) -> list[Command]:
-        """Let the oldest results go until the rest fits."""
-        surplus = sum(sum(entry.kept.values()) for entry in self.ledger.kept_entries())
-        surplus -= self.ledger.limits.results
+    def _enforce_quota(self, now: float) -> list[Command]:
+        """Release the oldest results until the others fit the limit."""
+        jobs = self.ledger.jobs_with_results()
+        excess = sum(sum(entry.kept_results.values()) for entry in jobs)
+        excess -= self.ledger.limits.results
         commands: list[Command] = []
-        for entry in self._evictable(now):
-            if surplus <= 0:
+        for entry in self._evictable_jobs(now):
+            if excess <= 0:
                 break
-            surplus -= sum(entry.kept.values())
-            commands += self.ledger.let_go(entry)
+            excess -= sum(entry.kept_results.values())
+            commands += self.ledger.release_results(entry)
         return commands
 
-    def _evictable(self, now: float) -> list[Entry]:
-        return [entry for entry in self.ledger.kept_entries() if now >= entry.fetched_by]
+    def _evictable_jobs(self, now: float) -> list[JobEntry]:
+        jobs = self.ledger.jobs_with_results()
+        return [entry for entry in jobs if now >= entry.fetch_deadline]
 
 
-def _news(previous: JobState | None, state: JobState) -> bool:
-    """Whether more than figures has changed, once the job had been told of."""
+def _is_urgent(previous: JobState | None, state: JobState) -> bool:
+    """Whether followers should see a state at once: another stage or text, or a first wait."""
     if isinstance(previous, Running) and isinstance(state, Running):
         return (previous.stage, previous.text) != (state.stage, state.text) and bool(state.text)
     return isinstance(state, Queued) and state.ahead > 0 and previous is None

@@ -1,4 +1,4 @@
-"""The daemon's life: folder, lock, sockets, signals, and an end in good order."""
+"""Running the daemon: folder, lock, sockets, signals, and an orderly stop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import zmq
 from hetsched import __version__, paths
 from hetsched.config import ArenaConfig, Config
 from hetsched.daemon.core import Core
-from hetsched.daemon.ledger import Daemon, Limits
+from hetsched.daemon.records import DaemonInfo, Limits
 from hetsched.daemon.server import Server
 from hetsched.engine.engine import Engine
 from hetsched.errors import ConfigError, HetschedError
@@ -29,41 +29,43 @@ from hetsched.units import parse_time
 log = logging.getLogger(__name__)
 
 
-def serve(config: Config, ready: Callable[[], None] = lambda: None, source: str = "") -> None:
+def serve(config: Config, on_ready: Callable[[], None] = lambda: None, source: str = "") -> None:
     """Run the daemon until SIGTERM or SIGINT. Call on the main thread.
 
     Parameters
     ----------
     config : Config
-    ready : callable
+    on_ready : callable
         Called once, when clients can connect.
     source : str
-        Where the configuration came from, for the log.
+        Origin of the configuration, for the log.
 
     Raises
     ------
     ConfigError
-        The runtime path is too long or can't be used; another daemon runs; config.arena is wrong.
+        The runtime path is too long or unusable, another daemon runs, or config.arena is invalid.
     """
     folder = paths.private_folder(paths.runtime_dir(), "runtime folder")
     for path in (paths.endpoint_path(), paths.session_path()):
         validate_socket_path(path)
-    refuse_strangers(folder)
-    held = acquire_lock(folder / "lock")
+    check_private(folder)
+    lock_fd = acquire_lock(folder / "lock")
     try:
-        log.info("configuration: %s", source or "given")
+        log.info("configuration: %s", source or "passed in")
         raise_descriptor_limit()
-        _run(config, ready)
+        _run(config, on_ready)
     finally:
-        os.close(held)
+        os.close(lock_fd)
     log.info("stopped")
 
 
-def refuse_strangers(folder: Path) -> None:
-    """Raises ConfigError when others may enter `folder`: whoever reaches the sockets is served."""
+def check_private(folder: Path) -> None:
+    """Raise ConfigError if other users can enter `folder`: all clients are served."""
     status = folder.stat()
     if status.st_uid != os.getuid():
-        raise ConfigError(f"runtime folder {folder}: belongs to uid {status.st_uid}, not to us")
+        raise ConfigError(
+            f"runtime folder {folder}: belongs to uid {status.st_uid}, not to this user"
+        )
     if status.st_mode & 0o077:
         raise ConfigError(
             f"runtime folder {folder}: open to others (mode {status.st_mode & 0o777:o});"
@@ -72,7 +74,7 @@ def refuse_strangers(folder: Path) -> None:
 
 
 def limits(config: Config, memory: int) -> tuple[int, Limits]:
-    """The arena's limit, bytes, and the core's, on a machine with so many bytes of memory.
+    """Return the arena's limit in bytes, and the core's limits, for a machine's memory in bytes.
 
     Raises
     ------
@@ -82,7 +84,6 @@ def limits(config: Config, memory: int) -> tuple[int, Limits]:
     total = arena_limit(arena, memory)
     results = resolve_size(arena.results, memory, "arena.results")
     return total, Limits(
-        queue=config.queue.limit,
         results=min(results, total),
         results_for=_seconds(arena.results_for, "arena.results_for"),
         warm_for=_seconds(arena.warm_for, "arena.warm_for"),
@@ -90,12 +91,12 @@ def limits(config: Config, memory: int) -> tuple[int, Limits]:
 
 
 def arena_limit(arena: ArenaConfig, memory: int) -> int:
-    """Bytes that all segments together may have. Raises ConfigError."""
+    """Return the maximum bytes of all segments. Raises ConfigError."""
     return resolve_size(arena.limit, memory, "arena.limit")
 
 
 def notify(state: str) -> None:
-    """Tell systemd, if it started us (sd_notify)."""
+    """Notify systemd, if it started the daemon (sd_notify)."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return
@@ -106,7 +107,7 @@ def notify(state: str) -> None:
         sock.send(state.encode())
 
 
-def _run(config: Config, ready: Callable[[], None]) -> None:
+def _run(config: Config, on_ready: Callable[[], None]) -> None:
     total, core_limits = limits(config, machine_memory())
     with contextlib.ExitStack() as stack:
         loop = Loop()
@@ -115,18 +116,18 @@ def _run(config: Config, ready: Callable[[], None]) -> None:
         stack.callback(arena.close)
         engine = Engine(config, loop, arena, models_path=paths.models_path())
         stack.callback(engine.close)
-        core = Core(_daemon(), core_limits)
+        core = Core(_info(), core_limits)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         endpoint, session = paths.endpoint_path(), paths.session_path()
         server = Server(core, loop, arena, engine, context, endpoint, session)
-        stack.callback(server.hang_up)
-        stack.callback(context.term)  # waits for the last replies to leave
+        stack.callback(server.close_sessions)
+        stack.callback(context.term)  # waits until the last replies are sent
         stack.callback(server.close)
         engine.start()
         server.open()
 
         def stop() -> None:
-            log.info("stopping: no new jobs, running ones end at a chunk's edge")
+            log.info("stopping: no new jobs, running jobs stop after their current chunks")
             notify("STOPPING=1")
             server.drain()
             engine.drain(loop.stop)
@@ -134,7 +135,7 @@ def _run(config: Config, ready: Callable[[], None]) -> None:
         with _on_signals(loop, stop):
             notify("READY=1")
             log.info("listening in %s, pid %d", endpoint.parent, os.getpid())
-            ready()
+            on_ready()
             loop.run()
 
 
@@ -145,27 +146,29 @@ def _seconds(text: str, where: str) -> float:
         raise ConfigError(f"{where}: {error}") from None
 
 
-def _daemon() -> Daemon:
+def _info() -> DaemonInfo:
     now = time.monotonic()
-    return Daemon(
+    return DaemonInfo(
         os.getpid(), __version__, str(paths.endpoint_path()), started=now, epoch=time.time() - now
     )
 
 
 @contextlib.contextmanager
 def _on_signals(loop: Loop, stop: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM and SIGINT call `stop` on the loop, once; a second one changes nothing."""
-    asked = False
+    """Call `stop` on the loop on the first SIGTERM or SIGINT; ignore later ones."""
+    is_stopping = False
 
     def handler(number: int, frame: object) -> None:
-        nonlocal asked
-        if not asked:
-            asked = True
+        nonlocal is_stopping
+        if not is_stopping:
+            is_stopping = True
             loop.call_soon_threadsafe(stop)
 
-    before = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
+    previous_handlers = {
+        number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)
+    }
     try:
         yield
     finally:
-        for number, former in before.items():
-            signal.signal(number, former)
+        for number, previous in previous_handlers.items():
+            signal.signal(number, previous)

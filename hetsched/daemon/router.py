@@ -1,4 +1,4 @@
-"""The daemon's ZeroMQ socket: frames in, replies out, a bounded backlog for who doesn't read."""
+"""The daemon's ZeroMQ socket: frames in, replies out, a bounded backlog for slow clients."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from hetsched.transport.sockets import remove_socket
 
 log = logging.getLogger(__name__)
 
-BACKLOG = 1000
-"""Replies that wait for a client that doesn't read; beyond it they are lost. Arbitrary."""
-RETRY = 0.02
-"""Seconds until a client that doesn't read is tried again. Arbitrary."""
-A_ROUND = 64
-"""Frames taken before others on the loop have their turn. Arbitrary."""
+MAX_BACKLOG = 1000
+"""Replies that wait for a client that doesn't read; later ones are dropped. Arbitrary."""
+RETRY_SECONDS = 0.02
+"""Until sending to a client that doesn't read is tried again. Arbitrary."""
+MAX_FRAMES_PER_TURN = 64
+"""Frames received before other handlers on the loop have their turn. Arbitrary."""
 
 
 class Router:
@@ -34,34 +34,34 @@ class Router:
 
     Parameters
     ----------
-    heard : callable
-        heard(identity, frame) for every message of one frame; others are dropped.
+    on_frame : callable
+        on_frame(identity, frame) for every message of one frame; others are dropped.
     """
 
     def __init__(
         self,
         context: zmq.Context[zmq.Socket[bytes]],
         loop: Loop,
-        heard: Callable[[bytes, bytes], None],
+        on_frame: Callable[[bytes, bytes], None],
     ) -> None:
         self._loop = loop
-        self._heard = heard
+        self._on_frame = on_frame
         self._socket = context.socket(zmq.ROUTER)
         self._path: Path | None = None
         self._waiting: dict[bytes, deque[bytes]] = {}
 
     def bind(self, path: Path) -> None:
-        """Listen at `path` (0600). libzmq takes over what lies there: hold the lock first.
+        """Listen at `path` (0600). libzmq replaces what is there: hold the lock first.
 
         Raises
         ------
         ConfigError
-            Something else than a socket lies there; it can't be bound.
+            The path isn't a socket, or can't be bound.
         """
         for option, value in (
             (zmq.LINGER, 0),
             (zmq.MAXMSGSIZE, MAX_FRAME),
-            (zmq.ROUTER_MANDATORY, 1),  # else replies to a slow client vanish without a word
+            (zmq.ROUTER_MANDATORY, 1),  # else replies to a slow client are silently dropped
             (zmq.RCVHWM, 1000),
             (zmq.SNDHWM, 1000),
             (zmq.HANDSHAKE_IVL, 2000),
@@ -79,42 +79,42 @@ class Router:
         self._loop.add_reader(self._socket, self._receive)
 
     def send(self, identity: bytes, reply: Reply, droppable: bool = False) -> None:
-        """Send now or, unless `droppable`, as soon as the client reads, if it still lives."""
+        """Send now or, unless `droppable`, as soon as the client reads, if it still exists."""
         waiting = self._waiting.get(identity)
-        if waiting is None and self._sent(identity, payload := encode_within(reply)):
+        if waiting is None and self._try_send(identity, payload := encode_bounded(reply)):
             return
         if droppable:
             return
         if waiting is None:
             waiting = self._waiting[identity] = deque([payload])
-            self._loop.call_later(RETRY, functools.partial(self._retry, identity))
-        elif len(waiting) < BACKLOG:
-            waiting.append(encode_within(reply))
+            self._loop.call_later(RETRY_SECONDS, functools.partial(self._retry, identity))
+        elif len(waiting) < MAX_BACKLOG:
+            waiting.append(encode_bounded(reply))
 
     def backlog(self) -> int:
-        """Replies that wait for the slowest client."""
+        """Count the replies that wait for the slowest client."""
         return max(map(len, self._waiting.values()), default=0)
 
     def close(self) -> None:
-        """Close and remove the socket; the last replies have a moment to leave."""
+        """Close and remove the socket, after a moment for the last replies."""
         self._loop.remove_reader(self._socket)
         self._socket.close(linger=200)
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 
     def _receive(self) -> None:
-        for _ in range(A_ROUND):
+        for _ in range(MAX_FRAMES_PER_TURN):
             try:
                 frames = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
             if len(frames) == 2:
-                self._heard(*frames)
+                self._on_frame(*frames)
             else:
                 log.warning("dropped a message of %d frames", len(frames) - 1)
 
-    def _sent(self, identity: bytes, payload: bytes) -> bool:
-        """Whether the message is off our hands: taken, or for a client that is gone."""
+    def _try_send(self, identity: bytes, payload: bytes) -> bool:
+        """Return whether the message needs no retry: it was taken, or its client has ended."""
         try:
             self._socket.send_multipart([identity, payload], zmq.NOBLOCK)
         except zmq.Again:
@@ -126,16 +126,16 @@ class Router:
 
     def _retry(self, identity: bytes) -> None:
         waiting = self._waiting[identity]
-        while waiting and self._sent(identity, waiting[0]):
+        while waiting and self._try_send(identity, waiting[0]):
             waiting.popleft()
         if waiting:
-            self._loop.call_later(RETRY, functools.partial(self._retry, identity))
+            self._loop.call_later(RETRY_SECONDS, functools.partial(self._retry, identity))
         else:
             del self._waiting[identity]
 
 
-def encode_within(reply: Reply) -> bytes:
-    """`reply`, without its lists of chunks where they would make it longer than MAX_FRAME."""
+def encode_bounded(reply: Reply) -> bytes:
+    """Encode `reply`, without its lists of chunks if it would exceed MAX_FRAME."""
     payload = encode(reply)
     answer = reply.answer
     if len(payload) <= MAX_FRAME or not isinstance(answer, State):

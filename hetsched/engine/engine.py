@@ -199,10 +199,11 @@ class Engine:
     def _check_queue(self) -> None:
         if self._is_draining:
             raise _stopping_error()
-        if len(self._queue) + self._resolving >= self._queue_limit:
+        unfinished = len(self._queue) + self._resolving + (self._active is not None)
+        if unfinished >= self._queue_limit:
             raise TryAgain(
-                f"the queue is full ({self._queue_limit} jobs, queue.limit in the config);"
-                " try again later"
+                f"the queue is full: {self._queue_limit} jobs wait or run (queue.limit in the"
+                " config); try again later"
             )
 
     def _accept(self, queued: QueuedJob, reply: Reply) -> None:

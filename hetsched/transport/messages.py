@@ -2,7 +2,7 @@
 
 Over the session's socket (SOCK_SEQPACKET): Hello, Allocate, Map, Drop and their answers, with fds.
 Over ZeroMQ (DEALER to ROUTER), one frame each: Envelope up, Reply down. A Reply has the number of
-the request that it answers; Submit and Follow are answered many times, until the job has ended.
+the request that it answers; Submit and Follow have many replies, until the job has ended.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
 
 
 class Allocate(msgspec.Struct, frozen=True, tag="allocate"):
-    """Ask for a segment of at least `nbytes`. Answered by SegmentFd (with an fd) or Refused."""
+    """Request a segment of at least `nbytes`. Answered by SegmentFd (with an fd) or Refused."""
 
     nbytes: int
 
 
 class Map(msgspec.Struct, frozen=True, tag="map"):
-    """Ask for the fd of a segment that a result lives in; holds a reference until Drop."""
+    """Request the fd of a result's segment, with a reference to it until Drop."""
 
     segment: int
 
@@ -63,11 +63,11 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
 
 
 class SegmentFd(msgspec.Struct, frozen=True, tag="segment"):
-    """`fresh`: an fd comes with it; else the client has mapped this segment before."""
+    """`is_new`: an fd comes with it; else the client has already received it."""
 
     segment: int
     nbytes: int
-    fresh: bool
+    is_new: bool = msgspec.field(name="fresh")
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
@@ -75,7 +75,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
 
 class Discarded(msgspec.Struct, frozen=True, tag="discarded"):
-    """The segment is gone: unmap it. Not an answer to anything."""
+    """The segment has been freed: unmap it. Not an answer to a request."""
 
     segment: int
 
@@ -106,7 +106,7 @@ class Show(msgspec.Struct, frozen=True, tag="show"):
 
 
 class Follow(msgspec.Struct, frozen=True, tag="follow"):
-    """Answered by States until the job has ended, the present one first."""
+    """Answered by States, the present one first, until the job has ended."""
 
     job: int
 
@@ -116,7 +116,7 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
 
 
 class Explain(msgspec.Struct, frozen=True, tag="explain"):
-    """Answered by Explained; its timelines are thinned out where they would be too long."""
+    """Answered by Explained; long timelines are thinned out."""
 
     job: int
 
@@ -167,7 +167,7 @@ class JobList(msgspec.Struct, frozen=True, tag="jobs"):
 
 
 class DeviceList(msgspec.Struct, frozen=True, tag="devices"):
-    """`absent`: kinds or names of devices that aren't there -> why, one line each."""
+    """`absent`: kind or name of a missing device -> the reason, one line."""
 
     devices: tuple[DeviceInfo, ...]
     absent: dict[str, str]
@@ -177,11 +177,11 @@ class Explained(msgspec.Struct, frozen=True, tag="explained"):
     explanation: Explanation
 
 
-class Done(msgspec.Struct, frozen=True, tag="ok"):
+class Acknowledged(msgspec.Struct, frozen=True, tag="ok"):
     pass
 
 
-Answer = Pong | Accepted | State | JobList | DeviceList | Explained | Done | Refused
+Answer = Pong | Accepted | State | JobList | DeviceList | Explained | Acknowledged | Refused
 
 
 class Reply(msgspec.Struct, frozen=True):

@@ -8,8 +8,8 @@ import pytest
 
 from hetsched.daemon import commands as do
 from hetsched.daemon import ledger
-from hetsched.daemon.core import PROGRESS_EVERY, Core
-from hetsched.daemon.ledger import PICK_UP, Daemon, Limits
+from hetsched.daemon.core import FETCH_SECONDS, PROGRESS_INTERVAL, Core
+from hetsched.daemon.records import DaemonInfo, Limits
 from hetsched.errors import ErrorRecord, ProtocolError
 from hetsched.job import (
     ArenaOut,
@@ -32,35 +32,35 @@ class Story:
 
     def __init__(self, **limits: Any) -> None:
         self.core = Core(
-            Daemon(1, "0", "/x"),
+            DaemonInfo(1, "0", "/x"),
             Limits(**limits),
             make_token=lambda: f"t{len(self.core.ledger.sessions) + 1}",
         )
         self.now = 100.0
 
     def hello(self, session: int) -> str:
-        self.core.connected(session)
-        (answer,) = self.core.told(session, say.Hello(say.PROTOCOL, "0", 5))
-        assert isinstance(answer, do.Tell) and isinstance(answer.answer, say.Welcome)
+        self.core.on_connect(session)
+        (answer,) = self.core.on_session_request(session, say.Hello(say.PROTOCOL, "0", 5))
+        assert isinstance(answer, do.AnswerSession) and isinstance(answer.answer, say.Welcome)
         return answer.answer.token
 
     def ask(self, token: str, request: say.Request, number: int = 1) -> list[do.Command]:
-        return self.core.asked(token.encode(), say.Envelope(token, number, request), self.now)
+        return self.core.on_request(token.encode(), say.Envelope(token, number, request), self.now)
 
     def submit(self, token: str, spec: JobSpec | None = None, follow: bool = True) -> int:
         """The ticket of an accepted job, whose number is the same."""
         wanted = self.ask(token, say.Submit(spec or JobSpec(workload="w", params={}), follow))
-        (start,) = [command for command in wanted if isinstance(command, do.Start)]
-        self.core.replied(start.ticket, start.ticket, self.now)
+        (start,) = [command for command in wanted if isinstance(command, do.SubmitJob)]
+        self.core.on_engine_reply(start.ticket, start.ticket, self.now)
         return start.ticket
 
     def done(self, ticket: int, *segments: int, size: int = MIB) -> list[do.Command]:
         results = {f"r{segment}": ArenaRef(segment, (1,), "u1") for segment in segments}
         state = Done(ticket, report(ticket), results)
-        return self.core.state(ticket, state, dict.fromkeys(segments, size), self.now)
+        return self.core.on_job_state(ticket, state, dict.fromkeys(segments, size), self.now)
 
     def state(self, state: JobState) -> list[do.Command]:
-        return self.core.state(state.job, state, {}, self.now)
+        return self.core.on_job_state(state.job, state, {}, self.now)
 
 
 def report(job: int) -> JobReport:
@@ -69,13 +69,13 @@ def report(job: int) -> JobReport:
 
 def refused(commands: list[do.Command]) -> ErrorRecord:
     (command,) = commands
-    answer = command.reply.answer if isinstance(command, do.Send) else command.answer  # type: ignore[union-attr]
+    answer = command.reply.answer if isinstance(command, do.SendReply) else command.answer  # type: ignore[union-attr]
     assert isinstance(answer, say.Refused)
     return answer.error
 
 
 def states(commands: list[do.Command]) -> list[JobState]:
-    answers = [command.reply.answer for command in commands if isinstance(command, do.Send)]
+    answers = [command.reply.answer for command in commands if isinstance(command, do.SendReply)]
     return [answer.state for answer in answers if isinstance(answer, say.State)]
 
 
@@ -85,17 +85,17 @@ def story() -> Story:
 
 
 def test_a_session_that_does_not_say_hello_first_is_hung_up(story: Story) -> None:
-    story.core.connected(1)
-    answer, hang_up = story.core.told(1, say.Allocate(5))
+    story.core.on_connect(1)
+    answer, hang_up = story.core.on_session_request(1, say.Allocate(5))
     assert refused([answer]).code == 76
-    assert hang_up == do.HangUp(1)
+    assert hang_up == do.CloseSession(1)
 
 
 def test_another_protocol_is_refused_with_both_versions(story: Story) -> None:
-    story.core.connected(1)
-    answer, hang_up = story.core.told(1, say.Hello(99, "7.0", 5))
+    story.core.on_connect(1)
+    answer, hang_up = story.core.on_session_request(1, say.Hello(99, "7.0", 5))
     assert "protocol 99" in refused([answer]).message
-    assert hang_up == do.HangUp(1)
+    assert hang_up == do.CloseSession(1)
 
 
 def test_a_wrong_token_is_not_served(story: Story) -> None:
@@ -105,47 +105,51 @@ def test_a_wrong_token_is_not_served(story: Story) -> None:
 def test_a_token_dies_with_its_session(story: Story) -> None:
     token = story.hello(1)
     assert isinstance(story.ask(token, say.Ping())[0].reply.answer, say.Pong)  # type: ignore[union-attr]
-    story.core.gone(1, story.now)
+    story.core.on_disconnect(1, story.now)
     assert refused(story.ask(token, say.Ping())).code == 77
 
 
 def test_the_engine_is_asked_to_explain_a_job_that_is_known(story: Story) -> None:
     token = story.hello(1)
     ticket = story.submit(token)
-    assert story.ask(token, say.Explain(ticket), 4) == [do.Explain(token.encode(), 4, ticket)]
+    assert story.ask(token, say.Explain(ticket), 4) == [do.ExplainJob(token.encode(), 4, ticket)]
     assert refused(story.ask(token, say.Explain(99))).code == 66
 
 
 def test_a_segment_belongs_to_its_session_until_it_ends(story: Story) -> None:
     story.hello(1)
-    assert story.core.told(1, say.Allocate(5)) == [do.Allocate(1, 5)]
-    assert story.core.allocated(1, 7, MIB) == [do.Tell(1, say.SegmentFd(7, MIB, True), 7)]
-    assert story.core.gone(1, story.now) == [do.Release(7)]
+    assert story.core.on_session_request(1, say.Allocate(5)) == [do.AllocateSegment(1, 5)]
+    assert story.core.on_allocated(1, 7, MIB) == [
+        do.AnswerSession(1, say.SegmentFd(7, MIB, True), 7)
+    ]
+    assert story.core.on_disconnect(1, story.now) == [do.ReleaseSegment(7)]
 
 
 def test_a_segment_for_a_session_that_died_meanwhile_goes_back(story: Story) -> None:
     story.hello(1)
-    story.core.gone(1, story.now)
-    assert story.core.allocated(1, 7, MIB) == [do.Release(7)]
+    story.core.on_disconnect(1, story.now)
+    assert story.core.on_allocated(1, 7, MIB) == [do.ReleaseSegment(7)]
 
 
 def test_a_descriptor_goes_to_a_session_only_once(story: Story) -> None:
     story.hello(1)
-    story.core.allocated(1, 7, MIB)
-    assert story.core.told(1, say.Drop(7)) == [do.Release(7)]
-    assert story.core.allocated(1, 7, MIB) == [do.Tell(1, say.SegmentFd(7, MIB, False), None)]
-    assert story.core.discarded(7) == [do.Tell(1, say.Discarded(7))]
-    assert story.core.allocated(1, 7, MIB)[0].segment == 7  # type: ignore[union-attr]
+    story.core.on_allocated(1, 7, MIB)
+    assert story.core.on_session_request(1, say.Drop(7)) == [do.ReleaseSegment(7)]
+    assert story.core.on_allocated(1, 7, MIB) == [
+        do.AnswerSession(1, say.SegmentFd(7, MIB, False), None)
+    ]
+    assert story.core.on_segment_discarded(7) == [do.AnswerSession(1, say.Discarded(7))]
+    assert story.core.on_allocated(1, 7, MIB)[0].segment == 7  # type: ignore[union-attr]
 
 
 def test_dropping_what_one_does_not_hold_changes_nothing(story: Story) -> None:
     story.hello(1)
-    assert story.core.told(1, say.Drop(7)) == []
+    assert story.core.on_session_request(1, say.Drop(7)) == []
 
 
 def test_a_job_on_somebody_elses_segment_is_refused(story: Story) -> None:
     mine, _ = story.hello(1), story.hello(2)
-    story.core.allocated(2, 7, MIB)
+    story.core.on_allocated(2, 7, MIB)
     for spec in (
         JobSpec(workload="w", params={}, inputs={"": ArenaRef(7, (1,), "u1")}),
         JobSpec(workload="w", params={}, outputs={"": ArenaOut(ArenaRef(7, (1,), "u1"))}),
@@ -153,27 +157,18 @@ def test_a_job_on_somebody_elses_segment_is_refused(story: Story) -> None:
         assert refused(story.ask(mine, say.Submit(spec))).code == 65
 
 
-def test_a_full_queue_says_try_again() -> None:
-    story = Story(queue=2)
-    token = story.hello(1)
-    first, _ = story.submit(token), story.submit(token)
-    assert refused(story.ask(token, say.Submit(JobSpec(workload="w", params={})))).code == 75
-    story.done(first)
-    story.submit(token)
-
-
 def test_a_stopping_daemon_takes_no_jobs_and_gives_no_memory(story: Story) -> None:
     token = story.hello(1)
     story.core.drain()
     assert refused(story.ask(token, say.Submit(JobSpec(workload="w", params={})))).code == 75
-    assert refused(story.core.told(1, say.Allocate(5))).code == 75
+    assert refused(story.core.on_session_request(1, say.Allocate(5))).code == 75
 
 
 def test_what_the_engine_refuses_reaches_who_asked(story: Story) -> None:
     token = story.hello(1)
     (start,) = story.ask(token, say.Submit(JobSpec(workload="w", params={})), 9)
-    answer = story.core.replied(start.ticket, ErrorRecord(65, "too big"), 0.0)  # type: ignore[union-attr]
-    assert answer == [do.Send(b"t1", say.Reply(9, say.Refused(ErrorRecord(65, "too big"))))]
+    answer = story.core.on_engine_reply(start.ticket, ErrorRecord(65, "too big"), 0.0)  # type: ignore[union-attr]
+    assert answer == [do.SendReply(b"t1", say.Reply(9, say.Refused(ErrorRecord(65, "too big"))))]
 
 
 def test_a_short_job_is_told_only_its_end(story: Story) -> None:
@@ -195,10 +190,10 @@ def test_progress_comes_ten_times_a_second_at_most(story: Story) -> None:
 def test_the_last_progress_is_told_even_if_none_follows(story: Story) -> None:
     job = story.submit(story.hello(1))
     story.state(Running(job, "computing"))
-    due = story.core.due()
-    assert due == pytest.approx(story.now + PROGRESS_EVERY)
-    assert states(story.core.tick(story.now + 0.11)) == [Running(job, "computing")]
-    assert story.core.due() is None
+    due = story.core.next_tick()
+    assert due == pytest.approx(story.now + PROGRESS_INTERVAL)
+    assert states(story.core.on_tick(story.now + 0.11)) == [Running(job, "computing")]
+    assert story.core.next_tick() is None
 
 
 def test_a_queued_job_is_told_at_once_that_it_waits(story: Story) -> None:
@@ -210,7 +205,7 @@ def test_a_follower_hears_the_present_state_then_the_end(story: Story) -> None:
     job, other = story.submit(story.hello(1)), story.hello(2)
     story.state(Running(job, "computing"))
     assert states(story.ask(other, say.Follow(job), 4)) == [Running(job, "computing")]
-    told = [command for command in story.done(job) if isinstance(command, do.Send)]
+    told = [command for command in story.done(job) if isinstance(command, do.SendReply)]
     assert [command.reply.number for command in told] == [1, 4]
     assert not any(command.droppable for command in told)
 
@@ -233,72 +228,78 @@ def test_an_unknown_job_is_66_and_says_the_newest(story: Story) -> None:
 def test_cancelling_goes_to_the_engine_but_for_ended_jobs(story: Story) -> None:
     token = story.hello(1)
     job = story.submit(token)
-    assert do.Stop(job) in story.ask(token, say.Cancel(job))
+    assert do.CancelJob(job) in story.ask(token, say.Cancel(job))
     story.done(job)
-    assert do.Stop(job) not in story.ask(token, say.Cancel(job))
+    assert do.CancelJob(job) not in story.ask(token, say.Cancel(job))
 
 
 def test_a_dead_clients_job_goes_on_and_tells_nobody(story: Story) -> None:
     job = story.submit(story.hello(1))
-    story.core.gone(1, story.now)
+    story.core.on_disconnect(1, story.now)
     assert story.done(job, 7) == []
-    assert story.core.ledger.jobs[job].kept == {7: MIB}
+    assert story.core.ledger.jobs[job].kept_results == {7: MIB}
 
 
 def test_a_result_is_kept_for_its_time_and_then_released() -> None:
     story = Story(results_for=60.0)
     job = story.submit(story.hello(1))
     story.done(job, 7)
-    assert story.core.due() == 160.0
-    assert story.core.tick(159.0) == []
-    assert story.core.tick(160.0) == [do.Release(7)]
-    assert story.core.due() is None
+    assert story.core.next_tick() == 160.0
+    assert story.core.on_tick(159.0) == []
+    assert story.core.on_tick(160.0) == [do.ReleaseSegment(7)]
+    assert story.core.next_tick() is None
 
 
 def test_free_memory_goes_when_there_has_been_nobody_for_a_while() -> None:
     story = Story(results_for=0.0, warm_for=30.0)
     job = story.submit(story.hello(1), follow=False)
-    story.core.gone(1, story.now)
-    assert story.core.due() is None  # the job still runs
+    story.core.on_disconnect(1, story.now)
+    assert story.core.next_tick() is None  # the job still runs
     story.done(job, 7)
-    assert story.core.tick(110.0) == [do.Release(7)]
-    assert story.core.tick(139.0) == []
-    assert story.core.tick(140.0) == [do.Trim()]
-    assert story.core.due() is None
+    assert story.core.on_tick(110.0) == [do.ReleaseSegment(7)]
+    assert story.core.on_tick(139.0) == []
+    assert story.core.on_tick(140.0) == [do.TrimArena()]
+    assert story.core.next_tick() is None
 
 
 def test_free_memory_stays_when_somebody_comes_in_time(story: Story) -> None:
     story.hello(1)
-    story.core.gone(1, story.now)
-    assert story.core.due() == story.now + 60.0
+    story.core.on_disconnect(1, story.now)
+    assert story.core.next_tick() == story.now + 60.0
     story.hello(2)
-    assert story.core.due() is None
+    assert story.core.next_tick() is None
 
 
 def test_whoever_asks_in_time_gets_a_result_of_any_job(story: Story) -> None:
     job = story.submit(story.hello(1))
     story.done(job, 7)
     story.hello(2)
-    retain, tell = story.core.told(2, say.Map(7))
-    assert (retain, tell) == (do.Retain(7), do.Tell(2, say.SegmentFd(7, MIB, True), 7))
-    assert story.core.told(2, say.Drop(7)) == [do.Release(7)]
-    assert refused(story.core.told(2, say.Map(8))).code == 66
+    retain, tell = story.core.on_session_request(2, say.Map(7))
+    assert (retain, tell) == (
+        do.RetainSegment(7),
+        do.AnswerSession(2, say.SegmentFd(7, MIB, True), 7),
+    )
+    assert story.core.on_session_request(2, say.Drop(7)) == [do.ReleaseSegment(7)]
+    assert refused(story.core.on_session_request(2, say.Map(8))).code == 66
 
 
 def test_a_result_that_its_submitter_has_had_is_free(story: Story) -> None:
     job = story.submit(story.hello(1))
     story.done(job, 7)
-    story.core.told(1, say.Map(7))
-    assert story.core.told(1, say.Drop(7)) == [do.Release(7), do.Release(7)]
+    story.core.on_session_request(1, say.Map(7))
+    assert story.core.on_session_request(1, say.Drop(7)) == [
+        do.ReleaseSegment(7),
+        do.ReleaseSegment(7),
+    ]
 
 
 def test_an_array_of_the_callers_own_is_not_kept(story: Story) -> None:
     token = story.hello(1)
-    story.core.allocated(1, 7, MIB)
+    story.core.on_allocated(1, 7, MIB)
     out = ArenaOut(ArenaRef(7, (1,), "u1"))
     job = story.submit(token, JobSpec(workload="w", params={}, outputs={"": out}))
-    assert do.Release(7) in story.done(job, 7)
-    assert story.core.ledger.jobs[job].kept == {}
+    assert do.ReleaseSegment(7) in story.done(job, 7)
+    assert story.core.ledger.jobs[job].kept_results == {}
 
 
 def test_results_past_the_quota_go_oldest_first_but_not_those_on_their_way() -> None:
@@ -306,56 +307,59 @@ def test_results_past_the_quota_go_oldest_first_but_not_those_on_their_way() -> 
     token = story.hello(1)
     for segment in (11, 12):
         story.done(story.submit(token), segment, size=2 * MIB)
-    assert story.core.pressure(1, story.now) == []
-    story.now += PICK_UP
+    assert story.core.on_memory_pressure(1, story.now) == []
+    story.now += FETCH_SECONDS
     job = story.submit(token)
-    assert story.done(job, 13, size=2 * MIB)[1:] == [do.Release(11), do.Release(12)]
+    assert story.done(job, 13, size=2 * MIB)[1:] == [do.ReleaseSegment(11), do.ReleaseSegment(12)]
 
 
 def test_a_result_waits_for_its_followers_only_while_they_live() -> None:
     story = Story(results_for=0.0)
     story.done(story.submit(story.hello(1)), 7)
-    assert story.core.tick(story.now + PICK_UP - 1) == []
-    story.core.gone(1, story.now)
-    assert story.core.tick(story.now) == [do.Release(7)]
+    assert story.core.on_tick(story.now + FETCH_SECONDS - 1) == []
+    story.core.on_disconnect(1, story.now)
+    assert story.core.on_tick(story.now) == [do.ReleaseSegment(7)]
 
 
 def test_pressure_releases_as_much_as_is_lacking(story: Story) -> None:
     token = story.hello(1)
     for segment in (11, 12, 13):
         story.done(story.submit(token, follow=False), segment)
-    assert story.core.pressure(MIB + 1, story.now) == [do.Release(11), do.Release(12)]
+    assert story.core.on_memory_pressure(MIB + 1, story.now) == [
+        do.ReleaseSegment(11),
+        do.ReleaseSegment(12),
+    ]
 
 
 def test_a_result_that_is_still_used_makes_no_room_and_stays(story: Story) -> None:
     token = story.hello(1)
     for segment in (11, 12, 13):
         story.done(story.submit(token, follow=False), segment)
-    story.core.told(1, say.Map(11))
+    story.core.on_session_request(1, say.Map(11))
     reading = JobSpec(workload="w", params={}, inputs={"": ArenaRef(12, (1,), "u1")})
-    story.core.told(1, say.Map(12))
+    story.core.on_session_request(1, say.Map(12))
     story.submit(token, reading, follow=False)
     story.core.ledger.sessions[1].drop(12)
-    assert story.core.pressure(2 * MIB, story.now) == [do.Release(13)]
-    assert story.core.ledger.keeper(11) is not None
+    assert story.core.on_memory_pressure(2 * MIB, story.now) == [do.ReleaseSegment(13)]
+    assert story.core.ledger.job_keeping(11) is not None
 
 
 def test_a_job_that_the_engine_failed_over_is_refused_and_forgotten(story: Story) -> None:
     wanted = story.ask(story.hello(1), say.Submit(JobSpec(workload="w", params={})))
-    (start,) = [command for command in wanted if isinstance(command, do.Start)]
+    (start,) = [command for command in wanted if isinstance(command, do.SubmitJob)]
     error = ErrorRecord(70, "oops")
-    assert refused(story.core.not_started(start.ticket, error)) == error
-    assert story.core.not_started(start.ticket, error) == []
+    assert refused(story.core.on_engine_error(start.ticket, error)) == error
+    assert story.core.on_engine_error(start.ticket, error) == []
     assert story.core.ledger.open_jobs() == 0
 
 
 def test_history_is_bounded(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "HISTORY", 3)
+    monkeypatch.setattr(ledger, "MAX_ENDED_JOBS", 3)
     token = story.hello(1)
     jobs = [story.submit(token) for _ in range(5)]
     released = [story.done(job, 100 + job) for job in jobs]
     assert sorted(story.core.ledger.jobs) == jobs[2:]
-    assert do.Release(101) in released[3]
+    assert do.ReleaseSegment(101) in released[3]
 
 
 def test_a_list_of_long_specs_fits_one_message(story: Story) -> None:
@@ -368,7 +372,7 @@ def test_a_list_of_long_specs_fits_one_message(story: Story) -> None:
 
 
 def test_following_too_much_says_try_again(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hetsched.daemon.requests.follow.MOST_FOLLOWED", 3)
+    monkeypatch.setattr("hetsched.daemon.requests.follow.MAX_FOLLOWED_JOBS", 3)
     token = story.hello(1)
     job = story.submit(token, follow=False)
     for _ in range(3):
@@ -377,5 +381,5 @@ def test_following_too_much_says_try_again(story: Story, monkeypatch: pytest.Mon
 
 
 def test_bytes_that_mean_nothing_are_answered_without_a_number(story: Story) -> None:
-    (send,) = story.core.undecodable(b"x", ProtocolError("?"))
+    (send,) = story.core.on_undecodable_request(b"x", ProtocolError("?"))
     assert send.reply.number == 0  # type: ignore[union-attr]

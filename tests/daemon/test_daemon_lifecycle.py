@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from hetsched.config import ArenaConfig, Config
-from hetsched.daemon.ledger import Limits
 from hetsched.daemon.lifecycle import limits, notify
+from hetsched.daemon.records import Limits
 from hetsched.errors import ConfigError
 
 GIB = 1 << 30
@@ -14,7 +14,7 @@ GIB = 1 << 30
 def test_shares_are_of_the_machines_memory() -> None:
     total, others = limits(Config(), 100 * GIB)
     assert total == 70 * GIB
-    assert others == Limits(queue=1000, results=25 * GIB, results_for=600.0, warm_for=60.0)
+    assert others == Limits(results=25 * GIB, results_for=600.0, warm_for=60.0)
 
 
 def test_results_may_not_have_more_than_there_is() -> None:

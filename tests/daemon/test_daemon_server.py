@@ -20,9 +20,9 @@ from hetsched.client import connection
 from hetsched.client.client import Client
 from hetsched.client.control import Control
 from hetsched.client.job import Job
-from hetsched.daemon.ledger import Limits
-from hetsched.daemon.router import BACKLOG, encode_within
-from hetsched.daemon.server import SESSION_LIMIT
+from hetsched.daemon.records import Limits
+from hetsched.daemon.router import MAX_BACKLOG, encode_bounded
+from hetsched.daemon.server import MAX_SESSION_REQUEST
 from hetsched.errors import ConfigError, ErrorRecord, HetschedError, InternalError
 from hetsched.job import DeviceReport, Done, Failed, JobReport
 from hetsched.transport.codec import Decoder, encode
@@ -99,7 +99,7 @@ def test_what_is_not_a_socket_is_never_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "payload",
-    [b"\xc1", b"\x00" * (SESSION_LIMIT + 1), encode(Map(1)), encode({"type": "hello"})],
+    [b"\xc1", b"\x00" * (MAX_SESSION_REQUEST + 1), encode(Map(1)), encode({"type": "hello"})],
     ids=["garbage", "oversized", "before hello", "half a hello"],
 )
 def test_a_session_that_makes_no_sense_is_told_so_and_ended(
@@ -157,7 +157,7 @@ def test_a_client_that_never_reads_neither_blocks_nor_grows_the_daemon(
     for number in range(6000):
         dealer.send(encode(Envelope(token, number, Status())))
     assert still_serves(harness)
-    assert harness.ask(harness.server.backlog) <= BACKLOG
+    assert harness.ask(harness.server.backlog) <= MAX_BACKLOG
 
 
 def test_a_client_that_asks_and_never_reads_loses_its_session(
@@ -202,7 +202,7 @@ def test_a_report_with_very_many_chunks_still_fits_a_message() -> None:
         device="cpu0", kind="cpu", variant="v", share=1, seconds=1.0, chunks=(1000,) * 600_000
     )
     report = JobReport(job=1, state="done", workload="w", load=1, devices=(device,))
-    assert len(encode_within(Reply(1, State(Done(1, report))))) < 1000
+    assert len(encode_bounded(Reply(1, State(Done(1, report))))) < 1000
 
 
 def test_bytes_that_are_not_zeromq_at_all_disturb_nobody(harness: Harness) -> None:
@@ -253,7 +253,7 @@ def test_a_reply_that_comes_after_the_sessions_end_still_counts(
         (follower,) = harness.core.ledger.jobs[job.id].followers
         over = Failed(job.id, daemon_harness.report(job.id, "cancelled"), ErrorRecord(130, "over"))
         late = follower.reply(State(over))
-        harness.server.hang_up()
+        harness.server.close_sessions()
         harness.loop.call_later(0.02, lambda: harness.server._send(late))
 
     harness.ask(end)

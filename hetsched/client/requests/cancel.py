@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from hetsched.client.connection import Connection, expect
-from hetsched.transport.messages import Cancel, Done
+from hetsched.transport.messages import Acknowledged, Cancel
 
 
 def cancel(connection: Connection, job: int) -> None:
     """Raises InputMissing for a job that the daemon doesn't know."""
-    expect(Done, connection.ask(Cancel(job)))
+    expect(Acknowledged, connection.ask(Cancel(job)))
 
 
 def cancel_soon(connection: Connection, job: int) -> None:

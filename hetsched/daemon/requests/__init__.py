@@ -1,4 +1,4 @@
-"""One file per request; `handle` turns it into commands. These two tables are the registry."""
+"""One file per request, whose `handle` returns commands; these two tables are the registry."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from hetsched.daemon.commands import Command
-from hetsched.daemon.ledger import Asker, Ledger, Session
+from hetsched.daemon.ledger import Ledger
+from hetsched.daemon.records import ClientSession, Requester
 from hetsched.daemon.requests import (
     allocate,
     cancel,
@@ -23,7 +24,7 @@ from hetsched.daemon.requests import (
 )
 from hetsched.transport import messages
 
-BY_SESSION: dict[type, Callable[[Ledger, Session, Any], list[Command]]] = {
+BY_SESSION: dict[type, Callable[[Ledger, ClientSession, Any], list[Command]]] = {
     messages.Hello: hello.handle,
     messages.Allocate: allocate.handle,
     messages.Map: map.handle,
@@ -31,7 +32,7 @@ BY_SESSION: dict[type, Callable[[Ledger, Session, Any], list[Command]]] = {
 }
 """Requests over the session's socket."""
 
-BY_ENVELOPE: dict[type, Callable[[Ledger, Asker, Any, float], list[Command]]] = {
+BY_ENVELOPE: dict[type, Callable[[Ledger, Requester, Any, float], list[Command]]] = {
     messages.Ping: ping.handle,
     messages.Submit: submit.handle,
     messages.Status: status.handle,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from hetsched.daemon import commands
-from hetsched.daemon.ledger import Ledger, Session
+from hetsched.daemon.commands import AllocateSegment, Command
+from hetsched.daemon.ledger import Ledger
+from hetsched.daemon.records import ClientSession
 from hetsched.errors import TryAgain
 from hetsched.transport.messages import Allocate
 
 
-def handle(ledger: Ledger, session: Session, request: Allocate) -> list[commands.Command]:
-    """Raises TryAgain."""
-    if ledger.draining:
+def handle(ledger: Ledger, session: ClientSession, request: Allocate) -> list[Command]:
+    """Allocate a segment. Raises TryAgain if the daemon is stopping."""
+    if ledger.is_draining:
         raise TryAgain("the daemon is stopping; try again when it is back")
-    return [commands.Allocate(session.id, request.nbytes)]
+    return [AllocateSegment(session.id, request.nbytes)]

@@ -1,11 +1,13 @@
-"""Devices: what the engine found, and why something wasn't found."""
+"""Devices: the engine's devices, and why others are missing."""
 
 from __future__ import annotations
 
 from hetsched.daemon.commands import Command, ListDevices
-from hetsched.daemon.ledger import Asker, Ledger
+from hetsched.daemon.ledger import Ledger
+from hetsched.daemon.records import Requester
 from hetsched.transport.messages import Devices
 
 
-def handle(ledger: Ledger, asker: Asker, request: Devices, now: float) -> list[Command]:
-    return [ListDevices(asker.identity, asker.number)]
+def handle(ledger: Ledger, requester: Requester, request: Devices, now: float) -> list[Command]:
+    """Have the engine list its devices."""
+    return [ListDevices(requester.identity, requester.number)]

@@ -1,22 +1,24 @@
-"""Drop: the client lets go of a segment. What its own job kept for it is then free too."""
+"""Drop: the client no longer uses a segment."""
 
 from __future__ import annotations
 
-from hetsched.daemon.commands import Command, Release
-from hetsched.daemon.ledger import Ledger, Session
+from hetsched.daemon.commands import Command, ReleaseSegment
+from hetsched.daemon.ledger import Ledger
+from hetsched.daemon.records import ClientSession
 from hetsched.transport.messages import Drop
 
 
-def handle(ledger: Ledger, session: Session, request: Drop) -> list[Command]:
+def handle(ledger: Ledger, session: ClientSession, request: Drop) -> list[Command]:
+    """Release the client's reference, and the job's too if the client submitted it."""
     segment = request.segment
     if not session.drop(segment):
         return []
-    released: list[Command] = [Release(segment)]
-    keeper = ledger.keeper(segment)
-    if keeper is None or segment in session.held:
-        return released
-    keeper.await_no_longer(session.id)
-    if keeper.asker.session == session.id:
-        # Whoever submitted the job has had its result: the memory serves the next one warm.
-        released += ledger.let_go_of(keeper, segment)
-    return released
+    commands: list[Command] = [ReleaseSegment(segment)]
+    job = ledger.job_keeping(segment)
+    if job is None or segment in session.held:
+        return commands
+    job.stop_awaiting(session.id)
+    if job.requester.session == session.id:
+        # The submitter has had its result: the next job can use the warm memory.
+        commands += ledger.release_result(job, segment)
+    return commands

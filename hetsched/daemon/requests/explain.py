@@ -1,12 +1,13 @@
-"""Explain: what became of a job and why."""
+"""Explain: what a job did, and why."""
 
 from __future__ import annotations
 
-from hetsched.daemon import commands
-from hetsched.daemon.ledger import Asker, Ledger
+from hetsched.daemon.commands import Command, ExplainJob
+from hetsched.daemon.ledger import Ledger
+from hetsched.daemon.records import Requester
 from hetsched.transport.messages import Explain
 
 
-def handle(ledger: Ledger, asker: Asker, request: Explain, now: float) -> list[commands.Command]:
-    """Raises InputMissing."""
-    return [commands.Explain(asker.identity, asker.number, ledger.job(request.job).job)]
+def handle(ledger: Ledger, requester: Requester, request: Explain, now: float) -> list[Command]:
+    """Have the engine explain a job. Raises InputMissing if it isn't known."""
+    return [ExplainJob(requester.identity, requester.number, ledger.job(request.job).job)]

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from hetsched.daemon.commands import Command
-from hetsched.daemon.ledger import MOST_FOLLOWED, Asker, Ledger
+from hetsched.daemon.ledger import Ledger
+from hetsched.daemon.records import Requester
 from hetsched.errors import TryAgain
 from hetsched.job import Queued
 from hetsched.transport.messages import Follow, State
 
+MAX_FOLLOWED_JOBS = 1000
+"""Of one session at once. Arbitrary."""
 
-def handle(ledger: Ledger, asker: Asker, request: Follow, now: float) -> list[Command]:
-    """Raises InputMissing, TryAgain."""
+
+def handle(ledger: Ledger, requester: Requester, request: Follow, now: float) -> list[Command]:
+    """Add a follower to a job. Raises InputMissing, TryAgain."""
     entry = ledger.job(request.job)
-    if not entry.over:
-        if ledger.follows(asker.session) >= MOST_FOLLOWED:
-            raise TryAgain(f"this client follows {MOST_FOLLOWED} jobs already; try again later")
-        entry.followers.append(asker)
-    return [asker.reply(State(entry.state or Queued(entry.job, 0)))]
+    if not entry.has_ended:
+        if ledger.followed_by(requester.session) >= MAX_FOLLOWED_JOBS:
+            raise TryAgain(
+                f"this client already follows {MAX_FOLLOWED_JOBS} jobs; try again later"
+            )
+        entry.followers.append(requester)
+    return [requester.reply(State(entry.state or Queued(entry.job, 0)))]

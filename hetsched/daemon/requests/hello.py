@@ -1,21 +1,24 @@
-"""Hello: the first message of a session; answered by the token for every later one."""
+"""Hello: the first message of a session; the answer has the token for all later ones."""
 
 from __future__ import annotations
 
-from hetsched.daemon.commands import Command, Tell
-from hetsched.daemon.ledger import Ledger, Session
+from hetsched.daemon.commands import AnswerSession, Command
+from hetsched.daemon.ledger import Ledger
+from hetsched.daemon.records import ClientSession
 from hetsched.errors import ProtocolError
 from hetsched.transport.messages import PROTOCOL, Hello, Welcome
 
 
-def handle(ledger: Ledger, session: Session, request: Hello) -> list[Command]:
-    """Raises ProtocolError."""
-    me = ledger.daemon
+def handle(ledger: Ledger, session: ClientSession, request: Hello) -> list[Command]:
+    """Greet a client. Raises ProtocolError if its version is incompatible."""
+    daemon = ledger.daemon
     if request.protocol != PROTOCOL:
         raise ProtocolError(
             f"client {request.version} speaks protocol {request.protocol}, the daemon"
-            f" {me.version} (pid {me.pid}) speaks {PROTOCOL}; install the same version for both"
+            f" {daemon.version} (pid {daemon.pid}) speaks {PROTOCOL};"
+            " install the same version for both"
         )
-    session.greeted = True
-    ledger.by_token[session.token] = session
-    return [Tell(session.id, Welcome(PROTOCOL, me.version, session.token, me.endpoint, me.pid))]
+    session.is_greeted = True
+    ledger.sessions_by_token[session.token] = session
+    welcome = Welcome(PROTOCOL, daemon.version, session.token, daemon.endpoint, daemon.pid)
+    return [AnswerSession(session.id, welcome)]

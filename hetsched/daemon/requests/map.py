@@ -1,19 +1,20 @@
-"""Map: the fd of a segment that a kept result lives in, and a reference to it."""
+"""Map: a reference to the segment of a kept result, and its fd."""
 
 from __future__ import annotations
 
-from hetsched.daemon.commands import Command, Retain
-from hetsched.daemon.ledger import Ledger, Session
+from hetsched.daemon.commands import Command, RetainSegment
+from hetsched.daemon.ledger import Ledger
+from hetsched.daemon.records import ClientSession
 from hetsched.errors import InputMissing
 from hetsched.transport.messages import Map
 
 
-def handle(ledger: Ledger, session: Session, request: Map) -> list[Command]:
-    """Raises InputMissing."""
+def handle(ledger: Ledger, session: ClientSession, request: Map) -> list[Command]:
+    """Give the client a reference. Raises InputMissing if the result isn't kept any more."""
     segment = request.segment
-    if segment not in session.held and ledger.keeper(segment) is None:
+    if segment not in session.held and ledger.job_keeping(segment) is None:
         raise InputMissing(
-            f"segment {segment} is gone: results are kept for"
-            f" {ledger.limits.results_for:g} s and until others need the room; run the job again"
+            f"segment {segment} is no longer kept: results are kept for"
+            f" {ledger.limits.results_for:g} s, or until others need the memory; rerun the job"
         )
-    return [Retain(segment), ledger.hand_over(session, segment)]
+    return [RetainSegment(segment), ledger.grant_segment(session, segment)]

@@ -1,0 +1,157 @@
+"""Records of the daemon's core: limits, sessions, requesters, jobs. No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hetsched.daemon.commands import SendReply
+from hetsched.job import ArenaOut, ArenaRef, Done, JobSpec, JobState, ended
+from hetsched.transport.messages import Answer, Reply, State
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the daemon keeps, and for how long.
+
+    Attributes
+    ----------
+    results : int, bytes
+        Results kept for later requests.
+    results_for : float, seconds
+        How long each is kept.
+    warm_for : float, seconds
+        How long free memory is kept while there are neither sessions nor jobs.
+    """
+
+    results: int = 1 << 30
+    results_for: float = 600.0
+    warm_for: float = 60.0
+
+
+@dataclass(frozen=True)
+class DaemonInfo:
+    """The daemon itself. `started`: on the clock of `now`; `epoch`: that clock's zero."""
+
+    pid: int
+    version: str
+    endpoint: str
+    started: float = 0.0
+    epoch: float = 0.0
+
+
+@dataclass(frozen=True)
+class Requester:
+    """The source of a request: ZeroMQ identity, the client's number for it, session."""
+
+    identity: bytes
+    number: int
+    session: int
+
+    def reply(self, answer: Answer, droppable: bool = False) -> SendReply:
+        return SendReply(self.identity, Reply(self.number, answer), droppable)
+
+
+@dataclass
+class ClientSession:
+    """One client's connection.
+
+    Attributes
+    ----------
+    held : dict
+        Segment -> the client's references to it.
+    mapped : set
+        Segments whose fd the client has received.
+    """
+
+    id: int
+    token: str
+    is_greeted: bool = False
+    held: dict[int, int] = field(default_factory=dict)
+    mapped: set[int] = field(default_factory=set)
+
+    def hold(self, segment: int) -> None:
+        self.held[segment] = self.held.get(segment, 0) + 1
+
+    def drop(self, segment: int) -> bool:
+        """Remove one reference; return whether there was one."""
+        count = self.held.pop(segment, 0)
+        if count > 1:
+            self.held[segment] = count - 1
+        return count > 0
+
+
+@dataclass
+class JobEntry:
+    """One job.
+
+    Attributes
+    ----------
+    kept_results : dict
+        Result segment to which the job holds a reference -> bytes. They are kept until `expires`,
+        or until others need the memory, but then not before `fetch_deadline`.
+    awaiting_sessions : set
+        Followers that haven't fetched the results yet.
+    reported_at : float, seconds
+        When followers last received a state.
+    has_unreported_state : bool
+        A newer state has been held back since.
+    """
+
+    ticket: int
+    spec: JobSpec
+    requester: Requester
+    follow: bool
+    submitted_at: float
+    job: int = 0
+    state: JobState | None = None
+    followers: list[Requester] = field(default_factory=list)
+    kept_results: dict[int, int] = field(default_factory=dict)
+    awaiting_sessions: set[int] = field(default_factory=set)
+    fetch_deadline: float = 0.0
+    keep_until: float = 0.0
+    reported_at: float = 0.0
+    has_unreported_state: bool = False
+
+    @property
+    def expires(self) -> float:
+        return max(self.keep_until, self.fetch_deadline)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state is not None and ended(self.state)
+
+    def stop_awaiting(self, session: int) -> None:
+        """Note that `session` has fetched the results, or has ended."""
+        self.awaiting_sessions.discard(session)
+        if not self.awaiting_sessions:
+            self.fetch_deadline = 0.0
+
+    def report(self, now: float) -> list[SendReply]:
+        """Send the present state to all followers."""
+        self.reported_at, self.has_unreported_state = now, False
+        if self.state is None:
+            return []
+        message = State(self.state)
+        return [
+            follower.reply(message, droppable=not self.has_ended) for follower in self.followers
+        ]
+
+
+def input_and_output_segments(spec: JobSpec) -> list[int]:
+    """Return the segments that `spec` names as inputs or as the caller's own outputs."""
+    inputs = [ref.segment for ref in spec.inputs.values() if isinstance(ref, ArenaRef)]
+    return [*inputs, *caller_outputs(spec)]
+
+
+def caller_outputs(spec: JobSpec) -> set[int]:
+    """Return the output segments of `spec` that belong to the caller rather than to the job."""
+    return {
+        out.into.segment
+        for out in spec.outputs.values()
+        if isinstance(out, ArenaOut) and out.into is not None
+    }
+
+
+def result_refs(state: JobState | None) -> list[ArenaRef]:
+    """Return the references to results in an ended state."""
+    return list(state.results.values()) if isinstance(state, Done) else []
