@@ -17,6 +17,7 @@ from hetsched.device import DeviceInfo
 from hetsched.devices.probe import probe
 from hetsched.engine.admission.resolve import resolve
 from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.engine.admission.segment_holds import hold_segments, release_segments
 from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import ExplanationArchive, JobSnapshot
 from hetsched.engine.job.driver import JobDriver
@@ -24,7 +25,6 @@ from hetsched.engine.job.report import minimal_report
 from hetsched.engine.planning.planner_thread import OnDone, PlannerThread, run_inline
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.processes.fleet import Fleet, FleetListener
-from hetsched.engine.segment_holds import hold_segments, release_segments
 from hetsched.errors import Cancelled, ErrorRecord, HetschedError, TryAgain, to_record
 from hetsched.job import Done, Failed, FileOut, FileRef, JobSpec, JobState, Queued
 from hetsched.paths import cache_dir, private_folder
@@ -46,12 +46,12 @@ FLUSH_SECONDS = 0.5
 
 @dataclass(frozen=True, eq=False)
 class QueuedJob:
-    """A job that was accepted. `held`: the segments that are retained for it until it ends."""
+    """A job that was accepted. `held_segments` are retained for it until it ends."""
 
     number: int
     spec: JobSpec
     job: ResolvedJob
-    held: list[int]
+    held_segments: list[int]
     on_state: OnState
 
 
@@ -115,7 +115,7 @@ class Engine:
         """
         try:
             self._check_queue()
-            held = hold_segments(self._arena, spec)
+            held_segments = hold_segments(self._arena, spec)
         except Exception as error:  # the caller needs an answer even if it is our bug
             reply(to_record(error))
             return
@@ -125,12 +125,13 @@ class Engine:
             self._resolving -= 1
             try:
                 if job is None:
-                    release_segments(self._arena, held)
+                    release_segments(self._arena, held_segments)
                     reply(to_record(error or TryAgain("no answer from the planner")))
                 else:
                     self._loaded_workloads.add(spec.workload)
                     self._last_number += 1
-                    self._accept(QueuedJob(self._last_number, spec, job, held, on_state), reply)
+                    number = self._last_number
+                    self._accept(QueuedJob(number, spec, job, held_segments, on_state), reply)
             finally:
                 self._advance()
 
@@ -289,7 +290,7 @@ class Engine:
     ) -> None:
         """Report the last state. An exception must not keep the next job waiting."""
         steps: tuple[Callable[[], None], ...] = (
-            lambda: release_segments(self._arena, queued.held),
+            lambda: release_segments(self._arena, queued.held_segments),
             lambda: queued.on_state(state),
             lambda: self._explanations.add(evidence().ended(state)),
         )

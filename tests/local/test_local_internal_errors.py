@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hetsched.engine.planning.plan_ahead import Planning
-from hetsched.engine.resolve import Resolved
 
 import hetsched
 from hetsched.client.job import Job
 from hetsched.config import parse
 from hetsched.dispatch.dispatcher import Dispatcher
+from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.engine import Engine
 from hetsched.engine.job import driver
 from hetsched.engine.job.arrays import JobArrays
 from hetsched.engine.job.stages import computing, ending, preparing, verifying
-from hetsched.engine.planning import plan_ahead
+from hetsched.engine.planning import run_planner
+from hetsched.engine.planning.run_planner import RunPlanner
 from hetsched.errors import ErrorRecord, InternalError, JobFailed, TryAgain
 from hetsched.job import Done, Failed, FileOut, JobSpec, JobState, Running
 from hetsched.transport.arena import Arena
@@ -41,24 +41,24 @@ d2h = {{ unit = "20us" }}
 """
 STAGES: dict[str, tuple[Any, str]] = {
     "allocate": (JobArrays, "allocate"),
-    "plan, in the planner's thread": (plan_ahead, "plan"),
-    "plan, before that": (Planning, "__init__"),
+    "plan, in the planner's thread": (run_planner, "next_plan"),
+    "plan, before that": (RunPlanner, "__init__"),
     "attach": (JobArrays, "attach"),
     "prepare": (JobArrays, "prepare_message"),
     "fill orders": (preparing, "fill_orders"),
     "computation": (computing, "Computation"),
     "dispatch": (Dispatcher, "handle"),
     "check orders": (verifying, "check_orders"),
-    "publish": (Resolved, "publish"),
+    "publish": (ResolvedJob, "publish"),
     "report": (verifying, "job_report"),
 }
 """Stage -> a function that it calls: a class or module, and the name there."""
 AT_THE_END = {
-    "prepare to learn": (Planning, "lesson"),
-    "learn": (plan_ahead, "learn"),
+    "prepare to learn": (RunPlanner, "learning_task"),
+    "learn": (run_planner, "learn"),
     "hand over": (driver.JobDriver, "_release_devices"),
     "release": (JobArrays, "close"),
-    "close files": (Resolved, "close"),
+    "close files": (ResolvedJob, "close"),
 }
 
 
@@ -106,7 +106,7 @@ def test_an_exception_in_a_stage_fails_its_job_and_the_next_one_is_done(
 ) -> None:
     submit(local, tmp_path, "before.npy").result(60)
     flush(local)
-    local._ask(local._engine._context.experience.ready.clear)  # no plan made ahead
+    local._ask(local._engine._context.planning.repeated_jobs.clear)  # no plan made ahead
     before = used_bytes(local)
     owner, name = STAGES[stage]
     raising = Raising(monkeypatch, owner, name)

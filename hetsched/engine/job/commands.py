@@ -117,7 +117,7 @@ class FinishJob(msgspec.Struct, frozen=True):
         None: the job is done, and its results are handed over.
     attempt_id : int or None
         The attempt that `devices` were prepared for; None: no device was.
-    measured : mapping or None
+    runs : mapping or None
         Device -> what it did, to learn from; None: nothing can be learnt from this run.
     """
 
@@ -125,7 +125,7 @@ class FinishJob(msgspec.Struct, frozen=True):
     error: ErrorRecord | None
     attempt_id: int | None
     devices: tuple[str, ...]
-    measured: Mapping[str, DeviceRun] | None = None
+    runs: Mapping[str, DeviceRun] | None = None
 
 
 JobCommand = (

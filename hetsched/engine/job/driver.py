@@ -49,7 +49,7 @@ LOG_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging
 Learn = Callable[[], None]
 
 
-def _nothing(*arguments: object) -> None:
+def _do_nothing(*arguments: object) -> None:
     """Do nothing."""
 
 
@@ -100,8 +100,8 @@ class JobDriver:
         self._post(DeviceMessage(device, message))
 
     def on_lost(self, devices: tuple[str, ...], reason: str) -> None:
-        gone = [device for device in self._job.devices if not self._fleet.any_remaining([device])]
-        self._post(DevicesLost(devices, reason, frozenset(gone)))
+        abandoned = [name for name in self._job.devices if not self._fleet.any_remaining([name])]
+        self._post(DevicesLost(devices, reason, frozenset(abandoned)))
 
     def on_joined(self, devices: tuple[str, ...]) -> None:
         self._post(DevicesJoined(devices))
@@ -260,13 +260,13 @@ class JobDriver:
             state = Done(self.number, command.report, self._arrays.hand_over())
         else:
             state = Failed(self.number, command.report, command.error)
-        learn = self._guarded(self._learning_task, command) or _nothing
+        learn = self._guarded(self._learning_task, command) or _do_nothing
         self._guarded(self._release_devices, command)
         self._guarded(self._arrays.close, self._fleet)
         self._guarded(self._close_files)
         on_end = self._on_end
         # These lead to the caller's arrays: no cycle may keep those from being freed at once.
-        self._on_state = self._on_end = _nothing
+        self._on_state = self._on_end = _do_nothing
         self._guarded(on_end, state, learn)
 
     def _guarded(self, step: Callable[..., Any], *arguments: Any) -> Any:
@@ -277,11 +277,11 @@ class JobDriver:
             return None
 
     def _learning_task(self, command: do.FinishJob) -> Learn | None:
-        if command.measured is None or self._run_planner is None:
+        if command.runs is None or self._run_planner is None:
             return None
         latest = self._machine.record.latest
         assert latest is not None
-        return self._run_planner.learning_task(latest.plan, command.measured)
+        return self._run_planner.learning_task(latest.plan, command.runs)
 
     def _release_devices(self, command: do.FinishJob) -> None:
         attempt_id = command.attempt_id

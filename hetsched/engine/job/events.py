@@ -71,11 +71,11 @@ class DeviceMessage(msgspec.Struct, frozen=True):
 
 
 class DevicesLost(msgspec.Struct, frozen=True):
-    """The process of `devices` has died. `gone`: devices of the job that won't come back."""
+    """The process of `devices` has died. `abandoned`: devices of the job that won't come back."""
 
     devices: tuple[str, ...]
     reason: str
-    gone: frozenset[str]
+    abandoned: frozenset[str]
 
 
 class DevicesJoined(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ def job_report(
     number: int,
     job: ResolvedJob,
     plan: JobPlan,
-    measured: Mapping[str, DeviceRun],
+    runs: Mapping[str, DeviceRun],
     notes: Sequence[str] = (),
     *,
     error: ErrorRecord | None = None,
@@ -28,7 +28,7 @@ def job_report(
 
     Parameters
     ----------
-    measured : mapping
+    runs : mapping
         Device -> what it did.
     verified : bool or None
         None: nothing was verified.
@@ -41,10 +41,10 @@ def job_report(
         state=end_state(error),
         workload=job.workload.name,
         load=job.load,
-        seconds=makespan(measured) if is_done else None,
+        seconds=makespan(runs) if is_done else None,
         predicted_seconds=plan.predicted_seconds,
-        spread=spread(measured) if is_done else None,
-        devices=tuple(device_report(name, device) for name, device in measured.items()),
+        spread=spread(runs) if is_done else None,
+        devices=tuple(device_report(name, device) for name, device in runs.items()),
         verified=verified,
         max_error=max_error if verified else None,
         params=msgspec.to_builtins(job.params),
@@ -72,16 +72,16 @@ def end_state(error: ErrorRecord | None) -> str:
     return "cancelled" if error.code == Cancelled.code else "failed"
 
 
-def device_report(name: str, measured: DeviceRun) -> DeviceReport:
-    times = [chunk for _, chunk in measured.chunks]
+def device_report(name: str, run: DeviceRun) -> DeviceReport:
+    times = [chunk for _, chunk in run.chunks]
     return DeviceReport(
         device=name,
-        kind=measured.info.kind,
-        variant=measured.assignment.variant,
-        share=measured.share,
-        seconds=measured.seconds,
-        chunks=tuple(units for units, _ in measured.chunks),
-        predicted_seconds=measured.assignment.predicted_seconds,
+        kind=run.info.kind,
+        variant=run.assignment.variant,
+        share=run.share,
+        seconds=run.seconds,
+        chunks=tuple(units for units, _ in run.chunks),
+        predicted_seconds=run.assignment.predicted_seconds,
         copy_in_seconds=sum(_length(chunk.copy_in) for chunk in times),
         compute_seconds=sum(_length(chunk.compute) for chunk in times),
         copy_out_seconds=sum(_length(chunk.copy_out) for chunk in times),

@@ -47,7 +47,7 @@ class Attempt:
     prepared: set[str] = field(default_factory=set)
     times: dict[str, list[tuple[int, ChunkTimes]]] = field(default_factory=dict)
 
-    def measured(self) -> dict[str, DeviceRun]:
+    def runs(self) -> dict[str, DeviceRun]:
         """Device -> what it has done."""
         return {
             device: DeviceRun(assignment, self.infos[device], tuple(self.times.get(device, ())))
@@ -144,12 +144,12 @@ class Verifying:
 class Publishing:
     """Output files get their names; too late to abort.
 
-    `measured`: to learn from; None if a device was lost.
+    `runs`: to learn from; None if a device was lost.
     """
 
     attempt: Attempt
     report: JobReport
-    measured: Mapping[str, DeviceRun] | None
+    runs: Mapping[str, DeviceRun] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +166,11 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """Waits until no device writes to the job's arrays any more, then goes on with `then`."""
+    """Waits until no device writes to the job's arrays any more, then takes the next step."""
 
     attempt: Attempt
     pending: PendingAnswers
-    then: StartOver | Fail
+    next_step: StartOver | Fail
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,8 +195,8 @@ class Story:
         return self.feed(*(self.message(device, ChunkDone, chunk, TIMES) for chunk in chunks))
 
     def checked(self, *devices: str, **fields: Any) -> Story:
-        found = {**GOOD, **fields}
-        return self.feed(*(self.message(device, Checked, **found) for device in devices))
+        checked_fields = {**GOOD, **fields}
+        return self.feed(*(self.message(device, Checked, **checked_fields) for device in devices))
 
     def fenced(self, *devices: str) -> Story:
         return self.feed(*(self.message(device, Fenced, self.attempt_id) for device in devices))
@@ -207,5 +207,5 @@ class Story:
         error = ErrorRecord(1, text)
         return self.feed(self.message(device, CommandFailed, cause, error, chunk))
 
-    def lost(self, *devices: str, gone: Sequence[str] = ()) -> Story:
-        return self.feed(DevicesLost(devices, "ended by SIGKILL", frozenset(gone)))
+    def lost(self, *devices: str, abandoned: Sequence[str] = ()) -> Story:
+        return self.feed(DevicesLost(devices, "ended by SIGKILL", frozenset(abandoned)))

@@ -97,7 +97,7 @@ def test_a_file_that_cannot_be_published_fails_the_job() -> None:
     finish = story_at("Publishing").feed(PublishFailed(error)).only(do.FinishJob)
 
     assert (finish.error.code, finish.report.state) == (73, "failed")
-    assert finish.measured is None
+    assert finish.runs is None
 
 
 @pytest.mark.parametrize("state", [*AT_ONCE, "Planning", "Publishing"])

@@ -42,7 +42,7 @@ def test_while_computing_only_the_chunks_of_the_lost_device_run_again() -> None:
     finish = story.done("cpu1", 4, 5).only(do.FinishJob)
     assert finish.report.state == "done"
     assert [device.share for device in finish.report.devices] == [0, 4]
-    assert finish.measured is None, "nothing is learnt from a run with a loss"
+    assert finish.runs is None, "nothing is learnt from a run with a loss"
     assert "the process of cpu0 died, ended by SIGKILL" in finish.report.notes[0]
 
 
@@ -65,7 +65,7 @@ def test_a_device_that_came_back_without_being_prepared_does_not_check() -> None
 
 
 def test_when_no_assigned_device_can_come_back_others_take_over() -> None:
-    story = Story().to_computing().lost(*DEVICES, gone=DEVICES)
+    story = Story().to_computing().lost(*DEVICES, abandoned=DEVICES)
 
     assert story.state == "WaitingForProcesses"
     assert story.names == ["LogMessage", "WaitForProcesses"]

@@ -91,8 +91,8 @@ def test_when_every_chunk_is_done_the_job_is_finished_and_learnt_from() -> None:
     assert (finish.error, finish.report.state, finish.report.verified) == (None, "done", None)
     assert (finish.attempt_id, finish.devices) == (41, DEVICES)
     assert [device.chunks for device in finish.report.devices] == [(1, 1), (1, 1)]
-    assert [type(measured) for measured in finish.measured.values()] == [DeviceRun] * 2
-    assert finish.measured["cpu1"].chunks == ((1, TIMES), (1, TIMES))
+    assert [type(run) for run in finish.runs.values()] == [DeviceRun] * 2
+    assert finish.runs["cpu1"].chunks == ((1, TIMES), (1, TIMES))
 
 
 def test_generated_inputs_are_filled_by_the_devices() -> None:
@@ -159,7 +159,7 @@ def test_a_wrong_result_fails_the_job(wrong: dict[str, float]) -> None:
     finish = story.only(do.FinishJob)
     assert (finish.report.state, finish.report.verified, finish.error.code) == ("failed", False, 1)
     assert "verification failed: unit 1" in finish.error.message
-    assert finish.measured is None
+    assert finish.runs is None
 
 
 def test_output_files_are_published_before_the_job_is_done() -> None:

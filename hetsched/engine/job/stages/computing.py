@@ -58,7 +58,7 @@ def on_joined(
 def on_loss(
     record: JobRecord, state: Computing, event: DevicesLost, now: float
 ) -> list[JobCommand]:
-    """Unfinished chunks run on other devices; on none of this plan's if all are gone."""
+    """Run unfinished chunks on other devices; plan again if all assigned devices are abandoned."""
     attempt = state.attempt
     devices = [device for device in event.devices if device in attempt.assignments]
     if not devices:
@@ -66,7 +66,7 @@ def on_loss(
     error = record_loss(record, attempt, event)
     if error is not None:
         return stop(record, attempt, Fail(error))
-    if event.gone >= attempt.assignments.keys():
+    if event.abandoned >= attempt.assignments.keys():
         return start_over(record, attempt, event.reason)
     commands: list[JobCommand] = []
     for device in devices:

@@ -18,11 +18,11 @@ def finish(
     record: JobRecord,
     attempt: Attempt,
     report: JobReport,
-    measured: Mapping[str, DeviceRun] | None,
+    runs: Mapping[str, DeviceRun] | None,
 ) -> list[JobCommand]:
     """The job is done."""
     record.state = Ended()
-    return [FinishJob(report, None, attempt.id, tuple(attempt.assignments), measured)]
+    return [FinishJob(report, None, attempt.id, tuple(attempt.assignments), runs)]
 
 
 def fail(
@@ -35,7 +35,7 @@ def fail(
         settings.number,
         settings.job,
         attempt.plan if attempt else JobPlan((), None, ()),
-        attempt.measured() if attempt else {},
+        attempt.runs() if attempt else {},
         record.notes,
         error=error_record,
         verified=verified,

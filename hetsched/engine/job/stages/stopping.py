@@ -38,12 +38,12 @@ from hetsched.errors import JobFailed
 from hetsched.transport import device_messages
 
 
-def stop(record: JobRecord, attempt: Attempt, then: StartOver | Fail) -> list[JobCommand]:
-    """Fence the live devices, then go on with `then`."""
+def stop(record: JobRecord, attempt: Attempt, next_step: StartOver | Fail) -> list[JobCommand]:
+    """Fence the live devices, then take the next step."""
     devices = sorted(attempt.live)
-    record.state = Stopping(attempt, PendingAnswers(devices), then)
+    record.state = Stopping(attempt, PendingAnswers(devices), next_step)
     if not devices:
-        return _stopped(record, then)
+        return _stopped(record, next_step)
     return [FenceDevice(attempt.id, device) for device in devices]
 
 
@@ -67,8 +67,10 @@ def _restart_noted(record: JobRecord, reason: str) -> JobCommand:
     return LogMessage("info", f"starts over: {reason}")
 
 
-def _stopped(record: JobRecord, then: StartOver | Fail) -> list[JobCommand]:
-    return fail(record, then.error) if isinstance(then, Fail) else wait_for_processes(record)
+def _stopped(record: JobRecord, next_step: StartOver | Fail) -> list[JobCommand]:
+    if isinstance(next_step, Fail):
+        return fail(record, next_step.error)
+    return wait_for_processes(record)
 
 
 # ---- while stopping
@@ -78,7 +80,7 @@ def on_fenced(
     record: JobRecord, state: Stopping, event: DeviceMessage, now: float
 ) -> list[JobCommand]:
     state.pending.answered(event.device)
-    return [] if state.pending else _stopped(record, state.then)
+    return [] if state.pending else _stopped(record, state.next_step)
 
 
 def on_loss_while_stopping(
@@ -86,17 +88,19 @@ def on_loss_while_stopping(
 ) -> list[JobCommand]:
     """A dead process writes nothing: its fence needn't be waited for."""
     error = record_loss(record, state.attempt, event)
-    then = Fail(error) if error and isinstance(state.then, StartOver) else state.then
+    next_step = state.next_step
+    if error is not None and isinstance(next_step, StartOver):
+        next_step = Fail(error)
     state.pending.drop(event.devices)
-    record.state = replace(state, then=then)
-    return [] if state.pending else _stopped(record, then)
+    record.state = replace(state, next_step=next_step)
+    return [] if state.pending else _stopped(record, next_step)
 
 
 def on_abort_while_stopping(
     record: JobRecord, state: Stopping, event: AbortRequested, now: float
 ) -> list[JobCommand]:
-    if isinstance(state.then, StartOver):
-        record.state = replace(state, then=Fail(event.error))
+    if isinstance(state.next_step, StartOver):
+        record.state = replace(state, next_step=Fail(event.error))
     return []
 
 
@@ -105,15 +109,15 @@ def on_exception_while_stopping(
 ) -> list[JobCommand]:
     """A fence that couldn't be sent isn't waited for."""
     commands: list[JobCommand] = []
-    then = state.then
-    if isinstance(then, StartOver):
-        then = Fail(event.error)
+    next_step = state.next_step
+    if isinstance(next_step, StartOver):
+        next_step = Fail(event.error)
     else:
         commands.append(logged_exception(event))
     if isinstance(event.command, FenceDevice):
         state.pending.drop([event.command.device])
-    record.state = replace(state, then=then)
-    return commands if state.pending else [*commands, *_stopped(record, then)]
+    record.state = replace(state, next_step=next_step)
+    return commands if state.pending else [*commands, *_stopped(record, next_step)]
 
 
 # ---- aborts

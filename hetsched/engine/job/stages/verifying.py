@@ -46,17 +46,17 @@ def _publish(
     record: JobRecord, state: Computing | Verifying, verified: bool | None, max_error: float
 ) -> list[JobCommand]:
     settings, attempt = record.settings, state.attempt
-    measured = attempt.measured()
+    runs = attempt.runs()
     report = job_report(
         settings.number,
         settings.job,
         attempt.plan,
-        measured,
+        runs,
         record.notes,
         verified=verified,
         max_error=max_error,
     )
-    to_learn = None if state.computation.has_lost_device else measured
+    to_learn = None if state.computation.has_lost_device else runs
     if not settings.job.outputs:
         return finish(record, attempt, report, to_learn)
     record.state = Publishing(attempt, report, to_learn)
@@ -66,7 +66,7 @@ def _publish(
 def on_published(
     record: JobRecord, state: Publishing, event: Published, now: float
 ) -> list[JobCommand]:
-    return finish(record, state.attempt, state.report, state.measured)
+    return finish(record, state.attempt, state.report, state.runs)
 
 
 def on_publish_failed(

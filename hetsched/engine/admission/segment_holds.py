@@ -1,4 +1,4 @@
-"""The arena segments that a job names: checked, and held from its submission to its end."""
+"""The arena segments that a job names: checked, and retained from its submission to its end."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def hold_segments(arena: Arena, spec: JobSpec) -> list[int]:
     DataError
         A segment isn't in the arena, or is too small for its array.
     """
-    held: list[int] = []
+    segments: list[int] = []
     try:
         for ref in _segment_refs(spec):
             _check(arena, ref)
             arena.retain(ref.segment)
-            held.append(ref.segment)
+            segments.append(ref.segment)
     except Exception:
-        release_segments(arena, held)
+        release_segments(arena, segments)
         raise
-    return held
+    return segments
 
 
-def release_segments(arena: Arena, held: Iterable[int]) -> None:
+def release_segments(arena: Arena, segments: Iterable[int]) -> None:
     """Undo `hold_segments`."""
-    for segment in held:
+    for segment in segments:
         arena.release(segment)
 
 
