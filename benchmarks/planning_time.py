@@ -17,6 +17,7 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.planner.analysis.machine_bound import fluid_bound, whole_unit_bound
 from hetsched.planner.job_planner import plan_job
+from hetsched.planner.plan_cache import PlanCache
 from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine
 
 CASES = ((256, 1, 16, 21), (4096, 1, 16, 15), (100_000, 8, 128, 9), (64, 0, 2, 21))
@@ -34,12 +35,13 @@ SIZES = (1, 2, 4, 8, 16, 33)
 def measure(quick: bool) -> Result:
     columns = ("units", "GPUs", "cores", "cold, ms", "worst", "at most", "warm, ms", "worst")
     result = Result("planning_time", "Time to plan a whole machine, bounds included", columns)
-    once(machine(256, 1, 1, -1))  # what the first plan of a process loads isn't meant
+    once(machine(256, 1, 1, -1), PlanCache())  # what the first plan of a process loads isn't meant
     for load, gpus, cores, count in CASES:
         pairs = []
         for seed in range(QUICK if quick else count):
             subject = machine(load, gpus, cores, seed)
-            pairs.append((once(subject), once(subject)))
+            cache = PlanCache()
+            pairs.append((once(subject, cache), once(subject, cache)))
         cold, warm = ([pair[i] for pair in pairs] for i in (0, 1))
         limit = COLD.get(load)
         result.rows.append((
@@ -64,13 +66,13 @@ def bars(what: str, times: Sequence[float], limit: float) -> list[Bar]:
     ]
 
 
-def once(subject: SimulatedMachine) -> float:
+def once(subject: SimulatedMachine, cache: PlanCache) -> float:
     """Seconds for a plan and both bounds."""
     candidates, parts = subject.candidates(subject.true_models), subject.bound_devices()
     start = time.perf_counter()
-    plan_job(subject.load, candidates)
-    whole_unit_bound(subject.load, parts)
-    fluid_bound(subject.load, parts)
+    plan_job(subject.load, candidates, cache=cache)
+    whole_unit_bound(subject.load, parts, cache=cache)
+    fluid_bound(subject.load, parts, cache=cache)
     return time.perf_counter() - start
 
 
