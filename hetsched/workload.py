@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from hetsched.dtypes import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, Dtype, DtypeChoice
 from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.units import shown
@@ -33,6 +34,26 @@ Kernel = Callable[[Arrays, Arrays], None]
 """kernel(inputs, outputs) computes all units that the arrays hold; it never allocates them."""
 
 GROUP = "hetsched.workloads"
+
+__all__ = [
+    "COMPLEX64",
+    "COMPLEX128",
+    "FLOAT32",
+    "FLOAT64",
+    "ArraySpec",
+    "Arrays",
+    "Dtype",
+    "DtypeChoice",
+    "Kernel",
+    "KernelContext",
+    "Role",
+    "Variant",
+    "Workload",
+    "convert",
+    "find",
+    "locate",
+    "names",
+]
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from hetsched_workloads.fft.inference import DTYPES
+
 CACHE_BYTES = 1 << 20
 """Of the planes that one call handles together: enough to hide the call.
 
@@ -22,6 +24,6 @@ def pointer(array: np.ndarray, name: str) -> int:
 def scale(planes: np.ndarray, factor: float) -> None:
     """Multiply in place by a real number; as reals, which takes half the time."""
     if factor != 1.0:
-        real = np.float32 if planes.dtype == np.complex64 else np.float64
+        real = np.dtype(DTYPES[planes.dtype.name].real).type
         parts = planes.view(real)
         np.multiply(parts, real(factor), out=parts)

@@ -22,9 +22,10 @@ import functools
 
 import numpy as np
 
+from hetsched_workloads.fft.inference import DTYPES
 from hetsched_workloads.streams import fill_normal
 
-TOLERANCE = {"complex64": 2e-3, "complex128": 2e-11}
+TOLERANCE_SINGLE, TOLERANCE_DOUBLE = 2e-3, 2e-11
 
 WHOLE, COLUMN = 12.0, 24.0
 WIDER = 32.0
@@ -34,7 +35,7 @@ BLOCK_BYTES = 1 << 18
 
 def generate(seed: int, array: str, first: int, out: np.ndarray) -> None:
     """Complex standard normal planes; a stream a plane."""
-    real = np.float32 if out.dtype == np.complex64 else np.float64
+    real = np.dtype(DTYPES[out.dtype.name].real).type
     planes = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)
     parts: np.ndarray = planes.view(real)
     fill_normal(seed, array, first, parts)
@@ -77,7 +78,7 @@ def _plane(direction: str, x: np.ndarray, y: np.ndarray, seed: int) -> float:
     gain = {"forward": x.size, "inverse": 1 / x.size, "roundtrip": 1.0}[direction]
     info = np.finfo(x.dtype)
     bound = WHOLE * np.sqrt(gain * energy) + COLUMN * np.sqrt(y_squares)
-    unit = float(info.eps) / 2 * (1 if x.dtype == np.complex64 else WIDER)
+    unit = float(info.eps) / 2 * (WIDER if DTYPES[x.dtype.name].is_double else 1)
     allowed = unit * bound + float(info.smallest_normal) * x.size
     return float((np.abs(got - expected) / allowed).max())
 

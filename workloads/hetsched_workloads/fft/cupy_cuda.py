@@ -20,6 +20,7 @@ from cupy.cuda import cufft
 from hetsched.workload import Arrays, Kernel, KernelContext
 from hetsched_workloads.batches import pieces, powers
 from hetsched_workloads.fft.declaration import FftParams
+from hetsched_workloads.fft.inference import DTYPES
 
 MOST_POINTS = 2**31 - 1
 """Of one cuFFT call: its interface counts in 32 bits."""
@@ -68,7 +69,7 @@ class PlanSet:
 
     def _plan(self, size: int) -> Any:
         rows, cols = self.shape.rows, self.shape.cols
-        kind = cufft.CUFFT_C2C if self.shape.dtype == "complex64" else cufft.CUFFT_Z2Z
+        kind = cufft.CUFFT_Z2Z if DTYPES[self.shape.dtype].is_double else cufft.CUFFT_C2C
         plane = rows * cols
         layout = ((rows, cols), 1, plane)
         return cufft.PlanNd((rows, cols), *layout, *layout, kind, size, "C", 1, None)
@@ -112,7 +113,7 @@ def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:
     shape = Shape(cupy.cuda.runtime.getDevice(), rows, cols, p.dtype, context.allocate)
     context.say(f"planning {rows}x{cols} {p.dtype} for cuFFT ...")
     plans = plan_set(shape, largest)
-    real = cupy.float32 if p.dtype == "complex64" else cupy.float64
+    real = getattr(cupy, DTYPES[p.dtype].real)
 
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
         x, y = inputs["x"], outputs["y"]

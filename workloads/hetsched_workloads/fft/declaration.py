@@ -17,21 +17,17 @@ import msgspec
 from hetsched.memory import MemoryDemand
 from hetsched.workload import Arrays, ArraySpec, Variant, Workload, convert
 from hetsched_workloads.fft import variants as table
-from hetsched_workloads.fft.given import DIRECTIONS, DTYPES, canonical, extent, infer
+from hetsched_workloads.fft.inference import DTYPES, check_direction, extent, infer
 
 if TYPE_CHECKING:
     import numpy as np
-
-ITEM_BYTES = {"complex64": 8, "complex128": 16}
 
 
 class FftParams(msgspec.Struct, frozen=True):
     """What an FFT job is."""
 
     batch: Annotated[str, msgspec.Meta(description="COUNTxROWSxCOLS, as 256x512x512")]
-    dtype: Annotated[str, msgspec.Meta(description="complex64 or complex128 (c64, c128)")] = (
-        "complex64"
-    )
+    dtype: Annotated[str, msgspec.Meta(description=DTYPES.description)] = DTYPES.single.name
     direction: Annotated[str, msgspec.Meta(description="forward, inverse or roundtrip")] = (
         "forward"
     )
@@ -54,7 +50,7 @@ class FftParams(msgspec.Struct, frozen=True):
 
     @property
     def plane_bytes(self) -> int:
-        return self.points * ITEM_BYTES[self.dtype]
+        return self.points * DTYPES[self.dtype].item_bytes
 
     @property
     def scale(self) -> float:
@@ -70,8 +66,8 @@ class Fft(Workload):
 
     def load(self, p: FftParams) -> int:
         count, _, _ = extent(p.batch)
-        canonical("dtype", p.dtype, DTYPES)
-        canonical("direction", p.direction, DIRECTIONS)
+        DTYPES.parse(self.name, p.dtype)
+        check_direction(p.direction)
         return count
 
     def resized(self, p: FftParams, load: int) -> FftParams:
@@ -118,8 +114,9 @@ class Fft(Workload):
         return found
 
     def tolerance(self, p: FftParams) -> float:
-        """See `checks.TOLERANCE`."""
-        return float(_checks().TOLERANCE[p.dtype])
+        checks = _checks()
+        is_double = DTYPES[p.dtype].is_double
+        return float(checks.TOLERANCE_DOUBLE if is_double else checks.TOLERANCE_SINGLE)
 
     def infer(
         self, given: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]

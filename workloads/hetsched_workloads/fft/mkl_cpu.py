@@ -21,6 +21,7 @@ from hetsched_workloads.batches import cache_sized, pieces, powers
 from hetsched_workloads.fft import pyfftw_cpu as _before_mkl  # noqa: F401
 from hetsched_workloads.fft.batched import CACHE_BYTES, pointer
 from hetsched_workloads.fft.declaration import FftParams
+from hetsched_workloads.fft.inference import DTYPES
 from hetsched_workloads.installed import shared_library
 from hetsched_workloads.pool import Pool
 
@@ -71,7 +72,7 @@ class Descriptor:
         self._handle = ctypes.c_void_p()
         rows, cols = key.shape
         lengths = (ctypes.c_long * 2)(rows, cols)
-        precision = SINGLE if key.dtype == "complex64" else DOUBLE
+        precision = DOUBLE if DTYPES[key.dtype].is_double else SINGLE
         self._call("CreateDescriptor", ctypes.byref(self._handle), precision, COMPLEX,
                    ctypes.c_long(2), lengths)  # fmt: skip
         distance = ctypes.c_long(rows * cols)

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from hetsched.workload import Arrays
+from hetsched_workloads.matrix_update.inference import DTYPES
 from hetsched_workloads.streams import fill_normal
 
 K = 64.0
@@ -46,7 +47,7 @@ def generate(seed: int, array: str, first: int, out: np.ndarray) -> None:
 
 def reference(old: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """One row of C + A B in the next wider precision, without BLAS for float64."""
-    wide = np.longdouble if old.dtype == np.float64 else np.float64
+    wide = np.longdouble if DTYPES[old.dtype.name].is_double else np.float64
     total = old.astype(wide)
     step = max(1, BLOCK_BYTES // (16 * max(1, b.shape[1])))
     for first in range(0, len(a), step):
@@ -77,7 +78,7 @@ def residual(inputs: Arrays, new: np.ndarray, seed: int) -> np.ndarray:
         got, new_squares = _project(new, signs, sizes)
         size = np.sqrt(old_squares / cols) + np.sqrt(inner * a_squares) * b_rms
         floor = _tiny(old.dtype) * inner * float((1 / sizes).sum())
-        unit = _eps(old.dtype) * (1 if old.dtype == np.float32 else WIDER)
+        unit = _eps(old.dtype) * (WIDER if DTYPES[old.dtype.name].is_double else 1)
         allowed = K * unit * np.sqrt(cols) * size + floor
         ratio: np.ndarray = np.abs(got - (projected + product)) / allowed
     ratio[~np.isfinite(ratio) | ~np.isfinite(allowed) | ~np.isfinite(new_squares)] = np.inf

@@ -16,12 +16,11 @@ import msgspec
 from hetsched.memory import MemoryDemand
 from hetsched.workload import Arrays, ArraySpec, Variant, Workload, convert
 from hetsched_workloads.installed import CUPY, late, version
-from hetsched_workloads.matrix_update.given import canonical, check_sizes, infer
+from hetsched_workloads.matrix_update.inference import DTYPES, check_sizes, infer
 
 if TYPE_CHECKING:
     import numpy as np
 
-ITEM_BYTES = {"float32": 4, "float64": 8}
 HERE = "hetsched_workloads.matrix_update."
 
 
@@ -31,7 +30,7 @@ class MatrixParams(msgspec.Struct, frozen=True):
     rows: Annotated[int, msgspec.Meta(description="rows of C and A")]
     cols: Annotated[int, msgspec.Meta(description="columns of C and B")]
     inner: Annotated[int, msgspec.Meta(description="columns of A, rows of B")]
-    dtype: Annotated[str, msgspec.Meta(description="float32 or float64 (f32, f64)")] = "float32"
+    dtype: Annotated[str, msgspec.Meta(description=DTYPES.description)] = DTYPES.single.name
 
 
 class MatrixUpdate(Workload):
@@ -43,7 +42,7 @@ class MatrixUpdate(Workload):
 
     def load(self, p: MatrixParams) -> int:
         check_sizes({"rows": p.rows, "cols": p.cols, "inner": p.inner})
-        canonical(p.dtype)
+        DTYPES.parse(self.name, p.dtype)
         return p.rows
 
     def arrays(self, p: MatrixParams) -> Sequence[ArraySpec]:
@@ -55,7 +54,7 @@ class MatrixUpdate(Workload):
 
     def demand(self, p: MatrixParams, kind: str) -> MemoryDemand:
         """On a GPU the new rows of C replace the old ones in their slot."""
-        item = ITEM_BYTES[p.dtype]
+        item = DTYPES[p.dtype].item_bytes
         return MemoryDemand(
             input_bytes=(p.cols + p.inner) * item,
             work_bytes=0,

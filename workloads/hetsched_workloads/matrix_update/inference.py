@@ -1,32 +1,16 @@
-"""What the user gave for a matrix update, made complete and checked against the arrays. Pure."""
+"""Completes the parameters of a matrix update from its arrays, and checks both. Pure."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
 from hetsched.errors import DataError, UsageError
-from hetsched_workloads.stored import array_name
+from hetsched.workload import FLOAT32, FLOAT64, Dtype, DtypeChoice
 
-DTYPES = {"float32": "float32", "float64": "float64", "f32": "float32", "f64": "float64"}
+DTYPES = DtypeChoice(FLOAT32, FLOAT64)
 AXES = {"C": ("rows", "cols"), "A": ("rows", "inner"), "B": ("inner", "cols")}
-FITS = {
-    **dict.fromkeys(["float32", "float16", "int8", "int16", "uint8", "uint16", "bool"], "float32"),
-    **dict.fromkeys(["float64", "int32", "int64", "uint32", "uint64"], "float64"),
-}
-"""Stored dtype -> the dtype that holds all its values (integers above 2**53 aside)."""
-
 Shapes = Mapping[str, tuple[tuple[int, ...], str]]
-
-
-def canonical(dtype: object) -> str:
-    """The full name of `dtype`. Raises UsageError with the nearest that exists."""
-    if isinstance(dtype, str) and dtype in DTYPES:
-        return DTYPES[dtype]
-    near = difflib.get_close_matches(str(dtype).lower(), DTYPES, n=1)
-    hint = f"did you mean {DTYPES[near[0]]}?" if near else "there are: float32, float64"
-    raise UsageError(f"matrix_update has no dtype {dtype!r}; {hint}")
 
 
 def check_sizes(sizes: Mapping[str, int]) -> None:
@@ -48,7 +32,7 @@ def infer(given: Mapping[str, Any], arrays: Shapes) -> dict[str, Any]:
     """
     full = {key: value for key, value in given.items() if value is not None}
     if "dtype" in full:
-        full["dtype"] = canonical(full["dtype"])
+        full["dtype"] = DTYPES.parse("matrix_update", full["dtype"]).name
     said: dict[str, str] = {name: "the job" for name in ("rows", "cols", "inner") if name in full}
     for array, (shape, dtype) in arrays.items():
         if array in AXES:
@@ -56,8 +40,9 @@ def infer(given: Mapping[str, Any], arrays: Shapes) -> dict[str, Any]:
     for name in ("rows", "cols", "inner"):
         if name not in full:
             raise UsageError(f"matrix_update needs {name}, or an input array that has it")
-    fits = [_fit(array, dtype) for array, (_, dtype) in arrays.items() if array in AXES]
-    full.setdefault("dtype", max(fits, default="float32"))  # "float64" > "float32"
+    fitting = [_fitting(array, dtype) for array, (_, dtype) in arrays.items() if array in AXES]
+    is_double = any(dtype.is_double for dtype in fitting)
+    full.setdefault("dtype", (DTYPES.double if is_double else DTYPES.single).name)
     return full
 
 
@@ -77,10 +62,10 @@ def _take(
         said.setdefault(name, array)
 
 
-def _fit(array: str, dtype: str) -> str:
-    name = array_name(dtype)
-    if name not in FITS:
+def _fitting(array: str, dtype: str) -> Dtype:
+    fitting = DTYPES.fitting(dtype)
+    if fitting is None:
         raise DataError(
             f"{array} holds {dtype}; matrix_update takes bool, integers and float16 to float64"
         )
-    return FITS[name]
+    return fitting

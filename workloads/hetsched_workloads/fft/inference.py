@@ -1,4 +1,4 @@
-"""What the user gave for an FFT, made complete and checked against the input array. Pure."""
+"""Completes the parameters of an FFT from its input array, and checks both. Pure."""
 
 from __future__ import annotations
 
@@ -9,22 +9,13 @@ from typing import Any
 
 from hetsched.errors import DataError, UsageError
 from hetsched.units import parse_extent
-from hetsched_workloads.stored import array_name
+from hetsched.workload import COMPLEX64, COMPLEX128, DtypeChoice
 
 NAMES = ("COUNT", "ROWS", "COLS")
-DTYPES = {"complex64": "complex64", "complex128": "complex128",
-          "c64": "complex64", "c128": "complex128"}  # fmt: skip
-DIRECTIONS = {word: word for word in ("forward", "inverse", "roundtrip")}
-LONGEST = 60
-"""Characters of an extent: more than any size that a computer holds, less than int() refuses."""
-
-FITS = {
-    **dict.fromkeys(["complex64", "float32", "float16"], "complex64"),
-    **dict.fromkeys(["int8", "int16", "uint8", "uint16", "bool"], "complex64"),
-    **dict.fromkeys(["complex128", "float64"], "complex128"),
-    **dict.fromkeys(["int32", "int64", "uint32", "uint64"], "complex128"),
-}
-"""Stored dtype -> the complex dtype that holds all its values (integers above 2**53 aside)."""
+DTYPES = DtypeChoice(COMPLEX64, COMPLEX128)
+DIRECTIONS = ("forward", "inverse", "roundtrip")
+MAX_EXTENT_LENGTH = 60
+"""Characters of an extent: more than any size in memory needs, fewer than int() refuses."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -32,7 +23,7 @@ def extent(batch: str) -> tuple[int, int, int]:
     """(count, rows, columns) of "256x512x512". Raises UsageError."""
     if not batch:
         raise UsageError("batch is empty: give COUNTxROWSxCOLS, as 256x512x512")
-    if len(batch) > LONGEST:
+    if len(batch) > MAX_EXTENT_LENGTH:
         raise UsageError(
             f"batch {batch[:20]!r}... has {len(batch)} characters; example: 256x512x512"
         )
@@ -40,14 +31,13 @@ def extent(batch: str) -> tuple[int, int, int]:
     return count, rows, cols
 
 
-def canonical(what: str, value: object, known: Mapping[str, str]) -> str:
-    """The full name of `value`. Raises UsageError with the nearest that exists."""
-    if isinstance(value, str) and value in known:
-        return known[value]
-    near = difflib.get_close_matches(str(value).lower(), known, n=1)
-    names = sorted(set(known.values()), key=list(known.values()).index)
-    hint = f"did you mean {known[near[0]]}?" if near else f"there are: {', '.join(names)}"
-    raise UsageError(f"fft has no {what} {value!r}; {hint}")
+def check_direction(direction: object) -> None:
+    """Raise UsageError with the closest direction if there is no such direction."""
+    if direction in DIRECTIONS:
+        return
+    closest = difflib.get_close_matches(str(direction).lower(), DIRECTIONS, n=1)
+    hint = f"did you mean {closest[0]}?" if closest else f"there are: {', '.join(DIRECTIONS)}"
+    raise UsageError(f"fft has no direction {direction!r}; {hint}")
 
 
 def infer(given: Mapping[str, Any], array: tuple[tuple[int, ...], str] | None) -> dict[str, Any]:
@@ -62,9 +52,9 @@ def infer(given: Mapping[str, Any], array: tuple[tuple[int, ...], str] | None) -
     """
     full = dict(given)
     if full.get("dtype") is not None:
-        full["dtype"] = canonical("dtype", full["dtype"], DTYPES)
+        full["dtype"] = DTYPES.parse("fft", full["dtype"]).name
     if full.get("direction") is not None:
-        full["direction"] = canonical("direction", full["direction"], DIRECTIONS)
+        check_direction(full["direction"])
     full = {key: value for key, value in full.items() if value is not None}
     if "batch" in full:
         extent(str(full["batch"]))
@@ -75,9 +65,9 @@ def infer(given: Mapping[str, Any], array: tuple[tuple[int, ...], str] | None) -
             )
         return full
     shape, dtype = array
-    fits = _stored(dtype)
+    fitting = _fitting(dtype)
     full["batch"] = _agreed(full.get("batch"), shape, dtype)
-    full.setdefault("dtype", fits)
+    full.setdefault("dtype", fitting)
     return full
 
 
@@ -99,11 +89,11 @@ def _agreed(batch: str | None, shape: Sequence[int], dtype: str) -> str:
     return text
 
 
-def _stored(dtype: str) -> str:
-    """The dtype to compute in for what is stored, by name or array-protocol code."""
-    name = array_name(dtype)
-    if name not in FITS:
+def _fitting(dtype: str) -> str:
+    """The dtype to compute in for a stored one, given by name or array-protocol code."""
+    fitting = DTYPES.fitting(dtype)
+    if fitting is None:
         raise DataError(
             f"x holds {dtype}; fft takes bool, integers, float16 to float64, complex64, complex128"
         )
-    return FITS[name]
+    return fitting.name
