@@ -1,4 +1,4 @@
-"""Four devices that are only curves, with noise and hiccups: plan, run, learn, again and again."""
+"""Four devices made of curves, with noise and outliers, in a loop of plan, run and learn."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOAD = 1000
 NOISE, HICCUPS, HICCUP = 0.05, 0.01, 20.0
 """Log-normal noise of each time; the share of times that take so many times as long."""
 MARGIN = 0.025
-"""A split must promise to be faster by this to be left for; the engine's Balancer is stricter."""
+"""A new split must promise at least this gain; the engine's Balancer is stricter."""
 
 
 class Loop:

@@ -1,4 +1,4 @@
-"""Affine: a gap and a slope, found in spite of sizes that lie off the line."""
+"""Affine: a gap and a slope, fitted despite outliers."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def test_an_operation_costs_the_gap_and_its_units() -> None:
     assert curve.speed(np.array([0, 4])).tolist() == [0.0, 0.8]
 
 
-def test_the_inverse_knows_that_nothing_is_done_within_the_gap() -> None:
+def test_the_inverse_is_zero_within_the_gap() -> None:
     curve = Affine(gap=3.0, slope=0.5)
 
     assert curve.inverse(np.array([-1, 0, 2.9, 3, 5])).tolist() == [0.0, 0.0, 0.0, 0.0, 4.0]
@@ -28,7 +28,7 @@ def test_the_inverse_knows_that_nothing_is_done_within_the_gap() -> None:
 
 
 @given(costs, costs, st.sets(st.integers(1, 1000), min_size=2, max_size=40))
-def test_an_affine_device_is_found_exactly(gap: float, slope: float, sizes: set[int]) -> None:
+def test_an_exact_line_is_recovered(gap: float, slope: float, sizes: set[int]) -> None:
     curve = Affine(observations=[(x, gap + slope * x) for x in sizes])
 
     for x in sizes:
@@ -36,7 +36,7 @@ def test_an_affine_device_is_found_exactly(gap: float, slope: float, sizes: set[
 
 
 @given(costs, costs, st.sampled_from([1, 2, 4, 8, 16]), st.sampled_from([0.1, 20.0]))
-def test_one_wild_size_does_not_bend_the_line(
+def test_an_outlier_does_not_move_the_line(
     gap: float, slope: float, size: int, factor: float
 ) -> None:
     sizes = [1, 2, 4, 8, 16]
@@ -57,13 +57,13 @@ def test_neither_gap_nor_slope_is_ever_negative(observed: list[tuple[int, float]
     assert np.all(np.diff(curve.time(np.arange(1, 200))) >= 0)
 
 
-def test_one_size_is_taken_for_constant_speed() -> None:
+def test_a_single_size_gives_constant_speed() -> None:
     curve = Affine(observations=[(10, 2.0)])
 
     assert (curve.gap, curve.slope) == (0.0, 0.2)
 
 
-def test_observations_replace_what_was_given() -> None:
+def test_observations_replace_the_initial_line() -> None:
     curve = Affine(gap=1.0, slope=1.0)
 
     curve.observe(10, 2.0)

@@ -1,4 +1,4 @@
-"""Akima: the padding put right, SciPy's spline, the floor, what is refused."""
+"""Akima: the corrected padding, SciPy's spline, the lowest speed, invalid arguments."""
 
 import numpy as np
 import pytest
@@ -60,14 +60,14 @@ def test_a_size_takes_exactly_what_was_observed() -> None:
     assert curve.points.tolist() == [[10, 2], [40, 5], [60, 15], [100, 50]]
 
 
-def test_one_size_is_taken_for_constant_speed() -> None:
+def test_a_single_size_gives_constant_speed() -> None:
     curve = by_speed((25, 5), load=100)
 
     assert curve.speed(np.array([0, 1, 25, 70, 100, 500])).tolist() == [5.0] * 6
     assert curve.time(0) == 0.0
 
 
-def test_an_undershooting_spline_is_kept_above_a_share_of_the_least_speed() -> None:
+def test_an_undershooting_spline_is_kept_above_a_fraction_of_the_lowest_speed() -> None:
     curve = by_speed((10, 100), (20, 1), (40, 1.2), (50, 150), load=100)
     x = np.linspace(0, 100, 1001)
 
@@ -98,7 +98,7 @@ def test_arrays_give_what_numbers_give(observed: list[tuple[int, float]]) -> Non
     assert curve.speed(x).tolist() == [curve.speed(float(one)) for one in x]
 
 
-def test_times_may_fall_where_they_were_seen_to_fall() -> None:
+def test_times_may_fall_where_they_were_observed_to_fall() -> None:
     curve = Akima([(10, 2.0), (20, 6.0), (30, 3.0)])
 
     assert curve.time(20) > curve.time(30)
@@ -121,7 +121,7 @@ def test_impossible_numbers_are_refused(bad: float) -> None:
         Akima().observe(bad, 1.0)
 
 
-def test_asking_before_anything_is_known_is_refused() -> None:
+def test_evaluation_without_observations_is_refused() -> None:
     assert isinstance(Akima(), SpeedFunction)
     assert Akima().points.shape == (0, 2)
     with pytest.raises(UsageError, match="Akima: no observation"):

@@ -1,4 +1,4 @@
-"""A change of speed is believed after three runs; noise and single wild runs are not."""
+"""A change of speed is confirmed after three runs; noise and outliers are not one."""
 
 import numpy as np
 import pytest
@@ -8,8 +8,8 @@ from hetsched.models.evidence.change_detector import RUNS_TO_CONFIRM, ChangeDete
 from hetsched.models.evidence.observations import ObservationWindows
 
 
-def first_believed(ratios: list[float]) -> int:
-    """The run, counted from 1, in which a change is believed; 0: never."""
+def first_confirmed(ratios: list[float]) -> int:
+    """The run, counted from 1, in which a change is confirmed; 0: never."""
     detector = ChangeDetector()
     for run, ratio in enumerate(ratios, 1):
         if detector.add(run, ratio):
@@ -18,36 +18,36 @@ def first_believed(ratios: list[float]) -> int:
 
 
 @pytest.mark.parametrize("change", [20.0, 2.0, 1.4, 0.7, 0.5, 0.1])
-def test_a_change_is_believed_after_three_runs(change: float) -> None:
-    assert first_believed([1.0] * 5 + [change] * 9) == 5 + RUNS_TO_CONFIRM
+def test_a_change_is_confirmed_after_three_runs(change: float) -> None:
+    assert first_confirmed([1.0] * 5 + [change] * 9) == 5 + RUNS_TO_CONFIRM
 
 
 @pytest.mark.parametrize("change", [1.2, 1 / 1.2])
 def test_a_change_by_a_fifth_takes_six(change: float) -> None:
-    assert first_believed([1.0] * 5 + [change] * 9) == 5 + 6
+    assert first_confirmed([1.0] * 5 + [change] * 9) == 5 + 6
 
 
-def test_what_is_within_the_noise_is_left_to_the_medians() -> None:
-    assert first_believed([1.07] * 500) == 0
+def test_ratios_within_the_noise_are_left_to_the_medians() -> None:
+    assert first_confirmed([1.07] * 500) == 0
 
 
 @pytest.mark.parametrize("ratios", [[20.0], [20.0, 20.0], [20.0, 0.05, 20.0], [1.5, 1.0, 1.5]])
-def test_one_or_two_wild_runs_are_not_believed(ratios: list[float]) -> None:
-    assert first_believed([1.0, *ratios, *[1.0] * 9]) == 0
+def test_one_or_two_outliers_are_not_a_change(ratios: list[float]) -> None:
+    assert first_confirmed([1.0, *ratios, *[1.0] * 9]) == 0
 
 
-def test_slower_and_faster_by_turns_is_no_change() -> None:
-    assert first_believed([2.0, 0.5] * 8) == 0
+def test_alternating_outliers_are_not_a_change() -> None:
+    assert first_confirmed([2.0, 0.5] * 8) == 0
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_five_percent_of_noise_with_hiccups_is_not_taken_for_a_change(seed: int) -> None:
+def test_five_percent_noise_with_outliers_is_not_a_change(seed: int) -> None:
     rng = np.random.default_rng(seed)
     ratios = np.exp(0.05 * rng.standard_normal(500)) * np.where(rng.random(500) < 0.01, 20, 1)
-    assert first_believed(ratios.tolist()) == 0
+    assert first_confirmed(ratios.tolist()) == 0
 
 
-def test_it_says_since_which_run() -> None:
+def test_the_runs_since_the_change_are_returned() -> None:
     detector = ChangeDetector()
     seen = [detector.add(run, ratio) for run, ratio in enumerate([1.0, 1.04, 2.0, 2.1, 1.9])]
     assert seen == [[], [], [], [], [(2, 2.0), (3, 2.1), (4, 1.9)]]
@@ -63,7 +63,7 @@ def test_a_suspicion_is_dropped_with_the_noise_that_raised_it() -> None:
     assert detector.suspected_since is None
 
 
-def test_a_change_is_believed_once() -> None:
+def test_a_change_is_confirmed_once() -> None:
     curve = PiecewiseLinear([(8, 1.0)] * 9)
     reported = []
     for _ in range(9):
@@ -75,12 +75,12 @@ def test_a_change_is_believed_once() -> None:
     assert curve.time(8) == 2.0
 
 
-def test_sizes_are_watched_one_by_one_because_a_curve_may_have_a_cliff() -> None:
+def test_sizes_are_watched_separately_because_a_curve_may_have_a_cliff() -> None:
     curve = PiecewiseLinear([(10, 1.0)] * 5 + [(20, 2.0)] * 5 + [(20, 40.0)] * 3)
     assert (curve.time(10), curve.time(20)) == (1.0, 40.0)
 
 
-def test_near_sizes_tell_together_and_the_others_keep_their_shape() -> None:
+def test_near_sizes_are_watched_together_and_other_sizes_keep_their_shape() -> None:
     curve = PiecewiseLinear([(10, 1.0), (12, 1.2), (100, 8.0)] * 2, near=1.5)
     for units in (11, 13, 12):
         curve.observe(units, 0.2 * units)
@@ -90,7 +90,7 @@ def test_near_sizes_tell_together_and_the_others_keep_their_shape() -> None:
     assert curve.time(100) == pytest.approx(16.0)
 
 
-def test_while_a_change_is_suspected_it_is_measured_by_what_was_before() -> None:
+def test_a_suspected_change_is_compared_with_runs_before_it() -> None:
     curve = PiecewiseLinear([(10, 10.0), (11, 11.0), (12, 12.0)], near=1.5)
     for _ in range(3):
         curve.observe(9, 3.0)
@@ -106,7 +106,7 @@ def times(windows: ObservationWindows) -> list[float]:
     return list(windows.medians()[1])
 
 
-def test_what_others_show_is_followed_and_presumed_until_a_run_agrees() -> None:
+def test_a_change_of_other_work_is_presumed_until_a_run_confirms_it() -> None:
     windows = known_twice()
     windows.follow(2.0)
     assert times(windows) == pytest.approx([2.0, 6.0])
@@ -116,7 +116,7 @@ def test_what_others_show_is_followed_and_presumed_until_a_run_agrees() -> None:
     assert times(windows) == pytest.approx([2.0, 6.0], rel=0.1)
 
 
-def test_what_others_show_is_taken_back_by_a_run_that_looks_like_before() -> None:
+def test_a_presumed_change_is_reverted_by_a_run_at_the_old_speed() -> None:
     windows = known_twice()
     windows.follow(2.0)
     windows.add(17, 1.7)
@@ -124,14 +124,14 @@ def test_what_others_show_is_taken_back_by_a_run_that_looks_like_before() -> Non
     assert times(windows) == pytest.approx([1.0, 1.7, 3.0])
 
 
-def test_a_device_that_is_said_to_be_faster_is_believed() -> None:
+def test_a_presumed_speedup_is_not_doubtful() -> None:
     windows = known_twice()
     windows.follow(0.5)
     assert not windows.is_doubtful
     assert times(windows) == pytest.approx([0.5, 1.5])
 
 
-def test_there_and_back_leaves_no_doubt() -> None:
+def test_opposite_presumed_changes_cancel() -> None:
     windows = known_twice()
     windows.follow(2.0)
     windows.follow(0.5)
@@ -139,14 +139,14 @@ def test_there_and_back_leaves_no_doubt() -> None:
     assert times(windows) == pytest.approx([1.0, 3.0])
 
 
-def test_what_was_seen_of_the_change_already_is_not_scaled_again() -> None:
+def test_observations_that_show_the_change_are_not_scaled_again() -> None:
     windows = ObservationWindows([(10, 1.0)] * 5 + [(10, 2.0)] * 2 + [(30, 6.0)], near=1.5)
     windows.follow(2.0)
     assert not windows.is_doubtful
     assert times(windows) == pytest.approx([2.0, 6.0])
 
 
-def test_nothing_known_follows_nothing() -> None:
+def test_without_observations_there_is_nothing_to_follow() -> None:
     windows = ObservationWindows(near=1.5)
     windows.follow(2.0)
     windows.add(10, 1.0)

@@ -18,7 +18,7 @@ from hetsched.models.evidence.confidence import (
 times = st.lists(st.floats(1e-6, 1e3), min_size=2, max_size=40)
 
 
-def test_one_time_tells_nothing_of_its_neighbours() -> None:
+def test_a_single_time_has_an_unbounded_interval() -> None:
     assert confidence_interval([3.0]) == (0.0, math.inf)
     assert not knot_of(1, [3.0]).is_narrow
 
@@ -35,7 +35,7 @@ def test_few_times_get_student_s_interval_of_their_logarithms() -> None:
 
 
 @given(times)
-def test_an_interval_holds_its_median(values: list[float]) -> None:
+def test_an_interval_contains_its_median(values: list[float]) -> None:
     low, high = confidence_interval(values)
     assert low * (1 - 1e-12) <= robust_median(values) <= high * (1 + 1e-12)
 
@@ -47,7 +47,7 @@ def test_an_interval_scales_with_its_times(values: list[float], factor: float) -
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 6, 9, 30])
-def test_nineteen_of_twenty_intervals_hold_the_truth(count: int) -> None:
+def test_nineteen_of_twenty_intervals_contain_the_true_median(count: int) -> None:
     rng = np.random.default_rng(7)
     noise = np.exp(0.05 * rng.standard_normal((1000, count)))
     found = [confidence_interval(row.tolist()) for row in noise]
@@ -55,7 +55,7 @@ def test_nineteen_of_twenty_intervals_hold_the_truth(count: int) -> None:
     assert held >= 930
 
 
-def test_a_wild_time_makes_an_interval_wide_and_leaves_the_median() -> None:
+def test_an_outlier_widens_the_interval_and_leaves_the_median() -> None:
     few = knot_of(8, [1.0, 1.01, 20.0])
     assert few.seconds == 1.01
     assert few.half_width > 1
@@ -63,7 +63,7 @@ def test_a_wild_time_makes_an_interval_wide_and_leaves_the_median() -> None:
     assert many.is_narrow
 
 
-def test_the_middle_of_two_that_agree_is_their_mean_else_the_lower() -> None:
+def test_the_median_of_two_is_their_mean_if_they_agree_else_the_lower() -> None:
     assert robust_median([1.0, 1.1]) == pytest.approx(1.05)
     assert robust_median([1.0, 20.0]) == 1.0
 

@@ -1,4 +1,4 @@
-"""What every speed function of ours keeps to, and what it refuses."""
+"""What holds for all our speed functions, and what they refuse."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_impossible_times_have_no_inverse(name: str, bad: Any) -> None:
 
 @pytest.mark.parametrize("name", sorted(CURVES))
 @given(bad=anything)
-def test_whatever_is_no_number_is_refused(name: str, bad: Any) -> None:
+def test_non_numbers_are_refused(name: str, bad: Any) -> None:
     curve = CURVES[name]()
     for units, seconds in ((bad, 1.0), (1.0, bad)):
         with pytest.raises(HetschedError) as error:

@@ -26,7 +26,7 @@ def test_only_the_last_run_counts() -> None:
     assert curve.points.tolist() == [[30.0, 6.0]]
 
 
-def test_a_constant_that_knows_nothing_says_so() -> None:
+def test_evaluation_without_observations_is_refused() -> None:
     assert Constant().points.shape == (0, 2)
     with pytest.raises(UsageError, match="no observation"):
         Constant().speed(1)

@@ -1,4 +1,4 @@
-"""Paces of copies alone and beside the other direction, told from the times of chunks."""
+"""Times of copies alone and beside the other direction, derived from the times of chunks."""
 
 import pytest
 
@@ -10,19 +10,19 @@ from hetsched.models.evidence.samples import duplex_samples, run_samples
 from hetsched.plans import DevicePlan, Mode, Overlap, timeline
 
 
-def test_a_copy_without_another_one_is_one_way() -> None:
+def test_a_copy_without_overlap_is_one_way() -> None:
     assert one_way_times([(4, (0.0, 1.0))], [(1.0, 2.0)]) == [(4, 1.0)]
     assert duplex_times([(4, (0.0, 1.0))], [(1.0, 2.0)]) == []
 
 
-def test_a_copy_beside_another_one_tells_how_much_slower_it_is() -> None:
+def test_an_overlapping_copy_shows_how_much_slower_it_is() -> None:
     # Alone a second; the second one is beside another for all of its 1.25: it kept 0.8.
     copies = [(4, (0.0, 1.0)), (4, (2.0, 3.25))]
     assert one_way_times(copies, [(1.5, 4.0)]) == [(4, 1.0)]
     assert duplex_times(copies, [(1.5, 4.0)]) == [(4, 1.25)]
 
 
-def test_a_part_beside_another_one_is_extrapolated() -> None:
+def test_a_partial_overlap_is_extrapolated() -> None:
     # 0.5 alone, then 1 at a share of 0.5.
     copies = [(4, (0.0, 1.0)), (4, (2.0, 3.5))]
     assert duplex_times(copies, [(2.5, 3.0), (3.0, 9.0)]) == [(4, 2.0)]

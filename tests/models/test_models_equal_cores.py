@@ -18,13 +18,13 @@ def measured(
     )
 
 
-def test_what_one_has_shown_holds_for_all() -> None:
+def test_an_observation_of_one_core_holds_for_all() -> None:
     first, second = pool_equal_cores((measured(1, [10, 100]), measured(1, [10, 40])))
     for size in (10, 40, 100):
         assert first.time(size) == second.time(size) == pytest.approx(2 + size)
 
 
-def test_a_slower_one_is_as_much_slower_at_every_size() -> None:
+def test_a_slower_core_has_the_same_factor_at_every_size() -> None:
     first, second = pool_equal_cores((measured(1, [10, 40, 100]), measured(2, [10])))
     for size in (10, 40, 100):
         assert second.time(size) == pytest.approx(2 * first.time(size))
@@ -39,14 +39,14 @@ def test_noise_doesn_t_make_cores_differ_and_many_of_them_average_it_out() -> No
     )
 
 
-def test_a_core_that_is_slower_by_a_tenth_is_found_out() -> None:
+def test_a_core_slower_by_a_tenth_is_detected() -> None:
     cores = [measured(1 + 0.1 * (seed == 3), [100] * 20, 0.03, seed) for seed in range(4)]
     times = [core.time(100) for core in pool_equal_cores(tuple(cores))]
     assert times[3] == pytest.approx(1.1 * times[0], rel=0.03)
     assert times[0] == times[1] == times[2]
 
 
-def test_a_core_that_was_never_seen_near_the_others_sizes_keeps_its_curve() -> None:
+def test_a_core_measured_far_from_the_others_sizes_keeps_its_curve() -> None:
     far = measured(3, [5000])
     *_, found = pool_equal_cores((measured(1, [10, 20]), measured(1, [10]), far))
     assert found is far
@@ -58,7 +58,7 @@ def test_a_core_alone_keeps_its_curve() -> None:
     assert pool_equal_cores(()) == ()
 
 
-def test_each_keeps_its_own_evidence() -> None:
+def test_each_core_keeps_its_own_evidence() -> None:
     first, second = pool_equal_cores((measured(1, [10, 40]), measured(1, [10])))
     assert (len(first.knots()), len(second.knots())) == (2, 1)
     assert len(second.points) == 2

@@ -1,4 +1,4 @@
-"""What a key's observations come to: changes, and runs that were contended."""
+"""The history of one key: changes of speed and contended runs."""
 
 import pytest
 
@@ -29,11 +29,11 @@ def seconds(history: History, units: float) -> float:
 QUIET = [run(10, 1.0)] * 5
 
 
-def test_contended_runs_teach_nothing_while_there_are_others() -> None:
+def test_contended_runs_do_not_count_if_there_are_others() -> None:
     assert seconds(known(*QUIET, run(10, 2.0, True), run(30, 9.0, True)), 30) == 3.0
 
 
-def test_without_others_they_are_better_than_nothing() -> None:
+def test_contended_runs_count_if_there_are_no_others() -> None:
     history = known(run(10, 2.0, True))
     assert seconds(history, 10) == 2.0
     history.add(run(10, 1.0))
@@ -50,7 +50,7 @@ def test_three_contended_runs_in_a_row_slow_the_model_down_until_one_is_not() ->
     assert (history.contention, seconds(history, 10), seconds(history, 40)) == (1.0, 1.0, 4.0)
 
 
-def test_contended_runs_are_no_change_of_speed() -> None:
+def test_contended_runs_are_not_a_change_of_speed() -> None:
     history = known(*QUIET)
     for _ in range(9):
         history.add(run(10, 2.0, True))
@@ -61,7 +61,7 @@ def test_contended_runs_are_no_change_of_speed() -> None:
 
 
 @pytest.mark.parametrize("factor", [2.0, 0.5])
-def test_a_change_is_reported_in_the_run_that_made_it_believed(factor: float) -> None:
+def test_a_change_is_reported_in_the_run_that_confirms_it(factor: float) -> None:
     history = known(*QUIET, *[run(10, factor)] * 2)
     assert history.change is None
     history.add(run(10, factor))
@@ -72,7 +72,7 @@ def test_a_change_is_reported_in_the_run_that_made_it_believed(factor: float) ->
     assert history.change is None
 
 
-def test_one_run_is_one_disturbance_however_many_chunks_it_had() -> None:
+def test_a_run_counts_once_however_many_chunks_it_had() -> None:
     chunks = [Sample("compute", size, size * 0.1) for size in (4, 5, 6, 7)]
     slow = [Sample("compute", size, size * 2.0) for size in (4, 5, 6, 7)]
     copies = [Sample("h2d", 4, 0.1), Sample("total", 22, 3.0)]
@@ -83,7 +83,7 @@ def test_one_run_is_one_disturbance_however_many_chunks_it_had() -> None:
     assert history.change is None
 
 
-def test_what_it_hands_out_makes_another_one_know_the_same() -> None:
+def test_its_samples_make_an_equal_history() -> None:
     history = known(*QUIET, run(20, 3.0), *[run(10, 2.0)] * 3, run(7, 1.5))
     other = History(9, history.samples())
     for units in (5, 7, 10, 20, 50):

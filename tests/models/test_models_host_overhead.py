@@ -84,7 +84,7 @@ def test_a_core_shared_only_with_host_overhead_is_not_contended() -> None:
     assert [one.seconds for one in alone] == pytest.approx([1.0, 1.0])
 
 
-def test_a_delayed_curve_is_later_by_as_much_everywhere_but_at_nothing() -> None:
+def test_a_delay_is_added_everywhere_except_at_zero_units() -> None:
     curve = PiecewiseLinear([(10, 1.0), (20, 3.0)])
     late = Delayed(curve.segments, 0.5)
     x = np.array([0.0, 1.0, 10.0, 15.0, 20.0, 50.0])
@@ -96,7 +96,7 @@ def test_a_delayed_curve_is_later_by_as_much_everywhere_but_at_nothing() -> None
     assert late.fingerprint() == Delayed(curve.segments, 0.5).fingerprint()
 
 
-def test_a_delayed_curve_learns_nothing() -> None:
+def test_a_delayed_curve_does_not_learn() -> None:
     with pytest.raises(UsageError, match="doesn't learn"):
         Delayed(Affine(1.0, 1.0).segments, 1.0).observe(1, 1)
 

@@ -36,7 +36,7 @@ def test_times_never_fall(observed: list[tuple[int, float]]) -> None:
 
 
 @given(observations, st.floats(0.01, 3000))
-def test_the_inverse_takes_time_back_to_units(observed: list[tuple[int, float]], x: float) -> None:
+def test_the_inverse_of_time_is_the_units(observed: list[tuple[int, float]], x: float) -> None:
     curve = Monotone(observed)
 
     found = curve.inverse(curve.time(x))
@@ -46,7 +46,7 @@ def test_the_inverse_takes_time_back_to_units(observed: list[tuple[int, float]],
     assert found == pytest.approx(x, rel=1e-3)
 
 
-def test_the_inverse_of_arrays_and_of_nothing() -> None:
+def test_the_inverse_of_arrays_and_of_zero() -> None:
     curve = Monotone([(10, 2.0), (40, 5.0), (100, 50.0)])
 
     assert curve.inverse(np.array([-1.0, 0.0, 2.0, 5.0, 50.0, 200.0])) == pytest.approx(
@@ -81,14 +81,14 @@ def test_times_that_fall_with_size_are_pooled() -> None:
     assert curve.points[:, 1] == pytest.approx([1, 2.5, 2.5, 3.95, 3.95], rel=1e-8)
 
 
-def test_asking_before_anything_is_known_is_refused() -> None:
+def test_evaluation_without_observations_is_refused() -> None:
     assert isinstance(Monotone(), SpeedFunction)
     assert Monotone().points.shape == (0, 2)
     with pytest.raises(UsageError, match="Monotone: no observation"):
         Monotone().inverse(1.0)
 
 
-def test_far_outside_it_is_straight_as_far_as_numbers_go() -> None:
+def test_it_is_linear_far_outside() -> None:
     curve = Monotone([(1, 1.0), (2, 3.0), (4, 5.0)])
 
     assert curve.time(1e308) == pytest.approx(1.25e308)

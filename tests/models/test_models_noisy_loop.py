@@ -1,4 +1,4 @@
-"""The whole loop under noise: it stays where it is well, and follows what really changes."""
+"""The whole loop under noise: it keeps a good split, and follows real changes."""
 
 import statistics
 
@@ -19,7 +19,7 @@ def losses_and_changes(loop: Loop) -> tuple[float, float]:
     return statistics.fmean(seconds) / loop.best - 1, changes / (RUNS - 10)
 
 
-def test_noise_costs_little_and_moves_little() -> None:
+def test_noise_costs_little_and_rarely_changes_the_split() -> None:
     found = [losses_and_changes(Loop(seed)) for seed in SEEDS]
     assert statistics.fmean(loss for loss, _ in found) <= 0.03
     assert max(changes for _, changes in found) <= 0.05
@@ -57,7 +57,7 @@ def test_without_noise_every_change_is_rebalanced_within_four_runs(seed: int, pa
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_hiccup_moves_nothing(seed: int) -> None:
+def test_an_outlier_does_not_change_the_split(seed: int) -> None:
     loop = Loop(seed, noise=0.01, hiccups=0.0)
     for _ in range(10):
         loop.run()

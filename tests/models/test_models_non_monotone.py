@@ -21,7 +21,7 @@ def repeated(times: int, noise: float = 0.0) -> PiecewiseLinear:
     return curve
 
 
-def test_dips_that_were_seen_once_are_pooled_like_noise() -> None:
+def test_dips_measured_once_are_pooled_as_noise() -> None:
     expected = PiecewiseLinear(SAWTOOTH).points
     assert np.array_equal(repeated(1).points, expected)
     assert expected[:, 1] == pytest.approx([1, 2.5, 2.5, 3.95, 3.95], rel=1e-8)
@@ -32,13 +32,13 @@ def test_dips_that_repeat_exactly_are_kept(times: int) -> None:
     assert repeated(times).points[:, 1].tolist() == [1.0, 3.0, 2.0, 4.0, 3.9]
 
 
-def test_with_noise_those_are_kept_that_are_larger_than_it() -> None:
+def test_dips_larger_than_the_noise_are_kept() -> None:
     seconds = repeated(20, noise=0.05).points[:, 1]
     assert seconds[1] > 1.3 * seconds[2]
     assert seconds[4] == pytest.approx(seconds[3], rel=1e-8)
 
 
-def test_a_long_fall_is_kept_though_each_step_of_it_is_within_the_noise() -> None:
+def test_a_long_fall_is_kept_even_if_each_step_is_within_the_noise() -> None:
     knots = [Knot(10.0 + i, 3.0 - 0.2 * i, 9, 2.75 - 0.2 * i, 3.25 - 0.2 * i) for i in range(8)]
     fitted = pool_except_dips(knots)
     assert fitted[0] > 1.3 * fitted[-1]
@@ -60,7 +60,7 @@ def test_no_time_leaves_its_interval_unless_it_rises(
 
 
 @given(st.floats(0.01, 10))
-def test_the_inverse_is_the_furthest_load_in_time(seconds: float) -> None:
+def test_the_inverse_is_the_largest_load_in_time(seconds: float) -> None:
     curve = repeated(3)
     found = curve.inverse(seconds)
     sizes = np.linspace(1, 150, 3000)
@@ -69,7 +69,7 @@ def test_the_inverse_is_the_furthest_load_in_time(seconds: float) -> None:
     assert curve.time(found) <= seconds * (1 + 1e-9)
 
 
-def test_optimal_makes_the_best_of_a_dip_and_geometric_still_works() -> None:
+def test_optimal_exploits_a_dip_and_geometric_still_works() -> None:
     curves = [repeated(3), repeated(3)]
     assert optimal(curves, 60).makespan == 2.0
     assert sum(geometric(curves, 60).shares) == 60

@@ -30,7 +30,7 @@ def test_speed_is_linear_between_knots_and_constant_outside(x: float, speed: flo
     assert curve.time(x) == pytest.approx(x / speed, rel=1e-14)
 
 
-def test_nothing_takes_no_time_at_the_first_speed() -> None:
+def test_zero_units_take_no_time_at_the_first_speed() -> None:
     assert example().time(0) == 0.0
     assert example().speed(0) == 5.0
 
@@ -59,7 +59,7 @@ def test_times_strictly_increase(observed: list[tuple[int, float]]) -> None:
 
 
 @given(observations, st.floats(0.01, 3000))
-def test_the_inverse_takes_time_back_to_units(observed: list[tuple[int, float]], x: float) -> None:
+def test_the_inverse_of_time_is_the_units(observed: list[tuple[int, float]], x: float) -> None:
     curve = PiecewiseLinear(observed)
 
     # A pooled stretch rises by 1e-9 of its time: there 1e-16 of time is 1e-7 of the stretch.
@@ -78,7 +78,7 @@ def test_the_inverse_is_the_most_that_a_time_allows(
     assert curve.time(x * (1 + 1e-6)) >= seconds * (1 - 1e-12)
 
 
-def test_the_inverse_of_no_time_is_nothing() -> None:
+def test_the_inverse_of_zero_is_zero() -> None:
     assert example().inverse(0.0) == 0.0
     assert example().inverse(-1.0) == 0.0
     assert example().inverse(np.array([-1.0, 0.0])).tolist() == [0.0, 0.0]
@@ -98,7 +98,7 @@ def test_pooling_weighs_sizes_by_their_observations() -> None:
 
 @pytest.mark.parametrize("known", [1, 2, 3, 5, 9])
 @pytest.mark.parametrize("wild", [30.0])
-def test_one_wild_observation_moves_nothing(known: int, wild: float) -> None:
+def test_an_outlier_changes_nothing(known: int, wild: float) -> None:
     curve = PiecewiseLinear([(64, 1.0)] * known)
 
     curve.observe(64, wild)
@@ -108,7 +108,7 @@ def test_one_wild_observation_moves_nothing(known: int, wild: float) -> None:
 
 @pytest.mark.parametrize("change", [3.0, 0.3])
 @pytest.mark.parametrize("known", [1, 2, 3, 5, 9])
-def test_a_real_change_is_believed_after_three_runs(known: int, change: float) -> None:
+def test_a_real_change_is_confirmed_after_three_runs(known: int, change: float) -> None:
     curve = PiecewiseLinear([(64, 1.0)] * known)
 
     for _ in range(3):
@@ -143,7 +143,7 @@ def test_impossible_observations_are_refused(bad: float) -> None:
     assert len(curve.points) == 0
 
 
-def test_asking_before_anything_is_known_is_refused() -> None:
+def test_evaluation_without_observations_is_refused() -> None:
     with pytest.raises(UsageError, match="no observation"):
         PiecewiseLinear().time(1)
 

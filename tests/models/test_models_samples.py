@@ -1,4 +1,4 @@
-"""Which measurement feeds which curve, and the published count of points."""
+"""Which measurement goes into which curve, and the published number of points."""
 
 import msgspec
 import pytest
@@ -22,7 +22,7 @@ def on_core(start: float, seconds: float) -> ChunkTimes:
     return ChunkTimes(compute=(start, start + seconds))
 
 
-def test_a_core_feeds_compute_by_chunk_and_total_once() -> None:
+def test_a_core_gives_compute_per_chunk_and_total_once() -> None:
     chunks = [(4, on_core(0, 2)), (6, on_core(2, 3))]
 
     assert run_samples(chunks, ((4, 6),), 10, 5.0) == [
@@ -32,7 +32,7 @@ def test_a_core_feeds_compute_by_chunk_and_total_once() -> None:
     ]
 
 
-def test_a_device_with_a_link_feeds_all_four_curves() -> None:
+def test_a_device_with_a_link_gives_all_four_curves() -> None:
     found = run_samples([(4, on_link(0)), (6, on_link(10))], ((4, 6),), 10, 17.0)
 
     assert [s for s in found if s.curve != "total"] == [
@@ -64,7 +64,7 @@ def test_several_sub_distributions_count_by_their_wall_time() -> None:
     assert Sample("total", 3, 7) in found
 
 
-def test_a_sub_distribution_that_ran_otherwise_teaches_nothing_as_a_whole() -> None:
+def test_a_sub_distribution_that_ran_otherwise_has_no_total() -> None:
     chunks = [(4, on_link(0)), (3, on_link(20))]
 
     found = run_samples(chunks, ((4, 2), (3,)), 7, 27.0)
@@ -92,7 +92,7 @@ def test_phases_too_short_to_measure_are_left_out() -> None:
     assert [s.curve for s in found] == ["compute", "d2h", "total"]
 
 
-def test_a_device_without_a_share_teaches_nothing() -> None:
+def test_a_device_without_a_share_gives_no_samples() -> None:
     assert run_samples([], (), 0, 0.0) == []
 
 
@@ -117,7 +117,7 @@ def test_the_published_distributions_give_the_published_points() -> None:
     assert total.repeats == 29
 
 
-def test_a_device_model_speaks_for_its_total() -> None:
+def test_a_device_model_evaluates_its_total() -> None:
     model = DeviceModel(Constant(2.0), Constant(5.0))
 
     assert model.time(4) == 2.0
@@ -144,7 +144,7 @@ def test_the_cold_first_chunk_of_a_core_is_left_out() -> None:
     assert found == [Sample("compute", 4, 2), Sample("total", 4, 2.0)]
 
 
-def test_the_cold_first_chunk_of_a_device_with_a_link_says_nothing_of_its_phases() -> None:
+def test_the_cold_first_chunk_of_a_device_with_a_link_gives_no_phases() -> None:
     cold = msgspec.structs.replace(on_link(0), cold=True)
 
     found = run_samples([(4, cold), (6, on_link(10))], ((4, 6),), 10, 17.0)
@@ -153,7 +153,7 @@ def test_the_cold_first_chunk_of_a_device_with_a_link_says_nothing_of_its_phases
     assert Sample("total", 10, 17.0) in found
 
 
-def test_a_cold_chunk_that_is_all_there_is_counts() -> None:
+def test_a_cold_chunk_counts_if_all_chunks_are_cold() -> None:
     found = run_samples([(4, on_busy_core(0, 2, 2, cold=True))], ((4,),), 4, 2.0)
 
     assert found == [Sample("compute", 4, 2), Sample("total", 4, 2.0)]
@@ -163,7 +163,7 @@ def test_a_cold_chunk_that_is_all_there_is_counts() -> None:
     ("seconds", "busy", "contended"),
     [(2.0, 2.0, False), (2.0, 1.9, False), (2.0, 1.0, True), (0.01, 0.001, False)],
 )
-def test_a_core_that_others_used_is_contended_unless_it_was_too_short_to_say(
+def test_a_core_used_by_others_is_contended_unless_the_run_is_too_short(
     seconds: float, busy: float, contended: bool
 ) -> None:
     found = run_samples([(4, on_busy_core(0, seconds, busy))], ((4,),), 4, seconds)
@@ -171,7 +171,7 @@ def test_a_core_that_others_used_is_contended_unless_it_was_too_short_to_say(
     assert {s.contended for s in found} == {contended}
 
 
-def test_a_single_cold_chunk_tells_of_its_copies_all_the_same() -> None:
+def test_a_single_cold_chunk_still_gives_its_copies() -> None:
     cold = msgspec.structs.replace(on_link(0), cold=True)
 
     assert {s.curve for s in run_samples([(4, cold)], ((4,),), 4, 7.0)} == {

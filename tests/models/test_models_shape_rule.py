@@ -33,7 +33,7 @@ def test_speeds_fall_beyond_the_peak() -> None:
 
 
 @given(knots)
-def test_times_strictly_increase_and_shaped_knots_are_left_alone(found: np.ndarray) -> None:
+def test_times_strictly_increase_and_conforming_knots_stay(found: np.ndarray) -> None:
     units, speeds = found
 
     fitted = shape_fit(units, units / speeds)

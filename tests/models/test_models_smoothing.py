@@ -20,30 +20,30 @@ def test_without_noise_nothing_is_corrected() -> None:
     assert smoothed([10, 11, 40], [1.0, 1.2, 3.0], [2, 2, 1], 0.0) == [1.0, 1.2, 3.0]
 
 
-def test_what_was_seen_once_leans_on_what_was_seen_often() -> None:
+def test_a_size_measured_once_follows_sizes_measured_often() -> None:
     found = smoothed([100, 101], [1.0, 1.1], [30, 1], 0.05)
     assert found[0] == pytest.approx(1.0, rel=0.01)
     assert 1.01 < found[1] < 1.06
 
 
-def test_far_sizes_say_little_of_each_other() -> None:
+def test_distant_sizes_hardly_affect_each_other() -> None:
     assert smoothed([10, 1000], [1.0, 50.0], [9, 9], 0.05) == pytest.approx([1, 50], rel=0.01)
 
 
 @pytest.mark.parametrize("sigma", [0.0, 0.05])
-def test_a_wild_time_at_a_new_size_counts_for_nothing(sigma: float) -> None:
+def test_an_outlier_at_a_new_size_does_not_count(sigma: float) -> None:
     units = [100.0, 103.0, 106.0]
     found = smoothed(units, [1.0, 20.6, 1.06], [3, 1, 2], sigma)
     assert found == pytest.approx([1.0, 1.03, 1.06], rel=0.02)
 
 
-def test_a_time_that_is_wild_again_and_again_is_a_cliff() -> None:
+def test_a_repeated_outlier_is_a_cliff() -> None:
     found = smoothed([100, 103, 106], [1.0, 20.6, 21.2], [5, 3, 3], 0.05)
     assert found == pytest.approx([1.0, 20.6, 21.2], rel=0.1)
 
 
 @given(series, st.floats(0, MAX_NOISE))
-def test_a_size_seen_often_stays_within_its_own_evidence(
+def test_a_size_measured_often_stays_within_its_own_evidence(
     seen: list[tuple[int, float, int]], sigma: float
 ) -> None:
     units, paces, counts = zip(*seen, strict=True)
@@ -55,7 +55,7 @@ def test_a_size_seen_often_stays_within_its_own_evidence(
             assert before / wide * (1 - 1e-9) <= now <= before * wide * (1 + 1e-9)
 
 
-def test_noise_is_told_from_repeats_and_hiccups_are_not() -> None:
+def test_noise_is_estimated_from_repeats_despite_outliers() -> None:
     rng = np.random.default_rng(1)
     windows = np.exp(0.05 * rng.standard_normal((30, 6)))
     windows[0, 0] = 20.0
@@ -64,7 +64,7 @@ def test_noise_is_told_from_repeats_and_hiccups_are_not() -> None:
     assert noise_deviation([[1.0, 20.0]]) == MAX_NOISE
 
 
-def test_a_curve_of_a_run_after_run_share_is_smooth_and_one_that_stands_alone_exact() -> None:
+def test_a_curve_with_near_sizes_is_smooth_and_one_without_is_exact() -> None:
     rng = np.random.default_rng(2)
     seen = [(units, units * np.exp(0.05 * rng.standard_normal())) for units in range(90, 110)] * 2
     alone, followed = PiecewiseLinear(seen), PiecewiseLinear(near=1.5)

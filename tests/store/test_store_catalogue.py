@@ -1,4 +1,4 @@
-"""models.db as people change it: all of it or nothing, and trouble is said."""
+"""models.db as people read and change it: all of it or nothing, and errors are raised."""
 
 import multiprocessing
 import resource
@@ -44,13 +44,13 @@ def known(path: Path) -> dict[str, list[tuple[float, float]]]:
     }
 
 
-def test_looking_makes_no_file(path: Path) -> None:
+def test_reading_creates_no_file(path: Path) -> None:
     assert collect(path).models == ()
     assert forget(path, lambda key: True) == []
     assert not path.parent.exists()
 
 
-def test_what_was_learnt_is_collected(path: Path) -> None:
+def test_learnt_models_are_collected(path: Path) -> None:
     learn(path, OTHER, 20, 7.0)
     learn(path, KEY, 10, 5.0, at=3.0)
 
@@ -60,14 +60,14 @@ def test_what_was_learnt_is_collected(path: Path) -> None:
     assert found[0].rows == [("total", 10, 5.0, 3.0)]
 
 
-def test_a_file_that_cannot_be_written_can_be_looked_at(path: Path) -> None:
+def test_a_read_only_file_can_be_read(path: Path) -> None:
     learn(path, KEY, 10, 5.0)
     path.chmod(0o400)
 
     assert known(path) == {"cpu0": [(10, 5.0)]}
 
 
-def test_an_export_is_added_to_what_is_known(path: Path) -> None:
+def test_an_export_is_merged_with_the_stored_models(path: Path) -> None:
     learn(path, KEY, 10, 5.0)
 
     assert restore(path, export(KEY, OTHER)) == ImportCounts(new=1, extended=1, unchanged=0)
@@ -75,7 +75,7 @@ def test_an_export_is_added_to_what_is_known(path: Path) -> None:
     assert restore(path, collect(path)) == ImportCounts(new=0, extended=0, unchanged=2)
 
 
-def test_an_export_can_be_all_that_is_known(path: Path) -> None:
+def test_an_export_can_be_imported_into_a_new_file(path: Path) -> None:
     assert restore(path, export(KEY)) == ImportCounts(new=1, extended=0, unchanged=0)
 
     store = ModelStore(path)
@@ -84,7 +84,7 @@ def test_an_export_can_be_all_that_is_known(path: Path) -> None:
     assert (model.time(1), store.runs(KEY)) == (1.0, 1)
 
 
-def test_whoever_has_the_file_open_hears_of_an_import(path: Path) -> None:
+def test_open_stores_see_an_import(path: Path) -> None:
     store = ModelStore(path)
     store.observe(KEY, [Sample("total", 10, 5.0)], 1.0)
     assert store.load(OTHER) is None
@@ -96,7 +96,7 @@ def test_whoever_has_the_file_open_hears_of_an_import(path: Path) -> None:
     assert model.time(1) == 1.0
 
 
-def test_what_is_chosen_is_forgotten(path: Path) -> None:
+def test_chosen_models_are_forgotten(path: Path) -> None:
     restore(path, export(KEY, OTHER))
 
     assert forget(path, lambda key: key.device.startswith("cpu1")) == [OTHER]
@@ -134,7 +134,7 @@ def newer(path: Path) -> None:
         lambda path: forget(path, lambda key: True),
     ],
 )
-def test_a_file_that_cannot_be_used_is_said_and_left_alone(
+def test_an_unusable_file_is_an_error_and_is_left_alone(
     harm: Callable[[Path], object], why: str, action: Callable[[Path], object], path: Path
 ) -> None:
     path.parent.mkdir()
@@ -148,9 +148,7 @@ def test_a_file_that_cannot_be_used_is_said_and_left_alone(
     assert before == (path.read_bytes() if path.is_file() else b"")
 
 
-def test_a_file_that_somebody_else_writes_is_to_be_tried_again(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_locked_file_is_a_try_again_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     learn(path, KEY, 10, 5.0)
     monkeypatch.setattr(database, "BUSY_MS", 1)
     other = apsw.Connection(str(path))
@@ -164,7 +162,7 @@ def test_a_file_that_somebody_else_writes_is_to_be_tried_again(
 
 
 def _with_little_room(path: Path, learnt: multiprocessing.SimpleQueue) -> None:  # type: ignore[type-arg]
-    """In a process whose files may not grow: an import fails, a job learns all the same."""
+    """In a process whose files may not grow: an import fails, a job still learns."""
     store = ModelStore(path)
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, resource.RLIM_INFINITY))
     try:
@@ -182,7 +180,7 @@ def a_key(number: int) -> ModelKey:
     return ModelKey("fft", str(number), "v", "1", "cpu0", "memory")
 
 
-def test_a_full_disk_is_said_by_import_and_stops_no_learning(path: Path) -> None:
+def test_a_full_disk_is_an_error_of_imports_but_not_of_learning(path: Path) -> None:
     learn(path, KEY, 10, 5.0)
     spawn = multiprocessing.get_context("spawn")
     learnt = spawn.SimpleQueue()
@@ -201,7 +199,7 @@ def test_a_full_disk_is_said_by_import_and_stops_no_learning(path: Path) -> None
 
 
 PATIENT_MS = 60_000
-"""For a lock, on a machine that is busy with something else."""
+"""For a lock on a busy machine."""
 
 
 def _learn_much(path: Path, count: int) -> None:
@@ -218,7 +216,7 @@ def _import_much(path: Path, first: int, count: int) -> None:
         restore(path, export(a_key(number)))
 
 
-def test_runs_and_imports_at_once_lose_nothing(path: Path) -> None:
+def test_concurrent_runs_and_imports_lose_nothing(path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
     path.parent.mkdir()
     workers = [spawn.Process(target=_learn_much, args=(path, 25)) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Files of older versions load with equal models, whoever opens them, and however."""
+"""Files of older versions load with equal models, however they are opened."""
 
 import multiprocessing
 import shutil
@@ -73,7 +73,7 @@ def test_an_old_file_is_migrated_and_has_equal_models(old: Path) -> None:
     check_models(ModelStore(old))
 
 
-def test_a_migrated_file_is_learnt_into(old: Path) -> None:
+def test_a_migrated_file_takes_new_runs(old: Path) -> None:
     store = ModelStore(old)
     store.observe(CORE[0], [Sample("total", 500, 1.0)], 1.8e9)
     store.close()
@@ -138,7 +138,7 @@ def test_processes_that_open_an_old_file_at_once_migrate_it_once(old: Path) -> N
     assert (store.keys(), store.runs(GPU)) == (KEYS, 3 + 4)
 
 
-def test_a_process_that_has_an_old_file_open_while_it_is_migrated_sees_it(old: Path) -> None:
+def test_a_process_with_the_old_file_open_notices_the_migration(old: Path) -> None:
     """As a process of the old version does: what it reads next is of a newer version."""
     connection = apsw.Connection(str(old))
     before = database.data_version(connection)

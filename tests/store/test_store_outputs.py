@@ -1,4 +1,4 @@
-"""Outputs that exist whole or not at all."""
+"""Outputs that appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def no_tmpfile(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_tmpfile")
 @pytest.mark.parametrize("force", [False, True])
-def test_without_nameless_files_a_hidden_one_is_used(tmp_path: Path, force: bool) -> None:
+def test_without_unnamed_files_a_hidden_one_is_used(tmp_path: Path, force: bool) -> None:
     output = create_output(str(tmp_path / "y.npy"), (2, 3), "complex64", force)
     (hidden,) = os.listdir(tmp_path)
 
@@ -94,7 +94,7 @@ def test_without_hard_links_the_hidden_file_is_renamed(
     assert os.listdir(tmp_path) == ["y.npy"]
 
 
-def test_an_output_that_exists_stays_as_it_is(tmp_path: Path) -> None:
+def test_an_existing_output_stays_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "y.npy").write_text("mine")
 
     error = create(tmp_path / "y.npy")
@@ -116,7 +116,7 @@ def test_force_replaces_a_file_and_keeps_its_mode(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["y.npy"]
 
 
-def test_a_file_that_came_to_exist_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+def test_a_file_created_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     output = create_output(str(tmp_path / "y.npy"), (2, 3), "complex64")
     (tmp_path / "y.npy").write_text("theirs")
 
@@ -127,7 +127,7 @@ def test_a_file_that_came_to_exist_meanwhile_is_not_replaced(tmp_path: Path) -> 
     assert os.listdir(tmp_path) == ["y.npy"]
 
 
-def test_the_umask_holds(tmp_path: Path) -> None:
+def test_the_umask_applies(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
         create_output(str(tmp_path / "y.npy"), (2, 3), "complex64").publish()
@@ -137,7 +137,7 @@ def test_the_umask_holds(tmp_path: Path) -> None:
     assert (tmp_path / "y.npy").stat().st_mode & 0o777 == 0o640
 
 
-def test_a_link_is_written_through(tmp_path: Path) -> None:
+def test_a_symbolic_link_is_followed(tmp_path: Path) -> None:
     (tmp_path / "real.npy").write_text("old")
     (tmp_path / "link.npy").symlink_to("real.npy")
 
@@ -160,7 +160,7 @@ def test_the_input_is_never_the_output(tmp_path: Path, npy: str, force: bool) ->
     assert np.load(npy).shape == (2, 3)
 
 
-def test_places_where_no_file_can_be_are_refused(tmp_path: Path) -> None:
+def test_impossible_paths_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     os.mkfifo(tmp_path / "fifo")
     places = [tmp_path, tmp_path / "fifo", tmp_path / "none/y", tmp_path / "file/y"]
@@ -171,14 +171,14 @@ def test_places_where_no_file_can_be_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("planes", [10**9, 10**12, 10**30])
-def test_no_room_is_said_at_once(tmp_path: Path, planes: int) -> None:
+def test_lack_of_room_is_an_error_at_once(tmp_path: Path, planes: int) -> None:
     error = create(tmp_path / "y.npy", (planes, 512, 512))
 
     assert "no room" in str(error)
     assert os.listdir(tmp_path) == []
 
 
-def test_a_file_over_the_size_limit_is_refused_and_no_signal_comes(tmp_path: Path) -> None:
+def test_a_file_over_the_size_limit_is_refused_without_a_signal(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:

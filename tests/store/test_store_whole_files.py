@@ -15,7 +15,7 @@ MOST = 1000
 
 
 @pytest.mark.parametrize("raw", [b"", b"x", bytes(range(256)) * 3])
-def test_what_is_written_is_read(tmp_path: Path, raw: bytes) -> None:
+def test_written_bytes_are_read_back(tmp_path: Path, raw: bytes) -> None:
     write_whole(str(tmp_path / "a"), raw)
 
     assert read_whole(str(tmp_path / "a"), MOST) == raw
@@ -34,7 +34,7 @@ def test_a_file_is_replaced_only_by_force(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_what_has_no_room_leaves_nothing(tmp_path: Path) -> None:
+def test_a_file_without_room_leaves_nothing(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
     try:
@@ -46,12 +46,12 @@ def test_what_has_no_room_leaves_nothing(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_a_folder_that_is_missing_is_said(tmp_path: Path) -> None:
+def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CantCreate, match="no folder"):
         write_whole(str(tmp_path / "no" / "a"), b"x")
 
 
-def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
+def test_unreadable_files_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(b"x" * (MOST + 1))
 
     with pytest.raises(InputMissing, match="no such file"):
@@ -75,7 +75,7 @@ def test_a_pipe_is_read_to_its_end() -> None:
         os.close(reading)
 
 
-def test_a_pipe_that_nobody_writes_to_is_empty(tmp_path: Path) -> None:
+def test_a_pipe_without_a_writer_is_empty(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
 
     assert read_whole(str(tmp_path / "fifo"), MOST) == b""

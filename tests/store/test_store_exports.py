@@ -1,4 +1,4 @@
-"""Exports of models: what goes out comes in, and nothing else does."""
+"""Exports of models: encoding, validation, merging, differences."""
 
 import json
 
@@ -34,7 +34,7 @@ def broken(**changes: object) -> bytes:
     return json.dumps(record).encode()
 
 
-def test_what_goes_out_comes_in() -> None:
+def test_an_export_round_trips() -> None:
     sent = export(learnt((10, 5.0, 1.0), (20, 9.0, 2.0), runs=7), learnt((1, 0.1, 1.0), key=OTHER))
 
     found = decode(encode(sent), "x")
@@ -44,14 +44,14 @@ def test_what_goes_out_comes_in() -> None:
     assert [one.key for one in found.models] == [KEY, OTHER]
 
 
-def test_what_an_export_says_is_what_the_product_makes_of_it() -> None:
+def test_the_model_of_an_export_follows_from_its_observations() -> None:
     model = learnt((10, 5.0, 1.0), (20, 9.0, 2.0)).history().model()
 
     assert isinstance(model, DeviceModel)
     assert (model.time(10), model.time(20)) == (5.0, 9.0)
 
 
-def test_the_evidence_has_an_interval_for_each_size() -> None:
+def test_each_size_has_a_confidence_interval() -> None:
     found = learnt((10, 5.0, 1.0), (20, 9.0, 2.0), (20, 9.0, 3.0)).knots("total")
 
     assert [(one.units, one.count, one.low) for one in found] == [(10, 1, 0.0), (20, 2, 9.0)]
@@ -85,7 +85,7 @@ def test_the_evidence_has_an_interval_for_each_size() -> None:
         (encode(export(learnt((1, 2.0, 3.0)), learnt((2, 2.0, 3.0)))), "two models of"),
     ],
 )
-def test_what_is_no_export_is_refused_in_one_line(raw: bytes, why: str) -> None:
+def test_anything_but_an_export_is_refused_in_one_line(raw: bytes, why: str) -> None:
     with pytest.raises(DataError, match=f"^some file: .*{why}") as caught:
         decode(raw, "some file")
 
@@ -97,7 +97,7 @@ def test_an_export_of_a_newer_version_is_refused() -> None:
         decode(b'{"schema": "hetsched.models.export/9", "more": 1}', "x")
 
 
-def test_merging_goes_by_time_and_counts_what_both_have_once() -> None:
+def test_merging_orders_by_time_and_counts_common_observations_once() -> None:
     mine = learnt((10, 5.0, 1.0), (10, 5.0, 4.0), runs=2)
     theirs = learnt((10, 6.0, 3.0), (10, 5.0, 4.0), runs=5)
 
@@ -115,7 +115,7 @@ def test_merging_goes_by_time_and_counts_what_both_have_once() -> None:
     ("theirs", "at"),
     [([10, 30], [10]), ([5, 30], [10, 20, 30]), ([10, 20, 90], [10, 20, 90]), ([91, 99], [])],
 )
-def test_a_difference_is_a_ratio_at_sizes_that_both_know(theirs: list[int], at: list[int]) -> None:
+def test_a_difference_has_ratios_at_common_sizes(theirs: list[int], at: list[int]) -> None:
     first = export(learnt(*((units, units / 10, 1.0) for units in (10, 20, 90))))
     second = export(learnt(*((units, units / 5, 1.0) for units in theirs)))
 
@@ -126,7 +126,7 @@ def test_a_difference_is_a_ratio_at_sizes_that_both_know(theirs: list[int], at: 
     assert [ratio for _, ratio in found.ratios] == [pytest.approx(2.0)] * len(at)
 
 
-def test_intervals_that_lie_apart_are_a_difference() -> None:
+def test_models_whose_intervals_do_not_overlap_differ() -> None:
     slow = [(10, 2.0 + 0.001 * i, float(i)) for i in range(4)]
     fast = [(10, 1.0 + 0.001 * i, float(i)) for i in range(4)]
 
@@ -138,7 +138,7 @@ def test_intervals_that_lie_apart_are_a_difference() -> None:
     assert found == [False, True, True]
 
 
-def test_a_model_that_one_lacks_and_sizes_that_never_meet_have_no_ratio() -> None:
+def test_missing_models_and_disjoint_sizes_have_no_ratio() -> None:
     first = export(learnt((10, 1.0, 1.0)), learnt((1, 1.0, 1.0), key=OTHER))
     second = export(learnt((99, 1.0, 1.0)))
 

@@ -1,4 +1,4 @@
-"""models.db: what goes in comes out, in this process, the next one, and another at once."""
+"""The model store in this process, the next one, and a concurrent one."""
 
 import multiprocessing
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def rows(path: Path, sql: str) -> int:
     return int(apsw.Connection(str(path)).execute(sql).get)
 
 
-def test_what_was_never_observed_is_not_known(store: ModelStore) -> None:
+def test_a_key_without_observations_has_no_model(store: ModelStore) -> None:
     assert store.load(KEY) is None
     assert store.runs(KEY) == 0
     assert store.keys() == []
@@ -81,7 +81,7 @@ def test_a_device_with_a_link_gets_affine_phases(store: ModelStore) -> None:
     ]
 
 
-def test_the_caller_can_say_whether_there_is_a_link(store: ModelStore) -> None:
+def test_the_caller_can_specify_whether_there_is_a_link(store: ModelStore) -> None:
     store.observe(KEY, [Sample("compute", 4, 2.0), total(4, 2.0)], 1.0)
 
     linked, core = store.load(KEY, True), store.load(KEY, False)
@@ -90,7 +90,7 @@ def test_the_caller_can_say_whether_there_is_a_link(store: ModelStore) -> None:
     assert core is not None and isinstance(core.compute, PiecewiseLinear)
 
 
-def test_a_model_that_was_handed_out_never_changes(store: ModelStore) -> None:
+def test_a_returned_model_never_changes(store: ModelStore) -> None:
     store.observe(KEY, [total(10, 5.0)], 1.0)
     before = known(store)
 
@@ -101,7 +101,7 @@ def test_a_model_that_was_handed_out_never_changes(store: ModelStore) -> None:
     assert known(store) is known(store)
 
 
-def test_many_are_loaded_in_their_order(store: ModelStore) -> None:
+def test_load_many_keeps_the_order(store: ModelStore) -> None:
     store.observe_many([(KEY, [total(1, 1.0)]), (OTHER, [total(1, 2.0)])], 1.0)
 
     found = store.load_many([OTHER, KEY, ModelKey("a", "b", "c", "d", "e", "f")])
@@ -117,7 +117,7 @@ def test_runs_are_counted(store: ModelStore) -> None:
     assert (store.runs(KEY), store.runs(OTHER)) == (7, 0)
 
 
-def test_what_was_forgotten_can_be_learnt_anew(tmp_path: Path) -> None:
+def test_a_forgotten_model_can_be_learnt_again(tmp_path: Path) -> None:
     path = tmp_path / "models.db"
     store = ModelStore(path)
     store.observe_many([(KEY, [total(1, 1.0)]), (OTHER, [total(1, 2.0)])], 1.0)
@@ -129,7 +129,7 @@ def test_what_was_forgotten_can_be_learnt_anew(tmp_path: Path) -> None:
     assert (known(store).time(1), store.runs(KEY)) == (9.0, 1)
 
 
-def test_the_next_process_knows_the_same(tmp_path: Path) -> None:
+def test_the_next_process_loads_equal_models(tmp_path: Path) -> None:
     first = ModelStore(tmp_path / "models.db")
     for run in range(30):
         first.observe(KEY, [Sample("compute", 1 + run % 7, 1.0 + run), total(run + 1, 2.0)], 1.0)
@@ -186,7 +186,7 @@ def _learn(path: Path, first: int, count: int) -> None:
     store.close()
 
 
-def test_processes_that_learn_at_once_lose_nothing(tmp_path: Path) -> None:
+def test_processes_that_learn_concurrently_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "models.db"
     spawn = multiprocessing.get_context("spawn")
     workers = [spawn.Process(target=_learn, args=(path, 100 * i, 25)) for i in range(3)]
@@ -202,7 +202,7 @@ def test_processes_that_learn_at_once_lose_nothing(tmp_path: Path) -> None:
     assert store.runs(KEY) == 75
 
 
-def test_of_one_run_the_median_of_each_curve_and_size_counts() -> None:
+def test_a_run_counts_by_its_median_of_each_curve_and_size() -> None:
     chunks = [Sample("compute", 8, float(i)) for i in (9, 1, 2)]
 
     found = run_medians([*chunks, Sample("h2d", 8, 3.0), total(9, 1.0)])
@@ -210,18 +210,18 @@ def test_of_one_run_the_median_of_each_curve_and_size_counts() -> None:
     assert found == [Sample("h2d", 8, 3.0), Sample("compute", 8, 2.0), total(9, 1.0)]
 
 
-def test_runs_that_were_written_one_after_the_other_are_told_apart() -> None:
+def test_consecutive_runs_are_split() -> None:
     run = run_medians([Sample("compute", 4, 1.0), Sample("compute", 5, 1.0), total(9, 3.0)])
     other = [total(7, 3.0)]
 
     assert list(split_runs([*run, *run, *other, *other])) == [run, [*run, *other], other]
 
 
-def test_without_a_total_nothing_is_known() -> None:
+def test_without_a_total_there_is_no_model() -> None:
     assert History(1, [Sample("compute", 1, 1.0)]).model() is None
 
 
-def test_any_one_thread_at_a_time_may_use_it(tmp_path: Path) -> None:
+def test_any_thread_may_use_it_one_at_a_time(tmp_path: Path) -> None:
     store = ModelStore(tmp_path / "models.db")
 
     with ThreadPoolExecutor(1) as worker:
@@ -233,7 +233,7 @@ def test_any_one_thread_at_a_time_may_use_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [2.0, 0.5])
-def test_when_a_core_changes_what_was_before_is_scaled_in_the_file_too(
+def test_a_change_of_speed_scales_older_observations_in_the_file_too(
     tmp_path: Path, change: float
 ) -> None:
     path = tmp_path / "models.db"
@@ -248,7 +248,7 @@ def test_when_a_core_changes_what_was_before_is_scaled_in_the_file_too(
     assert rows(path, "SELECT count(*) FROM observation WHERE curve = 'total'") == 5
 
 
-def test_a_change_of_a_device_is_known_to_its_other_models_and_in_the_file(
+def test_a_device_s_change_of_speed_applies_to_its_other_models_and_in_the_file(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "models.db"
@@ -269,7 +269,7 @@ def test_a_change_of_a_device_is_known_to_its_other_models_and_in_the_file(
 
 @settings(max_examples=40)
 @given(st.lists(st.tuples(st.sampled_from([40, 45, 50, 80]), st.sampled_from([1, 2, 9]))))
-def test_whatever_was_observed_the_next_process_knows_the_same(
+def test_any_observations_give_equal_models_in_the_next_process(
     tmp_path_factory: pytest.TempPathFactory, observed: list[tuple[int, int]]
 ) -> None:
     path = tmp_path_factory.mktemp("state") / "models.db"
@@ -290,7 +290,7 @@ def contended(seconds: float) -> Sample:
     return Sample("total", 10, seconds, contended=True)
 
 
-def test_the_first_contended_run_is_not_the_truth_of_processes_that_run_one_job(
+def test_the_first_contended_run_does_not_stay_for_processes_that_run_one_job(
     tmp_path: Path,
 ) -> None:
     for seconds in (20.0, 1.0, 1.0, 1.0):

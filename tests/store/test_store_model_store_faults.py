@@ -1,4 +1,4 @@
-"""models.db in trouble: at the start it is said, in mid-run learning goes on in memory."""
+"""An unusable models.db: an error at the start; mid-run, learning goes on in memory."""
 
 import logging
 from collections.abc import Callable
@@ -56,7 +56,7 @@ def newer(path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [full, read_only, broken])
-def test_trouble_in_mid_run_costs_one_warning_and_no_job(
+def test_a_fault_mid_run_costs_one_warning_and_no_job(
     harm: Callable[[ModelStore, Path], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = ModelStore(file(tmp_path))
@@ -74,7 +74,7 @@ def test_trouble_in_mid_run_costs_one_warning_and_no_job(
     assert "stay in memory" in warnings(caplog)[0]
 
 
-def test_what_could_not_be_written_is_written_later(tmp_path: Path) -> None:
+def test_unwritten_runs_are_written_later(tmp_path: Path) -> None:
     store = ModelStore(file(tmp_path))
     read_only(store, file(tmp_path))
     assert ModelStore(file(tmp_path)).keys() == []
@@ -103,7 +103,7 @@ def test_a_file_locked_for_too_long_is_written_later(tmp_path: Path) -> None:
     assert ModelStore(file(tmp_path)).runs(KEY) == 1
 
 
-def test_a_file_that_is_no_database_is_left_alone(
+def test_a_file_that_is_not_a_database_is_left_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file(tmp_path).write_bytes(b"precious " * 1000)
@@ -116,7 +116,7 @@ def test_a_file_that_is_no_database_is_left_alone(
     assert len(warnings(caplog)) == 1
 
 
-def test_a_database_of_somebody_else_is_left_alone(
+def test_a_foreign_database_is_left_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     foreign = apsw.Connection(str(file(tmp_path)))
@@ -147,7 +147,7 @@ def test_a_newer_file_is_left_alone_and_stops_no_job(
     assert "newer hetsched (version 9, this one knows 2)" in warning
 
 
-def test_a_file_that_becomes_newer_in_mid_run_is_left_alone(
+def test_a_file_migrated_mid_run_by_a_newer_version_is_left_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = ModelStore(file(tmp_path))
@@ -161,21 +161,21 @@ def test_a_file_that_becomes_newer_in_mid_run_is_left_alone(
     assert rows.get == 0
 
 
-def test_a_folder_in_the_file_s_place_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_folder_instead_of_the_file_is_refused_at_once(tmp_path: Path) -> None:
     file(tmp_path).mkdir()
 
     with pytest.raises(ConfigError, match=r"models\.db"):
         ModelStore(file(tmp_path))
 
 
-def test_a_state_folder_that_cannot_be_made_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_state_folder_that_cannot_be_created_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file")
 
     with pytest.raises(ConfigError, match="state folder"):
         ModelStore(tmp_path / "state" / "models.db")
 
 
-def test_the_state_folder_is_made_for_its_user_alone(tmp_path: Path) -> None:
+def test_the_state_folder_is_private(tmp_path: Path) -> None:
     ModelStore(tmp_path / "state" / "models.db")
 
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700

@@ -1,4 +1,4 @@
-"""Inputs: headers of every kind, and files that lie."""
+"""Inputs: headers of every kind, and wrong ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def refused(path: str) -> HetschedError:
 
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", ["<c8", ">c16", ">f4", "<i2", "|u1", "|b1", "<f2"])
-def test_a_header_says_what_numpy_saved(tmp_path: Path, dtype: str, order: str) -> None:
+def test_headers_written_by_numpy_are_read(tmp_path: Path, dtype: str, order: str) -> None:
     array = np.asarray(np.arange(24).reshape(2, 3, 4), dtype=dtype, order=order)
     np.save(tmp_path / "x.npy", array)
 
@@ -103,14 +103,14 @@ def test_shapes_are_read_as_other_writers_write_them(tmp_path: Path, shape: str)
         ("\x00" * 40, "broken"),
     ],
 )
-def test_a_header_that_lies_is_refused(tmp_path: Path, header: str, word: str) -> None:
+def test_a_wrong_header_is_refused(tmp_path: Path, header: str, word: str) -> None:
     error = refused(raw(tmp_path / "x.npy", header, bytes(48)))
 
     assert isinstance(error, DataError)
     assert word in str(error)
 
 
-def test_a_header_that_never_ends_is_not_read(tmp_path: Path) -> None:
+def test_an_endless_header_is_not_read(tmp_path: Path) -> None:
     path = raw(tmp_path / "x.npy", " " * 20_000, version=b"\x02\x00")
 
     assert "20000 bytes" in str(refused(path))
@@ -137,7 +137,7 @@ def test_a_pickle_is_refused_as_such(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_whatever_are_anything_but_an_error(data: bytes) -> None:
+def test_random_bytes_are_an_error(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.npy"
         path.write_bytes(b"\x93NUMPY\x01\x00" + data)
@@ -152,7 +152,7 @@ def test_a_directory_a_fifo_a_socket_and_a_device_are_refused(tmp_path: Path) ->
         assert [refused(path).code for path in paths] == [DataError.code] * 4
 
 
-def test_what_is_not_there_is_missing(tmp_path: Path) -> None:
+def test_a_nonexistent_file_is_missing(tmp_path: Path) -> None:
     (tmp_path / "dangling").symlink_to("nowhere")
     (tmp_path / "round").symlink_to("round")
     (tmp_path / "file").touch()
