@@ -9,13 +9,13 @@ import msgspec
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.device_process import filling, verification
 from hetsched.device_process.attachments import Attachments
-from hetsched.device_process.pipeline import ChunkFailed, Pipeline
-from hetsched.device_process.prepared_job import (
+from hetsched.device_process.current_job import (
     ColdKernels,
-    PreparedJob,
+    CurrentJob,
     build_pipeline,
     device_job,
 )
+from hetsched.device_process.pipeline import ChunkFailed, Pipeline
 from hetsched.devices.base import Device
 from hetsched.errors import InternalError
 from hetsched.transport.device_messages import (
@@ -59,21 +59,21 @@ class CommandHandler:
         self._info = info
         self._attachments = attachments
         self._send = send
-        self._prepared: PreparedJob | None = None
+        self._current: CurrentJob | None = None
         self._workloads: dict[str, Workload] = {}
         self._cold_kernels = ColdKernels()
 
     @property
-    def prepared_job(self) -> PreparedJob | None:
+    def current_job(self) -> CurrentJob | None:
         """The job that the device is prepared for."""
-        return self._prepared
+        return self._current
 
     @property
     def busy_pipeline(self) -> Pipeline | None:
         """The pipeline, while it has chunks."""
-        if self._prepared is None or not self._prepared.pipeline.busy:
+        if self._current is None or not self._current.pipeline.busy:
             return None
-        return self._prepared.pipeline
+        return self._current.pipeline
 
     def step(self) -> None:
         """Advance the pipeline by one chunk.
@@ -84,11 +84,11 @@ class CommandHandler:
             The job is no longer prepared.
         DeviceFault
         """
-        assert self._prepared is not None, "nothing to advance"
+        assert self._current is not None, "nothing to advance"
         try:
-            self._prepared.pipeline.step()
+            self._current.pipeline.step()
         except ChunkFailed:
-            self._prepared = None
+            self._current = None
             self._device.prepare(None)  # or it would hold the job's files until the next job
             raise
 
@@ -119,7 +119,7 @@ class CommandHandler:
         self._device.prepare(job)
         on_done = self._chunk_reporter(command)
         pipeline = build_pipeline(self._device, self._info, command, job, on_done)
-        self._prepared = PreparedJob(command.job, workload, params, arrays, pipeline)
+        self._current = CurrentJob(command.job, workload, params, arrays, pipeline)
         if command.answer:
             self._send(Prepared(command.job, self._index))
 
@@ -136,8 +136,8 @@ class CommandHandler:
 
     def _run(self, command: Run) -> None:
         """Add the chunks; drop them if the job failed here, which the engine knows by now."""
-        if self._prepared is not None and self._prepared.number == command.job:
-            self._prepared.pipeline.add(command.chunks)
+        if self._current is not None and self._current.number == command.job:
+            self._current.pipeline.add(command.chunks)
 
     def _fill(self, command: Fill) -> None:
         job = self._require_job(command.job)
@@ -173,21 +173,21 @@ class CommandHandler:
         )
 
     def _release(self, command: Release | Fence) -> None:
-        if self._prepared is not None and self._prepared.number == command.job:
+        if self._current is not None and self._current.number == command.job:
             self._drop_job()
         self._attachments.forget_job(command.job)
 
     def _drop_job(self) -> None:
         """Finish the chunks in flight, then drop every reference to the job's arrays."""
-        if self._prepared is not None:
-            self._prepared.pipeline.drain()
-        self._prepared = None
+        if self._current is not None:
+            self._current.pipeline.drain()
+        self._current = None
         self._device.prepare(None)
 
-    def _require_job(self, number: int) -> PreparedJob:
-        if self._prepared is None or self._prepared.number != number:
+    def _require_job(self, number: int) -> CurrentJob:
+        if self._current is None or self._current.number != number:
             raise InternalError(f"{self._info.name} is not prepared for job {number}")
-        return self._prepared
+        return self._current
 
     def _workload(self, reference: str) -> Workload:
         if reference not in self._workloads:

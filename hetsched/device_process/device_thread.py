@@ -88,7 +88,7 @@ class DeviceThread(threading.Thread):
         return self.commands.get_nowait()
 
     def _step(self, handler: CommandHandler) -> None:
-        job = handler.prepared_job
+        job = handler.current_job
         assert job is not None, "a pipeline is busy"
         try:
             handler.step()

@@ -95,7 +95,7 @@ def test_a_team_that_dies_comes_back_and_the_result_is_right(
 
 
 def test_a_team_is_not_measured_beside_its_cores(local: hetsched.Local) -> None:
-    with pytest.raises(UsageError, match="team0 can't be measured beside its own cores"):
+    with pytest.raises(UsageError, match="team0 can't be measured together with its own cores"):
         measured(local, ["cpu0", "team0"])
 
 

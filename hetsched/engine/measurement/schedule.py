@@ -183,8 +183,8 @@ class MeasurementSchedule:
     def _is_done(self, evidence: _CaseEvidence) -> bool:
         if evidence.repeats >= self.max_repeats:
             return True
-        enough = evidence.repeats >= min(MIN_REPEATS, self.max_repeats)
-        return enough and evidence.half_width <= self.until
+        has_min_repeats = evidence.repeats >= min(MIN_REPEATS, self.max_repeats)
+        return has_min_repeats and evidence.half_width <= self.until
 
 
 def _cases(variants: Mapping[str, Sequence[str]], sizes: Sequence[int]) -> list[MeasurementCase]:

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.planning.memory_limits import MemoryLimits
 from hetsched.engine.planning.repeated_jobs import RepeatedJobs
 from hetsched.engine.planning.variant_catalog import VariantCatalog
 from hetsched.engine.planning.warm_kernels import WarmKernels
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.store.models.model_store import ModelStore
+
+
+class MemoryLimits:
+    """Bytes to plan with, of devices that had less memory than they reported."""
+
+    def __init__(self) -> None:
+        self._limits: dict[str, int] = {}
+
+    def get(self, device: str) -> int | None:
+        """Return the limit of `device`; None: what it reports."""
+        return self._limits.get(device)
+
+    def lower(self, device: str, failed_bytes: int) -> None:
+        """Halve the memory of `device`, which couldn't set aside `failed_bytes`."""
+        self._limits[device] = max(1, failed_bytes // 2)
+
+    def raise_after_success(self, devices: Iterable[str]) -> None:
+        """Double the limits of these devices: the memory that was missing may be free again."""
+        for device in devices:
+            if device in self._limits:
+                self._limits[device] *= 2
 
 
 @dataclass

@@ -64,13 +64,13 @@ class DeviceProcess:
         self._decode: Decoder[Event] = Decoder(Event)
         self._queued: deque[tuple[bytes, list[int]]] = deque()
         self._stderr_lines: deque[str] = deque(maxlen=KEPT_STDERR_LINES)
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        for end in (ours, theirs):
+        engine_end, process_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for end in (engine_end, process_end):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
-        ours.setblocking(False)
-        self._sock = ours
-        with theirs:
-            self._process = _spawn(spec, theirs.fileno())
+        engine_end.setblocking(False)
+        self._sock = engine_end
+        with process_end:
+            self._process = _spawn(spec, process_end.fileno())
         self.pid = self._process.pid
         self.pidfd = os.pidfd_open(self.pid)
         assert self._process.stderr is not None

@@ -90,8 +90,8 @@ class HostedProcess:
 
     def detach(self, keys: Iterable[int]) -> None:
         """Have the process drop those of `keys` that it holds."""
-        held = tuple(key for key in keys if key in self.attached)
-        if held and self.process is not None:
-            self.attached.difference_update(held)
+        attached = tuple(key for key in keys if key in self.attached)
+        if attached and self.process is not None:
+            self.attached.difference_update(attached)
             self.flush()
-            self.process.send(Detach(held))
+            self.process.send(Detach(attached))

@@ -21,8 +21,8 @@ MAX_KERNELS = 1000
 
 
 @dataclass(frozen=True)
-class PreparedJob:
-    """What commands about the job refer to; `number` is `Prepare.job`."""
+class CurrentJob:
+    """The job that commands refer to; `number` is that of `Prepare.job`."""
 
     number: int
     workload: Workload
