@@ -94,7 +94,7 @@ def plan_job(
         assignments,
         _longest(assignments),
         tuple(reasons),
-        any(participant.choice.exploring for participant in participants),
+        any(participant.choice.is_exploring for participant in participants),
         {part.name: part.curve for part in participants if part.curve is not None},
         tuple(usable),
     )
@@ -226,7 +226,7 @@ def _reason(participant: _Participant, share: int) -> str:
         return f"{name}: no share, the job finishes sooner without it"
     if participant.total is None:
         return f"{name}: {units}, an equal share: no measurements for {variant} yet"
-    again = ", tried again" if participant.choice.exploring else ""
+    again = ", tried again" if participant.choice.is_exploring else ""
     plan = participant.linked_plan(share)
     chunks = f", {_describe(plan)}" if plan else ""
     return f"{name}: {units} by the speed of {variant}{again}{chunks}"

@@ -134,7 +134,7 @@ class Rebalancer:
         Devices that have shares anyway can keep them while they try another variant.
         """
         return plan.predicted_seconds is None or (
-            plan.exploring and _working(plan) != self._working
+            plan.is_exploring and _working(plan) != self._working
         )
 
     def _lacks_curves(self, proposal: JobPlan) -> bool:
@@ -153,7 +153,7 @@ class Rebalancer:
             return
         self._is_unreported = False
         self._balancer.tell([seconds.get(device, 0.0) for device in self._devices])
-        if self._uses >= MAX_REPEATS or plan.exploring or _is_mispredicted(plan, makespan):
+        if self._uses >= MAX_REPEATS or plan.is_exploring or _is_mispredicted(plan, makespan):
             self._balancer.reconsider()
 
     def report_moved_work(self, plan: JobPlan) -> None:

@@ -59,17 +59,17 @@ class Assignment:
     ----------
     chunks : tuple of Chunk
         In order; contiguous.
-    chunk : int, units
-        The largest.
+    max_chunk : int, units
+        The largest chunk.
     slots : int
         Chunks that may be in device memory (or in buffers) at once.
-    memory : int, bytes
+    slot_memory : int, bytes
         To set aside for slots; 0 without a link.
     window : int
         Chunks to send ahead.
     predicted_seconds : float or None
         None: no model yet.
-    sizes : tuple of int, units
+    slot_sizes : tuple of int, units
         Of each slot of a ring on a device with a link; else ().
     candidate : Candidate or None
         The device as it was planned with, for explanations.
@@ -81,12 +81,12 @@ class Assignment:
     variant: str
     plan: DevicePlan
     chunks: tuple[Chunk, ...]
-    chunk: int
+    max_chunk: int
     slots: int
-    memory: int
+    slot_memory: int
     window: int
     predicted_seconds: float | None
-    sizes: tuple[int, ...] = ()
+    slot_sizes: tuple[int, ...] = ()
     candidate: Candidate | None = field(default=None, compare=False, repr=False)
     model: DeviceModel | None = field(default=None, compare=False, repr=False)
 
@@ -97,7 +97,7 @@ class Assignment:
         return None if seconds is None else seconds / self.plan.share
 
     @property
-    def ring(self) -> bool:
+    def is_ring(self) -> bool:
         return self.plan.mode is Mode.RING
 
 
@@ -112,7 +112,7 @@ class JobPlan:
         Of the slowest device; None if a device has no model.
     reasons : tuple of str
         Why each device has its share, one line each.
-    exploring : bool
+    is_exploring : bool
         A device tries a variant other than the best measured one.
     curves : mapping of device to SpeedFunction
         Seconds of its share as planned with; without devices that have no measurements.
@@ -123,7 +123,7 @@ class JobPlan:
     assignments: tuple[Assignment, ...]
     predicted_seconds: float | None
     reasons: tuple[str, ...] = ()
-    exploring: bool = False
+    is_exploring: bool = False
     curves: Mapping[str, SpeedFunction] = field(default_factory=dict, compare=False, repr=False)
     candidates: tuple[Candidate, ...] = field(default=(), compare=False, repr=False)
 

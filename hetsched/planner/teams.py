@@ -83,8 +83,8 @@ def plan_with_teams(
     Returns
     -------
     JobPlan
-        `exploring` where a team is tried: where it could pay, `MIN_TRUSTED_RUNS` times at similar
-        loads.
+        `is_exploring` where a team is tried: where it could pay, `MIN_TRUSTED_RUNS` times at
+        similar loads.
 
     Raises
     ------
@@ -106,8 +106,8 @@ def plan_with_teams(
         curves.update({} if option.plan is None else option.plan.curves)
     curves.update(plan.curves)
     reasons = (*plan.reasons, *_reasons(single, options, chosen))
-    exploring = plan.exploring or trial is not None
-    return replace(plan, reasons=reasons, curves=curves, exploring=exploring)
+    is_exploring = plan.is_exploring or trial is not None
+    return replace(plan, reasons=reasons, curves=curves, is_exploring=is_exploring)
 
 
 def plan_fixed_shares(

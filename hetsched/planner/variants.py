@@ -46,7 +46,7 @@ class VariantChoice:
 
     variant: str
     model: DeviceModel | None
-    exploring: bool = False
+    is_exploring: bool = False
 
 
 def choose_variants(

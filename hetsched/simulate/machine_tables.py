@@ -106,12 +106,12 @@ def _share_row(
         return (name, 0, None, None, None, None)
     shares = [assignment.plan.share for assignment in members]
     first = members[0]
-    slots = first.slots if first.memory else None
+    slots = first.slots if first.slot_memory else None
     return (
         name,
         shares[0] if len(set(shares)) == 1 else f"{min(shares)} to {max(shares)}",
         _us(max(device_seconds(timings[assignment.device]) for assignment in members)),
-        first.plan.mode.value if first.memory else None,
+        first.plan.mode.value if first.slot_memory else None,
         slots,
         _chunks(first) if len(members) == 1 else None,
     )

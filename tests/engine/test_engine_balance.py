@@ -54,7 +54,7 @@ class Machine(ToyLoop):
         if not steals:
             return [chunk.count for chunk in one.chunks]
         left = round(LOAD * self.speeds[int(one.device[3:])] / sum(self.speeds))
-        return [min(one.chunk, left - done) for done in range(0, left, one.chunk)]
+        return [min(one.max_chunk, left - done) for done in range(0, left, one.max_chunk)]
 
     def _wild(self) -> float:
         if not self.noise:

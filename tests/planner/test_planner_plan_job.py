@@ -74,7 +74,7 @@ def test_without_models_everybody_gets_an_equal_share() -> None:
 def test_the_first_run_of_a_device_with_a_link_is_factored_by_two() -> None:
     (one,) = plan_job(64, [gpu(memory=1 << 30)]).assignments
     assert one.plan == DevicePlan(((32, 16, 8, 4, 2, 1, 1),))
-    assert (one.window, one.ring, one.memory) == (4, False, 64 * 2 * PLANE)
+    assert (one.window, one.is_ring, one.slot_memory) == (4, False, 64 * 2 * PLANE)
 
 
 def test_barriers_stand_between_sub_distributions() -> None:
@@ -136,10 +136,10 @@ def test_a_single_unit_goes_to_a_device_that_was_never_measured() -> None:
 def test_a_known_device_with_a_link_gets_a_ring() -> None:
     plan = plan_job(256, [gpu(FAST), *(core(i, 2.1e-3) for i in range(8))])
     one = plan.assignments[0]
-    assert one.ring
+    assert one.is_ring
     assert one.slots == one.plan.slots >= 2
     assert one.window == one.slots + 1
-    assert one.memory == one.slots * one.chunk * 2 * PLANE <= 64 * MIB
+    assert one.slot_memory == one.slots * one.max_chunk * 2 * PLANE <= 64 * MIB
     assert one.predicted_seconds is not None
     cost = timeline(one.plan, FAST, Overlap.FULL).makespan
     assert one.predicted_seconds == pytest.approx(cost, rel=0.05)
@@ -224,14 +224,14 @@ def test_a_core_s_chunks_last_twenty_to_a_hundred_milliseconds(
 ) -> None:
     (one,) = plan_job(load, [core(0, seconds)]).assignments
     assert len(one.chunks) == chunks
-    assert (one.window, one.slots, one.memory) == (window, 1, 0)
+    assert (one.window, one.slots, one.slot_memory) == (window, 1, 0)
 
 
 def test_chunks_from_files_are_small() -> None:
     (one,) = plan_job(100, [replace(core(0, 1e-5), is_staged=True)]).assignments
-    assert one.chunk * 2 * PLANE <= 16 * MIB
+    assert one.max_chunk * 2 * PLANE <= 16 * MIB
     big = replace(core(0), is_staged=True, demand=demand(plane=100 * MIB))
-    assert plan_job(5, [big]).assignments[0].chunk == 1
+    assert plan_job(5, [big]).assignments[0].max_chunk == 1
 
 
 def test_one_slot_tells_a_single_engine_to_copy_out_at_once() -> None:
@@ -245,7 +245,7 @@ def test_odd_units_leave_room_for_the_alignment_of_slots() -> None:
     for model in (None, FAST):
         candidate = gpu(model, memory=10 * 2 * plane, plane=plane)
         (one,) = plan_job(50, [candidate]).assignments
-        assert one.memory <= 10 * 2 * plane
+        assert one.slot_memory <= 10 * 2 * plane
 
 
 candidates = st.lists(
@@ -273,7 +273,7 @@ def test_every_unit_is_in_exactly_one_chunk_and_every_plan_fits(
     by_name = {candidate.info.name: candidate for candidate in devices}
     for one in plan.assignments:
         assert tuple(chunk.count for chunk in one.chunks) == one.plan.chunks
-        assert one.chunk == max(one.plan.chunks)
+        assert one.max_chunk == max(one.plan.chunks)
         candidate = by_name[one.device]
         if candidate.info.link:
             check(one.plan, slotted(candidate.demand))
@@ -283,7 +283,7 @@ def test_every_unit_is_in_exactly_one_chunk_and_every_plan_fits(
 def assert_layout_follows(one: Assignment, memory: MemoryDemand) -> None:
     """The slots that the device process hands out are those that the plan counted on."""
     layout = SlotAllocator(
-        lambda x: slot_bytes(memory, x), one.memory, one.slots, one.ring, one.chunk
+        lambda x: slot_bytes(memory, x), one.slot_memory, one.slots, one.is_ring, one.max_chunk
     )
     waits = [layout.allocate(chunk.count, chunk.barrier)[1] for chunk in one.chunks]
     assert waits == [chunk.barrier for chunk in one.chunks]
@@ -377,20 +377,20 @@ def test_files_pass_through_host_buffers_of_64_mib(model: DeviceModel | None, pl
     one = replace(gpu(model, memory=64 << 30, plane=plane), is_staged=True)
     (found,) = plan_job(load, [one]).assignments
     assert found.plan.share == load
-    assert found.slots * found.chunk * 2 * plane <= max(64 * MIB, 2 * plane)
+    assert found.slots * found.max_chunk * 2 * plane <= max(64 * MIB, 2 * plane)
 
 
 @pytest.mark.parametrize("load", [64, 70, 500])
 def test_the_first_chunks_of_a_core_are_a_sixteenth_of_its_share(load: int) -> None:
     (one,) = plan_job(load, [replace(core(), demand=demand(plane=8))]).assignments
-    assert one.chunk * 16 <= load
+    assert one.max_chunk * 16 <= load
 
 
 def test_the_first_chunks_of_a_core_have_64_mib_at_most() -> None:
     (one,) = plan_job(50, [replace(core(), demand=demand(plane=16 * MIB))]).assignments
-    assert one.chunk == 2
+    assert one.max_chunk == 2
     (one,) = plan_job(5, [replace(core(), demand=demand(plane=160 * MIB))]).assignments
-    assert one.chunk == 1
+    assert one.max_chunk == 1
 
 
 def test_small_shares_have_the_best_ring_there_is() -> None:

@@ -103,7 +103,7 @@ def test_a_team_is_tried_only_where_it_could_pay(load: int, seconds: float, trie
     plan = plan_with_teams(load, [*cores(2, fft=seconds), team(2, fft=None)])
 
     assert ("team0" in who(plan)) == tried
-    assert plan.exploring == tried
+    assert plan.is_exploring == tried
 
 
 @pytest.mark.parametrize(("load", "runs", "tried"), [(1, 2, True), (1, 3, False), (5, 9, True)])
@@ -112,14 +112,14 @@ def test_a_team_is_tried_a_few_times_at_such_loads(load: int, runs: int, tried: 
         load, [*cores(2, fft=0.050), team(2, 1, runs, fft=0.035)], ["cpu0", "cpu1"]
     )
 
-    assert plan.exploring == tried
+    assert plan.is_exploring == tried
 
 
 @pytest.mark.parametrize(("seconds", "tried"), [(0.030, True), (0.035, False)])
 def test_a_team_that_was_slow_at_other_loads_is_not_tried(seconds: float, tried: bool) -> None:
     plan = plan_with_teams(8, [*cores(2, fft=0.050), team(2, fft=seconds)], ["cpu0", "cpu1"])
 
-    assert plan.exploring == tried
+    assert plan.is_exploring == tried
 
 
 def test_a_team_tries_the_variants_that_are_fast_on_its_cores_the_fastest_first() -> None:
@@ -133,7 +133,7 @@ def test_a_team_tries_the_variants_that_are_fast_on_its_cores_the_fastest_first(
     third = plan_with_teams(1, [*single, both])
 
     assert [p.assignments[0].variant for p in (first, second, third)] == ["fast", "right", "right"]
-    assert [p.exploring for p in (first, second, third)] == [True, True, False]
+    assert [p.is_exploring for p in (first, second, third)] == [True, True, False]
 
 
 def test_a_team_that_is_slow_tries_no_other_variant() -> None:

@@ -44,7 +44,7 @@ def test_equal_cores_try_all_that_nobody_knows_at_once() -> None:
     some = cores(4, {"fftw": 1.0, "mkl": None, "ducc": None, "scipy": None}, 1, 0, 0, 0)
     choices = choose_variants(some, 10)
     assert sorted(names(choices)) == ["ducc", "fftw", "mkl", "scipy"]
-    assert sorted(c.exploring for c in choices) == [False, True, True, True]
+    assert sorted(c.is_exploring for c in choices) == [False, True, True, True]
 
 
 def test_a_single_core_explores_every_other_run() -> None:

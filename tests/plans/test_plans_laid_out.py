@@ -56,8 +56,8 @@ def in_memory(one: Assignment, demand: MemoryDemand) -> Iterator[int]:
     Asserts that none waits for more than the chunk that the plan says.
     """
     layout = SlotAllocator(
-        lambda units: slot_bytes(demand, units), one.memory, one.slots, one.ring, one.chunk,
-        one.sizes,
+        lambda units: slot_bytes(demand, units), one.slot_memory, one.slots, one.is_ring,
+        one.max_chunk, one.slot_sizes,
     )  # fmt: skip
     live: dict[int, tuple[int, int, int]] = {}
     for number, chunk in enumerate(one.chunks):
@@ -83,10 +83,10 @@ def test_best_plans_lie_in_memory_as_planned(seeds: range) -> None:
             plan = planner(share, model, rounded, overlap)
             check(plan, rounded)
             one = assigned(share, model, demand, overlap, plan)
-            shared = demand.workspace(one.chunk) if demand.work == "max" else 0
+            shared = demand.workspace(one.max_chunk) if demand.work == "max" else 0
             assert demand.limit is not None
-            assert one.memory + shared + demand.resident_bytes <= demand.limit, seed
-            assert max(in_memory(one, demand)) <= one.memory, seed
+            assert one.slot_memory + shared + demand.resident_bytes <= demand.limit, seed
+            assert max(in_memory(one, demand)) <= one.slot_memory, seed
             assert one.window > one.slots, seed
 
 
@@ -96,8 +96,8 @@ def test_an_odd_memory_is_laid_out_as_its_pattern() -> None:
     demand = MemoryDemand(input_bytes=512, work_bytes=0, output_bytes=512, limit=5 * 1024)
     plan = quick_plan(100, model, slotted(demand), Overlap.SINGLE)
     one = assigned(100, model, demand, Overlap.SINGLE, plan)
-    assert sorted(one.sizes) == [2, 3]
-    assert one.memory == 5 * 1024
+    assert sorted(one.slot_sizes) == [2, 3]
+    assert one.slot_memory == 5 * 1024
 
 
 def test_no_more_slots_than_make_a_plan_faster() -> None:

@@ -81,12 +81,12 @@ class JobArrays:
             params=msgspec.json.encode(self._job.params),
             variant=assignment.variant,
             arrays=tuple(self.stored),
-            chunk=assignment.chunk,
-            memory=assignment.memory,
+            chunk=assignment.max_chunk,
+            memory=assignment.slot_memory,
             slots=assignment.slots,
-            sizes=assignment.sizes,
+            sizes=assignment.slot_sizes,
             window=assignment.window,
-            ring=assignment.ring,
+            ring=assignment.is_ring,
             answer=answer,
         )
 

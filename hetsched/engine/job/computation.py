@@ -45,7 +45,7 @@ class Computation:
         self._dispatcher = Dispatcher(
             {device: assignment.chunks for device, assignment in assignments.items()},
             {device: assignment.window for device, assignment in assignments.items()},
-            {device: assignment.chunk for device, assignment in assignments.items()},
+            {device: assignment.max_chunk for device, assignment in assignments.items()},
             {device: assignment.pace for device, assignment in assignments.items()}
             if stealing
             else None,

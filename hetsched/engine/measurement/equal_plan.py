@@ -89,9 +89,9 @@ def _assignment(
             Chunk(next(chunk_ids), start, size, barrier=start > first, last=True)
             for start, size in zip(starts, sizes, strict=False)
         ),
-        chunk=max(sizes),
+        max_chunk=max(sizes),
         slots=1,
-        memory=slot_bytes(demand, max(sizes)) if info.link else 0,
+        slot_memory=slot_bytes(demand, max(sizes)) if info.link else 0,
         window=WINDOW,
         predicted_seconds=None,
     )

@@ -87,7 +87,7 @@ class RunPlanner:
 def is_good(plan: JobPlan, runs: Mapping[str, DeviceRun]) -> bool:
     """Return whether all devices finished together and as predicted."""
     predicted = plan.predicted_seconds
-    if predicted is None or plan.exploring:
+    if predicted is None or plan.is_exploring:
         return False
     error = abs(makespan(runs) / predicted - 1)
     return error <= MAX_PREDICTION_ERROR and spread(runs) <= MAX_SPREAD

@@ -45,4 +45,4 @@ class WarmKernels:
 def _kernel_key(job: ResolvedJob, assignment: Assignment) -> str:
     """Return what a kernel depends on; some libraries plan for the largest chunk, too."""
     params = msgspec.json.encode(job.params)
-    return f"{job.reference} {params!r} {assignment.variant} {assignment.chunk}"
+    return f"{job.reference} {params!r} {assignment.variant} {assignment.max_chunk}"

@@ -181,7 +181,7 @@ def _chunk_reason(
         return _linked_chunk_reason(assignment, planned, bound)
     if assignment.pace is None:
         return "small chunks as long as there are no measurements: a cancel waits for one"
-    seconds = format_seconds(assignment.pace * assignment.chunk)
+    seconds = format_seconds(assignment.pace * assignment.max_chunk)
     if len(assignment.chunks) == 1:
         return f"one chunk, it takes only {seconds}"
     return f"chunks of at most {seconds}: a cancel or a lost device costs one"
@@ -193,7 +193,7 @@ def _linked_chunk_reason(
     limit = None if assignment.candidate is None else assignment.candidate.demand.limit
     memory = ""
     if limit is not None:
-        memory = f", {format_bytes(assignment.memory)} of {format_bytes(limit)}"
+        memory = f", {format_bytes(assignment.slot_memory)} of {format_bytes(limit)}"
     if planned is None or not bound:
         return f"factored by two, so that one run measures several sizes{memory}"
     above = 100 * max(0.0, planned.makespan / bound - 1)

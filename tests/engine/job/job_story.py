@@ -56,9 +56,9 @@ def assignment(device: str, first: int, number: int) -> Assignment:
         variant="numpy",
         plan=DevicePlan(((1,),) * CHUNKS),
         chunks=chunks,
-        chunk=1,
+        max_chunk=1,
         slots=1,
-        memory=1024,
+        slot_memory=1024,
         window=1,
         predicted_seconds=2.0,
     )

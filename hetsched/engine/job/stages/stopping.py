@@ -215,7 +215,7 @@ def on_command_failed(
         ]
     if failure.cause == "memory":
         return [
-            ReduceMemory(event.device, assignment.memory),
+            ReduceMemory(event.device, assignment.slot_memory),
             *start_over(record, attempt, failure.error.message),
         ]
     if failure.cause == "fault":  # the process ends: its loss is the next event
