@@ -1,6 +1,6 @@
-"""The embedded engine: the interface of `Client` with no daemon, no socket, no queue of others.
+"""The embedded engine: the interface of `Client` without a daemon.
 
-The engine lives on a thread of its own; every call that touches it is handed over to that thread.
+The engine runs on its own thread; every call that uses it is posted to that thread.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from hetsched.units import shown
 
 T = TypeVar("T")
 
-LAST_MOMENT = 1.0
-"""Seconds in which an abandoned engine may tidy up: remove unfinished files. Arbitrary."""
+ABANDON_SECONDS = 1.0
+"""For an abandoned engine to clean up, for example unfinished files. Arbitrary."""
 
 CLOSED = "this hetsched.Local is closed; open another one"
 
@@ -44,16 +44,16 @@ class Local(Submitting):
     Parameters
     ----------
     config : str, Config or None
-        A configuration, its shipped name or its path; None: the user's, else the default one.
+        A configuration, the name of a shipped one, or a path; None: the user's, or the default.
     learn : bool
-        Whether models are kept in models.db between runs.
+        Keep models in models.db between runs.
 
     Raises
     ------
     UsageError, ConfigError, InputMissing, Unavailable
     """
 
-    _segments: _Segments
+    _segments: _LocalSegments
 
     def __init__(self, config: str | Config | None = None, *, learn: bool = True) -> None:
         if config is not None and not isinstance(config, str | Config):
@@ -63,7 +63,7 @@ class Local(Submitting):
         chosen = config if isinstance(config, Config) else load(config)[0]
         self._loop = Loop()
         self._arena = Arena(arena_limit(chosen.arena, machine_memory()))
-        self._segments = _Segments(self._arena, self._ask, self._loop)
+        self._segments = _LocalSegments(self._arena, self._call, self._loop)
         try:
             self._engine = Engine(
                 chosen,
@@ -95,7 +95,7 @@ class Local(Submitting):
         self.close()
 
     def run(self, spec: JobSpec) -> Job:
-        """As `submit`, for a job whose arrays are files, or generated.
+        """Submit a job whose arrays are files or generated.
 
         Raises
         ------
@@ -104,59 +104,64 @@ class Local(Submitting):
         return self._started(Request(spec, self._segments), None)
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
-        """The devices, and what isn't there and why."""
-        return self._ask(self._engine.devices)
+        """The devices, and which are absent and why."""
+        return self._call(self._engine.devices)
 
     def pids(self) -> dict[str, int]:
-        """Device name -> id of the process that it lives in, of those that run."""
-        return self._ask(self._engine.pids)
+        """Device name -> id of its process, for processes that run."""
+        return self._call(self._engine.pids)
 
     def cancel(self, job: int) -> None:
         """Stop job number `job` at a chunk's edge."""
-        self._hand_over(lambda: self._engine.cancel(job))
+        self._post(lambda: self._engine.cancel(job))
 
     def explain(self, job: int) -> Explanation:
-        """What became of job number `job` and why, of a running one so far.
+        """Explain job number `job`; a running one, as far as it has come.
 
-        Raises InputMissing, or TryAgain while it hasn't begun.
+        Raises
+        ------
+        InputMissing
+            There is no such job, or it ended too long ago.
+        TryAgain
+            It hasn't begun.
         """
-        self._not_in_a_callback("explain")
+        self._refuse_in_callback("explain")
         answer: Future[Explanation] = Future()
 
-        def told(explanation: Explanation | None, error: BaseException | None) -> None:
+        def on_explained(explanation: Explanation | None, error: BaseException | None) -> None:
             if explanation is None:
                 answer.set_exception(error or TryAgain(CLOSED))
             else:
                 answer.set_result(explanation)
 
-        self._hand_over(lambda: self._engine.explain(job, told), answer)
+        self._post(lambda: self._engine.explain(job, on_explained), answer)
         return answer.result()
 
     def close(self) -> None:
-        """Cancel what runs, end the device processes. Arrays that were handed out stay valid."""
-        self._not_in_a_callback("close")
-        if self._leave():
+        """Cancel all jobs and end the device processes. Arrays of the caller stay valid."""
+        self._refuse_in_callback("close")
+        if self._begin_closing():
             self._thread.join()
-            self._tidy_up()
+            self._clean_up()
 
     def abandon(self) -> None:
         """Kill the device processes and close, without waiting for a chunk's edge."""
-        if not self._leave():
+        if not self._begin_closing():
             return
-        self._engine.kill()  # from here: the engine's thread may be busy
-        self._thread.join(LAST_MOMENT)
+        self._engine.kill()  # on this thread, because the engine's may be busy
+        self._thread.join(ABANDON_SECONDS)
         if not self._thread.is_alive():
-            self._tidy_up()
+            self._clean_up()
 
-    def _leave(self) -> bool:
-        """Take nothing new, and let the engine's thread end; False if that was asked before."""
+    def _begin_closing(self) -> bool:
+        """Refuse new calls and let the engine's thread end; False if it is closing already."""
         with self._lock:
             was_open, self._open = self._open, False
             if was_open:
                 self._loop.call_soon_threadsafe(lambda: self._engine.drain(self._loop.stop))
         return was_open
 
-    def _tidy_up(self) -> None:
+    def _clean_up(self) -> None:
         for answer in list(self._pending):
             answer.set_exception(TryAgain(CLOSED))
         self._engine.close()
@@ -165,10 +170,10 @@ class Local(Submitting):
         self._loop.close()
 
     def _started(self, request: Request, follow: Listener | None) -> Job:
-        """Not from a job's callback: that is the thread that would have to answer."""
-        self._not_in_a_callback("submit")
+        """Submit `request`. Refused in a job's callback: that is the thread that would answer."""
+        self._refuse_in_callback("submit")
         accepted: Future[Job] = Future()
-        self._hand_over(lambda: self._submit(request, accepted, follow), accepted)
+        self._post(lambda: self._submit(request, accepted, follow), accepted)
         return accepted.result()
 
     def _submit(self, request: Request, accepted: Future[Job], follow: Listener | None) -> None:
@@ -184,57 +189,61 @@ class Local(Submitting):
                 job.follow(follow)
             accepted.set_result(job)
 
-        def listen(state: JobState) -> None:
+        def on_state(state: JobState) -> None:
             jobs[0].advance(state)
-            if isinstance(state, Done):  # whoever wanted a view holds a reference of its own now
+            if isinstance(state, Done):  # views of the result hold their own references now
                 for ref in state.results.values():
                     self._arena.release(ref.segment)
 
-        self._engine.submit(request.spec, reply, listen)
+        self._engine.submit(request.spec, reply, on_state)
 
-    def _ask(self, function: Callable[[], T]) -> T:
-        """The answer of `function`, run on the engine's thread."""
+    def _call(self, function: Callable[[], T]) -> T:
+        """Run `function` on the engine's thread and return its result."""
         if threading.current_thread() is self._thread:
             return function()
         answer: Future[T] = Future()
-
-        def work() -> None:
-            try:
-                answer.set_result(function())
-            except BaseException as error:  # the asker gets it, whatever it is
-                answer.set_exception(error)
-
-        self._hand_over(work, answer)
+        self._post(lambda: answer.set_result(function()), answer)
         return answer.result()
 
-    def _hand_over(self, work: Callable[[], None], answer: Future[Any] | None = None) -> None:
-        """Have `work` done on the engine's thread; `answer` fails if `close` is faster.
+    def _post(self, work: Callable[[], None], answer: Future[Any] | None = None) -> None:
+        """Run `work` on the engine's thread, without waiting for it.
+
+        `answer` gets its exception, if it raises one, or TryAgain if `close` comes first.
 
         Raises
         ------
         UsageError
-            Closed before; who already waits when it closes gets TryAgain.
+            This Local is closed.
         """
+
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:
+                if answer is None or answer.done():
+                    raise
+                answer.set_exception(error)
+
         with self._lock:
             if not self._open:
                 raise UsageError(CLOSED)
             if answer is not None:
                 self._pending.add(answer)
                 answer.add_done_callback(self._pending.discard)
-            self._loop.call_soon_threadsafe(work)
+            self._loop.call_soon_threadsafe(run)
 
-    def _not_in_a_callback(self, what: str) -> None:
-        """Raises UsageError on the engine's thread, which can't wait for itself."""
+    def _refuse_in_callback(self, method: str) -> None:
+        """Raise UsageError on the engine's thread, which can't wait for itself."""
         if threading.current_thread() is self._thread:
-            raise UsageError(f"{what} {FROM_CALLBACK}")
+            raise UsageError(f"{method} {FROM_CALLBACK}")
 
 
-class _Segments:
-    """The arena, from any thread."""
+class _LocalSegments:
+    """The arena, used from any thread."""
 
-    def __init__(self, arena: Arena, ask: Callable[[Callable[[], Any]], Any], loop: Loop) -> None:
+    def __init__(self, arena: Arena, call: Callable[[Callable[[], Any]], Any], loop: Loop) -> None:
         self._arena = arena
-        self._ask = ask
+        self._call = call
         self._loop = loop
         self._open = True
 
@@ -258,8 +267,8 @@ class _Segments:
     def _array(
         self, hold: Callable[[], Segment], shape: tuple[int, ...], dtype: str, offset: int
     ) -> np.ndarray:
-        """An array on the segment that `hold` gets, with a reference to it."""
-        segment: Segment = self._ask(hold)
+        """An array on the segment that `hold` returns, with a reference to it."""
+        segment: Segment = self._call(hold)
         try:
             return segment.array(shape, dtype, offset, lambda: self._drop(segment.id))
         except BaseException:

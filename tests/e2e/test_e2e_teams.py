@@ -29,7 +29,7 @@ def local() -> Iterator[hetsched.Local]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(HERE))
         with hetsched.Local("cpu-only", learn=False) as local:
-            assert "team0" not in local._ask(local._engine.pids)
+            assert "team0" not in local._call(local._engine.pids)
             names = [info.name for info in local.devices()[0] if not info.members]
             for devices in [names] * 3 + [["team0"]] * 3:
                 measured(local, devices)
@@ -86,12 +86,12 @@ def test_single_cores_may_be_asked_for(local: hetsched.Local) -> None:
 def test_a_team_that_dies_comes_back_and_the_result_is_right(
     local: hetsched.Local, tmp_path: Path
 ) -> None:
-    before = local._ask(local._engine.pids)["team0"]
+    before = local._call(local._engine.pids)["team0"]
 
     _, report = submit(local, 3, devices=["team0"], marker=str(tmp_path / "died"))
 
     assert who(report) == ["team0"]
-    assert local._ask(local._engine.pids)["team0"] != before
+    assert local._call(local._engine.pids)["team0"] != before
 
 
 def test_a_team_is_not_measured_beside_its_cores(local: hetsched.Local) -> None:

@@ -93,7 +93,7 @@ def submit(local: hetsched.Local, folder: Path, name: str = "y.npy") -> Job:
 
 def used_bytes(local: hetsched.Local) -> int:
     gc.collect()
-    return local._ask(lambda: local._arena.used)
+    return local._call(lambda: local._arena.used)
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -106,7 +106,7 @@ def test_an_exception_in_a_stage_fails_its_job_and_the_next_one_is_done(
 ) -> None:
     submit(local, tmp_path, "before.npy").result(60)
     flush(local)
-    local._ask(local._engine._context.planning.repeated_jobs.clear)  # no plan made ahead
+    local._call(local._engine._context.planning.repeated_jobs.clear)  # no plan made ahead
     before = used_bytes(local)
     owner, name = STAGES[stage]
     raising = Raising(monkeypatch, owner, name)
@@ -147,7 +147,7 @@ def flush(local: hetsched.Local) -> None:
     """Wait until the planner's thread has done everything that was submitted or deferred."""
     done: Future[None] = Future()
     thread = local._engine._context.planner_thread
-    local._ask(lambda: thread.submit(lambda: None, lambda *answer: done.set_result(None)))
+    local._call(lambda: thread.submit(lambda: None, lambda *answer: done.set_result(None)))
     done.result(60)
 
 
@@ -177,7 +177,7 @@ class Follower:
         self.states: list[JobState] = []
         self.ended: Future[Done | Failed] = Future()
         spec = JobSpec(workload="fft", params={"batch": "8x8x8"})
-        local._ask(lambda: local._engine.submit(spec, self.on_reply, self.on_state))
+        local._call(lambda: local._engine.submit(spec, self.on_reply, self.on_state))
 
     def on_reply(self, answer: int | ErrorRecord) -> None:
         if self.raises_in is int:
@@ -211,7 +211,7 @@ def test_a_callback_that_raises_at_the_end_changes_nothing(
     assert isinstance(state, Done)
     submit(local, tmp_path).result(60)
     assert "ZeroDivisionError: state" in caplog.text
-    local._ask(lambda: [local._arena.release(ref.segment) for ref in state.results.values()])
+    local._call(lambda: [local._arena.release(ref.segment) for ref in state.results.values()])
 
 
 @pytest.mark.parametrize("error", [TryAgain("others hold the arena"), ZeroDivisionError()])
@@ -235,7 +235,7 @@ def test_jobs_that_end_at_once_are_followed_by_the_next_without_recursion(
 
     with hetsched.Local(parse(MACHINE, "test"), learn=False) as local:
         local.submit("fft", batch="1x8x8").result(60)  # the workload is loaded
-        local._ask(lambda: submit_many(local._engine))
+        local._call(lambda: submit_many(local._engine))
         last = Follower(local, Arena)
         last.ended.result(60)
 
@@ -257,7 +257,7 @@ def test_an_engine_drains_however_many_jobs_end_at_once(monkeypatch: pytest.Monk
         local.submit("fft", batch="1x8x8").result(60)
         spec = JobSpec(workload="fft", params={"batch": "1x8x8"})
         submit = local._engine.submit
-        local._ask(lambda: [submit(spec, lambda _: None, on_state) for _ in range(QUEUE)])
+        local._call(lambda: [submit(spec, lambda _: None, on_state) for _ in range(QUEUE)])
 
     assert len(ended) == QUEUE
 

@@ -47,13 +47,13 @@ def test_an_array_that_cannot_be_leaves_no_reference(
         raise OSError(12, "Cannot allocate memory")
 
     gc.collect()
-    before = local._ask(lambda: local._arena.used)
-    local._ask(local._arena.trim)
+    before = local._call(lambda: local._arena.used)
+    local._call(local._arena.trim)
     monkeypatch.setattr("hetsched.transport.arena.map_segment", full)
     for shape, dtype in ((3, object), (3, "U3"), (3, "f4")):
         with pytest.raises((DataError, TryAgain)):
             local.empty(shape, dtype)
-    assert local._ask(lambda: local._arena.used) == before
+    assert local._call(lambda: local._arena.used) == before
 
 
 def in_a_callback(local: hetsched.Local, act: Any) -> Future[Any]:
@@ -104,7 +104,7 @@ def test_what_is_handed_over_while_it_closes_fails(monkeypatch: pytest.MonkeyPat
         drain(lambda: None)
 
     monkeypatch.setattr(local._engine, "drain", slowly)
-    local._hand_over(closing.start)
+    local._post(closing.start)
     local._loop.call_soon_threadsafe(lambda: local._pending.add(answers[0]))
     with pytest.raises(TryAgain, match="closed"):
         answers[0].result(20)
