@@ -22,15 +22,15 @@ from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant,
 
 WIDTH = 32
 PHASES = ("preparing", "copy in", "compute", "copy out", "between", "window")
-"""In the middle of a phase; "between": after a chunk was told; "window": before one is begun while
-more of the window wait."""
+"""In the middle of a phase; "between": after a chunk was reported; "window": before a chunk begins
+while others of the window wait."""
 
 
 class DeadlyParams(msgspec.Struct, frozen=True):
     """`phase` number `number` of a process is its last, if `folder` has no file "killed" yet.
 
     `folder` also gets first and count of chunks: in "computed" of those that a kernel began, in
-    "told" of those that the engine was told of.
+    "reported" of those reported to the engine.
     """
 
     units: int = 48
@@ -60,7 +60,7 @@ class Deadly(Workload):
         return 2.0 * WIDTH * x
 
     def speed_key(self, p: DeadlyParams) -> str:
-        """Each a kind of its own: what was learnt from one must not change another's chunks."""
+        """A separate kind of job each: models of one must not change the chunks of another."""
         return f"{p.phase} {p.number}"
 
     def variants(self, kind: str) -> Sequence[Variant]:
@@ -79,21 +79,21 @@ class Deadly(Workload):
 def make(p: DeadlyParams, chunk: int, context: KernelContext) -> Kernel:
     """Only device processes make kernels: so the classes below are changed in those alone."""
     Reaper.arm(p)
-    Reaper.comes("preparing")
+    Reaper.reach("preparing")
 
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
         x, half = inputs["x"], len(inputs["x"]) // 2
         if p.folder:
             note(Path(p.folder) / "computed", f"{x[0, 0]:.0f} {len(x)}\n")
         outputs["y"][:half] = x[:half] * 2 + 1
-        Reaper.comes("compute")
+        Reaper.reach("compute")
         outputs["y"][half:] = x[half:] * 2 + 1
 
     return kernel
 
 
 class Reaper:
-    """Counts the phases of this process, and ends it in the one that it was told."""
+    """Counts the phases of this process, and kills it in the one configured."""
 
     params: ClassVar[DeadlyParams] = DeadlyParams()
     counts: ClassVar[dict[str, Iterator[int]]] = {}
@@ -109,7 +109,7 @@ class Reaper:
             hook_pipeline()
 
     @classmethod
-    def comes(cls, phase: str) -> None:
+    def reach(cls, phase: str) -> None:
         if phase == cls.params.phase and next(cls.counts[phase]) == cls.params.number:
             die_once(Path(cls.params.folder) / "killed")
 
@@ -120,12 +120,12 @@ def hook_copies() -> None:
 
     def reading(self: ArenaArray, first: int, count: int, into: np.ndarray) -> None:
         read(self, first, count // 2, into[: count // 2])
-        Reaper.comes("copy in")
+        Reaper.reach("copy in")
         read(self, first, count, into)
 
     def writing(self: ArenaArray, first: int, count: int, values: np.ndarray) -> None:
         write(self, first, count // 2, values[: count // 2])
-        Reaper.comes("copy out")
+        Reaper.reach("copy out")
         write(self, first, count, values)
 
     _replace(ArenaArray, read=reading, write=writing)
@@ -136,15 +136,15 @@ def hook_pipeline() -> None:
 
     def starting(self: Pipeline, *chunk: Any) -> None:
         if self._waiting:
-            Reaper.comes("window")
+            Reaper.reach("window")
         start(self, *chunk)
 
     def finishing(self: Pipeline) -> None:
         chunk = self._in_flight[0]
         finish(self)
         if Reaper.params.folder:
-            note(Path(Reaper.params.folder) / "told", f"{chunk.first} {chunk.count}\n")
-        Reaper.comes("between")
+            note(Path(Reaper.params.folder) / "reported", f"{chunk.first} {chunk.count}\n")
+        Reaper.reach("between")
 
     _replace(Pipeline, _start=starting, _finish=finishing)
 

@@ -1,4 +1,4 @@
-"""y = 2 x + 1 on a device that has less memory than it says. Used by test_e2e_memory.py."""
+"""y = 2 x + 1 on a device that has less memory than it reports. Used by test_e2e_memory.py."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from hetsched.workload import Arrays, Kernel, KernelContext, Variant
 
 
 class ScarceParams(DeadlyParams, frozen=True):
-    """`room`: bytes of slots that the device really has. `at`: "prepare", or in which chunk it is
-    found out, "3". A file "rooms" of `folder` gets what was asked for, each time."""
+    """`capacity`: bytes of slots that the device really has. `at`: when allocation fails,
+    "prepare" or the number of a chunk. `folder`: its file "requests" lists the bytes requested."""
 
-    room: int = 0
+    capacity: int = 0
     at: str = "prepare"
 
 
@@ -32,11 +32,11 @@ class Scarce(Deadly):
         return [Variant("numpy", np.__version__, make)] if kind == "cpu" else []
 
     def speed_key(self, p: Any) -> str:
-        return f"{p.room} {p.at}"
+        return f"{p.capacity} {p.at}"
 
 
 class Cap:
-    """What the device of this process really has; the first to ask for a kernel sets it up."""
+    """The real capacity of this process's device; set up with its first kernel."""
 
     params: ClassVar[ScarceParams] = ScarceParams()
     hooked: ClassVar[bool] = False
@@ -59,14 +59,14 @@ def hook() -> None:
     reserve, copy_in = JobLoader._slots_bytes, EmulatedDevice.copy_in
 
     def reserving(self: JobLoader, job: DeviceJob, *sizes: Any) -> int:
-        note(Path(Cap.params.folder) / "rooms", f"{job.memory}\n")
-        if Cap.params.at == "prepare" and job.memory > Cap.params.room:
-            raise DeviceOutOfMemory("somebody else has taken the memory")
+        note(Path(Cap.params.folder) / "requests", f"{job.memory}\n")
+        if Cap.params.at == "prepare" and job.memory > Cap.params.capacity:
+            raise DeviceOutOfMemory("another process has taken the memory")
         return reserve(self, job, *sizes)
 
     def copying(self: EmulatedDevice, chunk: Chunk, slot: Slot) -> None:
-        if str(chunk.id) == Cap.params.at and self._current_job().job.memory > Cap.params.room:
-            raise DeviceOutOfMemory("somebody else has taken the memory")
+        if str(chunk.id) == Cap.params.at and self._current_job().job.memory > Cap.params.capacity:
+            raise DeviceOutOfMemory("another process has taken the memory")
         copy_in(self, chunk, slot)
 
     JobLoader._slots_bytes = reserving  # type: ignore[method-assign]

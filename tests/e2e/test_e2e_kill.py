@@ -64,13 +64,13 @@ def test_processes_and_descriptors_are_as_many_as_before(
     local: tuple[hetsched.Local, str], planes: np.ndarray, tmp_path: Path
 ) -> None:
     engine, _ = local
-    own = psutil.Process()
+    process = psutil.Process()
     counts = []
     for kill in range(4):
         submit_deadly(engine, planes, kill + 1, tmp_path).result(timeout=60)
         for info in engine.devices()[0]:  # every process has come back
             engine.submit("fft", planes, devices=info.name).result(timeout=60)
-        counts.append((own.num_fds(), own.num_threads(), len(own.children())))
+        counts.append((process.num_fds(), process.num_threads(), len(process.children())))
 
     assert counts[-1] == counts[0]
 
@@ -86,11 +86,13 @@ def test_what_ran_again_is_accounted_where_it_ran(
     (note,) = explanation.notes
     assert "died, ended by SIGKILL: its unfinished chunks ran again" in note
     assert note in str(explanation) and note in job.report.notes  # type: ignore[union-attr]
-    assert sum(one.share for one in explanation.devices) == len(planes)
-    for one, told in zip(explanation.devices, job.report.devices, strict=True):  # type: ignore[union-attr]
-        units = [] if one.timeline is None else [chunk.units for chunk in one.timeline.chunks]
-        assert (sum(units), one.share) == (one.share, told.share)
-        assert sorted(units) == sorted(told.chunks)
+    assert sum(device.share for device in explanation.devices) == len(planes)
+    for device, reported in zip(explanation.devices, job.report.devices, strict=True):  # type: ignore[union-attr]
+        units = (
+            [] if device.timeline is None else [chunk.units for chunk in device.timeline.chunks]
+        )
+        assert (sum(units), device.share) == (device.share, reported.share)
+        assert sorted(units) == sorted(reported.chunks)
 
 
 def test_cancel_ends_a_job_and_the_next_one_is_right(local: tuple[hetsched.Local, str]) -> None:

@@ -103,7 +103,7 @@ def test_the_result_is_right_and_at_most_a_window_runs_twice(
     torn = [chunk for chunks in watched.torn.values() for chunk in chunks]
     assert counted(watched.ended) == Counter(range(UNITS))
     assert all(len(chunks) <= watched.windows[d] for d, chunks in watched.torn.items())
-    assert max(counted(logged(tmp_path / "told")).values()) == 1
+    assert max(counted(logged(tmp_path / "reported")).values()) == 1
     assert repeated(tmp_path / "computed") <= set(counted(torn))
 
 

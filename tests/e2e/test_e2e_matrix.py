@@ -1,4 +1,4 @@
-"""C := C + A B through the whole engine, with arrays by name."""
+"""C := C + A B by the whole engine, with named arrays."""
 
 from __future__ import annotations
 
@@ -32,36 +32,38 @@ def operands(dtype: str, rows: int = 96, cols: int = 70, inner: int = 50) -> dic
 def test_an_update_of_arrays_by_name_is_right_and_verified(
     local: hetsched.Local, dtype: str
 ) -> None:
-    given = operands(dtype)
-    wanted = given["C"].astype("float64") + given["A"].astype("float64") @ given["B"]
+    arrays = operands(dtype)
+    expected = arrays["C"].astype("float64") + arrays["A"].astype("float64") @ arrays["B"]
 
-    job = local.submit("matrix_update", given, verify=True)
+    job = local.submit("matrix_update", arrays, verify=True)
     c = job.result(timeout=60)
 
     assert c.dtype == dtype
-    assert np.abs(c - wanted).max() < (1e-4 if dtype == "float32" else 1e-12)
+    assert np.abs(c - expected).max() < (1e-4 if dtype == "float32" else 1e-12)
     assert job.report is not None
     assert job.report.verified is True
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_an_update_that_cancels_raises_no_alarm(local: hetsched.Local, dtype: str) -> None:
+def test_an_update_that_cancels_passes_verification(local: hetsched.Local, dtype: str) -> None:
     for rows, cols, inner in ((40, 30, 20), (5, 200, 300), (1, 1, 1)):
-        given = operands(dtype, rows, cols, inner)
-        given["C"] = -given["A"] @ given["B"]
+        arrays = operands(dtype, rows, cols, inner)
+        arrays["C"] = -arrays["A"] @ arrays["B"]
 
-        job = local.submit("matrix_update", given, verify=True)
+        job = local.submit("matrix_update", arrays, verify=True)
         job.result(timeout=60)
 
         assert job.report is not None
         assert job.report.verified is True
 
 
-def test_an_update_by_a_matrix_that_is_not_finite_raises_no_alarm(local: hetsched.Local) -> None:
-    given = operands("float32")
-    given["B"][3, 4] = np.inf
+def test_an_update_by_a_matrix_that_is_not_finite_passes_verification(
+    local: hetsched.Local,
+) -> None:
+    arrays = operands("float32")
+    arrays["B"][3, 4] = np.inf
 
-    c = local.submit("matrix_update", given, verify=True).result(timeout=60)
+    c = local.submit("matrix_update", arrays, verify=True).result(timeout=60)
 
     assert not np.isfinite(c).all(axis=1).any()
 
@@ -81,9 +83,9 @@ def test_an_array_without_a_name_is_refused_with_the_names(local: hetsched.Local
 
 
 def test_the_command_takes_all_three_files_by_name(tmp_path: Path) -> None:
-    given, output = operands("float64"), tmp_path / "new.npy"
+    arrays, output = operands("float64"), tmp_path / "new.npy"
     command = [sys.executable, "-m", "hetsched.cli.main", "run", "matrix_update", "--verify"]
-    for name, array in given.items():
+    for name, array in arrays.items():
         np.save(tmp_path / f"{name}.npy", array)
         command += ["--input", f"{name}={tmp_path / name}.npy"]
     environment = {
@@ -97,4 +99,6 @@ def test_the_command_takes_all_three_files_by_name(tmp_path: Path) -> None:
     )  # fmt: skip
 
     assert ended.returncode == 0, ended.stderr
-    np.testing.assert_allclose(np.load(output), given["C"] + given["A"] @ given["B"], atol=1e-12)
+    np.testing.assert_allclose(
+        np.load(output), arrays["C"] + arrays["A"] @ arrays["B"], atol=1e-12
+    )

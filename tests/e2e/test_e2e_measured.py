@@ -1,4 +1,4 @@
-"""What is measured on purpose is measured at the size that was asked for."""
+"""Measurement jobs measure the sizes that were requested."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ d2h = { gap = "20us", unit = "20us" }
 """
 
 
-def test_a_share_in_many_chunks_is_left_to_its_device() -> None:
-    """A core that is done long before would else take most of it."""
+def test_a_share_in_many_chunks_stays_with_its_device() -> None:
+    """Although a core that finishes long before could take most of it."""
     with hetsched.Local(parse(MACHINE, "test"), learn=False) as local:
         job = local.run(
             JobSpec(
@@ -36,7 +36,7 @@ def test_a_share_in_many_chunks_is_left_to_its_device() -> None:
         job.result(timeout=60)
 
     assert job.report is not None
-    assert [(one.device, one.share) for one in job.report.devices] == [
+    assert [(device.device, device.share) for device in job.report.devices] == [
         ("cpu0", UNITS),
         ("slow", UNITS),
     ]

@@ -1,4 +1,4 @@
-"""A device that has less memory than it says is answered by a smaller plan."""
+"""A device that has less memory than it reports gets a smaller plan."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from hetsched.job import JobState, Running
 
 HERE = Path(__file__).parent
 UNITS = 128
-SAYS = 32 << 10
+REPORTED = 32 << 10
 UNIT = 2 * WIDTH * 8
 
 
 def machine(*memory: int) -> Config:
-    """A device for each, which says that it has so many bytes."""
+    """A device for each entry, which reports so many bytes of memory."""
     devices = [
         f"""
         [[device]]
         kind = "emulated"
         clock = "virtual"
-        memory = "{says}B"
+        memory = "{nbytes}B"
         compute = {{ gap = "20us", unit = "20us" }}
         h2d = {{ gap = "20us", unit = "20us" }}
         d2h = {{ gap = "20us", unit = "20us" }}
         """
-        for says in memory
+        for nbytes in memory
     ]
     return parse("".join(devices), "test")
 
@@ -43,70 +43,74 @@ def machine(*memory: int) -> Config:
 @pytest.fixture
 def local(monkeypatch: pytest.MonkeyPatch) -> Iterator[hetsched.Local]:
     monkeypatch.setenv("PYTHONPATH", str(HERE))
-    with hetsched.Local(machine(SAYS), learn=False) as local:
+    with hetsched.Local(machine(REPORTED), learn=False) as local:
         yield local
 
 
-def run(local: hetsched.Local, room: int, at: str, folder: Path) -> list[int]:
-    """Bytes of slots that were asked for, time after time, until the result was right."""
+def run(local: hetsched.Local, capacity: int, at: str, folder: Path) -> list[int]:
+    """Bytes of slots requested in each attempt, until the result was right."""
     x = local.empty((UNITS, WIDTH), "float64")
     x[...] = np.arange(UNITS)[:, None]
-    job = local.submit("scarce:Scarce", x, units=UNITS, room=room, at=at, folder=str(folder))
+    job = local.submit(
+        "scarce:Scarce", x, units=UNITS, capacity=capacity, at=at, folder=str(folder)
+    )
     y = job.result(timeout=60)
     assert (y == 2 * x + 1).all()
-    return [int(line) for line in (folder / "rooms").read_text().splitlines()]
+    return [int(line) for line in (folder / "requests").read_text().splitlines()]
 
 
 @pytest.mark.parametrize("at", ["prepare", "3"])
 def test_a_plan_that_does_not_fit_is_made_smaller(
     local: hetsched.Local, at: str, tmp_path: Path
 ) -> None:
-    asked = run(local, SAYS // 4, at, tmp_path)
+    requested = run(local, REPORTED // 4, at, tmp_path)
 
-    assert asked[0] > SAYS // 4
-    assert asked[-1] <= SAYS // 4
-    assert len(asked) <= 3
-    assert all(later <= earlier / 2 for earlier, later in itertools.pairwise(asked))
+    assert requested[0] > REPORTED // 4
+    assert requested[-1] <= REPORTED // 4
+    assert len(requested) <= 3
+    assert all(later <= earlier / 2 for earlier, later in itertools.pairwise(requested))
 
 
-def test_the_next_job_begins_with_what_did_well_and_tries_more_later(
+def test_the_next_job_starts_with_the_size_that_worked_and_tries_more_later(
     local: hetsched.Local, tmp_path: Path
 ) -> None:
-    run(local, SAYS // 4, "prepare", tmp_path)
-    (tmp_path / "rooms").unlink()
+    run(local, REPORTED // 4, "prepare", tmp_path)
+    (tmp_path / "requests").unlink()
 
-    asked = run(local, SAYS // 4, "prepare", tmp_path)
+    requested = run(local, REPORTED // 4, "prepare", tmp_path)
 
-    assert min(asked) <= SAYS // 4
-    assert len(asked) <= 2
+    assert min(requested) <= REPORTED // 4
+    assert len(requested) <= 2
 
 
 def test_where_not_even_a_unit_fits_the_job_fails(local: hetsched.Local, tmp_path: Path) -> None:
-    with pytest.raises(JobFailed, match="somebody else has taken the memory"):
+    with pytest.raises(JobFailed, match="another process has taken the memory"):
         run(local, 0, "prepare", tmp_path)
 
 
 def test_a_job_that_starts_over_with_fewer_devices_is_explained(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What emu0 has done doesn't belong to the plan without it."""
+    """Chunks that emu0 has done don't belong to the plan without it."""
     monkeypatch.setenv("PYTHONPATH", str(HERE))
     monkeypatch.setattr(job_record, "PROGRESS_SECONDS", 0)
-    asked: list[tuple[Explanation | None, BaseException | None]] = []
+    explanations: list[tuple[Explanation | None, BaseException | None]] = []
 
-    def heard(state: JobState) -> None:
+    def on_state(state: JobState) -> None:
         if isinstance(state, Running) and state.stage == "preparing":
-            local._engine.explain(state.job, lambda *answer: asked.append(answer))
+            local._engine.explain(state.job, lambda *answer: explanations.append(answer))
 
     with hetsched.Local(machine(UNIT, UNIT), learn=False) as local:
         x = local.empty((UNITS, WIDTH), "float64")
-        given = {"units": UNITS, "room": UNIT // 2, "at": "3", "folder": str(tmp_path)}
-        job = local.submit("scarce:Scarce", x, follow=heard, **given)
-        with pytest.raises(DataError, match="no device can take even one unit"):
+        params = {"units": UNITS, "capacity": UNIT // 2, "at": "3", "folder": str(tmp_path)}
+        job = local.submit("scarce:Scarce", x, follow=on_state, **params)
+        with pytest.raises(DataError, match="no device can hold one unit"):
             job.result(timeout=60)
         job.explain()
 
-    found = [
-        [one.device for one in explanation.devices] for explanation, _ in asked if explanation
+    planned_devices = [
+        [device.device for device in explanation.devices]
+        for explanation, _ in explanations
+        if explanation
     ]
-    assert found == [["emu0", "emu1"], ["emu1"]], asked
+    assert planned_devices == [["emu0", "emu1"], ["emu1"]], explanations

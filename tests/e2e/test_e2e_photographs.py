@@ -27,13 +27,13 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HETSCHED_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("HETSCHED_RUNTIME_DIR", str(tmp_path / "run"))
 
 
 @pytest.fixture(params=["cpu-only", "emulated-gpu"])
-def local(request: pytest.FixtureRequest, places: None) -> Iterator[hetsched.Local]:
+def local(request: pytest.FixtureRequest, folders: None) -> Iterator[hetsched.Local]:
     with hetsched.Local(config=request.param) as local:
         yield local
 
@@ -82,8 +82,8 @@ def worst(planes: np.ndarray, spectra: np.ndarray) -> float:
     """Largest max|y - reference| / rms(reference less its largest value) of all planes."""
     errors = []
     for plane, spectrum in zip(planes, spectra, strict=True):
-        wanted = np.fft.fft2(plane.astype("complex128"))
-        others = np.abs(wanted).ravel()
-        others[others.argmax()] = 0
-        errors.append(np.abs(spectrum - wanted).max() / np.sqrt(np.mean(others**2)))
+        expected = np.fft.fft2(plane.astype("complex128"))
+        magnitudes = np.abs(expected).ravel()
+        magnitudes[magnitudes.argmax()] = 0
+        errors.append(np.abs(spectrum - expected).max() / np.sqrt(np.mean(magnitudes**2)))
     return float(max(errors))

@@ -1,4 +1,4 @@
-"""A core team: it is measured, computes what has too few units for all cores, dies, comes back."""
+"""A core team: measured, used for loads with too few units for all cores, killed, restarted."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a team
 
 @pytest.fixture(scope="module")
 def local() -> Iterator[hetsched.Local]:
-    """An engine that has measured both ways."""
+    """An engine that has measured single cores and the team."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(HERE))
         with hetsched.Local("cpu-only", learn=False) as local:
             assert "team0" not in local._call(local._engine.pids)
             names = [info.name for info in local.devices()[0] if not info.members]
             for devices in [names] * 3 + [["team0"]] * 3:
-                measured(local, devices)
+                measure(local, devices)
             yield local
 
 
-def measured(local: hetsched.Local, devices: list[str]) -> None:
+def measure(local: hetsched.Local, devices: list[str]) -> None:
     """One unit on each of `devices`."""
     spec = JobSpec(
         workload=WORKLOAD,
@@ -47,23 +47,23 @@ def measured(local: hetsched.Local, devices: list[str]) -> None:
     local.run(spec).result(timeout=60)
 
 
-def submit(local: hetsched.Local, units: int, **given: object) -> tuple[np.ndarray, JobReport]:
+def submit(local: hetsched.Local, units: int, **options: object) -> tuple[np.ndarray, JobReport]:
     x = np.arange(4.0 * units).reshape(units, 4)
-    job = local.submit(WORKLOAD, x, units=units, verify=True, **given)
+    job = local.submit(WORKLOAD, x, units=units, verify=True, **options)
     y = job.result(timeout=60)
     np.testing.assert_array_equal(y, 2 * x)
     assert job.report is not None
     return y, job.report
 
 
-def who(report: JobReport) -> list[str]:
+def devices_with_share(report: JobReport) -> list[str]:
     return [device.device for device in report.devices if device.share]
 
 
 def test_a_single_unit_is_computed_by_the_team(local: hetsched.Local) -> None:
     _, report = submit(local, 1)
 
-    assert who(report) == ["team0"]
+    assert devices_with_share(report) == ["team0"]
     assert report.predicted_seconds is not None
     assert any(note.startswith("cpu0: no share, team0 finishes sooner") for note in report.notes)
 
@@ -77,10 +77,10 @@ def test_a_team_has_its_cores_and_as_many_threads(local: hetsched.Local, tmp_pat
     assert log.read_text().splitlines() == [line]
 
 
-def test_single_cores_may_be_asked_for(local: hetsched.Local) -> None:
+def test_single_cores_can_be_requested(local: hetsched.Local) -> None:
     _, report = submit(local, 2, devices=["cpu0", "cpu1"])
 
-    assert who(report) == ["cpu0", "cpu1"]
+    assert devices_with_share(report) == ["cpu0", "cpu1"]
 
 
 def test_a_team_that_dies_comes_back_and_the_result_is_right(
@@ -90,31 +90,31 @@ def test_a_team_that_dies_comes_back_and_the_result_is_right(
 
     _, report = submit(local, 3, devices=["team0"], marker=str(tmp_path / "died"))
 
-    assert who(report) == ["team0"]
+    assert devices_with_share(report) == ["team0"]
     assert local._call(local._engine.pids)["team0"] != before
 
 
 def test_a_team_is_not_measured_beside_its_cores(local: hetsched.Local) -> None:
     with pytest.raises(UsageError, match="team0 can't be measured together with its own cores"):
-        measured(local, ["cpu0", "team0"])
+        measure(local, ["cpu0", "team0"])
 
 
 def test_a_job_whose_team_never_starts_is_cancelled_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(HERE))
-    spawn, asked = Fleet._spawn, threading.Event()
+    spawn, start_requested = Fleet._spawn, threading.Event()
 
     def spawning(self: Fleet, member: Any) -> None:
         if member.spec.lazy:
-            asked.set()
+            start_requested.set()
         else:
             spawn(self, member)
 
     monkeypatch.setattr(Fleet, "_spawn", spawning)
     with hetsched.Local("cpu-only", learn=False) as local:
         job = local.submit(WORKLOAD, np.ones((1, 4)), units=1, devices=["team0"])
-        assert asked.wait(60)
+        assert start_requested.wait(60)
         job.cancel()
 
         try:

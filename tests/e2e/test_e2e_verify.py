@@ -1,4 +1,4 @@
-"""`--verify` can fail, and doesn't when all is right."""
+"""`--verify` finds every fault, and passes every correct result."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_every_fault_is_caught(local: hetsched.Local, fault: str) -> None:
         assert job.report.verified is False
 
 
-def test_a_fault_that_nobody_asks_about_passes(local: hetsched.Local) -> None:
+def test_without_verify_a_fault_passes(local: hetsched.Local) -> None:
     job = local.submit("wrong_fft:WrongFft", batch="64x32x32", fault="zeroed")
 
     job.result(timeout=60)
@@ -54,7 +54,7 @@ def test_a_fault_that_nobody_asks_about_passes(local: hetsched.Local) -> None:
     assert job.report.verified is None
 
 
-def test_right_runs_raise_no_alarm(local: hetsched.Local) -> None:
+def test_correct_results_pass(local: hetsched.Local) -> None:
     sizes = [
         "5x64x64",
         "3x127x31",
@@ -77,13 +77,13 @@ def test_right_runs_raise_no_alarm(local: hetsched.Local) -> None:
         assert job.report.verified is True
 
 
-def test_photographs_raise_no_alarm(local: hetsched.Local) -> None:
+def test_spectra_of_photographs_pass(local: hetsched.Local) -> None:
     pytest.importorskip("skimage", reason="the photographs come with scikit-image")
     planes, _ = runpy.run_path(str(EXAMPLES / "photographs.py"))["photographs"]()
     for run in range(30):
-        some = planes[run * 2 % len(planes) :][:2].real
+        pair = planes[run * 2 % len(planes) :][:2].real
         dtype = ("complex64", "complex128", "float32")[run % 3]
-        job = local.submit("fft", some.astype(dtype), verify=True)
+        job = local.submit("fft", pair.astype(dtype), verify=True)
 
         job.result(timeout=60)
 
@@ -91,7 +91,7 @@ def test_photographs_raise_no_alarm(local: hetsched.Local) -> None:
         assert job.report.verified is True
 
 
-def test_constant_planes_raise_no_alarm(local: hetsched.Local) -> None:
+def test_spectra_of_constant_planes_pass(local: hetsched.Local) -> None:
     for value in (1, 3.7, -1e9, 1e-12):
         job = local.submit("fft", np.full((8, 100, 100), value, "complex64"), verify=True)
 

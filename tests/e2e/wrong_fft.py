@@ -63,18 +63,18 @@ class WrongFft(Fft):
     Params = WrongParams
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        return [_wrongly(right) for right in super().variants(kind)[:1]]
+        return [_wrongly(variant) for variant in super().variants(kind)[:1]]
 
 
-def _wrongly(right: Variant) -> Variant:
+def _wrongly(variant: Variant) -> Variant:
     def make(p: Any, chunk: int, context: KernelContext) -> Kernel:
-        return _wrong(right, p, chunk, context)
+        return _wrong(variant, p, chunk, context)
 
-    return Variant(right.name, right.version, make)
+    return Variant(variant.name, variant.version, make)
 
 
-def _wrong(right: Variant, p: Any, chunk: int, context: KernelContext) -> Kernel:
-    compute = right.make(p, chunk, context)
+def _wrong(variant: Variant, p: Any, chunk: int, context: KernelContext) -> Kernel:
+    compute = variant.make(p, chunk, context)
     rng = np.random.default_rng(p.draw)
     calls = 0
 

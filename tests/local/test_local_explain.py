@@ -26,11 +26,11 @@ def local() -> Iterator[hetsched.Local]:
 @pytest.fixture(scope="module")
 def jobs(local: hetsched.Local) -> list[Any]:
     """Three of a kind, one after the other."""
-    found = []
+    jobs = []
     for _ in range(3):
-        found.append(local.submit("fft", batch="64x32x32"))
-        found[-1].result(60)
-    return found
+        jobs.append(local.submit("fft", batch="64x32x32"))
+        jobs[-1].result(60)
+    return jobs
 
 
 def test_the_explanation_agrees_with_the_report(jobs: list[Any]) -> None:
@@ -41,34 +41,38 @@ def test_the_explanation_agrees_with_the_report(jobs: list[Any]) -> None:
             "done",
             report.seconds,
         )
-        for one, told in zip(explanation.devices, report.devices, strict=True):
-            assert (one.device, one.share, one.seconds) == (told.device, told.share, told.seconds)
-            assert one.measured.copy_in == pytest.approx(told.copy_in_seconds)
-            assert one.measured.compute == pytest.approx(told.compute_seconds)
-            assert one.measured.copy_out == pytest.approx(told.copy_out_seconds)
-            spent = one.time_breakdown
-            whole = spent.computing + spent.copying + spent.between + spent.before + spent.idle
-            assert whole == pytest.approx(report.seconds)
+        for device, reported in zip(explanation.devices, report.devices, strict=True):
+            assert (device.device, device.share, device.seconds) == (
+                reported.device,
+                reported.share,
+                reported.seconds,
+            )
+            assert device.measured.copy_in == pytest.approx(reported.copy_in_seconds)
+            assert device.measured.compute == pytest.approx(reported.compute_seconds)
+            assert device.measured.copy_out == pytest.approx(reported.copy_out_seconds)
+            spent = device.time_breakdown
+            total = spent.computing + spent.copying + spent.between + spent.before + spent.idle
+            assert total == pytest.approx(report.seconds)
 
 
 def test_timelines_begin_with_the_job(jobs: list[Any]) -> None:
     lines = jobs[-1].timeline()
 
     assert set(lines) == {"core0", "emu0"}
-    for one in jobs[-1].report.devices:
-        line = lines[one.device]
-        assert tuple(chunk.units for chunk in line.chunks) == one.chunks
+    for device in jobs[-1].report.devices:
+        line = lines[device.device]
+        assert tuple(chunk.units for chunk in line.chunks) == device.chunks
         first = line.chunks[0]
         assert (first.copy_in or first.compute)[0] == 0.0
-        assert line.makespan == pytest.approx(one.seconds)
+        assert line.makespan == pytest.approx(device.seconds)
 
 
 def test_once_it_has_learnt_the_plan_says_what_was_measured(jobs: list[Any]) -> None:
     first, last = jobs[0].explain(), jobs[-1].explain()
 
     assert (first.predicted_seconds, first.whole_unit_bound) == (None, None)
-    assert [one.runs for one in first.devices] == [None, None]
-    assert [one.runs for one in last.devices] == [2, 2]
+    assert [device.runs for device in first.devices] == [None, None]
+    assert [device.runs for device in last.devices] == [2, 2]
     assert last.fluid_bound <= last.whole_unit_bound <= last.seconds * (1 + 1e-6)
     emu = last.devices[1]
     assert emu.mode == "ring"
@@ -108,18 +112,18 @@ def test_a_cancelled_job_is_explained_too(local: hetsched.Local) -> None:
 
 
 def test_a_callback_may_not_wait_for_its_own_thread(local: hetsched.Local) -> None:
-    found: Future[Any] = Future()
+    outcome: Future[Any] = Future()
 
     def called(state: object) -> None:
-        if not found.done():
+        if not outcome.done():
             try:
-                found.set_result(local.explain(1))
+                outcome.set_result(local.explain(1))
             except Exception as error:
-                found.set_exception(error)
+                outcome.set_exception(error)
 
     local.submit("fft", batch="1x8x8", follow=called)
     with pytest.raises(UsageError, match=r"explain from a callback"):
-        found.result(20)
+        outcome.result(20)
 
 
 def test_a_closed_engine_says_so() -> None:

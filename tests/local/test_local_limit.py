@@ -14,14 +14,14 @@ MACHINE = parse(VIRTUAL.replace('compute = { gap = "40us"', 'compute = { gap = "
 
 def errors(local: hetsched.Local, runs: int, limit: int | None) -> list[float]:
     """Relative errors of prediction, run by run."""
-    found = []
+    relative_errors = []
     for _ in range(runs):
         job = local.submit("fft", batch="256x32x32", memory_limit=limit)
         job.result()
         report = job.report
         assert report is not None and report.seconds and report.predicted_seconds
-        found.append(report.seconds / report.predicted_seconds - 1)
-    return found
+        relative_errors.append(report.seconds / report.predicted_seconds - 1)
+    return relative_errors
 
 
 def test_a_limit_of_memory_does_not_spoil_predictions_with_it_or_without() -> None:

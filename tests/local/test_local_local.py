@@ -1,4 +1,4 @@
-"""The embedded engine's own edges: threads, other engines' arrays, its end."""
+"""The embedded engine: threads, arrays of other engines, closing."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def plane(local: hetsched.Local, value: complex) -> np.ndarray:
     return x
 
 
-def test_an_array_of_another_engine_is_copied_and_not_mistaken(local: hetsched.Local) -> None:
-    with hetsched.Local(ONE_CORE, learn=False) as other:
-        theirs = [plane(other, 1) for _ in range(8)]
-        mine = [plane(local, 100) for _ in range(8)]
-        found = [local.submit("fft", x).result(60)[0, 0, 0] for x in theirs]
-    assert found == [64] * 8
-    assert len(mine) == 8
+def test_an_array_of_another_engine_is_copied(local: hetsched.Local) -> None:
+    with hetsched.Local(ONE_CORE, learn=False) as other_local:
+        other_arrays = [plane(other_local, 1) for _ in range(8)]
+        arrays = [plane(local, 100) for _ in range(8)]
+        results = [local.submit("fft", x).result(60)[0, 0, 0] for x in other_arrays]
+    assert results == [64] * 8
+    assert len(arrays) == 8
 
 
 def test_an_array_that_cannot_be_leaves_no_reference(
@@ -57,19 +57,19 @@ def test_an_array_that_cannot_be_leaves_no_reference(
 
 
 def in_a_callback(local: hetsched.Local, act: Any) -> Future[Any]:
-    """What comes of `act` on the thread that tells how far a job is."""
-    found: Future[Any] = Future()
+    """The result of `act` on the thread that reports progress."""
+    outcome: Future[Any] = Future()
 
     def called(state: object) -> None:
-        if found.done():
+        if outcome.done():
             return
         try:
-            found.set_result(act())
+            outcome.set_result(act())
         except Exception as error:
-            found.set_exception(error)
+            outcome.set_exception(error)
 
     local.submit("fft", batch="1x8x8", follow=called)
-    return found
+    return outcome
 
 
 def test_a_callback_may_not_wait_for_its_own_thread(local: hetsched.Local) -> None:
@@ -78,7 +78,7 @@ def test_a_callback_may_not_wait_for_its_own_thread(local: hetsched.Local) -> No
             in_a_callback(local, act).result(20)
 
 
-def test_a_callback_may_ask_what_is_known_at_once(local: hetsched.Local) -> None:
+def test_a_callback_may_make_calls_that_need_not_wait(local: hetsched.Local) -> None:
     devices, _ = in_a_callback(local, local.devices).result(20)
     assert [device.kind for device in devices] == ["cpu"]
 
@@ -94,13 +94,13 @@ def test_an_abandoned_engine_leaves_no_process() -> None:
         local.devices()
 
 
-def test_what_is_handed_over_while_it_closes_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_posted_while_it_closes_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     local = hetsched.Local(ONE_CORE, learn=False)
     closing = threading.Thread(target=local.close)
     drain, answers = local._engine.drain, [Future[Any]()]
 
-    def slowly(then: Any) -> None:
-        then()  # from here on nothing that is handed over is done
+    def slowly(on_drained: Any) -> None:
+        on_drained()  # nothing that is posted from here on is run
         drain(lambda: None)
 
     monkeypatch.setattr(local._engine, "drain", slowly)

@@ -1,4 +1,4 @@
-"""What a caller of the embedded engine may not say: refused at once, as the client does."""
+"""Invalid arguments are refused at once, as the client does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def local() -> Iterator[hetsched.Local]:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "arguments",
     [
         {"priority": "a"},
         {"seed": -1},
@@ -32,10 +32,10 @@ def local() -> Iterator[hetsched.Local]:
     ],
 )
 def test_what_has_a_wrong_type_or_range_is_named(
-    local: hetsched.Local, said: dict[str, Any]
+    local: hetsched.Local, arguments: dict[str, Any]
 ) -> None:
-    with pytest.raises(UsageError, match=next(iter(said))):
-        local.submit("fft", batch="1x8x8", **said)
+    with pytest.raises(UsageError, match=next(iter(arguments))):
+        local.submit("fft", batch="1x8x8", **arguments)
 
 
 def test_a_shape_is_refused_by_its_axis(local: hetsched.Local) -> None:
