@@ -49,7 +49,7 @@ MUTATIONS = [
         "begin_out = self.makespan",
         TIMELINE,
     ),
-    Mutation(RECURRENCE, "pipeline.delay_last_out(end)", "pass", TIMELINE),
+    Mutation(RECURRENCE, "recurrence.delay_last_out(end)", "pass", TIMELINE),
     Mutation(RECURRENCE, "maximum(self.out_begins[-1], until)", "until", TIMELINE),
     Mutation(RECURRENCE, "Overlap.SINGLE: 2}", "Overlap.SINGLE: 3}", TIMELINE),
     Mutation(RECURRENCE, "Overlap.NONE: 1", "Overlap.NONE: 2", TIMELINE),
