@@ -37,14 +37,14 @@ class PlanComparison:
         Its makespan.
     bound : float, seconds
         No plan for this share takes less.
-    others : dict of str to float, seconds
+    seconds_by_kind : dict of str to float, seconds
         Kind of plan -> makespan of the best of that kind, the kind of `plan` included.
     """
 
     plan: DevicePlan
     seconds: float
     bound: float
-    others: dict[str, float]
+    seconds_by_kind: dict[str, float]
 
     @property
     def gap(self) -> float:

@@ -399,7 +399,9 @@ def test_small_shares_have_the_best_ring_there_is() -> None:
     for load in (3, 6, 9):
         (one,) = plan_job(load, [gpu(model, memory=room, engines=1)]).assignments
         best = compare_plans(load, model, slotted(demand(room)), overlap=single)
-        assert timeline(one.plan, model, single).makespan == pytest.approx(best.others["ring"])
+        assert timeline(one.plan, model, single).makespan == pytest.approx(
+            best.seconds_by_kind["ring"]
+        )
 
 
 def test_a_plan_far_above_its_bound_is_searched_for_longer() -> None:

@@ -27,7 +27,7 @@ class Operation:
 class Engine:
     queue: list[Name]
     running: Name | None = None
-    left: float = field(default=0.0)
+    remaining: float = field(default=0.0)
 
 
 def replay(
@@ -43,15 +43,15 @@ def replay(
         _begin(operations, engines, done, now)
         paces = _paces(engines, overlap, duplex)
         running = [(engine, paces[engine.running[0]]) for engine in engines if engine.running]
-        step = min(engine.left / pace for engine, pace in running)
+        step = min(engine.remaining / pace for engine, pace in running)
         now += step
         for engine, pace in running:
-            engine.left -= step * pace
-            if engine.running and engine.left <= 1e-13:
+            engine.remaining -= step * pace
+            if engine.running and engine.remaining <= 1e-13:
                 operations[engine.running].end = now
                 done.add(engine.running)
                 engine.running = None
-    return {name: (one.begin, one.end) for name, one in operations.items()}
+    return {name: (operation.begin, operation.end) for name, operation in operations.items()}
 
 
 def _begin(
@@ -61,7 +61,7 @@ def _begin(
         if engine.running is None and engine.queue and operations[engine.queue[0]].after <= done:
             engine.running = engine.queue.pop(0)
             operations[engine.running].begin = now
-            engine.left = operations[engine.running].work
+            engine.remaining = operations[engine.running].work
 
 
 def _paces(

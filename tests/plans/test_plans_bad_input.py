@@ -117,12 +117,12 @@ def test_a_model_must_say_times(phase: str, answer: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "sub_distributions",
     [5, None, "ab", "", (1, 2), ("ab",), (("a",),), ((1.5,),), ((2, True),), ((None,),), {1: 2}],
     ids=repr,
 )
-def test_a_plan_is_tuples_of_whole_units(given: Any) -> None:
-    refused(lambda: DevicePlan(given), "sub-distribution")
+def test_a_plan_is_tuples_of_whole_units(sub_distributions: Any) -> None:
+    refused(lambda: DevicePlan(sub_distributions), "sub-distribution")
 
 
 @pytest.mark.parametrize(("mode", "slots"), [("ring", 1), (None, 0), (Mode.RING, 1.5)])
@@ -137,8 +137,8 @@ def test_copy_engines_are_counted(engines: Any) -> None:
 
 
 def test_lists_and_whole_numbers_of_numpy_are_as_good() -> None:
-    given: Any = [[np.int64(3), 2], (np.int32(4),)]
-    plan = DevicePlan(given)
+    sub_distributions: Any = [[np.int64(3), 2], (np.int32(4),)]
+    plan = DevicePlan(sub_distributions)
 
     assert plan == DevicePlan(((3, 2), (4,)))
     assert {type(size) for size in plan.chunks} == {int}

@@ -18,8 +18,8 @@ def test_a_batch_of_plans_costs_what_the_timeline_says(overlap: Overlap) -> None
         model = random_model(rng)
         plans = [[rng.randint(1, 20) for _ in range(rng.randint(1, 12))] for _ in range(5)]
         slots = np.array([rng.randint(0, 5) for _ in plans])
-        found = makespans(padded(plans), slots, costs_of(model, 20), overlap)
-        for chunks, each, seconds in zip(plans, slots.tolist(), found.tolist(), strict=True):
-            mode = Mode.RING if each else Mode.INSTALLMENTS
-            plan = DevicePlan((tuple(chunks),), mode, each)
+        batch = makespans(padded(plans), slots, costs_of(model, 20), overlap)
+        for chunks, ring_slots, seconds in zip(plans, slots.tolist(), batch.tolist(), strict=True):
+            mode = Mode.RING if ring_slots else Mode.INSTALLMENTS
+            plan = DevicePlan((tuple(chunks),), mode, ring_slots)
             assert seconds == pytest.approx(timeline(plan, model, overlap).makespan, rel=1e-9)

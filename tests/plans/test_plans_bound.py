@@ -56,7 +56,7 @@ def us(i: tuple[float, float], w: tuple[float, float], o: tuple[float, float]) -
 
 
 @pytest.mark.parametrize(
-    ("share", "room", "overlap", "model", "most"),
+    ("share", "room", "overlap", "model", "max_gap"),
     [
         (1881, 5, Overlap.SINGLE, us((11.6, 16.7), (11.5, 15.3), (17.9, 6.1)), 0.005),
         (699, 5, Overlap.FULL, us((26.1, 13.3), (6.8, 7.8), (24.4, 14.0)), 0.03),
@@ -67,12 +67,12 @@ def us(i: tuple[float, float], w: tuple[float, float], o: tuple[float, float]) -
     ],
 )
 def test_where_memory_is_tight_it_is_near_what_plans_take(
-    share: int, room: int, overlap: Overlap, model: DeviceModel, most: float
+    share: int, room: int, overlap: Overlap, model: DeviceModel, max_gap: float
 ) -> None:
     plan = best_plan(share, model, memory(room), overlap=overlap)
     seconds = timeline(plan, model, overlap).makespan
     bound = lower_bound(share, model, memory(room), overlap)
-    assert bound <= seconds <= bound * (1 + most)
+    assert bound <= seconds <= bound * (1 + max_gap)
 
 
 def test_without_overlap_and_gaps_it_is_the_sum_of_all_phases() -> None:
@@ -92,9 +92,9 @@ def test_room_for_one_unit_leaves_nothing_to_overlap() -> None:
 def test_slower_copies_at_once_raise_it() -> None:
     even = affine(2, 1, 2)
     slowed = DeviceModel(even.total, even.compute, even.h2d, even.d2h, duplex=(0.6, 0.6))
-    both = [lower_bound(50, model, memory(None), Overlap.FULL) for model in (even, slowed)]
-    assert both[1] == pytest.approx(200 - 0.2 * 100 / 0.6)
-    assert both[0] < both[1]
+    bounds = [lower_bound(50, model, memory(None), Overlap.FULL) for model in (even, slowed)]
+    assert bounds[1] == pytest.approx(200 - 0.2 * 100 / 0.6)
+    assert bounds[0] < bounds[1]
 
 
 def test_nothing_takes_no_time_and_what_does_not_fit_is_said() -> None:

@@ -29,10 +29,10 @@ def memory(units: int) -> MemoryDemand:
     return MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=0, limit=units)
 
 
-def gpu(compute: Affine, rate_in: float, rate_out: float, **more: Any) -> DeviceModel:
+def gpu(compute: Affine, rate_in: float, rate_out: float, **options: Any) -> DeviceModel:
     """A GPU behind a link of so many bytes a second; nothing measured as a whole."""
     h2d, d2h = Affine(10e-6, PLANE / rate_in), Affine(10e-6, PLANE / rate_out)
-    return DeviceModel(more.pop("total", PiecewiseLinear()), compute, h2d, d2h, **more)
+    return DeviceModel(options.pop("total", PiecewiseLinear()), compute, h2d, d2h, **options)
 
 
 DESKTOP = gpu(Affine(30e-6, 100e-6), 6.0e9, 6.5e9)
@@ -109,9 +109,9 @@ def test_no_equal_ring_is_much_better(
     best = timeline(quick_plan(share, model, memory(room), Overlap.FULL), model, Overlap.FULL)
     for chunks, slots in itertools.product((1, 2, 4, 7, 16), (2, 3, 4)):
         sizes = [share * k // chunks for k in range(chunks + 1)]
-        other = tuple(b - a for a, b in itertools.pairwise(sizes) if b > a)
-        if max(other) * slots <= room:
-            plan = DevicePlan((other,), Mode.RING, slots)
+        equal = tuple(b - a for a, b in itertools.pairwise(sizes) if b > a)
+        if max(equal) * slots <= room:
+            plan = DevicePlan((equal,), Mode.RING, slots)
             assert best.makespan <= timeline(plan, model, Overlap.FULL).makespan * 1.05
 
 
@@ -156,5 +156,5 @@ def test_chunks_say_nothing_about_shares() -> None:
     compute = Affine(observations=[(200, 200e-4 + 30e-6), (20, 20e-4 + 30e-6)])
     model = DeviceModel(PiecewiseLinear([(200, 9.0)]), compute, DESKTOP.h2d, DESKTOP.d2h)
     plain = planned_total(DESKTOP, memory(100), Overlap.FULL, 400)
-    found = planned_total(model, memory(100), Overlap.FULL, 400)
-    assert found.time(200) == pytest.approx(plain.time(200), rel=0.01)
+    curve = planned_total(model, memory(100), Overlap.FULL, 400)
+    assert curve.time(200) == pytest.approx(plain.time(200), rel=0.01)

@@ -13,20 +13,20 @@ from hetsched.plans.search.recipes import leftover_patterns
 def test_random_devices_are_near_the_bound_and_not_beaten_by_equal_chunks(
     decades: tuple[float, float],
 ) -> None:
-    found = [judged(draw(seed, decades)) for seed in range(40)]
-    assert [bar.text() for bar in bars(found) if not bar.holds] == []
+    judgements = [judged(draw(seed, decades)) for seed in range(40)]
+    assert [bar.text() for bar in bars(judgements) if not bar.holds] == []
 
 
 def test_what_is_quickly_found_is_never_better_and_seldom_much_worse() -> None:
-    more = []
+    excess = []
     for seed in range(40):
         case = draw(seed, DECADES)
         best = best_plan(case.share, case.model, case.memory, overlap=case.overlap)
         quick = quick_plan(case.share, case.model, case.memory, case.overlap)
-        seconds = [timeline(one, case.model, case.overlap).makespan for one in (best, quick)]
-        more.append(seconds[1] / seconds[0] - 1)
-    assert min(more) >= -1e-9
-    assert sorted(more)[36] < 0.005
+        seconds = [timeline(plan, case.model, case.overlap).makespan for plan in (best, quick)]
+        excess.append(seconds[1] / seconds[0] - 1)
+    assert min(excess) >= -1e-9
+    assert sorted(excess)[36] < 0.005
 
 
 def test_few_chunks_more_than_fill_memory_take_turns_with_small_ones() -> None:

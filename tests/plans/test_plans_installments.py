@@ -66,10 +66,10 @@ def test_every_sub_distribution_overlaps_as_equations_4_and_5_say() -> None:
 def test_a_link_bound_device_falls_back_to_factoring_and_says_so() -> None:
     slow = DeviceModel(Affine(0.0, 1.0), Affine(0.02, 0.011), Affine(0.01, 0.076),
                        Affine(0.01, 0.076))  # fmt: skip
-    found = installments(205, slow, memory(112), overlap=Overlap.FULL)
-    assert found.plan == factoring(205, memory(112))
-    assert found.fallback is not None
-    assert "factoring by two takes 24.74" in found.fallback
+    result = installments(205, slow, memory(112), overlap=Overlap.FULL)
+    assert result.plan == factoring(205, memory(112))
+    assert result.fallback is not None
+    assert "factoring by two takes 24.74" in result.fallback
 
 
 def test_chunks_stay_near_what_was_measured() -> None:

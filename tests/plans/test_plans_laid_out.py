@@ -31,8 +31,8 @@ def case(seed: int) -> tuple[int, DeviceModel, MemoryDemand, Overlap]:
         input_bytes=unit, work_bytes=work, output_bytes=rng.choice([0, unit]),
         resident_bytes=rng.choice([0, 4096]), work=rng.choice(["sum", "max"]),
     )  # fmt: skip
-    one = slotted(demand).need([1]) - demand.resident_bytes
-    limit = demand.resident_bytes + one * room + rng.randint(0, one - 1)
+    unit_bytes = slotted(demand).need([1]) - demand.resident_bytes
+    limit = demand.resident_bytes + unit_bytes * room + rng.randint(0, unit_bytes - 1)
     return (
         share, model, MemoryDemand(**{**vars(demand), "limit": limit}),
         rng.choice([Overlap.SINGLE, Overlap.FULL, Overlap.FULL, Overlap.NONE]),
@@ -50,24 +50,28 @@ def assigned(
     return make_assignment(candidate, "v", model, None, share, 0, itertools.count(), plan)
 
 
-def in_memory(one: Assignment, demand: MemoryDemand) -> Iterator[int]:
+def in_memory(assignment: Assignment, demand: MemoryDemand) -> Iterator[int]:
     """Bytes from the first to the last that is in use, whenever a chunk comes.
 
     Asserts that none waits for more than the chunk that the plan says.
     """
     layout = SlotAllocator(
-        lambda units: slot_bytes(demand, units), one.slot_memory, one.slots, one.is_ring,
-        one.max_chunk, one.slot_sizes,
-    )  # fmt: skip
+        lambda units: slot_bytes(demand, units),
+        assignment.slot_memory,
+        assignment.slots,
+        assignment.is_ring,
+        assignment.max_chunk,
+        assignment.slot_sizes,
+    )
     live: dict[int, tuple[int, int, int]] = {}
-    for number, chunk in enumerate(one.chunks):
-        slot, alone = layout.allocate(chunk.count, chunk.barrier)
-        assert alone == chunk.barrier
-        if alone:
+    for number, chunk in enumerate(assignment.chunks):
+        slot, waits = layout.allocate(chunk.count, chunk.barrier)
+        assert waits == chunk.barrier
+        if waits:
             live.clear()
         former = live.pop(slot.index, None)
         if former is not None:
-            assert number - former[0] == one.plan.slots
+            assert number - former[0] == assignment.plan.slots
         end = slot.offset + slot_bytes(demand, chunk.count)
         assert all(end <= low or high <= slot.offset for _, low, high in live.values())
         live[slot.index] = (number, slot.offset, end)
@@ -82,12 +86,12 @@ def test_best_plans_lie_in_memory_as_planned(seeds: range) -> None:
         for planner in (quick_plan, lambda s, m, d, o: best_plan(s, m, d, overlap=o)):
             plan = planner(share, model, rounded, overlap)
             check(plan, rounded)
-            one = assigned(share, model, demand, overlap, plan)
-            shared = demand.workspace(one.max_chunk) if demand.work == "max" else 0
+            assignment = assigned(share, model, demand, overlap, plan)
+            shared = demand.workspace(assignment.max_chunk) if demand.work == "max" else 0
             assert demand.limit is not None
-            assert one.slot_memory + shared + demand.resident_bytes <= demand.limit, seed
-            assert max(in_memory(one, demand)) <= one.slot_memory, seed
-            assert one.window > one.slots, seed
+            assert assignment.slot_memory + shared + demand.resident_bytes <= demand.limit, seed
+            assert max(in_memory(assignment, demand)) <= assignment.slot_memory, seed
+            assert assignment.window > assignment.slots, seed
 
 
 def test_an_odd_memory_is_laid_out_as_its_pattern() -> None:
@@ -95,9 +99,9 @@ def test_an_odd_memory_is_laid_out_as_its_pattern() -> None:
     model = DeviceModel(PiecewiseLinear(), Affine(0.3e-3, 1e-3), link, link)
     demand = MemoryDemand(input_bytes=512, work_bytes=0, output_bytes=512, limit=5 * 1024)
     plan = quick_plan(100, model, slotted(demand), Overlap.SINGLE)
-    one = assigned(100, model, demand, Overlap.SINGLE, plan)
-    assert sorted(one.slot_sizes) == [2, 3]
-    assert one.slot_memory == 5 * 1024
+    assignment = assigned(100, model, demand, Overlap.SINGLE, plan)
+    assert sorted(assignment.slot_sizes) == [2, 3]
+    assert assignment.slot_memory == 5 * 1024
 
 
 def test_no_more_slots_than_make_a_plan_faster() -> None:

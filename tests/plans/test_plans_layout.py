@@ -78,9 +78,9 @@ def test_a_chunk_larger_than_announced_is_our_own_mistake() -> None:
 
 
 def test_a_slot_holds_a_work_area_unless_all_chunks_share_one() -> None:
-    each = MemoryDemand(input_bytes=100, work_bytes=500, output_bytes=100)
+    private = MemoryDemand(input_bytes=100, work_bytes=500, output_bytes=100)
     shared = MemoryDemand(input_bytes=100, work_bytes=500, output_bytes=100, work="max")
-    assert slot_bytes(each, 1) == 1024
+    assert slot_bytes(private, 1) == 1024
     assert slot_bytes(shared, 1) == 512
     assert slotted(shared).need([1, 2]) == 512 + 512 + 1000
 
@@ -93,13 +93,13 @@ def test_a_slot_holds_a_work_area_unless_all_chunks_share_one() -> None:
     st.integers(0, 5000),
 )
 def test_no_two_live_slots_overlap(
-    sizes: list[int], own: bool, ring: bool, places: list[tuple[int, bool]], spare: int
+    sizes: list[int], has_sizes: bool, ring: bool, places: list[tuple[int, bool]], spare: int
 ) -> None:
     chunk = max(sizes)
-    holds = sizes if own and ring else [chunk] * len(sizes)
+    holds = sizes if has_sizes and ring else [chunk] * len(sizes)
     memory = sum(aligned(bytes_of(size)) for size in holds) + spare
     layout = SlotAllocator(
-        bytes_of, memory, len(sizes), ring, chunk, sizes if own and ring else ()
+        bytes_of, memory, len(sizes), ring, chunk, sizes if has_sizes and ring else ()
     )
     live: dict[int, tuple[int, int]] = {}
     for units, barrier in places:

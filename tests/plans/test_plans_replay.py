@@ -46,15 +46,15 @@ def costs(plan: DevicePlan, model: DeviceModel) -> list[tuple[float, float, floa
 def worst_difference(seed: int, overlap: Overlap) -> float:
     rng = random.Random(seed)
     plan, model = random_plan(rng), random_model(rng)
-    ours = timeline(plan, model, overlap)
-    theirs = replay(plan, costs(plan, model), overlap, model.duplex)
-    scale = max(ours.makespan, 1.0)
-    differences = [abs(ours.makespan - max(end for _, end in theirs.values()))]
-    for number, chunk in enumerate(ours.chunks):
+    predicted = timeline(plan, model, overlap)
+    replayed = replay(plan, costs(plan, model), overlap, model.duplex)
+    scale = max(predicted.makespan, 1.0)
+    differences = [abs(predicted.makespan - max(end for _, end in replayed.values()))]
+    for number, chunk in enumerate(predicted.chunks):
         phases = {"I": chunk.copy_in, "W": chunk.compute, "O": chunk.copy_out}
         for phase, span in phases.items():
             if span is not None:
-                begin, end = theirs[phase, number]
+                begin, end = replayed[phase, number]
                 differences += [abs(span[0] - begin), abs(span[1] - end)]
     return max(differences) / scale
 

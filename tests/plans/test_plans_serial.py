@@ -19,9 +19,9 @@ def memory(units: int | None) -> MemoryDemand:
     return MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=0, limit=units)
 
 
-def cliff(size: int, most: int) -> DeviceModel:
+def cliff(size: int, largest: int) -> DeviceModel:
     """From `size` units on a computation takes 3.5 times as long."""
-    points = [(x, x * (1.0 if x < size else 3.5)) for x in range(1, most + 1)]
+    points = [(x, x * (1.0 if x < size else 3.5)) for x in range(1, largest + 1)]
     return DeviceModel(Affine(0.0, 1.0), PiecewiseLinear(points), FREE, FREE)
 
 
@@ -34,12 +34,12 @@ def test_no_sum_of_chunks_is_less(seed: int) -> None:
     rng = random.Random(seed)
     share, largest = rng.randint(1, 9), rng.randint(1, 9)
     table = np.array([0.0, *itertools.accumulate(rng.choice([0.1, 1, 5]) for _ in range(largest))])
-    nothing = np.zeros(largest + 1)
-    chunks = serial_chunks(share, PhaseCosts(nothing, table, nothing, (1.0, 1.0)))
+    free = np.zeros(largest + 1)
+    chunks = serial_chunks(share, PhaseCosts(free, table, free, (1.0, 1.0)))
     assert sum(chunks) == share
     assert max(chunks) <= largest
-    least = min(sum(table[list(cut)]) for cut in cuts(share) if max(cut) <= largest)
-    assert sum(table[list(chunks)]) == pytest.approx(least)
+    optimum = min(sum(table[list(cut)]) for cut in cuts(share) if max(cut) <= largest)
+    assert sum(table[list(chunks)]) == pytest.approx(optimum)
 
 
 def test_large_shares_have_chunks_of_the_cheapest_size_and_a_rest() -> None:

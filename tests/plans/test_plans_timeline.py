@@ -146,16 +146,16 @@ def test_more_engines_and_more_slots_never_cost_time(
     chunks: list[int], device: DeviceModel, slots: int
 ) -> None:
     undisturbed = DeviceModel(device.total, device.compute, device.h2d, device.d2h)
-    none, single, full = (
+    serial, single, full = (
         timeline(plan(*chunks, slots=slots), undisturbed, overlap).makespan for overlap in Overlap
     )
-    more = timeline(plan(*chunks, slots=slots + 1), undisturbed, Overlap.FULL).makespan
-    assert more <= full + 1e-9 <= single + 2e-9 <= none + 3e-9
+    more_slots = timeline(plan(*chunks, slots=slots + 1), undisturbed, Overlap.FULL).makespan
+    assert more_slots <= full + 1e-9 <= single + 2e-9 <= serial + 3e-9
 
 
 def test_curves_that_take_arrays_and_curves_that_do_not_agree() -> None:
-    ours = DeviceModel(*(Affine(0.0, slope) for slope in (6.0, 1.0, 2.0, 3.0)))
+    array_model = DeviceModel(*(Affine(0.0, slope) for slope in (6.0, 1.0, 2.0, 3.0)))
     chunks = plan(3, 1, 2)
-    assert timeline(chunks, ours, Overlap.FULL).makespan == pytest.approx(
+    assert timeline(chunks, array_model, Overlap.FULL).makespan == pytest.approx(
         timeline(chunks, LINK_BOUND, Overlap.FULL).makespan
     )

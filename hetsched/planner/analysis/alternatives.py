@@ -36,7 +36,9 @@ def _plans_of(
     overlap = Overlap.of(candidate.info.engines)
     memory = planning_memory(candidate)
     best = compare_plans(assignment.plan.share, model, memory, overlap=overlap)
-    plans = [Alternative(f"best {kind}", seconds) for kind, seconds in best.others.items()]
+    plans = [
+        Alternative(f"best {kind}", seconds) for kind, seconds in best.seconds_by_kind.items()
+    ]
     serial = timeline(assignment.plan, model, Overlap.NONE).makespan
     return *plans, Alternative("the same chunks without overlap", serial)
 
