@@ -1,8 +1,8 @@
 """Configuration: TOML files, found by name or path, as checked records.
 
-Which one counts: the ``--config`` flag, else HETSCHED_CONFIG, else
-``$XDG_CONFIG_HOME/hetsched/config.toml``, else the shipped ``default``. Machine profiles have the
-same schema, with a ``[load]`` table on top.
+The first of these is used: the ``--config`` flag, HETSCHED_CONFIG,
+``$XDG_CONFIG_HOME/hetsched/config.toml``, the shipped ``default``. Machine profiles have the same
+schema and a ``[load]`` table.
 """
 
 from __future__ import annotations
@@ -11,21 +11,22 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
 from hetsched.device_kinds import config_names, configured_kind
 from hetsched.errors import ConfigError, HetschedError, InputMissing
-from hetsched.units import parse_rate, parse_size, parse_time, shown
+from hetsched.units import parse_rate, parse_size, parse_time, quoted
 
+Value = TypeVar("Value")
 Fraction = Annotated[float, msgspec.Meta(gt=0, le=1)]
 
 
 class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one operation costs: a fixed `gap`, and a `rate` (B/s, flop/s) or a time a `unit`."""
+    """Cost of one operation: a fixed `gap`, and a `rate` (B/s, flop/s) or a time per `unit`."""
 
     gap: str = "0us"
     rate: str | None = None
@@ -35,11 +36,11 @@ class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return parse_time(self.gap)
 
     def seconds(self, units: int, bytes_per_unit: float, flops_per_unit: float) -> float:
-        """Modelled seconds of one operation on `units` with so many bytes and flops each."""
+        """Modelled seconds of one operation on `units`."""
         if self.unit is not None:
             return self.gap_seconds() + units * parse_time(self.unit)
-        rate, what = parse_rate(self.rate or "")
-        amount = bytes_per_unit if what == "B" else flops_per_unit
+        rate, quantity = parse_rate(self.rate or "")
+        amount = bytes_per_unit if quantity == "B" else flops_per_unit
         return self.gap_seconds() + units * amount / rate
 
 
@@ -63,10 +64,10 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     h2d: Cost | None = None
     d2h: Cost | None = None
     host_overhead: Cost | None = None
-    """Processor time that a chunk takes to be submitted and waited for (tests)."""
+    """Processor time for submitting a chunk and waiting for it (tests)."""
     seed: int = 0
     stalls: float = 0.0
-    """Chance that a phase of a virtual clock lasts twenty times as long (tests)."""
+    """Probability that a phase on a virtual clock takes twenty times as long (tests)."""
 
     @property
     def link(self) -> bool:
@@ -77,10 +78,10 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class ArenaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Shared memory: bytes, or shares of the machine's.
+    """Shared memory: bytes, or a percentage of the machine's memory.
 
-    `limit`: in all. `results`: of results that wait to be fetched; `results_for`: how long they
-    do. `warm_for`: how long the daemon keeps free memory once it has neither clients nor jobs.
+    `limit`: total. `results`: for results that were not fetched yet; `results_for`: how long they
+    are kept. `warm_for`: how long an idle daemon without clients keeps free memory.
     """
 
     limit: str = "70%"
@@ -94,7 +95,7 @@ class QueueConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class LoadConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The load of a machine profile: units, and bytes a unit each way."""
+    """The load of a machine profile: units, and bytes per unit in each direction."""
 
     units: Annotated[int, msgspec.Meta(ge=1)]
     input_bytes: Annotated[int, msgspec.Meta(ge=0)]
@@ -108,24 +109,29 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     )
     memory_limit: str | None = None
     stealing: bool = True
-    """A device that runs dry takes chunks from the one expected to finish last."""
+    """A device that runs out of chunks takes some from the one expected to finish last."""
     arena: ArenaConfig = ArenaConfig()
     queue: QueueConfig = QueueConfig()
     load: LoadConfig | None = None
 
 
 def shipped_folder() -> Path:
-    """Where the shipped configs are: beside this module in a wheel, else at the project's top."""
+    """Folder of the shipped configs: next to this module in a wheel, else at the project's top."""
     inside = Path(__file__).parent / "configs"
     return inside if inside.is_dir() else Path(__file__).parent.parent / "configs"
 
 
 def shipped() -> list[str]:
+    """Names of the shipped configurations."""
     return sorted(path.stem for path in shipped_folder().glob("*.toml"))
 
 
 def load(name: str | None = None) -> tuple[Config, str]:
-    """The configuration called `name` (a shipped name or a path), and where it came from.
+    """Load the configuration `name` (a shipped name or a path).
+
+    Returns
+    -------
+    Config, and the path of its file.
 
     Raises
     ------
@@ -136,15 +142,8 @@ def load(name: str | None = None) -> tuple[Config, str]:
         path = _user_file()
         if not path.is_file():
             path = shipped_folder() / "default.toml"
-    elif os.sep in name or name.endswith(".toml"):
-        path = Path(name)
     else:
-        path = shipped_folder() / f"{name}.toml"
-        if name not in shipped():
-            raise InputMissing(
-                f"no config {shown(name)}; shipped are {', '.join(shipped())};"
-                " or give the path of a .toml file"
-            )
+        path = _path_of(name, "config", shipped_folder(), shipped())
     return parse(_read(path), str(path)), str(path)
 
 
@@ -154,115 +153,139 @@ def profiles() -> list[str]:
 
 
 def load_profile(name: str) -> tuple[Config, str]:
-    """The machine profile called `name` (a shipped name or a path), and where it came from.
+    """Load the machine profile `name` (a shipped name or a path); see `load`.
 
     Raises
     ------
     InputMissing, ConfigError
     """
-    path = Path(name)
-    if os.sep not in name and not name.endswith(".toml"):
-        path = shipped_folder() / "profiles" / f"{name}.toml"
-        if name not in profiles():
-            raise InputMissing(
-                f"no profile {shown(name)}; shipped are {', '.join(profiles())};"
-                " or give the path of a .toml file"
-            )
+    path = _path_of(name, "profile", shipped_folder() / "profiles", profiles())
     return parse(_read(path), str(path)), str(path)
 
 
+def _path_of(name: str, kind: str, folder: Path, shipped_names: list[str]) -> Path:
+    """The file of a shipped name or a path. Raises InputMissing."""
+    if os.sep in name or name.endswith(".toml"):
+        return Path(name)
+    if name not in shipped_names:
+        raise InputMissing(
+            f"no {kind} {quoted(name)}; shipped are {', '.join(shipped_names)};"
+            " or give the path of a .toml file"
+        )
+    return folder / f"{name}.toml"
+
+
 def parse(text: str, source: str) -> Config:
-    """The Config that `text` (TOML) says. Raises ConfigError: file, key, cure."""
+    """Parse and check `text` (TOML). Raises ConfigError with `source`, the key and the reason."""
     try:
         config = msgspec.convert(tomllib.loads(text), Config)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{source}: not valid TOML: {error}") from None
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{source}: {_said(str(error))}") from None
+        raise ConfigError(f"{source}: {_rephrased(str(error))}") from None
     for index, device in enumerate(config.device):
-        _check(device, f"{source}: device[{index}]")
-    _checked(f"{source}: memory_limit", parse_size, config.memory_limit)
+        _check_device(device, f"{source}: device[{index}]")
+    _parsed(f"{source}: memory_limit", parse_size, config.memory_limit)
     return config
 
 
 _INVALID = re.compile(r"(.*?)(?: - at `\$\.(.*)`)?", re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _TABLES: dict[str, type[msgspec.Struct]] = {
-    "": Config, "device": DeviceConfig, "arena": ArenaConfig, "queue": QueueConfig,
-    "load": LoadConfig, "compute": Cost, "h2d": Cost, "d2h": Cost,
+    "": Config,
+    "device": DeviceConfig,
+    "arena": ArenaConfig,
+    "queue": QueueConfig,
+    "load": LoadConfig,
+    "compute": Cost,
+    "h2d": Cost,
+    "d2h": Cost,
     "host_overhead": Cost,
-}  # fmt: skip
+}
 
 
-def _said(invalid: str) -> str:
-    """msgspec's message about a wrong value, with the key as TOML has it and the nearest known."""
+def _rephrased(invalid: str) -> str:
+    """msgspec's message about a wrong value in TOML's terms, with the closest key."""
     match = _INVALID.fullmatch(invalid)
-    what, place = (match[1], match[2] or "") if match else (invalid, "")
-    unknown = _UNKNOWN.fullmatch(what)
+    problem, key = (match[1], match[2] or "") if match else (invalid, "")
+    unknown = _UNKNOWN.fullmatch(problem)
     if unknown:
-        table = re.sub(r"\[\d+\]", "", place).rpartition(".")[2]
+        table = re.sub(r"\[\d+\]", "", key).rpartition(".")[2]
         keys = _TABLES[table].__struct_fields__
-        what = f"unknown key {shown(unknown[1])}; {_nearest(unknown[1], keys)}"
+        problem = f"unknown key {quoted(unknown[1])}; {_closest(unknown[1], keys)}"
     else:
-        what = what.replace("Object missing required field", "missing key").replace("`", "")
-        what = (what[:1].lower() + what[1:]).replace("object", "table")
-    return f"{place}: {what}" if place else what
+        problem = problem.replace("Object missing required field", "missing key").replace("`", "")
+        problem = (problem[:1].lower() + problem[1:]).replace("object", "table")
+    return f"{key}: {problem}" if key else problem
 
 
-def _nearest(word: str, choices: Sequence[str]) -> str:
+def _closest(word: str, choices: Sequence[str]) -> str:
     match = difflib.get_close_matches(word, choices, n=1)
     return f"did you mean {match[0]}?" if match else f"there are: {', '.join(choices)}"
 
 
-def _check(device: DeviceConfig, where: str) -> None:
+def _check_device(device: DeviceConfig, location: str) -> None:
     kind = configured_kind(device.kind)
     if kind is None:
-        nearest = _nearest(device.kind, config_names())
-        raise ConfigError(f"{where}.kind: no device kind {shown(device.kind)}; {nearest}")
-    _checked(f"{where}.memory", parse_size, device.memory)
+        hint = _closest(device.kind, config_names())
+        raise ConfigError(f"{location}.kind: no device kind {quoted(device.kind)}; {hint}")
+    _parsed(f"{location}.memory", parse_size, device.memory)
     if kind.is_modelled:
-        _check_costs(device, where)
+        _check_costs(device, location)
 
 
-def _check_costs(device: DeviceConfig, where: str) -> None:
+def _check_costs(device: DeviceConfig, location: str) -> None:
     if device.compute is None:
-        raise ConfigError(f"{where}: an emulated device needs compute = {{ rate = ... }}")
+        raise ConfigError(f"{location}: an emulated device needs compute = {{ rate = ... }}")
     if (device.h2d is None) != (device.d2h is None):
-        raise ConfigError(f"{where}: give both h2d and d2h (a link) or neither (a core)")
+        raise ConfigError(f"{location}: give both h2d and d2h (a link) or neither (a core)")
     if device.h2d is not None and device.memory is None:
-        raise ConfigError(f'{where}: a device with a link needs memory = "64MiB"')
+        raise ConfigError(f'{location}: a device with a link needs memory = "64MiB"')
     if device.host_overhead is not None and (device.clock != "virtual" or device.h2d is None):
         raise ConfigError(
-            f'{where}.host_overhead: only of a device with a link and clock = "virtual"'
+            f'{location}.host_overhead: needs a device with a link and clock = "virtual"'
         )
-    for name, cost, what in (
+    for name, cost, quantity in (
         ("compute", device.compute, "flop"),
         ("h2d", device.h2d, "B"),
         ("d2h", device.d2h, "B"),
         ("host_overhead", device.host_overhead, "flop"),
     ):
         if cost is not None:
-            check_cost(cost, f"{where}.{name}", what)
+            check_cost(cost, f"{location}.{name}", quantity)
 
 
-def check_cost(cost: Cost, where: str, what: str) -> None:
-    """Raises ConfigError unless `cost` has a gap, and a time a unit or a rate in `what`/s."""
-    _checked(f"{where}.gap", parse_time, cost.gap)
+def check_cost(cost: Cost, location: str, quantity: str) -> None:
+    """Check the values of `cost`.
+
+    Parameters
+    ----------
+    location : str
+        File and key, for messages.
+    quantity : "B" or "flop"
+        What its rate counts.
+
+    Raises
+    ------
+    ConfigError
+        Malformed, or it has not exactly one of `rate` and `unit`.
+    """
+    _parsed(f"{location}.gap", parse_time, cost.gap)
     if (cost.rate is None) == (cost.unit is None):
-        raise ConfigError(f"{where}: give either rate or unit")
-    _checked(f"{where}.unit", parse_time, cost.unit)
-    rate = _checked(f"{where}.rate", parse_rate, cost.rate)
-    if rate is not None and rate[1] != what:
-        raise ConfigError(f"{where}.rate: {cost.rate!r} should be in {what}/s")
+        raise ConfigError(f"{location}: give either rate or unit")
+    _parsed(f"{location}.unit", parse_time, cost.unit)
+    rate = _parsed(f"{location}.rate", parse_rate, cost.rate)
+    if rate is not None and rate[1] != quantity:
+        raise ConfigError(f"{location}.rate: {cost.rate!r}, must be in {quantity}/s")
 
 
-def _checked(where: str, parse_value: Any, text: str | None) -> Any:
+def _parsed(location: str, parse_value: Callable[[str], Value], text: str | None) -> Value | None:
     if text is None:
         return None
     try:
         return parse_value(text)
     except HetschedError as error:
-        raise ConfigError(f"{where}: {error}") from None
+        raise ConfigError(f"{location}: {error}") from None
 
 
 def _user_file() -> Path:

@@ -3,22 +3,22 @@
 ::
 
     HetschedError ................ 70  never raised itself
-     +- JobFailed ................. 1  a kernel failed, or verification did
+     +- JobFailed ................. 1  a kernel or the verification failed
      +- UsageError ................ 2  malformed request: flag, size, name
-     +- DataError ................ 65  wrong shape, dtype or file; can never fit this machine
-     +- InputMissing ............. 66  input, job or config file isn't there or can't be read
+     +- DataError ................ 65  wrong shape, dtype or file; too large for this machine
+     +- InputMissing ............. 66  input, job or config file is missing or unreadable
      +- Unavailable .............. 69  no daemon; a device that this machine lacks
      +- InternalError ............ 70  our bug
      +- CantCreate ............... 73  output exists or can't be created
-     +- IOFailure ................ 74  read or write error in mid-job
+     +- IOFailure ................ 74  read or write error during the job
      +- TryAgain ................. 75  queue or quota full; daemon stopping or lost
-     +- ProtocolError ............ 76  peers of versions that can't talk
+     +- ProtocolError ............ 76  incompatible client and daemon versions
      +- NotPermitted ............. 77
      +- ConfigError .............. 78  config, runtime path or state folder unusable
      +- WaitTimeout ............. 124
-     +- Cancelled ............... 130  interrupted, or cancelled by somebody
+     +- Cancelled ............... 130  interrupted or cancelled
 
-A message is one line: what, the value, the limit, the way out.
+A message is one line: what happened, the value, the limit, what to do.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import msgspec
 
 
 class HetschedError(Exception):
-    """Base of everything that hetsched raises on purpose."""
+    """Base of all errors that hetsched raises deliberately."""
 
     code = 70
 
@@ -96,17 +96,17 @@ class ErrorRecord(msgspec.Struct, frozen=True):
 
 
 _BY_CODE: dict[int, type[HetschedError]] = {
-    kind.code: kind for kind in HetschedError.__subclasses__()
+    error.code: error for error in HetschedError.__subclasses__()
 }
 
 
 def to_record(error: BaseException) -> ErrorRecord:
-    """What to send for `error`; an exception that isn't ours is our bug (70)."""
+    """The record to send for `error`; an exception that isn't ours is our bug (70)."""
     if isinstance(error, HetschedError):
         return ErrorRecord(error.code, str(error))
     return ErrorRecord(InternalError.code, f"{type(error).__name__}: {error}")
 
 
 def from_record(record: ErrorRecord) -> HetschedError:
-    """The error that `record` stands for, to be raised on this side."""
+    """The error of `record`, to be raised on this side."""
     return _BY_CODE.get(record.code, InternalError)(record.message)

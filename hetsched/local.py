@@ -28,7 +28,7 @@ from hetsched.job import ArenaRef, Done, JobSpec, JobState
 from hetsched.transport.arena import Arena, Segment
 from hetsched.transport.loop import Loop
 from hetsched.transport.machine_limits import machine_memory
-from hetsched.units import shown
+from hetsched.units import quoted
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ class Local(Submitting):
     def __init__(self, config: str | Config | None = None, *, learn: bool = True) -> None:
         if config is not None and not isinstance(config, str | Config):
             raise UsageError(
-                f"config: {shown(config)} should be a configuration's name or path, or a Config"
+                f"config: {quoted(config)} should be a configuration's name or path, or a Config"
             )
         chosen = config if isinstance(config, Config) else load(config)[0]
         self._loop = Loop()

@@ -1,4 +1,4 @@
-"""Bytes that a load needs on a device (mu_iota, mu_w, mu_o and b of Ilic & Sousa, section 2)."""
+"""Memory that a load needs on a device (mu_iota, mu_w, mu_o and b of Ilic & Sousa, section 2)."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ _PLAIN = frozenset((int, float))
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryDemand:
-    """Bytes that chunks need in device memory, and the limit they must fit.
+    """Bytes that chunks need in device memory, and the limit that they must fit.
 
     Attributes
     ----------
-    input_bytes, work_bytes, output_bytes : float, bytes a unit; or callable, units -> bytes
+    input_bytes, work_bytes, output_bytes : float, bytes per unit; or callable, units -> bytes
     limit : int or None, bytes
-        What is usable on the device; None: no limit.
+        Usable on the device; None: no limit.
     resident_bytes : int, bytes
         Data that stays on the device for the whole run.
     work : "sum" or "max"
-        "max": the chunks that are resident together share one work area.
+        "max": chunks that are in device memory together share one work area.
 
     Raises
     ------
     UsageError
-        Bytes that are negative, infinite or no number, here or later as a callable's answer; a
-        callable that fails (errors of ours are passed on); another `work`.
+        Bytes that are negative, not finite or not a number, given here or returned by a callable
+        later; a callable that raises (a HetschedError is passed on); another value of `work`.
     """
 
     input_bytes: Bytes
@@ -53,7 +53,7 @@ class MemoryDemand:
         if self.limit is not None:
             _checked("limit", self.limit)
         if self.work not in ("sum", "max"):
-            raise UsageError(f'work: {self.work!r} is not "sum" or "max"')
+            raise UsageError(f'work: {self.work!r}, must be "sum" or "max"')
 
     def data(self, units: int) -> int:
         """Bytes of the input and output buffers of one chunk of `units`."""
@@ -67,7 +67,7 @@ class MemoryDemand:
         return round(_bytes("work_bytes", self.work_bytes, units))
 
     def need(self, chunks: Iterable[int]) -> int:
-        """Bytes of all `chunks` (units each) in device memory together, residents included."""
+        """Bytes of `chunks` (units) that are in device memory together, residents included."""
         sizes = list(chunks)
         works = [self.workspace(size) for size in sizes]
         work = max(works, default=0) if self.work == "max" else sum(works)
@@ -76,26 +76,26 @@ class MemoryDemand:
     def fits(self, chunks: Iterable[int]) -> bool:
         return self.limit is None or self.need(chunks) <= self.limit
 
-    def most(self, load: int, together: int = 1) -> int:
-        """The largest chunk, units, at most `load`, of which `together` fit at once. O(log load).
+    def max_chunk(self, load: int, count: int = 1) -> int:
+        """The largest size, units, at most `load`, of which `count` chunks fit. O(log load).
 
         Raises
         ------
         DataError
-            Not even one unit fits.
+            Chunks of one unit don't fit.
         UsageError
-            `load` or `together` is no whole number.
+            `load` or `count` isn't an integer.
         """
-        load, together = _whole("load", load), _whole("together", together)
-        if not self.fits([1] * together):
+        load, count = _integer("load", load), _integer("count", count)
+        if not self.fits([1] * count):
             raise DataError(
-                f"one unit needs {self.need([1] * together)} bytes of device memory,"
+                f"one unit needs {self.need([1] * count)} bytes of device memory,"
                 f" the limit is {self.limit}"
             )
         low, high = 1, max(1, load)
         while low < high:
             middle = (low + high + 1) // 2
-            if self.fits([middle] * together):
+            if self.fits([middle] * count):
                 low = middle
             else:
                 high = middle - 1
@@ -103,32 +103,32 @@ class MemoryDemand:
 
 
 def _bytes(name: str, size: Bytes, units: int) -> float:
-    """Asked in the planners' loops, so that what is right takes one comparison."""
+    """Bytes of `units`. Called in planning loops: a valid number takes only one comparison."""
     try:
-        found = size(units) if callable(size) else size * units
+        nbytes = size(units) if callable(size) else size * units
     except HetschedError:
         raise
     except Exception as error:
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UsageError(f"{name} of {units!r} units failed, {said[:200]}") from error
-    if type(found) in _PLAIN and 0 <= found < math.inf:
-        return found
-    return _checked(f"{name} of {units!r} units", found)
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UsageError(f"{name} of {units!r} units failed, {reason[:200]}") from error
+    if type(nbytes) in _PLAIN and 0 <= nbytes < math.inf:
+        return nbytes
+    return _checked(f"{name} of {units!r} units", nbytes)
 
 
 def _checked(name: str, size: Any) -> float:
-    """`size` itself. Raises UsageError unless it is a finite number of bytes, 0 or more."""
+    """Return `size`. Raises UsageError unless it is a finite number of bytes, 0 or more."""
     if isinstance(size, bool) or not isinstance(size, Real):
-        shown = " ".join(repr(size).split())
-        raise UsageError(f"{name}: {shown[:60]}, it must be a number of bytes")
-    found: Any = size  # Real doesn't say that it compares with numbers
-    if not 0 <= found < math.inf:
-        raise UsageError(f"{name}: {found} bytes, it must be 0 or more and finite")
-    return found  # type: ignore[no-any-return]
+        text = " ".join(repr(size).split())
+        raise UsageError(f"{name}: {text[:60]}, must be a number of bytes")
+    number: Any = size  # Real doesn't declare comparisons with numbers
+    if not 0 <= number < math.inf:
+        raise UsageError(f"{name}: {number} bytes, must be finite and 0 or more")
+    return number  # type: ignore[no-any-return]
 
 
-def _whole(name: str, value: Any) -> int:
+def _integer(name: str, value: Any) -> int:
     try:
         return operator.index(value)
     except TypeError:
-        raise UsageError(f"{name}: {value!r} must be a whole number") from None
+        raise UsageError(f"{name}: {value!r}, must be an integer") from None

@@ -1,4 +1,4 @@
-"""Where things live: runtime folder (sockets), state (models), cache (wisdom)."""
+"""Paths of the runtime folder (sockets), the state folder (models) and the cache (wisdom)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from hetsched.errors import ConfigError
 
 MAX_SOCKET_PATH = 107
-"""Bytes that a unix socket's path may have (sun_path less its NUL)."""
+"""Bytes that the path of a unix socket may have (sun_path without its NUL)."""
 
 
 def runtime_dir() -> Path:
@@ -47,12 +47,12 @@ def models_path() -> Path:
     return state_dir() / "models.db"
 
 
-def private_folder(path: Path, what: str) -> Path:
-    """Make `path` (0700) if need be. Raises ConfigError when it can't be made or written."""
+def private_folder(path: Path, label: str) -> Path:
+    """Create `path` (0700) if necessary. Raises ConfigError if it can't be created or written."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"{what} {path}: {error.strerror}") from None
+        raise ConfigError(f"{label} {path}: {error.strerror}") from None
     if not os.access(path, os.W_OK | os.X_OK):
-        raise ConfigError(f"{what} {path}: not writable")
+        raise ConfigError(f"{label} {path}: not writable")
     return path

@@ -1,4 +1,4 @@
-"""Text for people: made harmless, in columns, in few digits. Pure; prints nothing."""
+"""Formats text for the terminal: escaped, in columns, in few digits. Pure; prints nothing."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-One = TypeVar("One")
+Item = TypeVar("Item")
 
-MAX_CORES = 8
-"""So many devices of one kind have a row each; more share one."""
+MAX_GROUP_ROWS = 8
+"""Up to this many devices of one kind have a row each; more share a row."""
 
 
 def clean(text: str) -> str:
-    """`text` on one line, without what a terminal would obey: control and direction characters."""
+    """`text` on one line, with control and direction characters escaped."""
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
     )
@@ -26,9 +26,9 @@ def columns(
     left: int = 1,
     width: int | None = None,
 ) -> list[str]:
-    """A table as lines; all but the first `left` columns are numbers, to the right.
+    """A table as lines. The first `left` columns are left-aligned, the others right-aligned.
 
-    Headings are broken at spaces if the table is wider than `width` characters.
+    Headings are wrapped if the table is wider than `width` characters.
     """
     table = [[clean(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[i]) for row in table) for i in range(len(header))]
@@ -45,18 +45,18 @@ def columns(
 
 
 def _broken(table: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The first row of `table` in several, each cell no wider than those below, or one word."""
+    """The heading of `table`, wrapped to the width of the cells below or of its longest word."""
     cells = []
     for i, head in enumerate(table[0]):
-        least = max([1, *(len(row[i]) for row in table[1:]), *map(len, head.split())])
-        cells.append(textwrap.wrap(head, least))
+        min_width = max([1, *(len(row[i]) for row in table[1:]), *map(len, head.split())])
+        cells.append(textwrap.wrap(head, min_width))
     height = max(map(len, cells))
     padded = [[""] * (height - len(cell)) + cell for cell in cells]
     return [list(row) for row in zip(*padded, strict=True)]
 
 
 def folded(line: str, width: int) -> list[str]:
-    """`line` in lines of at most `width` characters, broken at spaces; later ones are indented."""
+    """`line` wrapped to `width` characters; continuation lines are indented."""
     if len(line) <= width:
         return [line]
     indent = " " * (len(line) - len(line.lstrip()) + 2)
@@ -66,9 +66,9 @@ def folded(line: str, width: int) -> list[str]:
 
 
 def seconds_column(values: Sequence[float | None]) -> list[str]:
-    """Seconds with the same decimals in every row: three significant digits of the largest."""
-    known = [v for v in values if v is not None and v > 0 and math.isfinite(v)]
-    decimals = max(0, 2 - math.floor(math.log10(max(known)))) if known else 3
+    """Format seconds with equal decimals: three significant digits of the largest."""
+    finite = [v for v in values if v is not None and v > 0 and math.isfinite(v)]
+    decimals = max(0, 2 - math.floor(math.log10(max(finite)))) if finite else 3
     return ["-" if v is None else f"{v:.{min(decimals, 9)}f}" for v in values]
 
 
@@ -79,14 +79,14 @@ def number(value: float | None) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def together(
-    devices: Sequence[One], name: Callable[[One], str], limit: int
-) -> list[tuple[str, list[One]]]:
-    """`devices` by row: one each, or "cpu (16)" for a group ("cpu" of "cpu7") of over `limit`."""
-    groups: dict[str, list[One]] = {}
+def grouped_rows(
+    devices: Sequence[Item], name: Callable[[Item], str], limit: int
+) -> list[tuple[str, list[Item]]]:
+    """`devices` by row: one each, or "cpu (16)" for more than `limit` of a group ("cpu7" -> "cpu")."""
+    groups: dict[str, list[Item]] = {}
     for device in devices:
         groups.setdefault(name(device).rstrip("0123456789"), []).append(device)
-    rows: list[tuple[str, list[One]]] = []
+    rows: list[tuple[str, list[Item]]] = []
     for group, members in groups.items():
         if len(members) > limit:
             rows.append((f"{group} ({len(members)})", members))

@@ -1,4 +1,4 @@
-"""Sizes, times, rates and extents as people write them.
+"""Parses and formats sizes, times, rates and extents.
 
 K, M, G, T are powers of 1000 in ``GB`` and ``Gflop``, of 1024 in ``GiB`` and in a bare ``4G``.
 """
@@ -12,10 +12,10 @@ from typing import Any
 
 from hetsched.errors import UsageError
 
-MOST = 2**63
-"""Sizes and numbers are below: they travel as 64 bits with a sign."""
-LONGEST = 1e9
-"""Seconds: what clocks and waits can take everywhere."""
+NUMBER_LIMIT = 2**63
+"""Sizes and numbers are below it: they are sent as signed 64-bit integers."""
+MAX_SECONDS = 1e9
+"""A duration that all clocks and waits can handle."""
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 80
@@ -35,14 +35,14 @@ def parse_size(text: str) -> int:
     """Bytes of "64MiB", "1.5GB", "4G" or "4096". Raises UsageError."""
     match = _SIZE.match(text.strip())
     if not match:
-        raise UsageError(f"{shown(text)} is not a size; examples: 64MiB, 1.5GB, 4096")
+        raise UsageError(f"{quoted(text)} is not a size; examples: 64MiB, 1.5GB, 4096")
     number, prefix, suffix = match.groups()
     base = 1000 if suffix.lower() == "b" and prefix else 1024
     scale: int = base ** _POWER[prefix.lower()]
     size = float(number) * scale
-    if size >= MOST:
+    if size >= NUMBER_LIMIT:
         raise UsageError(
-            f"{shown(text)} is more than any machine has; examples: 64MiB, 1.5GB, 4096"
+            f"{quoted(text)} is more than any machine has; examples: 64MiB, 1.5GB, 4096"
         )
     return round(size)
 
@@ -53,7 +53,7 @@ def parse_time(text: str) -> float:
     if not match:
         raise UsageError(f"{text!r} is not a time; examples: 30us, 4ms, 10s, 5m")
     seconds = float(match[1]) * _SECONDS[match[2] or "s"]
-    if seconds > LONGEST:
+    if seconds > MAX_SECONDS:
         raise UsageError(f"{text!r} is more than 30 years; examples: 30us, 4ms, 10s, 5m")
     return seconds
 
@@ -63,21 +63,21 @@ def parse_rate(text: str) -> tuple[float, str]:
     match = _RATE.match(text.strip())
     if not match:
         raise UsageError(f"{text!r} is not a rate; examples: 1GB/s, 6Gflop/s")
-    number, prefix, binary, what = match.groups()
+    number, prefix, binary, quantity = match.groups()
     base = 1024 if binary else 1000
     rate = float(number) * base ** _POWER[prefix.lower()]
     if not 0 < rate < math.inf:
         raise UsageError(f"{text!r}: a rate must be positive and finite")
-    return rate, "B" if what.lower() == "b" else "flop"
+    return rate, "B" if quantity.lower() == "b" else "flop"
 
 
 def parse_extent(text: str, names: tuple[str, ...]) -> tuple[int, ...]:
-    """The numbers of "256x512x512", one for each of `names` ("COUNT", "ROWS", "COLS"), all >= 1.
+    """Parse "256x512x512" into one integer >= 1 for each of `names` ("COUNT", "ROWS", "COLS").
 
     Raises
     ------
     UsageError
-        With the first part that isn't a positive number in plain ASCII digits.
+        With the first part that isn't a positive integer in ASCII digits.
     """
     form = "x".join(names)
     example = "x".join(["256", "512", "512", "512"][: len(names)])
@@ -100,20 +100,20 @@ def parse_extent(text: str, names: tuple[str, ...]) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
-def shown(value: Any) -> str:
-    """`value` for a message: its repr on one line, the middle of a long one cut out."""
-    if isinstance(value, int) and not -MOST <= value < MOST:  # may have too many digits for repr
-        return f"a number of {value.bit_length()} bits"
+def quoted(value: Any) -> str:
+    """`value` for a message: its repr on one line, abbreviated in the middle if it is long."""
+    if isinstance(value, int) and not -NUMBER_LIMIT <= value < NUMBER_LIMIT:
+        return f"a number of {value.bit_length()} bits"  # repr refuses very long numbers
     return " ".join(_SHORT.repr(value).split())
 
 
-def counted(number: int, what: str) -> str:
-    """ "1 run", "3 runs": for words whose plural ends in s."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def counted(number: int, noun: str) -> str:
+    """ "1 run", "3 runs": for nouns whose plural ends in s."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def format_bytes(count: float) -> str:
-    """Bytes for people: "512 MiB"."""
+    """Format bytes: "512 MiB"."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{_digits(count)} {unit}"
@@ -122,7 +122,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Seconds for people: "1.23 s", "21.6 ms", "85 us"."""
+    """Format seconds: "1.23 s", "21.6 ms", "85 us"."""
     if seconds >= 60:
         minutes, rest = divmod(round(seconds), 60)
         return f"{minutes} min {rest} s"
@@ -133,5 +133,5 @@ def format_seconds(seconds: float) -> str:
 
 
 def _digits(value: float) -> str:
-    """Three digits that count, or all before the point: "21.6", "1023"; never an exponent."""
+    """Three significant digits, or all before the point: "21.6", "1023"; never an exponent."""
     return f"{value:.3g}" if 1e-4 <= abs(value) < 999.5 else f"{value:.0f}"

@@ -22,7 +22,7 @@ import msgspec
 from hetsched.dtypes import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, Dtype, DtypeChoice
 from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
-from hetsched.units import shown
+from hetsched.units import quoted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -291,7 +291,7 @@ def locate(name: str) -> str:
         if point.name == name:
             return point.value
     raise UsageError(
-        f"no workload {shown(name)}{_nearest(name, [point.name for point in points])}"
+        f"no workload {quoted(name)}{_nearest(name, [point.name for point in points])}"
     )
 
 
@@ -312,7 +312,7 @@ def find(reference: str) -> Workload:
             found = found()
     except Exception as error:  # a plug-in's module may fail in any way there is
         why = f"{type(error).__name__}: {error}"
-        raise UsageError(f"workload {shown(reference)} can't be loaded: {why:.300}") from error
+        raise UsageError(f"workload {quoted(reference)} can't be loaded: {why:.300}") from error
     if not isinstance(found, Workload):
         raise UsageError(f"workload {reference!r}: {found!r} is not a hetsched.workload.Workload")
     return found

@@ -54,10 +54,10 @@ def test_the_most_is_the_largest_that_fits(
     found = demand(limit=limit, resident_bytes=resident, work=work)
     if not found.fits([1] * together):
         with pytest.raises(DataError, match=f"the limit is {limit}"):
-            found.most(load, together)
+            found.max_chunk(load, together)
         return
 
-    most = found.most(load, together)
+    most = found.max_chunk(load, together)
 
     assert 1 <= most <= load
     assert found.fits([most] * together)
@@ -65,7 +65,7 @@ def test_the_most_is_the_largest_that_fits(
 
 
 def test_without_a_limit_the_whole_load_fits() -> None:
-    assert demand().most(10**9, together=4) == 10**9
+    assert demand().max_chunk(10**9, count=4) == 10**9
 
 
 def test_impossible_demands_are_refused() -> None:
@@ -98,7 +98,7 @@ def test_functions_must_say_bytes(name: str, bad: object) -> None:
         with pytest.raises(UsageError, match=f"^{name} of 3 units: "):
             ask([3])
     with pytest.raises(UsageError, match=f"^{name} of 1 units: "):
-        found.most(9)
+        found.max_chunk(9)
 
 
 def test_a_function_that_fails_is_named() -> None:
@@ -122,12 +122,12 @@ def test_numbers_of_numpy_are_as_good() -> None:
     found = demand(input_bytes=np.float32(4), work_bytes=lambda units: np.int64(10 * units))
 
     assert found.need([3]) == demand().need([3])
-    assert found.most(int(np.int64(9))) == 9
+    assert found.max_chunk(int(np.int64(9))) == 9
 
 
 @pytest.mark.parametrize("bad", [1.5, float("nan"), "a", None], ids=repr)
 def test_the_most_is_of_whole_units(bad: float) -> None:
     with pytest.raises(UsageError, match="load"):
-        demand(limit=100).most(bad)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="together"):
-        demand(limit=100).most(5, bad)  # type: ignore[arg-type]
+        demand(limit=100).max_chunk(bad)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="count"):
+        demand(limit=100).max_chunk(5, bad)  # type: ignore[arg-type]

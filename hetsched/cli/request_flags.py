@@ -13,7 +13,7 @@ import typer
 from hetsched.cli.integer_parser import integers
 from hetsched.errors import UsageError
 from hetsched.job import FileOut, FileRef, JobSpec
-from hetsched.units import MOST, parse_size
+from hetsched.units import NUMBER_LIMIT, parse_size
 
 ParamValue = str | bool
 """Value of a workload's own flag: text, parsed by the workload, or the state of a switch."""
@@ -24,10 +24,11 @@ ConfigName = Annotated[
     typer.Option("--config", metavar="NAME|FILE", help="A shipped configuration or a .toml file."),
 ]
 JobNumber = Annotated[
-    int, typer.Argument(metavar="ID", help="Job number.", parser=integers(0, MOST - 1))
+    int, typer.Argument(metavar="ID", help="Job number.", parser=integers(0, NUMBER_LIMIT - 1))
 ]
 JobNumbers = Annotated[
-    list[int], typer.Argument(metavar="ID...", help="Job numbers.", parser=integers(0, MOST - 1))
+    list[int],
+    typer.Argument(metavar="ID...", help="Job numbers.", parser=integers(0, NUMBER_LIMIT - 1)),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace existing output files.")]
 Devices = Annotated[
@@ -40,7 +41,7 @@ Seed = Annotated[
     int,
     typer.Option(
         metavar="N",
-        parser=integers(0, MOST - 1),
+        parser=integers(0, NUMBER_LIMIT - 1),
         show_default=False,
         help="Seed of generated data.",
     ),

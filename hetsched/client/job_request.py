@@ -19,7 +19,7 @@ from hetsched.errors import DataError, UsageError
 from hetsched.job import ArenaOut, ArenaRef, Done, FileOut, FileRef, InputRef, JobSpec, OutputRef
 from hetsched.transport.arena import Segment
 from hetsched.transport.array_views import locate_in_segment
-from hetsched.units import MOST, shown
+from hetsched.units import NUMBER_LIMIT, quoted
 
 ONLY = ""
 """The name that stands for the only array."""
@@ -137,7 +137,7 @@ def numeric(dtype: Any) -> str:
     try:
         kind = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError) as error:
-        raise DataError(f"dtype {shown(dtype)}: {error}") from None
+        raise DataError(f"dtype {quoted(dtype)}: {error}") from None
     if kind.kind not in "biufc":
         raise DataError(f"dtype {kind}: only numbers can be computed with")
     name: str = kind.newbyteorder("=").name
@@ -169,7 +169,7 @@ def _input(value: Given, segments: Segments, held: list[np.ndarray]) -> InputRef
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:  # rows of different lengths
-        raise DataError(f"arrays: {shown(value)} is no array: {error}") from None
+        raise DataError(f"arrays: {quoted(value)} is no array: {error}") from None
     ref = shared(array, segments)
     if ref is None:
         copy = _copy_in(array, segments)
@@ -194,7 +194,7 @@ def _output(value: Given, segments: Segments, force: bool) -> OutputRef:
 def _writable(name: str, array: Given) -> np.ndarray:
     if not isinstance(array, np.ndarray):
         raise UsageError(
-            f"out{name and ' '}{name}: {shown(array)} should be a NumPy array to write to, or the"
+            f"out{name and ' '}{name}: {quoted(array)} should be a NumPy array to write to, or the"
             " path of a .npy file"
         )
     if not array.flags.writeable:
@@ -222,10 +222,10 @@ def _plain(name: str, value: Any) -> Any:
         return np.dtype(value).name
     if isinstance(value, list | tuple):
         return [_plain(name, item) for item in value]
-    if isinstance(value, int) and not -MOST <= value < MOST:
+    if isinstance(value, int) and not -NUMBER_LIMIT <= value < NUMBER_LIMIT:
         raise UsageError(f"{name}: a number of {value.bit_length()} bits; 63 is the most")
     if isinstance(value, str):
         return validation.text(f"parameter {name}", value, "text that UTF-8 can encode")
     if value is None or isinstance(value, bool | int | float):
         return value
-    raise UsageError(f"parameter {name}: {shown(value)} is neither a number nor text")
+    raise UsageError(f"parameter {name}: {quoted(value)} is neither a number nor text")

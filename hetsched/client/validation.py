@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from hetsched.errors import DataError, UsageError
-from hetsched.units import MOST, parse_size, shown
+from hetsched.units import NUMBER_LIMIT, parse_size, quoted
 
 LONGEST_WAIT = 2e6
 """Seconds: poll(2) counts milliseconds in 31 bits."""
@@ -24,7 +24,7 @@ LARGEST_ITEM = 32
 """Bytes of NumPy's longest number, clongdouble."""
 
 
-def integer(name: str, value: Any, least: int, most: int = MOST - 1) -> int:
+def integer(name: str, value: Any, least: int, most: int = NUMBER_LIMIT - 1) -> int:
     """`value`, an integer from `least` to `most`; a bool is none."""
     limits = f"an integer from {least} to {_power(most)}"
     try:
@@ -32,9 +32,9 @@ def integer(name: str, value: Any, least: int, most: int = MOST - 1) -> int:
     except TypeError:
         number = None
     if number is None:
-        raise UsageError(f"{name}: {shown(value)} should be {limits}")
+        raise UsageError(f"{name}: {quoted(value)} should be {limits}")
     if not least <= number <= most:
-        raise UsageError(f"{name}: {shown(number)} should be {limits}")
+        raise UsageError(f"{name}: {quoted(number)} should be {limits}")
     return number
 
 
@@ -43,14 +43,14 @@ def boolean(name: str, value: Any) -> bool:
         return value
     if str(getattr(value, "dtype", "")) == "bool" and not value.shape:  # NumPy's
         return bool(value)
-    raise UsageError(f"{name}: {shown(value)} should be True or False")
+    raise UsageError(f"{name}: {quoted(value)} should be True or False")
 
 
 def text(name: str, value: Any, what: str) -> str:
     """`value`, a str that can be sent; `what` says which."""
     if isinstance(value, str) and _encodes(value):
         return str(value)
-    raise UsageError(f"{name}: {shown(value)} should be {what}")
+    raise UsageError(f"{name}: {quoted(value)} should be {what}")
 
 
 def devices(value: Any) -> tuple[str, ...]:
@@ -59,7 +59,7 @@ def devices(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         return tuple(text("devices", value, what).split(","))
     if not isinstance(value, Iterable):
-        raise UsageError(f"devices: {shown(value)} should be {what}")
+        raise UsageError(f"devices: {quoted(value)} should be {what}")
     return tuple(text("devices", name, what) for name in value)
 
 
@@ -80,12 +80,12 @@ def extents(shape: Any) -> tuple[int, ...]:
     if hasattr(shape, "__index__") and not getattr(shape, "shape", ()):
         shape = (integer("shape", shape, 0),)
     if isinstance(shape, str | bytes) or not isinstance(shape, Iterable):
-        raise UsageError(f"shape: {shown(shape)} should be an integer, or a sequence of them")
+        raise UsageError(f"shape: {quoted(shape)} should be an integer, or a sequence of them")
     found = tuple(integer(f"shape: axis {axis}", n, 0) for axis, n in enumerate(shape))
     if len(found) > MOST_AXES:
         raise UsageError(f"shape: {len(found)} axes; {MOST_AXES} are the most")
-    if math.prod(found) >= MOST // LARGEST_ITEM:
-        raise DataError(f"shape: {shown(found)} is more than any machine has")
+    if math.prod(found) >= NUMBER_LIMIT // LARGEST_ITEM:
+        raise DataError(f"shape: {quoted(found)} is more than any machine has")
     return found
 
 
@@ -94,7 +94,7 @@ def endpoint(value: Any) -> str:
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
     if isinstance(path, str) and "\0" not in path:
         return path
-    raise UsageError(f"endpoint: {shown(value)} should be the path of a runtime folder")
+    raise UsageError(f"endpoint: {quoted(value)} should be the path of a runtime folder")
 
 
 def timeout(value: Any) -> float:
@@ -106,13 +106,13 @@ def timeout(value: Any) -> float:
     if 0 < seconds <= LONGEST_WAIT:
         return seconds
     raise UsageError(
-        f"timeout: {shown(value)} should be a number of seconds, above 0 and at most"
+        f"timeout: {quoted(value)} should be a number of seconds, above 0 and at most"
         f" {LONGEST_WAIT:.0f}"
     )
 
 
 def _power(most: int) -> str:
-    return "2**63-1" if most == MOST - 1 else str(most)
+    return "2**63-1" if most == NUMBER_LIMIT - 1 else str(most)
 
 
 def _encodes(value: str) -> bool:

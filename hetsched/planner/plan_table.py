@@ -97,7 +97,7 @@ class PlanTable:
         return min((plan, seconds), ring, key=lambda planned: planned[1])
 
     def _ring_plan(self, share: int) -> DevicePlan:
-        costs = costs_of(self._model, self._memory.most(share))
+        costs = costs_of(self._model, self._memory.max_chunk(share))
         return ring_plan(share, costs, self._memory, self._overlap)
 
     def _timed(self, plan: DevicePlan) -> PlanAndSeconds:

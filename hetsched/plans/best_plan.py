@@ -81,7 +81,7 @@ def best_plan(
     share = validate_request(share, model, memory, overlap)
     if share == 0:
         return DevicePlan(())
-    costs = costs_of(model, memory.most(share))
+    costs = costs_of(model, memory.max_chunk(share))
     ring = ring_plan(share, costs, memory, overlap)
     seconds = timeline(ring, model, overlap).makespan
     room = largest_sub_distribution(share, memory)
@@ -103,7 +103,7 @@ def compare_plans(
     share = validate_request(share, model, memory, overlap)
     if share == 0:
         return PlanComparison(DevicePlan(()), 0.0, 0.0, {})
-    costs = costs_of(model, memory.most(share))
+    costs = costs_of(model, memory.max_chunk(share))
     ring = ring_plan(share, costs, memory, overlap)
     plans = {"ring": ring, **_installments(share, model, memory, overlap)}
     seconds = {kind: timeline(plan, model, overlap).makespan for kind, plan in plans.items()}
@@ -121,7 +121,7 @@ def _installments(
         "factoring": factoring(share, memory),
     }
     if share <= MAX_EXHAUSTIVE_SHARE:
-        costs = costs_of(model, memory.most(share))
+        costs = costs_of(model, memory.max_chunk(share))
         plans["installments"] = best_installments(share, costs, memory, overlap)[1]
     return plans
 
@@ -165,5 +165,5 @@ def quick_plan(
     share = validate_request(share, model, memory, overlap)
     if share == 0:
         raise UsageError("share: 0 units; it must be at least 1")
-    costs = costs_of(model, memory.most(share))
+    costs = costs_of(model, memory.max_chunk(share))
     return _fitting(RingSearch(share, costs, memory, overlap).quick().plan(), memory)

@@ -25,7 +25,7 @@ def largest_sub_distribution(share: int, memory: MemoryDemand) -> int:
     DataError
         Not even one unit fits.
     """
-    largest = memory.most(share)
+    largest = memory.max_chunk(share)
     if memory.limit is None or largest == share:
         return share
     sizes = np.unique(np.geomspace(1, largest, SAMPLED_SIZES).round().astype(int)).tolist()
@@ -52,12 +52,12 @@ def patterns(share: int, memory: MemoryDemand) -> dict[int, tuple[int, ...]]:
     DataError
         Not even one unit fits.
     """
-    largest = memory.most(share)
+    largest = memory.max_chunk(share)
     pattern_of: dict[int, tuple[int, ...]] = {1: (largest,)}
     for slots in range(2, MAX_SLOTS + 1):
         if not memory.fits([1] * slots):
             break
-        sizes = [memory.most(largest, slots)] * slots
+        sizes = [memory.max_chunk(largest, slots)] * slots
         for index in range(slots - 1):
             larger = [*sizes[:index], sizes[index] + 1, *sizes[index + 1 :]]
             if sizes[index] < largest and memory.fits(larger):

@@ -64,7 +64,7 @@ def _largest_chunks(share: int, memory: MemoryDemand) -> dict[int, int]:
     Raises DataError where one unit doesn't fit.
     """
     fitting = [n for n in range(1, MAX_SLOTS + 1) if n == 1 or memory.fits([1] * n)]
-    return {slots: memory.most(share, slots) for slots in fitting}
+    return {slots: memory.max_chunk(share, slots) for slots in fitting}
 
 
 def _equal_ring_seconds(

@@ -18,7 +18,7 @@ from hetsched.simulate.machine import (
     makespan,
 )
 from hetsched.simulate.results import Cell, Chart, ExperimentResult, Series, Table
-from hetsched.text import MAX_CORES, together
+from hetsched.text import MAX_GROUP_ROWS, grouped_rows
 
 MAX_LISTED_CHUNKS = 12
 """Chunks of a device that are listed in full."""
@@ -87,7 +87,7 @@ def _run_row(number: int, run: LearningRun, ideal: float) -> tuple[Cell, ...]:
 def _shares(plan: JobPlan, timings: dict[str, ChunkTimings], machine: SimulatedMachine) -> Table:
     idle = [device.name for device in machine.devices if device.name not in timings]
     assignments = {assignment.device: assignment for assignment in plan.assignments}
-    groups = together([*assignments, *idle], lambda name: name, MAX_CORES)
+    groups = grouped_rows([*assignments, *idle], lambda name: name, MAX_GROUP_ROWS)
     return Table(
         f"{machine.load} units on {len(machine.devices)} devices",
         ("device", "share", "us", "mode", "slots", "chunks"),
@@ -151,7 +151,7 @@ def _reasons(plan: JobPlan) -> Table:
         reason.replace(f"by the speed of {VARIANT}", "by its speed") for reason in plan.reasons
     ]
     pairs = [tuple(reason.split(": ", 1)) for reason in reasons]
-    groups = together(pairs, lambda pair: pair[0], MAX_CORES)
+    groups = grouped_rows(pairs, lambda pair: pair[0], MAX_GROUP_ROWS)
     rows = tuple((name, members[0][1]) for name, members in groups)
     return Table("Reasons for the shares", ("device", "reason"), rows, 2)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hetsched.cli.output.job_table import summary, table
 from hetsched.job import DeviceReport, JobReport
-from hetsched.text import together
+from hetsched.text import grouped_rows
 
 
 def device(
@@ -108,4 +108,4 @@ def test_more_than_eight_cores_share_a_row() -> None:
 def test_eight_cores_have_a_row_each() -> None:
     names = [f"cpu{n}" for n in range(8)]
 
-    assert together(names, str, 8) == [(name, [name]) for name in names]
+    assert grouped_rows(names, str, 8) == [(name, [name]) for name in names]

@@ -135,7 +135,7 @@ def test_every_profile_that_ships_can_be_reported_in_both_ways() -> None:
         ([CORE.replace('unit = "2ms"', 'rate = "1Gflop/s"')], "a rate needs flops"),
         ([CORE.replace("2ms", "0ms")], "a unit takes no time"),
         ([CORE.replace('unit = "2ms"', "")], "give either rate or unit"),
-        ([GPU.replace("16kB/s", "16kflop/s")], r"d2h.rate: '16kflop/s' should be in B/s"),
+        ([GPU.replace("16kB/s", "16kflop/s")], r"d2h.rate: '16kflop/s', must be in B/s"),
         ([f'{CORE}\nname = "a"'] * 2, "two have the name a"),
         ([f"{CORE}\ncount = 5000"], "more than 4096"),
         ([], r"no \[\[device\]\]"),

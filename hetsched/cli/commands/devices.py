@@ -6,7 +6,7 @@ from hetsched.cli.output.terminal import clean, columns, out, out_json
 from hetsched.cli.request_flags import ConfigName, Json
 from hetsched.config import load
 from hetsched.device import DeviceInfo
-from hetsched.text import MAX_CORES, together
+from hetsched.text import MAX_GROUP_ROWS, grouped_rows
 from hetsched.units import format_bytes
 
 SCHEMA = "hetsched.devices/1"
@@ -24,7 +24,7 @@ def devices(config: ConfigName = None, json: Json = False) -> None:
         return
     rows = [
         _row(label, members)
-        for label, members in together(infos, lambda info: info.name, MAX_CORES)
+        for label, members in grouped_rows(infos, lambda info: info.name, MAX_GROUP_ROWS)
     ]
     for line in columns(("device", "kind", "description", "memory", "cores"), rows, left=3):
         out(line)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from hetsched.cli.output.terminal import clean
 from hetsched.job import DeviceProgress, JobState, Queued, Running, ended
-from hetsched.text import MAX_CORES, together
+from hetsched.text import MAX_GROUP_ROWS, grouped_rows
 from hetsched.units import format_seconds
 
 MIN_DURATION = 0.5
@@ -107,6 +107,6 @@ def _rows(state: Running) -> list[tuple[str, int, int]]:
         return device.device
 
     rows = []
-    for label, members in together(state.devices, name, MAX_CORES):
+    for label, members in grouped_rows(state.devices, name, MAX_GROUP_ROWS):
         rows.append((label, sum(m.done for m in members), sum(m.share for m in members)))
     return rows

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from hetsched.cli.output.terminal import columns, number, seconds_column
 from hetsched.job import DeviceReport, JobReport
-from hetsched.text import MAX_CORES, together
+from hetsched.text import MAX_GROUP_ROWS, grouped_rows
 from hetsched.units import counted, format_seconds
 
 
 def table(report: JobReport) -> list[str]:
     """Return the table of devices: variant, share, seconds, units/s, predicted seconds."""
-    rows = together(report.devices, lambda device: device.device, MAX_CORES)
+    rows = grouped_rows(report.devices, lambda device: device.device, MAX_GROUP_ROWS)
     times = seconds_column([_slowest(members) for _, members in rows])
     predictions = seconds_column([_predicted(members) for _, members in rows])
     return columns(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hetsched.errors import JobFailed
-from hetsched.text import MAX_CORES, together
+from hetsched.text import MAX_GROUP_ROWS, grouped_rows
 
 MAX_ATTEMPTS = 5
 """Attempts at one job. Arbitrary; a job must not start over forever."""
@@ -46,5 +46,5 @@ class RetryCounts:
 
 def loss_note(devices: Sequence[str], reason: str) -> str:
     """The note in a job's report about a device process that died."""
-    names = ", ".join(label for label, _ in together(devices, str, MAX_CORES))
+    names = ", ".join(label for label, _ in grouped_rows(devices, str, MAX_GROUP_ROWS))
     return f"the process of {names} died, {reason}: its unfinished chunks ran again"

@@ -78,7 +78,7 @@ def _assignment(
     first: int,
     chunk_ids: itertools.count[int],
 ) -> Assignment:
-    max_chunk = slotted(demand).most(share) if info.link else share
+    max_chunk = slotted(demand).max_chunk(share) if info.link else share
     sizes = evenly(share, math.ceil(share / max_chunk))
     starts = itertools.accumulate(sizes, initial=first)
     return Assignment(

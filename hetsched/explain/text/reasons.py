@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from hetsched.explain.text.wording import device_names
-from hetsched.text import MAX_CORES
+from hetsched.text import MAX_GROUP_ROWS
 from hetsched.units import format_seconds
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def reason_lines(explanation: Explanation) -> list[str]:
 
 def _corrections(explanation: Explanation) -> Iterable[str]:
     """Devices whose prediction differs from the time of their plan's phases."""
-    for device in explanation.devices[:MAX_CORES]:
+    for device in explanation.devices[:MAX_GROUP_ROWS]:
         planned = device.plan.makespan if device.plan is not None and device.mode else 0.0
         if not planned or not device.predicted_seconds:
             continue
@@ -61,7 +61,7 @@ def _condensed(reasons: Iterable[str]) -> list[str]:
         groups.setdefault((match[1], match[4]), []).append(member)
     lines = []
     for (_, cause), members in groups.items():
-        if len(members) <= MAX_CORES:
+        if len(members) <= MAX_GROUP_ROWS:
             lines += [reason for _, _, reason in members]
         else:
             lines.append(_group_line(members, cause))

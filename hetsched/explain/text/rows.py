@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hetsched.text import MAX_CORES, together
+from hetsched.text import MAX_GROUP_ROWS, grouped_rows
 
 if TYPE_CHECKING:
     from hetsched.explain.records import DeviceExplanation, Explanation
@@ -14,7 +14,7 @@ Rows = list[tuple[str, list["DeviceExplanation"]]]
 
 def device_rows(explanation: Explanation) -> Rows:
     """Return (label, devices) of each row."""
-    return together(explanation.devices, lambda device: device.device, MAX_CORES)
+    return grouped_rows(explanation.devices, lambda device: device.device, MAX_GROUP_ROWS)
 
 
 def has_copies(explanation: Explanation) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hetsched.text import MAX_CORES, together
+from hetsched.text import MAX_GROUP_ROWS, grouped_rows
 
 
 def device_names(names: Sequence[str]) -> str:
     """Return "cpu0, cpu1", or "cpu (64)" for many devices of one kind."""
-    return ", ".join(label for label, _ in together(names, str, MAX_CORES))
+    return ", ".join(label for label, _ in grouped_rows(names, str, MAX_GROUP_ROWS))
 
 
 def signed_percent(ratio: float) -> str:

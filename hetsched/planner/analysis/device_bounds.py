@@ -54,7 +54,7 @@ class LinkedBound(CoreBound):
         self, load: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap
     ) -> None:
         self._load = load
-        self._costs = costs_of(model, memory.most(load))
+        self._costs = costs_of(model, memory.max_chunk(load))
         self._max_resident_units = largest_sub_distribution(load, memory)
         self._overlap = overlap
         self._estimate = ShareEstimate(model, memory, overlap, load)

@@ -43,7 +43,7 @@ def lower_bound(share: int, model: DeviceModel, memory: MemoryDemand, overlap: O
     share = validate_request(share, model, memory, overlap)
     if share == 0:
         return 0.0
-    costs = costs_of(model, memory.most(share))
+    costs = costs_of(model, memory.max_chunk(share))
     return bound_of(share, costs, largest_sub_distribution(share, memory), overlap)
 
 

@@ -35,7 +35,7 @@ def factoring(share: int, memory: MemoryDemand) -> DevicePlan:
     share = validate_share(share, memory)
     if share == 0:
         return DevicePlan(())
-    memory.most(1)  # raises where one unit doesn't fit; else splitting would never end
+    memory.max_chunk(1)  # raises where one unit doesn't fit; else splitting would never end
     return DevicePlan(_split(share, memory, {}))
 
 

@@ -103,7 +103,7 @@ def paper_steps(
     share: int, model: DeviceModel, memory: MemoryDemand, *, overlap: Overlap
 ) -> DevicePlan:
     """Follow steps 1 to 6 alone. Parameters and errors: as for `multi_installment`."""
-    costs = costs_of(model, memory.most(share))
+    costs = costs_of(model, memory.max_chunk(share))
     room = largest_sub_distribution(share, memory)
     if overlap is Overlap.NONE:
         return DevicePlan(_one_by_one(share, costs.largest, memory))
@@ -123,7 +123,7 @@ def _one_by_one(share: int, largest: int, memory: MemoryDemand) -> tuple[Chunks,
     times, rest = divmod(share, largest)
     singles = [largest] * times
     while rest:  # more than once only where bytes don't grow with size
-        singles.append(memory.most(rest))
+        singles.append(memory.max_chunk(rest))
         rest -= singles[-1]
     return tuple((size,) for size in singles)
 
@@ -187,7 +187,7 @@ class _RemainingLoads:
         options = [(s.chunks, s.units, s.seconds) for s in self._fastest_within(remaining)]
         single = self._costs.largest
         if remaining < single:
-            single = self._memory.most(remaining)
+            single = self._memory.max_chunk(remaining)
         seconds = sum(float(phase[single]) for phase in self._costs.phases)
         return [*options, ((single,), single, seconds)]
 

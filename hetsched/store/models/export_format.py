@@ -18,14 +18,14 @@ from hetsched.models.evidence.confidence import knot_of
 from hetsched.models.evidence.history import History
 from hetsched.models.evidence.samples import CurveName, Sample
 from hetsched.store.models.models_db import ModelKey, ObservationRow
-from hetsched.units import MOST
+from hetsched.units import NUMBER_LIMIT
 
 KIND = "hetsched.models.export"
 VERSION = 2
 SCHEMA = f"{KIND}/{VERSION}"
 
-Count = Annotated[int, msgspec.Meta(ge=0, le=MOST - 1)]
-Units = Annotated[int, msgspec.Meta(ge=1, le=MOST - 1)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_LIMIT - 1)]
+Units = Annotated[int, msgspec.Meta(ge=1, le=NUMBER_LIMIT - 1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0, lt=1e300)]
 Moment = Annotated[float, msgspec.Meta(ge=0, lt=1e11)]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from hetsched.cli.output.model_labels import percent
 from hetsched.cli.output.terminal import is_interactive, note
 from hetsched.job import JobState, Running
-from hetsched.text import MAX_CORES, together
+from hetsched.text import MAX_GROUP_ROWS, grouped_rows
 from hetsched.units import counted
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ def title(case: MeasurementCase) -> str:
     groups: dict[str, list[str]] = {}
     for device, variant in case.variants.items():
         groups.setdefault(variant, []).append(device)
-    parts = [
-        f"{variant} on {', '.join(label for label, _ in together(devices, str, MAX_CORES))}"
-        for variant, devices in groups.items()
-    ]
+    parts = []
+    for variant, devices in groups.items():
+        labels = [label for label, _ in grouped_rows(devices, str, MAX_GROUP_ROWS)]
+        parts.append(f"{variant} on {', '.join(labels)}")
     return f"{counted(case.units, 'unit')}: {'; '.join(parts)}"

@@ -10,7 +10,7 @@ import typer
 from hetsched.cli.integer_parser import integers
 from hetsched.cli.output.terminal import note, out, out_json, width
 from hetsched.text import clean, columns, number
-from hetsched.units import MOST
+from hetsched.units import NUMBER_LIMIT
 
 if TYPE_CHECKING:
     from hetsched.simulate.results import Cell, ExperimentResult
@@ -20,7 +20,9 @@ SCHEMA = "hetsched.simulate/1"
 Plot = Annotated[
     str | None, typer.Option(metavar="FILE", help="Draw the results (.png, .svg or .pdf).")
 ]
-Seed = Annotated[int, typer.Option(metavar="N", parser=integers(0, MOST - 1), help="Random seed.")]
+Seed = Annotated[
+    int, typer.Option(metavar="N", parser=integers(0, NUMBER_LIMIT - 1), help="Random seed.")
+]
 
 
 class TableRecord(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from hetsched.cli.output.model_labels import short_device, work_label
 from hetsched.cli.output.plots.style import COLOURS
-from hetsched.text import MAX_CORES, together
+from hetsched.text import MAX_GROUP_ROWS, grouped_rows
 
 if TYPE_CHECKING:
     from hetsched.models.evidence.samples import CurveName
@@ -46,7 +46,7 @@ class Panel:
 
 def lines_of(models: Sequence[StoredModel]) -> list[ModelLine]:
     """Give each model a label and a colour; equal cores share them if there are too many."""
-    labels = _labels(models, MAX_CORES)
+    labels = _labels(models, MAX_GROUP_ROWS)
     if len(set(labels)) > len(COLOURS):
         labels = _labels(models, 1)
     colours: dict[str, str] = {}
@@ -80,7 +80,7 @@ def _labels(models: Sequence[StoredModel], max_cores: int) -> list[str]:
     has_storages = len({model.storage for model in models}) > 1
     groups: dict[str, str] = {}
     devices = list(dict.fromkeys(short_device(model.device) for model in models))
-    for label, members in together(devices, str, max_cores):
+    for label, members in grouped_rows(devices, str, max_cores):
         groups.update(dict.fromkeys(members, label))
     return [
         ", ".join(
