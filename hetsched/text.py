@@ -82,7 +82,7 @@ def number(value: float | None) -> str:
 def grouped_rows(
     devices: Sequence[Item], name: Callable[[Item], str], limit: int
 ) -> list[tuple[str, list[Item]]]:
-    """`devices` by row: one each, or "cpu (16)" for more than `limit` of a group ("cpu7" -> "cpu")."""
+    """Rows of a table: one per device, or "cpu (16)" for a group of more than `limit`."""
     groups: dict[str, list[Item]] = {}
     for device in devices:
         groups.setdefault(name(device).rstrip("0123456789"), []).append(device)
