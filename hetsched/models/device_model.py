@@ -59,6 +59,11 @@ class DeviceModel:
         """Whether data are copied to the device or from it."""
         return self.h2d is not None or self.d2h is not None
 
+    @property
+    def speed_function(self) -> SpeedFunction:
+        """The curve that a partitioner evaluates for this device."""
+        return self.total
+
     def time(self, x: Any, /) -> Any:
         """Return the seconds for a whole share of `x` units (number or array)."""
         return self.total.time(x)

@@ -1,4 +1,4 @@
-"""A load and models in, integer shares out, and the loop that learns models. Pure; a file each."""
+"""Partitioners: a load and models in, integer shares out; and the Balancer. Pure."""
 
 from hetsched.partition.balancing.balancer import Balancer
 from hetsched.partition.balancing.phase import Phase

@@ -1,7 +1,7 @@
-"""All sums of one number from each of two sets, as bit sets.
+"""Sums of two sets of numbers, as bit sets.
 
-A run of consecutive numbers is added by doubling shifts, so that what counts is how many runs the
-simpler set has: few, wherever times mostly rise.
+A run of consecutive numbers is added by doubling shifts, so the cost depends on the number of runs
+of the simpler set: few, wherever times mostly rise.
 """
 
 from __future__ import annotations
@@ -10,49 +10,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 Bits = NDArray[np.bool_]
-"""Entry x says whether x is in the set."""
+"""Entry x: whether x is in the set."""
 
 
-def added(left: Bits, right: Bits, width: int) -> Bits:
-    """The sums a + b < `width` of a in `left` and b in `right`.
+def sumset(first: Bits, second: Bits, width: int) -> Bits:
+    """Compute all sums a + b < `width` of a in `first` and b in `second`.
 
     Parameters
     ----------
-    left, right : (n,), (m,) bool
+    first, second : (n,), (m,) bool
     width : int
 
     Returns
     -------
     (w,) bool
-        w = min(n + m - 1, width). O(r w / 64 log(w)) for r runs in the set that has fewer.
+        w = min(n + m - 1, width). O(r w / 64 log(w)) for r runs in the set with fewer.
     """
-    pieces, other = _runs(left), right
-    theirs = _runs(right)
-    if len(theirs) < len(pieces):
-        pieces, other = theirs, left
-    number, smeared = _number(other), {}
+    runs, addend = _runs(first), second
+    second_runs = _runs(second)
+    if len(second_runs) < len(runs):
+        runs, addend = second_runs, first
+    number, unions = _number(addend), {}
     total = 0
-    for start, end in pieces.tolist():
+    for start, end in runs.tolist():
         length = end - start
-        if length not in smeared:
-            smeared[length] = _smeared(number, length)
-        total |= smeared[length] << start
-    return _bits(total, min(len(left) + len(right) - 1, width))
+        if length not in unions:
+            unions[length] = _union_of_shifts(number, length)
+        total |= unions[length] << start
+    return _bits(total, min(len(first) + len(second) - 1, width))
 
 
 def _runs(bits: Bits) -> NDArray[np.int64]:
-    """(runs, 2) int64: the first of each run of consecutive numbers, and the first after it."""
+    """(runs, 2) int64: start and end (exclusive) of each run of consecutive numbers."""
     edges = np.diff(bits.view(np.int8), prepend=np.int8(0), append=np.int8(0))
     return np.flatnonzero(edges).reshape(-1, 2)
 
 
-def _smeared(number: int, length: int) -> int:
+def _union_of_shifts(number: int, length: int) -> int:
     """The union of `number` shifted by 0 to length - 1."""
-    reach = 1
-    while 2 * reach <= length:
-        number |= number << reach
-        reach *= 2
-    return number | number << (length - reach)
+    shifts = 1
+    while 2 * shifts <= length:
+        number |= number << shifts
+        shifts *= 2
+    return number | number << (length - shifts)
 
 
 def _number(bits: Bits) -> int:

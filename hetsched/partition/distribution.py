@@ -1,4 +1,4 @@
-"""The result of a partition, and the checks that every partitioner starts with."""
+"""The result of a partitioner, and the checks of its arguments."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ import numpy as np
 from hetsched.errors import DataError, UsageError
 from hetsched.models import SpeedFunction
 from hetsched.models.curves.segments import Floats
-from hetsched.partition.model_queries import speed_functions, time_of, wrong_time
+from hetsched.partition.model_queries import invalid_time_error, speed_functions, time_of
 
 Models = Sequence[SpeedFunction]
 Limits = Sequence[int | None]
-"""The most units that each device takes; None: any number."""
-MOST_UNITS = 2**53
-"""The largest load: up to here every whole number is a float."""
+"""The maximum units for each device; None: no limit."""
+MAX_LOAD = 2**53
+"""Units; up to here every whole number is a float."""
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """All shares, and what the models say of them.
+    """All shares, with the times that the models predict.
 
     Attributes
     ----------
     shares : tuple of int, units
-        One a device, summing to the load.
+        One per device, summing to the load.
     makespan : float, seconds
         The longest time.
     spread : float
-        (max - min) / min of the times of the devices that have a share; 0.0 for one device.
+        (max - min) / min of the times of the devices with a share; 0.0 for one device.
     reason : str
-        Why another method than the one asked for was used; empty if it wasn't.
+        Why another method was used than requested; empty if none was.
     """
 
     shares: tuple[int, ...]
@@ -44,57 +44,57 @@ class Distribution:
     reason: str = ""
 
 
-def priced(models: Models, shares: Sequence[int]) -> Distribution:
-    """The Distribution of `shares` under `models`.
+def predict(models: Models, shares: Sequence[int]) -> Distribution:
+    """Predict the times of `shares` with `models`.
 
     Raises
     ------
     UsageError, DataError
-        As `described`; a model that isn't one, or whose time isn't positive.
+        As `distribution_of`; a model lacks `.time`, or its time isn't positive.
     """
     curves = speed_functions(models)
     times = [
         time_of(i, curve, share) if share else 0.0
         for i, (curve, share) in enumerate(zip(curves, shares, strict=True))
     ]
-    return described(shares, np.array(times))
+    return distribution_of(shares, np.array(times))
 
 
-def described(shares: Sequence[int], times: Floats) -> Distribution:
-    """The Distribution of `shares` that take (p,) float64 `times` seconds.
+def distribution_of(shares: Sequence[int], times: Floats) -> Distribution:
+    """Make the Distribution of `shares` that take (p,) float64 `times` seconds.
 
     Raises
     ------
     UsageError
-        A device that has a share would take no time, or one that is no number.
+        The time of a device with a share is 0 or not a number.
     DataError
-        A device that has a share would need an infinite time.
+        The time of a device with a share is infinite.
     """
-    some = np.flatnonzero(shares)
-    if not len(some):
+    working = np.flatnonzero(shares)
+    if not len(working):
         return Distribution(tuple(shares), 0.0, 0.0)
-    busy = times[some]
-    least, most = float(busy.min()), float(busy.max())
-    if not least > 0:
-        first = int(some[np.flatnonzero(~(busy > 0))[0]])
-        raise wrong_time(first, shares[first], float(times[first]))
-    if most == math.inf:
-        raise endless(sum(shares))
-    return Distribution(tuple(shares), most, (most - least) / least)
+    busy = times[working]
+    shortest, longest = float(busy.min()), float(busy.max())
+    if not shortest > 0:
+        first = int(working[np.flatnonzero(~(busy > 0))[0]])
+        raise invalid_time_error(first, shares[first], float(times[first]))
+    if longest == math.inf:
+        raise infinite_time_error(sum(shares))
+    return Distribution(tuple(shares), longest, (longest - shortest) / shortest)
 
 
-def endless(load: int) -> DataError:
+def infinite_time_error(load: int) -> DataError:
     return DataError(f"no split of {load} units has a finite time by the models")
 
 
-def checked(models: Models, load: int, limits: Limits | None) -> tuple[int, list[int]]:
-    """`load` as an int, and the most units each device can have (at most the load).
+def check_request(models: Models, load: int, limits: Limits | None) -> tuple[int, list[int]]:
+    """Return `load` as an int, and the maximum share of each device (at most the load).
 
     Raises
     ------
     UsageError
-        No devices; a load or limit that is negative or no whole number, a load above
-        `MOST_UNITS`; not one limit a device.
+        No devices; a load or limit is negative or no whole number; the load exceeds `MAX_LOAD`;
+        not one limit per device.
     DataError
         The limits leave no room for the load.
     """
@@ -102,30 +102,33 @@ def checked(models: Models, load: int, limits: Limits | None) -> tuple[int, list
     if not devices:
         raise UsageError("a partition needs at least one device")
     load = whole_units("load", load)
-    if load > MOST_UNITS:
-        raise UsageError(f"load: {load} units, at most {MOST_UNITS}; use larger units")
+    if load > MAX_LOAD:
+        raise UsageError(f"load: {load} units, at most {MAX_LOAD}; use larger units")
     if limits is None:
         return load, [load] * devices
     if _length("limits", limits) != devices:
-        raise UsageError(f"limits: {len(limits)} for {devices} devices; give one a device")
-    most = [load if lim is None else min(whole_units("limit", lim), load) for lim in limits]
-    room = sum(most)
+        raise UsageError(f"limits: {len(limits)} for {devices} devices; give one each")
+    max_shares = [
+        load if limit is None else min(whole_units("limit", limit), load) for limit in limits
+    ]
+    room = sum(max_shares)
     if room < load:
         raise DataError(
             f"a load of {load} units is {load - room} more than the devices' limits allow"
             f" ({room}); raise a limit or add a device"
         )
-    return load, most
+    return load, max_shares
 
 
 def _length(name: str, values: Any) -> int:
     try:
         return len(values)
     except TypeError:
-        raise UsageError(f"{name}: {values!r}, it must be a sequence, one a device") from None
+        raise UsageError(f"{name}: {values!r} must be a sequence, one per device") from None
 
 
 def whole_units(name: str, value: int) -> int:
+    """`value` as an int. Raises UsageError unless it is a whole number of at least 0."""
     try:
         units = operator.index(value)
     except TypeError:

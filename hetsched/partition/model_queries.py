@@ -1,7 +1,7 @@
-"""Questions to models, and what an answer must be: partitioners believe nothing unseen.
+"""Evaluates models and checks the results.
 
-A model of somebody else may be wrong in any way. Whatever it does, the caller gets one of our
-errors, which names the device.
+A third-party model may fail in any way. The caller always gets one of our errors, which names the
+device.
 """
 
 from __future__ import annotations
@@ -11,80 +11,79 @@ from collections.abc import Sequence
 from typing import Any
 
 from hetsched.errors import HetschedError, UsageError
-from hetsched.models import DeviceModel, SpeedFunction
+from hetsched.models import SpeedFunction
 
 
 def speed_functions(models: Sequence[SpeedFunction]) -> list[SpeedFunction]:
-    """The models, a DeviceModel as its total.
+    """Replace each model that has a `speed_function` (a DeviceModel) by it.
 
     Raises
     ------
     UsageError
-        One of them has no `.time(x)`.
+        A model has no `.time(x)`.
     """
-    curves: list[Any] = [m.total if isinstance(m, DeviceModel) else m for m in models]
-    able = {kind for kind in set(map(type, curves)) if hasattr(kind, "time")}
+    curves: list[Any] = [getattr(model, "speed_function", model) for model in models]
+    valid = {kind for kind in set(map(type, curves)) if hasattr(kind, "time")}
     for index, curve in enumerate(curves):
-        if type(curve) not in able and not hasattr(curve, "time"):
+        if type(curve) not in valid and not hasattr(curve, "time"):
             raise UsageError(
-                f"model of device {index}: a {type(curve).__name__}, it must have .time(x) and"
+                f"model of device {index}: a {type(curve).__name__} must have .time(x) and"
                 " .speed(x)"
             )
     return curves
 
 
 def time_of(index: int, model: SpeedFunction, units: float) -> float:
-    """Seconds for `units` > 0 on device `index`; infinite: it can't do that many.
+    """Seconds for `units` > 0 on device `index`; infinite: too many for it.
 
     Raises
     ------
     UsageError
-        The model's time is 0, negative or no number, or it fails; whatever error of ours a model
-        raises is passed on.
+        The model's time is 0, negative or not a number, or it fails. Our own errors pass through.
     """
-    seconds = answer(index, model, "time", units)
+    seconds = evaluate(index, model, "time", units)
     if not seconds > 0:
-        raise wrong_time(index, units, seconds)
+        raise invalid_time_error(index, units, seconds)
     return seconds
 
 
 def speed_of(index: int, model: SpeedFunction, units: float) -> float:
-    """Units a second at `units` > 0; 0 if the device can't do that many.
+    """Units a second at `units` > 0; 0 if these are too many for the device.
 
     Raises
     ------
     UsageError
-        The model's speed is negative, infinite or no number, or 0 where its time is finite.
+        The model's speed is negative, infinite or not a number, or 0 where its time is finite.
     """
-    speed = answer(index, model, "speed", units)
+    speed = evaluate(index, model, "speed", units)
     if 0 < speed < math.inf or (speed == 0 and time_of(index, model, units) == math.inf):
         return speed
     raise UsageError(
-        f"model of device {index}: a speed of {speed} units a second for {units:g} units, it must"
-        " be positive and finite"
+        f"model of device {index}: a speed of {speed} units a second for {units:g} units must be"
+        " positive and finite"
     )
 
 
-def answer(index: int, model: SpeedFunction, method: str, units: float) -> float:
-    """What `method` of the model of device `index` says of `units`, whatever number that is.
+def evaluate(index: int, model: SpeedFunction, method: str, units: float) -> float:
+    """Call `method` of the model of device `index` with `units`; any number is accepted.
 
     Raises
     ------
     UsageError
-        It fails, or says something that is no number; errors of ours are passed on.
+        It fails, or its result is no number. Our own errors pass through.
     """
     try:
         return float(getattr(model, method)(units))
     except HetschedError:
         raise
     except Exception as error:
-        said = " ".join(f"{type(error).__name__}: {error}".split())
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise UsageError(
-            f"model of device {index}: {method}({units:g}) failed, {said[:200]}"
+            f"model of device {index}: {method}({units:g}) failed, {reason[:200]}"
         ) from error
 
 
-def wrong_time(index: int, units: float, seconds: float) -> UsageError:
+def invalid_time_error(index: int, units: float, seconds: float) -> UsageError:
     return UsageError(
-        f"model of device {index}: {seconds} seconds for {units:g} units, it must be more than 0"
+        f"model of device {index}: {seconds} seconds for {units:g} units must be more than 0"
     )

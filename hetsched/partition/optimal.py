@@ -1,9 +1,10 @@
-"""The split with the least makespan, whatever the times do with size.
+"""The split with the shortest makespan, for times of any shape.
 
-Minimise max_i t_i(d_i) subject to sum d_i = n, for times that may fall, as effects of caches and
-of alignment make them: the problem of Khaleghzadeh, Reddy & Lastovetsky 2018 (HPOPTA). A time T is
-feasible if n is a sum of one size from each set {x : t_i(x) <= T}, and the makespan is the least
-time in the models' tables that is; sets of sums are bit sets, cut to what can still lead to n.
+Minimise max_i t_i(d_i) subject to sum d_i = n, for times that may fall with size, by
+effects of caches and alignment: the problem of Khaleghzadeh, Reddy & Lastovetsky 2018 (HPOPTA). A
+time T is feasible if n is a sum of one size from each set {x : t_i(x) <= T}; the makespan is the
+shortest feasible time in the models' tables. Sets of sums are bit sets, cut to those that can
+still lead to n.
 """
 
 from __future__ import annotations
@@ -16,61 +17,68 @@ from numpy.typing import NDArray
 from hetsched.errors import HetschedError, UsageError
 from hetsched.models import SpeedFunction
 from hetsched.models.curves.segments import Floats
-from hetsched.partition.bit_sets import Bits, added
-from hetsched.partition.distribution import Distribution, Limits, Models, checked, endless, priced
-from hetsched.partition.model_queries import speed_functions, time_of, wrong_time
+from hetsched.partition.bit_sets import Bits, sumset
+from hetsched.partition.distribution import (
+    Distribution,
+    Limits,
+    Models,
+    check_request,
+    infinite_time_error,
+    predict,
+)
+from hetsched.partition.model_queries import invalid_time_error, speed_functions, time_of
 
-MOST_TIMES = 1 << 26
-"""Times in all tables together: 512 MiB of them."""
+MAX_TIMES = 1 << 26
+"""Times in all tables together: 512 MiB."""
 
 
 def optimal(models: Models, load: int, limits: Limits | None = None) -> Distribution:
-    """The split of `load` that finishes first, for any times.
+    """Split `load` so that it finishes first, for any times.
 
     Parameters
     ----------
     models : sequence of SpeedFunction
-        Asked for the times of all sizes at once, or one by one if they take only numbers. An
-        infinite time is a size that the device can't do.
+        Evaluated for all sizes at once, or one by one if they accept only numbers. An infinite
+        time means that the size is too large for the device.
     load : int, units
     limits : sequence of int or None, units, optional
-        The most that each device takes.
+        The maximum for each device.
 
     Returns
     -------
     Distribution
         Exactly optimal. Memory O(p n). Each feasibility test costs at most O(p n) operations on
-        n bits, much less where times mostly rise; O(log(p n)) tests, mostly one or two.
+        n bits, much less where times mostly rise; O(log(p n)) tests, usually one or two.
 
     Raises
     ------
     UsageError
-        Malformed; a model that knows nothing, fails, or has a time that isn't positive; more than
-        `MOST_TIMES` times to look at.
+        A malformed argument; a model is unmeasured, fails, or has a time that isn't positive;
+        more than `MAX_TIMES` times to compare.
     DataError
         The limits leave no room for the load, or every split has an infinite time.
     """
-    load, most = checked(models, load, limits)
+    load, max_shares = check_request(models, load, limits)
     if load == 0:
-        return priced(models, [0] * len(models))
-    size = sum(most) + len(most)
-    if size > MOST_TIMES:
+        return predict(models, [0] * len(models))
+    size = sum(max_shares) + len(max_shares)
+    if size > MAX_TIMES:
         raise UsageError(
             f"optimal: {load} units on {len(models)} devices are {size} times to compare, more"
-            f" than {MOST_TIMES}; use geometric, or larger units"
+            f" than {MAX_TIMES}; use geometric, or larger units"
         )
     curves = speed_functions(models)
-    tables = [_table(i, curve, most[i]) for i, curve in enumerate(curves)]
-    return priced(models, _search(tables, load))
+    tables = [_table(i, curve, max_shares[i]) for i, curve in enumerate(curves)]
+    return predict(models, _search(tables, load))
 
 
-def _table(index: int, model: SpeedFunction, most: int) -> Floats:
-    """(most + 1,) float64, the device's time for each size, 0 for none."""
-    sizes = np.arange(1, most + 1)
+def _table(index: int, model: SpeedFunction, max_share: int) -> Floats:
+    """(max_share + 1,) float64, the device's time for each size; 0 for size 0."""
+    sizes = np.arange(1, max_share + 1)
     times = np.concatenate(([0.0], _times(index, model, sizes)))
-    wrong = np.flatnonzero(~(times[1:] > 0))
-    if len(wrong):
-        raise wrong_time(index, int(sizes[wrong[0]]), float(times[wrong[0] + 1]))
+    invalid = np.flatnonzero(~(times[1:] > 0))
+    if len(invalid):
+        raise invalid_time_error(index, int(sizes[invalid[0]]), float(times[invalid[0] + 1]))
     return times
 
 
@@ -80,7 +88,7 @@ def _times(index: int, model: SpeedFunction, sizes: NDArray[np.int64]) -> Floats
     except HetschedError:
         raise
     except Exception:
-        # Whatever a model of numbers says of an array; its own troubles come again below.
+        # A model of numbers may raise anything for an array; its real errors recur below.
         times = np.empty(0)
     if times.shape != sizes.shape:
         times = np.array([time_of(index, model, size) for size in sizes.tolist()])
@@ -88,74 +96,77 @@ def _times(index: int, model: SpeedFunction, sizes: NDArray[np.int64]) -> Floats
 
 
 def _search(tables: Sequence[Floats], load: int) -> list[int]:
-    """Shares with the least makespan."""
-    bound = _bound(tables, load)
+    """Find shares with the shortest makespan."""
+    bound = _lower_bound(tables, load)
     if bound == np.inf:
-        raise endless(load)
-    found = _split(tables, load, bound)
-    if found is not None:
-        return found
+        raise infinite_time_error(load)
+    shares = _split_within(tables, load, bound)
+    if shares is not None:
+        return shares
     times = np.unique(np.concatenate([table[table > bound] for table in tables]))
     times = times[np.isfinite(times)]
-    # Feasible times are near the bound as a rule, and tests there are the cheapest.
+    # Feasible times are usually near the bound, where tests are cheapest.
     low, high, step = -1, 0, 1
-    while high < len(times) and (found := _split(tables, load, float(times[high]))) is None:
+    while (
+        high < len(times) and (shares := _split_within(tables, load, float(times[high]))) is None
+    ):
         low, high, step = high, high + step, 2 * step
-    if found is None:
+    if shares is None:
         high = len(times)
     while high - low > 1:
         middle = (low + high) // 2
-        closer = _split(tables, load, float(times[middle]))
-        if closer is None:
+        faster = _split_within(tables, load, float(times[middle]))
+        if faster is None:
             low = middle
         else:
-            high, found = middle, closer
-    if found is None:
-        raise endless(load)
-    return found
+            high, shares = middle, faster
+    if shares is None:
+        raise infinite_time_error(load)
+    return shares
 
 
-def _bound(tables: Sequence[Floats], load: int) -> float:
+def _lower_bound(tables: Sequence[Floats], load: int) -> float:
     """The optimum if every device could also do any smaller size within the time of a larger one.
 
-    Then sizes up to x cost the least time of x or more, and the optimum is the n-th of all these.
+    Then size x costs the minimum time of all sizes from x on, and the optimum is the n-th smallest
+    of all these.
     """
-    least = [np.minimum.accumulate(table[:0:-1]) for table in tables]
-    return float(np.partition(np.concatenate(least), load - 1)[load - 1])
+    minima = [np.minimum.accumulate(table[:0:-1]) for table in tables]
+    return float(np.partition(np.concatenate(minima), load - 1)[load - 1])
 
 
-def _split(tables: Sequence[Floats], load: int, seconds: float) -> list[int] | None:
-    """Shares that sum to `load` and take `seconds` at most, if there are any."""
-    able = [table <= seconds for table in tables]
-    tops = [int(np.flatnonzero(mask)[-1]) for mask in able]
+def _split_within(tables: Sequence[Floats], load: int, seconds: float) -> list[int] | None:
+    """Shares that sum to `load` and take at most `seconds`; None if impossible."""
+    feasible = [table <= seconds for table in tables]
+    tops = [int(np.flatnonzero(mask)[-1]) for mask in feasible]
     slack = sum(tops) - load
     if slack < 0:
         return None
     if slack >= load:
-        return _summing_to(load, [mask[: load + 1] for mask in able])
-    # Fewer units are missing from the largest sizes than make up the load: sum up those.
-    missing = [mask[top::-1][: slack + 1] for mask, top in zip(able, tops, strict=True)]
-    lacks = _summing_to(slack, missing)
-    return None if lacks is None else [a - b for a, b in zip(tops, lacks, strict=True)]
+        return _summing_to(load, [mask[: load + 1] for mask in feasible])
+    # The slack below the largest sizes is smaller than the load: distribute that instead.
+    reductions = [mask[top::-1][: slack + 1] for mask, top in zip(feasible, tops, strict=True)]
+    chosen = _summing_to(slack, reductions)
+    return None if chosen is None else [a - b for a, b in zip(tops, chosen, strict=True)]
 
 
 def _summing_to(total: int, sets: Sequence[Bits]) -> list[int] | None:
-    """One number of each set, summing to `total`; bit x of a set says whether x is in it."""
+    """Choose one number from each set, summing to `total`; None if impossible."""
     sums = [np.array([True])]
     for numbers in sets:
-        sums.append(added(sums[-1], numbers, total + 1))
+        sums.append(sumset(sums[-1], numbers, total + 1))
     if len(sums[-1]) <= total or not sums[-1][total]:
         return None
     chosen: list[int] = []
     for numbers, before in zip(reversed(sets), reversed(sums[:-1]), strict=True):
-        number = _one_of(numbers, before, total)
+        number = _pick(numbers, before, total)
         chosen.append(number)
         total -= number
     return chosen[::-1]
 
 
-def _one_of(numbers: Bits, before: Bits, total: int) -> int:
-    """A number whose difference from `total` is in `before`."""
+def _pick(numbers: Bits, before: Bits, total: int) -> int:
+    """Return a number whose difference from `total` is in `before`."""
     first, last = max(0, total - len(before) + 1), min(len(numbers) - 1, total)
     rest = before[total - last : total - first + 1][::-1]
     return first + int(np.flatnonzero(numbers[first : last + 1] & rest)[0])

@@ -1,8 +1,8 @@
-"""Equal times by root finding on smooth models: Clarke 6.1, in O(p) a step.
+"""Equal times by root finding on smooth models: Clarke 6.1, in O(p) per step.
 
 The equations are F_1 = n - sum x_i = 0 and F_i = t_i(x_i) - t_1(x_1) = 0 for i = 2..p. The paper's
-update reads x - J F and must be x - J^-1 F; J is an arrowhead, so that the step has a closed form
-with the common time T that the tangents predict::
+update reads x - J F but must be x - J^-1 F; J is an arrowhead matrix, so the step has a closed
+form with the common time T that the tangents predict::
 
     T = (n - sum x_i + sum t_i / t_i') / sum 1 / t_i'        x_i += (T - t_i) / t_i'
 
@@ -23,26 +23,26 @@ from hetsched.partition.distribution import (
     Distribution,
     Limits,
     Models,
-    checked,
-    described,
-    priced,
+    check_request,
+    distribution_of,
+    predict,
 )
 from hetsched.partition.geometric import geometric
-from hetsched.partition.model_queries import answer, speed_functions, time_of
+from hetsched.partition.model_queries import evaluate, speed_functions, time_of
 from hetsched.partition.rounding import round_greedy
 
-MOST_STEPS = 50
-"""The paper tells of 2 steps on smooth curves and 30 on a cliff."""
-LEAST = 1e-6
-"""Units: shares are kept above it, where a fixed cost and the slope of a curve can be seen."""
-SAME = 1e-9
-"""Relative difference of times that are taken for equal."""
-NUDGE = 1e-6
-"""Relative step to tell the slope of a model that doesn't say it itself."""
+MAX_STEPS = 50
+"""The paper reports 2 steps on smooth curves and 30 on a cliff."""
+MIN_SHARE = 1e-6
+"""Units: shares stay above it, where fixed cost and slope of a curve are defined."""
+EQUAL = 1e-9
+"""Relative difference up to which times count as equal."""
+SLOPE_STEP = 1e-6
+"""Relative step for the slope of a model without `derivative`."""
 
 
 def smooth(models: Models, load: int, limits: Limits | None = None) -> Distribution:
-    """The split of `load` at which all devices within their limits finish together.
+    """Split `load` so that all devices below their limits finish together.
 
     Parameters
     ----------
@@ -50,44 +50,45 @@ def smooth(models: Models, load: int, limits: Limits | None = None) -> Distribut
         Best with continuous derivatives, such as `Akima` or `Monotone`.
     load : int, units
     limits : sequence of int or None, units, optional
-        The most that each device takes; devices at their limit finish earlier.
+        The maximum for each device; devices at their limit finish earlier.
 
     Returns
     -------
     Distribution
-        Where times strictly increase, the optimum; where they don't, one of possibly several
-        splits with equal times. Without a root after `MOST_STEPS` it is that of `geometric`, and
-        `.reason` says why. O(p) a step.
+        The optimum where times strictly increase; otherwise one of possibly several splits with
+        equal times. Without a root after `MAX_STEPS`, the result of `geometric`; `.reason` says
+        why. O(p) per step.
 
     Raises
     ------
     UsageError
-        Malformed; a model knows nothing yet, fails for whole units, or has a time that can't be.
+        A malformed argument; a model is unmeasured, fails for whole units, or returns an invalid
+        time.
     DataError
         The limits leave no room for the load, or every split has an infinite time.
     """
-    load, most = checked(models, load, limits)
+    load, max_shares = check_request(models, load, limits)
     if load == 0:
-        return described([0] * len(most), np.zeros(len(most)))
+        return distribution_of([0] * len(max_shares), np.zeros(len(max_shares)))
     try:
-        found = solve(models, load, most)
+        root = solve(models, load, max_shares)
     except UsageError as error:
-        # A model that knows whole units only, say; geometric asks for no others.
-        found = Root([], 0.0, 0, str(error))
-    if found.reason:
-        reason = f"smooth: {found.reason}; geometric's split instead"
+        # For example a model of whole units only; geometric needs no others.
+        root = Root([], 0.0, 0, str(error))
+    if root.reason:
+        reason = f"smooth: {root.reason}; geometric's split instead"
         return replace(geometric(models, load, limits), reason=reason)
-    return priced(models, round_greedy(models, found.parts, load, most))
+    return predict(models, round_greedy(models, root.parts, load, max_shares))
 
 
 @dataclass(frozen=True)
 class Root:
-    """Where the solver ended.
+    """The point where the solver stopped.
 
     Attributes
     ----------
     parts : list of float, units
-        One a device; a little less than the root, for those who round down.
+        One per device; slightly less than the root, for rounding down.
     seconds : float
         The common time.
     steps : int
@@ -101,40 +102,40 @@ class Root:
     reason: str
 
 
-def solve(models: Models, load: int, most: list[int]) -> Root:
-    """Newton's method from equal shares, each share kept between (almost) 0 and its limit."""
+def solve(models: Models, load: int, max_shares: list[int]) -> Root:
+    """Run Newton's method from equal shares, each kept between (almost) 0 and its limit."""
     curves = [
         _Tangent(i, model, limit)
-        for i, (model, limit) in enumerate(zip(speed_functions(models), most, strict=True))
+        for i, (model, limit) in enumerate(zip(speed_functions(models), max_shares, strict=True))
     ]
-    high = np.array(most, dtype=np.float64)
-    low = np.minimum(LEAST, high)
+    high = np.array(max_shares, dtype=np.float64)
+    low = np.minimum(MIN_SHARE, high)
     x = np.clip(load / len(curves), low, high)
-    near = max(LEAST, 1e-12 * load)
-    for step in range(1, MOST_STEPS + 1):
+    precision = max(MIN_SHARE, 1e-12 * load)
+    for step in range(1, MAX_STEPS + 1):
         times, slopes = _tangents(curves, x)
         if not (np.isfinite(times).all() and np.isfinite(slopes).all() and slopes.all()):
             return Root([], 0.0, step, f"a model has no usable slope in step {step}")
         moved, seconds = newton(x, times, slopes, load, low, high)
         if not np.isfinite(moved).all():
             return Root([], 0.0, step, f"the tangents don't meet in step {step}")
-        close = float(np.abs(moved - x).max()) <= near
+        has_converged = float(np.abs(moved - x).max()) <= precision
         x = moved
-        if close:
+        if has_converged:
             times, _ = _tangents(curves, x)
             reason = _flaw(x, times, seconds, load, low, high)
-            return Root(np.maximum(x - near, 0.0).tolist(), seconds, step, reason)
-    return Root([], 0.0, MOST_STEPS, f"no root after {MOST_STEPS} steps")
+            return Root(np.maximum(x - precision, 0.0).tolist(), seconds, step, reason)
+    return Root([], 0.0, MAX_STEPS, f"no root after {MAX_STEPS} steps")
 
 
 def newton(
     x: Floats, times: Floats, slopes: Floats, load: float, low: Floats, high: Floats
 ) -> tuple[Floats, float]:
-    """One step: where the tangents, kept between `low` and `high`, meet at a sum of `load`.
+    """Take one step: shares in `low` to `high` with sum `load` at which the tangents are equal.
 
-    Shares that the step would take out of their range are fixed at its end, those first on the
-    side that is out by more, and the rest solved anew (Bitran & Hax 1981): exact for slopes above
-    0, at most p rounds. Slopes that cancel give shares that aren't finite.
+    Shares that would leave their range are fixed at its end, first on the side with the larger
+    excess, and the others solved again (Bitran & Hax 1981): exact for positive slopes, at most p
+    rounds. Slopes that cancel give shares that aren't finite.
 
     Returns
     -------
@@ -146,10 +147,12 @@ def newton(
     for _ in range(len(x)):
         if not free.any():
             break
-        left = load - float(moved[~free].sum())
+        remaining = load - float(moved[~free].sum())
         rates = 1 / slopes[free]
         with np.errstate(divide="ignore", invalid="ignore"):
-            seconds = float((left - x[free].sum() + (times[free] * rates).sum()) / rates.sum())
+            seconds = float(
+                (remaining - x[free].sum() + (times[free] * rates).sum()) / rates.sum()
+            )
             moved[free] = x[free] + (seconds - times[free]) * rates
         over = np.where(free, np.maximum(moved - high, 0.0), 0.0)
         under = np.where(free, np.maximum(low - moved, 0.0), 0.0)
@@ -162,11 +165,11 @@ def newton(
 
 
 def _flaw(x: Floats, times: Floats, seconds: float, load: int, low: Floats, high: Floats) -> str:
-    """Why `x` isn't the equal-time point; empty if it is."""
-    if abs(float(x.sum()) - load) > SAME * load + len(x) * LEAST:
+    """Say why `x` isn't the equal-time point; empty if it is."""
+    if abs(float(x.sum()) - load) > EQUAL * load + len(x) * MIN_SHARE:
         return f"the shares sum to {float(x.sum()):.6g}"
-    early, late = times < seconds * (1 - SAME), times > seconds * (1 + SAME)
-    # At its limit a device may end early; a device that gets nothing would end late.
+    early, late = times < seconds * (1 - EQUAL), times > seconds * (1 + EQUAL)
+    # A device at its limit may end early; a device without a share would end late.
     wrong: NDArray[np.bool_] = (early & (x < high)) | (late & (x > low))
     if wrong.any():
         return f"{int(wrong.sum())} devices don't finish with the others"
@@ -174,27 +177,27 @@ def _flaw(x: Floats, times: Floats, seconds: float, load: int, low: Floats, high
 
 
 class _Tangent:
-    """Time and slope of one model, told by differences if it has no `derivative`."""
+    """Time and slope of one model, by differences if it has no `derivative`."""
 
     def __init__(self, index: int, model: Any, limit: int) -> None:
         self._index, self._model = index, model
         self.slope = self._derivative if hasattr(model, "derivative") else self._difference
-        self.idle = limit == 0
+        self.is_idle = limit == 0
 
     def time(self, x: float) -> float:
         return time_of(self._index, self._model, x)
 
     def _derivative(self, x: float) -> float:
-        return answer(self._index, self._model, "derivative", x)
+        return evaluate(self._index, self._model, "derivative", x)
 
     def _difference(self, x: float) -> float:
-        step = NUDGE * x
+        step = SLOPE_STEP * x
         return (self.time(x + step) - self.time(x - step)) / (2 * step)
 
 
 def _tangents(curves: list[_Tangent], x: Floats) -> tuple[Floats, Floats]:
-    """(p,) float64, seconds, and seconds a unit, at `x`; 0 and 1 for a device that takes none."""
+    """(p,) float64, seconds and seconds per unit at `x`; 0 and 1 for a device without a share."""
     pairs = list(zip(curves, x.tolist(), strict=True))
-    times = [0.0 if curve.idle else curve.time(units) for curve, units in pairs]
-    slopes = [1.0 if curve.idle else curve.slope(units) for curve, units in pairs]
+    times = [0.0 if curve.is_idle else curve.time(units) for curve, units in pairs]
+    slopes = [1.0 if curve.is_idle else curve.slope(units) for curve, units in pairs]
     return np.array(times), np.array(slopes)

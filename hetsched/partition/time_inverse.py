@@ -1,4 +1,4 @@
-"""x_i(T), how far every device gets in a time T, and t_i(x), of all devices at once."""
+"""x_i(T), the units that each device finishes in a time T, and t_i(x), for all devices at once."""
 
 from __future__ import annotations
 
@@ -11,98 +11,98 @@ from numpy.typing import NDArray
 from hetsched.models import Curve, SpeedFunction
 from hetsched.models.curves.packed import Indices, PackedSegments
 from hetsched.models.curves.segments import Floats, Numbers
-from hetsched.partition.distribution import Distribution, Models, described
+from hetsched.partition.distribution import Distribution, Models, distribution_of
 from hetsched.partition.model_queries import speed_functions, speed_of, time_of
 
 Units = NDArray[np.int64]
-LEAST, MOST = np.finfo(float).tiny, np.finfo(float).max
-"""Seconds that a guess may be."""
+MIN_GUESS, MAX_GUESS = np.finfo(float).tiny, np.finfo(float).max
+"""Seconds."""
 
 
-class Reach:
-    """What each device finishes in a given time, within its limit, and how long its units take.
+class TimeInverse:
+    """Units that each device finishes in a given time, within its limit; and times of units.
 
-    Models that have a closed form (`segments`) are packed into one table and evaluated together.
-    Of any other model only `.time` and `.speed` are asked, of whole units, every size once.
+    Models with a closed form (`Curve.segments`) are packed into one table and evaluated together.
+    Any other model is evaluated by `.time` and `.speed` of whole units, once per size.
 
     Parameters
     ----------
     models : sequence of SpeedFunction
-    most : sequence of int, units
-        The limits.
+    max_shares : sequence of int, units
     """
 
-    def __init__(self, models: Models, most: Sequence[int]) -> None:
+    def __init__(self, models: Models, max_shares: Sequence[int]) -> None:
         self._models: list[Any] = list(speed_functions(models))
-        self.most = np.array(most, dtype=np.int64)
-        kinds = {kind: issubclass(kind, Curve) for kind in set(map(type, self._models))}
-        self._ours = np.array([kinds[type(model)] for model in self._models])
-        self._closed: Indices = np.flatnonzero(self._ours)
-        self._place = np.cumsum(self._ours) - 1
+        self.max_shares = np.array(max_shares, dtype=np.int64)
+        closed = {kind: issubclass(kind, Curve) for kind in set(map(type, self._models))}
+        self._is_closed = np.array([closed[type(model)] for model in self._models])
+        self._closed: Indices = np.flatnonzero(self._is_closed)
+        self._packed_index = np.cumsum(self._is_closed) - 1
         self._packed = PackedSegments([self._models[i].segments for i in self._closed.tolist()])
         self._falling = [i for i in self._closed.tolist() if self._models[i].falls]
-        others = np.flatnonzero(~self._ours).tolist()
-        self._others = {i: _Known(i, self._models[i]) for i in others}
+        self._open = {
+            i: _CachedModel(i, self._models[i]) for i in np.flatnonzero(~self._is_closed).tolist()
+        }
 
-    def speeds(self, load: int) -> Floats:
-        """(p,) float64, units/s at an even share, or the device's limit; 0 if it takes none."""
-        even = np.minimum(max(load // len(self.most), 1), self.most)
+    def even_speeds(self, load: int) -> Floats:
+        """(p,) float64, units/s at an even share or the device's limit; 0 if the limit is 0."""
+        even = np.minimum(max(load // len(self.max_shares), 1), self.max_shares)
         speeds = np.zeros(len(even))
-        ours = np.flatnonzero(self._ours & (even > 0))
+        closed = np.flatnonzero(self._is_closed & (even > 0))
         with np.errstate(over="ignore", divide="ignore"):
-            speeds[ours] = even[ours] / self.seconds(ours, even[ours])
-        for i in self._others:
+            speeds[closed] = even[closed] / self.seconds(closed, even[closed])
+        for i in self._open:
             if even[i]:
                 speeds[i] = speed_of(i, self._models[i], int(even[i]))
         return speeds
 
     def guess(self, load: int) -> float:
-        """A time near the one in which `load` units are done: by the speeds at even shares."""
+        """Estimate the time of `load` units from the speeds at even shares."""
         with np.errstate(over="ignore", divide="ignore"):
-            return float(np.clip(load / self.speeds(load).sum(), LEAST, MOST))
+            return float(np.clip(load / self.even_speeds(load).sum(), MIN_GUESS, MAX_GUESS))
 
     def units(self, seconds: float) -> tuple[Floats, float]:
-        """(p,) float64, units that each device finishes, and by how many more a second they rise.
+        """(p,) float64, units that each device finishes in `seconds`; their total rate, units/s.
 
-        Those without a closed form in whole units, their rate an estimate.
+        Without a closed form: whole units, and an estimated rate.
         """
-        parts, rates = np.zeros(len(self.most)), np.zeros(len(self.most))
+        parts, rates = np.zeros(len(self.max_shares)), np.zeros(len(self.max_shares))
         parts[self._closed], rates[self._closed] = self._packed.inverse(seconds)
-        for i, known in self._others.items():
-            parts[i] = known.units(seconds, int(self.most[i]))
+        for i, model in self._open.items():
+            parts[i] = model.units(seconds, int(self.max_shares[i]))
             rates[i] = parts[i] / seconds if seconds > 0 else 0.0
-        full = parts >= self.most
-        return np.where(full, self.most, parts), float(rates[~full].sum())
+        full = parts >= self.max_shares
+        return np.where(full, self.max_shares, parts), float(rates[~full].sum())
 
     def seconds(self, devices: Indices, units: Numbers) -> Floats:
-        """(k,) float64: how long device `devices[j]` takes for a whole number `units[j]`.
+        """(k,) float64: seconds of device `devices[j]` for a whole number `units[j]`.
 
-        Of a model whose times fall with size, the nearest that rise.
+        For a model whose times fall with size, the nearest nondecreasing times.
 
         Raises
         ------
         UsageError
             A time isn't positive.
         """
-        if not self._others:
+        if not self._open:
             return self._packed.time(devices, units)
         times = np.zeros(len(devices))
-        ours = self._ours[devices]
-        times[ours] = self._packed.time(self._place[devices[ours]], units[ours])
-        for j in np.flatnonzero(~ours).tolist():
-            times[j] = self._others[int(devices[j])].seconds(int(units[j]))
+        closed = self._is_closed[devices]
+        times[closed] = self._packed.time(self._packed_index[devices[closed]], units[closed])
+        for j in np.flatnonzero(~closed).tolist():
+            times[j] = self._open[int(devices[j])].seconds(int(units[j]))
         return times
 
-    def priced(self, shares: Units) -> Distribution:
-        """The Distribution of (p,) int64 `shares`, one a device."""
+    def distribution(self, shares: Units) -> Distribution:
+        """Make the Distribution of (p,) int64 `shares`, one per device."""
         times = self.seconds(np.arange(len(shares)), shares)
         for i in self._falling:
             times[i] = time_of(i, self._models[i], int(shares[i])) if shares[i] else 0.0
-        return described(shares.tolist(), times)
+        return distribution_of(shares.tolist(), times)
 
 
-class _Known:
-    """The times of one model, each asked once."""
+class _CachedModel:
+    """The times of one model, each evaluated once."""
 
     def __init__(self, index: int, model: SpeedFunction) -> None:
         self._index, self._model = int(index), model
@@ -113,9 +113,9 @@ class _Known:
             self._seconds[units] = time_of(self._index, self._model, units)
         return self._seconds[units]
 
-    def units(self, seconds: float, most: int) -> int:
-        """The largest whole x up to `most` with time(x) <= `seconds`, if times rise."""
-        low, high = 0, most + 1
+    def units(self, seconds: float, max_share: int) -> int:
+        """The largest whole x up to `max_share` with time(x) <= `seconds`, if times rise."""
+        low, high = 0, max_share + 1
         while high - low > 1:
             middle = (low + high) // 2
             if self.seconds(middle) <= seconds:

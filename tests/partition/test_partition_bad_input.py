@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hetsched.errors import DataError, HetschedError, UsageError
 from hetsched.models import Affine, Constant, DeviceModel, PiecewiseLinear
 from hetsched.partition import Distribution, constant, geometric, optimal, round_greedy, smooth
-from hetsched.partition.distribution import MOST_UNITS
+from hetsched.partition.distribution import MAX_LOAD
 
 METHODS: dict[str, Callable[..., Distribution]] = {
     "constant": constant,
@@ -79,7 +79,7 @@ class TestPartitioner:
         assert refused(lambda: METHODS[method](GOOD, load)).startswith("load: ")
 
     def test_a_load_beyond_whole_floats(self, method: str) -> None:
-        assert "use larger units" in refused(lambda: METHODS[method](GOOD, MOST_UNITS + 1))
+        assert "use larger units" in refused(lambda: METHODS[method](GOOD, MAX_LOAD + 1))
 
     @given(limit=NO_COUNTS.filter(lambda limit: limit is not None))
     def test_a_limit_that_is_no_number_of_units(self, method: str, limit: Any) -> None:
@@ -154,7 +154,7 @@ def test_rounding_wants_parts(parts: Any) -> None:
 
 
 def test_rounding_is_no_partitioner() -> None:
-    assert "short of the load" in refused(lambda: round_greedy(GOOD, [0.0, 9.0], 10**9))
+    assert "below the load" in refused(lambda: round_greedy(GOOD, [0.0, 9.0], 10**9))
 
 
 @given(NO_COUNTS)

@@ -11,7 +11,7 @@ from hetsched.errors import DataError, UsageError
 from hetsched.models import Affine, Constant, DeviceModel, PiecewiseLinear
 from hetsched.models.curves.segments import Segments
 from hetsched.partition import Distribution, geometric
-from hetsched.partition.time_inverse import Reach
+from hetsched.partition.time_inverse import TimeInverse
 
 ONE_TO_FOUR = [Constant(speed) for speed in (1, 2, 3, 4)]
 
@@ -199,8 +199,8 @@ def test_numpy_integers_are_whole_numbers() -> None:
 
 
 def test_sixteen_curves_of_thirty_points_take_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng, steps, units = np.random.default_rng(3), [], Reach.units
-    monkeypatch.setattr(Reach, "units", lambda self, t: (steps.append(t), units(self, t))[1])
+    rng, steps, units = np.random.default_rng(3), [], TimeInverse.units
+    monkeypatch.setattr(TimeInverse, "units", lambda self, t: (steps.append(t), units(self, t))[1])
     x = np.linspace(10, 5000, 30)
     models = [
         PiecewiseLinear(zip(x, x / (speed * rng.uniform(0.8, 1.2, 30)), strict=True))

@@ -13,9 +13,9 @@ from benchmarks.partition_cases import Case, Scalar, Table, arbitrary
 from hetsched.errors import DataError, UsageError
 from hetsched.models import Akima, Constant, DeviceModel, PiecewiseLinear
 from hetsched.partition import constant, geometric, optimal
-from hetsched.partition.bit_sets import added
-from hetsched.partition.distribution import priced
-from hetsched.partition.optimal import MOST_TIMES
+from hetsched.partition.bit_sets import sumset
+from hetsched.partition.distribution import predict
+from hetsched.partition.optimal import MAX_TIMES
 
 
 def least(models: Sequence[Any], load: int) -> float:
@@ -97,7 +97,7 @@ def test_no_other_method_finishes_sooner(seed: int) -> None:
 
     even = [case.load // len(case.models)] * len(case.models)
     even[0] += case.load - sum(even)
-    assert found <= priced(case.models, even).makespan
+    assert found <= predict(case.models, even).makespan
     assert found <= constant(case.models, case.load).makespan
     assert found <= geometric(case.models, case.load).makespan
     assert optimal([*case.models, Table([0.5] * 60)], case.load).makespan <= found
@@ -150,7 +150,7 @@ def test_a_model_that_lies_is_named(lie: float) -> None:
         ([], 1, None, "at least one device"),
         ([Constant(1.0)], -1, None, "load: -1"),
         ([Constant(1.0)], 1.5, None, "load: 1.5"),
-        ([Constant(1.0)], MOST_TIMES, None, "use geometric"),
+        ([Constant(1.0)], MAX_TIMES, None, "use geometric"),
         ([PiecewiseLinear()], 1, None, "no observation"),
     ],
 )
@@ -172,7 +172,7 @@ def test_limits_too_small_for_the_load_say_by_how_much() -> None:
 def test_all_sums_of_two_sets_are_found(left: set[int], right: set[int], width: int) -> None:
     bits = [np.isin(np.arange(max(numbers) + 1), list(numbers)) for numbers in (left, right)]
 
-    found = np.flatnonzero(added(*bits, width))
+    found = np.flatnonzero(sumset(*bits, width))
 
     assert set(found.tolist()) == {a + b for a in left for b in right if a + b < width}
 
@@ -186,8 +186,8 @@ def test_ten_thousand_units_on_sixteen_devices_take_few_tests(
     models = [Table(x * (1 + tooth) / speed) for speed in rng.uniform(50, 500, 16)]
     monkeypatch.setattr(
         import_module("hetsched.partition.optimal"),
-        "added",
-        lambda *sets: (tests.append(sets[2]), added(*sets))[1],
+        "sumset",
+        lambda *sets: (tests.append(sets[2]), sumset(*sets))[1],
     )
 
     found = optimal(models, 10000)
@@ -197,20 +197,20 @@ def test_ten_thousand_units_on_sixteen_devices_take_few_tests(
     assert max(tests) <= 1000
 
 
-def test_the_set_with_fewer_runs_is_the_one_that_is_gone_through(
+def test_the_loop_runs_over_the_set_with_fewer_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sumset = import_module("hetsched.partition.bit_sets")
+    bit_sets = import_module("hetsched.partition.bit_sets")
     odd, all_ = np.arange(100) % 2 == 1, np.full(100, True)
     lengths: list[int] = []
-    whole = sumset._smeared
+    union = bit_sets._union_of_shifts
     monkeypatch.setattr(
-        sumset,
-        "_smeared",
-        lambda number, length: (lengths.append(length), whole(number, length))[1],
+        bit_sets,
+        "_union_of_shifts",
+        lambda number, length: (lengths.append(length), union(number, length))[1],
     )
 
-    added(odd, all_, 50)
-    added(all_, odd, 50)
+    sumset(odd, all_, 50)
+    sumset(all_, odd, 50)
 
     assert lengths == [100, 100]

@@ -13,7 +13,7 @@ import hetsched.models
 from benchmarks.partition_cases import Case, Scalar, monotone
 from hetsched.models import DeviceModel, PiecewiseLinear
 from hetsched.partition import Distribution, constant, geometric, optimal, smooth
-from hetsched.partition.distribution import priced
+from hetsched.partition.distribution import predict
 
 Points = list[tuple[int, float]]
 METHODS: dict[str, Callable[..., Distribution]] = {
@@ -95,7 +95,7 @@ class TestPartitioner:
         found = METHODS[method](models, load).makespan * (1 - CLOSE)
 
         assert found <= constant(models, load).makespan
-        assert found <= priced(models, even).makespan
+        assert found <= predict(models, even).makespan
 
     @settings(max_examples=30)
     @given(drawn=machines, load=st.integers(1, 400), more=st.integers(1, 50), data=st.data())
@@ -198,4 +198,4 @@ def _bisection(models: Sequence[Any], load: int) -> float:
     for _ in range(load - sum(shares)):
         ends = [float(model.time(x + 1)) for model, x in zip(models, shares, strict=True)]
         shares[int(np.argmin(ends))] += 1
-    return priced(models, shares).makespan
+    return predict(models, shares).makespan

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from benchmarks.partition_cases import Table, monotone
 from hetsched.models import Constant
 from hetsched.partition import round_greedy
-from hetsched.partition.distribution import priced
+from hetsched.partition.distribution import predict
 
 MODELS = [Constant(speed) for speed in (1, 2, 4)]
 
@@ -67,7 +67,7 @@ def test_whatever_is_left_is_handed_out_like_greedy(seed: int, data: st.DataObje
 
     expected = greedy(case.models, parts, case.load, most)
     assert all(x >= part for x, part in zip(found, parts, strict=True))
-    assert priced(case.models, found).makespan == priced(case.models, expected).makespan
+    assert predict(case.models, found).makespan == predict(case.models, expected).makespan
 
 
 @given(st.lists(st.lists(st.integers(1, 4), min_size=8, max_size=8), min_size=1, max_size=4))

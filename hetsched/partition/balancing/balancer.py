@@ -29,7 +29,7 @@ from hetsched.partition.balancing.splitting import (
     split_with_unmeasured,
 )
 from hetsched.partition.balancing.stopping import SETTLED_RUNS
-from hetsched.partition.distribution import Distribution, Limits, checked
+from hetsched.partition.distribution import Distribution, Limits, check_request
 
 
 class Balancer:
@@ -128,7 +128,7 @@ class Balancer:
             migration_cost if method != "dfpa" else None,
         )
         self._decision = Decision(self._method, self._tolerance, policy)
-        checked(self.models, self._load, self._limits)
+        check_request(self.models, self._load, self._limits)
         check_models(self.models)
         self._lost: set[int] = set()
         self._joined_meanwhile = 0
@@ -285,7 +285,7 @@ class Balancer:
             raise DataError(f"all {len(self._learners)} devices are lost")
         models = [self._learners[i].curve for i in present]
         limits = [self._limits[i] for i in present]
-        checked(models, self._load, limits)
+        check_request(models, self._load, limits)
         call = checked_split if self._split_takes_unmeasured else split_with_unmeasured
         distribution = call(self._method.split, models, self._load, limits)
         if not self._lost:

@@ -17,7 +17,7 @@ from hetsched.partition.balancing.stopping import (
     is_within_one_unit,
     relative_spread,
 )
-from hetsched.partition.distribution import Distribution, Limits, priced
+from hetsched.partition.distribution import Distribution, Limits, predict
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Decision:
         new_shares, gain = trade
         reason = NO_GAIN if new_shares == shares else ""
         seconds = self._policy.history.makespan(shares)
-        self._move_or_stay(priced(now.models, new_shares), seconds, gain, reason, now)
+        self._move_or_stay(predict(now.models, new_shares), seconds, gain, reason, now)
         return True
 
     def propose(self, distribution: Distribution, now: Situation) -> None:
@@ -160,4 +160,4 @@ def _predicted(shares: Shares, models: Sequence[Any]) -> float | None:
     Preferred to the measured time, in which noise makes the longest of several too long.
     """
     used = [model for model, share in zip(models, shares, strict=True) if share]
-    return priced(models, shares).makespan if all(map(is_measured, used)) else None
+    return predict(models, shares).makespan if all(map(is_measured, used)) else None
