@@ -10,10 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from device_bench import LINKED, VIRTUAL, cut, info_of
-from spawned_process import Talk
+from spawned_process import CPU, Talk
 
-from hetsched.config import DeviceConfig
-from hetsched.device import DeviceInfo
 from hetsched.devices.process_spec import ProcessSpec
 from hetsched.transport.device_messages import (
     Attach,
@@ -30,11 +28,6 @@ from hetsched.transport.device_messages import (
 )
 
 TESTS = Path(__file__).parent.parent
-CPU = ProcessSpec(
-    package="hetsched.devices.cpu",
-    devices=tuple(DeviceInfo(name=f"cpu{i}", kind="cpu", identity="test") for i in range(2)),
-    config=DeviceConfig(kind="cpu"),
-)
 SPECS = {
     "cpu": CPU,
     "real": ProcessSpec(
@@ -125,7 +118,7 @@ def test_what_takes_long_is_said(cpu: Talk) -> None:
     cpu.prepare()
     cpu.expect(Prepared)
 
-    assert cpu.said == ["planning 10 units"]
+    assert cpu.notes == ["planning 10 units"]
 
 
 def failure(talk: Talk, cause: str) -> CommandFailed:
@@ -144,14 +137,14 @@ def test_a_kernel_that_raises_is_reported_and_the_process_lives_on(cpu: Talk) ->
     cpu.prepare(variant="broken")
     cpu.expect(Prepared)
     cpu.process.send(Run(1, 0, tuple(cut([10] * 4))))
-    found = failure(cpu, "kernel")
+    failed = failure(cpu, "kernel")
 
     cpu.prepare(job=2)
     cpu.expect(Prepared)
     cpu.process.send(Run(2, 0, tuple(cut([10] * 4))))
 
-    assert (found.chunk, found.error.code) == (0, 1)
-    assert "no such luck" in found.error.message
+    assert (failed.chunk, failed.error.code) == (0, 1)
+    assert "no such luck" in failed.error.message
     assert cpu.chunks_done(4) == [0, 1, 2, 3]
 
 

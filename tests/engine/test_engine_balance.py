@@ -35,26 +35,27 @@ class Machine(ToyLoop):
 
     def run(self, steals: bool = False) -> tuple[int, ...]:
         """Plan, run and learn; the shares as planned, or as if all was stolen that pays."""
-        found = self.plan()
-        self.plans.append(found)
-        measured = {}
-        for one in found.assignments:
-            number = int(one.device[3:])
+        plan = self.plan()
+        self.plans.append(plan)
+        runs = {}
+        for assignment in plan.assignments:
+            number = int(assignment.device[3:])
             pace = self._wild() / self.speeds[number]
             now, chunks = 0.0, []
-            for count in self._counts(one, steals):
+            for count in self._counts(assignment, steals):
                 end = now + count * pace
                 chunks.append((count, ChunkTimes(compute=(now, end))))
                 now = end
-            measured[one.device] = DeviceRun(one, self.infos[number], tuple(chunks))
-        self.learn(found, measured)
-        return tuple(measured[info.name].share for info in self.infos)
+            runs[assignment.device] = DeviceRun(assignment, self.infos[number], tuple(chunks))
+        self.learn(plan, runs)
+        return tuple(runs[info.name].share for info in self.infos)
 
-    def _counts(self, one: Assignment, steals: bool) -> list[int]:
+    def _counts(self, assignment: Assignment, steals: bool) -> list[int]:
         if not steals:
-            return [chunk.count for chunk in one.chunks]
-        left = round(LOAD * self.speeds[int(one.device[3:])] / sum(self.speeds))
-        return [min(one.max_chunk, left - done) for done in range(0, left, one.max_chunk)]
+            return [chunk.count for chunk in assignment.chunks]
+        size = assignment.max_chunk
+        share = round(LOAD * self.speeds[int(assignment.device[3:])] / sum(self.speeds))
+        return [min(size, share - done) for done in range(0, share, size)]
 
     def _wild(self) -> float:
         if not self.noise:
@@ -75,9 +76,9 @@ def test_a_good_plan_is_followed_unseen_for_some_runs() -> None:
     for _ in range(3 + 2 * MAX_REPEATS):
         machine.run()
 
-    made = [before is not after for before, after in pairwise(machine.plans)]
-    assert made[:3] == [True, False, False]
-    assert sum(made) <= 4
+    is_new = [before is not after for before, after in pairwise(machine.plans)]
+    assert is_new[:3] == [True, False, False]
+    assert sum(is_new) <= 4
 
 
 def test_noise_changes_the_split_in_few_runs_and_costs_little() -> None:
@@ -116,7 +117,7 @@ def test_from_work_that_moved_the_models_learn_and_the_split_follows(seed: int) 
     for _ in range(5):
         machine.run(steals=True)
 
-    planned = [one.plan.share for one in machine.plans[-1].assignments]
+    planned = [assignment.plan.share for assignment in machine.plans[-1].assignments]
     assert planned == pytest.approx([1600, 2400], rel=0.05)
 
 
@@ -162,9 +163,9 @@ def _core(name: str) -> Candidate:
 
 
 def test_shares_that_are_held_are_only_cut_into_chunks() -> None:
-    found = plan_job(10, [_core("cpu0"), _core("cpu1")], {"cpu0": 3, "cpu1": 7})
+    plan = plan_job(10, [_core("cpu0"), _core("cpu1")], {"cpu0": 3, "cpu1": 7})
 
-    assert [one.plan.share for one in found.assignments] == [3, 7]
+    assert [assignment.plan.share for assignment in plan.assignments] == [3, 7]
 
 
 def test_shares_that_are_held_must_make_up_the_load() -> None:

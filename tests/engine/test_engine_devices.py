@@ -17,7 +17,7 @@ KNOWN = (
 
 
 @pytest.mark.parametrize(
-    ("asked", "chosen"),
+    ("requested", "chosen"),
     [
         ((), ("cpu0", "cpu1", "team0", "emu0")),
         (("cpu",), ("cpu0", "cpu1", "team0")),
@@ -27,9 +27,9 @@ KNOWN = (
     ],
 )
 def test_cpu_is_all_cores_one_by_one_or_as_a_team(
-    asked: tuple[str, ...], chosen: tuple[str, ...]
+    requested: tuple[str, ...], chosen: tuple[str, ...]
 ) -> None:
-    assert select_devices(asked, KNOWN, {}) == chosen
+    assert select_devices(requested, KNOWN, {}) == chosen
 
 
 def test_the_nearest_group_is_said() -> None:

@@ -32,7 +32,7 @@ def done(number: int) -> Done:
     return Done(number, JobReport(job=number, state="done", workload="toy", load=4))
 
 
-def kept(*numbers: int, chunks: int = 1) -> ExplanationArchive:
+def archive_of(*numbers: int, chunks: int = 1) -> ExplanationArchive:
     archive = ExplanationArchive(lambda device: INFO, PlanCache())
     for number in numbers:
         archive.add(evidence(number, chunks=chunks).ended(done(number)))
@@ -52,7 +52,7 @@ def refused(
 
 
 def test_a_job_that_has_ended_is_explained() -> None:
-    explanation = kept(1).explainer(1, None, (), 1)()
+    explanation = archive_of(1).explainer(1, None, (), 1)()
 
     assert (explanation.job, explanation.state, explanation.seconds) == (1, "done", 1.0)
     assert [one.share for one in explanation.devices] == [4]
@@ -71,7 +71,7 @@ def test_a_job_that_failed_says_what_with() -> None:
 def test_a_running_job_is_explained_as_it_was_when_asked() -> None:
     running = evidence(2)
     times: Any = running.times
-    make = kept(1).explainer(2, running, (), 2)
+    make = archive_of(1).explainer(2, running, (), 2)
     times["cpu0"].append((4, ChunkTimes(compute=(5.0, 6.0))))
 
     explanation = make()
@@ -80,27 +80,27 @@ def test_a_running_job_is_explained_as_it_was_when_asked() -> None:
 
 
 def test_before_a_job_is_planned_there_is_nothing_to_explain() -> None:
-    error = refused(kept(1), 2, 2, evidence(2, JobPlan((), None)))
+    error = refused(archive_of(1), 2, 2, evidence(2, JobPlan((), None)))
 
     assert isinstance(error, TryAgain) and "still being planned" in str(error)
 
 
 def test_before_a_job_has_begun_there_is_nothing_to_explain() -> None:
-    error = refused(kept(1), 3, 3, evidence(2), waiting=[3])
+    error = refused(archive_of(1), 3, 3, evidence(2), waiting=[3])
 
     assert isinstance(error, TryAgain) and "job 3 hasn't started" in str(error)
 
 
 @pytest.mark.parametrize("number", [0, 2, 99])
 def test_jobs_that_never_were_are_missing(number: int) -> None:
-    error = refused(kept(1), number, 1)
+    error = refused(archive_of(1), number, 1)
 
     assert isinstance(error, InputMissing)
     assert str(error) == f"no job {number}; the newest is 1"
 
 
 def test_only_the_last_jobs_are_kept() -> None:
-    archive = kept(*range(1, explanations.MAX_JOBS + 3))
+    archive = archive_of(*range(1, explanations.MAX_JOBS + 3))
 
     error = refused(archive, 2, 66)
 
@@ -111,7 +111,7 @@ def test_only_the_last_jobs_are_kept() -> None:
 
 
 def test_a_job_that_was_dropped_while_others_waited_has_ended_too() -> None:
-    archive = kept(100, *range(1, explanations.MAX_JOBS + 1))
+    archive = archive_of(100, *range(1, explanations.MAX_JOBS + 1))
 
     error = refused(archive, 100, 101, waiting=[101])
 
@@ -120,7 +120,7 @@ def test_a_job_that_was_dropped_while_others_waited_has_ended_too() -> None:
 
 def test_fewer_are_kept_if_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explanations, "MAX_CHUNKS", 100)
-    archive = kept(1, 2, 3, chunks=60)
+    archive = archive_of(1, 2, 3, chunks=60)
 
     assert isinstance(refused(archive, 2, 3), InputMissing)
     assert archive.explainer(3, None, (), 3)().job == 3, "the last one always is"
@@ -136,8 +136,8 @@ def test_nothing_of_the_job_but_figures_is_held() -> None:
     job.inputs = {"x": array}
     archive = ExplanationArchive(lambda device: INFO, PlanCache())
     archive.add(JobSnapshot.of(1, job, PLAN, {}).ended(done(1)))
-    gone = weakref.ref(array)
+    reference = weakref.ref(array)
     del job, array
     gc.collect()
 
-    assert gone() is None
+    assert reference() is None

@@ -43,7 +43,7 @@ def test_events_sent_before_a_death_are_handled_before_it() -> None:
     loop, calls = ManualLoop(), list[str]()
     listener = FleetListener(
         on_event=lambda device, event: calls.append("event"),
-        on_lost=lambda devices, why: calls.append("lost"),
+        on_lost=lambda devices, reason: calls.append("lost"),
         on_ready=lambda devices: calls.append("ready"),
     )
     fleet = Fleet(Probe((SPEC,), {}), cast(Any, loop), listener)

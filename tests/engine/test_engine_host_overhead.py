@@ -40,18 +40,18 @@ class Machine(ToyLoop):
 
     def run(self) -> tuple[JobPlan, float]:
         """Plan, run and learn; the plan and the makespan."""
-        found = self.plan()
-        shares = {one.device: one.plan.share for one in found.assignments}
+        plan = self.plan()
+        shares = {assignment.device: assignment.plan.share for assignment in plan.assignments}
         lost = FED * shares.get("gpu0", 0) / sum(name != "gpu0" for name in shares)
-        measured = {one.device: self._ran(one, lost) for one in found.assignments}
-        self.learn(found, measured)
-        return found, makespan(measured)
+        runs = {assignment.device: self._ran(assignment, lost) for assignment in plan.assignments}
+        self.learn(plan, runs)
+        return plan, makespan(runs)
 
-    def _ran(self, one: Assignment, lost: float) -> DeviceRun:
-        info = self.info(one.device)
-        pace = GPU * self.slower if info.link else CORE + lost / one.plan.share
+    def _ran(self, assignment: Assignment, lost: float) -> DeviceRun:
+        info = self.info(assignment.device)
+        pace = GPU * self.slower if info.link else CORE + lost / assignment.plan.share
         now, chunks = 0.0, []
-        for chunk in one.chunks:
+        for chunk in assignment.chunks:
             start, now = now, now + chunk.count * pace
             times = ChunkTimes(compute=(start, now), busy=CORE * chunk.count)
             if info.link:
@@ -61,20 +61,24 @@ class Machine(ToyLoop):
                     copy_in=copied, compute=(start, now), copy_out=copied, host_overhead=fed
                 )
             chunks.append((chunk.count, times))
-        return DeviceRun(one, info, tuple(chunks))
+        return DeviceRun(assignment, info, tuple(chunks))
 
     def gpu_seconds(self) -> float:
         """Of 100 units on the GPU, computing only, as it is known."""
-        found = self.plan()
-        model = next(one.model for one in found.assignments if one.device == "gpu0")
+        plan = self.plan()
+        model = next(
+            assignment.model for assignment in plan.assignments if assignment.device == "gpu0"
+        )
         assert model is not None
         return float(model.compute.time(100.0))
 
-    def core_seconds(self, found: JobPlan, units: int) -> float:
+    def core_seconds(self, plan: JobPlan, units: int) -> float:
         """Of a core by itself, as it is known."""
-        one = next(one for one in found.assignments if one.device == "cpu0")
-        assert one.model is not None
-        return float(one.model.total.time(float(units)))
+        assignment = next(
+            assignment for assignment in plan.assignments if assignment.device == "cpu0"
+        )
+        assert assignment.model is not None
+        return float(assignment.model.total.time(float(units)))
 
 
 def test_cores_are_known_net_of_feeding_and_predicted_with_it() -> None:
@@ -82,10 +86,10 @@ def test_cores_are_known_net_of_feeding_and_predicted_with_it() -> None:
     for _ in range(4):
         machine.run()
 
-    found, seconds = machine.run()
+    plan, seconds = machine.run()
 
-    assert machine.core_seconds(found, 100) == pytest.approx(100 * CORE, rel=0.002)
-    assert found.predicted_seconds == pytest.approx(seconds, rel=0.01)
+    assert machine.core_seconds(plan, 100) == pytest.approx(100 * CORE, rel=0.002)
+    assert plan.predicted_seconds == pytest.approx(seconds, rel=0.01)
 
 
 def test_a_core_that_feeds_nobody_any_more_is_predicted_at_its_own_speed() -> None:
@@ -94,9 +98,9 @@ def test_a_core_that_feeds_nobody_any_more_is_predicted_at_its_own_speed() -> No
         machine.run()
     machine.infos.pop()
 
-    found, seconds = machine.run()
+    plan, seconds = machine.run()
 
-    assert found.predicted_seconds == pytest.approx(seconds, rel=0.002)
+    assert plan.predicted_seconds == pytest.approx(seconds, rel=0.002)
 
 
 def test_a_device_that_does_not_tell_what_feeding_took_makes_its_cores_seem_slower() -> None:
@@ -105,21 +109,21 @@ def test_a_device_that_does_not_tell_what_feeding_took_makes_its_cores_seem_slow
         machine.run()
     machine.infos.pop()
 
-    found, seconds = machine.run()
+    plan, seconds = machine.run()
 
-    assert found.predicted_seconds > 1.01 * seconds  # type: ignore[operator]
+    assert plan.predicted_seconds > 1.01 * seconds  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("why", [(), ("too hot (hardware)",)])
+@pytest.mark.parametrize("reasons", [(), ("too hot (hardware)",)])
 def test_a_throttled_run_is_no_speed(
-    monkeypatch: pytest.MonkeyPatch, why: tuple[str, ...]
+    monkeypatch: pytest.MonkeyPatch, reasons: tuple[str, ...]
 ) -> None:
     machine = Machine()
     machine.run()
     before = machine.gpu_seconds()
 
     machine.slower = 1.5
-    monkeypatch.setattr("hetsched.devices.cuda.nvml.throttled", lambda uuid: why)
+    monkeypatch.setattr("hetsched.devices.cuda.nvml.throttled", lambda uuid: reasons)
     machine.run()
 
-    assert (machine.gpu_seconds() == pytest.approx(before, rel=0.01)) == bool(why)
+    assert (machine.gpu_seconds() == pytest.approx(before, rel=0.01)) == bool(reasons)

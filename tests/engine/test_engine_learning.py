@@ -23,22 +23,22 @@ class Loop(ToyLoop):
 
     def run(self, seconds: float, busy: float | None = None) -> tuple[str, ...]:
         """The reasons of the plan of a run that takes so long."""
-        found = self.plan()
-        (one,) = found.assignments
+        plan = self.plan()
+        (assignment,) = plan.assignments
         times = ChunkTimes(compute=(0.0, seconds), busy=busy)
-        measured = {"cpu0": DeviceRun(one, INFO, ((100, times),))}
-        self.learn(found, measured)
-        return found.reasons
+        runs = {"cpu0": DeviceRun(assignment, INFO, ((100, times),))}
+        self.learn(plan, runs)
+        return plan.reasons
 
 
 def test_a_change_of_speed_is_logged_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
     loop = Loop()
     with caplog.at_level(logging.INFO, "hetsched.engine.planning.learning"):
-        said = [loop.run(seconds) for seconds in [1.0] * 12 + [2.0] * 6]
+        notes = [loop.run(seconds) for seconds in [1.0] * 12 + [2.0] * 6]
 
     change = "cpu0: toy by numpy takes 2 times as long as before, by its last 3 runs"
-    assert [change in reasons for reasons in said].count(True) == 1
-    assert change in said[15]
+    assert [change in reasons for reasons in notes].count(True) == 1
+    assert change in notes[15]
     assert caplog.messages == [change]
 
 

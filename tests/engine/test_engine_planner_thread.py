@@ -25,8 +25,8 @@ class Heavy:
     """Something whose end can be seen."""
 
 
-def fails_with(thing: Heavy) -> None:
-    raise ValueError(f"with {thing}")
+def fails_with(argument: Heavy) -> None:
+    raise ValueError(f"with {argument}")
 
 
 def test_a_worker_runs_elsewhere_in_order_and_answers_on_the_loop(loop: Loop) -> None:
@@ -41,8 +41,8 @@ def test_a_worker_runs_elsewhere_in_order_and_answers_on_the_loop(loop: Loop) ->
     loop.run()
     thread.close()
 
-    own = threading.current_thread().name
-    assert answers == [((number, "planner"), own) for number in range(3)]
+    loop_thread = threading.current_thread().name
+    assert answers == [((number, "planner"), loop_thread) for number in range(3)]
 
 
 def never() -> bool:
@@ -52,13 +52,13 @@ def never() -> bool:
 def test_what_has_time_waits_on_while_it_would_disturb(loop: Loop) -> None:
     thread, busy, seen = PlannerThread(loop), [True], list[int]()
 
-    def look() -> None:
+    def check() -> None:
         seen.append(thread.deferred_count)
         busy.clear()
         thread.defer(loop.stop, unless=lambda: bool(busy))
 
     thread.defer(lambda: seen.append(-1), unless=lambda: bool(busy))
-    loop.call_later(10 * DEFERRAL_SECONDS, look)
+    loop.call_later(10 * DEFERRAL_SECONDS, check)
 
     loop.run()
     thread.close()
@@ -111,11 +111,11 @@ def test_at_once_means_on_this_thread() -> None:
 
 
 def test_a_failure_keeps_nothing_alive() -> None:
-    things = [Heavy()]
-    seen = weakref.ref(things[0])
+    objects = [Heavy()]
+    seen = weakref.ref(objects[0])
     failures = list[str]()
 
-    run_inline(lambda: fails_with(things.pop()), lambda value, error: failures.append(str(error)))
+    run_inline(lambda: fails_with(objects.pop()), lambda value, error: failures.append(str(error)))
 
     assert failures
     assert seen() is None, "an exception and its frame hold each other"

@@ -1,4 +1,4 @@
-"""The engine's side of device processes: nothing blocks, nothing is left behind."""
+"""The engine's side of device processes: nothing blocks, no descriptor or thread leaks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from spawned_process import Talk, open_fds
-from test_device_process_main import CPU
+from spawned_process import CPU, Talk, open_fds
 
 from hetsched.device import DeviceInfo
 from hetsched.devices.process_spec import ProcessSpec
@@ -45,7 +44,7 @@ def test_a_process_that_was_killed_leaves_nothing_behind() -> None:
 
     talk.process.kill()
     reason = talk.wait_end()
-    talk.forget()
+    talk.release()
 
     assert reason == "ended by SIGKILL"
     assert open_fds() == fds
@@ -59,7 +58,7 @@ def test_sending_to_a_dead_process_does_nothing() -> None:
     talk.process.send(Detach((1,)))
 
     assert talk.process.receive() == []
-    talk.forget()
+    talk.release()
 
 
 def test_what_a_process_says_last_is_in_its_exit_reason() -> None:
@@ -73,15 +72,15 @@ def test_what_a_process_says_last_is_in_its_exit_reason() -> None:
     assert "nonsense" in process.exit_reason()
 
 
-def stuck(monkeypatch: pytest.MonkeyPatch, most: int) -> DeviceProcess:
-    """A process whose other end of the socket nobody reads."""
-    monkeypatch.setattr(device_process, "MAX_QUEUED_MESSAGES", most)
+def stuck(monkeypatch: pytest.MonkeyPatch, max_queued: int) -> DeviceProcess:
+    """A process that never reads its socket."""
+    monkeypatch.setattr(device_process, "MAX_QUEUED_MESSAGES", max_queued)
     process = DeviceProcess(CPU)
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    ours.setblocking(False)
+    engine_end, process_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    engine_end.setblocking(False)
     process._sock.close()
-    process._sock = ours
-    process._theirs = theirs  # type: ignore[attr-defined]
+    process._sock = engine_end
+    process._process_end = process_end  # type: ignore[attr-defined]
     return process
 
 
@@ -89,25 +88,25 @@ def test_what_a_full_socket_does_not_take_is_kept_and_sent_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     process = stuck(monkeypatch, 100_000)
-    theirs = process._theirs  # type: ignore[attr-defined]
+    process_end = process._process_end  # type: ignore[attr-defined]
     with Path(os.devnull).open() as file:
         fds = open_fds()
         for key in range(5000):
             process.send(Detach((key,)), fds=(file.fileno(),) if key == 4999 else ())
-    kept = not process.flush()
+    is_queued = not process.flush()
 
     received = 0
-    theirs.setblocking(False)
+    process_end.setblocking(False)
     while received < 5000:
         try:
-            theirs.recv(1000)
+            process_end.recv(1000)
             received += 1
         except BlockingIOError:
             process.flush()
     process.join(0)
-    theirs.close()
+    process_end.close()
 
-    assert kept
+    assert is_queued
     assert process.flush()
     assert open_fds() <= fds
 
@@ -120,7 +119,7 @@ def test_a_process_that_never_reads_is_given_up(monkeypatch: pytest.MonkeyPatch)
             process.send(Detach((key,)))
 
     process.join(0)
-    process._theirs.close()  # type: ignore[attr-defined]
+    process._process_end.close()  # type: ignore[attr-defined]
 
 
 def test_device_processes_die_with_their_engine() -> None:
@@ -140,7 +139,7 @@ def test_device_processes_die_with_their_engine() -> None:
 
     engine.kill()
     engine.communicate()
-    gone, _, _ = select.select([pidfd], [], [], 30)
+    dead, _, _ = select.select([pidfd], [], [], 30)
     os.close(pidfd)
 
-    assert gone
+    assert dead

@@ -60,14 +60,14 @@ class Jobs:
 
     def run(self, seconds: float = 1.0, learn: bool = True) -> JobPlan:
         planner = RunPlanner(self.job, [INFO], None, self.context)
-        found: list[JobPlan] = []
-        planner.begin(lambda plan, error: found.append(plan))
-        (one,) = found[0].assignments
-        measured = {"cpu0": DeviceRun(one, INFO, ((100, ChunkTimes(compute=(0.0, seconds))),))}
-        task = planner.learning_task(found[0], measured)
+        plans: list[JobPlan] = []
+        planner.begin(lambda plan, error: plans.append(plan))
+        (assignment,) = plans[0].assignments
+        runs = {"cpu0": DeviceRun(assignment, INFO, ((100, ChunkTimes(compute=(0.0, seconds))),))}
+        task = planner.learning_task(plans[0], runs)
         if learn:
             task()
-        return found[0]
+        return plans[0]
 
 
 def test_only_the_first_job_of_its_kind_waits_for_its_plan() -> None:

@@ -28,9 +28,9 @@ class Machine(ToyLoop):
     def __init__(self, speeds: tuple[float, ...], seed: int) -> None:
         self.pace = [[slower / speed for slower in SLOWER] for speed in speeds]
         self.draw = random.Random(seed)
-        same = len(set(speeds)) == 1
+        are_equal = len(set(speeds)) == 1
         infos = [
-            DeviceInfo(name=f"cpu{i}", kind="cpu", identity="x" if same else f"kind {i}")
+            DeviceInfo(name=f"cpu{i}", kind="cpu", identity="x" if are_equal else f"kind {i}")
             for i in range(len(speeds))
         ]
         super().__init__(4000, infos, [f"v{i}" for i in range(len(SLOWER))])
@@ -38,22 +38,23 @@ class Machine(ToyLoop):
 
     def run(self) -> tuple[tuple[int, ...], float]:
         """Plan, run and learn: the shares, and the spread of the times without noise."""
-        found = self.plan()
-        measured, exact = {}, []
-        for one in found.assignments:
-            number = int(one.device[3:])
-            pace = self.pace[number][int(one.variant[1:])]
-            exact.append(pace * one.plan.share)
+        plan = self.plan()
+        runs, exact = {}, []
+        for assignment in plan.assignments:
+            number = int(assignment.device[3:])
+            pace = self.pace[number][int(assignment.variant[1:])]
+            exact.append(pace * assignment.plan.share)
             luck = math.exp(self.draw.gauss(0, NOISE))
             now, chunks = 0.0, []
-            for chunk in one.chunks:
+            for chunk in assignment.chunks:
                 end = now + chunk.count * pace * luck
                 chunks.append((chunk.count, ChunkTimes(compute=(now, end))))
                 now = end
-            measured[one.device] = DeviceRun(one, self.infos[number], tuple(chunks))
-        self.learn(found, measured)
-        self.variants = tuple(one.variant for one in found.assignments)
-        return tuple(one.plan.share for one in found.assignments), max(exact) / min(exact) - 1
+            runs[assignment.device] = DeviceRun(assignment, self.infos[number], tuple(chunks))
+        self.learn(plan, runs)
+        self.variants = tuple(assignment.variant for assignment in plan.assignments)
+        shares = tuple(assignment.plan.share for assignment in plan.assignments)
+        return shares, max(exact) / min(exact) - 1
 
     def slow_down(self, core: int, *variants: int) -> None:
         """`core` takes twice as long, with these variants or (none given) with all."""
@@ -78,9 +79,9 @@ def rebalanced(speeds: tuple[float, ...], seed: int) -> bool:
 
 
 def test_three_variants_change_the_split_in_at_most_one_run_of_twenty() -> None:
-    found = [changes(speeds, seed) for speeds in (DIFFERENT, EQUAL) for seed in range(8)]
+    fractions = [changes(speeds, seed) for speeds in (DIFFERENT, EQUAL) for seed in range(8)]
 
-    assert sum(found) / len(found) <= 0.05
+    assert sum(fractions) / len(fractions) <= 0.05
 
 
 def test_a_core_that_changes_is_rebalanced_by_the_fourth_run_whatever_the_variants() -> None:

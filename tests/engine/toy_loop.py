@@ -31,11 +31,11 @@ class ToyLoop:
         demand: MemoryDemand = BYTES,
     ) -> None:
         self.infos = list(infos)
-        made: Any = [Variant(name, "2", lambda *_: print) for name in variants]
+        installed: Any = [Variant(name, "2", lambda *_: print) for name in variants]
         workload = SimpleNamespace(
             name="toy",
             speed_key=lambda params: "",
-            variants=lambda kind: made,
+            variants=lambda kind: installed,
             demand=lambda params, kind: demand,
         )
         self.job: Any = SimpleNamespace(
@@ -54,6 +54,6 @@ class ToyLoop:
     def plan(self) -> JobPlan:
         return next_plan(self.job, self.infos, self.state, None)
 
-    def learn(self, found: JobPlan, measured: Mapping[str, DeviceRun]) -> None:
+    def learn(self, plan: JobPlan, runs: Mapping[str, DeviceRun]) -> None:
         kind = job_kind(self.job, [info.name for info in self.infos], None)
-        learn(self.job, found, measured, self.state, kind)
+        learn(self.job, plan, runs, self.state, kind)

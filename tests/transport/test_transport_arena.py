@@ -78,21 +78,21 @@ def test_what_others_hold_is_a_reason_to_try_again(arena: Arena) -> None:
 
 
 def test_free_segments_make_room_and_those_who_map_them_hear_of_it(arena: Arena) -> None:
-    gone: list[int] = []
-    arena.on_discard(gone.append)
+    discarded: list[int] = []
+    arena.on_discard(discarded.append)
     small = arena.allocate(8 * MIB)
     arena.release(small.id)
     arena.allocate(12 * MIB)
-    assert gone == [small.id]
+    assert discarded == [small.id]
     assert small.fd == -1
 
 
 def test_those_who_only_keep_are_asked_before_anybody_is_refused(arena: Arena) -> None:
-    kept = arena.allocate(10 * MIB)
-    asked: list[int] = []
-    arena.on_pressure(lambda nbytes: (asked.append(nbytes), arena.release(kept.id)))  # type: ignore[func-returns-value]
+    spare = arena.allocate(10 * MIB)
+    requests: list[int] = []
+    arena.on_pressure(lambda nbytes: (requests.append(nbytes), arena.release(spare.id)))  # type: ignore[func-returns-value]
     arena.allocate(8 * MIB)
-    assert asked == [2 * MIB]
+    assert requests == [2 * MIB]
 
 
 def test_an_array_outlives_its_segment(arena: Arena) -> None:
@@ -132,8 +132,8 @@ def test_an_array_may_not_reach_past_its_segment(arena: Arena) -> None:
 def test_everything_is_closed_with_the_arena() -> None:
     before = len(os.listdir("/proc/self/fd"))
     arena = Arena(16 * MIB)
-    held, free = arena.allocate(MIB), arena.allocate(MIB)
-    held.array((1,), "u1")
+    segment_in_use, free = arena.allocate(MIB), arena.allocate(MIB)
+    segment_in_use.array((1,), "u1")
     arena.release(free.id)
     arena.close()
     assert len(os.listdir("/proc/self/fd")) == before

@@ -16,39 +16,39 @@ def loop() -> Iterator[Loop]:
 
 
 def test_calls_come_in_order(loop: Loop) -> None:
-    said: list[int] = []
+    calls: list[int] = []
     for number in range(5):
-        loop.call_soon_threadsafe(lambda number=number: said.append(number))  # type: ignore[misc]
+        loop.call_soon_threadsafe(lambda number=number: calls.append(number))  # type: ignore[misc]
     loop.stop()
     loop.run()
-    assert said == [0, 1, 2, 3, 4]
+    assert calls == [0, 1, 2, 3, 4]
 
 
 def test_timers_come_in_the_order_in_which_they_are_due(loop: Loop) -> None:
-    said: list[str] = []
-    loop.call_later(0.002, lambda: (said.append("late"), loop.stop()))  # type: ignore[func-returns-value]
-    loop.call_later(0.0, lambda: said.append("early"))
+    calls: list[str] = []
+    loop.call_later(0.002, lambda: (calls.append("late"), loop.stop()))  # type: ignore[func-returns-value]
+    loop.call_later(0.0, lambda: calls.append("early"))
     loop.run()
-    assert said == ["early", "late"]
+    assert calls == ["early", "late"]
 
 
 def test_descriptors_and_zeromq_sockets_are_served_alike(loop: Loop) -> None:
-    said: list[bytes] = []
+    calls: list[bytes] = []
     reading, writing = os.pipe()
     with (
         zmq.Context() as context,
-        context.socket(zmq.PAIR) as left,
-        context.socket(zmq.PAIR) as right,
+        context.socket(zmq.PAIR) as near,
+        context.socket(zmq.PAIR) as far,
     ):
-        left.bind("inproc://x")
-        right.connect("inproc://x")
-        loop.add_reader(left, lambda: (said.append(left.recv()), os.write(writing, b"go")))  # type: ignore[func-returns-value]
-        loop.add_reader(reading, lambda: (said.append(os.read(reading, 9)), loop.stop()))  # type: ignore[func-returns-value]
-        right.send(b"ready")
+        near.bind("inproc://x")
+        far.connect("inproc://x")
+        loop.add_reader(near, lambda: (calls.append(near.recv()), os.write(writing, b"go")))  # type: ignore[func-returns-value]
+        loop.add_reader(reading, lambda: (calls.append(os.read(reading, 9)), loop.stop()))  # type: ignore[func-returns-value]
+        far.send(b"ready")
         loop.run()
     os.close(reading)
     os.close(writing)
-    assert said == [b"ready", b"go"]
+    assert calls == [b"ready", b"go"]
 
 
 def test_another_thread_wakes_the_loop(loop: Loop) -> None:
@@ -71,13 +71,13 @@ def test_an_error_in_a_callback_does_not_end_the_loop(
 def test_what_is_forgotten_is_not_called_again(loop: Loop) -> None:
     reading, writing = os.pipe()
     os.write(writing, b"x")
-    said: list[int] = []
-    loop.add_reader(reading, lambda: (said.append(1), loop.remove_reader(reading), loop.stop()))  # type: ignore[func-returns-value]
+    calls: list[int] = []
+    loop.add_reader(reading, lambda: (calls.append(1), loop.remove_reader(reading), loop.stop()))  # type: ignore[func-returns-value]
     loop.run()
     loop.remove_reader(reading)
     os.close(reading)
     os.close(writing)
-    assert said == [1]
+    assert calls == [1]
 
 
 def test_a_call_after_the_end_wakes_nobody_elses_descriptor() -> None:

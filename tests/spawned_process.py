@@ -1,4 +1,4 @@
-"""Talks to a device process as the engine does, for the tests."""
+"""A device process for tests, which sends it commands as the engine does."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import msgspec
 import numpy as np
 from device_toys import AffineParams
 
+from hetsched.config import DeviceConfig
+from hetsched.device import DeviceInfo
 from hetsched.devices.process_spec import ProcessSpec
 from hetsched.engine.processes.device_process import DeviceProcess
 from hetsched.transport.arena import Arena
@@ -25,7 +27,12 @@ from hetsched.transport.device_messages import (
 )
 
 E = TypeVar("E", bound=Any)
-PATIENCE = 30.0
+CPU = ProcessSpec(
+    package="hetsched.devices.cpu",
+    devices=tuple(DeviceInfo(name=f"cpu{i}", kind="cpu", identity="test") for i in range(2)),
+    config=DeviceConfig(kind="cpu"),
+)
+TIMEOUT = 30.0
 
 
 class Talk:
@@ -35,7 +42,7 @@ class Talk:
         self.units = units
         self.arena = Arena(1 << 24)
         self.process = DeviceProcess(spec)
-        self.said: list[str] = []
+        self.notes: list[str] = []
         self.last: list[Any] = []
         self._unread: deque[Event] = deque()
         self.hello = self.expect(Hello)
@@ -47,15 +54,15 @@ class Talk:
     def close(self) -> None:
         self.process.stop()
         self.process.join()
-        self.forget()
+        self.release()
 
-    def forget(self) -> None:
-        """Give the memory back."""
+    def release(self) -> None:
+        """Release the arrays."""
         del self.x, self.y
         self.arena.close()
 
     def prepare(self, job: int = 1, device: int = 0, **changes: Any) -> Prepare:
-        """A Prepare for the attached arrays; sent."""
+        """Send a Prepare for the attached arrays and return it."""
         shape = (self.units, 4)
         settings: dict[str, Any] = {
             "workload": "device_toys:Affine",
@@ -74,13 +81,13 @@ class Talk:
         return command
 
     def events(self) -> list[Event]:
-        """The next events; waits for one, or for the end."""
-        readable, _, _ = select.select([self.process], [], [], PATIENCE)
-        assert readable, "the device process says nothing"
+        """Wait for an event or the end, and return the events."""
+        readable, _, _ = select.select([self.process], [], [], TIMEOUT)
+        assert readable, "the device process sends nothing"
         return self.process.receive()
 
     def expect(self, kind: type[E], count: int = 1) -> E:
-        """The last of the next `count` events, which are of `kind`; notes apart."""
+        """Check that the next `count` events but notes are of `kind`; return the last."""
         self.last = [self._next() for _ in range(count)]
         assert all(isinstance(event, kind) for event in self.last), self.last
         return self.last[-1]
@@ -90,22 +97,19 @@ class Talk:
         return [event.chunk for event in self.last if isinstance(event, ChunkDone)]
 
     def wait_end(self) -> str:
-        """Wait for the death of the process; its exit reason."""
-        select.select([self.process.pidfd], [], [], PATIENCE)
-        return self._end()
+        """Wait for the end of the process and return its exit reason."""
+        select.select([self.process.pidfd], [], [], TIMEOUT)
+        return self.process.exit_reason()
 
     def _next(self) -> Event:
         while not self._unread:
             for event in self.events():
                 if isinstance(event, DeviceNote):
-                    self.said.append(event.text)
+                    self.notes.append(event.text)
                 else:
                     self._unread.append(event)
-            assert self._unread or not self.process.ended, self._end()
+            assert self._unread or not self.process.ended, self.process.exit_reason()
         return self._unread.popleft()
-
-    def _end(self) -> str:
-        return self.process.exit_reason()
 
     def _attach(self, key: int) -> np.ndarray:
         segment = self.arena.allocate(self.units * 32)
