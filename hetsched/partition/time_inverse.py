@@ -39,7 +39,7 @@ class TimeInverse:
         self._closed: Indices = np.flatnonzero(self._is_closed)
         self._packed_index = np.cumsum(self._is_closed) - 1
         self._packed = PackedSegments([self._models[i].segments for i in self._closed.tolist()])
-        self._falling = [i for i in self._closed.tolist() if self._models[i].falls]
+        self._falling = [i for i in self._closed.tolist() if self._models[i].may_fall]
         self._open = {
             i: _CachedModel(i, self._models[i]) for i in np.flatnonzero(~self._is_closed).tolist()
         }

@@ -42,25 +42,25 @@ class Loop:
     def run(self) -> tuple[float, float]:
         """One run with what is known now; its noise-free makespan, seconds, and spread."""
         models = [history.model(False) for history in self.histories]
-        known = [model for model in models if model is not None]
-        if len(known) == len(models):
-            found = geometric(known, LOAD)
-            now = max(float(m.time(x)) for m, x in zip(known, self.shares, strict=True))
-            if found.makespan < (1 - MARGIN) * now:
-                self.shares = found.shares
+        ready = [model for model in models if model is not None]
+        if len(ready) == len(models):
+            best = geometric(ready, LOAD)
+            now = max(float(m.time(x)) for m, x in zip(ready, self.shares, strict=True))
+            if best.makespan < (1 - MARGIN) * now:
+                self.shares = best.shares
         return self._execute()
 
     def _execute(self) -> tuple[float, float]:
         self.runs += 1
-        took = [
+        times = [
             pace * float(curve.time(share))
             for pace, curve, share in zip(self.pace, self.truth, self.shares, strict=True)
         ]
-        for share, seconds, history in zip(self.shares, took, self.histories, strict=True):
+        for share, seconds, history in zip(self.shares, times, self.histories, strict=True):
             if share:
                 history.add([Sample("total", share, seconds * self._luck())])
                 self.reported += [str(history.change)] if history.change else []
-        busy = [time for time in took if time]
+        busy = [time for time in times if time]
         return max(busy), max(busy) / min(busy) - 1
 
     def _luck(self) -> float:

@@ -12,7 +12,7 @@ from hetsched.models.curves.akima import MIN_SPEED_RATIO, padded
 
 observations = st.dictionaries(
     st.integers(1, 1000), st.floats(1e-3, 100), min_size=1, max_size=12
-).map(lambda found: sorted(found.items()))
+).map(lambda observations: sorted(observations.items()))
 
 
 def by_speed(*knots: tuple[float, float], load: float | None = None) -> Akima:
@@ -94,8 +94,8 @@ def test_arrays_give_what_numbers_give(observed: list[tuple[int, float]]) -> Non
     curve = Akima(observed)
     x = np.array([0, 1, 7, 250, 999, 5000])
 
-    assert curve.time(x).tolist() == [curve.time(float(one)) for one in x]
-    assert curve.speed(x).tolist() == [curve.speed(float(one)) for one in x]
+    assert curve.time(x).tolist() == [curve.time(float(units)) for units in x]
+    assert curve.speed(x).tolist() == [curve.speed(float(units)) for units in x]
 
 
 def test_times_may_fall_where_they_were_observed_to_fall() -> None:

@@ -49,8 +49,8 @@ def test_five_percent_noise_with_outliers_is_not_a_change(seed: int) -> None:
 
 def test_the_runs_since_the_change_are_returned() -> None:
     detector = ChangeDetector()
-    seen = [detector.add(run, ratio) for run, ratio in enumerate([1.0, 1.04, 2.0, 2.1, 1.9])]
-    assert seen == [[], [], [], [], [(2, 2.0), (3, 2.1), (4, 1.9)]]
+    confirmed = [detector.add(run, ratio) for run, ratio in enumerate([1.0, 1.04, 2.0, 2.1, 1.9])]
+    assert confirmed == [[], [], [], [], [(2, 2.0), (3, 2.1), (4, 1.9)]]
 
 
 def test_a_suspicion_is_dropped_with_the_noise_that_raised_it() -> None:

@@ -50,17 +50,17 @@ def test_an_interval_scales_with_its_times(values: list[float], factor: float) -
 def test_nineteen_of_twenty_intervals_contain_the_true_median(count: int) -> None:
     rng = np.random.default_rng(7)
     noise = np.exp(0.05 * rng.standard_normal((1000, count)))
-    found = [confidence_interval(row.tolist()) for row in noise]
-    held = sum(low <= 1.0 <= high for low, high in found)
-    assert held >= 930
+    intervals = [confidence_interval(row.tolist()) for row in noise]
+    containing = sum(low <= 1.0 <= high for low, high in intervals)
+    assert containing >= 930
 
 
 def test_an_outlier_widens_the_interval_and_leaves_the_median() -> None:
     few = knot_of(8, [1.0, 1.01, 20.0])
     assert few.seconds == 1.01
     assert few.half_width > 1
-    many = knot_of(8, [1.0, 1.01, 0.99] * 4 + [20.0])
-    assert many.is_narrow
+    repeated = knot_of(8, [1.0, 1.01, 0.99] * 4 + [20.0])
+    assert repeated.is_narrow
 
 
 def test_the_median_of_two_is_their_mean_if_they_agree_else_the_lower() -> None:

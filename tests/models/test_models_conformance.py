@@ -39,7 +39,7 @@ INVERTED = set(CURVES) - {"akima"}
 RISING = set(CURVES) - {"akima", "dips"}
 BAD_NUMBERS = [0, 0.0, -1, -0.5, math.nan, math.inf, -math.inf, True, "1", None, 1j, [1], b"1"]
 BAD_LOADS = [-1, -1e-300, math.nan, math.inf, True, "1", None, 1j, [1.0], (), {}]
-anything = st.one_of(
+arbitrary_values = st.one_of(
     st.floats(max_value=0),
     st.sampled_from([math.nan, math.inf, 10**400]),
     st.booleans(),
@@ -61,10 +61,10 @@ def make(request: pytest.FixtureRequest) -> Maker:
 
 @pytest.fixture
 def curve(make: Maker) -> Any:
-    found = make()
+    result = make()
     for units, seconds in ((10, 1.0), (40, 3.5), (40, 3.6), (100, 9.0)):
-        found.observe(units, seconds)
-    return found
+        result.observe(units, seconds)
+    return result
 
 
 def refused(error: pytest.ExceptionInfo[HetschedError]) -> bool:
@@ -90,7 +90,7 @@ class TestEveryCurve:
         for ask in (curve.time, curve.speed):
             assert ask(x).shape == x.shape
             assert ask(x).dtype == np.float64
-            assert ask(x).ravel().tolist() == [ask(one) for one in x.ravel().tolist()]
+            assert ask(x).ravel().tolist() == [ask(units) for units in x.ravel().tolist()]
             assert ask(np.array([])).shape == (0,)
             assert ask(np.float32(25)) == ask(Fraction(25)) == ask(25)
 
@@ -107,10 +107,10 @@ class TestEveryCurve:
     def test_points_and_repeats_count_observations(self, make: Maker) -> None:
         if make is Constant:
             return  # it knows one point, the last
-        found = make()
+        result = make()
         for units in (3, 7, 7, 3, 9, 7):
-            found.observe(units, 1.0)
-        assert (len(found.points), found.repeats) == (3, 3)
+            result.observe(units, 1.0)
+        assert (len(result.points), result.repeats) == (3, 3)
 
     def test_it_follows_what_it_is_told(self, curve: Any) -> None:
         for _ in range(9):
@@ -155,10 +155,10 @@ class TestEveryCurve:
 
 
 @pytest.mark.parametrize("name", sorted(RISING))
-@given(seen=observations)
-def test_times_rise_with_the_load(name: str, seen: list[tuple[int, float]]) -> None:
+@given(observed=observations)
+def test_times_rise_with_the_load(name: str, observed: list[tuple[int, float]]) -> None:
     curve = CURVES[name]()
-    for units, seconds in seen:
+    for units, seconds in observed:
         curve.observe(units, seconds)
     times = curve.time(np.linspace(0, 2000, 200))
     assert np.all(np.diff(times) >= -1e-9 * times[1:])
@@ -166,19 +166,19 @@ def test_times_rise_with_the_load(name: str, seen: list[tuple[int, float]]) -> N
 
 
 @pytest.mark.parametrize("name", sorted(INVERTED))
-@given(seen=observations, x=st.floats(0.5, 3000))
+@given(observed=observations, x=st.floats(0.5, 3000))
 def test_the_inverse_reaches_at_least_as_far(
-    name: str, seen: list[tuple[int, float]], x: float
+    name: str, observed: list[tuple[int, float]], x: float
 ) -> None:
     curve = CURVES[name]()
-    for units, seconds in seen:
+    for units, seconds in observed:
         curve.observe(units, seconds)
     allowed = curve.time(x)
-    found = curve.inverse(allowed)
+    result = curve.inverse(allowed)
     # Where a curve is level but for rounding, any of its loads will do.
-    assert found >= x * (1 - 1e-5) or curve.time(found) >= allowed * (1 - 1e-9)
-    assert curve.time(found) <= allowed * (1 + 1e-6)
-    assert curve.inverse(np.array([allowed])).tolist() == [found]
+    assert result >= x * (1 - 1e-5) or curve.time(result) >= allowed * (1 - 1e-9)
+    assert curve.time(result) <= allowed * (1 + 1e-6)
+    assert curve.inverse(np.array([allowed])).tolist() == [result]
 
 
 @pytest.mark.parametrize("name", sorted(INVERTED))
@@ -192,7 +192,7 @@ def test_impossible_times_have_no_inverse(name: str, bad: Any) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(CURVES))
-@given(bad=anything)
+@given(bad=arbitrary_values)
 def test_non_numbers_are_refused(name: str, bad: Any) -> None:
     curve = CURVES[name]()
     for units, seconds in ((bad, 1.0), (1.0, bad)):

@@ -46,8 +46,8 @@ def test_the_shares_of_a_device_are_learnt_from_one_run(duplex: tuple[float, flo
     ]
     history = History()
 
-    found = run_samples(done, plan.sub_distributions, 128, times.makespan)
-    history.add([*found, *duplex_samples(done)])
+    samples = run_samples(done, plan.sub_distributions, 128, times.makespan)
+    history.add([*samples, *duplex_samples(done)])
 
     model = history.model()
     assert model is not None and model.h2d is not None and model.d2h is not None

@@ -48,13 +48,13 @@ def test_a_core_slower_by_a_tenth_is_detected() -> None:
 
 def test_a_core_measured_far_from_the_others_sizes_keeps_its_curve() -> None:
     far = measured(3, [5000])
-    *_, found = pool_equal_cores((measured(1, [10, 20]), measured(1, [10]), far))
-    assert found is far
+    *_, result = pool_equal_cores((measured(1, [10, 20]), measured(1, [10]), far))
+    assert result is far
 
 
 def test_a_core_alone_keeps_its_curve() -> None:
-    alone = measured(1, [10])
-    assert pool_equal_cores((alone,)) == (alone,)
+    core = measured(1, [10])
+    assert pool_equal_cores((core,)) == (core,)
     assert pool_equal_cores(()) == ()
 
 

@@ -13,10 +13,10 @@ def run(units: int, seconds: float, contended: bool = False) -> list[Sample]:
     ]
 
 
-def known(*runs: list[Sample]) -> History:
+def history_of(*runs: list[Sample]) -> History:
     history = History()
-    for found in runs:
-        history.add(found)
+    for samples in runs:
+        history.add(samples)
     return history
 
 
@@ -30,11 +30,11 @@ QUIET = [run(10, 1.0)] * 5
 
 
 def test_contended_runs_do_not_count_if_there_are_others() -> None:
-    assert seconds(known(*QUIET, run(10, 2.0, True), run(30, 9.0, True)), 30) == 3.0
+    assert seconds(history_of(*QUIET, run(10, 2.0, True), run(30, 9.0, True)), 30) == 3.0
 
 
 def test_contended_runs_count_if_there_are_no_others() -> None:
-    history = known(run(10, 2.0, True))
+    history = history_of(run(10, 2.0, True))
     assert seconds(history, 10) == 2.0
     history.add(run(10, 1.0))
     assert seconds(history, 10) == 1.0
@@ -42,7 +42,7 @@ def test_contended_runs_count_if_there_are_no_others() -> None:
 
 
 def test_three_contended_runs_in_a_row_slow_the_model_down_until_one_is_not() -> None:
-    history = known(*QUIET, *[run(10, 2.0, True)] * 2)
+    history = history_of(*QUIET, *[run(10, 2.0, True)] * 2)
     assert (history.contention, seconds(history, 10)) == (1.0, 1.0)
     history.add(run(20, 4.0, True))
     assert (history.contention, seconds(history, 10), seconds(history, 40)) == (2.0, 2.0, 8.0)
@@ -51,7 +51,7 @@ def test_three_contended_runs_in_a_row_slow_the_model_down_until_one_is_not() ->
 
 
 def test_contended_runs_are_not_a_change_of_speed() -> None:
-    history = known(*QUIET)
+    history = history_of(*QUIET)
     for _ in range(9):
         history.add(run(10, 2.0, True))
         assert history.change is None
@@ -62,7 +62,7 @@ def test_contended_runs_are_not_a_change_of_speed() -> None:
 
 @pytest.mark.parametrize("factor", [2.0, 0.5])
 def test_a_change_is_reported_in_the_run_that_confirms_it(factor: float) -> None:
-    history = known(*QUIET, *[run(10, factor)] * 2)
+    history = history_of(*QUIET, *[run(10, factor)] * 2)
     assert history.change is None
     history.add(run(10, factor))
     assert history.change is not None
@@ -76,7 +76,7 @@ def test_a_run_counts_once_however_many_chunks_it_had() -> None:
     chunks = [Sample("compute", size, size * 0.1) for size in (4, 5, 6, 7)]
     slow = [Sample("compute", size, size * 2.0) for size in (4, 5, 6, 7)]
     copies = [Sample("h2d", 4, 0.1), Sample("total", 22, 3.0)]
-    history = known(*[[*chunks, *copies]] * 5, [*slow, *copies])
+    history = history_of(*[[*chunks, *copies]] * 5, [*slow, *copies])
     model = history.model()
     assert model is not None
     assert float(model.compute.time(5)) == pytest.approx(0.5)
@@ -84,7 +84,7 @@ def test_a_run_counts_once_however_many_chunks_it_had() -> None:
 
 
 def test_its_samples_make_an_equal_history() -> None:
-    history = known(*QUIET, run(20, 3.0), *[run(10, 2.0)] * 3, run(7, 1.5))
+    history = history_of(*QUIET, run(20, 3.0), *[run(10, 2.0)] * 3, run(7, 1.5))
     other = History(9, history.samples())
     for units in (5, 7, 10, 20, 50):
         assert seconds(other, units) == seconds(history, units)

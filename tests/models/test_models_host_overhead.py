@@ -50,9 +50,9 @@ def test_observations_without_host_overhead_still_count() -> None:
 
 
 def test_host_overhead_that_was_not_measured_is_not_learnt() -> None:
-    found = run_samples([(4, linked(0, None))], ((4,),), 4, 1.0, link=True)
+    samples = run_samples([(4, linked(0, None))], ((4,),), 4, 1.0, link=True)
 
-    assert "host_overhead" not in {one.curve for one in found}
+    assert "host_overhead" not in {sample.curve for sample in samples}
 
 
 def test_cores_share_the_overhead_in_proportion_and_lose_no_more_than_it() -> None:
@@ -66,9 +66,9 @@ def test_cores_share_the_overhead_in_proportion_and_lose_no_more_than_it() -> No
 def test_a_core_s_curve_is_of_its_own_work() -> None:
     chunks = [(2, core(0, 1.2, 1.0)), (2, core(1.2, 1.0, 1.0)), (4, core(2.2, 2.4, 2.0))]
 
-    alone = without_overhead(chunks, 0.6)
+    net = without_overhead(chunks, 0.6)
 
-    lengths = [times.compute[1] - times.compute[0] for _, times in alone]
+    lengths = [times.compute[1] - times.compute[0] for _, times in net]
     assert lengths == pytest.approx([1.0, 1.0, 2.0])
     assert without_overhead(chunks, 0.0) == tuple(chunks)
 
@@ -77,11 +77,11 @@ def test_a_core_shared_only_with_host_overhead_is_not_contended() -> None:
     chunks = [(4, core(0, 1.3, 1.0))]
 
     gross = run_samples(chunks, ((4,),), 4, 1.3)
-    alone = run_samples(without_overhead(chunks, 0.3), ((4,),), 4, 1.0)
+    net = run_samples(without_overhead(chunks, 0.3), ((4,),), 4, 1.0)
 
-    assert all(one.contended for one in gross)
-    assert not any(one.contended for one in alone)
-    assert [one.seconds for one in alone] == pytest.approx([1.0, 1.0])
+    assert all(sample.contended for sample in gross)
+    assert not any(sample.contended for sample in net)
+    assert [sample.seconds for sample in net] == pytest.approx([1.0, 1.0])
 
 
 def test_a_delay_is_added_everywhere_except_at_zero_units() -> None:
@@ -90,7 +90,7 @@ def test_a_delay_is_added_everywhere_except_at_zero_units() -> None:
     x = np.array([0.0, 1.0, 10.0, 15.0, 20.0, 50.0])
 
     assert late.time(x) == pytest.approx(np.where(x > 0, curve.time(x) + 0.5, 0.0))
-    assert [late.inverse(late.time(float(one))) for one in x] == pytest.approx(list(x))
+    assert [late.inverse(late.time(float(units))) for units in x] == pytest.approx(list(x))
     assert late.inverse(0.4) == 0.0
     assert late.points[:, 1] == pytest.approx([1.5, 3.5])
     assert late.fingerprint() == Delayed(curve.segments, 0.5).fingerprint()

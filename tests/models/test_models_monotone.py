@@ -39,11 +39,11 @@ def test_times_never_fall(observed: list[tuple[int, float]]) -> None:
 def test_the_inverse_of_time_is_the_units(observed: list[tuple[int, float]], x: float) -> None:
     curve = Monotone(observed)
 
-    found = curve.inverse(curve.time(x))
+    inverse = curve.inverse(curve.time(x))
 
     # On a pooled stretch 1e-16 of time is 1e-7 of it: there only the time comes back.
-    assert curve.time(found) == pytest.approx(curve.time(x), rel=1e-12)
-    assert found == pytest.approx(x, rel=1e-3)
+    assert curve.time(inverse) == pytest.approx(curve.time(x), rel=1e-12)
+    assert inverse == pytest.approx(x, rel=1e-3)
 
 
 def test_the_inverse_of_arrays_and_of_zero() -> None:

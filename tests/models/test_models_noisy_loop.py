@@ -20,9 +20,9 @@ def losses_and_changes(loop: Loop) -> tuple[float, float]:
 
 
 def test_noise_costs_little_and_rarely_changes_the_split() -> None:
-    found = [losses_and_changes(Loop(seed)) for seed in SEEDS]
-    assert statistics.fmean(loss for loss, _ in found) <= 0.03
-    assert max(changes for _, changes in found) <= 0.05
+    results = [losses_and_changes(Loop(seed)) for seed in SEEDS]
+    assert statistics.fmean(loss for loss, _ in results) <= 0.03
+    assert max(changes for _, changes in results) <= 0.05
 
 
 def test_noise_is_not_reported_as_a_change() -> None:

@@ -49,11 +49,11 @@ def test_a_long_fall_is_kept_even_if_each_step_is_within_the_noise() -> None:
     st.lists(st.tuples(st.floats(0.1, 10), st.floats(0, 1), st.floats(0, 1)), min_size=1),
 )
 def test_no_time_leaves_its_interval_unless_it_rises(
-    seen: list[tuple[float, float, float]],
+    evidence: list[tuple[float, float, float]],
 ) -> None:
     knots = [
         Knot(float(i + 1), t, 9, t * (1 - low), t * (1 + high))
-        for i, (t, low, high) in enumerate(seen)
+        for i, (t, low, high) in enumerate(evidence)
     ]
     for knot, now in zip(knots, pool_except_dips(knots), strict=True):
         assert knot.low * (1 - 1e-5) <= now <= knot.high * (1 + 1e-5)
@@ -62,11 +62,11 @@ def test_no_time_leaves_its_interval_unless_it_rises(
 @given(st.floats(0.01, 10))
 def test_the_inverse_is_the_largest_load_in_time(seconds: float) -> None:
     curve = repeated(3)
-    found = curve.inverse(seconds)
+    units = curve.inverse(seconds)
     sizes = np.linspace(1, 150, 3000)
     in_time = sizes[curve.time(sizes) <= seconds]
-    assert found >= (in_time[-1] if len(in_time) else 0.0) - 1e-9
-    assert curve.time(found) <= seconds * (1 + 1e-9)
+    assert units >= (in_time[-1] if len(in_time) else 0.0) - 1e-9
+    assert curve.time(units) <= seconds * (1 + 1e-9)
 
 
 def test_optimal_exploits_a_dip_and_geometric_still_works() -> None:

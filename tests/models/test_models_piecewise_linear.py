@@ -44,10 +44,10 @@ def test_arrays_give_what_numbers_give(observed: list[tuple[int, float]]) -> Non
     curve = PiecewiseLinear(observed)
     x = np.array([0, 1, 7, 250, 999, 5000])
 
-    assert curve.time(x).tolist() == [curve.time(float(one)) for one in x]
-    assert curve.speed(x).tolist() == [curve.speed(float(one)) for one in x]
+    assert curve.time(x).tolist() == [curve.time(float(value)) for value in x]
+    assert curve.speed(x).tolist() == [curve.speed(float(value)) for value in x]
     seconds = curve.time(x)
-    assert curve.inverse(seconds).tolist() == [curve.inverse(float(one)) for one in seconds]
+    assert curve.inverse(seconds).tolist() == [curve.inverse(float(value)) for value in seconds]
 
 
 @given(observations)
@@ -96,10 +96,10 @@ def test_pooling_weighs_sizes_by_their_observations() -> None:
     assert curve.points[:, 1] == pytest.approx([2.75, 2.75], rel=1e-8)
 
 
-@pytest.mark.parametrize("known", [1, 2, 3, 5, 9])
+@pytest.mark.parametrize("runs", [1, 2, 3, 5, 9])
 @pytest.mark.parametrize("wild", [30.0])
-def test_an_outlier_changes_nothing(known: int, wild: float) -> None:
-    curve = PiecewiseLinear([(64, 1.0)] * known)
+def test_an_outlier_changes_nothing(runs: int, wild: float) -> None:
+    curve = PiecewiseLinear([(64, 1.0)] * runs)
 
     curve.observe(64, wild)
 
@@ -107,9 +107,9 @@ def test_an_outlier_changes_nothing(known: int, wild: float) -> None:
 
 
 @pytest.mark.parametrize("change", [3.0, 0.3])
-@pytest.mark.parametrize("known", [1, 2, 3, 5, 9])
-def test_a_real_change_is_confirmed_after_three_runs(known: int, change: float) -> None:
-    curve = PiecewiseLinear([(64, 1.0)] * known)
+@pytest.mark.parametrize("runs", [1, 2, 3, 5, 9])
+def test_a_real_change_is_confirmed_after_three_runs(runs: int, change: float) -> None:
+    curve = PiecewiseLinear([(64, 1.0)] * runs)
 
     for _ in range(3):
         curve.observe(64, change)
@@ -127,7 +127,7 @@ def test_a_new_size_is_a_point_and_a_known_one_a_repeat() -> None:
 @given(st.lists(st.tuples(st.integers(1, 9), st.floats(0.1, 9)), max_size=20), st.randoms())
 def test_the_order_across_sizes_does_not_matter(observed: list[tuple[int, float]], random) -> None:  # type: ignore[no-untyped-def]
     sizes = sorted({units for units, _ in observed}, key=lambda _: random.random())
-    shuffled = [one for size in sizes for one in observed if one[0] == size]
+    shuffled = [pair for size in sizes for pair in observed if pair[0] == size]
 
     assert np.array_equal(PiecewiseLinear(observed).points, PiecewiseLinear(shuffled).points)
 

@@ -33,9 +33,9 @@ def test_a_core_gives_compute_per_chunk_and_total_once() -> None:
 
 
 def test_a_device_with_a_link_gives_all_four_curves() -> None:
-    found = run_samples([(4, on_link(0)), (6, on_link(10))], ((4, 6),), 10, 17.0)
+    samples = run_samples([(4, on_link(0)), (6, on_link(10))], ((4, 6),), 10, 17.0)
 
-    assert [s for s in found if s.curve != "total"] == [
+    assert [s for s in samples if s.curve != "total"] == [
         Sample("compute", 4, 2),
         Sample("compute", 6, 2),
         Sample("h2d", 4, 1),
@@ -46,9 +46,9 @@ def test_a_device_with_a_link_gives_all_four_curves() -> None:
 
 
 def test_the_total_of_a_chunk_is_the_sum_of_its_phases_without_waits() -> None:
-    found = run_samples([(4, on_link(0)), (6, on_link(10))], ((4, 6),), 10, 17.0)
+    samples = run_samples([(4, on_link(0)), (6, on_link(10))], ((4, 6),), 10, 17.0)
 
-    assert [s for s in found if s.curve == "total"] == [
+    assert [s for s in samples if s.curve == "total"] == [
         Sample("total", 4, 6),
         Sample("total", 6, 6),
         Sample("total", 10, 17.0),
@@ -58,38 +58,38 @@ def test_the_total_of_a_chunk_is_the_sum_of_its_phases_without_waits() -> None:
 def test_several_sub_distributions_count_by_their_wall_time() -> None:
     chunks = [(4, on_link(0)), (2, on_link(5)), (3, on_link(20))]
 
-    found = run_samples(chunks, ((4, 2), (3,)), 9, 27.0)
+    samples = run_samples(chunks, ((4, 2), (3,)), 9, 27.0)
 
-    assert Sample("total", 6, 12) in found
-    assert Sample("total", 3, 7) in found
+    assert Sample("total", 6, 12) in samples
+    assert Sample("total", 3, 7) in samples
 
 
 def test_a_sub_distribution_that_ran_otherwise_has_no_total() -> None:
     chunks = [(4, on_link(0)), (3, on_link(20))]
 
-    found = run_samples(chunks, ((4, 2), (3,)), 7, 27.0)
+    samples = run_samples(chunks, ((4, 2), (3,)), 7, 27.0)
 
-    assert [s.units for s in found if s.curve == "total"] == [4, 3, 7]
+    assert [s.units for s in samples if s.curve == "total"] == [4, 3, 7]
 
 
 def test_a_single_chunk_is_one_observation_of_its_total() -> None:
-    found = run_samples([(4, on_link(0))], ((4,),), 4, 7.0)
+    samples = run_samples([(4, on_link(0))], ((4,),), 4, 7.0)
 
-    assert [s for s in found if s.curve == "total"] == [Sample("total", 4, 7.0)]
+    assert [s for s in samples if s.curve == "total"] == [Sample("total", 4, 7.0)]
 
 
 def test_a_core_that_reads_files_has_no_link_if_the_caller_says_so() -> None:
-    found = run_samples([(4, on_link(0)), (4, on_link(9))], ((4, 4),), 8, 16.0, link=False)
+    samples = run_samples([(4, on_link(0)), (4, on_link(9))], ((4, 4),), 8, 16.0, link=False)
 
-    assert [s.curve for s in found] == ["compute", "compute", "total"]
+    assert [s.curve for s in samples] == ["compute", "compute", "total"]
 
 
 def test_phases_too_short_to_measure_are_left_out() -> None:
     times = ChunkTimes(copy_in=(1.0, 1.0), compute=(1.0, 2.0), copy_out=(2.0, 2.5))
 
-    found = run_samples([(4, times)], ((4,),), 4, 1.5)
+    samples = run_samples([(4, times)], ((4,),), 4, 1.5)
 
-    assert [s.curve for s in found] == ["compute", "d2h", "total"]
+    assert [s.curve for s in samples] == ["compute", "d2h", "total"]
 
 
 def test_a_device_without_a_share_gives_no_samples() -> None:
@@ -139,24 +139,24 @@ def on_busy_core(start: float, seconds: float, busy: float, cold: bool = False) 
 def test_the_cold_first_chunk_of_a_core_is_left_out() -> None:
     chunks = [(4, on_busy_core(0, 9, 9, cold=True)), (4, on_busy_core(9, 2, 2))]
 
-    found = run_samples(chunks, ((4, 4),), 8, 11.0)
+    samples = run_samples(chunks, ((4, 4),), 8, 11.0)
 
-    assert found == [Sample("compute", 4, 2), Sample("total", 4, 2.0)]
+    assert samples == [Sample("compute", 4, 2), Sample("total", 4, 2.0)]
 
 
 def test_the_cold_first_chunk_of_a_device_with_a_link_gives_no_phases() -> None:
     cold = msgspec.structs.replace(on_link(0), cold=True)
 
-    found = run_samples([(4, cold), (6, on_link(10))], ((4, 6),), 10, 17.0)
+    samples = run_samples([(4, cold), (6, on_link(10))], ((4, 6),), 10, 17.0)
 
-    assert {s.units for s in found if s.curve != "total"} == {6}
-    assert Sample("total", 10, 17.0) in found
+    assert {s.units for s in samples if s.curve != "total"} == {6}
+    assert Sample("total", 10, 17.0) in samples
 
 
 def test_a_cold_chunk_counts_if_all_chunks_are_cold() -> None:
-    found = run_samples([(4, on_busy_core(0, 2, 2, cold=True))], ((4,),), 4, 2.0)
+    samples = run_samples([(4, on_busy_core(0, 2, 2, cold=True))], ((4,),), 4, 2.0)
 
-    assert found == [Sample("compute", 4, 2), Sample("total", 4, 2.0)]
+    assert samples == [Sample("compute", 4, 2), Sample("total", 4, 2.0)]
 
 
 @pytest.mark.parametrize(
@@ -166,9 +166,9 @@ def test_a_cold_chunk_counts_if_all_chunks_are_cold() -> None:
 def test_a_core_used_by_others_is_contended_unless_the_run_is_too_short(
     seconds: float, busy: float, contended: bool
 ) -> None:
-    found = run_samples([(4, on_busy_core(0, seconds, busy))], ((4,),), 4, seconds)
+    samples = run_samples([(4, on_busy_core(0, seconds, busy))], ((4,),), 4, seconds)
 
-    assert {s.contended for s in found} == {contended}
+    assert {s.contended for s in samples} == {contended}
 
 
 def test_a_single_cold_chunk_still_gives_its_copies() -> None:

@@ -10,7 +10,7 @@ from hetsched.models import PiecewiseLinear
 from hetsched.models.curves.shape_rule import shape_fit
 
 knots = st.dictionaries(st.integers(1, 1000), st.floats(0.1, 100), min_size=1, max_size=12).map(
-    lambda found: np.array(sorted(found.items()), dtype=float).T
+    lambda knots: np.array(sorted(knots.items()), dtype=float).T
 )
 SIZES = np.array([10.0, 20, 30, 40, 50])
 
@@ -33,8 +33,8 @@ def test_speeds_fall_beyond_the_peak() -> None:
 
 
 @given(knots)
-def test_times_strictly_increase_and_conforming_knots_stay(found: np.ndarray) -> None:
-    units, speeds = found
+def test_times_strictly_increase_and_conforming_knots_stay(knots: np.ndarray) -> None:
+    units, speeds = knots
 
     fitted = shape_fit(units, units / speeds)
 
@@ -43,8 +43,8 @@ def test_times_strictly_increase_and_conforming_knots_stay(found: np.ndarray) ->
 
 
 @given(knots)
-def test_speed_rises_to_one_peak_and_falls(found: np.ndarray) -> None:
-    units, speeds = found
+def test_speed_rises_to_one_peak_and_falls(knots: np.ndarray) -> None:
+    units, speeds = knots
 
     shaped = units / shape_fit(units, units / speeds)
 

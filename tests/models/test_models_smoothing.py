@@ -12,7 +12,7 @@ series = st.lists(
     st.tuples(st.integers(1, 1000), st.floats(0.5, 2.0), st.integers(1, 30)),
     min_size=1,
     max_size=20,
-    unique_by=lambda one: one[0],
+    unique_by=lambda entry: entry[0],
 ).map(sorted)
 
 
@@ -21,9 +21,9 @@ def test_without_noise_nothing_is_corrected() -> None:
 
 
 def test_a_size_measured_once_follows_sizes_measured_often() -> None:
-    found = smoothed([100, 101], [1.0, 1.1], [30, 1], 0.05)
-    assert found[0] == pytest.approx(1.0, rel=0.01)
-    assert 1.01 < found[1] < 1.06
+    corrected = smoothed([100, 101], [1.0, 1.1], [30, 1], 0.05)
+    assert corrected[0] == pytest.approx(1.0, rel=0.01)
+    assert 1.01 < corrected[1] < 1.06
 
 
 def test_distant_sizes_hardly_affect_each_other() -> None:
@@ -33,23 +33,23 @@ def test_distant_sizes_hardly_affect_each_other() -> None:
 @pytest.mark.parametrize("sigma", [0.0, 0.05])
 def test_an_outlier_at_a_new_size_does_not_count(sigma: float) -> None:
     units = [100.0, 103.0, 106.0]
-    found = smoothed(units, [1.0, 20.6, 1.06], [3, 1, 2], sigma)
-    assert found == pytest.approx([1.0, 1.03, 1.06], rel=0.02)
+    corrected = smoothed(units, [1.0, 20.6, 1.06], [3, 1, 2], sigma)
+    assert corrected == pytest.approx([1.0, 1.03, 1.06], rel=0.02)
 
 
 def test_a_repeated_outlier_is_a_cliff() -> None:
-    found = smoothed([100, 103, 106], [1.0, 20.6, 21.2], [5, 3, 3], 0.05)
-    assert found == pytest.approx([1.0, 20.6, 21.2], rel=0.1)
+    corrected = smoothed([100, 103, 106], [1.0, 20.6, 21.2], [5, 3, 3], 0.05)
+    assert corrected == pytest.approx([1.0, 20.6, 21.2], rel=0.1)
 
 
 @given(series, st.floats(0, MAX_NOISE))
 def test_a_size_measured_often_stays_within_its_own_evidence(
-    seen: list[tuple[int, float, int]], sigma: float
+    observations: list[tuple[int, float, int]], sigma: float
 ) -> None:
-    units, paces, counts = zip(*seen, strict=True)
+    units, paces, counts = zip(*observations, strict=True)
     seconds = [size * pace for size, pace in zip(units, paces, strict=True)]
-    found = smoothed(units, seconds, counts, sigma)
-    for before, now, count in zip(seconds, found, counts, strict=True):
+    corrected = smoothed(units, seconds, counts, sigma)
+    for before, now, count in zip(seconds, corrected, counts, strict=True):
         if count >= 3:
             wide = np.exp(2 * np.sqrt(np.pi / 2) * sigma / np.sqrt(count))
             assert before / wide * (1 - 1e-9) <= now <= before * wide * (1 + 1e-9)
@@ -66,9 +66,11 @@ def test_noise_is_estimated_from_repeats_despite_outliers() -> None:
 
 def test_a_curve_with_near_sizes_is_smooth_and_one_without_is_exact() -> None:
     rng = np.random.default_rng(2)
-    seen = [(units, units * np.exp(0.05 * rng.standard_normal())) for units in range(90, 110)] * 2
-    alone, followed = PiecewiseLinear(seen), PiecewiseLinear(near=1.5)
-    for units, seconds in seen:
+    observations = [
+        (units, units * np.exp(0.05 * rng.standard_normal())) for units in range(90, 110)
+    ] * 2
+    separate, followed = PiecewiseLinear(observations), PiecewiseLinear(near=1.5)
+    for units, seconds in observations:
         followed.observe(units, seconds * np.exp(0.05 * rng.standard_normal()))
     sizes = np.arange(95.0, 105.0)
-    assert np.ptp(followed.speed(sizes)) < 0.5 * np.ptp(alone.speed(sizes))
+    assert np.ptp(followed.speed(sizes)) < 0.5 * np.ptp(separate.speed(sizes))

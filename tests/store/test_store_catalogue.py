@@ -36,11 +36,11 @@ def export(*keys: ModelKey, sizes: int = 1) -> Export:
     return Export(hetsched="0.1.0", models=models)
 
 
-def known(path: Path) -> dict[str, list[tuple[float, float]]]:
+def medians(path: Path) -> dict[str, list[tuple[float, float]]]:
     """Device -> (units, median seconds)."""
     return {
-        one.device.split(" ")[0]: [(knot.units, knot.seconds) for knot in one.knots("total")]
-        for one in collect(path).models
+        model.device.split(" ")[0]: [(knot.units, knot.seconds) for knot in model.knots("total")]
+        for model in collect(path).models
     }
 
 
@@ -54,24 +54,24 @@ def test_learnt_models_are_collected(path: Path) -> None:
     learn(path, OTHER, 20, 7.0)
     learn(path, KEY, 10, 5.0, at=3.0)
 
-    found = collect(path).models
+    models = collect(path).models
 
-    assert [one.key for one in found] == [KEY, OTHER]
-    assert found[0].rows == [("total", 10, 5.0, 3.0)]
+    assert [model.key for model in models] == [KEY, OTHER]
+    assert models[0].rows == [("total", 10, 5.0, 3.0)]
 
 
 def test_a_read_only_file_can_be_read(path: Path) -> None:
     learn(path, KEY, 10, 5.0)
     path.chmod(0o400)
 
-    assert known(path) == {"cpu0": [(10, 5.0)]}
+    assert medians(path) == {"cpu0": [(10, 5.0)]}
 
 
 def test_an_export_is_merged_with_the_stored_models(path: Path) -> None:
     learn(path, KEY, 10, 5.0)
 
     assert restore(path, export(KEY, OTHER)) == ImportCounts(new=1, extended=1, unchanged=0)
-    assert known(path) == {"cpu0": [(1, 1.0), (10, 5.0)], "cpu1": [(1, 1.0)]}
+    assert medians(path) == {"cpu0": [(1, 1.0), (10, 5.0)], "cpu1": [(1, 1.0)]}
     assert restore(path, collect(path)) == ImportCounts(new=0, extended=0, unchanged=2)
 
 
@@ -101,7 +101,7 @@ def test_chosen_models_are_forgotten(path: Path) -> None:
 
     assert forget(path, lambda key: key.device.startswith("cpu1")) == [OTHER]
     assert forget(path, lambda key: key.device.startswith("cpu1")) == []
-    assert list(known(path)) == ["cpu0"]
+    assert list(medians(path)) == ["cpu0"]
 
 
 def foreign(path: Path) -> None:
@@ -118,7 +118,7 @@ def newer(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "why"),
+    ("harm", "reason"),
     [
         (lambda path: path.write_bytes(b"precious " * 999), "not a database"),
         (foreign, "not a file of hetsched"),
@@ -135,13 +135,13 @@ def newer(path: Path) -> None:
     ],
 )
 def test_an_unusable_file_is_an_error_and_is_left_alone(
-    harm: Callable[[Path], object], why: str, action: Callable[[Path], object], path: Path
+    harm: Callable[[Path], object], reason: str, action: Callable[[Path], object], path: Path
 ) -> None:
     path.parent.mkdir()
     harm(path)
     before = path.read_bytes() if path.is_file() else b""
 
-    with pytest.raises(ConfigError, match=why) as caught:
+    with pytest.raises(ConfigError, match=reason) as caught:
         action(path)
 
     assert str(path) in str(caught.value)
@@ -151,14 +151,14 @@ def test_an_unusable_file_is_an_error_and_is_left_alone(
 def test_a_locked_file_is_a_try_again_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     learn(path, KEY, 10, 5.0)
     monkeypatch.setattr(database, "BUSY_MS", 1)
-    other = apsw.Connection(str(path))
-    other.execute("BEGIN IMMEDIATE")
+    blocker = apsw.Connection(str(path))
+    blocker.execute("BEGIN IMMEDIATE")
 
     with pytest.raises(TryAgain, match="another process"):
         restore(path, export(OTHER))
 
-    other.execute("ROLLBACK")
-    assert known(path) == {"cpu0": [(10, 5.0)]}
+    blocker.execute("ROLLBACK")
+    assert medians(path) == {"cpu0": [(10, 5.0)]}
 
 
 def _with_little_room(path: Path, learnt: multiprocessing.SimpleQueue) -> None:  # type: ignore[type-arg]
@@ -169,8 +169,8 @@ def _with_little_room(path: Path, learnt: multiprocessing.SimpleQueue) -> None: 
         restore(path, export(*(a_key(i) for i in range(300)), sizes=32))
     except HetschedError as error:
         learnt.put((type(error).__name__, str(error)))
-    many = [Sample("compute", 1 + i, 1.0) for i in range(2000)]
-    store.observe(KEY, [*many, Sample("total", 400, 400.0)], 1.0)
+    chunks = [Sample("compute", 1 + i, 1.0) for i in range(2000)]
+    store.observe(KEY, [*chunks, Sample("total", 400, 400.0)], 1.0)
     model = store.load(KEY)
     store.close()
     learnt.put(None if model is None else float(model.time(400)))
@@ -187,14 +187,14 @@ def test_a_full_disk_is_an_error_of_imports_but_not_of_learning(path: Path) -> N
     process = spawn.Process(target=_with_little_room, args=(path, learnt))
 
     process.start()
-    kind, why = learnt.get()
+    kind, reason = learnt.get()
     seconds = learnt.get()
     process.join(60)
 
     assert (process.exitcode, kind) == (0, CantCreate.__name__)
-    assert "nothing was changed" in why
+    assert "nothing was changed" in reason
     assert seconds == 400.0
-    assert "cpu0" in known(path)
+    assert "cpu0" in medians(path)
     assert len(collect(path).models) == 1
 
 
@@ -228,6 +228,6 @@ def test_concurrent_runs_and_imports_lose_nothing(path: Path) -> None:
         worker.join()
 
     assert [worker.exitcode for worker in workers] == [0, 0, 0]
-    found = {one.key: one.runs for one in collect(path).models}
-    assert found.pop(KEY) == 50
-    assert len(found) == 15
+    models = {model.key: model.runs for model in collect(path).models}
+    assert models.pop(KEY) == 50
+    assert len(models) == 15

@@ -37,11 +37,11 @@ def broken(**changes: object) -> bytes:
 def test_an_export_round_trips() -> None:
     sent = export(learnt((10, 5.0, 1.0), (20, 9.0, 2.0), runs=7), learnt((1, 0.1, 1.0), key=OTHER))
 
-    found = decode(encode(sent), "x")
+    result = decode(encode(sent), "x")
 
-    assert found == sent
+    assert result == sent
     assert encode(sent).count(b"\n") == 1
-    assert [one.key for one in found.models] == [KEY, OTHER]
+    assert [entry.key for entry in result.models] == [KEY, OTHER]
 
 
 def test_the_model_of_an_export_follows_from_its_observations() -> None:
@@ -52,14 +52,17 @@ def test_the_model_of_an_export_follows_from_its_observations() -> None:
 
 
 def test_each_size_has_a_confidence_interval() -> None:
-    found = learnt((10, 5.0, 1.0), (20, 9.0, 2.0), (20, 9.0, 3.0)).knots("total")
+    result = learnt((10, 5.0, 1.0), (20, 9.0, 2.0), (20, 9.0, 3.0)).knots("total")
 
-    assert [(one.units, one.count, one.low) for one in found] == [(10, 1, 0.0), (20, 2, 9.0)]
+    assert [(entry.units, entry.count, entry.low) for entry in result] == [
+        (10, 1, 0.0),
+        (20, 2, 9.0),
+    ]
     assert learnt((10, 5.0, 1.0)).knots("h2d") == []
 
 
 @pytest.mark.parametrize(
-    ("raw", "why"),
+    ("raw", "reason"),
     [
         (b"", "not an export"),
         (b"PK\x03\x04", "not an export"),
@@ -85,8 +88,8 @@ def test_each_size_has_a_confidence_interval() -> None:
         (encode(export(learnt((1, 2.0, 3.0)), learnt((2, 2.0, 3.0)))), "two models of"),
     ],
 )
-def test_anything_but_an_export_is_refused_in_one_line(raw: bytes, why: str) -> None:
-    with pytest.raises(DataError, match=f"^some file: .*{why}") as caught:
+def test_anything_but_an_export_is_refused_in_one_line(raw: bytes, reason: str) -> None:
+    with pytest.raises(DataError, match=f"^some file: .*{reason}") as caught:
         decode(raw, "some file")
 
     assert "\n" not in str(caught.value)
@@ -98,60 +101,60 @@ def test_an_export_of_a_newer_version_is_refused() -> None:
 
 
 def test_merging_orders_by_time_and_counts_common_observations_once() -> None:
-    mine = learnt((10, 5.0, 1.0), (10, 5.0, 4.0), runs=2)
-    theirs = learnt((10, 6.0, 3.0), (10, 5.0, 4.0), runs=5)
+    first = learnt((10, 5.0, 1.0), (10, 5.0, 4.0), runs=2)
+    second = learnt((10, 6.0, 3.0), (10, 5.0, 4.0), runs=5)
 
-    both = merged(mine, theirs)
+    union = merged(first, second)
 
-    assert both.runs == 5
-    assert [(one.seconds, one.at) for one in both.observations] == [
+    assert union.runs == 5
+    assert [(entry.seconds, entry.at) for entry in union.observations] == [
         (5.0, 1.0), (6.0, 3.0), (5.0, 4.0)
     ]  # fmt: skip
-    assert merged(both, theirs) is both
-    assert merged(both, mine) is both
+    assert merged(union, second) is union
+    assert merged(union, first) is union
 
 
 @pytest.mark.parametrize(
-    ("theirs", "at"),
+    ("second_sizes", "at"),
     [([10, 30], [10]), ([5, 30], [10, 20, 30]), ([10, 20, 90], [10, 20, 90]), ([91, 99], [])],
 )
-def test_a_difference_has_ratios_at_common_sizes(theirs: list[int], at: list[int]) -> None:
+def test_a_difference_has_ratios_at_common_sizes(second_sizes: list[int], at: list[int]) -> None:
     first = export(learnt(*((units, units / 10, 1.0) for units in (10, 20, 90))))
-    second = export(learnt(*((units, units / 5, 1.0) for units in theirs)))
+    second = export(learnt(*((units, units / 5, 1.0) for units in second_sizes)))
 
-    (found,) = difference(first, second)
+    (result,) = difference(first, second)
 
-    assert found.key == KEY
-    assert [units for units, _ in found.ratios] == at
-    assert [ratio for _, ratio in found.ratios] == [pytest.approx(2.0)] * len(at)
+    assert result.key == KEY
+    assert [units for units, _ in result.ratios] == at
+    assert [ratio for _, ratio in result.ratios] == [pytest.approx(2.0)] * len(at)
 
 
 def test_models_whose_intervals_do_not_overlap_differ() -> None:
     slow = [(10, 2.0 + 0.001 * i, float(i)) for i in range(4)]
     fast = [(10, 1.0 + 0.001 * i, float(i)) for i in range(4)]
 
-    found = [
+    result = [
         difference(export(learnt(*a)), export(learnt(*b)))[0].agree
         for a, b in ((slow, fast), (slow, slow), (slow, fast[:1]))
     ]
 
-    assert found == [False, True, True]
+    assert result == [False, True, True]
 
 
 def test_missing_models_and_disjoint_sizes_have_no_ratio() -> None:
     first = export(learnt((10, 1.0, 1.0)), learnt((1, 1.0, 1.0), key=OTHER))
     second = export(learnt((99, 1.0, 1.0)))
 
-    found = difference(first, second)
+    result = difference(first, second)
 
-    assert [one.key for one in found] == [OTHER, KEY]
-    assert [(one.first is None, one.second is None) for one in found] == [
+    assert [entry.key for entry in result] == [OTHER, KEY]
+    assert [(entry.first is None, entry.second is None) for entry in result] == [
         (False, True), (False, False)
     ]  # fmt: skip
-    assert [one.ratios for one in found] == [(), []]
+    assert [entry.ratios for entry in result] == [(), []]
 
 
 def test_without_totals_there_is_no_ratio() -> None:
-    (found,) = difference(export(learnt()), export(learnt((1, 1.0, 1.0))))
+    (result,) = difference(export(learnt()), export(learnt((1, 1.0, 1.0))))
 
-    assert found.ratios == ()
+    assert result.ratios == ()

@@ -48,9 +48,9 @@ def test_headers_written_by_numpy_are_read(tmp_path: Path, dtype: str, order: st
     data = os.pread(fd, header.nbytes, header.offset)
     os.close(fd)
 
-    found = np.frombuffer(data, header.dtype).reshape(header.shape, order=header.order)
+    array_read = np.frombuffer(data, header.dtype).reshape(header.shape, order=header.order)
     assert header.order == order
-    np.testing.assert_array_equal(found, array)
+    np.testing.assert_array_equal(array_read, array)
 
 
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
@@ -117,9 +117,9 @@ def test_an_endless_header_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_truncated_file_is_refused_wherever_it_ends(npy: str) -> None:
-    whole = Path(npy).read_bytes()
-    for length in range(len(whole)):
-        Path(npy).write_bytes(whole[:length])
+    content = Path(npy).read_bytes()
+    for length in range(len(content)):
+        Path(npy).write_bytes(content[:length])
         assert isinstance(refused(npy), DataError)
 
 
@@ -158,10 +158,10 @@ def test_a_nonexistent_file_is_missing(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     names = ["none", "none/x", "dangling", "round", "file/x", "n" * 300]
 
-    found = [refused(str(tmp_path / name)) for name in names]
+    errors = [refused(str(tmp_path / name)) for name in names]
 
-    assert [type(error) for error in found] == [InputMissing] * 6
-    assert "nowhere" in str(found[2])
+    assert [type(error) for error in errors] == [InputMissing] * 6
+    assert "nowhere" in str(errors[2])
 
 
 @pytest.mark.root

@@ -27,16 +27,16 @@ OTHER = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu1 Some Proces
 
 @pytest.fixture(params=["file", "memory"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ModelStore]:
-    found = ModelStore(tmp_path / "models.db" if request.param == "file" else None)
-    yield found
-    found.close()
+    opened = ModelStore(tmp_path / "models.db" if request.param == "file" else None)
+    yield opened
+    opened.close()
 
 
 def total(units: int, seconds: float) -> Sample:
     return Sample("total", units, seconds)
 
 
-def known(store: ModelStore, key: ModelKey = KEY) -> DeviceModel:
+def model_of(store: ModelStore, key: ModelKey = KEY) -> DeviceModel:
     model = store.load(key)
     assert model is not None
     return model
@@ -55,7 +55,7 @@ def test_a_key_without_observations_has_no_model(store: ModelStore) -> None:
 def test_a_core_gets_piecewise_linear_curves_and_no_link(store: ModelStore) -> None:
     store.observe(KEY, [Sample("compute", 4, 2.0), total(10, 5.5)], 1.0)
 
-    model = known(store)
+    model = model_of(store)
 
     assert isinstance(model.total, PiecewiseLinear)
     assert isinstance(model.compute, PiecewiseLinear)
@@ -70,7 +70,7 @@ def test_a_device_with_a_link_gets_affine_phases(store: ModelStore) -> None:
     ]  # fmt: skip
     store.observe(KEY, [*phases, total(12, 9.0)], 1.0)
 
-    model = known(store)
+    model = model_of(store)
 
     curves = [model.compute, model.h2d, model.d2h]
     assert all(isinstance(curve, Affine) for curve in curves)
@@ -92,21 +92,21 @@ def test_the_caller_can_specify_whether_there_is_a_link(store: ModelStore) -> No
 
 def test_a_returned_model_never_changes(store: ModelStore) -> None:
     store.observe(KEY, [total(10, 5.0)], 1.0)
-    before = known(store)
+    before = model_of(store)
 
     store.observe(KEY, [total(20, 40.0)], 2.0)
 
     assert before.time(20) == 10.0
-    assert known(store).time(20) == 40.0
-    assert known(store) is known(store)
+    assert model_of(store).time(20) == 40.0
+    assert model_of(store) is model_of(store)
 
 
 def test_load_many_keeps_the_order(store: ModelStore) -> None:
     store.observe_many([(KEY, [total(1, 1.0)]), (OTHER, [total(1, 2.0)])], 1.0)
 
-    found = store.load_many([OTHER, KEY, ModelKey("a", "b", "c", "d", "e", "f")])
+    loaded = store.load_many([OTHER, KEY, ModelKey("a", "b", "c", "d", "e", "f")])
 
-    assert [model and model.time(1) for model in found] == [2.0, 1.0, None]
+    assert [model and model.time(1) for model in loaded] == [2.0, 1.0, None]
     assert store.keys() == [KEY, OTHER]
 
 
@@ -126,43 +126,43 @@ def test_a_forgotten_model_can_be_learnt_again(tmp_path: Path) -> None:
     assert (store.load(KEY), store.runs(KEY), store.keys()) == (None, 0, [OTHER])
     store.observe(KEY, [total(1, 9.0)], 2.0)
 
-    assert (known(store).time(1), store.runs(KEY)) == (9.0, 1)
+    assert (model_of(store).time(1), store.runs(KEY)) == (9.0, 1)
 
 
 def test_the_next_process_loads_equal_models(tmp_path: Path) -> None:
     first = ModelStore(tmp_path / "models.db")
     for run in range(30):
         first.observe(KEY, [Sample("compute", 1 + run % 7, 1.0 + run), total(run + 1, 2.0)], 1.0)
-    expected = known(first)
+    expected = model_of(first)
     first.close()
 
     second = ModelStore(tmp_path / "models.db")
 
     assert second.runs(KEY) == 30
-    assert known(second).total.points.tolist() == expected.total.points.tolist()  # type: ignore[attr-defined]
-    assert known(second).compute.points.tolist() == expected.compute.points.tolist()  # type: ignore[attr-defined]
+    assert model_of(second).total.points.tolist() == expected.total.points.tolist()  # type: ignore[attr-defined]
+    assert model_of(second).compute.points.tolist() == expected.compute.points.tolist()  # type: ignore[attr-defined]
 
 
 def test_two_stores_see_what_the_other_learns(tmp_path: Path) -> None:
-    one, two = ModelStore(tmp_path / "models.db"), ModelStore(tmp_path / "models.db")
-    assert two.load(KEY) is None
+    first, second = ModelStore(tmp_path / "models.db"), ModelStore(tmp_path / "models.db")
+    assert second.load(KEY) is None
 
-    one.observe(KEY, [total(10, 5.0)], 1.0)
-    two.observe(KEY, [total(20, 6.0)], 1.0)
+    first.observe(KEY, [total(10, 5.0)], 1.0)
+    second.observe(KEY, [total(20, 6.0)], 1.0)
 
-    for store in (one, two):
-        assert known(store).total.points.tolist() == [[10.0, 5.0], [20.0, 6.0]]  # type: ignore[attr-defined]
+    for store in (first, second):
+        assert model_of(store).total.points.tolist() == [[10.0, 5.0], [20.0, 6.0]]  # type: ignore[attr-defined]
         assert store.runs(KEY) == 2
 
 
 def test_forgetting_reaches_all_open_stores(tmp_path: Path) -> None:
-    one, two = ModelStore(tmp_path / "models.db"), ModelStore(tmp_path / "models.db")
-    one.observe(KEY, [total(10, 5.0)], 1.0)
-    assert two.load(KEY) is not None
+    first, second = ModelStore(tmp_path / "models.db"), ModelStore(tmp_path / "models.db")
+    first.observe(KEY, [total(10, 5.0)], 1.0)
+    assert second.load(KEY) is not None
 
     forget(tmp_path / "models.db", lambda key: True)
 
-    assert (one.load(KEY), two.load(KEY)) == (None, None)
+    assert (first.load(KEY), second.load(KEY)) == (None, None)
 
 
 def test_old_observations_are_dropped_from_the_file(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_old_observations_are_dropped_from_the_file(tmp_path: Path) -> None:
 
     assert rows(path, "SELECT count(*) FROM observation WHERE curve = 'compute'") == WINDOW
     assert rows(path, "SELECT count(*) FROM observation WHERE curve = 'total'") == MAX_SIZES
-    assert len(known(store).total.points) == MAX_SIZES  # type: ignore[attr-defined]
+    assert len(model_of(store).total.points) == MAX_SIZES  # type: ignore[attr-defined]
 
 
 def _learn(path: Path, first: int, count: int) -> None:
@@ -205,16 +205,16 @@ def test_processes_that_learn_concurrently_lose_nothing(tmp_path: Path) -> None:
 def test_a_run_counts_by_its_median_of_each_curve_and_size() -> None:
     chunks = [Sample("compute", 8, float(i)) for i in (9, 1, 2)]
 
-    found = run_medians([*chunks, Sample("h2d", 8, 3.0), total(9, 1.0)])
+    medians = run_medians([*chunks, Sample("h2d", 8, 3.0), total(9, 1.0)])
 
-    assert found == [Sample("h2d", 8, 3.0), Sample("compute", 8, 2.0), total(9, 1.0)]
+    assert medians == [Sample("h2d", 8, 3.0), Sample("compute", 8, 2.0), total(9, 1.0)]
 
 
 def test_consecutive_runs_are_split() -> None:
     run = run_medians([Sample("compute", 4, 1.0), Sample("compute", 5, 1.0), total(9, 3.0)])
-    other = [total(7, 3.0)]
+    rest = [total(7, 3.0)]
 
-    assert list(split_runs([*run, *run, *other, *other])) == [run, [*run, *other], other]
+    assert list(split_runs([*run, *run, *rest, *rest])) == [run, [*run, *rest], rest]
 
 
 def test_without_a_total_there_is_no_model() -> None:
@@ -226,7 +226,7 @@ def test_any_thread_may_use_it_one_at_a_time(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(1) as worker:
         worker.submit(store.observe, KEY, [total(10, 5.0)], 1.0).result()
-        assert worker.submit(known, store).result().time(10) == 5.0
+        assert worker.submit(model_of, store).result().time(10) == 5.0
     store.close()
 
     assert rows(tmp_path / "models.db", "SELECT runs FROM model") == 1
@@ -242,9 +242,9 @@ def test_a_change_of_speed_scales_older_observations_in_the_file_too(
     for units, seconds in [*before, *[(50, change * 5.0)] * 3]:
         store.observe(KEY, [Sample("compute", units, seconds), total(units, seconds)], 1.0)
     expected = [[50.0, change * 5.0], [60.0, change * 6.0], [70.0, change * 7.0]]
-    assert known(store).total.points.tolist() == expected  # type: ignore[attr-defined]
+    assert model_of(store).total.points.tolist() == expected  # type: ignore[attr-defined]
     store.close()
-    assert known(ModelStore(path)).total.points.tolist() == expected  # type: ignore[attr-defined]
+    assert model_of(ModelStore(path)).total.points.tolist() == expected  # type: ignore[attr-defined]
     assert rows(path, "SELECT count(*) FROM observation WHERE curve = 'total'") == 5
 
 
@@ -262,8 +262,8 @@ def test_a_device_s_change_of_speed_applies_to_its_other_models_and_in_the_file(
     for _ in range(3):
         store.observe(KEY, [total(50, 10.0)], 1.0)
     for now in (store, ModelStore(path)):
-        assert [known(now, key).time(50) for key in (KEY, variant, size)] == [10.0] * 3
-        assert [known(now, key).time(50) for key in (storage, work, OTHER)] == [5.0] * 3
+        assert [model_of(now, key).time(50) for key in (KEY, variant, size)] == [10.0] * 3
+        assert [model_of(now, key).time(50) for key in (storage, work, OTHER)] == [5.0] * 3
         now.close()
 
 
@@ -278,12 +278,12 @@ def test_any_observations_give_equal_models_in_the_next_process(
         first.observe(KEY, [total(units, units * float(pace))], 1.0)
     expected = first.load(KEY)
     first.close()
-    for other in (second, ModelStore(path)):
-        found = other.load(KEY)
-        other.close()
-        assert (found is None) == (expected is None)
-        if found and expected:
-            assert found.total.points.tolist() == expected.total.points.tolist()  # type: ignore[attr-defined]
+    for reader in (second, ModelStore(path)):
+        loaded = reader.load(KEY)
+        reader.close()
+        assert (loaded is None) == (expected is None)
+        if loaded and expected:
+            assert loaded.total.points.tolist() == expected.total.points.tolist()  # type: ignore[attr-defined]
 
 
 def contended(seconds: float) -> Sample:
@@ -298,7 +298,7 @@ def test_the_first_contended_run_does_not_stay_for_processes_that_run_one_job(
         store.observe(KEY, [contended(seconds)], 1.0)
         store.close()
 
-    assert known(ModelStore(tmp_path / "models.db")).time(10) == 1.0
+    assert model_of(ModelStore(tmp_path / "models.db")).time(10) == 1.0
 
 
 def test_a_change_of_speed_survives_a_file_that_could_not_be_written(
@@ -316,10 +316,10 @@ def test_a_change_of_speed_survives_a_file_that_could_not_be_written(
         patch.setattr(models_db, "last_observation_id", full)  # the last thing before the commit
         for _ in range(5):
             store.observe(KEY, [total(10, 2.0)], 1.0)
-    believed = known(store).time(10)
+    believed = model_of(store).time(10)
     assert believed > 1.5
 
     store.observe(KEY, [total(10, 2.0)], 1.0)
-    assert known(store).time(10) > 1.5
+    assert model_of(store).time(10) > 1.5
     store.close()
-    assert known(ModelStore(path)).time(10) > 1.5
+    assert model_of(ModelStore(path)).time(10) > 1.5

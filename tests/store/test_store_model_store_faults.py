@@ -92,12 +92,12 @@ def test_a_file_locked_for_too_long_is_written_later(tmp_path: Path) -> None:
     store = ModelStore(file(tmp_path))
     assert store._file.connection is not None
     store._file.connection.set_busy_timeout(1)
-    other = apsw.Connection(str(file(tmp_path)))
-    other.execute("BEGIN IMMEDIATE")
+    blocker = apsw.Connection(str(file(tmp_path)))
+    blocker.execute("BEGIN IMMEDIATE")
     learn(store, 10, 5.0)
     assert time_of(store, 10) == 5.0
 
-    other.execute("COMMIT")
+    blocker.execute("COMMIT")
     store.close()
 
     assert ModelStore(file(tmp_path)).runs(KEY) == 1

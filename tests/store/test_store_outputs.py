@@ -17,9 +17,11 @@ from hetsched.store.arrays.output_files import create_output
 from hetsched.store.arrays.save_array import save_array
 
 
-def create(path: Path, shape: tuple[int, ...] = (2, 3), **more: object) -> CantCreate | DataError:
+def create(
+    path: Path, shape: tuple[int, ...] = (2, 3), **arguments: object
+) -> CantCreate | DataError:
     with pytest.raises((CantCreate, DataError)) as caught:
-        create_output(str(path), shape, "complex64", **more)  # type: ignore[arg-type]
+        create_output(str(path), shape, "complex64", **arguments)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
     return caught.value
 
@@ -53,10 +55,10 @@ def no_tmpfile(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file system without O_TMPFILE."""
     real = os.open
 
-    def fake(path: str, flags: int, *more: int, **named: int) -> int:
+    def fake(path: str, flags: int, *arguments: int, **named: int) -> int:
         if flags & os.O_TMPFILE == os.O_TMPFILE:
             raise OSError(errno.EOPNOTSUPP, "no")
-        return real(path, flags, *more, **named)
+        return real(path, flags, *arguments, **named)
 
     monkeypatch.setattr(os, "open", fake)
 
@@ -165,9 +167,9 @@ def test_impossible_paths_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     places = [tmp_path, tmp_path / "fifo", tmp_path / "none/y", tmp_path / "file/y"]
 
-    found = [create(place, force=True).code for place in [*places, Path("/dev/null")]]
+    codes = [create(place, force=True).code for place in [*places, Path("/dev/null")]]
 
-    assert found == [CantCreate.code] * 5
+    assert codes == [CantCreate.code] * 5
 
 
 @pytest.mark.parametrize("planes", [10**9, 10**12, 10**30])
@@ -194,10 +196,10 @@ def test_a_file_over_the_size_limit_is_refused_without_a_signal(tmp_path: Path) 
 def test_a_read_only_folder_is_refused(nobody: AbstractContextManager[Path]) -> None:
     with nobody as folder:
         error = create(folder / "y.npy")
-        left = os.listdir(folder)
+        remaining = os.listdir(folder)
 
     assert "Permission denied" in str(error)
-    assert left == []
+    assert remaining == []
 
 
 def test_save_writes_any_layout(tmp_path: Path) -> None:

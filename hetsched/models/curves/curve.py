@@ -91,7 +91,7 @@ def planner_curve(curve: SpeedFunction) -> PlannerCurve:
 class Curve(PlannerCurve, ABC):
     """A speed function that learns from observations; evaluated by its `Segments`."""
 
-    falls = False
+    may_fall = False
     """Whether times may fall with size: `segments` is then the nearest curve that rises."""
 
     @abstractmethod
@@ -123,7 +123,7 @@ class Curve(PlannerCurve, ABC):
         return self.segments
 
     def fingerprint(self) -> bytes | None:
-        return None if self.falls else self.segments.fingerprint
+        return None if self.may_fall else self.segments.fingerprint
 
     @property
     def _evaluated(self) -> Segments:

@@ -69,7 +69,7 @@ class PiecewiseLinear(FittedCurve[_Fit], Curve):
             raise UsageError(f"near: {near}, it must be 1 or more")
         super().__init__(ObservationWindows(observations, near=near))
         self._shape = shape
-        self.falls = shape == "dips"
+        self.may_fall = shape == "dips"
 
     @property
     def points(self) -> Floats:
