@@ -22,7 +22,7 @@ from hetsched.explain.text.share_table import chunk_sizes
 LINE = Timeline(3.0, (ChunkTimeline(2, (0.0, 0.5), (0.5, 2.5), (2.5, 3.0)),))
 
 
-def gpu(**more: Any) -> DeviceExplanation:
+def gpu(**changes: Any) -> DeviceExplanation:
     settings: dict[str, Any] = {
         "device": "gpu0", "kind": "cuda", "variant": "cupy", "planned": 2, "share": 2,
         "chunks": ((1, 2),), "mode": "ring", "slots": 2, "runs": 7, "predicted_seconds": 2.0,
@@ -34,10 +34,10 @@ def gpu(**more: Any) -> DeviceExplanation:
         "bound": 1.9, "alternatives": (Alternative("best factoring", 2.5),),
         "plan": Timeline(2.0, ()), "timeline": LINE, "chunk_reason": "a reason",
     }  # fmt: skip
-    return DeviceExplanation(**settings | more)
+    return DeviceExplanation(**settings | changes)
 
 
-def core(number: int = 0, **more: Any) -> DeviceExplanation:
+def core(number: int = 0, **changes: Any) -> DeviceExplanation:
     settings: dict[str, Any] = {
         "device": f"cpu{number}", "kind": "cpu", "variant": "fftw", "planned": 2, "share": 2,
         "chunks": ((2, 1),), "runs": 1, "predicted_seconds": 4.0, "seconds": 4.0,
@@ -47,19 +47,19 @@ def core(number: int = 0, **more: Any) -> DeviceExplanation:
         ),
         "timeline": Timeline(4.0, (ChunkTimeline(2, None, (0.0, 4.0), None),)),
     }  # fmt: skip
-    return DeviceExplanation(**settings | more)
+    return DeviceExplanation(**settings | changes)
 
 
-def text_of(*devices: DeviceExplanation, **more: Any) -> str:
+def text_of(*devices: DeviceExplanation, **changes: Any) -> str:
     settings: dict[str, Any] = {
         "job": 3, "state": "done", "workload": "toy", "load": 4, "seconds": 4.0,
         "predicted_seconds": 4.0, "devices": devices,
     }  # fmt: skip
-    return str(Explanation(**settings | more))
+    return str(Explanation(**settings | changes))
 
 
-def test_all_of_it() -> None:
-    found = text_of(
+def test_the_whole_text() -> None:
+    text = text_of(
         core(),
         gpu(),
         params={"rows": 4},
@@ -72,7 +72,7 @@ def test_all_of_it() -> None:
     )
 
     assert (
-        found
+        text
         == """\
 job 3, done: toy rows=4
 4 units in 4 s (predicted 4 s, +0.0 %)
@@ -114,84 +114,84 @@ what would help:
     )
 
 
-def test_a_plan_speaks_of_nothing_that_was_measured() -> None:
-    nothing: dict[str, Any] = {
+def test_a_plan_has_no_section_of_measurements() -> None:
+    unmeasured: dict[str, Any] = {
         "share": 0, "seconds": None, "measured": None, "hidden": None, "time_breakdown": None,
         "timeline": None,
     }  # fmt: skip
-    found = text_of(core(**nothing), gpu(**nothing), job=None, state="planned", seconds=None)
+    text = text_of(core(**unmeasured), gpu(**unmeasured), job=None, state="planned", seconds=None)
 
-    assert found.startswith("a plan: toy\n4 units, predicted to take 4 s\n")
-    assert "seconds, predicted:" in found
-    assert "done" not in found
+    assert text.startswith("a plan: toy\n4 units, predicted to take 4 s\n")
+    assert "seconds, predicted:" in text
+    assert "done" not in text
     for section in ("where the time went", "warnings", "measured"):
-        assert section not in found
+        assert section not in text
 
 
-def test_phases_that_nobody_knows_have_no_column() -> None:
+def test_unknown_phases_have_no_column() -> None:
     planned = core(
         share=0, seconds=None, measured=None, predicted=None, time_breakdown=None, timeline=None
     )
-    found = text_of(planned, job=None, state="planned", seconds=None)
+    text = text_of(planned, job=None, state="planned", seconds=None)
 
-    assert found.endswith("seconds, predicted:\ndevice  total\ncpu0     4.00")
+    assert text.endswith("seconds, predicted:\ndevice  total\ncpu0     4.00")
 
 
-def test_what_was_never_measured_is_named() -> None:
+def test_missing_measurements_are_named() -> None:
     unknown = core(runs=None, predicted_seconds=None, predicted=None)
-    found = text_of(unknown, gpu(), predicted_seconds=None)
+    text = text_of(unknown, gpu(), predicted_seconds=None)
 
-    assert "4 units in 4 s, no prediction: no measurements for fftw at this size on cpu0" in found
+    assert "4 units in 4 s, no prediction: no measurements for fftw at this size on cpu0" in text
 
 
-def test_a_job_that_ended_early_says_how_far_it_came() -> None:
-    found = text_of(core(share=1), gpu(), state="failed", error="kernel broke", seconds=3.0)
+def test_a_job_that_ended_early_shows_its_progress() -> None:
+    text = text_of(core(share=1), gpu(), state="failed", error="kernel broke", seconds=3.0)
 
-    assert found.splitlines()[:3] == [
+    assert text.splitlines()[:3] == [
         "job 3, failed: toy",
         "ended early: kernel broke",
         "3 of 4 units in 3 s (predicted 4 s)",
     ]
-    assert "device  variant  share  done  chunks" in found
-    assert "assigned" not in found
+    assert "device  variant  share  done  chunks" in text
+    assert "assigned" not in text
 
 
-def test_a_job_of_which_nothing_was_planned_has_two_lines() -> None:
-    found = text_of(state="cancelled", error="job 3 was cancelled", seconds=None)
+def test_a_job_without_a_plan_has_two_lines() -> None:
+    text = text_of(state="cancelled", error="job 3 was cancelled", seconds=None)
 
-    assert found.splitlines()[:2] == [
+    assert text.splitlines()[:2] == [
         "job 3, cancelled: toy",
         "ended early: job 3 was cancelled",
     ]
 
 
-def test_units_that_moved_are_told() -> None:
-    found = text_of(core(share=3), gpu(share=1))
+def test_units_that_moved_are_a_warning() -> None:
+    text = text_of(core(share=3), gpu(share=1))
 
-    assert "cpu0 ran 1 unit assigned to other devices" in found
+    assert "cpu0 ran 1 unit assigned to other devices" in text
 
 
-def test_of_a_share_that_became_another_no_prediction_was_wrong() -> None:
+def test_a_share_that_changed_has_no_prediction_error() -> None:
     assert "than predicted" in text_of(core(seconds=3.0), gpu())
     assert "than predicted" not in text_of(core(seconds=3.0, share=1), gpu(share=3))
 
 
-def test_a_run_faster_than_the_bound_is_told_as_it_is() -> None:
-    found = text_of(core(), seconds=4.0, fluid_bound=4.5, whole_unit_bound=5.0)
+def test_a_run_faster_than_the_bound_is_shown_as_such() -> None:
+    text = text_of(core(), seconds=4.0, fluid_bound=4.5, whole_unit_bound=5.0)
 
-    assert "the plan is 20.0 % below it, the run was 20.0 % below" in found
+    assert "the plan is 20.0 % below it, the run was 20.0 % below" in text
 
 
 def test_many_cores_share_a_row_and_a_reason() -> None:
     cores = [core(n, planned=2 + n % 2, chunk_reason="small") for n in range(64)]
     reasons = tuple(f"cpu{n}: {2 + n % 2} units by the speed of fftw" for n in range(64))
 
-    found = text_of(*cores, reasons=reasons)
+    text = text_of(*cores, reasons=reasons)
 
-    assert len(found.splitlines()) < 30
-    assert "  cpu0 to cpu63: 2 to 3 units each by the speed of fftw" in found
-    assert "  cpu (64): small" in found
-    assert sum(line.startswith("cpu (64)") for line in found.splitlines()) == 3
+    assert len(text.splitlines()) < 30
+    assert "  cpu0 to cpu63: 2 to 3 units each by the speed of fftw" in text
+    assert "  cpu (64): small" in text
+    assert sum(line.startswith("cpu (64)") for line in text.splitlines()) == 3
 
 
 def test_many_cores_without_a_share_have_one_line() -> None:
@@ -203,12 +203,12 @@ def test_many_cores_without_a_share_have_one_line() -> None:
     )
 
 
-def test_times_that_are_as_expected_are_not_worth_a_word() -> None:
+def test_expected_times_cause_no_warnings() -> None:
     assert "warnings" not in text_of(core(), core(1))
 
 
 @pytest.mark.parametrize(
-    ("chunks", "said"),
+    ("chunks", "expected"),
     [
         ((), "-"),
         (((1, 8),), "8"),
@@ -216,21 +216,23 @@ def test_times_that_are_as_expected_are_not_worth_a_word() -> None:
         (tuple((1, n) for n in range(1, 8)), "1 + 2 + 3 + ... + 5 + 6 + 7 (7 chunks)"),
     ],
 )
-def test_chunks_are_told_briefly(chunks: tuple[tuple[int, int], ...], said: str) -> None:
-    assert chunk_sizes(chunks, sum(count for count, _ in chunks)) == said
+def test_chunk_sizes_are_listed_briefly(
+    chunks: tuple[tuple[int, int], ...], expected: str
+) -> None:
+    assert chunk_sizes(chunks, sum(count for count, _ in chunks)) == expected
 
 
-def test_nothing_in_it_steers_a_terminal() -> None:
+def test_control_characters_are_removed() -> None:
     assert "\x1b" not in text_of(core(variant="\x1b[2J"))
 
 
-def test_an_explanation_travels() -> None:
+def test_an_explanation_can_be_encoded_and_decoded() -> None:
     explanation = Explanation(job=3, state="done", workload="toy", load=4, devices=(core(), gpu()))
     for codec in (msgspec.json, msgspec.msgpack):
         assert codec.decode(codec.encode(explanation), type=Explanation) == explanation
 
 
-def test_a_device_that_ends_sooner_is_told_where_another_split_of_whole_units_was_faster() -> None:
+def test_unequal_ends_are_a_warning_only_where_a_split_of_whole_units_gains() -> None:
     def ran(number: int, units: int, seconds: float) -> DeviceExplanation:
         chunk = ChunkTimeline(units, None, (0.0, seconds), None)
         times = {"planned": units, "share": units, "seconds": seconds}
@@ -244,7 +246,7 @@ def test_a_device_that_ends_sooner_is_told_where_another_split_of_whole_units_wa
     assert "the best split takes 1.4 s, 12 % less" in astray
 
 
-def test_on_a_narrow_terminal_lines_are_folded_at_spaces_and_nothing_is_lost() -> None:
+def test_lines_are_folded_to_a_narrow_terminal_without_loss() -> None:
     wide = gpu(
         chunks=tuple((1, size) for size in range(1, 40)), planned_chunks=39,
         chunk_reason="the best plan found for its phases and memory, 0.1 % above the lower bound",
@@ -255,9 +257,9 @@ def test_on_a_narrow_terminal_lines_are_folded_at_spaces_and_nothing_is_lost() -
         what_if=(WhatIf("less", 4.0, 0.0), *(WhatIf(f"link {n}", 4.0, 0.0) for n in range(20))),
     )  # fmt: skip
 
-    found = explanation_text(explanation, 64)
+    text = explanation_text(explanation, 64)
 
-    assert max(map(len, found.splitlines())) <= 64
-    assert "between" in found and "4.00/4.00" in found
-    assert set(found.replace("/", " ").split()) == set(str(explanation).replace("/", " ").split())
+    assert max(map(len, text.splitlines())) <= 64
+    assert "between" in text and "4.00/4.00" in text
+    assert set(text.replace("/", " ").split()) == set(str(explanation).replace("/", " ").split())
     assert explanation_text(explanation, 500) == str(explanation)

@@ -26,39 +26,39 @@ def explanation(*counts: int) -> Explanation:
     return Explanation(job=1, state="done", workload="toy", load=1, devices=tuple(devices))
 
 
-def test_what_is_short_enough_stays() -> None:
+def test_a_short_explanation_is_unchanged() -> None:
     assert thinned(explanation(5, 5), 10) == explanation(5, 5)
 
 
-def test_chunks_that_follow_each_other_become_one() -> None:
-    found = thinned(explanation(7), 4)
+def test_successive_chunks_are_merged() -> None:
+    short = thinned(explanation(7), 4)
 
-    (one,) = found.devices
-    assert one.timeline is not None and one.timeline.makespan == 7.0
-    assert one.timeline.chunks == (
+    (device,) = short.devices
+    assert device.timeline is not None and device.timeline.makespan == 7.0
+    assert device.timeline.chunks == (
         ChunkTimeline(4, (0, 1.5), (0, 2.0), None),
         ChunkTimeline(4, (2, 3.5), (2, 4.0), None),
         ChunkTimeline(4, (4, 5.5), (4, 6.0), None),
         ChunkTimeline(2, (6, 6.5), (6, 7.0), None),
     )
-    assert found.notes == ("timelines: chunks are merged, 2 at a time",)
+    assert short.notes == ("timelines: chunks are merged, 2 at a time",)
 
 
-def test_of_very_many_sizes_both_ends_stay() -> None:
-    one = DeviceExplanation(
+def test_both_ends_of_a_long_list_of_sizes_stay() -> None:
+    device = DeviceExplanation(
         device="gpu0", kind="cuda", variant="v", planned=1, planned_chunks=9,
         chunks=tuple((1, units) for units in range(9)),
     )  # fmt: skip
-    long = Explanation(job=1, state="done", workload="toy", load=1, devices=(one,))
+    long = Explanation(job=1, state="done", workload="toy", load=1, devices=(device,))
 
-    (found,) = thinned(long, 4).devices
+    (short,) = thinned(long, 4).devices
 
-    assert found.chunks == ((1, 0), (1, 1), (1, 7), (1, 8))
-    assert found.planned_chunks == 9
+    assert short.chunks == ((1, 0), (1, 1), (1, 7), (1, 8))
+    assert short.planned_chunks == 9
 
 
 def test_a_hundred_thousand_chunks_fit_a_message() -> None:
-    found = thinned(explanation(*[1000] * 100), 3000)
+    short = thinned(explanation(*[1000] * 100), 3000)
 
-    assert len(msgspec.msgpack.encode(found)) < 1 << 20
-    assert sum(len(one.timeline.chunks) for one in found.devices if one.timeline) <= 3100
+    assert len(msgspec.msgpack.encode(short)) < 1 << 20
+    assert sum(len(device.timeline.chunks) for device in short.devices if device.timeline) <= 3100

@@ -23,12 +23,12 @@ TRACKS = {"copy in": "copy_in", "compute": "compute", "copy out": "copy_out"}
 def explanation(
     plan: Timeline | None, line: Timeline | None, phases: PhaseSeconds | None = KNOWN
 ) -> Explanation:
-    one = DeviceExplanation(
+    device = DeviceExplanation(
         device="gpu0", kind="cuda", variant="v", planned=4, plan=plan, timeline=line,
         predicted=phases,
     )  # fmt: skip
     idle = DeviceExplanation(device="cpu0", kind="cpu", variant="v", planned=0)
-    return Explanation(job=5, state="done", workload="toy", load=4, devices=(one, idle))
+    return Explanation(job=5, state="done", workload="toy", load=4, devices=(device, idle))
 
 
 def ring(step: float) -> Timeline:
@@ -39,25 +39,25 @@ def ring(step: float) -> Timeline:
     return Timeline(3.0, chunks)
 
 
-def written(found: Explanation) -> dict[str, Any]:
-    whole: dict[str, Any] = json.loads(msgspec.json.encode(trace(found)))
-    return whole
+def written(explained: Explanation) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(msgspec.json.encode(trace(explained)))
+    return content
 
 
-def named(events: list[dict[str, Any]], what: str) -> dict[tuple[int, int], str]:
-    return {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == what}
+def named(events: list[dict[str, Any]], event_name: str) -> dict[tuple[int, int], str]:
+    return {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == event_name}
 
 
 def by_track(events: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     names = named(events, "thread_name")
-    found = defaultdict(list)
+    tracks = defaultdict(list)
     for event in events:
         if event["ph"] == "X":
-            found[names[event["pid"], event["tid"]]].append(event)
-    return found
+            tracks[names[event["pid"], event["tid"]]].append(event)
+    return tracks
 
 
-def test_there_is_a_process_a_device_and_a_thread_a_phase() -> None:
+def test_each_device_is_a_process_and_each_phase_a_thread() -> None:
     events = written(explanation(ring(1.0), ring(0.9)))["traceEvents"]
 
     assert set(named(events, "process_name").values()) == {"gpu0", "cpu0"}
@@ -76,7 +76,7 @@ def test_events_are_complete_and_in_microseconds() -> None:
     assert all({"ph", "pid", "tid", "name"} <= set(event) for event in events)
 
 
-def test_the_sums_are_the_report_s() -> None:
+def test_durations_sum_to_the_phases_of_the_explanation() -> None:
     line = ring(0.9)
     tracks = by_track(written(explanation(None, line))["traceEvents"])
 
@@ -86,24 +86,24 @@ def test_the_sums_are_the_report_s() -> None:
         assert total == pytest.approx(1e6 * sum(end - start for start, end in spans))
 
 
-def test_what_was_only_predicted_as_a_whole_is_called_so() -> None:
-    whole = Timeline(1.0, (ChunkTimeline(1, None, (0.0, 1.0), None),))
+def test_chunks_predicted_as_a_whole_are_labelled_whole() -> None:
+    content = Timeline(1.0, (ChunkTimeline(1, None, (0.0, 1.0), None),))
 
-    tracks = by_track(written(explanation(whole, ring(0.9), None))["traceEvents"])
+    tracks = by_track(written(explanation(content, ring(0.9), None))["traceEvents"])
 
     assert "predicted: whole" in tracks
     assert "predicted: compute" not in tracks
     assert "measured: compute" in tracks
 
 
-def test_an_account_without_times_is_a_trace_without_events() -> None:
-    found = written(explanation(None, None))
+def test_an_explanation_without_times_is_a_trace_without_events() -> None:
+    written_trace = written(explanation(None, None))
 
-    assert {event["ph"] for event in found["traceEvents"]} == {"M"}
-    assert found["otherData"]["what"] == "job 5: toy, 4 units, done"
+    assert {event["ph"] for event in written_trace["traceEvents"]} == {"M"}
+    assert written_trace["otherData"]["what"] == "job 5: toy, 4 units, done"
 
 
-def test_overlaps_of_a_clock_s_making_stay_on_one_track() -> None:
+def test_overlaps_due_to_clock_skew_stay_on_one_track() -> None:
     chunks = (
         ChunkTimeline(1, None, (0.0, 1.0), None),
         ChunkTimeline(1, None, (1 - 5e-7, 2.0), None),
@@ -119,14 +119,14 @@ spans = st.tuples(times, times).map(lambda ends: (min(ends), max(ends)))
 
 
 @given(st.lists(spans, min_size=1, max_size=20))
-def test_no_event_lies_over_another_one_of_its_track(found: list[tuple[float, float]]) -> None:
-    line = Timeline(10.0, tuple(ChunkTimeline(1, None, span, None) for span in found))
+def test_events_of_one_track_never_overlap(intervals: list[tuple[float, float]]) -> None:
+    line = Timeline(10.0, tuple(ChunkTimeline(1, None, span, None) for span in intervals))
 
     tracks = by_track(written(explanation(None, line))["traceEvents"])
 
-    assert sum(map(len, tracks.values())) == len(found)
+    assert sum(map(len, tracks.values())) == len(intervals)
     total = sum(event["dur"] for events in tracks.values() for event in events)
-    assert total == pytest.approx(1e6 * sum(b - a for a, b in found), abs=len(found))
+    assert total == pytest.approx(1e6 * sum(b - a for a, b in intervals), abs=len(intervals))
     for events in tracks.values():
         ordered = sorted((round(e["ts"] * 1000), round(e["dur"] * 1000)) for e in events)
         for (start, length), (after, _) in itertools.pairwise(ordered):

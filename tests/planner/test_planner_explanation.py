@@ -54,11 +54,13 @@ def assignment(info: DeviceInfo, model: DeviceModel | None, plan: DevicePlan) ->
     )
 
 
-def job_plan(known: bool = True) -> JobPlan:
-    core = assignment(CORE, CORE_MODEL if known else None, DevicePlan(((1, 1),)))
+def job_plan(has_models: bool = True) -> JobPlan:
+    core = assignment(CORE, CORE_MODEL if has_models else None, DevicePlan(((1, 1),)))
     gpu = assignment(GPU, GPU_MODEL, DevicePlan(((1, 1),), Mode.RING, 2))
     curves = {"cpu0": CORE_MODEL.total, "gpu0": PiecewiseLinear([(1, 2.0), (2, 3.0)])}
-    return JobPlan((core, gpu), 3.0 if known else None, ("cpu0: 2 units by guess",), curves=curves)
+    return JobPlan(
+        (core, gpu), 3.0 if has_models else None, ("cpu0: 2 units by guess",), curves=curves
+    )
 
 
 @dataclass(frozen=True)
@@ -84,8 +86,8 @@ RAN = {
 }
 
 
-def device(found: Explanation, name: str) -> DeviceExplanation:
-    return next(d for d in found.devices if d.device == name)
+def device(explanation: Explanation, name: str) -> DeviceExplanation:
+    return next(d for d in explanation.devices if d.device == name)
 
 
 def test_the_link_s_phases_by_hand() -> None:
@@ -103,10 +105,10 @@ def test_the_link_s_phases_by_hand() -> None:
 
 
 def test_a_core_s_time_by_hand() -> None:
-    found = explain_job(SUBJECT, job_plan(), RAN)
-    core = device(found, "cpu0")
+    explanation = explain_job(SUBJECT, job_plan(), RAN)
+    core = device(explanation, "cpu0")
 
-    assert found.seconds == 4.0
+    assert explanation.seconds == 4.0
     assert core.seconds == 3.5
     assert core.time_breakdown == TimeBreakdown(
         computing=3.0, copying=0.0, between=0.5, before=0.5, idle=0.0
@@ -117,22 +119,22 @@ def test_a_core_s_time_by_hand() -> None:
     )
 
 
-def test_bounds_ways_and_changes_by_hand() -> None:
-    found = explain_job(SUBJECT, job_plan(), RAN)
+def test_bounds_alternatives_and_changes_by_hand() -> None:
+    explanation = explain_job(SUBJECT, job_plan(), RAN)
 
     # Fluid: a unit in 1.5 s and one in 1 s. Whole units: two of each, 3 s by either's curve.
-    assert found.fluid_bound == pytest.approx(4 / (1 / 1.5 + 1))
-    assert found.whole_unit_bound == pytest.approx(3.0)
-    assert {way.description: way.seconds for way in found.alternatives} == pytest.approx(
+    assert explanation.fluid_bound == pytest.approx(4 / (1 / 1.5 + 1))
+    assert explanation.whole_unit_bound == pytest.approx(3.0)
+    assert {way.description: way.seconds for way in explanation.alternatives} == pytest.approx(
         {"equal shares": 3.0, "only cpu0": 6.0, "only gpu0": 6.0}
     )
-    gpu = device(found, "gpu0")
+    gpu = device(explanation, "gpu0")
     assert gpu.bound == 3.0
     serial = next(
         way for way in gpu.alternatives if way.description == "the same chunks without overlap"
     )
     assert serial.seconds == 4.0
-    changes = {change.change: change for change in found.what_if}
+    changes = {change.change: change for change in explanation.what_if}
     # With 3 units for the GPU, 2.5 s, and 1 for the core; a faster link leaves it at 2 and 2.
     assert changes["twice the compute speed of gpu0"].saves == pytest.approx(1 - 2.5 / 3)
     assert changes["twice the compute speed of gpu0"].seconds == pytest.approx(2.5)
@@ -144,11 +146,13 @@ def test_virtual_clocks_all_start_at_their_first_chunk() -> None:
     info = DeviceInfo(name="cpu0", kind="emulated", identity="c", clock="virtual")
     ran = {"cpu0": Ran(info, [one(7.0, 8.0)]), "gpu0": Ran(GPU, [linked(0.25)])}
 
-    found = explain_job(SUBJECT, job_plan(), ran)
+    explanation = explain_job(SUBJECT, job_plan(), ran)
 
-    assert found.seconds == 2.0
+    assert explanation.seconds == 2.0
     starts = {
-        d.device: d.time_breakdown.before for d in found.devices if d.time_breakdown is not None
+        d.device: d.time_breakdown.before
+        for d in explanation.devices
+        if d.time_breakdown is not None
     }
     assert starts == {"cpu0": 0.0, "gpu0": 0.0}
 
@@ -156,15 +160,15 @@ def test_virtual_clocks_all_start_at_their_first_chunk() -> None:
 def test_chunks_count_where_they_ran() -> None:
     ran = {"cpu0": Ran(CORE, [one(2, 3), one(0, 1), one(1, 2)]), "gpu0": Ran(GPU, [linked(0)])}
 
-    found = explain_job(SUBJECT, job_plan(), ran)
+    explanation = explain_job(SUBJECT, job_plan(), ran)
 
-    assert [(d.planned, d.share) for d in found.devices] == [(2, 3), (2, 1)]
-    line = device(found, "cpu0").timeline
+    assert [(d.planned, d.share) for d in explanation.devices] == [(2, 3), (2, 1)]
+    line = device(explanation, "cpu0").timeline
     assert line is not None
     assert [chunk.compute for chunk in line.chunks] == [(0, 1), (1, 2), (2, 3)]
 
 
-def test_a_device_that_did_nothing_was_idle_all_the_time() -> None:
+def test_a_device_without_chunks_was_idle_all_the_time() -> None:
     ran = {"cpu0": Ran(CORE, []), "gpu0": Ran(GPU, [linked(5.0)])}
 
     core = device(explain_job(SUBJECT, job_plan(), ran), "cpu0")
@@ -175,33 +179,37 @@ def test_a_device_that_did_nothing_was_idle_all_the_time() -> None:
     assert (core.seconds, core.timeline, core.share) == (None, None, 0)
 
 
-def test_a_plan_has_nothing_measured() -> None:
-    found = explain_job(replace(SUBJECT, job=None, state="planned"), job_plan())
+def test_a_plan_has_no_measurements() -> None:
+    explanation = explain_job(replace(SUBJECT, job=None, state="planned"), job_plan())
 
-    assert found.seconds is None
-    assert all(d.time_breakdown is d.measured is d.timeline is None for d in found.devices)
-    assert found.predicted_seconds == 3.0
+    assert explanation.seconds is None
+    assert all(d.time_breakdown is d.measured is d.timeline is None for d in explanation.devices)
+    assert explanation.predicted_seconds == 3.0
 
 
-def test_of_what_was_never_measured_nothing_is_claimed() -> None:
-    found = explain_job(SUBJECT, job_plan(known=False), RAN)
+def test_without_a_model_there_is_no_prediction_and_no_bound() -> None:
+    explanation = explain_job(SUBJECT, job_plan(has_models=False), RAN)
 
-    assert (found.fluid_bound, found.whole_unit_bound, found.what_if) == (None, None, ())
-    core = device(found, "cpu0")
+    assert (explanation.fluid_bound, explanation.whole_unit_bound, explanation.what_if) == (
+        None,
+        None,
+        (),
+    )
+    core = device(explanation, "cpu0")
     assert (core.runs, core.predicted, core.plan) == (None, None, None)
     assert core.measured == PhaseSeconds(compute=3.0)
 
 
-def test_a_plan_made_by_somebody_else_is_explained_as_far_as_it_goes() -> None:
+def test_a_plan_without_candidates_is_explained_from_its_runs() -> None:
     bare = tuple(
         replace(a, candidate=None, model=None, predicted_seconds=None)
         for a in job_plan().assignments
     )
 
-    found = explain_job(SUBJECT, JobPlan(bare, None), RAN)
+    explanation = explain_job(SUBJECT, JobPlan(bare, None), RAN)
 
-    assert [d.kind for d in found.devices] == ["cpu", "cuda"]
-    assert found.seconds == 4.0
+    assert [d.kind for d in explanation.devices] == ["cpu", "cuda"]
+    assert explanation.seconds == 4.0
 
 
 def test_a_core_that_reads_files_has_no_phases_predicted() -> None:
@@ -209,25 +217,25 @@ def test_a_core_that_reads_files_has_no_phases_predicted() -> None:
     assert core.candidate is not None
     core = replace(core, candidate=replace(core.candidate, is_staged=True))
 
-    found = device(explain_job(SUBJECT, JobPlan((core, gpu), 3.0), RAN), "cpu0")
+    explanation = device(explain_job(SUBJECT, JobPlan((core, gpu), 3.0), RAN), "cpu0")
 
-    assert (found.predicted, found.predicted_hidden) == (None, None)
-    assert found.predicted_seconds == 3.0
+    assert (explanation.predicted, explanation.predicted_hidden) == (None, None)
+    assert explanation.predicted_seconds == 3.0
 
 
-def test_equal_chunks_that_follow_each_other_are_told_together() -> None:
+def test_successive_equal_chunks_are_counted() -> None:
     core = assignment(CORE, CORE_MODEL, DevicePlan(((4, 4, 2, 4),)))
 
-    (found,) = explain_job(SUBJECT, JobPlan((core,), 3.0)).devices
+    (explanation,) = explain_job(SUBJECT, JobPlan((core,), 3.0)).devices
 
-    assert found.chunks == ((2, 4), (1, 2), (1, 4))
+    assert explanation.chunks == ((2, 4), (1, 2), (1, 4))
 
 
-def test_the_planner_s_own_plans_are_never_under_their_bounds() -> None:
-    many = DeviceModel(
+def test_plans_of_the_planner_are_never_below_their_bounds() -> None:
+    long_load = DeviceModel(
         PiecewiseLinear(), Affine(1e-4, 1e-3), Affine(1e-5, 3e-4), Affine(1e-5, 3e-4)
     )
-    gpu = Candidate(GPU, demand(16384), {"v": many}, {"v": 3})
+    gpu = Candidate(GPU, demand(16384), {"v": long_load}, {"v": 3})
     cores = [
         Candidate(
             DeviceInfo(name=f"cpu{k}", kind="cpu", identity="c"), demand(None),
@@ -236,14 +244,20 @@ def test_the_planner_s_own_plans_are_never_under_their_bounds() -> None:
         for k in range(3)
     ]  # fmt: skip
 
-    found = explain_job(SUBJECT, plan_job(300, [*cores, gpu]))
+    explanation = explain_job(SUBJECT, plan_job(300, [*cores, gpu]))
 
-    assert found.fluid_bound and found.whole_unit_bound and found.predicted_seconds
-    assert found.fluid_bound <= found.whole_unit_bound <= found.predicted_seconds * (1 + 1e-9)
-    assert {change.change for change in found.what_if} >= {
+    assert (
+        explanation.fluid_bound and explanation.whole_unit_bound and explanation.predicted_seconds
+    )
+    assert (
+        explanation.fluid_bound
+        <= explanation.whole_unit_bound
+        <= explanation.predicted_seconds * (1 + 1e-9)
+    )
+    assert {change.change for change in explanation.what_if} >= {
         "another device like cpu0", "another device like gpu0", "a link twice as fast for gpu0"
     }  # fmt: skip
-    assert all(change.saves > -1e-9 for change in found.what_if)
+    assert all(change.saves > -1e-9 for change in explanation.what_if)
 
 
 @pytest.mark.parametrize("measured", [False, True])
@@ -255,42 +269,46 @@ def test_a_device_without_a_share_may_never_have_run_one(measured: bool) -> None
         Candidate(CORE, demand(None), {"v": CORE_MODEL}, {"v": 7}),
         Candidate(GPU, demand(4096), {"v": slow}, {"v": 7}, uses_measured_total=measured),
     ]
-    found = explain_job(SUBJECT, plan_job(4, candidates))
-    assert [one.device for one in found.devices] == ["cpu0"]
-    assert found.whole_unit_bound is not None
-    assert found.what_if
+    explanation = explain_job(SUBJECT, plan_job(4, candidates))
+    assert [d.device for d in explanation.devices] == ["cpu0"]
+    assert explanation.whole_unit_bound is not None
+    assert explanation.what_if
 
 
-def test_of_very_large_loads_the_bounds_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_for_very_large_loads_are_compared_by_their_bounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     exact = explain_job(SUBJECT, job_plan()).what_if
     monkeypatch.setattr(what_if, "MAX_PLANNED_SIZE", 0)
 
     quick = explain_job(SUBJECT, job_plan()).what_if
 
-    for one, other in zip(exact, quick, strict=True):
-        assert (one.change, pytest.approx(one.saves)) == (other.change, other.saves)
+    for planned, bounded in zip(exact, quick, strict=True):
+        assert (planned.change, pytest.approx(planned.saves)) == (bounded.change, bounded.saves)
 
 
 spans = st.lists(
-    st.tuples(st.integers(0, 50), st.integers(0, 20)).map(lambda one: (one[0], sum(one))),
+    st.tuples(st.integers(0, 50), st.integers(0, 20)).map(lambda span: (span[0], sum(span))),
     min_size=1,
     max_size=12,
 )
 
 
 @given(spans)
-def test_what_is_covered_is_counted_once(found: list[tuple[int, int]]) -> None:
-    ticks = {tick for start, end in found for tick in range(start, end)}
-    assert covered(found) == len(ticks)
+def test_overlapping_spans_are_counted_once(intervals: list[tuple[int, int]]) -> None:
+    ticks = {tick for start, end in intervals for tick in range(start, end)}
+    assert covered(intervals) == len(ticks)
 
 
 @given(spans, st.integers(0, 30))
-def test_where_the_time_went_sums_up_to_the_time(found: list[tuple[int, int]], more: int) -> None:
-    chunks = tuple(ChunkTimeline(1, (a, b), (b, b + 3), (b + 4, b + 5)) for a, b in found)
+def test_a_time_breakdown_sums_to_the_time_of_the_job(
+    intervals: list[tuple[int, int]], extra: int
+) -> None:
+    chunks = tuple(ChunkTimeline(1, (a, b), (b, b + 3), (b + 4, b + 5)) for a, b in intervals)
     line = Timeline(max(c.copy_out[1] for c in chunks if c.copy_out), chunks)
-    parts = time_breakdown(line, line.makespan + more)
+    parts = time_breakdown(line, line.makespan + extra)
     total = parts.computing + parts.copying + parts.between + parts.before + parts.idle
-    assert total == line.makespan + more
+    assert total == line.makespan + extra
     assert min(parts.computing, parts.copying, parts.between, parts.before, parts.idle) >= 0
     hidden = hidden_fraction(line)
     assert hidden is not None and 0 <= hidden <= 1

@@ -57,27 +57,31 @@ def simulated(plan: JobPlan, hosts: set[str] | None = None) -> float:
 
     `hosts`: the cores with the overhead; None: all that compute.
     """
-    linked = next(one for one in plan.assignments if one.device == "gpu0")
+    linked = next(assignment for assignment in plan.assignments if assignment.device == "gpu0")
     model = linked.model
     assert model is not None
     assert model.host_overhead is not None
     busy = timeline(linked.plan, model, Overlap.FULL).makespan
     seconds = sum(model.host_overhead.time(float(units)) for units in linked.plan.chunks)
-    cores = [one for one in plan.assignments if one.device != "gpu0"]
-    charged_cores = {one.device for one in cores} if hosts is None else hosts
+    cores = [assignment for assignment in plan.assignments if assignment.device != "gpu0"]
+    charged_cores = {assignment.device for assignment in cores} if hosts is None else hosts
     ends = [busy]
-    for one in cores:
-        pace = 1 - (seconds / busy / len(charged_cores) if one.device in charged_cores else 0.0)
-        work = CORE * one.plan.share
+    for assignment in cores:
+        pace = 1 - (
+            seconds / busy / len(charged_cores) if assignment.device in charged_cores else 0.0
+        )
+        work = CORE * assignment.plan.share
         ends.append(work / pace if work <= pace * busy else busy + work - pace * busy)
     return max(ends)
 
 
 def share(plan: JobPlan, device: str) -> int:
-    return sum(one.plan.share for one in plan.assignments if one.device == device)
+    return sum(
+        assignment.plan.share for assignment in plan.assignments if assignment.device == device
+    )
 
 
-def test_with_the_charge_a_plan_takes_what_it_says_and_without_it_does_not() -> None:
+def test_only_with_the_overhead_a_plan_takes_the_predicted_time() -> None:
     charged, blind = plan_with_host_overhead(LOAD, machine()), plan_job(LOAD, machine())
 
     assert charged.predicted_seconds == pytest.approx(simulated(charged), rel=0.01)
@@ -96,10 +100,10 @@ def test_a_device_process_that_is_pinned_costs_its_core_only() -> None:
 def test_the_host_overhead_of_a_core_is_a_reason() -> None:
     plan = plan_with_host_overhead(LOAD, machine())
 
-    (said,) = [
+    (reason,) = [
         text for text in plan.reasons if text.startswith("cpu1: ") and "host overhead" in text
     ]
-    assert re.fullmatch(r"cpu1: 3\d(\.\d)? ms of host overhead for other devices", said)
+    assert re.fullmatch(r"cpu1: 3\d(\.\d)? ms of host overhead for other devices", reason)
 
 
 def test_a_device_process_on_an_idle_core_costs_nothing() -> None:
@@ -118,7 +122,7 @@ def test_a_core_without_a_share_has_the_overhead() -> None:
     assert host_overheads(plan) == {}
 
 
-def test_cores_that_are_not_pinned_pay_alike() -> None:
+def test_unpinned_cores_share_the_overhead_equally() -> None:
     loose = [*(core(i, pinned=False) for i in range(4)), gpu()]
 
     paid = host_overheads(plan_with_host_overhead(LOAD, loose))
@@ -127,23 +131,25 @@ def test_cores_that_are_not_pinned_pay_alike() -> None:
     assert len(set(paid.values())) == 1
 
 
-def test_without_host_overhead_nothing_is_planned_anew() -> None:
-    known = machine(overhead=None)
+def test_without_host_overhead_the_first_plan_stays() -> None:
+    candidates = machine(overhead=None)
 
-    assert plan_with_host_overhead(LOAD, known) == plan_job(LOAD, known)
+    assert plan_with_host_overhead(LOAD, candidates) == plan_job(LOAD, candidates)
 
 
-def test_shares_that_are_held_stay_and_their_times_are_charged() -> None:
-    held = {"cpu0": 100, "cpu1": 100, "cpu2": 100, "cpu3": 100, "gpu0": 600}
+def test_fixed_shares_stay_and_their_times_include_the_overhead() -> None:
+    fixed_shares = {"cpu0": 100, "cpu1": 100, "cpu2": 100, "cpu3": 100, "gpu0": 600}
 
-    plan = plan_with_host_overhead(LOAD, machine(), held)
+    plan = plan_with_host_overhead(LOAD, machine(), fixed_shares)
 
-    assert {one.device: one.plan.share for one in plan.assignments} == held
-    times = {one.device: one.predicted_seconds for one in plan.assignments}
+    assert {
+        assignment.device: assignment.plan.share for assignment in plan.assignments
+    } == fixed_shares
+    times = {assignment.device: assignment.predicted_seconds for assignment in plan.assignments}
     assert times["cpu0"] == pytest.approx(100 * CORE + host_overheads(plan)["cpu0"])
 
 
-def test_a_team_pays_as_much_as_each_of_its_cores() -> None:
+def test_a_team_has_the_overhead_of_each_of_its_cores() -> None:
     info = DeviceInfo(
         name="team0",
         kind="cpu",
@@ -156,7 +162,7 @@ def test_a_team_pays_as_much_as_each_of_its_cores() -> None:
 
     plan = plan_with_teams(LOAD, [*(core(i, 0.025) for i in range(4)), team, gpu()])
 
-    linked = next(one for one in plan.assignments if one.device == "gpu0")
+    linked = next(assignment for assignment in plan.assignments if assignment.device == "gpu0")
     seconds = sum(OVERHEAD * units + 1e-5 for units in linked.plan.chunks)
     assert host_overheads(plan) == {"team0": pytest.approx(seconds / 4)}
 
@@ -171,9 +177,9 @@ def test_a_team_pays_as_much_as_each_of_its_cores() -> None:
 def test_all_units_are_assigned_whatever_the_host_overhead(
     load: int, seconds: list[float], overhead: float, pinned: bool
 ) -> None:
-    cores = [core(number, one, pinned) for number, one in enumerate(seconds)]
+    cores = [core(number, pace, pinned) for number, pace in enumerate(seconds)]
 
     plan = plan_with_host_overhead(load, [*cores, gpu(overhead=overhead)])
 
-    assert sum(one.plan.share for one in plan.assignments) == load
+    assert sum(assignment.plan.share for assignment in plan.assignments) == load
     assert plan.predicted_seconds is not None

@@ -43,14 +43,14 @@ def random_part(seed: int) -> tuple[MachineDevice, list[float]]:
         return one, [one.model.total.time(x) for x in range(MOST + 1)]
     _, model, memory, overlap = random_case(seed, MOST)
     sizes = range(1, MOST + 1)
-    least = [least_seconds(size, model, memory, overlap) for size in sizes]
-    return MachineDevice("gpu", model, memory, overlap), [0.0, *least]
+    best = [least_seconds(size, model, memory, overlap) for size in sizes]
+    return MachineDevice("gpu", model, memory, overlap), [0.0, *best]
 
 
 def best_makespan(load: int, times: list[list[float]]) -> float:
     splits = itertools.product(range(load + 1), repeat=len(times))
     return min(
-        max(least[share] for least, share in zip(times, split, strict=True))
+        max(best[share] for best, share in zip(times, split, strict=True))
         for split in splits
         if sum(split) == load
     )
@@ -60,7 +60,7 @@ def test_both_bounds_are_never_above_the_best_of_all_splits_and_plans() -> None:
     for seed in range(CASES):
         rng = random.Random(seed)
         drawn = [random_part(1000 * seed + index) for index in range(rng.randint(1, 3))]
-        parts, times = [part for part, _ in drawn], [least for _, least in drawn]
+        parts, times = [part for part, _ in drawn], [best for _, best in drawn]
         load = rng.randint(1, MOST)
         best = best_makespan(load, times)
         assert whole_unit_bound(load, parts) <= best * (1 + 1e-9), seed
@@ -68,7 +68,7 @@ def test_both_bounds_are_never_above_the_best_of_all_splits_and_plans() -> None:
 
 
 @pytest.mark.parametrize(("parts", "ms"), [(DESKTOP, 38.38), (H100, 8.66)])
-def test_the_fluid_bounds_of_both_profiles_are_the_known_ones(
+def test_the_fluid_bounds_of_both_profiles_are_reproduced(
     parts: list[MachineDevice], ms: float
 ) -> None:
     assert round(1e3 * fluid_bound(256, parts), 2) == ms
@@ -96,7 +96,7 @@ def test_copies_that_slow_each_other_down_bound_a_fluid_too() -> None:
     assert fluid_bound(10, [MachineDevice("g", model, memory, Overlap.FULL)]) == pytest.approx(40)
 
 
-def test_a_load_of_nothing_takes_no_time_and_no_devices_are_refused() -> None:
+def test_an_empty_load_takes_no_time_and_no_devices_are_refused() -> None:
     assert whole_unit_bound(0, DESKTOP) == fluid_bound(0, DESKTOP) == 0.0
     for bound in (whole_unit_bound, fluid_bound):
         with pytest.raises(UsageError, match="8 units for 0 devices"):
@@ -111,10 +111,10 @@ def test_a_unit_that_fits_nowhere_and_half_a_link_are_refused() -> None:
 
 
 @pytest.mark.parametrize("bound", [whole_unit_bound, fluid_bound])
-def test_bounds_are_kept_by_value_and_follow_models_that_learn(bound: Any) -> None:
+def test_bounds_are_cached_by_value_and_follow_models_that_learn(bound: Any) -> None:
     learning = Affine(observations=[(10, 1e-3), (20, 2e-3)])
-    known = DESKTOP[0].model
-    part = replace(DESKTOP[0], model=replace(known, compute=learning))
+    model = DESKTOP[0].model
+    part = replace(DESKTOP[0], model=replace(model, compute=learning))
     cache = PlanCache()
     before = bound(256, [part, *DESKTOP[1:]], cache=cache)
     assert bound(256, [replace(part, name="other"), *DESKTOP[1:]], cache=cache) == before

@@ -64,7 +64,7 @@ def units(plan: JobPlan) -> list[int]:
     return [unit for c in chunks for unit in range(c.first, c.first + c.count)]
 
 
-def test_without_models_everybody_gets_an_equal_share() -> None:
+def test_without_models_all_devices_get_equal_shares() -> None:
     plan = plan_job(10, [core(0), core(1), gpu()])
     assert shares(plan) == {"cpu0": 4, "cpu1": 3, "gpu0": 3}
     assert plan.predicted_seconds is None
@@ -72,34 +72,38 @@ def test_without_models_everybody_gets_an_equal_share() -> None:
 
 
 def test_the_first_run_of_a_device_with_a_link_is_factored_by_two() -> None:
-    (one,) = plan_job(64, [gpu(memory=1 << 30)]).assignments
-    assert one.plan == DevicePlan(((32, 16, 8, 4, 2, 1, 1),))
-    assert (one.window, one.is_ring, one.slot_memory) == (4, False, 64 * 2 * PLANE)
+    (assignment,) = plan_job(64, [gpu(memory=1 << 30)]).assignments
+    assert assignment.plan == DevicePlan(((32, 16, 8, 4, 2, 1, 1),))
+    assert (assignment.window, assignment.is_ring, assignment.slot_memory) == (
+        4,
+        False,
+        64 * 2 * PLANE,
+    )
 
 
-def test_barriers_stand_between_sub_distributions() -> None:
-    (one,) = plan_job(64, [gpu()]).assignments
-    firsts = [sum(map(len, one.plan.sub_distributions[:k])) for k in range(4)]
-    assert len(one.plan.sub_distributions) == 4
-    assert [k for k, chunk in enumerate(one.chunks) if chunk.barrier] == firsts[1:]
-    assert one.chunks[-1].last
+def test_barriers_separate_sub_distributions() -> None:
+    (assignment,) = plan_job(64, [gpu()]).assignments
+    firsts = [sum(map(len, assignment.plan.sub_distributions[:k])) for k in range(4)]
+    assert len(assignment.plan.sub_distributions) == 4
+    assert [k for k, chunk in enumerate(assignment.chunks) if chunk.barrier] == firsts[1:]
+    assert assignment.chunks[-1].last
 
 
-def test_an_assignment_keeps_what_it_was_made_of() -> None:
-    known, unknown = core(0, 1e-3), core(1, None, "new")
-    first, second = plan_job(100, [known, unknown]).assignments
-    assert (first.candidate, first.model) == (known, known.models["fft"])
+def test_an_assignment_keeps_its_candidate_and_model() -> None:
+    measured, unknown = core(0, 1e-3), core(1, None, "new")
+    first, second = plan_job(100, [measured, unknown]).assignments
+    assert (first.candidate, first.model) == (measured, measured.models["fft"])
     assert (second.candidate, second.model) == (unknown, None)
 
 
-def test_a_plan_keeps_who_could_have_had_a_share() -> None:
+def test_a_plan_keeps_all_usable_candidates() -> None:
     slow = core(1, 10.0, "other")
     plan = plan_job(3, [core(0, 1e-3), slow])
     assert shares(plan) == {"cpu0": 3}
     assert plan.candidates[1] == slow
 
 
-def test_known_devices_finish_together() -> None:
+def test_devices_with_models_finish_together() -> None:
     plan = plan_job(300, [core(0, 1e-3), core(1, 2e-3)])
     assert shares(plan) == {"cpu0": 200, "cpu1": 100}
     assert plan.predicted_seconds == pytest.approx(0.2)
@@ -107,16 +111,16 @@ def test_known_devices_finish_together() -> None:
 
 def test_equal_cores_whose_speeds_differ_by_noise_share_evenly() -> None:
     plan = plan_job(101, [core(0, 1.00), core(1, 1.03), core(2, 2.0)])
-    found = shares(plan)
-    assert abs(found["cpu0"] - found["cpu1"]) <= 1
-    assert found["cpu2"] < 30
+    units_of = shares(plan)
+    assert abs(units_of["cpu0"] - units_of["cpu1"]) <= 1
+    assert units_of["cpu2"] < 30
 
 
-def test_equal_cores_of_which_one_is_busy_don_t() -> None:
+def test_equal_cores_of_which_one_is_busy_share_unevenly() -> None:
     assert shares(plan_job(220, [core(0, 1.0), core(1, 1.2)])) == {"cpu0": 120, "cpu1": 100}
 
 
-def test_the_unknown_get_an_equal_share_and_the_rest_is_partitioned() -> None:
+def test_unmeasured_devices_get_equal_shares_and_the_rest_is_partitioned() -> None:
     plan = plan_job(300, [core(0, 1e-3), core(1, 3e-3, "other"), core(2, None, "new")])
     assert shares(plan) == {"cpu0": 150, "other1": 50, "new2": 100}
 
@@ -129,31 +133,33 @@ def test_a_single_unit_goes_to_the_fastest() -> None:
     assert plan.predicted_seconds == pytest.approx(1e-3)
 
 
-def test_a_single_unit_goes_to_a_device_that_was_never_measured() -> None:
+def test_a_single_unit_goes_to_an_unmeasured_device() -> None:
     assert shares(plan_job(1, [core(0, 1e-3), gpu()])) == {"gpu0": 1}
 
 
-def test_a_known_device_with_a_link_gets_a_ring() -> None:
+def test_a_measured_device_with_a_link_gets_a_ring() -> None:
     plan = plan_job(256, [gpu(FAST), *(core(i, 2.1e-3) for i in range(8))])
-    one = plan.assignments[0]
-    assert one.is_ring
-    assert one.slots == one.plan.slots >= 2
-    assert one.window == one.slots + 1
-    assert one.slot_memory == one.slots * one.max_chunk * 2 * PLANE <= 64 * MIB
-    assert one.predicted_seconds is not None
-    cost = timeline(one.plan, FAST, Overlap.FULL).makespan
-    assert one.predicted_seconds == pytest.approx(cost, rel=0.05)
+    assignment = plan.assignments[0]
+    assert assignment.is_ring
+    assert assignment.slots == assignment.plan.slots >= 2
+    assert assignment.window == assignment.slots + 1
+    assert (
+        assignment.slot_memory == assignment.slots * assignment.max_chunk * 2 * PLANE <= 64 * MIB
+    )
+    assert assignment.predicted_seconds is not None
+    cost = timeline(assignment.plan, FAST, Overlap.FULL).makespan
+    assert assignment.predicted_seconds == pytest.approx(cost, rel=0.05)
     assert plan.predicted_seconds == pytest.approx(39.9e-3, rel=0.02)
 
 
-def test_psi_t_as_it_was_measured_can_be_asked_for() -> None:
+def test_shares_can_be_weighed_by_the_measured_total() -> None:
     slow = replace(FAST, total=PiecewiseLinear([(100, 100 * 2.1e-3)]))
     as_measured = replace(gpu(slow), uses_measured_total=True)
     assert shares(plan_job(100, [as_measured, core(0, 2.1e-3)])) == {"gpu0": 50, "cpu0": 50}
     assert shares(plan_job(100, [gpu(slow), core(0, 2.1e-3)]))["gpu0"] > 80
 
 
-def test_a_plan_for_the_same_again_is_the_same() -> None:
+def test_a_repeated_plan_is_the_cached_one() -> None:
     devices = [gpu(FAST), *(core(i, 2.1e-3) for i in range(8))]
     cache = PlanCache()
     first = plan_job(255, devices, cache=cache)
@@ -182,7 +188,7 @@ def test_a_model_that_has_learnt_gets_another_plan() -> None:
 
 
 @pytest.mark.parametrize("load", [1, 2, 4])
-def test_small_jobs_stay_on_the_device_that_is_done_with_them_first(load: int) -> None:
+def test_small_jobs_stay_on_the_fastest_device(load: int) -> None:
     cores = [core(i, 2.1e-3) for i in range(8)]
     plan = plan_job(load, [gpu(FAST), *cores])
     assert shares(plan) == {"gpu0": load}
@@ -192,14 +198,14 @@ def test_small_jobs_stay_on_the_device_that_is_done_with_them_first(load: int) -
     }
 
 
-def test_a_device_whose_plans_are_never_worth_it_gets_no_share() -> None:
+def test_a_device_that_would_slow_the_job_down_gets_no_share() -> None:
     behind_a_slow_link = replace(FAST, h2d=Affine(0.5, 1e-3))
     plan = plan_job(256, [gpu(behind_a_slow_link), *(core(i, 1e-3) for i in range(8))])
     assert shares(plan) == {f"cpu{i}": 32 for i in range(8)}
     assert "gpu0: no share, the job finishes sooner without it" in plan.reasons
 
 
-def test_a_device_whose_memory_holds_no_unit_is_left_out_with_a_reason() -> None:
+def test_a_device_whose_memory_holds_no_unit_is_not_used_and_a_reason_says_so() -> None:
     plan = plan_job(8, [core(0), gpu(memory=MIB)])
     assert shares(plan) == {"cpu0": 8}
     assert "gpu0: not used, one unit needs 4 MiB of its memory, the limit is 1 MiB" in plan.reasons
@@ -210,7 +216,7 @@ def test_a_unit_too_big_for_every_device_is_an_error() -> None:
         plan_job(8, [gpu(memory=MIB)])
 
 
-def test_a_load_of_nothing_is_refused() -> None:
+def test_an_empty_load_is_refused() -> None:
     with pytest.raises(UsageError, match="0 units"):
         plan_job(0, [core()])
 
@@ -222,30 +228,30 @@ def test_a_load_of_nothing_is_refused() -> None:
 def test_a_core_s_chunks_last_twenty_to_a_hundred_milliseconds(
     seconds: float, load: int, chunks: int, window: int
 ) -> None:
-    (one,) = plan_job(load, [core(0, seconds)]).assignments
-    assert len(one.chunks) == chunks
-    assert (one.window, one.slots, one.slot_memory) == (window, 1, 0)
+    (assignment,) = plan_job(load, [core(0, seconds)]).assignments
+    assert len(assignment.chunks) == chunks
+    assert (assignment.window, assignment.slots, assignment.slot_memory) == (window, 1, 0)
 
 
 def test_chunks_from_files_are_small() -> None:
-    (one,) = plan_job(100, [replace(core(0, 1e-5), is_staged=True)]).assignments
-    assert one.max_chunk * 2 * PLANE <= 16 * MIB
+    (assignment,) = plan_job(100, [replace(core(0, 1e-5), is_staged=True)]).assignments
+    assert assignment.max_chunk * 2 * PLANE <= 16 * MIB
     big = replace(core(0), is_staged=True, demand=demand(plane=100 * MIB))
     assert plan_job(5, [big]).assignments[0].max_chunk == 1
 
 
-def test_one_slot_tells_a_single_engine_to_copy_out_at_once() -> None:
-    (one,) = plan_job(3, [gpu(FAST, memory=2 * PLANE, engines=1)]).assignments
-    assert one.slots == 1
-    assert all(chunk.last for chunk in one.chunks)
+def test_with_one_slot_a_single_engine_copies_out_at_once() -> None:
+    (assignment,) = plan_job(3, [gpu(FAST, memory=2 * PLANE, engines=1)]).assignments
+    assert assignment.slots == 1
+    assert all(chunk.last for chunk in assignment.chunks)
 
 
 def test_odd_units_leave_room_for_the_alignment_of_slots() -> None:
     plane = 500 * 500 * 8 + 3
     for model in (None, FAST):
         candidate = gpu(model, memory=10 * 2 * plane, plane=plane)
-        (one,) = plan_job(50, [candidate]).assignments
-        assert one.slot_memory <= 10 * 2 * plane
+        (assignment,) = plan_job(50, [candidate]).assignments
+        assert assignment.slot_memory <= 10 * 2 * plane
 
 
 candidates = st.lists(
@@ -271,22 +277,26 @@ def test_every_unit_is_in_exactly_one_chunk_and_every_plan_fits(
     ids = [chunk.id for a in plan.assignments for chunk in a.chunks]
     assert len(ids) == len(set(ids))
     by_name = {candidate.info.name: candidate for candidate in devices}
-    for one in plan.assignments:
-        assert tuple(chunk.count for chunk in one.chunks) == one.plan.chunks
-        assert one.max_chunk == max(one.plan.chunks)
-        candidate = by_name[one.device]
+    for assignment in plan.assignments:
+        assert tuple(chunk.count for chunk in assignment.chunks) == assignment.plan.chunks
+        assert assignment.max_chunk == max(assignment.plan.chunks)
+        candidate = by_name[assignment.device]
         if candidate.info.link:
-            check(one.plan, slotted(candidate.demand))
-            assert_layout_follows(one, candidate.demand)
+            check(assignment.plan, slotted(candidate.demand))
+            assert_layout_follows(assignment, candidate.demand)
 
 
-def assert_layout_follows(one: Assignment, memory: MemoryDemand) -> None:
+def assert_layout_follows(assignment: Assignment, memory: MemoryDemand) -> None:
     """The slots that the device process hands out are those that the plan counted on."""
     layout = SlotAllocator(
-        lambda x: slot_bytes(memory, x), one.slot_memory, one.slots, one.is_ring, one.max_chunk
+        lambda x: slot_bytes(memory, x),
+        assignment.slot_memory,
+        assignment.slots,
+        assignment.is_ring,
+        assignment.max_chunk,
     )
-    waits = [layout.allocate(chunk.count, chunk.barrier)[1] for chunk in one.chunks]
-    assert waits == [chunk.barrier for chunk in one.chunks]
+    waits = [layout.allocate(chunk.count, chunk.barrier)[1] for chunk in assignment.chunks]
+    assert waits == [chunk.barrier for chunk in assignment.chunks]
 
 
 @dataclass
@@ -307,16 +317,18 @@ class Machine:
         models = {"v": self.learnt.get(info.name)}
         return Candidate(info, demand(self.memory if info.link else None), models, {"v": 3})
 
-    def execute(self, one: Assignment) -> float:
-        info, model = self.truth[one.device]
-        times = timeline(one.plan, model, Overlap.of(info.engines))
+    def execute(self, assignment: Assignment) -> float:
+        info, model = self.truth[assignment.device]
+        times = timeline(assignment.plan, model, Overlap.of(info.engines))
         done = [
             (c.units, ChunkTimes(copy_in=c.copy_in, compute=c.compute, copy_out=c.copy_out))
             for c in times.chunks
         ]
-        known = self.learnt.setdefault(one.device, fresh(info.link))
-        for s in run_samples(done, one.plan.sub_distributions, one.plan.share, times.makespan):
-            getattr(known, s.curve).observe(s.units, s.seconds)
+        measured = self.learnt.setdefault(assignment.device, fresh(info.link))
+        for s in run_samples(
+            done, assignment.plan.sub_distributions, assignment.plan.share, times.makespan
+        ):
+            getattr(measured, s.curve).observe(s.units, s.seconds)
         return times.makespan
 
 
@@ -359,47 +371,47 @@ def test_from_run_4_on_devices_finish_together_as_predicted(
 
 def test_the_loop_settles() -> None:
     subject = machine(64 * MIB, 2, 3, 1e9)
-    found = [shares(subject.run(256)[0]) for _ in range(6)]
-    assert found[-1] == found[-2]
+    splits = [shares(subject.run(256)[0]) for _ in range(6)]
+    assert splits[-1] == splits[-2]
 
 
 def test_slots_of_rings_never_exceed_chunks() -> None:
     for load in (1, 2, 3, 5):
-        (one,) = plan_job(load, [gpu(FAST)]).assignments
-        assert one.plan.mode is Mode.RING
-        assert one.slots <= len(one.chunks)
+        (assignment,) = plan_job(load, [gpu(FAST)]).assignments
+        assert assignment.plan.mode is Mode.RING
+        assert assignment.slots <= len(assignment.chunks)
 
 
 @pytest.mark.parametrize("model", [None, FAST])
 @pytest.mark.parametrize("plane", [1000, PLANE, 100 * MIB])
 def test_files_pass_through_host_buffers_of_64_mib(model: DeviceModel | None, plane: int) -> None:
     load = (2 << 30) // plane
-    one = replace(gpu(model, memory=64 << 30, plane=plane), is_staged=True)
-    (found,) = plan_job(load, [one]).assignments
-    assert found.plan.share == load
-    assert found.slots * found.max_chunk * 2 * plane <= max(64 * MIB, 2 * plane)
+    candidate = replace(gpu(model, memory=64 << 30, plane=plane), is_staged=True)
+    (assignment,) = plan_job(load, [candidate]).assignments
+    assert assignment.plan.share == load
+    assert assignment.slots * assignment.max_chunk * 2 * plane <= max(64 * MIB, 2 * plane)
 
 
 @pytest.mark.parametrize("load", [64, 70, 500])
 def test_the_first_chunks_of_a_core_are_a_sixteenth_of_its_share(load: int) -> None:
-    (one,) = plan_job(load, [replace(core(), demand=demand(plane=8))]).assignments
-    assert one.max_chunk * 16 <= load
+    (assignment,) = plan_job(load, [replace(core(), demand=demand(plane=8))]).assignments
+    assert assignment.max_chunk * 16 <= load
 
 
 def test_the_first_chunks_of_a_core_have_64_mib_at_most() -> None:
-    (one,) = plan_job(50, [replace(core(), demand=demand(plane=16 * MIB))]).assignments
-    assert one.max_chunk == 2
-    (one,) = plan_job(5, [replace(core(), demand=demand(plane=160 * MIB))]).assignments
-    assert one.max_chunk == 1
+    (assignment,) = plan_job(50, [replace(core(), demand=demand(plane=16 * MIB))]).assignments
+    assert assignment.max_chunk == 2
+    (assignment,) = plan_job(5, [replace(core(), demand=demand(plane=160 * MIB))]).assignments
+    assert assignment.max_chunk == 1
 
 
-def test_small_shares_have_the_best_ring_there_is() -> None:
+def test_small_shares_have_the_best_ring_of_all() -> None:
     room, single = 3 * 2 * PLANE, Overlap.SINGLE
     model = DeviceModel(PiecewiseLinear(), Affine(1e-5, 1e-4), Affine(1e-5, 4e-4), FAST.d2h)
     for load in (3, 6, 9):
-        (one,) = plan_job(load, [gpu(model, memory=room, engines=1)]).assignments
+        (assignment,) = plan_job(load, [gpu(model, memory=room, engines=1)]).assignments
         best = compare_plans(load, model, slotted(demand(room)), overlap=single)
-        assert timeline(one.plan, model, single).makespan == pytest.approx(
+        assert timeline(assignment.plan, model, single).makespan == pytest.approx(
             best.seconds_by_kind["ring"]
         )
 
@@ -409,6 +421,6 @@ def test_a_plan_far_above_its_bound_is_searched_for_longer() -> None:
     room, single = 96 * 2 * PLANE, Overlap.SINGLE
     costs = (2.73e-5, 6.956e-5), (7.74e-6, 3.923e-5), (1.949e-5, 3.733e-5)
     model = DeviceModel(PiecewiseLinear(), *(Affine(gap, slope) for gap, slope in costs))
-    (one,) = plan_job(84, [gpu(model, memory=room, engines=1)]).assignments
+    (assignment,) = plan_job(84, [gpu(model, memory=room, engines=1)]).assignments
     bound = lower_bound(84, model, demand(room), single)
-    assert timeline(one.plan, model, single).makespan <= 1.03 * bound
+    assert timeline(assignment.plan, model, single).makespan <= 1.03 * bound

@@ -26,11 +26,11 @@ def gpu(chance: random.Random) -> tuple[PlannedCurve, list[float]]:
     return PlannedCurve(plans, model, LOAD), times
 
 
-def test_few_plans_find_the_split_that_all_plans_would() -> None:
+def test_a_few_plans_suffice_to_find_the_best_split() -> None:
     losses = []
     for seed in range(CASES):
         chance = random.Random(seed)
-        (one, first), (other, second) = gpu(chance), gpu(chance)
+        (gpu0, first), (gpu1, second) = gpu(chance), gpu(chance)
         core = Affine(0.0, chance.uniform(0.3, 2))
         third = [core.time(share) for share in range(LOAD + 1)]
         best = min(
@@ -38,14 +38,14 @@ def test_few_plans_find_the_split_that_all_plans_would() -> None:
             for a, b in itertools.product(range(LOAD + 1), repeat=2)
             if a + b <= LOAD
         )
-        shares = split_load(LOAD, [one, other, TotalCurve(core)], PlanCache())
-        found = max(t[x] for t, x in zip((first, second, third), shares, strict=True))
-        losses.append(found / best - 1)
+        shares = split_load(LOAD, [gpu0, gpu1, TotalCurve(core)], PlanCache())
+        makespan_of_split = max(t[x] for t, x in zip((first, second, third), shares, strict=True))
+        losses.append(makespan_of_split / best - 1)
     assert sum(losses) / CASES <= 0.001
     assert max(losses) <= 0.02
 
 
-def test_curves_are_exact_at_the_shares_found() -> None:
+def test_curves_are_exact_at_the_returned_shares() -> None:
     planned, times = gpu(random.Random(3))
     devices = [planned, TotalCurve(Affine(0.0, 1.0))]
     shares = split_load(LOAD, devices, PlanCache())

@@ -26,8 +26,8 @@ def device(info: DeviceInfo, seconds: dict[str, float | None], size: int, runs: 
     for variant, pace in seconds.items():
         curve = None if pace is None else PiecewiseLinear([(size, size * pace)] * runs)
         models[variant] = None if curve is None else DeviceModel(curve, curve)
-    tried = {variant: runs if model else 0 for variant, model in models.items()}
-    return Candidate(info, DEMAND, models, tried)
+    run_counts = {variant: runs if model else 0 for variant, model in models.items()}
+    return Candidate(info, DEMAND, models, run_counts)
 
 
 def cores(count: int, size: int = 1, **seconds: float | None) -> list[Candidate]:
@@ -42,12 +42,12 @@ def team(count: int, size: int = 1, runs: int = 9, **seconds: float | None) -> C
 
 
 def who(plan: JobPlan) -> dict[str, int]:
-    return {one.device: one.plan.share for one in plan.assignments}
+    return {assignment.device: assignment.plan.share for assignment in plan.assignments}
 
 
 def reason(plan: JobPlan, name: str) -> str:
-    (found,) = [text for text in plan.reasons if text.startswith(f"{name}: ")]
-    return found
+    (matching,) = [text for text in plan.reasons if text.startswith(f"{name}: ")]
+    return matching
 
 
 def test_a_single_unit_is_computed_by_a_team_that_is_six_times_as_fast() -> None:
@@ -72,7 +72,7 @@ def test_units_that_would_leave_cores_waiting_are_computed_by_the_team() -> None
     assert who(plan_with_teams(8, nine)) == {f"cpu{i}": 1 for i in range(8)}
 
 
-def test_many_big_units_are_weighed_too() -> None:
+def test_a_team_is_considered_for_many_large_units() -> None:
     fast = plan_with_teams(101, [*cores(4, fft=0.1), team(4, 101, fft=0.02)])
     slow = plan_with_teams(101, [*cores(4, fft=0.1), team(4, 101, fft=0.03)])
 
@@ -88,7 +88,7 @@ def test_other_devices_work_beside_a_team() -> None:
     assert who(plan) == {"team0": 2, "emu0": 2}
 
 
-def test_a_team_is_not_tried_before_its_cores_are_known() -> None:
+def test_a_team_is_not_tried_before_its_cores_are_measured() -> None:
     plan = plan_with_teams(1, [*cores(2, fft=None), team(2, fft=None)])
 
     assert who(plan) == {"cpu0": 1}
@@ -96,41 +96,45 @@ def test_a_team_is_not_tried_before_its_cores_are_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("load", "seconds", "tried"),
+    ("load", "seconds", "is_tried"),
     [(1, 0.010, True), (1, 0.001, False), (800, 0.010, False), (800, 0.030, True)],
 )
-def test_a_team_is_tried_only_where_it_could_pay(load: int, seconds: float, tried: bool) -> None:
+def test_a_team_is_tried_only_where_it_could_pay(
+    load: int, seconds: float, is_tried: bool
+) -> None:
     plan = plan_with_teams(load, [*cores(2, fft=seconds), team(2, fft=None)])
 
-    assert ("team0" in who(plan)) == tried
-    assert plan.is_exploring == tried
+    assert ("team0" in who(plan)) == is_tried
+    assert plan.is_exploring == is_tried
 
 
-@pytest.mark.parametrize(("load", "runs", "tried"), [(1, 2, True), (1, 3, False), (5, 9, True)])
-def test_a_team_is_tried_a_few_times_at_such_loads(load: int, runs: int, tried: bool) -> None:
+@pytest.mark.parametrize(("load", "runs", "is_tried"), [(1, 2, True), (1, 3, False), (5, 9, True)])
+def test_a_team_is_tried_a_few_times_at_similar_loads(
+    load: int, runs: int, is_tried: bool
+) -> None:
     plan = plan_with_teams(
         load, [*cores(2, fft=0.050), team(2, 1, runs, fft=0.035)], ["cpu0", "cpu1"]
     )
 
-    assert plan.is_exploring == tried
+    assert plan.is_exploring == is_tried
 
 
-@pytest.mark.parametrize(("seconds", "tried"), [(0.030, True), (0.035, False)])
-def test_a_team_that_was_slow_at_other_loads_is_not_tried(seconds: float, tried: bool) -> None:
+@pytest.mark.parametrize(("seconds", "is_tried"), [(0.030, True), (0.035, False)])
+def test_a_team_that_was_slow_at_other_loads_is_not_tried(seconds: float, is_tried: bool) -> None:
     plan = plan_with_teams(8, [*cores(2, fft=0.050), team(2, fft=seconds)], ["cpu0", "cpu1"])
 
-    assert plan.is_exploring == tried
+    assert plan.is_exploring == is_tried
 
 
 def test_a_team_tries_the_variants_that_are_fast_on_its_cores_the_fastest_first() -> None:
     single = cores(2, slow=0.2, right=0.050, fast=0.048, odd=0.070)
-    nothing = team(2, slow=None, right=None, fast=None, odd=None)
+    unmeasured = team(2, slow=None, right=None, fast=None, odd=None)
 
-    first = plan_with_teams(1, [*single, nothing])
-    known = team(2, runs=MIN_TRUSTED_RUNS, slow=None, right=None, fast=0.030, odd=None)
-    second = plan_with_teams(1, [*single, known])
-    both = team(2, runs=MIN_TRUSTED_RUNS, slow=None, right=0.025, fast=0.030, odd=None)
-    third = plan_with_teams(1, [*single, both])
+    first = plan_with_teams(1, [*single, unmeasured])
+    measured_once = team(2, runs=MIN_TRUSTED_RUNS, slow=None, right=None, fast=0.030, odd=None)
+    second = plan_with_teams(1, [*single, measured_once])
+    measured_twice = team(2, runs=MIN_TRUSTED_RUNS, slow=None, right=0.025, fast=0.030, odd=None)
+    third = plan_with_teams(1, [*single, measured_twice])
 
     assert [p.assignments[0].variant for p in (first, second, third)] == ["fast", "right", "right"]
     assert [p.is_exploring for p in (first, second, third)] == [True, True, False]
@@ -142,43 +146,46 @@ def test_a_team_that_is_slow_tries_no_other_variant() -> None:
     assert who(plan_with_teams(1, [*cores(2, right=0.050, fast=0.048), slow])) == {"cpu0": 1}
 
 
-def test_a_team_that_is_asleep_is_started_when_that_was_worth_it_for_as_many_jobs_more() -> None:
+def test_a_team_is_started_once_as_many_further_jobs_would_repay_it() -> None:
     asleep = replace(team(2, fft=0.04), needs_start=True)
     unknown = replace(team(2, fft=None), needs_start=True)
-    single, enough = cores(2, fft=0.09), round(START_SECONDS / (0.09 - 0.04)) + 1
+    single, repaying_jobs = cores(2, fft=0.09), round(START_SECONDS / (0.09 - 0.04)) + 1
 
-    assert who(plan_with_teams(1, [*single, asleep], runs=enough // 2)) == {"cpu0": 1}
-    assert who(plan_with_teams(1, [*single, asleep], runs=enough)) == {"team0": 1}
-    assert who(plan_with_teams(1, [*single, unknown], runs=enough // 2)) == {"cpu0": 1}
-    assert who(plan_with_teams(1, [*single, unknown], runs=2 * enough)) == {"team0": 1}
+    assert who(plan_with_teams(1, [*single, asleep], runs=repaying_jobs // 2)) == {"cpu0": 1}
+    assert who(plan_with_teams(1, [*single, asleep], runs=repaying_jobs)) == {"team0": 1}
+    assert who(plan_with_teams(1, [*single, unknown], runs=repaying_jobs // 2)) == {"cpu0": 1}
+    assert who(plan_with_teams(1, [*single, unknown], runs=2 * repaying_jobs)) == {"team0": 1}
 
 
-def test_a_job_that_a_new_process_shortens_by_more_than_its_start_starts_it_at_once() -> None:
+def test_a_team_that_saves_more_than_its_start_is_started_at_once() -> None:
     asleep = replace(team(2, fft=1.0), needs_start=True)
 
     assert who(plan_with_teams(1, [*cores(2, fft=2.0), asleep])) == {"team0": 1}
 
 
-def test_noise_does_not_make_it_go_to_and_fro() -> None:
+def test_noise_does_not_make_the_choice_alternate() -> None:
     draw = random.Random(3)
-    seen: dict[str, list[tuple[float, float]]] = {"cpu": [(1, 0.05)] * 3, "team": [(1, 0.05)] * 3}
+    choices: dict[str, list[tuple[float, float]]] = {
+        "cpu": [(1, 0.05)] * 3,
+        "team": [(1, 0.05)] * 3,
+    }
     now: set[str] = set()
     ways = []
     for _ in range(300):
-        curves = {name: PiecewiseLinear(times) for name, times in seen.items()}
+        curves = {name: PiecewiseLinear(times) for name, times in choices.items()}
         models = {name: {"fft": DeviceModel(curve, curve)} for name, curve in curves.items()}
-        single = [replace(one, models=models["cpu"]) for one in cores(2, fft=0.05)]
+        single = [replace(candidate, models=models["cpu"]) for candidate in cores(2, fft=0.05)]
         plan = plan_with_teams(
             1, [*single, replace(team(2, fft=0.05), models=models["team"])], now
         )
         now = set(who(plan))
         ways.append("team" if "team0" in now else "cpu")
-        seen[ways[-1]].append((1, 0.05 * draw.gauss(1, 0.02)))
+        choices[ways[-1]].append((1, 0.05 * draw.gauss(1, 0.02)))
 
     assert sum(before != after for before, after in pairwise(ways)) <= 1
 
 
-def test_the_present_way_is_left_for_a_gain_that_is_no_noise() -> None:
+def test_the_choice_changes_for_a_gain_above_noise() -> None:
     for seconds, present, way in [
         (0.048, "cpu0", "cpu0"),
         (0.048, "team0", "team0"),
@@ -190,17 +197,17 @@ def test_the_present_way_is_left_for_a_gain_that_is_no_noise() -> None:
         assert who(plan) == {way: 1}, (seconds, present)
 
 
-def test_both_ways_have_curves_so_that_whoever_decides_can_price_them() -> None:
+def test_a_plan_has_the_curves_of_both_options() -> None:
     plan = plan_with_teams(1, [*cores(2, fft=0.05), team(2, fft=0.01)])
 
     assert set(plan.curves) == {"cpu0", "cpu1", "team0"}
 
 
-@pytest.mark.parametrize("held", [{"cpu0": 1, "cpu1": 2}, {"team0": 3}])
-def test_shares_that_are_held_stay(held: dict[str, int]) -> None:
-    plan = plan_fixed_shares(3, [*cores(2, fft=0.05), team(2, fft=0.01)], held)
+@pytest.mark.parametrize("fixed_shares", [{"cpu0": 1, "cpu1": 2}, {"team0": 3}])
+def test_fixed_shares_stay(fixed_shares: dict[str, int]) -> None:
+    plan = plan_fixed_shares(3, [*cores(2, fft=0.05), team(2, fft=0.01)], fixed_shares)
 
-    assert who(plan) == held
+    assert who(plan) == fixed_shares
 
 
 def test_a_team_without_its_cores_is_a_device_like_others() -> None:
@@ -213,11 +220,11 @@ paces = st.one_of(st.none(), st.floats(1e-4, 0.2))
 @settings(max_examples=60)
 @given(st.integers(1, 60), st.lists(paces, min_size=2, max_size=5), paces, st.booleans())
 def test_a_team_and_its_cores_never_work_together(
-    load: int, seconds: list[float | None], together: float | None, asleep: bool
+    load: int, seconds: list[float | None], team_seconds: float | None, asleep: bool
 ) -> None:
     single = [cores(i + 1, fft=pace)[i] for i, pace in enumerate(seconds)]
     plan = plan_with_teams(
-        load, [*single, replace(team(len(single), fft=together), needs_start=asleep)]
+        load, [*single, replace(team(len(single), fft=team_seconds), needs_start=asleep)]
     )
 
     assert sum(who(plan).values()) == load
