@@ -18,8 +18,8 @@ from hetsched.plans.recurrence import FLOATS, Recurrence, copy_in_rule, same_slo
 Ramp = tuple[int, ...]
 
 FIRST_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256, 512, 1024)
-GROWTH_FACTORS = (1.6, 3.0)
-"""For ramps that don't depend on costs."""
+GROWTH_FACTOR = 3.0
+"""Of ramps that grow by ratio, whatever the costs. Arbitrary."""
 MAX_GROWTH = 8
 """A chunk over the one before it."""
 MAX_RAMP_CHUNKS = 24
@@ -27,6 +27,9 @@ MAX_RAMP_CHUNKS = 24
 
 def ramps(phases: tuple[Floats, Floats, Floats], largest: int, overlap: Overlap) -> list[Ramp]:
     """Return growing lists of sizes below `largest`, the empty one first.
+
+    From each first size: that chunk alone, as fast as engines allow, by ratio, and by steps of
+    the first size.
 
     Parameters
     ----------
@@ -48,15 +51,15 @@ def ramps(phases: tuple[Floats, Floats, Floats], largest: int, overlap: Overlap)
             break
         distinct[(size,)] = None
         distinct[_just_in_time(size, tables, largest, overlap)] = None
-        for growth in GROWTH_FACTORS:
-            distinct[_geometric(size, growth, largest)] = None
+        distinct[_geometric(size, largest)] = None
+        distinct[tuple(range(size, largest, size)[:MAX_RAMP_CHUNKS])] = None
     return list(distinct)
 
 
-def _geometric(first_size: int, growth: float, largest: int) -> Ramp:
+def _geometric(first_size: int, largest: int) -> Ramp:
     sizes = [first_size]
-    while len(sizes) < MAX_RAMP_CHUNKS and sizes[-1] * growth < largest:
-        sizes.append(int(np.ceil(sizes[-1] * growth)))
+    while len(sizes) < MAX_RAMP_CHUNKS and sizes[-1] * GROWTH_FACTOR < largest:
+        sizes.append(int(np.ceil(sizes[-1] * GROWTH_FACTOR)))
     return tuple(size for size in sizes if size < largest)
 
 
