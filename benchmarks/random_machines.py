@@ -15,13 +15,13 @@ from benchmarks.serving import daemon, report
 from benchmarks.split import facts
 from hetsched.config import parse
 
-RUNS, FIRST = 8, 4
-"""Runs of each machine, and the one by which the split must be found."""
+RUNS, BALANCED_BY = 8, 4
+"""Runs of each machine, and the run by which it must be balanced."""
 REAL, VIRTUAL = 10, 50
 QUICK_REAL, QUICK_VIRTUAL = 1, 3
 REAL_SHAPE, VIRTUAL_SHAPE = (64, 512, 512), (150, 64, 64)
-PREDICTION = 0.10
-ENOUGH = 0.9
+MAX_PREDICTION_ERROR = 0.10
+MIN_BALANCED = 0.9
 """Share of the trials on the real clock in which the bars must hold."""
 
 
@@ -31,29 +31,34 @@ def measure(quick: bool) -> Result:
     virtual = [trial(seed, "virtual") for seed in range(QUICK_VIRTUAL if quick else VIRTUAL)]
     real = [trial(seed, "real") for seed in range(QUICK_REAL if quick else REAL)]
     for clock, trials in (("virtual", virtual), ("real", real)):
-        for seed, found in enumerate(trials):
-            result.data.append({"clock": clock, "seed": seed, **found})
-            if clock == "real" or not found["holds"]:
-                result.rows.append(row(clock, seed, found))
-    errors = [found["error"] for found in real]
+        for seed, outcome in enumerate(trials):
+            result.data.append({"clock": clock, "seed": seed, **outcome})
+            if clock == "real" or not outcome["holds"]:
+                result.rows.append(row(clock, seed, outcome))
+    errors = [outcome["error"] for outcome in real]
     result.bars = [
-        Bar("virtual clock: machines balanced and predicted", held(virtual), 1.0),
-        Bar("real clock: machines balanced by run 4", held(real), ENOUGH),
-        Bar("real clock: prediction error", statistics.median(errors), PREDICTION, at_least=False),
+        Bar("virtual clock: machines balanced and predicted", fraction_holding(virtual), 1.0),
+        Bar("real clock: machines balanced by run 4", fraction_holding(real), MIN_BALANCED),
+        Bar(
+            "real clock: prediction error",
+            statistics.median(errors),
+            MAX_PREDICTION_ERROR,
+            at_least=False,
+        ),
     ]
     return result
 
 
 def trial(seed: int, clock: str) -> dict[str, Any]:
-    """One machine, from its first run on. `holds`: balanced by then (virtual: and predicted)."""
+    """Run one machine from nothing. `holds`: balanced by run 4, and predicted if virtual."""
     shape = REAL_SHAPE if clock == "real" else VIRTUAL_SHAPE
     text = f"stealing = false\n{draw(seed, clock, shape[1] * shape[2] * 8)}"
     runs = list(served(text, shape) if clock == "real" else embedded(text, shape))
-    fourth = runs[FIRST - 1]
-    errors = [abs(run["accuracy"] - 1) for run in runs[FIRST - 1 :]]
+    fourth = runs[BALANCED_BY - 1]
+    errors = [abs(run["accuracy"] - 1) for run in runs[BALANCED_BY - 1 :]]
     error = statistics.median(errors)
     balanced = fourth["spread"] <= fourth["allowed"]
-    holds = balanced if clock == "real" else balanced and error <= PREDICTION
+    holds = balanced if clock == "real" else balanced and error <= MAX_PREDICTION_ERROR
     return {"machine": text, "runs": runs, "fourth": fourth, "error": error, "holds": holds}
 
 
@@ -73,27 +78,27 @@ def served(text: str, shape: tuple[int, ...]) -> list[dict[str, Any]]:
 def jobs(client: hetsched.Client | hetsched.Local, shape: tuple[int, ...]) -> list[dict[str, Any]]:
     x, y = client.empty(shape, "complex64"), client.empty(shape, "complex64")
     fill(x)
-    found = []
+    outcomes = []
     for _ in range(RUNS):
         job = client.submit("fft", x, out=y)
         job.result()
-        found.append(facts(report(job)))
-    return found
+        outcomes.append(facts(report(job)))
+    return outcomes
 
 
-def held(trials: list[dict[str, Any]]) -> float:
-    return sum(bool(found["holds"]) for found in trials) / len(trials)
+def fraction_holding(trials: list[dict[str, Any]]) -> float:
+    return sum(bool(outcome["holds"]) for outcome in trials) / len(trials)
 
 
-def row(clock: str, seed: int, found: dict[str, Any]) -> tuple[str, ...]:
-    fourth = found["fourth"]
-    late = sum(run["late"] for run in found["runs"])
+def row(clock: str, seed: int, outcome: dict[str, Any]) -> tuple[str, ...]:
+    fourth = outcome["fourth"]
+    late = sum(run["late"] for run in outcome["runs"])
     return (
         clock,
         str(seed),
         str(len(fourth["shares"])),
         f"{fourth['spread']:.3f}",
         f"{fourth['allowed']:.3f}",
-        f"{found['error']:.3f}",
+        f"{outcome['error']:.3f}",
         str(late),
     )
