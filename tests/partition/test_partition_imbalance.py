@@ -11,8 +11,13 @@ from balancer_machines import Times, at_speeds, run_phases
 from hetsched.errors import UsageError
 from hetsched.models import Constant
 from hetsched.partition import Balancer, Phase, geometric
-from hetsched.partition.balancing.imbalance import Node, Trade, choose_trades, imbalance_factor
-from hetsched.partition.balancing.node_model import NodeModel
+from hetsched.partition.balancing.imbalance_factor.node_model import NodeModel
+from hetsched.partition.balancing.imbalance_factor.trades import (
+    Node,
+    Trade,
+    choose_trades,
+    imbalance_factor,
+)
 
 
 def constant(seconds: float, devices: int) -> Times:

@@ -9,8 +9,8 @@ from typing import Any
 from hetsched.errors import UsageError
 from hetsched.models import Akima, Constant, PiecewiseLinear, SpeedFunction
 from hetsched.models.evidence.observations import ObservationWindows
-from hetsched.partition.balancing.groups import parse_groups
-from hetsched.partition.balancing.imbalance_method import ImbalanceMethod
+from hetsched.partition.balancing.imbalance_factor.groups import parse_groups
+from hetsched.partition.balancing.imbalance_factor.imbalance_method import ImbalanceMethod
 from hetsched.partition.balancing.method import Method
 from hetsched.partition.balancing.partial_models import PartialLearner
 from hetsched.partition.balancing.splitting import Split

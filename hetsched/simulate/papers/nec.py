@@ -16,7 +16,7 @@ import numpy as np
 
 from hetsched.errors import UsageError
 from hetsched.partition import Balancer, Phase, geometric
-from hetsched.partition.balancing.imbalance import imbalance_factor
+from hetsched.partition.balancing.imbalance_factor.trades import imbalance_factor
 from hetsched.partition.balancing.run_history import Shares
 from hetsched.partition.balancing.splitting import Split
 from hetsched.simulate.results import Cell, Chart, ExperimentResult, Series, Table

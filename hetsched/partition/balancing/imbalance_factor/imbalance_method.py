@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hetsched.partition.balancing.groups import add_to_groups, parse_groups, repartition
-from hetsched.partition.balancing.imbalance import COMMON_WAIT, Node, total_and_waits
+from hetsched.partition.balancing.imbalance_factor.groups import (
+    add_to_groups,
+    parse_groups,
+    repartition,
+)
+from hetsched.partition.balancing.imbalance_factor.node_model import NodeLearner, NodeModel
+from hetsched.partition.balancing.imbalance_factor.trades import COMMON_WAIT, Node, total_and_waits
 from hetsched.partition.balancing.method import Method
-from hetsched.partition.balancing.node_model import NodeLearner, NodeModel
 from hetsched.partition.balancing.phase import Reading
 from hetsched.partition.balancing.run_history import Shares
 from hetsched.partition.balancing.splitting import Split

@@ -13,7 +13,7 @@ from typing import Any
 
 from hetsched.errors import UsageError
 from hetsched.models import Constant
-from hetsched.partition.balancing.imbalance import Node, Trade, choose_trades
+from hetsched.partition.balancing.imbalance_factor.trades import Node, Trade, choose_trades
 from hetsched.partition.constant import constant
 
 Groups = tuple[tuple[int, ...], ...]
