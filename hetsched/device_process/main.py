@@ -1,7 +1,7 @@
 """A device process: ``python -m hetsched.device_process.main --fd N --spec JSON``.
 
 The main thread reads commands from the engine and passes them to one thread per device, which
-answers by itself. The process ends with its engine: at the end of file on the socket, or by a
+sends the answers. The process ends with its engine: at the end of file on the socket, or by a
 signal from the kernel when the engine dies.
 """
 

@@ -1,4 +1,4 @@
-"""What is kept of recent jobs so that they can be explained on request.
+"""Keeps recent jobs so that they can be explained on request.
 
 Keeping a job stores references only, and none to its arrays.
 """

@@ -10,7 +10,7 @@ BEYOND = (
 )
 
 MUTATIONS = [
-    always(PIPELINE, "while alone and", "while False and", "cuda_installments"),
+    always(PIPELINE, "while needs_idle and", "while False and", "cuda_installments"),
     always(
         CUDA,
         "            self._h2d.wait(previous.events.out_end)\n",

@@ -32,7 +32,7 @@ BEYOND = (f"{EMULATION}::test_a_slot_beyond_the_memory_is_refused",)
 MUTATIONS = [
     # The host begins a chunk while another lies in its memory.
     always(PIPELINE, "while needs_idle and", "while False and", "virtual_installments"),
-    always(LAYOUT, "empty = barrier or self", "empty = self", "virtual_barriers"),
+    always(LAYOUT, "starts_over = barrier or self", "starts_over = self", "virtual_barriers"),
     Mutation(PIPELINE, "and len(self._in_flight) < self._depth", "", NOTEBOOK),
     Mutation(
         PIPELINE, "        while self._in_flight:\n", "        if self._in_flight:\n", NOTEBOOK

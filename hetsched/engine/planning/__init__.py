@@ -1,1 +1,1 @@
-"""Models in, a plan out; measurements in, models out: the work of the planner thread."""
+"""Plans runs from models, and learns models from runs."""

@@ -82,7 +82,7 @@ def _model_keys(
 
 
 def _samples(run: DeviceRun, overhead: float) -> list[Sample]:
-    """Return what `run` says of the device's speeds; `overhead` seconds of it aren't its own."""
+    """Return the samples of `run`, less `overhead` seconds that other devices took from it."""
     evidence = run_samples(
         without_overhead(run.chunks, overhead),
         run.assignment.plan.sub_distributions,
@@ -109,7 +109,7 @@ def _without_total(evidence: Sequence[Sample], run: DeviceRun) -> list[Sample]:
 
 
 def _host_overhead(runs: Mapping[str, DeviceRun]) -> dict[str, float]:
-    """Core -> seconds that driving other devices took from it, as far as they report it."""
+    """Return core -> seconds that the processes of other devices took from it, if reported."""
     cores = {device: run for device, run in runs.items() if run.info.is_core and run.chunks}
     overhead = dict.fromkeys(cores, 0.0)
     for driven in runs.values():

@@ -78,7 +78,7 @@ class PlannerThread:
 def run_inline(function: Callable[[], Any], on_done: OnDone) -> None:
     """Run `function`, then ``on_done(value, error)``, both on this thread.
 
-    For what is too quick to be worth a switch to another thread.
+    For functions that are too quick to be worth a thread switch.
     """
     value, failure = None, None
     try:

@@ -1,4 +1,4 @@
-"""What is kept of each kind of job for its next run: its rebalancer, and a plan made ahead.
+"""Keeps, for each kind of job, its rebalancer and the plan of its next run.
 
 A kind of job is a workload with its parameters, storage, devices and memory limit.
 """

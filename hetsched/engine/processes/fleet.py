@@ -22,7 +22,7 @@ from hetsched.transport.loop import Loop
 log = logging.getLogger(__name__)
 
 RESTART_SECONDS = 0.05
-"""Between a death and the next start, so that a process that dies at once doesn't make us spin."""
+"""Between a death and the next start: a process that always dies must not make us spin."""
 RETRY_SECONDS = 1.0
 """After the operating system refused to start a process."""
 
@@ -107,7 +107,7 @@ class Fleet:
         self.when_settled(unstarted, callback)
 
     def when_settled(self, devices: Iterable[str], callback: Callable[[], None]) -> None:
-        """Call back once it is clear which of `devices` are usable; at once if it is already.
+        """Call back as soon as it is known which of `devices` are usable, possibly at once.
 
         Waits for processes that start for the first time; for one that restarts after a death
         only if no other is ready; never for those that start on demand.
