@@ -1,4 +1,4 @@
-"""Records about devices, chunks and how long they took; shared by every layer above."""
+"""Records of devices, chunks and their times; shared by every layer above."""
 
 from __future__ import annotations
 
@@ -10,12 +10,26 @@ from hetsched.device_kinds import device_kind
 
 
 class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a device is. `identity` is part of the key of its models (processor or GPU name).
+    """What a device is.
 
-    `memory` in bytes: what a job may use of the device's own memory, None without a link.
-    `engines`: copy engines (2, 1, 0), meaningless without a link. `cores`: those it is pinned to.
-    `clock`: "wall", or "virtual" where times are computed. `members`: of a core team, the devices
-    whose cores it has, each of them one thread of its kernels; it never computes beside them.
+    Attributes
+    ----------
+    kind : str
+        The name of its `DeviceKind`.
+    identity : str
+        Processor or GPU name; part of the key of its models.
+    link : bool
+        Whether it has memory of its own behind a link.
+    memory : int or None, bytes
+        What a job may use of that memory; None without a link.
+    engines : int
+        Copy engines (2, 1, 0); meaningless without a link.
+    cores : tuple of int
+        Cores that its process or thread is pinned to.
+    clock : "wall" or "virtual"
+        Virtual times are computed.
+    members : tuple of str
+        For a core team: the devices whose cores it uses, one thread each. They are idle meanwhile.
     """
 
     name: str
@@ -53,11 +67,18 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
 class ChunkTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Start and end of each phase, seconds on the device's clock (CLOCK_MONOTONIC unless virtual).
 
-    None: the chunk had no such phase. `late`: phases whose real work outlasted the modelled time.
-    `busy`: seconds of `compute` in which the device worked on it, None where that isn't known; a
-    core that others use too does so for less than all of it. `host_overhead`: seconds of processor
-    time that the device's process took to submit, copy and wait, None where that isn't known.
-    `cold`: the first chunk of its kernel in this process, which loads code and fills caches.
+    Attributes
+    ----------
+    copy_in, compute, copy_out : (float, float)
+        None: the chunk had no such phase.
+    late : int
+        Phases whose real work took longer than the modelled time.
+    busy : float or None
+        Processor time of `compute`: less than its duration if the core was shared. None: unknown.
+    host_overhead : float or None
+        Processor time that the device's process took to submit, copy and wait. None: unknown.
+    cold : bool
+        The first chunk of its kernel in this process, which loads code and fills caches.
     """
 
     copy_in: tuple[float, float] | None = None
@@ -79,7 +100,7 @@ class ChunkTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class ChunkTimeline:
-    """Start and end of each phase of one chunk, seconds; None: there is no such phase."""
+    """Start and end of each phase of one chunk, seconds; None: no such phase."""
 
     units: int
     copy_in: tuple[float, float] | None
@@ -96,9 +117,10 @@ class Timeline:
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """`count` units from `first` on. `barrier`: all chunks before it must be through first.
+    """`count` units from `first` on.
 
-    `last`: as far as is known, no chunk follows (one copy engine copies O_l out after I_{l+1}).
+    `barrier`: all earlier chunks must be done before it starts. `last`: no chunk is known to
+    follow (a single copy engine copies O_l out after I_{l+1}).
     """
 
     id: int
@@ -111,8 +133,8 @@ class Chunk(msgspec.Struct, frozen=True):
 class Slot(msgspec.Struct, frozen=True):
     """A region of device memory: `offset` bytes into the memory that `prepare` set aside.
 
-    Two chunks that are in flight at once never have overlapping slots, unless they have the same
-    `index` and the device orders them.
+    Chunks in flight at the same time never have overlapping slots, except for slots with the same
+    `index`, which the device uses in order.
     """
 
     index: int

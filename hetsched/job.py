@@ -1,4 +1,4 @@
-"""Jobs as records: what was asked for, where its arrays live, what became of it. No behaviour."""
+"""Records of jobs: the request, where its arrays are, its state and report. No behaviour."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FileRef(msgspec.Struct, frozen=True, tag="file"):
 
 
 class Generated(msgspec.Struct, frozen=True, tag="generated"):
-    """An array that the device processes make from the job's seed, into the arena."""
+    """An array that the device processes generate from the job's seed, into the arena."""
 
 
 InputRef = ArenaRef | FileRef | Generated
@@ -52,8 +52,8 @@ OutputRef = ArenaOut | FileOut
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What a user submits.
 
-    `inputs` and `outputs` go by array name; the name "" stands for the only one. An input that is
-    not named is Generated, an output that is not named is ArenaOut().
+    `inputs` and `outputs` are keyed by array name; "" stands for the only one. Inputs that aren't
+    named are Generated, outputs that aren't named are ArenaOut().
     """
 
     workload: str
@@ -66,8 +66,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     priority: int = 0
     measure: dict[str, str] = {}
-    """Device -> the variant that it is measured with: all get an equal share, in as few chunks as
-    their memory allows. Empty: planned for speed."""
+    """Device -> the variant to measure it with: all devices get equal shares, in as few chunks as
+    their memory allows. Empty: the job is planned for speed."""
 
 
 class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     params: dict[str, Any] = {}
     notes: tuple[str, ...] = ()
     outputs: dict[str, str] = {}
-    """Output name -> path, of those that became files."""
+    """Output name -> path, for those that became files."""
     error: ErrorRecord | None = None
 
 
@@ -121,7 +121,7 @@ class Queued(msgspec.Struct, frozen=True, tag="queued"):
 
 
 class Running(msgspec.Struct, frozen=True, tag="running"):
-    """`stage`: "generating", "planning", "computing", "verifying"; `text` says what takes long."""
+    """`stage`: "generating", "planning", "computing", "verifying"; `text`: what takes long."""
 
     job: int
     stage: str
@@ -131,7 +131,7 @@ class Running(msgspec.Struct, frozen=True, tag="running"):
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """`results`: output name -> its place in the arena; outputs that became files have none."""
+    """`results`: output name -> its array in the arena; outputs that became files have none."""
 
     job: int
     report: JobReport
@@ -139,7 +139,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """`error.code` is 130 when the job was cancelled."""
+    """`error.code` is 130 if the job was cancelled."""
 
     job: int
     report: JobReport
@@ -147,7 +147,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 JobState = Queued | Running | Done | Failed
-"""The four states as tagged records; what is told to those who follow a job."""
+"""The four states as tagged records; sent to those who follow a job."""
 
 
 def ended(state: JobState) -> bool:

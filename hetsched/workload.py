@@ -1,9 +1,9 @@
-"""What a workload is: the protocol that a plug-in implements, and the registry that finds it.
+"""The protocol that a workload plug-in implements, and the registry of workloads.
 
 A declaration (name, params, arrays) imports neither NumPy nor a vendor library, so that the CLI
-can derive its flags from it in a few milliseconds. Kernels live in files of their own that a
-variant's `make` imports late. Plug-ins are found by the entry-point group ``hetsched.workloads``
-and import only this module, NumPy and their own vendor libraries.
+can derive its flags from it in a few milliseconds. Kernels are in separate files, imported late
+by the `make` of a variant. Plug-ins are found by the entry-point group ``hetsched.workloads`` and
+import only this module, NumPy and their own vendor libraries.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class KernelContext:
-    """Where a kernel runs: what `Variant.make` may use.
+    """Where a kernel runs, and what `Variant.make` may use.
 
     Attributes
     ----------
@@ -88,13 +88,13 @@ class KernelContext:
     threads : int
         Threads that one call of the kernel may use.
     cache : str
-        A folder for wisdom and the like; exists.
+        An existing folder for FFT wisdom and the like.
     xp : module or None
-        The array module (NumPy or CuPy) of the arrays that the kernel gets.
+        The array module (NumPy or CuPy) of the kernel's arrays.
     allocate : callable or None
-        bytes -> device pointer object, for work areas; None: allocate as usual.
+        bytes -> device pointer object, for work areas; None: allocate normally.
     say : callable
-        Tells the user what takes long ("planning 512x512 ...").
+        Reports a slow step to the user ("planning 512x512 ...").
     """
 
     kind: str
@@ -112,7 +112,7 @@ class Variant:
     Attributes
     ----------
     name, version : str
-        The library that really computes, and its version; both are part of the model's key.
+        The library that computes, and its version; both are part of the key of its models.
     make : callable
         make(params, chunk, context) -> kernel for up to `chunk` units a call. May be slow (it may
         make FFT plans).
@@ -120,8 +120,7 @@ class Variant:
         A call uses `KernelContext.threads` threads, so it may run on a core team. Libraries that
         take their number of threads from the environment find it there.
     in_place : mapping
-        Output name -> input name whose device buffer it reuses, on a device with memory of its
-        own.
+        Output name -> name of the input whose buffer it reuses in device memory.
     """
 
     name: str
@@ -132,20 +131,20 @@ class Variant:
 
 
 class Workload(ABC):
-    """A divisible load: what its units are and how they are computed and checked.
+    """A divisible load: its units, and how they are computed and verified.
 
-    `Params` is a frozen msgspec Struct; each field becomes a flag of the CLI. `params` objects
-    below are instances of it. Every method is pure.
+    `Params` is a frozen msgspec Struct; each field becomes a flag of the CLI. `p` below is an
+    instance of it. Every method is pure.
     """
 
     name: str
     Params: type[msgspec.Struct]
     inputs: tuple[str, ...] = ("x",)
-    """Names of the input arrays; an array that the user doesn't name is the only one."""
+    """Names of the input arrays. An array without a name is the only input."""
 
     @abstractmethod
     def load(self, p: Any) -> int:
-        """Units of the whole job; >= 1. Raises UsageError when the parameters make no sense."""
+        """Units of the whole job, >= 1. Raises UsageError if the parameters are invalid."""
 
     @abstractmethod
     def arrays(self, p: Any) -> Sequence[ArraySpec]:
@@ -153,7 +152,7 @@ class Workload(ABC):
 
     @abstractmethod
     def demand(self, p: Any, kind: str) -> MemoryDemand:
-        """Bytes on a device of `kind` ("cpu", "cuda", "emulated"); `limit` is the engine's."""
+        """Bytes on a device of `kind` ("cpu", "cuda", ...); the engine sets `limit`."""
 
     @abstractmethod
     def flops(self, p: Any, x: int) -> float:
@@ -161,25 +160,27 @@ class Workload(ABC):
 
     @abstractmethod
     def variants(self, kind: str) -> Sequence[Variant]:
-        """What is installed for `kind` ("cpu", "cuda"), the likely fastest first; may be empty."""
+        """The installed variants for `kind` ("cpu", "cuda"), the likely fastest first."""
 
     @abstractmethod
     def generate(self, p: Any, seed: int, array: str, first: int, out: np.ndarray) -> None:
-        """Fill `out` (count, *unit_shape) with units first.. of `array`; one stream a unit.
+        """Fill `out` (count, *unit_shape) with the units of `array` from `first` on.
 
-        For a resident array `out` is the whole array and `first` 0.
+        Each unit has its own random stream, so that its values don't depend on `first`.
+
+        For a resident array `out` is the whole array and `first` is 0.
         """
 
     @abstractmethod
     def reference(self, p: Any, inputs: Arrays, i: int) -> Mapping[str, np.ndarray]:
-        """Unit `i` of the given arrays computed in full by other means: output name -> unit."""
+        """Unit `i` computed in full by independent means: output name -> unit."""
 
     @abstractmethod
     def residual(self, p: Any, inputs: Arrays, outputs: Arrays, seed: int) -> np.ndarray:
-        """(count,) float64: a random-projection check of every unit; right if <= 1.
+        """(count,) float64: error of every unit by random projection; right if <= 1.
 
-        Scaled by the workload so that 1 is its tolerance. NaN counts as wrong. A unit whose input
-        isn't finite yields 0 if its output isn't all finite either, else infinity.
+        Scaled by the workload so that 1 is its tolerance. NaN counts as wrong. A unit with a
+        non-finite input yields 0 if its output has a non-finite value too, else infinity.
         """
 
     def tolerance(self, p: Any) -> float:
@@ -187,60 +188,60 @@ class Workload(ABC):
         return 1e-4
 
     def scale(self, p: Any, inputs: Arrays, i: int) -> Mapping[str, np.ndarray] | None:
-        """Size of the terms that unit `i`'s values are sums of: output name -> like the unit.
+        """Magnitude of the terms that the values of unit `i` are sums of: output name -> array.
 
-        Where terms cancel, what is left may be nothing but their rounding: an error counts
-        relative to this, if it is larger than the result. None: results don't cancel like that.
+        Where terms cancel, the result may be pure rounding error; so errors are relative to this
+        magnitude if it exceeds the result. None: results don't cancel.
         """
         return None
 
     def infer(
-        self, given: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
+        self, explicit: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
     ) -> Any:
-        """Params from what the user gave and the shapes and dtypes of the input arrays.
+        """Complete the params from the shapes and dtypes of the input arrays.
 
         Parameters
         ----------
-        given : mapping
-            Params field -> value, only those that the user named.
+        explicit : mapping
+            Params field -> value, for the fields that the user set.
         arrays : mapping
             Input name -> (shape, dtype name).
 
         Raises
         ------
         UsageError, DataError
-            Something is missing, malformed or contradicts an array.
+            A parameter is missing, malformed or contradicts an array.
         """
-        return convert(self, given)
+        return convert(self, explicit)
 
     def resized(self, p: Any, load: int) -> Any:
-        """`p` with a load of so many units and nothing else changed, to be measured with.
+        """`p` with another load and nothing else changed, for measurements.
 
-        By default the integer field that does this is looked for.
+        The default finds the integer field that is the load. A workload without one overrides it.
 
         Raises
         ------
         UsageError
-            There is none: a workload whose load is said in another way has a `resized` of its own.
+            No field is the load.
         """
         for name in p.__struct_fields__:
             if type(getattr(p, name)) is int and self._is_load(p, name, load):
                 return msgspec.structs.replace(p, **{name: load})
-        raise UsageError(f"{self.name} has no parameter that is its load, so it isn't measurable")
+        raise UsageError(f"{self.name} can't be measured: no parameter is its load")
 
     def _is_load(self, p: Any, name: str, load: int) -> bool:
-        """Whether the field `name` is the load, and has no influence on speed."""
+        """Whether the field `name` is the load and doesn't affect speed."""
         for units in (load, load + 1):
-            other = msgspec.structs.replace(p, **{name: units})
+            changed = msgspec.structs.replace(p, **{name: units})
             try:
-                if self.load(other) != units or self.speed_key(other) != self.speed_key(p):
+                if self.load(changed) != units or self.speed_key(changed) != self.speed_key(p):
                     return False
             except UsageError:
                 return False
         return True
 
     def speed_key(self, p: Any) -> str:
-        """The parameters that change a unit's speed, as text; not those that change the load."""
+        """The parameters that affect the speed per unit, as text; without the load."""
         shapes = [
             f"{a.name}:{a.role}:{'x'.join(map(str, a.unit_shape))}:{a.dtype}"
             for a in self.arrays(p)
@@ -248,41 +249,42 @@ class Workload(ABC):
         return " ".join([*shapes, f"{self.flops(p, 1):g}"])
 
 
-def convert(workload: Workload, given: Mapping[str, Any]) -> Any:
-    """`given` as `workload.Params`, checked; one clear line when a value is wrong.
+def convert(workload: Workload, values: Mapping[str, Any]) -> Any:
+    """Convert `values` to `workload.Params`.
 
     Raises
     ------
     UsageError
+        A field is unknown, missing or has a wrong value.
     """
-    known = workload.Params.__struct_fields__
-    for key in given:
-        if key not in known:
-            raise UsageError(f"{workload.name} has no parameter {key!r}{_nearest(key, known)}")
+    fields = workload.Params.__struct_fields__
+    for key in values:
+        if key not in fields:
+            raise UsageError(f"{workload.name} has no parameter {key!r}{_closest(key, fields)}")
     try:
-        return msgspec.convert(dict(given), workload.Params, strict=False)
+        return msgspec.convert(dict(values), workload.Params, strict=False)
     except msgspec.ValidationError as error:
         raise UsageError(f"{workload.name}: {error}") from None
 
 
-def _nearest(word: str, known: Sequence[str]) -> str:
-    match = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {match[0]!r}?" if match else f"; there are: {', '.join(sorted(known))}"
+def _closest(word: str, names: Sequence[str]) -> str:
+    match = difflib.get_close_matches(word, names, n=1)
+    return f"; did you mean {match[0]!r}?" if match else f"; there are: {', '.join(sorted(names))}"
 
 
 def names() -> list[str]:
-    """The workloads that are installed. Scans the entry points (tens of milliseconds)."""
+    """Names of the installed workloads. Scans the entry points (tens of milliseconds)."""
     return sorted(point.name for point in importlib.metadata.entry_points(group=GROUP))
 
 
 @functools.cache
 def locate(name: str) -> str:
-    """The ``module:qualname`` of the workload called `name`; such a reference stands for itself.
+    """The ``module:qualname`` of the workload called `name`, which may be one itself.
 
     Raises
     ------
     UsageError
-        Unknown; the nearest name is said.
+        Unknown; the message gives the closest name.
     """
     if ":" in name:
         return name
@@ -291,13 +293,13 @@ def locate(name: str) -> str:
         if point.name == name:
             return point.value
     raise UsageError(
-        f"no workload {quoted(name)}{_nearest(name, [point.name for point in points])}"
+        f"no workload {quoted(name)}{_closest(name, [point.name for point in points])}"
     )
 
 
 @functools.cache
 def find(reference: str) -> Workload:
-    """The workload behind a name or a ``module:qualname``; looked for once in a process.
+    """The workload with a name or a ``module:qualname``, imported once per process.
 
     Raises
     ------
@@ -305,14 +307,15 @@ def find(reference: str) -> Workload:
     """
     module, _, qualname = locate(reference).partition(":")
     try:
-        found: Any = importlib.import_module(module)
+        target: Any = importlib.import_module(module)
         for part in qualname.split("."):
-            found = getattr(found, part)
-        if isinstance(found, type):
-            found = found()
-    except Exception as error:  # a plug-in's module may fail in any way there is
-        why = f"{type(error).__name__}: {error}"
-        raise UsageError(f"workload {quoted(reference)} can't be loaded: {why:.300}") from error
-    if not isinstance(found, Workload):
-        raise UsageError(f"workload {reference!r}: {found!r} is not a hetsched.workload.Workload")
-    return found
+            target = getattr(target, part)
+        workload = target() if isinstance(target, type) else target
+    except Exception as error:  # importing a plug-in may fail in any way
+        reason = f"{type(error).__name__}: {error}"
+        raise UsageError(f"workload {quoted(reference)} can't be loaded: {reason:.300}") from error
+    if not isinstance(workload, Workload):
+        raise UsageError(
+            f"workload {reference!r}: {workload!r} is not a hetsched.workload.Workload"
+        )
+    return workload

@@ -67,7 +67,7 @@ def test_a_picture_is_drawn(call: Call, tmp_path: Path, words: tuple[str, ...]) 
             f'{LOAD}[[device]]\nkind = "gpu"\nmemory = "9B"\ncompute = {{ unit = "1ms" }}\n'
             'h2d = { unit = "1ms" }\nd2h = { unit = "1ms" }',
             65,
-            "no device can take even one unit",
+            "no device can hold one unit",
         ),
     ],
 )

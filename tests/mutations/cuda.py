@@ -4,7 +4,7 @@ from mutations.pipeline import PIPELINE, always
 from mutations.runner import Mutation
 
 CUDA, FLIGHT = "devices/cuda/device.py", "devices/cuda/chunk_flight.py"
-PREPARED = "devices/cuda/prepared_job.py"
+CUDA_JOB = "devices/cuda/job.py"
 BEYOND = (
     "tests/devices/test_devices_cuda.py::test_a_slot_beyond_the_memory_set_aside_is_our_bug",
 )
@@ -25,5 +25,5 @@ MUTATIONS = [
     always(CUDA, "previous.land(job, self._preparer)", "pass", "cuda_late_files"),
     always(FLIGHT, "        block_until(self.events.out_end)\n", "", "cuda_ring", "cuda_files"),
     always(CUDA, "        self._runtime.synchronize()\n", "", "cuda_forgotten"),
-    Mutation(PREPARED, "slot.offset < 0 or end > limit or", "", BEYOND),
+    Mutation(CUDA_JOB, "slot.offset < 0 or end > limit or", "", BEYOND),
 ]

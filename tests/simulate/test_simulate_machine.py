@@ -107,7 +107,7 @@ def test_a_device_that_holds_no_unit_is_left_out_of_plan_and_bound() -> None:
     plan = ideal_plan(subject)
     assert [assignment.device for assignment in plan.assignments] == ["cpu0"]
     assert whole_unit_bound(8, subject.bound_devices()) == pytest.approx(16e-3)
-    with pytest.raises(DataError, match="no device can take even one unit"):
+    with pytest.raises(DataError, match="no device can hold one unit"):
         ideal_plan(machine(GPU.replace("64B", "8B")))
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from hetsched.device import Chunk, ChunkTimes, Slot
 from hetsched.devices.cuda.clock import DeviceClock
 from hetsched.devices.cuda.faults import NOT_READY, CudaError
+from hetsched.devices.cuda.job import CudaJob, Route
 from hetsched.devices.cuda.pinned_memory import Pinned
 from hetsched.devices.cuda.preparation import JobPreparer
-from hetsched.devices.cuda.prepared_job import PreparedJob, Route
 from hetsched.devices.cuda.runtime import Event, Runtime
 from hetsched.errors import InternalError
 
@@ -72,7 +72,7 @@ class ChunkFlight:
     has_landed: bool = False
 
     def source(
-        self, job: PreparedJob, preparer: JobPreparer, route: Route, previous: ChunkFlight | None
+        self, job: CudaJob, preparer: JobPreparer, route: Route, previous: ChunkFlight | None
     ) -> tuple[int, Pinned | None]:
         """The host address of an input; a staging buffer is filled with the chunk's units first.
 
@@ -89,7 +89,7 @@ class ChunkFlight:
         return memory.ctypes.data, pinned
 
     def target(
-        self, job: PreparedJob, preparer: JobPreparer, route: Route
+        self, job: CudaJob, preparer: JobPreparer, route: Route
     ) -> tuple[int, Pinned | None]:
         """The host address that an output is copied to."""
         chunk = self.chunk
@@ -98,7 +98,7 @@ class ChunkFlight:
         memory, pinned = preparer.staging_buffer(job, self.slot, route)
         return memory.ctypes.data, pinned
 
-    def land(self, job: PreparedJob, preparer: JobPreparer) -> None:
+    def land(self, job: CudaJob, preparer: JobPreparer) -> None:
         """Wait for the copy out, then write the outputs that passed through a staging buffer."""
         if self.has_landed:
             return

@@ -25,9 +25,9 @@ from hetsched.devices.cuda.chunk_flight import ChunkFlight, EventPool
 from hetsched.devices.cuda.clock import DeviceClock
 from hetsched.devices.cuda.device_memory import DeviceMemory
 from hetsched.devices.cuda.faults import translated
+from hetsched.devices.cuda.job import CudaJob, copy_to_device, copy_to_host
 from hetsched.devices.cuda.pinned_memory import SLICE_BYTES, Pins, Staging, default_quota
 from hetsched.devices.cuda.preparation import JobPreparer
-from hetsched.devices.cuda.prepared_job import PreparedJob, copy_to_device, copy_to_host
 from hetsched.devices.cuda.probe import budget
 from hetsched.devices.cuda.runtime import DeviceFacts, Runtime, open_cupy
 from hetsched.errors import InternalError
@@ -79,7 +79,7 @@ class CudaDevice:
             DeviceMemory(runtime), self._pins, Staging(self._pins), (self._h2d, self._compute)
         )
         self._events = EventPool(runtime)
-        self._job: PreparedJob | None = None
+        self._job: CudaJob | None = None
         self._flights: deque[ChunkFlight] = deque()
         self._in_slot: dict[int, ChunkFlight] = {}
         self._processor_seconds = 0.0
@@ -170,7 +170,7 @@ class CudaDevice:
             self._fault = str(fault)
             raise
 
-    def _current_job(self) -> PreparedJob:
+    def _current_job(self) -> CudaJob:
         if self._job is None:
             raise InternalError(f"{self._name}: got a chunk before any job was prepared")
         return self._job

@@ -18,8 +18,8 @@ from hetsched.devices.cuda.device_memory import (
     block_layout,
 )
 from hetsched.devices.cuda.faults import Fault, classify
+from hetsched.devices.cuda.job import CudaJob, Route
 from hetsched.devices.cuda.pinned_memory import Pinned, Pins, Staging, mapping_of
-from hetsched.devices.cuda.prepared_job import PreparedJob, Route
 from hetsched.devices.cuda.runtime import TO_DEVICE, Block, Stream
 from hetsched.devices.slot_layout import slot_layout, unit_bytes
 from hetsched.errors import UsageError
@@ -30,7 +30,7 @@ MAX_KERNELS = 8
 
 
 class JobPreparer:
-    """Makes a `PreparedJob`. The device must be idle.
+    """Makes a `CudaJob`. The device must be idle.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class JobPreparer:
         self._staging = staging
         self._copy_stream, self._compute_stream = streams
 
-    def prepare(self, job: DeviceJob) -> PreparedJob:
+    def prepare(self, job: DeviceJob) -> CudaJob:
         """Do everything for `job` that isn't timed."""
         variant = find_variant(job, self._memory.runtime.kernels)
         specs = job.workload.arrays(job.params)
@@ -61,7 +61,7 @@ class JobPreparer:
         blocks = block_layout(resident_bytes, slots_bytes)
         area, block = self._reserve(work_bytes, blocks.nbytes)
         kernel, is_new = self._kernel(job, variant, area)
-        prepared = PreparedJob(job, block, blocks, layout, kernel)
+        prepared = CudaJob(job, block, blocks, layout, kernel)
         for name in resident_bytes:
             prepared.residents[name] = self._copy_resident(
                 block, blocks.residents[name], job.inputs[name]
@@ -72,7 +72,7 @@ class JobPreparer:
         return prepared
 
     def staging_buffer(
-        self, prepared: PreparedJob, slot: Slot, route: Route
+        self, prepared: CudaJob, slot: Slot, route: Route
     ) -> tuple[np.ndarray, Pinned | None]:
         """The pinned buffer that a staged array passes through in `slot`."""
         number = route.staged or 0
@@ -139,7 +139,7 @@ class JobPreparer:
         copied.block()
         return block.array(offset, spec.unit_shape, spec.dtype)
 
-    def _set_routes(self, prepared: PreparedJob) -> None:
+    def _set_routes(self, prepared: CudaJob) -> None:
         """Decide for each array whether it is copied directly; allocate staging buffers."""
         job, layout, staged_count = prepared.job, prepared.layout, 0
         for hosts, buffers, routes in (
@@ -165,7 +165,7 @@ class JobPreparer:
             job.say(f"can't pin {host.spec.name} ({self._pins.refused}): its copies take longer")
         return pinned
 
-    def _warm_up(self, prepared: PreparedJob) -> None:
+    def _warm_up(self, prepared: CudaJob) -> None:
         """Run the kernel once for all the sizes that its plans may be made for.
 
         Plans go by powers of two: the largest chunk needs some of them, one unit less than the

@@ -119,9 +119,9 @@ class Fft(Workload):
         return float(checks.TOLERANCE_DOUBLE if is_double else checks.TOLERANCE_SINGLE)
 
     def infer(
-        self, given: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
+        self, explicit: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
     ) -> FftParams:
-        params: FftParams = convert(self, infer(given, arrays.get("x")))
+        params: FftParams = convert(self, infer(explicit, arrays.get("x")))
         return params
 
 

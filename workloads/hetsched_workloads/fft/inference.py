@@ -40,8 +40,10 @@ def check_direction(direction: object) -> None:
     raise UsageError(f"fft has no direction {direction!r}; {hint}")
 
 
-def infer(given: Mapping[str, Any], array: tuple[tuple[int, ...], str] | None) -> dict[str, Any]:
-    """`given` with batch and dtype filled in from the input's (shape, dtype name), if any.
+def infer(
+    explicit: Mapping[str, Any], array: tuple[tuple[int, ...], str] | None
+) -> dict[str, Any]:
+    """`explicit` with batch and dtype filled in from the input's (shape, dtype name), if any.
 
     Raises
     ------
@@ -50,7 +52,7 @@ def infer(given: Mapping[str, Any], array: tuple[tuple[int, ...], str] | None) -
     DataError
         The input isn't COUNTxROWSxCOLS numbers, or isn't what batch says.
     """
-    full = dict(given)
+    full = dict(explicit)
     if full.get("dtype") is not None:
         full["dtype"] = DTYPES.parse("fft", full["dtype"]).name
     if full.get("direction") is not None:

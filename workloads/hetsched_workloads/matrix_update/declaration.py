@@ -90,9 +90,9 @@ class MatrixUpdate(Workload):
         return {"C": _checks().scale(inputs["C"][i], inputs["A"][i], inputs["B"])}
 
     def infer(
-        self, given: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
+        self, explicit: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
     ) -> MatrixParams:
-        params: MatrixParams = convert(self, infer(given, arrays))
+        params: MatrixParams = convert(self, infer(explicit, arrays))
         self.load(params)
         return params
 

@@ -20,17 +20,17 @@ def check_sizes(sizes: Mapping[str, int]) -> None:
             raise UsageError(f"{name}: {size}, must be at least 1")
 
 
-def infer(given: Mapping[str, Any], arrays: Shapes) -> dict[str, Any]:
-    """`given` with sizes and dtype filled in from the input arrays' shapes and dtypes.
+def infer(explicit: Mapping[str, Any], arrays: Shapes) -> dict[str, Any]:
+    """`explicit` with sizes and dtype filled in from the input arrays' shapes and dtypes.
 
     Raises
     ------
     UsageError
         Malformed, or a size that neither the user nor an array says.
     DataError
-        The arrays contradict each other or what was given.
+        The arrays contradict each other or what was explicit.
     """
-    full = {key: value for key, value in given.items() if value is not None}
+    full = {key: value for key, value in explicit.items() if value is not None}
     if "dtype" in full:
         full["dtype"] = DTYPES.parse("matrix_update", full["dtype"]).name
     said: dict[str, str] = {name: "the job" for name in ("rows", "cols", "inner") if name in full}

@@ -38,7 +38,7 @@ class Route:
 
 
 @dataclass
-class PreparedJob:
+class CudaJob:
     """What `prepare` makes for the chunks of a job."""
 
     job: DeviceJob
