@@ -109,14 +109,14 @@ def test_times_are_the_hosts() -> None:
     assert times[-1].end <= after + 1e-5
 
 
-def test_what_feeding_takes_is_no_more_than_the_process_had() -> None:
+def test_host_overhead_is_at_most_the_processor_time_of_the_process() -> None:
     before = time.process_time()
 
-    fed = [one.host_overhead for one in Bench(FakeRuntime(seed=2), slots=2).run()]
+    overheads = [one.host_overhead for one in Bench(FakeRuntime(seed=2), slots=2).run()]
 
     everything = time.process_time() - before
-    assert all(one is not None and one >= 0 for one in fed)
-    assert 0 < sum(one or 0.0 for one in fed) <= everything
+    assert all(one is not None and one >= 0 for one in overheads)
+    assert 0 < sum(one or 0.0 for one in overheads) <= everything
 
 
 def test_a_barrier_waits_for_everything_before_it() -> None:

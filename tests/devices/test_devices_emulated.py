@@ -195,7 +195,7 @@ def test_virtual_time_starts_at_zero_with_each_job() -> None:
     assert first == second
 
 
-def test_a_virtual_device_says_what_feeding_it_takes() -> None:
+def test_a_virtual_device_reports_its_configured_host_overhead() -> None:
     config = msgspec.structs.replace(LINKED, host_overhead=Cost(gap="1ms", unit="2ms"))
 
     times = drive(

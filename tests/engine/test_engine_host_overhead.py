@@ -1,4 +1,4 @@
-"""A GPU that cores feed, or that runs hot: what is learnt of it, and what is predicted then."""
+"""A GPU with host overhead, or that runs hot: what is learnt of it, and what is predicted."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hetsched.planner.job_planner import Assignment, JobPlan
 
 LOAD, CORES = 1000, 4
 CORE, GPU, FED = 4e-3, 1e-3, 0.3e-3
-"""Seconds a unit: of a core, of the GPU, of feeding it."""
+"""Seconds a unit: of a core, of the GPU, of its host overhead."""
 DEMAND = MemoryDemand(input_bytes=1024, work_bytes=0, output_bytes=1024)
 
 
 class Machine(ToyLoop):
-    """Four cores and a GPU that they feed, all alike; without noise."""
+    """Four equal cores, and a GPU whose host overhead they share; without noise."""
 
     def __init__(self, tells: bool = True) -> None:
         self.tells = tells
@@ -81,7 +81,7 @@ class Machine(ToyLoop):
         return float(assignment.model.total.time(float(units)))
 
 
-def test_cores_are_known_net_of_feeding_and_predicted_with_it() -> None:
+def test_cores_are_learnt_without_host_overhead_and_predicted_with_it() -> None:
     machine = Machine()
     for _ in range(4):
         machine.run()
@@ -103,7 +103,7 @@ def test_a_core_that_feeds_nobody_any_more_is_predicted_at_its_own_speed() -> No
     assert plan.predicted_seconds == pytest.approx(seconds, rel=0.002)
 
 
-def test_a_device_that_does_not_tell_what_feeding_took_makes_its_cores_seem_slower() -> None:
+def test_a_device_that_does_not_report_host_overhead_makes_its_cores_seem_slower() -> None:
     machine = Machine(tells=False)
     for _ in range(4):
         machine.run()

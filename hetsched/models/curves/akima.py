@@ -29,7 +29,7 @@ class Akima(SmoothCurve[tuple[Cubics, float, float]]):
 
     Parameters
     ----------
-    observations : iterable of (units, seconds), or Windows, optional
+    observations : iterable of (units, seconds), or ObservationWindows, optional
     load : float, units, optional
         The whole load, up to which the paper pads the curve.
 
