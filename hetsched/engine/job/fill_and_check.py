@@ -1,14 +1,20 @@
-"""Which devices fill inputs and check results, and which units each of them. Pure."""
+"""Which devices fill inputs and check results, which units, and what the checks found. Pure."""
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from hetsched.device import Chunk, DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.job.unit_ranges import ranges, sample_units
+from hetsched.errors import JobFailed
 from hetsched.planner.job_planner import Assignment
+from hetsched.transport.device_messages import Checked
+
+RANDOM_SAMPLES = 8
+"""Random units that are compared with the reference, besides the edges of shares. Arbitrary."""
 
 
 @dataclass(frozen=True)
@@ -77,3 +83,41 @@ def check_orders(
 def _edges(chunks: Sequence[Chunk]) -> tuple[int, int]:
     """The first and the last unit of contiguous chunks."""
     return chunks[0].first, chunks[-1].first + chunks[-1].count - 1
+
+
+def ranges(load: int, parts: int) -> list[tuple[int, int]]:
+    """Divide `load` units evenly into (first, count) of at most `parts` ranges; none is empty."""
+    parts = min(parts, load)
+    bounds = [load * part // parts for part in range(parts + 1)]
+    return [(low, high - low) for low, high in itertools.pairwise(bounds)]
+
+
+def sample_units(load: int, edges: Sequence[int], seed: int) -> list[int]:
+    """Units to compare with the reference: the edges of the shares, and a few at random."""
+    sampled = random.Random(seed).sample(range(load), min(RANDOM_SAMPLES, load))
+    return sorted({unit for unit in [*edges, *sampled] if 0 <= unit < load})
+
+
+class VerificationResult:
+    """What the Checked messages of one job add up to.
+
+    Attributes
+    ----------
+    error : JobFailed or None
+        The first error beyond what rounding explains.
+    max_error : float
+        Largest max|y - reference| / max|reference| over the sampled units.
+    """
+
+    def __init__(self) -> None:
+        self.error: JobFailed | None = None
+        self.max_error = 0.0
+
+    def add(self, checked: Checked) -> None:
+        self.max_error = max(self.max_error, checked.max_error)
+        for value, name in ((checked.worst, "residual"), (checked.sample_error, "difference")):
+            if not value <= 1 and self.error is None:  # NaN is an error too
+                self.error = JobFailed(
+                    f"verification failed: unit {checked.unit}: the {name} is {value:.3g} times"
+                    " what rounding explains; the result was not kept"
+                )

@@ -8,10 +8,18 @@ from dataclasses import dataclass, field
 
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.job.commands import JobCommand, ReportProgress
+from hetsched.engine.job.commands import JobCommand, ReportProgress, WaitForProcesses
 from hetsched.engine.job.fill_and_check import helpers
 from hetsched.engine.job.retry_policy import RetryCounts
-from hetsched.engine.job.states import Attempt, Computing, DeviceStage, JobStage, New, Verifying
+from hetsched.engine.job.states import (
+    Attempt,
+    Computing,
+    DeviceStage,
+    JobStage,
+    New,
+    Verifying,
+    WaitingForProcesses,
+)
 from hetsched.job import JobSpec, Running
 
 PROGRESS_SECONDS = 0.1
@@ -83,3 +91,8 @@ def progress(
     devices = computation.progress() if computation else ()
     predicted = state.attempt.plan.predicted_seconds
     return [ReportProgress(Running(record.settings.number, state.stage, devices, predicted, text))]
+
+
+def wait_for_processes(record: JobRecord) -> list[JobCommand]:
+    record.state = WaitingForProcesses()
+    return [WaitForProcesses(record.settings.job.devices)]

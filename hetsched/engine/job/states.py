@@ -5,15 +5,13 @@ The records are frozen; sets, dicts, `PendingAnswers` and `Computation` in them 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.job.computation import Computation
-from hetsched.engine.job.fill_and_check import FillOrder
-from hetsched.engine.job.pending_answers import PendingAnswers
-from hetsched.engine.job.verification_result import VerificationResult
+from hetsched.engine.job.fill_and_check import FillOrder, VerificationResult
 from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.job import JobReport
 from hetsched.planner.job_planner import Assignment, JobPlan
@@ -53,6 +51,39 @@ class Attempt:
             device: DeviceRun(assignment, self.infos[device], tuple(self.times.get(device, ())))
             for device, assignment in self.assignments.items()
         }
+
+
+class PendingAnswers:
+    """Pending answers by device.
+
+    Parameters
+    ----------
+    devices : iterable of str
+        One entry per answer expected.
+    """
+
+    def __init__(self, devices: Iterable[str]) -> None:
+        self._counts: dict[str, int] = {}
+        for device in devices:
+            self._counts[device] = self._counts.get(device, 0) + 1
+
+    def __bool__(self) -> bool:
+        """Whether an answer is pending."""
+        return bool(self._counts)
+
+    def answered(self, device: str) -> bool:
+        """Count one answer; whether it was expected."""
+        count = self._counts.get(device, 0)
+        if count > 1:
+            self._counts[device] = count - 1
+        else:
+            self._counts.pop(device, None)
+        return count > 0
+
+    def drop(self, devices: Iterable[str]) -> None:
+        """Expect nothing more from `devices`."""
+        for device in devices:
+            self._counts.pop(device, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from hetsched.engine.job.commands import FinishJob, JobCommand, LogMessage
 from hetsched.engine.job.job_record import JobRecord
 from hetsched.engine.job.report import job_report, minimal_report
-from hetsched.engine.job.states import Attempt, Ended
-from hetsched.engine.planning.device_run import DeviceRun
+from hetsched.engine.job.states import Ended
 from hetsched.errors import ErrorRecord, InternalError, to_record
 from hetsched.job import JobReport
 from hetsched.planner.job_planner import JobPlan
-
-
-def finish(
-    record: JobRecord,
-    attempt: Attempt,
-    report: JobReport,
-    runs: Mapping[str, DeviceRun] | None,
-) -> list[JobCommand]:
-    """The job is done."""
-    record.state = Ended()
-    return [FinishJob(report, None, attempt.id, tuple(attempt.assignments), runs)]
 
 
 def fail(

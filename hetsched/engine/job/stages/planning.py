@@ -17,10 +17,10 @@ from hetsched.engine.job.events import (
     ProcessesSettled,
     ProcessesStarted,
 )
-from hetsched.engine.job.job_record import JobRecord
+from hetsched.engine.job.job_record import JobRecord, wait_for_processes
 from hetsched.engine.job.stages import preparing
 from hetsched.engine.job.stages.ending import fail
-from hetsched.engine.job.stages.stopping import start_over_unprepared, wait_for_processes
+from hetsched.engine.job.stages.stopping import start_over_unprepared
 from hetsched.engine.job.states import (
     Attempt,
     DiscardingPlan,

@@ -6,9 +6,14 @@ from hetsched.engine.job.commands import FillUnits, JobCommand, PrepareDevice, R
 from hetsched.engine.job.events import DeviceMessage, ProcessesStarted
 from hetsched.engine.job.fill_and_check import FillOrder, fill_orders, helpers
 from hetsched.engine.job.job_record import JobRecord, progress
-from hetsched.engine.job.pending_answers import PendingAnswers
 from hetsched.engine.job.stages import computing
-from hetsched.engine.job.states import Attempt, Filling, Preparing, ReloadingResidents
+from hetsched.engine.job.states import (
+    Attempt,
+    Filling,
+    PendingAnswers,
+    Preparing,
+    ReloadingResidents,
+)
 
 
 def begin(

@@ -15,11 +15,9 @@ from hetsched.engine.job.commands import (
     JobCommand,
     LogMessage,
     ReduceMemory,
-    WaitForProcesses,
 )
 from hetsched.engine.job.events import AbortRequested, DeviceMessage, DevicesLost, StageFailed
-from hetsched.engine.job.job_record import JobRecord
-from hetsched.engine.job.pending_answers import PendingAnswers
+from hetsched.engine.job.job_record import JobRecord, wait_for_processes
 from hetsched.engine.job.retry_policy import loss_note
 from hetsched.engine.job.stages.ending import fail
 from hetsched.engine.job.states import (
@@ -29,10 +27,10 @@ from hetsched.engine.job.states import (
     Ended,
     Fail,
     JobStage,
+    PendingAnswers,
     Planning,
     StartOver,
     Stopping,
-    WaitingForProcesses,
 )
 from hetsched.errors import JobFailed
 from hetsched.transport import device_messages
@@ -55,11 +53,6 @@ def start_over(record: JobRecord, attempt: Attempt, reason: str) -> list[JobComm
 def start_over_unprepared(record: JobRecord, reason: str) -> list[JobCommand]:
     """Plan again; no device knows of this attempt."""
     return [_restart_noted(record, reason), *wait_for_processes(record)]
-
-
-def wait_for_processes(record: JobRecord) -> list[JobCommand]:
-    record.state = WaitingForProcesses()
-    return [WaitForProcesses(record.settings.job.devices)]
 
 
 def _restart_noted(record: JobRecord, reason: str) -> JobCommand:

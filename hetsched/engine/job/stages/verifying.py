@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from hetsched.engine.job.commands import CheckUnits, JobCommand, PublishOutputs
+from hetsched.engine.job.commands import CheckUnits, FinishJob, JobCommand, PublishOutputs
 from hetsched.engine.job.events import DeviceMessage, Published, PublishFailed
-from hetsched.engine.job.fill_and_check import check_orders
+from hetsched.engine.job.fill_and_check import VerificationResult, check_orders
 from hetsched.engine.job.job_record import JobRecord, helper_devices, progress
-from hetsched.engine.job.pending_answers import PendingAnswers
 from hetsched.engine.job.report import job_report
-from hetsched.engine.job.stages.ending import fail, finish
-from hetsched.engine.job.states import Computing, Publishing, Verifying
-from hetsched.engine.job.verification_result import VerificationResult
+from hetsched.engine.job.stages.ending import fail
+from hetsched.engine.job.states import Computing, Ended, PendingAnswers, Publishing, Verifying
 from hetsched.transport import device_messages
 
 
@@ -56,17 +54,25 @@ def _publish(
         verified=verified,
         max_error=max_error,
     )
-    to_learn = None if state.computation.has_lost_device else runs
+    has_loss = state.computation.has_lost_device
+    publishing = Publishing(attempt, report, None if has_loss else runs)
     if not settings.job.outputs:
-        return finish(record, attempt, report, to_learn)
-    record.state = Publishing(attempt, report, to_learn)
+        return _finish(record, publishing)
+    record.state = publishing
     return [PublishOutputs()]
+
+
+def _finish(record: JobRecord, state: Publishing) -> list[JobCommand]:
+    """The job is done."""
+    attempt = state.attempt
+    record.state = Ended()
+    return [FinishJob(state.report, None, attempt.id, tuple(attempt.assignments), state.runs)]
 
 
 def on_published(
     record: JobRecord, state: Publishing, event: Published, now: float
 ) -> list[JobCommand]:
-    return finish(record, state.attempt, state.report, state.runs)
+    return _finish(record, state)
 
 
 def on_publish_failed(

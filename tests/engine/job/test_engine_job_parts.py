@@ -1,10 +1,10 @@
-"""Pending answers, and ranges of units."""
+"""Small parts of the state machine: pending answers, ranges of units, samples to compare."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.engine.job.pending_answers import PendingAnswers
-from hetsched.engine.job.unit_ranges import ranges, sample_units
+from hetsched.engine.job.fill_and_check import ranges, sample_units
+from hetsched.engine.job.states import PendingAnswers
 
 
 def test_answers_are_pending_until_each_has_come() -> None:
