@@ -1,0 +1,61 @@
+"""What the planner asks of curves, and the defaults for third-party curves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from hetsched.models import Affine, PiecewiseLinear
+from hetsched.models.curves.curve import planner_curve
+from hetsched.models.curves.delayed import delayed
+
+
+@dataclass(frozen=True)
+class ThirdParty:
+    """A curve with time and speed only."""
+
+    pace: float
+
+    def time(self, x: Any, /) -> Any:
+        return self.pace * x
+
+    def speed(self, x: Any, /) -> Any:
+        return 1 / self.pace
+
+
+def test_a_third_party_curve_has_defaults() -> None:
+    curve = planner_curve(ThirdParty(2.0))
+    assert curve.closed_form() is curve.fingerprint() is curve.evidence() is None
+    assert curve.scaled(2.0) is None
+
+
+def test_a_third_party_curve_is_not_delayed() -> None:
+    curve = ThirdParty(2.0)
+    assert delayed(curve, 1.0) is curve
+
+
+def test_equal_curves_have_equal_fingerprints() -> None:
+    first, second, other = Affine(1.0, 2.0), Affine(1.0, 2.0), Affine(1.0, 3.0)
+    assert first.fingerprint() == second.fingerprint() != other.fingerprint()
+
+
+def test_a_fingerprint_follows_what_a_curve_learns() -> None:
+    curve = PiecewiseLinear([(10, 1.0)])
+    before = curve.fingerprint()
+    curve.observe(20, 3.0)
+    assert curve.fingerprint() != before
+
+
+def test_a_curve_whose_times_may_fall_has_no_fingerprint() -> None:
+    assert PiecewiseLinear([(10, 1.0)], shape="dips").fingerprint() is None
+
+
+def test_a_scaled_curve_keeps_its_evidence() -> None:
+    curve = PiecewiseLinear([(10, 1.0), (20, 3.0)])
+    scaled = curve.scaled(2.0)
+    assert scaled is not None
+    assert scaled.time(15) == pytest.approx(2 * curve.time(15))
+    assert scaled.evidence().times() == curve.evidence().times()
+    assert PiecewiseLinear().scaled(2.0) is None
