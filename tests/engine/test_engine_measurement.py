@@ -242,5 +242,5 @@ def test_a_workload_whose_load_cannot_be_changed_says_so() -> None:
 
         resized = Workload.resized
 
-    with pytest.raises(UsageError, match="rigid has no parameter that is its load"):
+    with pytest.raises(UsageError, match="rigid can't be measured: no parameter is its load"):
         Rigid().resized(Fixed(), 8)
