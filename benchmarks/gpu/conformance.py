@@ -1,4 +1,4 @@
-"""The CUDA device gives right results: places, slots, chunk sizes, barriers, cut copies."""
+"""The CUDA device computes right results: storage, slots, chunk sizes, barriers, cut copies."""
 
 from __future__ import annotations
 
@@ -22,17 +22,22 @@ def measure(report: Report) -> None:
         cases = itertools.product(
             ("arena", "file", "plain"), (1, 2, 3, 4), (1, 7, 64), (False, True)
         )
-        for place, slots, chunk, in_place in cases:
+        for storage, slots, chunk, in_place in cases:
             params = cuda_toys.AffineParams(200, 64 if report.dry else 16384, in_place)
             bench = cuda_toys.Bench(
-                runtime, place, Path(folder), params, chunk, slots, slice_bytes=1 << 20
+                runtime, storage, Path(folder), params, chunk, slots, slice_bytes=1 << 20
             )
             bench.run(barriers=5 if chunk == 7 else 0)
-            right = bench.right()
+            is_right = bench.right()
             bench.close()
-            wrong += not right
+            wrong += not is_right
             report.row(
-                "cases", place=place, slots=slots, chunk=chunk, in_place=in_place, right=right
+                "cases",
+                storage=storage,
+                slots=slots,
+                chunk=chunk,
+                in_place=in_place,
+                right=is_right,
             )
     report.put(wrong=wrong)
     if wrong:

@@ -16,7 +16,7 @@ REPEAT = 7
 
 @dataclass(frozen=True)
 class Rates:
-    """Bytes a second, and seconds that one copy takes beside."""
+    """Bytes per second."""
 
     h2d: float
     d2h: float
@@ -44,9 +44,9 @@ class Link:
             self.runtime.unpin(host.ctypes.data)
 
     def run(self, nbytes: int, directions: tuple[int, ...]) -> list[float]:
-        """Median bytes a second of each direction, all of them at once."""
+        """Median bytes per second in each of `directions`, all at the same time."""
         count = max(2, min(64, 256 * MIB // nbytes)) if nbytes < self.half else 2
-        found = []
+        samples = []
         for _ in range(REPEAT):
             for index in directions:
                 self.spans[index].start()
@@ -55,14 +55,14 @@ class Link:
                     self._copy(index, nbytes)
             for index in directions:
                 self.spans[index].stop()
-            found.append([count * nbytes / self.spans[i].seconds() for i in directions])
-        return [statistics.median(rates) for rates in zip(*found, strict=True)]
+            samples.append([count * nbytes / self.spans[i].seconds() for i in directions])
+        return [statistics.median(rates) for rates in zip(*samples, strict=True)]
 
     def rates(self, nbytes: int) -> Rates:
         (h2d,) = self.run(nbytes, (0,))
         (d2h,) = self.run(nbytes, (1,))
-        both = self.run(nbytes, (0, 1))
-        return Rates(h2d, d2h, both[0], both[1])
+        duplex = self.run(nbytes, (0, 1))
+        return Rates(h2d, d2h, duplex[0], duplex[1])
 
     def _copy(self, index: int, nbytes: int) -> None:
         host = self.hosts[index].ctypes.data

@@ -14,9 +14,9 @@ from hetsched.config import load
 
 FFT = "hetsched_workloads.fft:Fft"
 MATRIX = "hetsched_workloads.matrix_update:MatrixUpdate"
-"""By reference: nothing is installed here that entry points could name."""
+"""By reference: entry points need an installed package."""
 RUNS = 7
-PATIENCE = 60.0
+TIMEOUT_SECONDS = 60.0
 
 
 def measure(report: Report) -> None:
@@ -30,7 +30,7 @@ def measure(report: Report) -> None:
             batch = (16, 64, 64) if report.dry else (256, 512, 512)
             arrays = {"x": fill(local.empty(batch, dtype))}
             params = {"batch": "x".join(map(str, batch)), "dtype": dtype}
-            both(report, local, link, FFT, arrays, params)
+            run_cases(report, local, link, FFT, arrays, params)
         for dtype in ("float32", "float64"):
             rows, cols, inner = (64, 64, 32) if report.dry else (4096, 4096, 512)
             arrays = {
@@ -39,10 +39,10 @@ def measure(report: Report) -> None:
                 "B": fill(local.empty((inner, cols), dtype)),
             }
             params = {"rows": rows, "cols": cols, "inner": inner, "dtype": dtype}
-            both(report, local, link, MATRIX, arrays, params)
+            run_cases(report, local, link, MATRIX, arrays, params)
 
 
-def both(
+def run_cases(
     report: Report,
     local: hetsched.Local,
     link: str,
@@ -50,14 +50,14 @@ def both(
     arrays: dict[str, np.ndarray],
     params: dict[str, Any],
 ) -> None:
-    """On the device with a link alone, then on everything; the last run of each is verified."""
+    """Run on the device with a link alone, then on all devices; verify the last run of each."""
     for devices in ((link,), ()):
         reports = []
         for number in range(RUNS):
             job = local.submit(
                 workload, arrays, devices=devices, verify=number == RUNS - 1, **params
             )
-            job.result(PATIENCE)
+            job.result(TIMEOUT_SECONDS)
             reports.append(job.report)
         last = reports[-1]
         report.row(
@@ -67,10 +67,12 @@ def both(
             on=devices or "all",
             verified=last.verified,
             max_error=last.max_error,
-            seconds=[one.seconds for one in reports],
-            warm_seconds=statistics.median(one.seconds or 0.0 for one in reports[2:]),
-            spread=[one.spread for one in reports],
-            predicted=[one.predicted_seconds for one in reports],
+            seconds=[job_report.seconds for job_report in reports],
+            warm_seconds=statistics.median(
+                job_report.seconds or 0.0 for job_report in reports[2:]
+            ),
+            spread=[job_report.spread for job_report in reports],
+            predicted=[job_report.predicted_seconds for job_report in reports],
             last=msgspec.to_builtins(last),
         )
         if not last.verified:
@@ -78,10 +80,10 @@ def both(
 
 
 def fill(array: np.ndarray) -> np.ndarray:
-    """Normal values, the same row or plane again and again, each with its own factor: quick."""
+    """Fill with normal values quickly: the same row or plane, each with another factor."""
     real = np.zeros(0, array.dtype).real.dtype
     values = array.view(real).reshape(len(array), -1)
-    one = np.random.default_rng(0).standard_normal(values.shape[1]).astype(real)
+    template = np.random.default_rng(0).standard_normal(values.shape[1]).astype(real)
     for index, row in enumerate(values):
-        np.multiply(one, 1 + index % 13, out=row)
+        np.multiply(template, 1 + index % 13, out=row)
     return array

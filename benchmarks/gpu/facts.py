@@ -27,15 +27,15 @@ ATTRIBUTES = {
 
 
 def measure(report: Report) -> None:
-    seen = snapshot()
-    report.put(machine=machine.describe(), nvml=dataclasses.asdict(seen))
-    before = [gpu.memory_free for gpu in seen.gpus]
+    state = snapshot()
+    report.put(machine=machine.describe(), nvml=dataclasses.asdict(state))
+    before = [gpu.memory_free for gpu in state.gpus]
     start = time.perf_counter()
     runtime = open_runtime(report.dry)
     report.put(open_seconds=time.perf_counter() - start, facts=dataclasses.asdict(runtime.facts))
     after = [gpu.memory_free for gpu in snapshot().gpus]
-    taken = [b - a for a, b in zip(after, before, strict=False) if a and b]
-    report.put(context_and_cublas_bytes=taken)
+    context_bytes = [b - a for a, b in zip(after, before, strict=False) if a and b]
+    report.put(context_and_cublas_bytes=context_bytes)
     device = CudaDevice(device_info(report.dry), runtime)
     report.put(device=msgspec.to_builtins(device.describe()))
     if not report.dry:

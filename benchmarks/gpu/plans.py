@@ -22,10 +22,10 @@ def measure(report: Report) -> None:
     for size in PLANES:
         for batch in BATCHES:
             for dtype in ("complex64", "complex128"):
-                report.row("plans", **one(runtime, size, batch, dtype))
+                report.row("plans", **measure_plan(runtime, size, batch, dtype))
 
 
-def one(runtime: Any, size: int, batch: int, dtype: str) -> dict[str, Any]:
+def measure_plan(runtime: Any, size: int, batch: int, dtype: str) -> dict[str, Any]:
     cupy = runtime.xp
     cufft = cupy.cuda.cufft
     params = FftParams(batch=f"{batch}x{size}x{size}", dtype=dtype)
@@ -38,8 +38,8 @@ def one(runtime: Any, size: int, batch: int, dtype: str) -> dict[str, Any]:
     start = time.perf_counter()
     plan = cufft.PlanNd((size, size), *layout, *layout, kind, batch, "C", 1, None)
     runtime.synchronize()
-    made = time.perf_counter() - start
-    left, _ = cupy.cuda.runtime.memGetInfo()
+    plan_seconds = time.perf_counter() - start
+    free_after, _ = cupy.cuda.runtime.memGetInfo()
     stream = runtime.stream()
     span = Span(runtime, stream)
     stream.launch(lambda: plan.fft(array, array, cufft.CUFFT_FORWARD))
@@ -53,10 +53,10 @@ def one(runtime: Any, size: int, batch: int, dtype: str) -> dict[str, Any]:
         "size": size,
         "batch": batch,
         "dtype": dtype,
-        "make_seconds": made,
+        "make_seconds": plan_seconds,
         "assumed_work_bytes": Fft().demand(params, "cuda").workspace(batch),
         "work_bytes": plan.work_area.mem.size,
-        "taken_bytes": free - left,
+        "taken_bytes": free - free_after,
         "seconds": span.seconds() / RUNS,
         "host_seconds": host,
     }

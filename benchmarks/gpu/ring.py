@@ -78,10 +78,10 @@ class Times:
     """Collects the phases of one run."""
 
     def __init__(self) -> None:
-        self.found: list[ChunkTimes] = []
+        self.chunks: list[ChunkTimes] = []
 
     def add(self, chunk: Chunk, times: ChunkTimes) -> None:
-        self.found.append(times)
+        self.chunks.append(times)
 
 
 def passes(
@@ -105,14 +105,14 @@ def passes(
         )
         while pipeline.busy:
             pipeline.step()
-        yield time.monotonic() - start, times.found
+        yield time.monotonic() - start, times.chunks
 
 
 def bound(volume: float, chunk: float, rates: Rates, compute: float) -> float:
     """T(c) in seconds; `volume` and `chunk` in bytes each way, `compute` in bytes a second."""
     slow, fast = sorted((rates.h2d_duplex, rates.d2h_duplex))
-    alone = rates.h2d if rates.h2d_duplex <= rates.d2h_duplex else rates.d2h
-    pace = min(compute, 1 / (1 / fast + (1 - slow / fast) / alone))
+    one_way = rates.h2d if rates.h2d_duplex <= rates.d2h_duplex else rates.d2h
+    pace = min(compute, 1 / (1 / fast + (1 - slow / fast) / one_way))
     once = chunk / rates.h2d + chunk / compute + chunk / rates.d2h
     return once + (volume - chunk) / pace + volume / chunk * GAP
 
@@ -134,33 +134,35 @@ def measure(report: Report) -> None:
         load = Load.make(batch)
         for slots in (1, 2, 3, 4):
             for chunk in (2, 4) if report.dry else (2, 4, 8, 16, 32, 64):
-                case = one(device, load, variant, chunk, slots, kind, rates)
+                case = measure_ring(device, load, variant, chunk, slots, kind, rates)
                 report.row("runs", batch=batch, slots=slots, chunk=chunk, **case)
 
 
-def one(
+def measure_ring(
     device: CudaDevice, load: Load, variant: str, chunk: int, slots: int, kind: str, rates: Rates
 ) -> dict[str, Any]:
     load.y[...] = np.nan
     runs = passes(device, load, variant, chunk, slots, kind)
     next(runs)
-    found = [next(runs) for _ in range(REPEAT)]
-    walls = [wall for wall, _ in found]
-    phases = [times for _, run in found for times in run[1:]] or found[0][1]
+    samples = [next(runs) for _ in range(REPEAT)]
+    walls = [wall for wall, _ in samples]
+    phases = [times for _, run in samples for times in run[1:]] or samples[0][1]
     compute = statistics.median(t.compute[1] - t.compute[0] for t in phases)
     nbytes = load.params.plane_bytes
-    least = bound(load.x.nbytes, chunk * nbytes, rates, chunk * nbytes / max(compute, 1e-9))
+    bound_seconds = bound(
+        load.x.nbytes, chunk * nbytes, rates, chunk * nbytes / max(compute, 1e-9)
+    )
     wall = statistics.median(walls)
     return {
         "seconds": wall,
         "least_seconds": min(walls),
-        "bound_seconds": least,
-        "of_bound": least / wall,
+        "bound_seconds": bound_seconds,
+        "of_bound": bound_seconds / wall,
         "compute_seconds_a_chunk": compute,
         "copy_in_seconds_a_chunk": statistics.median(length(t.copy_in) for t in phases),
         "copy_out_seconds_a_chunk": statistics.median(length(t.copy_out) for t in phases),
         "span_seconds": statistics.median(
-            max(t.end for t in times) - min(t.start for t in times) for _, times in found
+            max(t.end for t in times) - min(t.start for t in times) for _, times in samples
         ),
         "error": load.error(),
     }

@@ -33,19 +33,19 @@ QUERIES: dict[str, tuple[Any, ...]] = {
 
 def measure(report: Report) -> None:
     start = time.perf_counter()
-    seen = snapshot()
-    report.put(snapshot=dataclasses.asdict(seen), snapshot_seconds=time.perf_counter() - start)
-    if not seen.gpus:
+    state = snapshot()
+    report.put(snapshot=dataclasses.asdict(state), snapshot_seconds=time.perf_counter() - start)
+    if not state.gpus:
         if not report.dry:
-            raise RuntimeError(seen.problem)
+            raise RuntimeError(state.problem)
         return
-    report.put(throttled=throttled(seen.gpus[0].uuid))
+    report.put(throttled=throttled(state.gpus[0].uuid))
     nvml = importlib.import_module("pynvml")
     nvml.nvmlInit()
-    handle = nvml.nvmlDeviceGetHandleByUUID(seen.gpus[0].uuid)
-    for name, more in QUERIES.items():
+    handle = nvml.nvmlDeviceGetHandleByUUID(state.gpus[0].uuid)
+    for name, arguments in QUERIES.items():
         report.row(
-            "queries", name=name, **ask(lambda n=name, m=more: getattr(nvml, n)(handle, *m))
+            "queries", name=name, **ask(lambda n=name, a=arguments: getattr(nvml, n)(handle, *a))
         )
     energy(report, nvml, handle)
 
