@@ -16,8 +16,8 @@ import numpy as np
 
 from hetsched import paths
 from hetsched.client.job import FROM_CALLBACK, Job, Listener
-from hetsched.client.job_request import Request
-from hetsched.client.submission import Submitting
+from hetsched.client.job_request import PreparedJob
+from hetsched.client.submission import JobSubmitter
 from hetsched.config import Config, load
 from hetsched.daemon.lifecycle import arena_limit
 from hetsched.device import DeviceInfo
@@ -38,7 +38,7 @@ ABANDON_SECONDS = 1.0
 CLOSED = "this hetsched.Local is closed; open another one"
 
 
-class Local(Submitting):
+class Local(JobSubmitter):
     """Runs jobs in this process's own device processes.
 
     Parameters
@@ -101,7 +101,7 @@ class Local(Submitting):
         ------
         UsageError, DataError, InputMissing, Unavailable, CantCreate, TryAgain
         """
-        return self._started(Request(spec, self._segments), None)
+        return self._start(PreparedJob(spec, self._segments), None)
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
         """The devices, and which are absent and why."""
@@ -169,21 +169,23 @@ class Local(Submitting):
         self._arena.close()
         self._loop.close()
 
-    def _started(self, request: Request, follow: Listener | None) -> Job:
-        """Submit `request`. Refused in a job's callback: that is the thread that would answer."""
+    def _start(self, prepared: PreparedJob, follow: Listener | None) -> Job:
+        """Submit `prepared`. Refused in a job's callback: that is the thread that would answer."""
         self._refuse_in_callback("submit")
         accepted: Future[Job] = Future()
-        self._post(lambda: self._submit(request, accepted, follow), accepted)
+        self._post(lambda: self._submit(prepared, accepted, follow), accepted)
         return accepted.result()
 
-    def _submit(self, request: Request, accepted: Future[Job], follow: Listener | None) -> None:
+    def _submit(
+        self, prepared: PreparedJob, accepted: Future[Job], follow: Listener | None
+    ) -> None:
         jobs: list[Job] = []
 
         def reply(answer: int | ErrorRecord) -> None:
             if isinstance(answer, ErrorRecord):
                 accepted.set_exception(from_record(answer))
                 return
-            job = Job(answer, self.cancel, request.result, self.explain)
+            job = Job(answer, self.cancel, prepared.result, self.explain)
             jobs.append(job)
             if follow is not None:
                 job.follow(follow)
@@ -195,7 +197,7 @@ class Local(Submitting):
                 for ref in state.results.values():
                     self._arena.release(ref.segment)
 
-        self._engine.submit(request.spec, reply, on_state)
+        self._engine.submit(prepared.spec, reply, on_state)
 
     def _call(self, function: Callable[[], T]) -> T:
         """Run `function` on the engine's thread and return its result."""

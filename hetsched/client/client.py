@@ -7,17 +7,17 @@ from typing import Any
 
 from hetsched.client.control import TIMEOUT, Control
 from hetsched.client.job import Job, Listener
-from hetsched.client.job_request import Request
+from hetsched.client.job_request import PreparedJob
 from hetsched.client.shared_memory import SharedMemory
-from hetsched.client.submission import Submitting
+from hetsched.client.submission import JobSubmitter
 from hetsched.job import Done, JobSpec
 
 
-class Client(Submitting, Control):
-    """A connection to the daemon. `Control` says what it takes and can do besides arrays.
+class Client(JobSubmitter, Control):
+    """A connection to the daemon, arrays included. `Control` documents its parameters.
 
-    Any thread may use it. One background thread serves it; `close`, or the end of the `with`, ends
-    that. Arrays stay valid for as long as they live.
+    Any thread may use it. One background thread serves it until `close`, or the end of the `with`.
+    Arrays stay valid after that.
     """
 
     _segments: SharedMemory
@@ -28,10 +28,10 @@ class Client(Submitting, Control):
         super().__init__(endpoint, timeout)
         self._segments = SharedMemory(self._connection.session)
 
-    def _started(self, request: Request, follow: Listener | None) -> Job:
-        job = self.start(request.spec, request.result, follow)
-        request.held.clear()  # from now on the daemon holds what the job needs
+    def _start(self, prepared: PreparedJob, follow: Listener | None) -> Job:
+        job = self.start(prepared.spec, prepared.result, follow)
+        prepared.input_copies.clear()  # the daemon now holds the segments that the job needs
         return job
 
     def _fetch(self, done: Done) -> Any:
-        return Request(JobSpec(workload="", params={}), self._segments).result(done)
+        return PreparedJob(JobSpec(workload="", params={}), self._segments).result(done)

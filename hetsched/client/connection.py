@@ -1,4 +1,4 @@
-"""The client's background thread: requests to the daemon over ZeroMQ, answers to whoever waits."""
+"""The client's background thread: requests to the daemon over ZeroMQ, and their answers."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from hetsched.transport.messages import Answer, Envelope, Refused, Reply, Reques
 
 T = TypeVar("T")
 
-LAST_REPLIES = 0.2
-"""Seconds that the last replies may take after the session's end. Arbitrary."""
+LAST_REPLIES_SECONDS = 0.2
+"""How long the last replies may take after the session's end. Arbitrary."""
 
 _decode: Decoder[Reply] = Decoder(Reply)
 
 
 class Handler(Protocol):
-    """Hears the answers to one request, on the connection's thread."""
+    """Receives the answers to one request, on the connection's thread."""
 
-    def answer(self, answer: Answer) -> bool:
-        """Another answer; True when it was the last."""
+    def on_answer(self, answer: Answer) -> bool:
+        """Handle an answer; return True if it was the last."""
 
-    def lost(self, error: HetschedError) -> None:
-        """There will be no more."""
+    def on_lost(self, error: HetschedError) -> None:
+        """Handle the loss of the connection: there will be no more answers."""
 
 
-class OneAnswer:
-    """Handler of a request that has one answer."""
+class SingleAnswer:
+    """Handler of a request with one answer."""
 
     def __init__(self) -> None:
         self.future: Future[Answer] = Future()
 
-    def answer(self, answer: Answer) -> bool:
+    def on_answer(self, answer: Answer) -> bool:
         if isinstance(answer, Refused):
             self.future.set_exception(from_record(answer.error))
         else:
             self.future.set_result(answer)
         return True
 
-    def lost(self, error: HetschedError) -> None:
+    def on_lost(self, error: HetschedError) -> None:
         self.future.set_exception(error)
 
 
@@ -80,30 +80,36 @@ class Connection:
         self._socket.connect(f"ipc://{self.session.welcome.endpoint}")
         self._loop = Loop()
         self._loop.add_reader(self._socket, self._replies)
-        self._loop.add_reader(self.session.fileno(), self._session_news)
+        self._loop.add_reader(self.session.fileno(), self._on_session_readable)
         self._thread = threading.Thread(target=self._run, name="hetsched-client", daemon=True)
         self._thread.start()
 
     def ask(self, request: Request) -> Answer:
-        """The answer to `request`.
+        """Send `request` and return its answer.
 
         Raises
         ------
         HetschedError
-            What the daemon refused it with; TryAgain when it has gone or doesn't answer.
+            The daemon's error; TryAgain if it has stopped or doesn't answer.
         """
-        handler = OneAnswer()
-        self.may_wait(request)
+        handler = SingleAnswer()
+        self.check_thread(request)
         self.send(request, handler)
         return self.wait(handler.future)
 
-    def may_wait(self, request: Request) -> None:
-        """Raises UsageError on the connection's thread, which would have to hear the answer."""
+    def check_thread(self, request: Request) -> None:
+        """Raise UsageError on the connection's own thread, which would wait for itself."""
         if threading.current_thread() is self._thread:
             raise UsageError(f"{type(request).__name__.lower()} {FROM_CALLBACK}")
 
     def send(self, request: Request, handler: Handler) -> None:
-        """Send `request`; `handler` hears the answers. Raises HetschedError if closed or lost."""
+        """Send `request`; `handler` receives the answers.
+
+        Raises
+        ------
+        HetschedError
+            The connection is closed or lost.
+        """
         if self._error is not None:
             raise self._error
         number = next(self._numbers)
@@ -114,14 +120,14 @@ class Connection:
         self._loop.call_soon_threadsafe(lambda: self._send(number, payload, handler))
 
     def wait(self, future: Future[T]) -> T:
-        """What `future` gets, in time. Raises TryAgain otherwise."""
+        """Return the result of `future`. Raises TryAgain if it takes longer than the timeout."""
         try:
             return future.result(self.timeout)
         except TimeoutError:
             raise TryAgain(f"the daemon hasn't answered for {self.timeout:g} s") from None
 
     def close(self) -> None:
-        """Stop the thread; jobs that haven't ended are cut off from their Future. Idempotent."""
+        """Stop the thread; the Futures of jobs that haven't ended fail. Idempotent."""
         if not self._thread.is_alive():
             return
         self._loop.call_soon_threadsafe(
@@ -133,21 +139,21 @@ class Connection:
 
     def _run(self) -> None:
         self._loop.run()
-        self._socket.close(linger=100)  # a last Cancel may be on its way
+        self._socket.close(linger=100)  # a last Cancel may not have been sent yet
         self._context.term()
         self._loop.close()
         self.session.close()
 
     def _send(self, number: int, payload: bytes, handler: Handler) -> None:
         if self._error is not None:
-            handler.lost(self._error)
+            handler.on_lost(self._error)
             return
         self._handlers[number] = handler
         try:
             self._socket.send(payload, zmq.NOBLOCK)
         except zmq.Again:
             del self._handlers[number]
-            handler.lost(TryAgain("the daemon doesn't take any more requests; try again later"))
+            handler.on_lost(TryAgain("the daemon accepts no more requests; try again later"))
 
     def _replies(self) -> None:
         with contextlib.suppress(zmq.Again):
@@ -161,19 +167,19 @@ class Connection:
             self._fail(error)
             return
         handler = self._handlers.get(reply.number)
-        if handler is not None and handler.answer(reply.answer):
+        if handler is not None and handler.on_answer(reply.answer):
             self._handlers.pop(reply.number, None)
 
-    def _session_news(self) -> None:
-        self.session.pump()
-        if self.session.lost:
+    def _on_session_readable(self) -> None:
+        self.session.receive_pending()
+        if self.session.is_lost:
             self._loop.remove_reader(self.session.fileno())
-            # What was sent before the end still counts, and may be on its way through ZeroMQ.
-            patience = LAST_REPLIES if self._handlers else 0.0
-            self._loop.call_later(patience, lambda: self._fail(self.session.gone()))
+            # Replies sent before the end are still valid, and may be on their way through ZeroMQ.
+            delay = LAST_REPLIES_SECONDS if self._handlers else 0.0
+            self._loop.call_later(delay, lambda: self._fail(self.session.lost_error()))
 
     def _fail(self, error: HetschedError) -> None:
-        """No more answers: everybody who waits hears why."""
+        """Report `error` to all handlers: there will be no more answers."""
         if self._error is not None:
             return
         self._error = error
@@ -181,11 +187,11 @@ class Connection:
             self._loop.remove_reader(self.session.fileno())
         handlers, self._handlers = self._handlers, {}
         for handler in handlers.values():
-            handler.lost(error)
+            handler.on_lost(error)
 
 
 def expect(kind: type[T], answer: Answer) -> T:
-    """`answer`, which must be of `kind`. Raises ProtocolError."""
+    """Return `answer` if it is of `kind`. Raises ProtocolError otherwise."""
     if not isinstance(answer, kind):
         raise ProtocolError(f"the daemon answered {type(answer).__name__}, not {kind.__name__}")
     return answer

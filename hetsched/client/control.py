@@ -1,4 +1,4 @@
-"""Everything that a client can do without arrays. Imports no NumPy: `hetsched status` is fast."""
+"""All that a client can do without arrays. NumPy isn't imported, so `hetsched status` is fast."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hetsched.transport.messages import JobLine, Pong
 Self = TypeVar("Self", bound="Control")
 
 TIMEOUT = 60.0
-"""Seconds to wait for an answer: a job is accepted only after its files have been looked at."""
+"""Seconds to wait for an answer: before a job is accepted, its files are opened."""
 
 
 class Control:
@@ -33,18 +33,18 @@ class Control:
     endpoint : path or None
         The daemon's runtime folder; None: the user's own.
     timeout : float, seconds
-        For each answer of the daemon; jobs may last as long as they like.
+        For each answer of the daemon, not for jobs.
 
     Raises
     ------
     UsageError
-        The endpoint is no path, or the timeout no time.
+        The endpoint isn't a path, or the timeout isn't a time.
     Unavailable
-        No daemon; the message says by which path and why.
+        No daemon; the message has the path and the reason.
     ProtocolError
-        One of a version that can't talk with this one.
+        The daemon's version is incompatible.
     ConfigError, NotPermitted
-        The path is too long; the daemon is somebody else's.
+        The path is too long; the daemon is another user's.
     """
 
     def __init__(
@@ -68,42 +68,45 @@ class Control:
         self.close()
 
     def close(self) -> None:
-        """Leave the daemon. Its jobs go on; their Futures here fail. Arrays stay valid."""
+        """Disconnect. Jobs continue, but their Futures here fail. Arrays stay valid."""
         self._finalizer()
 
     def ping(self) -> Pong:
-        """Who the daemon is, and since when."""
+        """Return the daemon's pid, version and uptime."""
         return ping.ping(self._connection)
 
     def status(self) -> tuple[JobLine, ...]:
-        """All jobs that the daemon remembers, the first accepted first."""
+        """Return all jobs that the daemon remembers, oldest first."""
         return status.status(self._connection)
 
     def show(self, job: int) -> JobState:
-        """The present state of job number `job`. Raises InputMissing."""
+        """Return the state of job number `job`. Raises InputMissing if it isn't known."""
         return show.show(self._connection, job)
 
     def cancel(self, job: int) -> None:
-        """End job number `job`, a running one at a chunk's edge. Raises InputMissing."""
+        """Cancel job number `job`; a running one stops after its current chunks.
+
+        Raises InputMissing if it isn't known.
+        """
         cancel.cancel(self._connection, job)
 
     def explain(self, job: int) -> Explanation:
-        """What became of job number `job` and why, of a running one so far.
+        """Explain job number `job`, a running one as far as it has come.
 
-        Raises InputMissing, or TryAgain while it hasn't begun.
+        Raises InputMissing if it isn't known, TryAgain if it hasn't started.
         """
         return explain.explain(self._connection, job)
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
-        """The daemon's devices; and those that aren't there, with the reason."""
+        """Return the daemon's devices, and missing devices with the reason."""
         return devices.devices(self._connection)
 
     def job(self, job: int) -> Job:
-        """The Future of job number `job`, whoever submitted it. Raises InputMissing."""
+        """Return the Future of any client's job number `job`. Raises InputMissing."""
         return follow.follow(self._connection, job, self._cancel_soon, self._fetch)
 
     def follow(self, job: int, callback: Listener) -> Job:
-        """As `job`; `callback` hears the present state and each new one, on another thread."""
+        """As `job`; `callback` gets the present state and each new one, on another thread."""
         return follow.follow(self._connection, job, self._cancel_soon, self._fetch, callback)
 
     def start(
@@ -112,15 +115,15 @@ class Control:
         fetch: Callable[[Done], Any] | None = None,
         follow: Listener | None = None,
     ) -> Job:
-        """Have `spec` accepted as it is. Raises HetschedError, as the daemon decides."""
+        """Submit `spec` as it is. Raises the daemon's error if it is refused."""
         return submit.submit(
             self._connection, spec, self._cancel_soon, fetch or self._fetch, follow
         )
 
     def _cancel_soon(self, job: int) -> None:
-        """For jobs, which so hold the client: it lives until the last of them is forgotten."""
+        """Cancel without waiting. Jobs hold this method, and so keep the client alive."""
         cancel.cancel_soon(self._connection, job)
 
     def _fetch(self, done: Done) -> Any:
-        """What a job's `result` returns: here where results are, not the arrays."""
+        """Return what a job's `result` returns: references to arrays here, not the arrays."""
         return {**done.results, **{n: Path(path) for n, path in done.report.outputs.items()}}

@@ -1,6 +1,6 @@
-"""A submitted job: a `concurrent.futures.Future` that also tells how far it is.
+"""A submitted job: a `concurrent.futures.Future` that also reports progress.
 
-Knows neither sockets nor the engine: whoever makes one passes callables and feeds it states.
+Independent of sockets and the engine: its owner passes callables and delivers states.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ log = logging.getLogger(__name__)
 Listener = Callable[[JobState], None]
 
 FROM_CALLBACK = "from a callback would wait for itself: hand it to another thread"
-"""What is wrong with waiting on the thread that feeds the jobs."""
+"""Error for waiting on the thread that delivers the jobs' states."""
 
 
 class Job(Future[Any]):
     """Future of the job's result: an array, or a dict by name where there are several outputs.
 
-    What `add_done_callback` and `follow` call runs on the thread that hears of all jobs and must
-    not wait: `submit` and other requests are refused there with UsageError; hand such work, and
-    waiting for another job's `result`, to another thread.
+    Callbacks of `add_done_callback` and `follow` run on the thread that serves all jobs and must
+    not block: `submit` and other requests raise UsageError there. Hand such work, and waiting for
+    another job's `result`, to another thread.
 
     Parameters
     ----------
     ident : int
         The job's number.
     cancel : callable
-        Asks for the end of job `ident`; may raise HetschedError when nobody is there to ask.
+        Requests the end of job `ident`; raises HetschedError if the connection is lost.
     fetch : callable
-        What `result` should return, from the Done state. Called once, on the feeding thread.
+        Makes the value of `result` from the Done state. Called once, on the delivering thread.
     explain : callable
-        Asks for the explanation of job `ident`.
+        Requests the explanation of job `ident`.
     """
 
     def __init__(
@@ -59,104 +59,106 @@ class Job(Future[Any]):
     ) -> None:
         super().__init__()
         self.id = ident
-        self._ask_cancel = cancel
+        self._request_cancel = cancel
         self._request_explanation = explain
         self._fetch: Callable[[Done], Any] | None = fetch
-        self._news: JobState = Queued(ident, 0)
+        self._last_state: JobState = Queued(ident, 0)
         self._listeners: list[Listener] = []
-        self._feeding = threading.RLock()
+        self._delivery_lock = threading.RLock()
 
     def __repr__(self) -> str:
-        return f"<Job {self.id} {type(self._news).__name__.lower()}>"
+        return f"<Job {self.id} {type(self._last_state).__name__.lower()}>"
 
     def progress(self) -> JobState:
-        """The last state that was heard of."""
-        return self._news
+        """Return the last known state."""
+        return self._last_state
 
     @property
     def report(self) -> JobReport | None:
-        """What the job did, once it has ended."""
-        return self._news.report if isinstance(self._news, Done | Failed) else None
+        """The job's report, once it has ended."""
+        return self._last_state.report if isinstance(self._last_state, Done | Failed) else None
 
     def explain(self) -> Explanation:
-        """What became of the job and why, of a running one so far; `str` of it is for people.
+        """Explain the job, a running one as far as it has come; `str` of it is readable text.
 
         Raises
         ------
         TryAgain
-            It hasn't begun; whoever knows has gone.
+            It hasn't started, or the connection is lost.
         InputMissing
             It ended too long ago.
         UsageError
-            In a job's callback, which would wait for itself.
+            Called in a job's callback.
         """
         return self._request_explanation(self.id)
 
     def timeline(self) -> dict[str, Timeline]:
-        """Device -> start and end of each phase of each chunk that it has done, as measured.
+        """Return device -> measured start and end of each phase of its chunks.
 
         Seconds from the start of the job's first chunk. Raises as `explain`.
         """
         devices = self.explain().devices
-        return {one.device: one.timeline for one in devices if one.timeline is not None}
+        return {
+            device.device: device.timeline for device in devices if device.timeline is not None
+        }
 
     def follow(self, listener: Listener) -> None:
         """Call `listener(state)` with the present state, then each new one, on another thread."""
-        with self._feeding:
+        with self._delivery_lock:
             self._listeners.append(listener)
-            _heard(listener, self._news)
+            _notify(listener, self._last_state)
 
     def running(self) -> bool:
-        return isinstance(self._news, Running)
+        return isinstance(self._last_state, Running)
 
     def cancel(self) -> bool:
-        """Ask for the job's end; False when it has ended already, or nobody can be asked.
+        """Request cancellation; return False if the job has ended or the connection is lost.
 
-        A running job ends at a chunk's edge; then `result` raises CancelledError.
+        A running job stops after its current chunks; then `result` raises CancelledError.
         """
         if self.done():
             return self.cancelled()
         try:
-            self._ask_cancel(self.id)
+            self._request_cancel(self.id)
         except HetschedError:
             return self.cancelled()
         return True
 
     def result(self, timeout: float | None = None) -> Any:
-        """The result, as soon as there is one. See `hetsched.errors` for how a job can fail.
+        """Wait for the result and return it. `hetsched.errors` lists how a job can fail.
 
         Raises
         ------
         concurrent.futures.CancelledError
         WaitTimeout
-            After `timeout` seconds; the job goes on.
+            After `timeout` seconds; the job continues.
         HetschedError
         """
         try:
             return super().result(timeout)
         except TimeoutError:
-            raise self._too_late(timeout) from None
+            raise self._timeout_error(timeout) from None
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """The job's error, or None; raises as `result` does."""
+        """Return the job's error, or None. Raises CancelledError and WaitTimeout as `result`."""
         try:
             return super().exception(timeout)
         except TimeoutError:
-            raise self._too_late(timeout) from None
+            raise self._timeout_error(timeout) from None
 
     def advance(self, state: JobState) -> None:
-        """For whoever feeds the job: its new state. After an ended one nothing more happens."""
+        """Deliver a new state. States after the last one are ignored."""
         if self.done():
             return
-        with self._feeding:
-            self._news = state
+        with self._delivery_lock:
+            self._last_state = state
             for listener in self._listeners:
-                _heard(listener, state)
+                _notify(listener, state)
         if ended(state):
             self._conclude(state)
 
     def lost(self, error: HetschedError) -> None:
-        """For whoever feeds the job: there will be no more states."""
+        """Fail the job: there will be no more states."""
         report = JobReport(job=self.id, state="lost", workload="", load=0, error=to_record(error))
         self.advance(Failed(self.id, report, ErrorRecord(error.code, str(error))))
 
@@ -177,12 +179,12 @@ class Job(Future[Any]):
         else:
             self.set_result(value)
 
-    def _too_late(self, timeout: float | None) -> HetschedError:
-        return WaitTimeout(f"job {self.id} hasn't ended after {timeout:g} s; it goes on")
+    def _timeout_error(self, timeout: float | None) -> HetschedError:
+        return WaitTimeout(f"job {self.id} hasn't ended after {timeout:g} s; it continues")
 
 
-def _heard(listener: Listener, state: JobState) -> None:
-    """A listener's own error must not keep the job from ending."""
+def _notify(listener: Listener, state: JobState) -> None:
+    """Call a listener; its exceptions are logged, so that the job can end."""
     try:
         listener(state)
     except Exception:

@@ -1,7 +1,7 @@
 """From arrays and keywords to a JobSpec, and from a Done state to arrays.
 
-The same for the daemon's client and the embedded engine: they differ in where shared memory comes
-from (`Segments`).
+The same for the daemon's client and the embedded engine, which differ in the source of shared
+memory (`SharedArrays`).
 """
 
 from __future__ import annotations
@@ -25,51 +25,51 @@ ONLY = ""
 """The name that stands for the only array."""
 
 PRIORITIES = (-20, 19)
-"""The least and the greatest, as nice(1) has them."""
+"""Minimum and maximum, as for nice(1)."""
 
-Given = np.ndarray | str | os.PathLike[str]
+ArrayOrPath = np.ndarray | str | os.PathLike[str]
 """An array, or the path of a .npy file."""
 
 
-class Segments(Protocol):
-    """Where shared memory comes from."""
+class SharedArrays(Protocol):
+    """Source of arrays in shared memory."""
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-        """A new shared array, freed when its last view dies."""
+        """Allocate a shared array, freed with its last view."""
 
     def map(self, ref: ArenaRef) -> np.ndarray:
-        """The array behind `ref`; holds a reference until its last view dies."""
+        """Return the array behind `ref`, with a reference held until its last view is freed."""
 
     def owns(self, segment: Segment) -> bool:
-        """Whether `segment` came from here."""
+        """Whether `segment` is one of this source."""
 
 
 @dataclass
-class Request:
-    """A JobSpec, and what its caller needs to make a result of the job's end.
+class PreparedJob:
+    """A JobSpec, and what the caller needs to make the result of a Done state.
 
     Attributes
     ----------
-    held : list of arrays
-        Copies that must live until the job has been accepted.
+    input_copies : list of arrays
+        Shared copies that must live until the job has been accepted.
     targets : mapping
         Output name -> the caller's own array.
     """
 
     spec: JobSpec
-    segments: Segments
-    held: list[np.ndarray] = field(default_factory=list)
+    segments: SharedArrays
+    input_copies: list[np.ndarray] = field(default_factory=list)
     targets: dict[str, np.ndarray] = field(default_factory=dict)
 
     def result(self, done: Done) -> Any:
-        """The only output, or a dict of all by name; a Path for what became a file.
+        """Return the only output, or a dict by name; a Path for an output saved as file.
 
         Raises
         ------
         DataError
-            The caller's ordinary array has another shape, or can't hold the dtype.
+            The caller's array has another shape, or can't hold the dtype.
         InputMissing
-            The result isn't kept any more.
+            The result is no longer kept.
         """
         values: dict[str, Any] = {
             name: self._array(name, ref) for name, ref in done.results.items()
@@ -86,11 +86,11 @@ class Request:
         return target
 
 
-def prepare(  # noqa: PLR0913 - all that a user may say
-    segments: Segments,
+def prepare(  # noqa: PLR0913 - one for each option
+    segments: SharedArrays,
     workload: str,
-    arrays: Given | Mapping[str, Given] | None,
-    out: Given | Mapping[str, Given] | None,
+    arrays: ArrayOrPath | Mapping[str, ArrayOrPath] | None,
+    out: ArrayOrPath | Mapping[str, ArrayOrPath] | None,
     params: Mapping[str, Any],
     *,
     devices: str | Sequence[str] = (),
@@ -99,18 +99,18 @@ def prepare(  # noqa: PLR0913 - all that a user may say
     seed: int = 0,
     priority: int = 0,
     force: bool = False,
-) -> Request:
-    """Everything that a user may say, as a JobSpec; ordinary arrays are copied in, once.
+) -> PreparedJob:
+    """Make a JobSpec of a user's arguments; arrays outside shared memory are copied in.
 
     Raises
     ------
     UsageError
-        A parameter or keyword of a wrong type, or out of its range.
+        A parameter has the wrong type or is out of range.
     DataError, TryAgain
-        An array that can't live in shared memory; no room for it.
+        An array can't be stored in shared memory, or there is no room for it.
     """
-    held: list[np.ndarray] = []
-    ins, outs = _named("arrays", arrays), _named("out", out)
+    input_copies: list[np.ndarray] = []
+    ins, outs = _by_name("arrays", arrays), _by_name("out", out)
     overwrite = validation.boolean("force", force)
     plain = {name: _plain(name, value) for name, value in params.items()}
     targets = {
@@ -127,71 +127,73 @@ def prepare(  # noqa: PLR0913 - all that a user may say
         seed=validation.integer("seed", seed, 0),
         priority=validation.integer("priority", priority, *PRIORITIES),
         outputs={name: _output(value, segments, overwrite) for name, value in outs.items()},
-        inputs={name: _input(value, segments, held) for name, value in ins.items()},
+        inputs={name: _input(value, segments, input_copies) for name, value in ins.items()},
     )
-    return Request(spec, segments, held, targets)
+    return PreparedJob(spec, segments, input_copies, targets)
 
 
 def numeric(dtype: Any) -> str:
-    """The name of `dtype`, anything that NumPy takes for one. Raises DataError."""
+    """Return the name of a numeric `dtype`, in any form that NumPy accepts. Raises DataError."""
     try:
         kind = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError) as error:
         raise DataError(f"dtype {quoted(dtype)}: {error}") from None
     if kind.kind not in "biufc":
-        raise DataError(f"dtype {kind}: only numbers can be computed with")
+        raise DataError(f"dtype {kind}: only numeric dtypes are supported")
     name: str = kind.newbyteorder("=").name
     return name
 
 
-def shared(array: np.ndarray, segments: Segments) -> ArenaRef | None:
-    """Where `array` lies in shared memory that `segments` owns; None if it must be copied."""
+def shared(array: np.ndarray, segments: SharedArrays) -> ArenaRef | None:
+    """Return the location of `array` in shared memory; None if it must be copied."""
     if not (array.flags.c_contiguous and array.dtype.isnative):
         return None
-    place = locate_in_segment(array)
-    if place is None or not segments.owns(place[0]):
+    location = locate_in_segment(array)
+    if location is None or not segments.owns(location[0]):
         return None
-    segment, offset = place
+    segment, offset = location
     return ArenaRef(segment.id, array.shape, array.dtype.name, offset)
 
 
-def _named(what: str, given: Given | Mapping[str, Given] | None) -> Mapping[str, Given]:
-    if given is None:
+def _by_name(
+    parameter: str, arrays: ArrayOrPath | Mapping[str, ArrayOrPath] | None
+) -> Mapping[str, ArrayOrPath]:
+    if arrays is None:
         return {}
-    if not isinstance(given, Mapping):
-        return {ONLY: given}
-    return {validation.text(what, name, "an array's name"): given[name] for name in given}
+    if not isinstance(arrays, Mapping):
+        return {ONLY: arrays}
+    return {validation.text(parameter, name, "an array's name"): arrays[name] for name in arrays}
 
 
-def _input(value: Given, segments: Segments, held: list[np.ndarray]) -> InputRef:
+def _input(value: ArrayOrPath, segments: SharedArrays, input_copies: list[np.ndarray]) -> InputRef:
     if isinstance(value, str | os.PathLike):
         return FileRef(str(Path(value).absolute()))
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:  # rows of different lengths
-        raise DataError(f"arrays: {quoted(value)} is no array: {error}") from None
+        raise DataError(f"arrays: {quoted(value)} is not an array: {error}") from None
     ref = shared(array, segments)
     if ref is None:
         copy = _copy_in(array, segments)
-        held.append(copy)
+        input_copies.append(copy)
         ref = shared(copy, segments)
         assert ref is not None
     return ref
 
 
-def _copy_in(array: np.ndarray, segments: Segments) -> np.ndarray:
+def _copy_in(array: np.ndarray, segments: SharedArrays) -> np.ndarray:
     copy = segments.empty(array.shape, numeric(array.dtype))
     np.copyto(copy, array)
     return copy
 
 
-def _output(value: Given, segments: Segments, force: bool) -> OutputRef:
+def _output(value: ArrayOrPath, segments: SharedArrays, force: bool) -> OutputRef:
     if isinstance(value, str | os.PathLike):
         return FileOut(str(Path(value).absolute()), force)
     return ArenaOut(shared(value, segments))
 
 
-def _writable(name: str, array: Given) -> np.ndarray:
+def _writable(name: str, array: ArrayOrPath) -> np.ndarray:
     if not isinstance(array, np.ndarray):
         raise UsageError(
             f"out{name and ' '}{name}: {quoted(array)} should be a NumPy array to write to, or the"
@@ -205,7 +207,7 @@ def _writable(name: str, array: Given) -> np.ndarray:
 def _copy_out(name: str, result: np.ndarray, target: np.ndarray) -> None:
     if result.shape != target.shape or not np.can_cast(result.dtype, target.dtype, "same_kind"):
         raise DataError(
-            f"out {name}: the result is {result.dtype} {result.shape}, the array given is"
+            f"out {name}: the result is {result.dtype} {result.shape}, but the array is"
             f" {target.dtype} {target.shape}; use client.empty({result.shape},"
             f' "{result.dtype}")'
         )
@@ -213,7 +215,7 @@ def _copy_out(name: str, result: np.ndarray, target: np.ndarray) -> None:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """`value` without NumPy: what msgpack can carry."""
+    """Convert NumPy's types in `value` to plain ones, which msgpack can encode."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, np.dtype):
@@ -223,7 +225,7 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(name, item) for item in value]
     if isinstance(value, int) and not -NUMBER_LIMIT <= value < NUMBER_LIMIT:
-        raise UsageError(f"{name}: a number of {value.bit_length()} bits; 63 is the most")
+        raise UsageError(f"{name}: a number of {value.bit_length()} bits; the maximum is 63")
     if isinstance(value, str):
         return validation.text(f"parameter {name}", value, "text that UTF-8 can encode")
     if value is None or isinstance(value, bool | int | float):

@@ -1,7 +1,7 @@
-"""The client's end of the session: token, shared memory, and the news that the daemon has died.
+"""The client's end of the session: token, shared memory, detection of the daemon's end.
 
-Outlives the client that opened it for as long as arrays on shared memory live, because the end of
-file would free their segments for others to write into.
+It stays open after its client as long as arrays on shared memory exist: closing it would free
+their segments, and other clients could write into them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from hetsched.transport.messages import (
 )
 from hetsched.transport.sockets import connect, connect_failure, receive_message, send_message
 
-LIMIT = 64 << 10
+MAX_ANSWER = 64 << 10
 """Bytes of the longest answer."""
 
 _decode: Decoder[SessionAnswer] = Decoder(SessionAnswer)
@@ -57,9 +57,9 @@ class Session:
     Raises
     ------
     Unavailable, NotPermitted
-        Nobody can be reached; the message says exactly why.
+        The daemon can't be reached; the message has the reason.
     ProtocolError
-        The daemon is of a version that can't talk with this one.
+        The daemon's version is incompatible.
     """
 
     def __init__(self, path: Path, timeout: float) -> None:
@@ -67,13 +67,13 @@ class Session:
         self._timeout = timeout
         self._lock = threading.Lock()
         self._unsent: deque[bytes] = deque()
-        self._live: set[int] = set()
-        self._keys = itertools.count()
-        self._closing = False
-        self._lost = False
-        self._owing = False
+        self._live_arrays: set[int] = set()
+        self._array_keys = itertools.count()
+        self._is_closing = False
+        self._is_lost = False
+        self._has_open_request = False
         self.on_discard: Callable[[int], None] = lambda segment: None
-        self._socket = _reach(path)
+        self._socket = _connect(path)
         try:
             self.welcome = self._greet()
         except BaseException:
@@ -84,30 +84,30 @@ class Session:
         return self._socket.fileno()
 
     @property
-    def lost(self) -> bool:
-        """The daemon has closed its end."""
-        return self._lost
+    def is_lost(self) -> bool:
+        """Whether the daemon has closed its end."""
+        return self._is_lost
 
-    def gone(self) -> HetschedError:
-        """What to raise when the daemon has closed its end."""
+    def lost_error(self) -> HetschedError:
+        """Return the error to raise once the daemon has closed its end."""
         return TryAgain(
-            f"the daemon (pid {self.welcome.pid}, {self._path.parent}) has gone;"
-            " start it again (`hetsched serve`) and submit once more"
+            f"the daemon (pid {self.welcome.pid}, {self._path.parent}) has stopped;"
+            " start it (`hetsched serve`) and submit again"
         )
 
     def request(self, message: SessionRequest) -> tuple[SegmentFd, int | None]:
-        """Ask for a segment: the answer, and the fd if one came with it (now the caller's).
+        """Request a segment; return the answer and its fd, if any, which the caller must close.
 
         Raises
         ------
         HetschedError
-            What the daemon refused it with; TryAgain when it has gone or doesn't answer.
+            The daemon's error; TryAgain if it has stopped or doesn't answer.
         """
         with self._lock:
             self._check_usable()
-            self._owing = True  # stays so if we are interrupted, or the daemon never answers
+            self._has_open_request = True  # stays so after an interrupt or a timeout
             answer, fds = self._ask(message)
-            self._owing = False
+            self._has_open_request = False
         if isinstance(answer, SegmentFd) and len(fds) == int(answer.is_new):
             return answer, fds[0] if fds else None
         for fd in fds:
@@ -116,55 +116,57 @@ class Session:
             raise from_record(answer.error)
         raise ProtocolError(f"unexpected answer {type(answer).__name__} to {message!r}")
 
-    def pump(self) -> None:
-        """Handle what the daemon said unasked; sets `lost` at the end of file."""
+    def receive_pending(self) -> None:
+        """Handle the daemon's notifications; set `is_lost` at the end of file."""
         with self._lock:
-            while not self._lost and self._readable(0):
+            while not self._is_lost and self._readable(0):
                 answer, _ = self._receive()
                 if answer is not None:
-                    self._unasked(answer)
+                    self._is_notification(answer)
 
-    def holds(self) -> int:
-        """An array on shared memory lives from now on; its key for `let_go`."""
-        key = next(self._keys)
-        self._live.add(key)
+    def add_array(self) -> int:
+        """Register an array on shared memory; return its key for `drop_array`."""
+        key = next(self._array_keys)
+        self._live_arrays.add(key)
         return key
 
-    def let_go(self, key: int, segment: int) -> None:
-        """The array has died. Called by the garbage collector: takes no lock, never blocks."""
-        self._live.discard(key)
+    def drop_array(self, key: int, segment: int) -> None:
+        """Drop a freed array. Called by the garbage collector: takes no lock, never blocks."""
+        self._live_arrays.discard(key)
         self._unsent.append(encode(Drop(segment)))
         self._flush()
-        if self._closing and not self._live:
+        if self._is_closing and not self._live_arrays:
             self._socket.close()
 
     def close(self) -> None:
-        """Close as soon as no array lives that needs the session. Idempotent."""
-        self._closing = True
-        if not self._live:
+        """Close once no array needs the session any more. Idempotent."""
+        self._is_closing = True
+        if not self._live_arrays:
             self._socket.close()
 
     def _flush(self) -> None:
-        """Send what wouldn't go before; the socket's buffer holds hundreds of messages."""
+        """Send messages that were held back; the socket's buffer holds hundreds."""
         while self._unsent:
             try:
                 payload = self._unsent.popleft()
-            except IndexError:  # another thread was faster
+            except IndexError:  # another thread has sent it
                 return
             try:
                 self._socket.send(payload, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
             except BlockingIOError:
                 self._unsent.appendleft(payload)
                 return
-            except OSError:  # closed, or the daemon is gone: nothing is left to free
+            except OSError:  # closed, or the daemon has ended: there is nothing to free
                 return
 
     def _check_usable(self) -> None:
-        if self._closing:
+        if self._is_closing:
             raise UsageError("this client is closed; open another one")
-        if self._lost:
-            raise self.gone()
-        if self._owing:  # that answer may still come, and would be taken for another's
+        if self._is_lost:
+            raise self.lost_error()
+        if (
+            self._has_open_request
+        ):  # its answer may still come, and would be taken for this request's
             raise TryAgain("an earlier request was never answered; open another client")
 
     def _greet(self) -> Welcome:
@@ -183,20 +185,20 @@ class Session:
         try:
             send_message(self._socket, encode(message))
         except OSError:
-            self._lost = True
-        while not self._lost:
+            self._is_lost = True
+        while not self._is_lost:
             if not self._readable(self._timeout):
                 raise TryAgain(
                     f"the daemon ({self._path.parent}) hasn't answered for {self._timeout:g} s"
                 )
             answer, fds = self._receive()
-            if answer is not None and not self._unasked(answer):
+            if answer is not None and not self._is_notification(answer):
                 return answer, fds
-        raise self._ended()
+        raise self._end_error()
 
-    def _ended(self) -> HetschedError:
+    def _end_error(self) -> HetschedError:
         if hasattr(self, "welcome"):
-            return self.gone()
+            return self.lost_error()
         return Unavailable(f"the daemon at {self._path} closed the connection; is it stopping?")
 
     def _readable(self, seconds: float) -> bool:
@@ -206,22 +208,22 @@ class Session:
 
     def _receive(self) -> tuple[SessionAnswer | None, list[int]]:
         try:
-            payload, fds = receive_message(self._socket, LIMIT)
+            payload, fds = receive_message(self._socket, MAX_ANSWER)
         except OSError:
             payload, fds = b"", []
         if not payload:
-            self._lost = True
+            self._is_lost = True
             return None, fds
         return _decode(payload), fds
 
-    def _unasked(self, answer: SessionAnswer) -> bool:
+    def _is_notification(self, answer: SessionAnswer) -> bool:
         if isinstance(answer, Discarded):
             self.on_discard(answer.segment)
             return True
         return False
 
 
-def _reach(path: Path) -> socket.socket:
+def _connect(path: Path) -> socket.socket:
     try:
         return connect(path)
     except PermissionError as error:

@@ -1,4 +1,4 @@
-"""The client's shared memory: maps each segment once, tells the daemon when arrays have died."""
+"""The client's shared memory: maps each segment once, drops references of freed arrays."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from hetsched.transport.messages import Allocate, Map
 
 
 class SharedMemory:
-    """Arrays on the daemon's segments; `request.Segments` for the client. Any thread may use it.
+    """Arrays on the daemon's segments: the client's `SharedArrays`. Any thread may use it.
 
-    Each array that it hands out holds one of the session's references, and drops it when its last
-    view dies. Mappings stay until the daemon discards the segment: a warm one costs nothing.
+    Each array holds one of the session's references until its last view is freed. Mappings stay
+    until the daemon discards the segment, so that reusing one costs nothing.
     """
 
     def __init__(self, session: Session) -> None:
@@ -28,7 +28,7 @@ class SharedMemory:
         session.on_discard = self._discard
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-        """A new shared array, contents undefined.
+        """Allocate a shared array, contents undefined.
 
         Raises
         ------
@@ -38,12 +38,12 @@ class SharedMemory:
         return self._array(Allocate(nbytes), shape, dtype, 0)
 
     def map(self, ref: ArenaRef) -> np.ndarray:
-        """The array behind `ref`.
+        """Return the array behind `ref`.
 
         Raises
         ------
         InputMissing
-            The daemon doesn't keep it any more.
+            The daemon no longer keeps it.
         """
         return self._array(Map(ref.segment), ref.shape, ref.dtype, ref.offset)
 
@@ -53,18 +53,19 @@ class SharedMemory:
     def _array(
         self, request: Allocate | Map, shape: tuple[int, ...], dtype: str, offset: int
     ) -> np.ndarray:
-        with self._lock:  # whoever gets the fd has mapped it before others get none
+        with self._lock:  # the fd comes only once: map it before another thread gets none
             answer, fd = self._session.request(request)
             if fd is not None:
                 self._segments[answer.segment] = Segment(answer.segment, fd, answer.nbytes)
             segment = self._segments[answer.segment]
-        gone = functools.partial(self._session.let_go, self._session.holds(), answer.segment)
+        key = self._session.add_array()
+        on_freed = functools.partial(self._session.drop_array, key, answer.segment)
         try:
             segment.mapping()
-            segment.release_fd()  # the mapping has one of its own
-            return segment.array(shape, dtype, offset, gone)
+            segment.release_fd()  # the mapping doesn't need it
+            return segment.array(shape, dtype, offset, on_freed)
         except BaseException:
-            gone()
+            on_freed()
             raise
 
     def _discard(self, ident: int) -> None:

@@ -10,41 +10,41 @@ import numpy as np
 
 from hetsched.client import validation
 from hetsched.client.job import Job, Listener
-from hetsched.client.job_request import Given, Request, Segments, numeric, prepare
+from hetsched.client.job_request import ArrayOrPath, PreparedJob, SharedArrays, numeric, prepare
 
 
-class Submitting(ABC):
-    """What `Client` and `Local` have in common. `_segments`: where their shared memory is from."""
+class JobSubmitter(ABC):
+    """What `Client` and `Local` have in common. `_segments`: their source of shared memory."""
 
-    _segments: Segments
+    _segments: SharedArrays
 
     @abstractmethod
-    def _started(self, request: Request, follow: Listener | None) -> Job:
-        """The job once it has been accepted. Raises HetschedError when it isn't."""
+    def _start(self, prepared: PreparedJob, follow: Listener | None) -> Job:
+        """Submit and return the accepted job. Raises HetschedError if it is refused."""
 
     def empty(self, shape: int | Sequence[int], dtype: Any = "complex64") -> np.ndarray:
-        """A shared array, contents undefined: jobs read and write it without a copy.
+        """Allocate a shared array, which jobs read and write without a copy. Contents undefined.
 
         Parameters
         ----------
         shape : int or sequence of int
-        dtype : anything that NumPy takes for one
+        dtype : anything that numpy.dtype accepts
 
         Raises
         ------
         UsageError
-            The shape is none; the axis is said.
+            The shape is invalid; the message names the axis.
         DataError, TryAgain
-            It can never be had; others hold too much at present.
+            It exceeds the limit; others hold too much at present.
         """
         return self._segments.empty(validation.extents(shape), numeric(dtype))
 
-    def submit(  # noqa: PLR0913 - all of them keywords that a user may leave out
+    def submit(  # noqa: PLR0913 - optional keywords
         self,
         workload: str,
-        arrays: Given | Mapping[str, Given] | None = None,
+        arrays: ArrayOrPath | Mapping[str, ArrayOrPath] | None = None,
         *,
-        out: Given | Mapping[str, Given] | None = None,
+        out: ArrayOrPath | Mapping[str, ArrayOrPath] | None = None,
         devices: str | Sequence[str] = (),
         memory_limit: int | str | None = None,
         verify: bool = False,
@@ -54,38 +54,39 @@ class Submitting(ABC):
         follow: Listener | None = None,
         **params: Any,
     ) -> Job:
-        """Submit a job; returns once it has been accepted.
+        """Submit a job and return once it has been accepted.
 
         Parameters
         ----------
         workload : str
             A workload's name, or ``module:qualname``.
         arrays : array, path, mapping of name to array or path, or None
-            Inputs. C-contiguous parts of arrays from `empty` are used where they lie, others are
-            copied in once; a path is that of a ``.npy`` file. None: generated.
-        out : the same, where results go; None: new shared arrays
+            Inputs. C-contiguous parts of arrays from `empty` are used in place, others are copied
+            once; a path names a ``.npy`` file. None: generated.
+        out : array, path, mapping of name to array or path, or None
+            Where results go. None: new shared arrays.
         devices : str ("cpu,gpu0") or sequence of str
-            Names and groups that may be used; all by default.
+            Devices and groups to use; default: all.
         memory_limit : int, bytes, at least 1; or str ("256MiB")
-            Of each device's own memory.
+            Of each device's own memory to use.
         verify : bool
-            Check every unit; the job fails (JobFailed) if one is wrong.
+            Check every unit; the job fails (JobFailed) if any is wrong.
         seed : int, 0 to 2**63-1, of generated inputs
         priority : int, -20 to 19; not used yet
         force : bool
             Overwrite output files that exist.
         follow : callable
-            Hears every state of the job, on the thread that serves this client.
+            Called with every state of the job, on the thread that serves this client.
         **params
-            The workload's own parameters; those that follow from the inputs may be left out.
+            The workload's own parameters; those implied by the inputs are optional.
 
         Raises
         ------
         HetschedError
-            UsageError (at once, for a wrong type or range), DataError, InputMissing, ...
-            UsageError too in a job's callback: that thread would have to hear the answer.
+            UsageError for a wrong type or range, DataError, InputMissing, ...; UsageError in a
+            job's callback, which would wait for itself.
         """
-        request = prepare(
+        prepared = prepare(
             self._segments,
             workload,
             arrays,
@@ -98,4 +99,4 @@ class Submitting(ABC):
             priority=priority,
             force=force,
         )
-        return self._started(request, follow)
+        return self._start(prepared, follow)

@@ -12,7 +12,7 @@ import pytest
 from daemon_harness import Harness
 
 from hetsched.client.client import Client
-from hetsched.client.job_request import Segments, prepare
+from hetsched.client.job_request import SharedArrays, prepare
 from hetsched.errors import DataError, UsageError
 
 
@@ -81,13 +81,13 @@ def test_a_workload_is_text(client: Client, workload: Any) -> None:
 
 
 def test_nothing_is_copied_before_all_has_been_checked() -> None:
-    segments: Segments = None  # type: ignore[assignment]
+    segments: SharedArrays = None  # type: ignore[assignment]
     with pytest.raises(UsageError, match="priority"):
         prepare(segments, "fft", np.ones(3), None, {}, priority=99)
 
 
 def test_the_limits_themselves_and_numpys_numbers_are_taken() -> None:
-    segments: Segments = None  # type: ignore[assignment]
+    segments: SharedArrays = None  # type: ignore[assignment]
     for priority, seed in ((-20, 0), (np.int8(19), np.uint64(2**63 - 1))):
         spec = prepare(
             segments,
@@ -108,7 +108,7 @@ def test_the_limits_themselves_and_numpys_numbers_are_taken() -> None:
 
 
 def test_rows_of_different_lengths_are_no_array(client: Client) -> None:
-    with pytest.raises(DataError, match="no array"):
+    with pytest.raises(DataError, match="is not an array"):
         client.submit("wait", [[1], [2, 3]])  # type: ignore[arg-type]
 
 

@@ -83,7 +83,7 @@ def test_cancelling_without_anybody_to_ask_is_refused() -> None:
 
 def test_waiting_too_short_says_that_the_job_goes_on() -> None:
     job, _ = make()
-    with pytest.raises(WaitTimeout, match="job 1 hasn't ended after 0 s; it goes on"):
+    with pytest.raises(WaitTimeout, match="job 1 hasn't ended after 0 s; it continues"):
         job.result(0)
     with pytest.raises(TimeoutError):
         job.exception(0)

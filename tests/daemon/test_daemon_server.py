@@ -245,7 +245,7 @@ def test_the_last_replies_arrive_before_the_session_ends(tmp_path: Path) -> None
 def test_a_reply_that_comes_after_the_sessions_end_still_counts(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "LAST_REPLIES", 30.0)
+    monkeypatch.setattr(connection, "LAST_REPLIES_SECONDS", 30.0)
     client = Client(harness.folder, timeout=10)
     job = client.submit("wait", np.ones(3))
 

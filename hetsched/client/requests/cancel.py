@@ -1,4 +1,4 @@
-"""Cancel: end a job; a running one at a chunk's edge."""
+"""Cancel: stop a job; a running one stops after its current chunks."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from hetsched.transport.messages import Acknowledged, Cancel
 
 
 def cancel(connection: Connection, job: int) -> None:
-    """Raises InputMissing for a job that the daemon doesn't know."""
+    """Cancel and wait for the answer. Raises InputMissing for an unknown job."""
     expect(Acknowledged, connection.ask(Cancel(job)))
 
 
 def cancel_soon(connection: Connection, job: int) -> None:
-    """The same without waiting for the answer: the job's own end tells."""
-    connection.send(Cancel(job), Indifferent())
+    """Cancel without waiting for the answer: the job's end follows."""
+    connection.send(Cancel(job), IgnoreAnswer())
 
 
-class Indifferent:
-    """Handler of an answer that nobody waits for."""
+class IgnoreAnswer:
+    """Handler of an answer that isn't needed."""
 
-    def answer(self, answer: object) -> bool:
+    def on_answer(self, answer: object) -> bool:
         return True
 
-    def lost(self, error: Exception) -> None:
+    def on_lost(self, error: Exception) -> None:
         pass

@@ -1,4 +1,4 @@
-"""Devices: what the daemon has, and why something isn't there."""
+"""Devices: the daemon's devices, and why others are missing."""
 
 from __future__ import annotations
 

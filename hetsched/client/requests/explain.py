@@ -1,4 +1,4 @@
-"""Explain: what became of a job and why."""
+"""Explain: what a job did, and why."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from hetsched.transport.messages import Explain, Explained
 
 
 def explain(connection: Connection, job: int) -> Explanation:
-    """Raises InputMissing for a job that isn't known any more, TryAgain before it has begun."""
+    """Explain a job. Raises InputMissing if it is unknown, TryAgain if it hasn't started."""
     return expect(Explained, connection.ask(Explain(job))).explanation

@@ -1,4 +1,4 @@
-"""Follow: a Future of a job that somebody submitted before."""
+"""Follow: the Future of a job that was submitted before."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def follow(
     fetch: Callable[[Done], Any],
     listener: Listener | None = None,
 ) -> Job:
-    """Job number `job`; ended ones have their result at once.
+    """Return job number `job`; an ended one has its result at once.
 
     Raises
     ------
     HetschedError
-        InputMissing for a job that the daemon doesn't know.
+        InputMissing for an unknown job.
     """
     handler = JobHandler(connection, cancel, fetch, listener)
-    connection.may_wait(Follow(job))
+    connection.check_thread(Follow(job))
     connection.send(Follow(job), handler)
     return connection.wait(handler.accepted)

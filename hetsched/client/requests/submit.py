@@ -1,4 +1,4 @@
-"""Submit: have a job accepted, then feed its Future until it has ended."""
+"""Submit: have a job accepted, then deliver its states until it has ended."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def submit(
     Raises
     ------
     HetschedError
-        What the daemon refused it with; TryAgain when it has gone or doesn't answer.
+        The daemon's error; TryAgain if it has stopped or doesn't answer.
     """
     handler = JobHandler(connection, cancel, fetch, follow)
-    connection.may_wait(Submit(spec))
+    connection.check_thread(Submit(spec))
     connection.send(Submit(spec), handler)
     return connection.wait(handler.accepted)
 
 
 class JobHandler:
-    """Hears of one job; `accepted` gets it as soon as it has a number."""
+    """Receives the answers about one job; `accepted` gets it once it has a number."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class JobHandler:
         self._follow = follow
         self._job: Job | None = None
 
-    def answer(self, answer: Answer) -> bool:
+    def on_answer(self, answer: Answer) -> bool:
         match answer:
             case Accepted(job=ident):
                 self._accept(ident)
@@ -64,10 +64,10 @@ class JobHandler:
             case Refused(error=error):
                 self.accepted.set_exception(from_record(error))
             case _:
-                self.lost(ProtocolError(f"unexpected answer {type(answer).__name__}"))
+                self.on_lost(ProtocolError(f"unexpected answer {type(answer).__name__}"))
         return True
 
-    def lost(self, error: HetschedError) -> None:
+    def on_lost(self, error: HetschedError) -> None:
         if self._job is None:
             self.accepted.set_exception(error)
         else:
