@@ -35,5 +35,5 @@ def test_the_job_is_done_by_the_variant_that_can_be_made(local: hetsched.Local) 
 
 
 def test_without_any_variant_the_job_ends(local: hetsched.Local) -> None:
-    with pytest.raises(HetschedError, match="no variant of odd is installed"):
+    with pytest.raises(HetschedError, match="no working variant of odd"):
         local.submit("odd_variants:Odd", sound=False).result(timeout=60)

@@ -45,7 +45,8 @@ def find_candidates(
     if not candidates:
         kinds = ", ".join(sorted({info.kind for info in infos}))
         raise Unavailable(
-            f"no variant of {job.workload.name} is installed for the selected devices ({kinds})"
+            f"no working variant of {job.workload.name} is installed for the selected devices"
+            f" ({kinds})"
         )
     return candidates
 
