@@ -107,7 +107,7 @@ class CommandHandler:
                 self._release(command)
             case Fence():
                 self._release(command)
-                self._send(Fenced(command.job, self._index, command.number))
+                self._send(Fenced(command.job, self._index))
 
     def _prepare(self, command: Prepare) -> None:
         self._drop_job()

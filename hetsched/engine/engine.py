@@ -158,7 +158,7 @@ class Engine:
 
         The error is TryAgain for a job that hasn't begun, InputMissing for an unknown one.
         """
-        running = None if self._active is None else self._active.evidence()
+        running = None if self._active is None else self._active.snapshot()
         waiting = {queued.number for queued in self._queue}
         try:
             work = self._explanations.explainer(number, running, waiting, self._last_number)
@@ -277,7 +277,7 @@ class Engine:
     def _on_end(self, queued: QueuedJob, state: Done | Failed, learn: Callable[[], None]) -> None:
         driver, self._active = self._active, None
         assert driver is not None
-        self._end(queued, state, driver.evidence)
+        self._end(queued, state, driver.snapshot)
         # During the next job it would compete for the cores that are being measured.
         self._context.planner_thread.defer(learn, unless=lambda: self._active is not None)
         self._advance()
@@ -286,13 +286,13 @@ class Engine:
             self._loop.call_later(FLUSH_SECONDS, self._flush)
 
     def _end(
-        self, queued: QueuedJob, state: Done | Failed, evidence: Callable[[], JobSnapshot]
+        self, queued: QueuedJob, state: Done | Failed, snapshot: Callable[[], JobSnapshot]
     ) -> None:
         """Report the last state. An exception must not keep the next job waiting."""
         steps: tuple[Callable[[], None], ...] = (
             lambda: release_segments(self._arena, queued.held_segments),
             lambda: queued.on_state(state),
-            lambda: self._explanations.add(evidence().ended(state)),
+            lambda: self._explanations.add(snapshot().ended(state)),
         )
         for step in steps:
             try:

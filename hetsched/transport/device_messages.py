@@ -144,7 +144,6 @@ class Fence(msgspec.Struct, frozen=True, tag="fence"):
 
     job: int
     device: int
-    number: int
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
@@ -198,7 +197,6 @@ class Filled(msgspec.Struct, frozen=True, tag="filled"):
 class Fenced(msgspec.Struct, frozen=True, tag="fenced"):
     job: int
     device: int
-    number: int
 
 
 class Checked(msgspec.Struct, frozen=True, tag="checked"):

@@ -113,16 +113,16 @@ def test_no_more_chunks_are_waited_for_than_are_sent_ahead(bench: Bench) -> None
 
 
 def test_a_fence_drops_what_has_not_been_started(bench: Bench) -> None:
-    bench.order(prepare(), Run(1, 0, tuple(cut([4] * 6)[:4])), Fence(1, 0, 7))
+    bench.order(prepare(), Run(1, 0, tuple(cut([4] * 6)[:4])), Fence(1, 0))
 
     bench.start()
 
-    assert bench.answers(Prepared, Fenced)[-1].number == 7
+    bench.answers(Prepared, Fenced)
 
 
 def test_chunks_that_come_after_a_fence_are_dropped(bench: Bench) -> None:
-    bench.order(prepare(), Fence(1, 0, 7), Run(1, 0, tuple(cut([4] * 6)[:2])), Fence(1, 0, 8))
+    bench.order(prepare(), Fence(1, 0), Run(1, 0, tuple(cut([4] * 6)[:2])), Fence(1, 0))
 
     bench.start()
 
-    assert bench.answers(Prepared, Fenced, Fenced)[-1].number == 8
+    bench.answers(Prepared, Fenced, Fenced)

@@ -22,6 +22,8 @@ from hetsched.engine.job.arrays import JobArrays
 from hetsched.engine.job.stages import computing, ending, preparing, verifying
 from hetsched.engine.planning import run_planner
 from hetsched.engine.planning.run_planner import RunPlanner
+from hetsched.engine.planning.warm_kernels import WarmKernels
+from hetsched.engine.processes.fleet import Fleet
 from hetsched.errors import ErrorRecord, InternalError, JobFailed, TryAgain
 from hetsched.job import Done, Failed, FileOut, JobSpec, JobState, Running
 from hetsched.transport.arena import Arena
@@ -43,6 +45,8 @@ STAGES: dict[str, tuple[Any, str]] = {
     "allocate": (JobArrays, "allocate"),
     "plan, in the planner's thread": (run_planner, "next_plan"),
     "plan, before that": (RunPlanner, "__init__"),
+    "list of devices": (Fleet, "usable"),
+    "warm kernels": (WarmKernels, "contains_all"),
     "attach": (JobArrays, "attach"),
     "prepare": (JobArrays, "prepare_message"),
     "fill orders": (preparing, "fill_orders"),
@@ -123,6 +127,18 @@ def test_an_exception_in_a_stage_fails_its_job_and_the_next_one_is_done(
     assert f"ZeroDivisionError: {name} divides by zero" in caplog.text
     assert not (tmp_path / "y.npy").exists()
     assert used_bytes(local) == before
+
+
+def test_an_exception_when_processes_have_started_fails_the_job_that_waits_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Raising(monkeypatch, Fleet, "usable")
+    with hetsched.Local(parse(MACHINE, "test"), learn=False) as local:
+        job, after = submit(local, tmp_path), submit(local, tmp_path, "after.npy")
+
+        with pytest.raises(InternalError, match="usable divides by zero"):
+            job.result(60)
+        after.result(60)
 
 
 @pytest.mark.parametrize("step", AT_THE_END)

@@ -106,15 +106,15 @@ class JobDriver:
     def on_joined(self, devices: tuple[str, ...]) -> None:
         self._post(DevicesJoined(devices))
 
-    def evidence(self) -> JobSnapshot:
-        """What an explanation of the job is made of, as far as it has come."""
+    def snapshot(self) -> JobSnapshot:
+        """What an explanation of the job is based on, as far as it has come."""
         record = self._machine.record
         attempt = record.latest
         plan = attempt.plan if attempt else JobPlan((), None, ())
-        evidence = JobSnapshot.of(self.number, self._job, plan, attempt.times if attempt else {})
+        snapshot = JobSnapshot.of(self.number, self._job, plan, attempt.times if attempt else {})
         if record.notes:
-            evidence = replace(evidence, notes=(*evidence.notes, *record.notes))
-        return evidence
+            snapshot = replace(snapshot, notes=(*snapshot.notes, *record.notes))
+        return snapshot
 
     # ---- events in, commands out
 
@@ -129,6 +129,14 @@ class JobDriver:
                 self._handle(self._events.popleft())
         finally:
             self._is_handling = False
+
+    def _post_made(self, make_event: Callable[[], JobEvent]) -> None:
+        """Post the event that `make_event` returns, or its exception, in a callback of others."""
+        try:
+            event = make_event()
+        except Exception as error:
+            event = StageFailed(error)
+        self._post(event)
 
     def _handle(self, event: JobEvent) -> None:
         try:
@@ -152,12 +160,12 @@ class JobDriver:
         self._arrays.allocate()
 
     def _wait_for_processes(self, command: do.WaitForProcesses) -> None:
-        self._fleet.when_settled(command.devices, self._settled)
+        self._fleet.when_settled(command.devices, lambda: self._post_made(self._settled))
 
-    def _settled(self) -> None:
+    def _settled(self) -> JobEvent:
         infos = tuple(self._fleet.usable(self._job.devices))
         attempt_id = self._context.new_attempt_id()
-        self._post(ProcessesSettled(attempt_id, infos, dict(self._fleet.absent)))
+        return ProcessesSettled(attempt_id, infos, dict(self._fleet.absent))
 
     def _make_plan(self, command: do.MakePlan) -> None:
         infos = command.infos
@@ -172,12 +180,13 @@ class JobDriver:
 
     def _start_processes(self, command: do.StartProcesses) -> None:
         devices = [assignment.device for assignment in command.assignments]
-        self._fleet.ensure_started(devices, functools.partial(self._started, command))
+        started = functools.partial(self._started, command)
+        self._fleet.ensure_started(devices, lambda: self._post_made(started))
 
-    def _started(self, command: do.StartProcesses) -> None:
+    def _started(self, command: do.StartProcesses) -> JobEvent:
         infos = {a.device: self._fleet.info(a.device) for a in command.assignments}
-        cached = self._context.planning.kernels.contains_all(self._job, command.assignments)
-        self._post(ProcessesStarted(frozenset(self._fleet.ready()), infos, cached))
+        are_cached = self._context.planning.kernels.contains_all(self._job, command.assignments)
+        return ProcessesStarted(frozenset(self._fleet.ready()), infos, are_cached)
 
     # ---- devices
 
@@ -223,9 +232,7 @@ class JobDriver:
 
     def _fence_device(self, command: do.FenceDevice) -> None:
         attempt_id = command.attempt_id
-        self._fleet.send(
-            command.device, lambda index: device_messages.Fence(attempt_id, index, attempt_id)
-        )
+        self._fleet.send(command.device, lambda index: device_messages.Fence(attempt_id, index))
 
     # ---- what was found out
 

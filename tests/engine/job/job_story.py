@@ -199,7 +199,7 @@ class Story:
         return self.feed(*(self.message(device, Checked, **checked_fields) for device in devices))
 
     def fenced(self, *devices: str) -> Story:
-        return self.feed(*(self.message(device, Fenced, self.attempt_id) for device in devices))
+        return self.feed(*(self.message(device, Fenced) for device in devices))
 
     def failed(
         self, device: str, cause: str, text: str = "broken", chunk: int | None = None
