@@ -15,7 +15,7 @@ Measure = Callable[[Shares], Sequence[DeviceTime]]
 
 
 @dataclass(frozen=True)
-class Run:
+class LoopRun:
     """One iteration: the shares, and how long each machine was busy.
 
     Attributes
@@ -45,21 +45,21 @@ class LoopTrace:
 
     Attributes
     ----------
-    runs : tuple of Run
-    final : Run
+    runs : tuple of LoopRun
+    final : LoopRun
         Of the shares that the balancer chose in the end, if they were measured; else the last.
     balanced : bool
     reason : str
         Why the balancer stopped; empty if the maximum number of runs came first.
     """
 
-    runs: tuple[Run, ...]
-    final: Run
+    runs: tuple[LoopRun, ...]
+    final: LoopRun
     balanced: bool
     reason: str
 
     @property
-    def best(self) -> Run:
+    def best(self) -> LoopRun:
         return min(self.runs, key=lambda run: run.makespan)
 
     @property
@@ -100,11 +100,11 @@ def drive(balancer: Balancer, measure: Measure, max_runs: int) -> LoopTrace:
     max_runs : int
         At least 1.
     """
-    runs: list[Run] = []
+    runs: list[LoopRun] = []
     while len(runs) < max_runs and not balancer.reason:
         shares = balancer.ask().shares
         times = measure(shares)
-        runs.append(Run(shares, tuple(busy_seconds(time) for time in times)))
+        runs.append(LoopRun(shares, tuple(busy_seconds(time) for time in times)))
         balancer.tell(times)
     chosen = balancer.ask().shares
     final = next((run for run in reversed(runs) if run.shares == chosen), runs[-1])
@@ -120,8 +120,8 @@ def busy_seconds(time: DeviceTime) -> float:
     return sum(seconds for phase, seconds in time.items() if phase is not Phase.WAIT)
 
 
-def best_split(machines: Sequence[SpeedFunction], load: int) -> Run:
+def best_split(machines: Sequence[SpeedFunction], load: int) -> LoopRun:
     """The exact optimum, computed from the machines' own curves."""
     shares = optimal(machines, load).shares
     pairs = zip(machines, shares, strict=True)
-    return Run(shares, tuple(float(machine.time(share)) for machine, share in pairs))
+    return LoopRun(shares, tuple(float(machine.time(share)) for machine, share in pairs))

@@ -80,9 +80,9 @@ def play(
         seconds = chunk.count * device.pace(begin)
         device.free = begin + seconds
         ready = device.free + (seconds * (device.fill - 1) if idle else 0.0)
-        held = waiting[name]
-        if held is not None:
-            heapq.heappush(events, (max(held[0], now), next(number), name, held[1]))
+        held_back = waiting[name]
+        if held_back is not None:
+            heapq.heappush(events, (max(held_back[0], now), next(number), name, held_back[1]))
         waiting[name] = None
         if device.holds and not chunk.last:
             waiting[name] = (ready, chunk)

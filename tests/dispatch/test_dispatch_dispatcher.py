@@ -22,15 +22,15 @@ from hetsched.job import DeviceProgress
 
 def queues(**counts: Sequence[int]) -> dict[str, list[Chunk]]:
     """Device -> chunks of so many units, contiguous, ids from 0."""
-    made: dict[str, list[Chunk]] = {}
+    by_device: dict[str, list[Chunk]] = {}
     number = first = 0
     for device, sizes in counts.items():
-        made[device] = []
+        by_device[device] = []
         for index, count in enumerate(sizes):
-            made[device].append(Chunk(number, first, count, last=index == len(sizes) - 1))
+            by_device[device].append(Chunk(number, first, count, last=index == len(sizes) - 1))
             number += 1
             first += count
-    return made
+    return by_device
 
 
 def dispatch(window: int = 2, limit: int = 100, **counts: Sequence[int]) -> Dispatcher:
@@ -129,17 +129,19 @@ class Devices(RuleBasedStateMachine):
         data=st.data(),
     )
     def begin(self, chunks: list[list[int]], data: st.DataObject) -> None:
-        made = queues(**{f"d{index}": sizes for index, sizes in enumerate(chunks)})
+        by_device = queues(**{f"d{index}": sizes for index, sizes in enumerate(chunks)})
         self.load = sum(map(sum, chunks))
-        self.names = list(made)
-        self.windows = {name: data.draw(st.integers(1, 3)) for name in made}
-        self.limits = {name: data.draw(st.integers(1, 9)) for name in made}
-        self.own = {chunk.id for queue in made.values() for chunk in queue}
-        paces = {name: data.draw(st.sampled_from([None, 0.1, 1.0, 5.0])) for name in made}
+        self.names = list(by_device)
+        self.windows = {name: data.draw(st.integers(1, 3)) for name in by_device}
+        self.limits = {name: data.draw(st.integers(1, 9)) for name in by_device}
+        self.own = {chunk.id for queue in by_device.values() for chunk in queue}
+        paces = {name: data.draw(st.sampled_from([None, 0.1, 1.0, 5.0])) for name in by_device}
         steals = data.draw(st.booleans())
-        self.dispatcher = Dispatcher(made, self.windows, self.limits, paces if steals else None)
+        self.dispatcher = Dispatcher(
+            by_device, self.windows, self.limits, paces if steals else None
+        )
         self.now = 0.0
-        self.running: dict[str, dict[int, Chunk]] = {name: {} for name in made}
+        self.running: dict[str, dict[int, Chunk]] = {name: {} for name in by_device}
         self.stale: list[tuple[str, int]] = []
         self.lost: set[str] = set()
         self.done: list[int] = []
@@ -202,8 +204,8 @@ class Devices(RuleBasedStateMachine):
 
     @invariant()
     def no_unit_is_done_twice_and_none_is_forgotten(self) -> None:
-        known = [unit for unit in self.done if unit >= 0]
-        assert len(known) == len(set(known))
+        finished = [unit for unit in self.done if unit >= 0]
+        assert len(finished) == len(set(finished))
         progress = self.dispatcher.progress()
         assert sum(device.share for device in progress) == self.load
         assert sum(device.done for device in progress) == len(self.done)
@@ -215,8 +217,8 @@ class Devices(RuleBasedStateMachine):
         if self.over:
             return
         alive = [name for name in self.names if name not in self.lost]
-        held = sum(c.count for name in self.names for c in self.running[name].values())
-        if alive and held == 0:
+        running = sum(c.count for name in self.names for c in self.running[name].values())
+        if alive and running == 0:
             assert self.over
 
     def teardown(self) -> None:

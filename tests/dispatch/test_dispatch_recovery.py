@@ -42,18 +42,18 @@ class Loop:
         info = DeviceInfo(name=name, kind="emulated", identity=name, link=link, engines=2)
         limit = 64 * MIB if link else None
         demand = MemoryDemand(input_bytes=PLANE, work_bytes=0, output_bytes=PLANE, limit=limit)
-        known = self.learnt.setdefault(name, History()).model(link)
-        return Candidate(info, demand, {"v": known}, {"v": 3})
+        model = self.learnt.setdefault(name, History()).model(link)
+        return Candidate(info, demand, {"v": model}, {"v": 3})
 
-    def execute(self, one: Assignment, pace: float) -> float:
-        times = timeline(one.plan, self.truth[one.device], Overlap.FULL)
+    def execute(self, assignment: Assignment, pace: float) -> float:
+        times = timeline(assignment.plan, self.truth[assignment.device], Overlap.FULL)
         done = [
             (c.units, ChunkTimes(copy_in=c.copy_in, compute=c.compute, copy_out=c.copy_out))
             for c in times.chunks
         ]
         wall = times.makespan * pace
-        self.learnt[one.device].add(
-            run_samples(done, one.plan.sub_distributions, one.plan.share, wall)
+        self.learnt[assignment.device].add(
+            run_samples(done, assignment.plan.sub_distributions, assignment.plan.share, wall)
         )
         return wall
 
@@ -80,22 +80,22 @@ def test_shares_follow_when_a_core_is_slow_and_when_it_is_fast_again(seed: int, 
     for _ in range(8):
         loop.run(600)
     for pace in (BUSY, QUIET, BUSY, QUIET):
-        found = [loop.run(600, pace) for _ in range(long)]
-        assert max(found[5:]) < 0.10
+        spreads = [loop.run(600, pace) for _ in range(long)]
+        assert max(spreads[5:]) < 0.10
 
 
 def test_a_core_that_was_slow_from_the_first_run_on_recovers() -> None:
     loop = Loop(cores())
     for _ in range(25):
         loop.run(600, BUSY)
-    found = [loop.run(600) for _ in range(8)]
-    assert max(found[5:]) < 0.10
+    spreads = [loop.run(600) for _ in range(8)]
+    assert max(spreads[5:]) < 0.10
 
 
-@pytest.mark.parametrize("known", [2, 3, 4, 10])
-def test_one_wild_run_moves_nothing(known: int) -> None:
+@pytest.mark.parametrize("runs", [2, 3, 4, 10])
+def test_one_wild_run_moves_nothing(runs: int) -> None:
     loop = Loop(cores())
-    for _ in range(known):
+    for _ in range(runs):
         loop.run(600)
     before = loop.shares
     loop.run(600, QUIET | {"cpu1": 20.0})
@@ -111,8 +111,8 @@ def test_a_contended_run_of_a_device_with_a_link_is_forgotten(contended: int, pa
     for _ in range(contended - 1):
         loop.run(256)
     loop.run(256, QUIET | {"gpu0": pace})
-    found = [loop.run(256) for _ in range(8)]
-    assert max(found[3:]) < 0.10
+    spreads = [loop.run(256) for _ in range(8)]
+    assert max(spreads[3:]) < 0.10
 
 
 @pytest.mark.parametrize("pace", [0.7, 1.2, 1.5, 2.0])
@@ -120,5 +120,5 @@ def test_a_device_with_a_link_that_always_takes_longer_than_its_phases_is_known(
     pace: float,
 ) -> None:
     loop = Loop(cores(2) | {"gpu0": gpu()})
-    found = [loop.run(256, QUIET | {"gpu0": pace}) for _ in range(10)]
-    assert max(found[5:]) < 0.10
+    spreads = [loop.run(256, QUIET | {"gpu0": pace}) for _ in range(10)]
+    assert max(spreads[5:]) < 0.10

@@ -58,15 +58,15 @@ def test_a_device_twice_as_slow_as_its_model_costs_little(seed: int) -> None:
     slow = rng.randrange(len(paces))
     truth = [pace * (2 if index == slow else 1) for index, pace in enumerate(paces)]
     stolen = play(devices([steady(p) for p in truth], shares), expected(paces))
-    known = play(devices([steady(p) for p in truth], split(2000, truth)), None)
+    ideal = play(devices([steady(p) for p in truth], split(2000, truth)), None)
     plain = play(devices([steady(p) for p in truth], shares), None)
     assert sorted(stolen.units) == list(range(2000))
-    assert stolen.makespan <= 1.15 * known.makespan
+    assert stolen.makespan <= 1.15 * ideal.makespan
     assert stolen.makespan <= plain.makespan
 
 
-def played(truth: list[float], known: list[float], load: int, steals: bool) -> float:
-    """The time of cores of these paces, with chunks and windows as planned for `known` ones."""
+def played(truth: list[float], planned: list[float], load: int, steals: bool) -> float:
+    """The time of cores of these paces, with chunks and windows as planned for `planned` ones."""
     candidates = [
         Candidate(
             DeviceInfo(name=f"d{index}", kind="cpu", identity=f"kind {index}"),
@@ -74,31 +74,34 @@ def played(truth: list[float], known: list[float], load: int, steals: bool) -> f
             {"v": DeviceModel(Affine(0.0, pace), Affine(0.0, pace))},
             {"v": 5},
         )
-        for index, pace in enumerate(known)
+        for index, pace in enumerate(planned)
     ]
     plan = plan_job(load, candidates).assignments
-    paces = {one.device: truth[int(one.device[1:])] for one in plan}
+    paces = {assignment.device: truth[int(assignment.device[1:])] for assignment in plan}
     cores = {
-        one.device: Device(steady(paces[one.device]), one.plan.share, 1, one.window)
-        for one in plan
+        assignment.device: Device(
+            steady(paces[assignment.device]), assignment.plan.share, 1, assignment.window
+        )
+        for assignment in plan
     }
-    expected = {one.device: one.pace for one in plan} if steals else None
-    return play(cores, expected, {one.device: list(one.chunks) for one in plan}).makespan
+    expected = {assignment.device: assignment.pace for assignment in plan} if steals else None
+    queues = {assignment.device: list(assignment.chunks) for assignment in plan}
+    return play(cores, expected, queues).makespan
 
 
-@pytest.mark.parametrize(("seconds", "most"), [(0.16, 1.6), (4.0, 1.15)])
+@pytest.mark.parametrize(("seconds", "max_ratio"), [(0.16, 1.6), (4.0, 1.15)])
 @pytest.mark.parametrize("seed", range(30))
 def test_a_core_twice_as_slow_costs_little_with_chunks_as_the_planner_cuts_them(
-    seed: int, seconds: float, most: float
+    seed: int, seconds: float, max_ratio: float
 ) -> None:
     """Few chunks leave little to be stolen: what was sent ahead is done by the slow one."""
     rng = random.Random(seed)
     paces = [10 ** rng.uniform(-3.5, -2.5) for _ in range(rng.randint(2, 16))]
     load, slow = round(seconds * sum(1 / pace for pace in paces)), rng.randrange(len(paces))
     truth = [pace * (2 if index == slow else 1) for index, pace in enumerate(paces)]
-    known = played(truth, truth, load, steals=False)
+    ideal = played(truth, truth, load, steals=False)
     stolen = played(truth, paces, load, steals=True)
-    assert stolen <= most * known
+    assert stolen <= max_ratio * ideal
     assert stolen < played(truth, paces, load, steals=False)
     assert played(paces, paces, load, True) <= 1.01 * played(paces, paces, load, False)
 
@@ -150,29 +153,29 @@ machines = st.lists(
 @settings(max_examples=150)
 @given(machines, st.lists(st.floats(0.001, 1.0), min_size=5, max_size=5))
 def test_whatever_is_stolen_every_unit_is_done_once(
-    several: list[Device], paces: list[float]
+    drawn: list[Device], paces: list[float]
 ) -> None:
     """Whatever the models say, and though one copy engine holds results back."""
-    named = {f"d{index}": device for index, device in enumerate(several)}
+    named = {f"d{index}": device for index, device in enumerate(drawn)}
     planned = dict(zip(named, paces, strict=False))
     played = play(named, planned)
-    assert sorted(played.units) == list(range(sum(device.share for device in several)))
+    assert sorted(played.units) == list(range(sum(device.share for device in drawn)))
 
 
 @settings(max_examples=150)
 @given(machines)
-def test_with_known_paces_the_end_is_at_most_a_chunk_later(several: list[Device]) -> None:
-    planned = {f"d{index}": device.pace(0) for index, device in enumerate(several)}
+def test_with_known_paces_the_end_is_at_most_a_chunk_later(drawn: list[Device]) -> None:
+    planned = {f"d{index}": device.pace(0) for index, device in enumerate(drawn)}
     times = []
     for steals in (None, planned):
         named = {
-            f"d{index}": Device(one.pace, one.share, one.chunks, one.window)
-            for index, one in enumerate(several)
+            f"d{index}": Device(device.pace, device.share, device.chunks, device.window)
+            for index, device in enumerate(drawn)
         }
         times.append(play(named, steals).makespan)
     largest = max(
         device.pace(0) * -(-device.share // max(1, min(device.chunks, device.share)))
-        for device in several
+        for device in drawn
     )
     assert times[1] <= times[0] + largest + 1e-9
 
@@ -187,7 +190,7 @@ def test_nothing_is_taken_for_a_gain_that_noise_could_hide() -> None:
     assert units_to_steal(0.0, ExpectedFinish(0.0, 50.0), ExpectedFinish(30.0, 1.0)) == 0
 
 
-def two(paces: dict[str, float | None] | None) -> Dispatcher:
+def two_devices(paces: dict[str, float | None] | None) -> Dispatcher:
     """A device with much to do and one with a single chunk."""
     chunks = {"a": [Chunk(k, 10 * k, 10, last=k == 5) for k in range(6)]}
     chunks["b"] = [Chunk(6, 60, 10, last=True)]
@@ -196,11 +199,11 @@ def two(paces: dict[str, float | None] | None) -> Dispatcher:
 
 def sent(dispatcher: Dispatcher, now: float) -> dict[str, tuple[Chunk, ...]]:
     commands = dispatcher.handle(ChunkFinished("b", 6), now)
-    return {one.device: one.chunks for one in commands if isinstance(one, Send)}
+    return {command.device: command.chunks for command in commands if isinstance(command, Send)}
 
 
 def test_a_dry_device_takes_the_final_chunk_and_the_one_before_becomes_the_last() -> None:
-    dispatcher = two({"a": 1.0, "b": 1.0})
+    dispatcher = two_devices({"a": 1.0, "b": 1.0})
     dispatcher.handle(Started(), 0.0)
     (stolen,) = sent(dispatcher, 10.0)["b"]
     assert (stolen.first, stolen.count, stolen.last) == (50, 10, True)
@@ -213,7 +216,7 @@ def test_a_dry_device_takes_the_final_chunk_and_the_one_before_becomes_the_last(
 
 
 def test_without_paces_nothing_is_stolen() -> None:
-    dispatcher = two(None)
+    dispatcher = two_devices(None)
     dispatcher.handle(Started(), 0.0)
     assert sent(dispatcher, 10.0) == {}
 
@@ -228,8 +231,8 @@ def test_a_final_chunk_that_is_too_much_is_divided() -> None:
     assert (stolen.first, stolen.count, stolen.last) == (14, 10, True)
     (command,) = dispatcher.handle(ChunkFinished("a", 0), 4.0)
     assert isinstance(command, Send)
-    (kept,) = command.chunks
-    assert (kept.id, kept.first, kept.count, kept.last) == (1, 4, 10, True)
+    (remaining,) = command.chunks
+    assert (remaining.id, remaining.first, remaining.count, remaining.last) == (1, 4, 10, True)
 
 
 def test_of_a_single_chunk_one_unit_stays() -> None:

@@ -16,10 +16,10 @@ def at_speeds(*speeds: float) -> Times:
     return [lambda units, speed=speed: units / speed for speed in speeds]  # type: ignore[misc]
 
 
-def play(balancer: Balancer, times: Times, most: int = 100) -> list[tuple[int, ...]]:
+def play(balancer: Balancer, times: Times, max_runs: int = 100) -> list[tuple[int, ...]]:
     """The splits until the loop ends."""
     splits = []
-    for _ in range(most):
+    for _ in range(max_runs):
         splits.append(run(balancer, times))
         if balancer.reason:
             break

@@ -45,10 +45,10 @@ class Odd:
         return _said(self._speed)
 
 
-def _said(what: Any) -> Any:
-    if isinstance(what, Exception):
-        raise what
-    return what
+def _said(value: Any) -> Any:
+    if isinstance(value, Exception):
+        raise value
+    return value
 
 
 FAILURES = st.sampled_from(
@@ -89,12 +89,12 @@ class TestPartitioner:
     def test_not_one_limit_a_device(self, method: str, limits: Any) -> None:
         assert refused(lambda: METHODS[method](GOOD, 3, limits)).startswith("limits: ")
 
-    @given(limits=st.lists(st.integers(0, 50), min_size=2, max_size=2), more=st.integers(1, 99))
+    @given(limits=st.lists(st.integers(0, 50), min_size=2, max_size=2), excess=st.integers(1, 99))
     def test_limits_too_small_say_by_how_much(
-        self, method: str, limits: list[int], more: int
+        self, method: str, limits: list[int], excess: int
     ) -> None:
-        with pytest.raises(DataError, match=f"is {more} more than .* allow .{sum(limits)}.;"):
-            METHODS[method](GOOD, sum(limits) + more, limits)
+        with pytest.raises(DataError, match=f"is {excess} more than .* allow .{sum(limits)}.;"):
+            METHODS[method](GOOD, sum(limits) + excess, limits)
 
     @pytest.mark.parametrize("models", [[], (), {}, None, 3, Constant(1.0), iter(GOOD)])
     def test_no_models(self, method: str, models: Any) -> None:
@@ -102,9 +102,9 @@ class TestPartitioner:
 
     @given(model=NO_NUMBERS | SPECIAL)
     def test_something_that_is_no_model(self, method: str, model: Any) -> None:
-        said = refused(lambda: METHODS[method]([GOOD[0], model], 9))
+        message = refused(lambda: METHODS[method]([GOOD[0], model], 9))
 
-        assert said.startswith("model of device 1: ")
+        assert message.startswith("model of device 1: ")
 
     def test_a_model_that_knows_nothing(self, method: str) -> None:
         for unknown in (PiecewiseLinear(), DeviceModel(PiecewiseLinear(), Constant(1.0))):
@@ -112,20 +112,20 @@ class TestPartitioner:
                 METHODS[method]([*GOOD, unknown], 9)
 
     @settings(max_examples=50)
-    @given(lie=LIES, load=st.integers(1, 1000))
-    def test_a_time_that_cannot_be(self, method: str, lie: Any, load: int) -> None:
-        said = refused(lambda: METHODS[method]([Odd(time=lie)], load))
+    @given(invalid=LIES, load=st.integers(1, 1000))
+    def test_a_time_that_cannot_be(self, method: str, invalid: Any, load: int) -> None:
+        message = refused(lambda: METHODS[method]([Odd(time=invalid)], load))
 
-        assert said.startswith("model of device 0: ")
+        assert message.startswith("model of device 0: ")
 
     @settings(max_examples=50)
-    @given(lie=LIES, load=st.integers(4, 1000))
+    @given(invalid=LIES, load=st.integers(4, 1000))
     def test_a_time_that_cannot_be_beside_good_ones(
-        self, method: str, lie: Any, load: int
+        self, method: str, invalid: Any, load: int
     ) -> None:
-        said = refused(lambda: METHODS[method]([*GOOD, Odd(time=lie)], load))
+        message = refused(lambda: METHODS[method]([*GOOD, Odd(time=invalid)], load))
 
-        assert said.startswith("model of device 2: ")
+        assert message.startswith("model of device 2: ")
 
     def test_no_finite_time_at_all(self, method: str) -> None:
         with pytest.raises(DataError, match="finite"):
@@ -133,11 +133,11 @@ class TestPartitioner:
 
 
 @pytest.mark.parametrize("method", ["constant", "geometric"])
-@given(lie=LIES | st.just(float("inf")))
-def test_a_speed_that_cannot_be(method: str, lie: Any) -> None:
-    said = refused(lambda: METHODS[method]([GOOD[0], Odd(speed=lie)], 9))
+@given(invalid=LIES | st.just(float("inf")))
+def test_a_speed_that_cannot_be(method: str, invalid: Any) -> None:
+    message = refused(lambda: METHODS[method]([GOOD[0], Odd(speed=invalid)], 9))
 
-    assert said.startswith("model of device 1: ")
+    assert message.startswith("model of device 1: ")
 
 
 @given(st.lists(SPECIAL, min_size=2, max_size=2))

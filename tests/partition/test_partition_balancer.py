@@ -116,15 +116,15 @@ def test_a_move_that_costs_more_than_it_gains_is_not_made() -> None:
 
 
 def test_the_migration_cost_is_asked_for_both_splits() -> None:
-    asked: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    calls: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
 
     def cost(old: tuple[int, ...], new: tuple[int, ...]) -> float:
-        asked.append((old, new))
+        calls.append((old, new))
         return 0.0
 
     play(Balancer(300, 2, migration_cost=cost), at_speeds(1, 2))
 
-    assert asked == [((150, 150), (100, 200))]
+    assert calls == [((150, 150), (100, 200))]
 
 
 def test_a_search_without_an_end_is_ended() -> None:

@@ -16,7 +16,7 @@ NAN, INF = float("nan"), float("inf")
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("arguments", "message"),
     [
         ({"load": 0}, "load: 0"),
         ({"load": -1}, "load: -1"),
@@ -48,9 +48,9 @@ NAN, INF = float("nan"), float("inf")
         ({"groups": [["a"]]}, "must be a sequence of device indices"),
     ],
 )
-def test_what_makes_no_loop_is_refused(asked: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said) as raised:
-        Balancer(**{"load": 10, "devices": 2, **asked})
+def test_what_makes_no_loop_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as raised:
+        Balancer(**{"load": 10, "devices": 2, **arguments})
 
     assert "\n" not in str(raised.value)
 
@@ -96,14 +96,14 @@ def test_telling_before_asking_is_refused() -> None:
 )
 def test_times_that_cannot_be_are_refused_and_nothing_is_learnt(method: str, times: Any) -> None:
     balancer = Balancer(10, 2, method)
-    asked = balancer.ask()
+    arguments = balancer.ask()
 
     with pytest.raises(UsageError, match="tell"):
         balancer.tell(times)
 
     assert balancer.iterations == 0
     balancer.tell([1.0, 1.0])
-    assert balancer.ask().shares == asked.shares
+    assert balancer.ask().shares == arguments.shares
 
 
 def test_a_wait_may_be_a_rounding_error_below_nothing() -> None:
@@ -116,7 +116,7 @@ def test_a_wait_may_be_a_rounding_error_below_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("returned", "message"),
     [
         (None, "must be a Distribution"),
         (Distribution((5, 4), 1.0, 0.0), "must sum to 10 units"),
@@ -124,12 +124,12 @@ def test_a_wait_may_be_a_rounding_error_below_nothing() -> None:
         (Distribution((11, -1), 1.0, 0.0), "the device takes 0 to 4"),
     ],
 )
-def test_a_split_that_is_none_is_refused(found: Any, said: str) -> None:
-    balancer = Balancer(10, 2, limits=[4, None], split=lambda models, load, limits: found)
+def test_a_split_that_is_none_is_refused(returned: Any, message: str) -> None:
+    balancer = Balancer(10, 2, limits=[4, None], split=lambda models, load, limits: returned)
     balancer.ask()
     balancer.tell([8.0, 1.0])
 
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         balancer.ask()
 
 
@@ -180,8 +180,8 @@ class TestEveryMethod:
                 break
 
         assert balancer.reason
-        kept = balancer.ask()
-        assert kept.makespan <= best * (1 + 1e-9) or balancer.reason in KEPT
+        final = balancer.ask()
+        assert final.makespan <= best * (1 + 1e-9) or balancer.reason in KEPT
 
     @settings(max_examples=25, deadline=None)
     @given(machines, st.integers(1, 400), st.lists(st.integers(0, 9), max_size=12))
@@ -211,9 +211,9 @@ class TestEveryMethod:
         balancer = Balancer(5, 2, method)
         balancer.ask()
         wrong: list[Any] = [None, [object(), 1], [[], {}], [1j, 1], [1.0, {Phase.WAIT: "x"}]]
-        for told in wrong:
+        for times in wrong:
             with pytest.raises(HetschedError):
-                balancer.tell(told)
+                balancer.tell(times)
 
 
 @pytest.mark.parametrize("models", [[1, 2], [None, None], ["a", object()]])

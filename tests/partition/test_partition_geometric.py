@@ -44,9 +44,9 @@ def test_piecewise_linear_speeds_finish_together() -> None:
 
 
 def test_makespan_and_spread_are_those_of_the_devices_with_a_share() -> None:
-    found = geometric([Constant(1.0), Constant(3.0), Constant(1e-6)], 6)
+    result = geometric([Constant(1.0), Constant(3.0), Constant(1e-6)], 6)
 
-    assert found == Distribution((1, 5, 0), 5 / 3, pytest.approx(2 / 3))
+    assert result == Distribution((1, 5, 0), 5 / 3, pytest.approx(2 / 3))
 
 
 def test_one_device_takes_all_without_spread() -> None:
@@ -83,26 +83,26 @@ class Foreign:
 
 @pytest.mark.parametrize("load", [1, 7, 100, 12345])
 def test_models_of_others_are_split_as_well_as_ours(load: int) -> None:
-    ours = [by_speed((10, 5), (40, 8), (100, 2)), by_speed((20, 4.1), (60, 4)), Constant(1.7)]
+    curves = [by_speed((10, 5), (40, 8), (100, 2)), by_speed((20, 4.1), (60, 4)), Constant(1.7)]
 
-    foreign = geometric([Foreign(model) for model in ours], load)
-    mixed = geometric([Foreign(ours[0]), ours[1], Foreign(ours[2])], load)
+    foreign = geometric([Foreign(model) for model in curves], load)
+    mixed = geometric([Foreign(curves[0]), curves[1], Foreign(curves[2])], load)
 
-    assert foreign.shares == geometric(ours, load).shares == mixed.shares
+    assert foreign.shares == geometric(curves, load).shares == mixed.shares
 
 
 def test_a_foreign_model_is_asked_for_whole_units_once_each() -> None:
-    asked: list[int] = []
+    sizes: list[int] = []
 
     def time(x: int) -> float:
-        asked.append(x)
+        sizes.append(x)
         return x / 3
 
     model = SimpleNamespace(speed=lambda x: 3.0, time=time, inverse=lambda seconds: 10**9)
 
     assert geometric([model, Constant(1.0)], 8).shares == (6, 2)
-    assert all(type(x) is int for x in asked)
-    assert len(asked) == len(set(asked)) <= 8
+    assert all(type(x) is int for x in sizes)
+    assert len(sizes) == len(set(sizes)) <= 8
 
 
 def test_times_that_do_not_rise_at_all_are_still_split() -> None:
@@ -161,9 +161,9 @@ def test_a_pooled_stretch_is_split_within_it() -> None:
 
 
 def test_a_huge_load_needs_no_more_steps() -> None:
-    found = geometric([Constant(1.0), Constant(3.0)], 10**15)
+    result = geometric([Constant(1.0), Constant(3.0)], 10**15)
 
-    assert found.shares == (25 * 10**13, 75 * 10**13)
+    assert result.shares == (25 * 10**13, 75 * 10**13)
 
 
 def test_limits_that_exactly_hold_the_load_are_filled() -> None:
@@ -176,7 +176,7 @@ def test_limits_too_small_for_the_load_say_by_how_much() -> None:
 
 
 @pytest.mark.parametrize(
-    ("models", "load", "limits", "what"),
+    ("models", "load", "limits", "message"),
     [
         ([], 1, None, "at least one device"),
         (ONE_TO_FOUR, -1, None, "load: -1"),
@@ -186,16 +186,16 @@ def test_limits_too_small_for_the_load_say_by_how_much() -> None:
         ([PiecewiseLinear()], 1, None, "no observation"),
     ],
 )
-def test_malformed_requests_are_refused(models: Any, load: Any, limits: Any, what: str) -> None:
-    with pytest.raises(UsageError, match=what):
+def test_malformed_requests_are_refused(models: Any, load: Any, limits: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         geometric(models, load, limits)
 
 
 def test_numpy_integers_are_whole_numbers() -> None:
-    found = geometric(ONE_TO_FOUR, np.int64(100), [np.int32(5), None, None, None])
+    result = geometric(ONE_TO_FOUR, np.int64(100), [np.int32(5), None, None, None])
 
-    assert found.shares == (5, 21, 32, 42)
-    assert all(type(share) is int for share in found.shares)
+    assert result.shares == (5, 21, 32, 42)
+    assert all(type(share) is int for share in result.shares)
 
 
 def test_sixteen_curves_of_thirty_points_take_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,10 +24,10 @@ def constant(seconds: float, devices: int) -> Times:
     return [lambda units: seconds] * devices
 
 
-def play(balancer: Balancer, compute: Times, transfer: Times, most: int = 2000) -> list[float]:
+def play(balancer: Balancer, compute: Times, transfer: Times, max_runs: int = 2000) -> list[float]:
     """Seconds of each iteration until the loop ends."""
     seconds: list[float] = []
-    while not balancer.reason and len(seconds) < most:
+    while not balancer.reason and len(seconds) < max_runs:
         seconds.append(run_phases(balancer, compute, transfer))
     return seconds
 
@@ -246,8 +246,8 @@ def test_plain_seconds_count_as_computing() -> None:
 def test_phases_count_as_busy_time_for_the_other_methods() -> None:
     balancer = Balancer(300, 2)
     balancer.ask()
-    told = {Phase.COMPUTE: 75.0, Phase.TRANSFER: 50.0, Phase.CONVERGE: 25.0, Phase.WAIT: 9.0}
-    balancer.tell([told, {Phase.COMPUTE: 75.0}])
+    phases = {Phase.COMPUTE: 75.0, Phase.TRANSFER: 50.0, Phase.CONVERGE: 25.0, Phase.WAIT: 9.0}
+    balancer.tell([phases, {Phase.COMPUTE: 75.0}])
 
     assert balancer.ask().shares == (100, 200)
 

@@ -25,15 +25,15 @@ def least(models: Sequence[Any], load: int) -> float:
 @pytest.mark.parametrize("first", range(0, 200, 50))
 def test_the_split_is_the_optimum_in_random_cases(first: int) -> None:
     for case in map(arbitrary, range(first, first + 50)):
-        found = optimal(case.models, case.load, case.limits)
+        result = optimal(case.models, case.load, case.limits)
 
-        assert sum(found.shares) == case.load
+        assert sum(result.shares) == case.load
         limits = case.limits or [None] * len(case.models)
         assert all(
             0 <= share <= (case.load if limit is None else limit)
-            for share, limit in zip(found.shares, limits, strict=True)
+            for share, limit in zip(result.shares, limits, strict=True)
         )
-        assert found.makespan == case.least()
+        assert result.makespan == case.least()
 
 
 # Few different times, so that there are ties, and many, so that there are none.
@@ -49,9 +49,9 @@ def test_the_split_is_the_optimum_of_drawn_times(models: list[Table], load: int)
 def test_models_of_numbers_only_are_asked_one_by_one() -> None:
     case = arbitrary(7)
 
-    found = optimal([Scalar(model) for model in case.models], case.load, case.limits)
+    result = optimal([Scalar(model) for model in case.models], case.load, case.limits)
 
-    assert found == optimal(case.models, case.load, case.limits)
+    assert result == optimal(case.models, case.load, case.limits)
 
 
 @pytest.mark.parametrize("period", [3, 7, 8])
@@ -93,14 +93,14 @@ def test_where_times_rise_geometric_finds_the_same(
 def test_no_other_method_finishes_sooner(seed: int) -> None:
     case = arbitrary(seed)
 
-    found = optimal(case.models, case.load).makespan
+    result = optimal(case.models, case.load).makespan
 
     even = [case.load // len(case.models)] * len(case.models)
     even[0] += case.load - sum(even)
-    assert found <= predict(case.models, even).makespan
-    assert found <= constant(case.models, case.load).makespan
-    assert found <= geometric(case.models, case.load).makespan
-    assert optimal([*case.models, Table([0.5] * 60)], case.load).makespan <= found
+    assert result <= predict(case.models, even).makespan
+    assert result <= constant(case.models, case.load).makespan
+    assert result <= geometric(case.models, case.load).makespan
+    assert optimal([*case.models, Table([0.5] * 60)], case.load).makespan <= result
 
 
 @given(st.integers(0, 10**6), st.integers(-20, 20))
@@ -116,10 +116,10 @@ def test_order_and_a_common_factor_do_not_matter(seed: int, power: int) -> None:
 def test_dips_that_akima_shows_are_used() -> None:
     model = Akima([(10, 1.0), (20, 9.0), (40, 4.0), (60, 9.0)], load=80)
 
-    found = optimal([model, Constant(10.0)], 60)
+    result = optimal([model, Constant(10.0)], 60)
 
-    assert found.makespan < geometric([model, Constant(10.0)], 60).makespan
-    assert found.makespan <= constant([model, Constant(10.0)], 60).makespan
+    assert result.makespan < geometric([model, Constant(10.0)], 60).makespan
+    assert result.makespan <= constant([model, Constant(10.0)], 60).makespan
 
 
 def test_a_device_model_is_split_by_its_total() -> None:
@@ -138,14 +138,14 @@ def test_an_infinite_time_is_a_size_that_cannot_be_done() -> None:
         optimal([Table([np.inf] * 4)], 4)
 
 
-@pytest.mark.parametrize("lie", [-1.0, 0.0, float("nan")])
-def test_a_model_that_lies_is_named(lie: float) -> None:
+@pytest.mark.parametrize("invalid", [-1.0, 0.0, float("nan")])
+def test_a_model_that_lies_is_named(invalid: float) -> None:
     with pytest.raises(UsageError, match=r"model of device 1: .* for 3 units"):
-        optimal([Constant(1.0), Table([1.0, 1.0, lie, 1.0])], 4)
+        optimal([Constant(1.0), Table([1.0, 1.0, invalid, 1.0])], 4)
 
 
 @pytest.mark.parametrize(
-    ("models", "load", "limits", "what"),
+    ("models", "load", "limits", "message"),
     [
         ([], 1, None, "at least one device"),
         ([Constant(1.0)], -1, None, "load: -1"),
@@ -154,8 +154,8 @@ def test_a_model_that_lies_is_named(lie: float) -> None:
         ([PiecewiseLinear()], 1, None, "no observation"),
     ],
 )
-def test_malformed_requests_are_refused(models: Any, load: Any, limits: Any, what: str) -> None:
-    with pytest.raises(UsageError, match=what):
+def test_malformed_requests_are_refused(models: Any, load: Any, limits: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         optimal(models, load, limits)
 
 
@@ -169,12 +169,12 @@ def test_limits_too_small_for_the_load_say_by_how_much() -> None:
     st.sets(st.integers(0, 80), min_size=1),
     st.integers(1, 200),
 )
-def test_all_sums_of_two_sets_are_found(left: set[int], right: set[int], width: int) -> None:
-    bits = [np.isin(np.arange(max(numbers) + 1), list(numbers)) for numbers in (left, right)]
+def test_all_sums_of_two_sets_are_found(first: set[int], second: set[int], width: int) -> None:
+    bits = [np.isin(np.arange(max(numbers) + 1), list(numbers)) for numbers in (first, second)]
 
-    found = np.flatnonzero(sumset(*bits, width))
+    result = np.flatnonzero(sumset(*bits, width))
 
-    assert set(found.tolist()) == {a + b for a in left for b in right if a + b < width}
+    assert set(result.tolist()) == {a + b for a in first for b in second if a + b < width}
 
 
 @pytest.mark.parametrize("kind", ["sawtooth", "noise"])
@@ -190,9 +190,9 @@ def test_ten_thousand_units_on_sixteen_devices_take_few_tests(
         lambda *sets: (tests.append(sets[2]), sumset(*sets))[1],
     )
 
-    found = optimal(models, 10000)
+    result = optimal(models, 10000)
 
-    assert sum(found.shares) == 10000
+    assert sum(result.shares) == 10000
     assert len(tests) <= 20 * 16
     assert max(tests) <= 1000
 

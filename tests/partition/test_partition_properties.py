@@ -68,19 +68,19 @@ class TestPartitioner:
         limits = [data.draw(st.none() | st.integers(0, 40)) for _ in models]
         limits[data.draw(st.integers(0, len(models) - 1))] = None
 
-        found = METHODS[method](models, load, limits)
+        result = METHODS[method](models, load, limits)
 
-        assert sum(found.shares) == load
-        for share, limit in zip(found.shares, limits, strict=True):
+        assert sum(result.shares) == load
+        for share, limit in zip(result.shares, limits, strict=True):
             assert type(share) is int
             assert 0 <= share <= (load if limit is None else limit)
-        times = [float(m.time(x)) for m, x in zip(models, found.shares, strict=True) if x]
-        assert found.makespan == pytest.approx(max(times, default=0.0), rel=1e-12)
+        times = [float(m.time(x)) for m, x in zip(models, result.shares, strict=True) if x]
+        assert result.makespan == pytest.approx(max(times, default=0.0), rel=1e-12)
         if times:
-            assert found.spread == pytest.approx(max(times) / min(times) - 1, rel=1e-9, abs=1e-9)
+            assert result.spread == pytest.approx(max(times) / min(times) - 1, rel=1e-9, abs=1e-9)
         if best(method, models, load):
             expected = Case(models, load, limits).least()
-            assert found.makespan == pytest.approx(expected, rel=CLOSE)
+            assert result.makespan == pytest.approx(expected, rel=CLOSE)
 
     @settings(max_examples=30)
     @given(drawn=machines, load=st.integers(1, 400))
@@ -92,30 +92,30 @@ class TestPartitioner:
             return
         even = [load // len(models) + (i < load % len(models)) for i in range(len(models))]
 
-        found = METHODS[method](models, load).makespan * (1 - CLOSE)
+        result = METHODS[method](models, load).makespan * (1 - CLOSE)
 
-        assert found <= constant(models, load).makespan
-        assert found <= predict(models, even).makespan
+        assert result <= constant(models, load).makespan
+        assert result <= predict(models, even).makespan
 
     @settings(max_examples=30)
-    @given(drawn=machines, load=st.integers(1, 400), more=st.integers(1, 50), data=st.data())
+    @given(drawn=machines, load=st.integers(1, 400), extra=st.integers(1, 50), data=st.data())
     def test_a_device_more_never_slows_and_a_larger_load_never_speeds_up(
         self,
         method: str,
         drawn: list[tuple[str, Points]],
         load: int,
-        more: int,
+        extra: int,
         data: st.DataObject,
     ) -> None:
         models = [learnt(name, observed) for name, observed in drawn]
         another = learnt(*data.draw(machines)[0])
-        if method == "optimal" or not best(method, [*models, another], load + more):
+        if method == "optimal" or not best(method, [*models, another], load + extra):
             # A larger load may well be faster where times fall.
             return
-        found = METHODS[method](models, load).makespan
+        result = METHODS[method](models, load).makespan
 
-        assert METHODS[method]([*models, another], load).makespan <= found * (1 + CLOSE)
-        assert METHODS[method](models, load + more).makespan >= found * (1 - CLOSE)
+        assert METHODS[method]([*models, another], load).makespan <= result * (1 + CLOSE)
+        assert METHODS[method](models, load + extra).makespan >= result * (1 - CLOSE)
 
     @settings(max_examples=30)
     @given(drawn=machines, load=st.integers(0, 400), power=st.integers(-20, 20))
@@ -127,21 +127,21 @@ class TestPartitioner:
             return
         slower = [learnt(name, observed, 2.0**power) for name, observed in reversed(drawn)]
 
-        found = METHODS[method](slower, load).makespan
+        result = METHODS[method](slower, load).makespan
 
         expected = METHODS[method](models, load).makespan * 2.0**power
-        assert found == pytest.approx(expected, rel=CLOSE)
+        assert result == pytest.approx(expected, rel=CLOSE)
 
     @pytest.mark.parametrize("kind", sorted(LEARNING))
     def test_somebody_elses_model_is_split_like_ours(self, method: str, kind: str) -> None:
-        ours = [
+        curves = [
             learnt(kind, [(10, 2.0), (40, 5.0), (100, 50.0)]),
             learnt(kind, [(20, 5.0), (60, 15.0), (120, 40.0)]),
         ]
 
-        found = METHODS[method]([Scalar(model) for model in ours], 100)
+        result = METHODS[method]([Scalar(model) for model in curves], 100)
 
-        assert found.makespan == pytest.approx(METHODS[method](ours, 100).makespan, rel=CLOSE)
+        assert result.makespan == pytest.approx(METHODS[method](curves, 100).makespan, rel=CLOSE)
 
     def test_a_device_model_is_split_by_its_total(self, method: str) -> None:
         fast, slow = learnt("Constant", [(3, 1.0)]), learnt("Constant", [(1, 1.0)])
@@ -153,18 +153,18 @@ class TestPartitioner:
     def test_the_same_question_has_the_same_answer(self, method: str) -> None:
         models = [learnt("PiecewiseLinear", [(10, 1.0)]) for _ in range(5)]
 
-        found = METHODS[method](models, 12)
+        result = METHODS[method](models, 12)
 
-        assert found == METHODS[method](models, 12)
-        assert method == "optimal" or found.shares == (3, 3, 2, 2, 2)
+        assert result == METHODS[method](models, 12)
+        assert method == "optimal" or result.shares == (3, 3, 2, 2, 2)
 
 
 @pytest.mark.parametrize("first", range(0, 1000, 250))
 def test_geometric_is_the_optimum_in_random_cases(first: int) -> None:
     for case in map(monotone, range(first, first + 250)):
-        found = geometric(case.models, case.load, case.limits)
+        result = geometric(case.models, case.load, case.limits)
 
-        assert found.makespan == pytest.approx(case.least(), rel=1e-12)
+        assert result.makespan == pytest.approx(case.least(), rel=1e-12)
 
 
 @settings(max_examples=50)
@@ -172,9 +172,9 @@ def test_geometric_is_the_optimum_in_random_cases(first: int) -> None:
 def test_geometric_gives_what_the_papers_bisection_gives(seed: int, load: int) -> None:
     models = [learnt("PiecewiseLinear", [(9, 1.0)]), *_smooth_curves(seed)]
 
-    found = geometric(models, load)
+    result = geometric(models, load)
 
-    assert found.makespan == pytest.approx(_bisection(models, load), rel=1e-9)
+    assert result.makespan == pytest.approx(_bisection(models, load), rel=1e-9)
 
 
 def _smooth_curves(seed: int) -> list[Any]:

@@ -16,16 +16,16 @@ from hetsched.partition.distribution import predict
 MODELS = [Constant(speed) for speed in (1, 2, 4)]
 
 
-def greedy(models: list[Any], shares: list[int], load: int, most: list[int]) -> list[int]:
+def greedy(models: list[Any], shares: list[int], load: int, max_shares: list[int]) -> list[int]:
     """One unit after the other, to the device that ends first with it."""
     shares = list(shares)
     ends = [(model.time(x + 1), i) for i, (model, x) in enumerate(zip(models, shares, strict=True))
-            if x < most[i]]  # fmt: skip
+            if x < max_shares[i]]  # fmt: skip
     heapq.heapify(ends)
     while sum(shares) < load:
         i = heapq.heappop(ends)[1]
         shares[i] += 1
-        if shares[i] < most[i]:
+        if shares[i] < max_shares[i]:
             heapq.heappush(ends, (models[i].time(shares[i] + 1), i))
     return shares
 
@@ -60,14 +60,16 @@ def test_one_device_may_take_all_that_is_left() -> None:
 @given(st.integers(0, 10**6), st.data())
 def test_whatever_is_left_is_handed_out_like_greedy(seed: int, data: st.DataObject) -> None:
     case = monotone(seed)
-    most = [case.load if limit is None else limit for limit in case.limits or [None] * 6]
-    parts = greedy(case.models, [0] * len(case.models), data.draw(st.integers(0, case.load)), most)
+    max_shares = [case.load if limit is None else limit for limit in case.limits or [None] * 6]
+    parts = greedy(
+        case.models, [0] * len(case.models), data.draw(st.integers(0, case.load)), max_shares
+    )
 
-    found = round_greedy(case.models, parts, case.load, case.limits)
+    rounded = round_greedy(case.models, parts, case.load, case.limits)
 
-    expected = greedy(case.models, parts, case.load, most)
-    assert all(x >= part for x, part in zip(found, parts, strict=True))
-    assert predict(case.models, found).makespan == predict(case.models, expected).makespan
+    expected = greedy(case.models, parts, case.load, max_shares)
+    assert all(x >= part for x, part in zip(rounded, parts, strict=True))
+    assert predict(case.models, rounded).makespan == predict(case.models, expected).makespan
 
 
 @given(st.lists(st.lists(st.integers(1, 4), min_size=8, max_size=8), min_size=1, max_size=4))
@@ -83,6 +85,8 @@ def test_ties_are_broken_like_greedy(steps: list[list[int]]) -> None:
 @pytest.mark.parametrize("surplus", [1, 2, 5])
 def test_taking_back_undoes_handing_out(surplus: int) -> None:
     models = [Table(np.cumsum(np.arange(1.0, 40.0)) * pace) for pace in (1.0, 1.7, 2.9)]
-    less, more = (round_greedy(models, [0.0] * 3, load, [38] * 3) for load in (30, 30 + surplus))
+    smaller, larger = (
+        round_greedy(models, [0.0] * 3, load, [38] * 3) for load in (30, 30 + surplus)
+    )
 
-    assert round_greedy(models, [float(x) for x in more], 30, [38] * 3) == less
+    assert round_greedy(models, [float(x) for x in larger], 30, [38] * 3) == smaller

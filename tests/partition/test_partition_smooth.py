@@ -82,11 +82,11 @@ def test_the_jacobian_has_the_signs_of_finite_differences() -> None:
 def test_the_root_is_that_of_scipys_solver_in_a_few_steps() -> None:
     expected = root(equations, np.full(3, 100 / 3), args=(100,), method="hybr", tol=1e-13).x
 
-    found = solve(POWERS, 100, [100] * 3)
+    result = solve(POWERS, 100, [100] * 3)
 
-    assert found.parts == pytest.approx(expected, rel=1e-6)
-    assert found.steps <= 6
-    assert found.reason == ""
+    assert result.parts == pytest.approx(expected, rel=1e-6)
+    assert result.steps <= 6
+    assert result.reason == ""
 
 
 @pytest.mark.parametrize(
@@ -103,10 +103,10 @@ def test_the_root_is_that_of_scipys_solver_in_a_few_steps() -> None:
     ],
 )
 def test_constant_speeds(load: int, limits: Any, shares: tuple[int, ...]) -> None:
-    found = smooth(ONE_TO_FOUR, load, limits)
+    result = smooth(ONE_TO_FOUR, load, limits)
 
-    assert found.shares == shares
-    assert found.reason == ""
+    assert result.shares == shares
+    assert result.reason == ""
 
 
 def test_constant_speeds_need_one_step_and_one_to_see_it() -> None:
@@ -143,10 +143,10 @@ def test_where_times_rise_it_is_the_optimum(models: Any, load: int, data: st.Dat
     limits = [data.draw(st.none() | st.integers(0, 1000)) for _ in models]
     limits[0] = None
 
-    found = smooth(models, load, limits)
+    result = smooth(models, load, limits)
 
-    assert sum(found.shares) == load
-    assert found.makespan == pytest.approx(geometric(models, load, limits).makespan, rel=1e-9)
+    assert sum(result.shares) == load
+    assert result.makespan == pytest.approx(geometric(models, load, limits).makespan, rel=1e-9)
 
 
 @given(st.lists(knots, min_size=1, max_size=5), st.integers(1, 1000), st.integers(0, 300))
@@ -155,10 +155,10 @@ def test_any_akima_curves_are_split_within_the_limits(
 ) -> None:
     models = [Akima(observed, load=load) for observed in drawn]
 
-    found = smooth(models, load, [None] + [limit] * (len(models) - 1))
+    result = smooth(models, load, [None] + [limit] * (len(models) - 1))
 
-    assert sum(found.shares) == load
-    assert all(0 <= share <= limit for share in found.shares[1:])
+    assert sum(result.shares) == load
+    assert all(0 <= share <= limit for share in result.shares[1:])
 
 
 def test_smooth_curves_of_many_devices_take_few_steps() -> None:
@@ -204,11 +204,11 @@ class Steep(Power):
     ],
 )
 def test_without_a_root_the_split_is_that_of_geometric_and_says_why(models: Any, why: str) -> None:
-    found = smooth(models, 60)
+    result = smooth(models, 60)
 
-    assert found.shares == geometric(models, 60).shares
-    assert found.reason.startswith("smooth: ")
-    assert why in found.reason
+    assert result.shares == geometric(models, 60).shares
+    assert result.reason.startswith("smooth: ")
+    assert why in result.reason
 
 
 def test_a_device_model_is_split_by_its_total() -> None:

@@ -14,14 +14,14 @@ METHODS = ("constant", "geometric", "smooth", "dfpa")
 @pytest.fixture(scope="module")
 def swept() -> dict[str, list[ClarkeOutcome]]:
     """All 72 settings under each method; "limited": geometric with known limits."""
-    found = {
+    outcomes = {
         method: [balance(setting, method) for setting in clarke.all_settings()]
         for method in ("constant", "geometric", "smooth")
     }
-    found["limited"] = [
+    outcomes["limited"] = [
         balance(setting, "geometric", limited=True) for setting in clarke.all_settings()
     ]
-    return found
+    return outcomes
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -116,7 +116,7 @@ def test_it_doesnt_matter_whether_time_or_speed_is_linear(method: str, rows: int
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
         (ClarkeSetting(3), "rows: 3 must be 4 to 100000"),
         (ClarkeSetting(10**6), "rows: 1000000"),
@@ -127,8 +127,8 @@ def test_it_doesnt_matter_whether_time_or_speed_is_linear(method: str, rows: int
         (ClarkeSetting(8000, width=-0.1), "width"),
     ],
 )
-def test_impossible_settings_are_refused(setting: ClarkeSetting, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_impossible_settings_are_refused(setting: ClarkeSetting, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         balance(setting, "geometric")
 
 

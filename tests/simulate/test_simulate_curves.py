@@ -29,10 +29,12 @@ PAGING = st.builds(
 
 
 @given(st.one_of(SATURATING, PAGING), SIZES, SIZES)
-def test_more_units_take_longer(machine: Saturating | Paging, one: float, other: float) -> None:
-    less, more = sorted((one, other))
+def test_more_units_take_longer(
+    machine: Saturating | Paging, size_a: float, size_b: float
+) -> None:
+    smaller, larger = sorted((size_a, size_b))
 
-    assert machine.time(less) <= machine.time(more)
+    assert machine.time(smaller) <= machine.time(larger)
 
 
 @given(st.one_of(SATURATING, PAGING), st.lists(SIZES, min_size=1, max_size=5))
@@ -78,7 +80,7 @@ def test_a_peak_cost_or_fading_that_cant_be_is_refused(place: int, value: float)
 
 
 @pytest.mark.parametrize(
-    ("capacity", "factor", "width", "linear", "said"),
+    ("capacity", "factor", "width", "linear", "message"),
     [
         (0.0, 2.0, 0.1, "time", "capacity: 0.0"),
         (float("nan"), 2.0, 0.1, "time", "capacity: nan"),
@@ -90,7 +92,7 @@ def test_a_peak_cost_or_fading_that_cant_be_is_refused(place: int, value: float)
     ],
 )
 def test_paging_that_cant_be_is_refused(
-    capacity: float, factor: float, width: float, linear: Linear, said: str
+    capacity: float, factor: float, width: float, linear: Linear, message: str
 ) -> None:
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         Paging(Constant(1.0), capacity, factor, width, linear)

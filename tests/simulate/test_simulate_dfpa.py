@@ -76,10 +76,12 @@ def test_the_printed_speeds_give_the_golden_split() -> None:
 
 
 def test_random_platforms_are_those_of_their_seed() -> None:
-    one, same, other = (dfpa.paging_platform(np.random.default_rng(seed)) for seed in (1, 1, 2))
+    platform, same, other = (
+        dfpa.paging_platform(np.random.default_rng(seed)) for seed in (1, 1, 2)
+    )
 
-    assert one == same
-    assert one != other
+    assert platform == same
+    assert platform != other
 
 
 def test_the_report_stands_beside_the_paper() -> None:

@@ -54,31 +54,31 @@ def test_its_chunks_are_those_of_the_printed_lists_nearly(paper: IlicOutcome) ->
 def test_single_chunks_by_speed_functions_need_eight_runs_and_twice_the_time(
     paper: IlicOutcome,
 ) -> None:
-    found = run_single_chunks().trace
+    trace = run_single_chunks().trace
 
-    assert len(found.runs) == 8
-    assert found.final.makespan == pytest.approx(0.6615, rel=0.005)
-    assert found.final.makespan / paper.trace.final.makespan == pytest.approx(2.1, abs=0.05)
+    assert len(trace.runs) == 8
+    assert trace.final.makespan == pytest.approx(0.6615, rel=0.005)
+    assert trace.final.makespan / paper.trace.final.makespan == pytest.approx(2.1, abs=0.05)
 
 
 def test_single_chunks_by_constants_oscillate(paper: IlicOutcome) -> None:
-    found = run_single_chunks(method="constant").trace
+    trace = run_single_chunks(method="constant").trace
 
-    assert [run.shares[0] for run in found.runs] == [64, 155, 104, 155, 104, 155, 104, 155]
-    assert not found.reason
-    assert found.best.makespan == pytest.approx(0.6865, rel=1e-3)
-    assert found.best.makespan / paper.trace.final.makespan == pytest.approx(2.2, abs=0.05)
+    assert [run.shares[0] for run in trace.runs] == [64, 155, 104, 155, 104, 155, 104, 155]
+    assert not trace.reason
+    assert trace.best.makespan == pytest.approx(0.6865, rel=1e-3)
+    assert trace.best.makespan / paper.trace.final.makespan == pytest.approx(2.2, abs=0.05)
 
 
 @pytest.mark.parametrize("method", ["geometric", "constant"])
 def test_without_the_cliff_single_chunks_are_balanced_at_once(
     paper: IlicOutcome, method: str
 ) -> None:
-    found = run_single_chunks(IlicSetting(cliff=False), method=method).trace
+    trace = run_single_chunks(IlicSetting(cliff=False), method=method).trace
 
-    assert len(found.runs) == 2
-    assert found.final.makespan == pytest.approx(0.4529, rel=1e-3)
-    assert found.final.makespan / paper.trace.final.makespan == pytest.approx(1.44, abs=0.05)
+    assert len(trace.runs) == 2
+    assert trace.final.makespan == pytest.approx(0.4529, rel=1e-3)
+    assert trace.final.makespan / paper.trace.final.makespan == pytest.approx(1.44, abs=0.05)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -100,13 +100,13 @@ def test_most_of_the_gain_is_the_cliff_s(paper: IlicOutcome) -> None:
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_best_plans_are_better_and_near_their_bound(setting: IlicSetting) -> None:
-    found = ideal_plan(setting)
+    ideal = ideal_plan(setting)
 
-    assert sum(found.shares) == ilic.LOAD
-    assert found.seconds < 0.2918  # the best that the reference knew with installments
-    assert found.seconds < run_paper_steps(setting).trace.final.makespan
-    assert found.plan.mode is Mode.RING
-    assert found.bound <= found.seconds <= 1.03 * found.bound
+    assert sum(ideal.shares) == ilic.LOAD
+    assert ideal.seconds < 0.2918  # the best that the reference knew with installments
+    assert ideal.seconds < run_paper_steps(setting).trace.final.makespan
+    assert ideal.plan.mode is Mode.RING
+    assert ideal.bound <= ideal.seconds <= 1.03 * ideal.bound
 
 
 def test_every_plan_fits_the_memory() -> None:

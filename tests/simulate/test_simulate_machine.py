@@ -37,13 +37,15 @@ h2d = { unit = "1ms" }
 d2h = { rate = "16kB/s" }"""
 
 
-@pytest.mark.parametrize(("name", "most"), [("desktop", 40.0e-3), ("h100", 9.45e-3)])
-def test_the_plans_of_both_profiles_are_as_fast_as_any_known(name: str, most: float) -> None:
+@pytest.mark.parametrize(("name", "max_seconds"), [("desktop", 40.0e-3), ("h100", 9.45e-3)])
+def test_the_plans_of_both_profiles_are_as_fast_as_any_known(
+    name: str, max_seconds: float
+) -> None:
     subject = profile(name)
-    found = makespan(subject.play(ideal_plan(subject)))
-    assert found <= most
+    seconds = makespan(subject.play(ideal_plan(subject)))
+    assert seconds <= max_seconds
     bound = whole_unit_bound(subject.load, subject.bound_devices())
-    assert fluid_bound(subject.load, subject.bound_devices()) < bound <= found <= 1.001 * bound
+    assert fluid_bound(subject.load, subject.bound_devices()) < bound <= seconds <= 1.001 * bound
 
 
 @pytest.mark.parametrize("name", ["desktop", "h100"])
@@ -125,7 +127,7 @@ def test_every_profile_that_ships_can_be_reported_in_both_ways() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tables", "said"),
+    ("tables", "message"),
     [
         (['kind = "cpu"'], r"device\[0\]: no compute = "),
         ([CORE, GPU.replace('d2h = { rate = "16kB/s" }', "")], r"device\[1\]: give both h2d and"),
@@ -141,8 +143,8 @@ def test_every_profile_that_ships_can_be_reported_in_both_ways() -> None:
         ([], r"no \[\[device\]\]"),
     ],
 )
-def test_an_inconsistent_profile_is_one_clear_line(tables: list[str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as raised:
+def test_an_inconsistent_profile_is_one_clear_line(tables: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as raised:
         machine(*tables)
     assert str(raised.value).startswith("m.toml: ")
     assert "\n" not in str(raised.value)

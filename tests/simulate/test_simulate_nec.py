@@ -66,9 +66,9 @@ def test_the_global_partition_needs_at_most_three_repartitions(nodes: int, seed:
 
 def test_many_pairs_are_faster_than_one_on_many_nodes() -> None:
     case = random_cluster(16, 1)
-    one, many = (balance(case, rule) for rule in rules_for(16)[:2])
+    one_pair, all_pairs = (balance(case, rule) for rule in rules_for(16)[:2])
 
-    assert many.repartitions < one.repartitions
+    assert all_pairs.repartitions < one_pair.repartitions
 
 
 def test_nodes_report_their_phases_and_wait_for_the_last() -> None:

@@ -9,15 +9,15 @@ import pytest
 from hetsched.models import Constant, PiecewiseLinear
 from hetsched.partition import Balancer, Phase
 from hetsched.partition.balancing.phase import DeviceTime
-from hetsched.simulate.runs import LoopTrace, Run, best_split, busy_seconds, drive, exact_times
+from hetsched.simulate.runs import LoopRun, LoopTrace, best_split, busy_seconds, drive, exact_times
 
 
-def trace_of(*runs: Run) -> LoopTrace:
+def trace_of(*runs: LoopRun) -> LoopTrace:
     return LoopTrace(runs, runs[-1], False, "")
 
 
 SLOW_FIRST = trace_of(
-    Run((50, 50), (5.0, 1.0)), Run((20, 80), (2.0, 1.6)), Run((18, 82), (1.8, 1.64))
+    LoopRun((50, 50), (5.0, 1.0)), LoopRun((20, 80), (2.0, 1.6)), LoopRun((18, 82), (1.8, 1.64))
 )
 
 
@@ -44,8 +44,8 @@ def test_runs_near_a_time_and_units_moved_are_counted() -> None:
 
 
 def test_points_are_sizes_that_one_machine_was_measured_at() -> None:
-    again = Run((50, 50), (5.0, 1.0))
-    idle = Run((0, 100), (0.0, 2.0))
+    again = LoopRun((50, 50), (5.0, 1.0))
+    idle = LoopRun((0, 100), (0.0, 2.0))
 
     assert trace_of(again, again).points == 1
     assert trace_of(again, idle).points == 2
@@ -53,7 +53,7 @@ def test_points_are_sizes_that_one_machine_was_measured_at() -> None:
 
 
 def test_machines_without_a_share_dont_count_for_the_spread() -> None:
-    assert Run((0, 4, 6), (0.0, 2.0, 3.0)).spread == pytest.approx(0.5)
+    assert LoopRun((0, 4, 6), (0.0, 2.0, 3.0)).spread == pytest.approx(0.5)
 
 
 def test_waiting_is_no_work() -> None:

@@ -20,7 +20,7 @@ from hetsched.models import Constant
 from hetsched.partition import Balancer
 from hetsched.simulate.curves import Linear, Paging
 from hetsched.simulate.results import Cell, Chart, ExperimentResult, Series, Table
-from hetsched.simulate.runs import LoopTrace, Run, best_split, drive, exact_times
+from hetsched.simulate.runs import LoopRun, LoopTrace, best_split, drive, exact_times
 
 RAM_MIB = (256, 256, 512, 1024)
 """P1 to P4: the paper's table 1, cluster 2."""
@@ -97,7 +97,7 @@ class ClarkeOutcome:
     Attributes
     ----------
     trace : LoopTrace
-    optimum : Run
+    optimum : LoopRun
         Exact, computed from the machines' own curves.
     pages : tuple of int
         Numbers of the runs, from 1, in which a machine pages.
@@ -106,7 +106,7 @@ class ClarkeOutcome:
     setting: ClarkeSetting
     method: str
     trace: LoopTrace
-    optimum: Run
+    optimum: LoopRun
     pages: tuple[int, ...]
 
     @property
@@ -158,7 +158,7 @@ def balance(
 
 
 @functools.lru_cache(maxsize=256)
-def optimum(setting: ClarkeSetting) -> Run:
+def optimum(setting: ClarkeSetting) -> LoopRun:
     """Compute the exact optimum of `setting` from the machines' own curves."""
     return best_split(setting.machines(), setting.rows)
 

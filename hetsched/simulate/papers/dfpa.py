@@ -18,7 +18,7 @@ from hetsched.errors import UsageError
 from hetsched.partition import Balancer
 from hetsched.simulate.curves import Paging, Saturating
 from hetsched.simulate.results import Cell, Chart, ExperimentResult, Series, Table
-from hetsched.simulate.runs import LoopTrace, Run, best_split, drive, exact_times
+from hetsched.simulate.runs import LoopRun, LoopTrace, best_split, drive, exact_times
 
 HCL_MFLOPS = (
     7696, 5196, 7852, 14418, 8000, 8173, 7288, 7396,
@@ -68,7 +68,7 @@ class DfpaOutcome:
 
     load: int
     trace: LoopTrace
-    optimum: Run
+    optimum: LoopRun
 
     @property
     def iterations(self) -> int:

@@ -20,7 +20,7 @@ from hetsched.partition.balancing.imbalance_factor.trades import imbalance_facto
 from hetsched.partition.balancing.run_history import Shares
 from hetsched.partition.balancing.splitting import Split
 from hetsched.simulate.results import Cell, Chart, ExperimentResult, Series, Table
-from hetsched.simulate.runs import LoopTrace, Measure, Run, best_split, drive
+from hetsched.simulate.runs import LoopRun, LoopTrace, Measure, best_split, drive
 
 TOLERANCE = 0.1
 """The patent has a threshold but doesn't print it."""
@@ -100,7 +100,7 @@ class NecOutcome:
     case: NecCase
     rule: NecRule
     trace: LoopTrace
-    optimum: Run
+    optimum: LoopRun
 
     @property
     def factors(self) -> list[float]:
