@@ -85,10 +85,10 @@ def best_plan(
     ring = ring_plan(share, costs, memory, overlap)
     seconds = timeline(ring, model, overlap).makespan
     room = largest_sub_distribution(share, memory)
-    if share > room and seconds <= installment_bound(
-        share, bound_inputs(share, costs, room), overlap
-    ):
-        return ring  # installments can't be faster
+    if share > room:
+        inputs = bound_inputs(share, costs, room)
+        if seconds <= installment_bound(share, inputs, overlap):
+            return ring  # installments can't be faster
     plans = [ring, *_installments(share, model, memory, overlap).values()]
     return min(plans, key=lambda plan: timeline(plan, model, overlap).makespan)
 

@@ -45,7 +45,7 @@ class PerUnit:
         return float(x) / self.time(x)
 
 
-@pytest.mark.parametrize(("cases", "most"), [(150, 6), (60, 8), (12, 10)])
+@pytest.mark.parametrize(("cases", "max_units"), [(150, 6), (60, 8), (12, 10)])
 def test_small_loads_have_the_best_of_all_plans(cases: int, max_units: int) -> None:
     """Exact in 95 % at least, within 3 % in all: slots have places, which neighbours needn't."""
     inexact = 0
@@ -62,7 +62,7 @@ def test_small_loads_have_the_best_of_all_plans(cases: int, max_units: int) -> N
 
 
 @pytest.mark.parametrize(
-    ("room", "halved", "alone"), [(112, 24.741, 29.456), (16, 26.183, 30.605)]
+    ("room", "halved", "steps_seconds"), [(112, 24.741, 29.456), (16, 26.183, 30.605)]
 )
 def test_a_link_bound_device_is_kept_busy_whatever_its_memory(
     room: int, halved: float, steps_seconds: float
