@@ -28,7 +28,7 @@ def measure(report: Report) -> None:
                 runtime, storage, Path(folder), params, chunk, slots, slice_bytes=1 << 20
             )
             bench.run(barriers=5 if chunk == 7 else 0)
-            is_right = bench.right()
+            is_right = bench.is_right()
             bench.close()
             wrong += not is_right
             report.row(

@@ -179,8 +179,8 @@ class Bench:
             waiting.append(chunk)
         return times + [self.device.wait(chunk) for chunk in waiting]
 
-    def right(self) -> bool:
-        """Whether the host's output is what it should be."""
+    def is_right(self) -> bool:
+        """Whether the output on the host is correct."""
         for file in self._files:
             file.flush()
         if self._files:

@@ -86,7 +86,7 @@ class TestEveryDevice:
 
         np.testing.assert_array_equal(bench.result("y"), bench.expected())
 
-    def test_uses_memory_anew_after_a_barrier(self, device: Device) -> None:
+    def test_reuses_memory_after_a_barrier(self, device: Device) -> None:
         bench = affine_bench(40)
         job = bench.job(kind(device), 5, slots=3)
 
@@ -100,8 +100,8 @@ class TestEveryDevice:
         times = drive(device, bench.job(kind(device), 3), cut([3] * 4))
 
         assert sorted(times) == [0, 1, 2, 3]
-        for found in times.values():
-            phases = [found.copy_in, found.compute, found.copy_out]
+        for chunk_times in times.values():
+            phases = [chunk_times.copy_in, chunk_times.compute, chunk_times.copy_out]
             edges = [edge for phase in phases if phase is not None for edge in phase]
             assert edges == sorted(edges)
 
@@ -111,8 +111,10 @@ class TestEveryDevice:
         times = drive(device, bench.job(kind(device), 3), cut([3, 3]))
 
         has_link = device.describe().link
-        assert all((found.copy_in is not None) == has_link for found in times.values())
-        assert all((found.copy_out is not None) == has_link for found in times.values())
+        assert all((chunk_times.copy_in is not None) == has_link for chunk_times in times.values())
+        assert all(
+            (chunk_times.copy_out is not None) == has_link for chunk_times in times.values()
+        )
 
     def test_computes_from_file_to_file(self, device: Device, tmp_path: Path) -> None:
         bench = affine_bench(20, folder=tmp_path)
@@ -120,7 +122,7 @@ class TestEveryDevice:
         times = drive(device, bench.job(kind(device), 4), cut([4] * 5))
 
         np.testing.assert_array_equal(bench.result("y"), bench.expected())
-        assert all(found.copy_in and found.copy_out for found in times.values())
+        assert all(chunk_times.copy_in and chunk_times.copy_out for chunk_times in times.values())
 
     @pytest.mark.parametrize("dtype", [">f8", "<f4", "<i2", "|u1"])
     def test_converts_what_is_stored_otherwise(self, device: Device, dtype: str) -> None:
@@ -142,9 +144,9 @@ class TestEveryDevice:
 
         drive(device, bench.job(kind(device), 4), cut([4] * 6))
 
-        kept = np.empty_like(bench.values["c"])
-        bench.inputs["c"].read(0, 24, kept)
-        np.testing.assert_array_equal(kept, bench.values["c"])
+        values = np.empty_like(bench.values["c"])
+        bench.inputs["c"].read(0, 24, values)
+        np.testing.assert_array_equal(values, bench.values["c"])
 
     def test_takes_one_job_after_another(self, device: Device) -> None:
         for bench in (affine_bench(12), update_bench(), affine_bench(9)):

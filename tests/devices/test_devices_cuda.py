@@ -27,7 +27,7 @@ def runs_right(bench: Bench) -> bool:
         bench.run()
     except JobFailed:
         return False
-    return bench.right()
+    return bench.is_right()
 
 
 @given(
@@ -45,7 +45,7 @@ def test_results_are_right_in_every_order_of_streams(
 
     bench.run()
 
-    assert bench.right()
+    assert bench.is_right()
 
 
 @pytest.mark.parametrize("place", ["arena", "file", "plain"])
@@ -54,7 +54,7 @@ def test_results_are_right_from_every_place(place: str, in_place: bool, tmp_path
     for seed in SEEDS:
         bench = Bench(FakeRuntime(seed=seed), place, tmp_path, AffineParams(21, 16, in_place))
         bench.run()
-        assert bench.right()
+        assert bench.is_right()
         bench.close()
 
 
@@ -78,7 +78,7 @@ def test_reading_into_a_buffer_too_early_is_seen(
     for seed in SEEDS:
         bench = Bench(FakeRuntime(seed=seed), "file", tmp_path, slots=1)
         bench.run()
-        wrong += not bench.right()
+        wrong += not bench.is_right()
         bench.close()
 
     assert wrong >= 15
@@ -89,12 +89,12 @@ def test_times_are_in_order_and_follow_each_other() -> None:
 
     times = bench.run()
 
-    for one in times:
-        assert one.copy_in is not None
-        assert one.copy_out is not None
-        ends = [*one.copy_in, *one.compute, *one.copy_out]
+    for chunk_times in times:
+        assert chunk_times.copy_in is not None
+        assert chunk_times.copy_out is not None
+        ends = [*chunk_times.copy_in, *chunk_times.compute, *chunk_times.copy_out]
         assert ends == sorted(ends)
-    assert [one.start for one in times] == sorted(one.start for one in times)
+    assert [t.start for t in times] == sorted(t.start for t in times)
 
 
 def test_times_are_the_hosts() -> None:
@@ -112,11 +112,11 @@ def test_times_are_the_hosts() -> None:
 def test_host_overhead_is_at_most_the_processor_time_of_the_process() -> None:
     before = time.process_time()
 
-    overheads = [one.host_overhead for one in Bench(FakeRuntime(seed=2), slots=2).run()]
+    overheads = [t.host_overhead for t in Bench(FakeRuntime(seed=2), slots=2).run()]
 
-    everything = time.process_time() - before
-    assert all(one is not None and one >= 0 for one in overheads)
-    assert 0 < sum(one or 0.0 for one in overheads) <= everything
+    elapsed = time.process_time() - before
+    assert all(seconds is not None and seconds >= 0 for seconds in overheads)
+    assert 0 < sum(seconds or 0.0 for seconds in overheads) <= elapsed
 
 
 def test_a_barrier_waits_for_everything_before_it() -> None:
@@ -142,13 +142,13 @@ def test_no_copy_is_pageable_and_nothing_is_allocated_once_prepared() -> None:
 def test_a_pin_that_is_refused_only_costs_speed() -> None:
     runtime = FakeRuntime(pinnable=0)
     bench = Bench(runtime)
-    said: list[str] = []
+    messages: list[str] = []
 
-    bench.run(say=said.append)
+    bench.run(say=messages.append)
 
-    assert bench.right()
+    assert bench.is_right()
     assert runtime.pins == {}
-    assert said[0].startswith("can't pin x (CUDA status 2 in hostRegister)")
+    assert messages[0].startswith("can't pin x (CUDA status 2 in hostRegister)")
 
 
 def test_copies_are_cut_where_registrations_meet() -> None:
@@ -156,7 +156,7 @@ def test_copies_are_cut_where_registrations_meet() -> None:
 
     bench.run()
 
-    assert bench.right()
+    assert bench.is_right()
     assert len(bench.runtime.pins) > 10
 
 
@@ -168,7 +168,7 @@ def test_a_second_job_uses_the_block_and_the_kernel_again() -> None:
     bench.y[...] = np.nan
     bench.run()
 
-    assert bench.right()
+    assert bench.is_right()
     assert list(bench.runtime.blocks) == blocks
 
 
@@ -196,7 +196,7 @@ def test_a_usage_error_fails_the_job_and_keeps_the_device() -> None:
         bench.run()
     bench.run()
 
-    assert bench.right()
+    assert bench.is_right()
 
 
 @pytest.mark.parametrize("status", [35, 46, 100, 999])
@@ -229,7 +229,7 @@ def test_a_job_given_up_in_the_middle_leaves_the_device_usable() -> None:
 
     bench.run()
 
-    assert bench.right()
+    assert bench.is_right()
 
 
 def test_describe_says_what_is_left_after_the_reserve() -> None:
@@ -249,7 +249,7 @@ def test_a_variant_that_can_not_be_made_is_a_usage_error() -> None:
         bench.device.prepare(job)
     bench.run()
 
-    assert bench.right()
+    assert bench.is_right()
 
 
 def test_out_of_memory_while_a_variant_is_made_is_no_fault_of_its() -> None:

@@ -34,7 +34,7 @@ def test_results_are_right(
 
     bench.run()
 
-    assert bench.right()
+    assert bench.is_right()
     bench.close()
 
 
@@ -43,7 +43,7 @@ def test_copies_are_cut_where_registrations_meet(runtime: CupyRuntime) -> None:
 
     bench.run()
 
-    assert bench.right()
+    assert bench.is_right()
     bench.close()
 
 
@@ -52,9 +52,9 @@ def test_times_are_in_order_and_follow_each_other(runtime: CupyRuntime) -> None:
 
     times = bench.run()
 
-    for one in times:
-        assert one.copy_in is not None
-        assert one.copy_out is not None
-        ends = [*one.copy_in, *one.compute, *one.copy_out]
+    for chunk_times in times:
+        assert chunk_times.copy_in is not None
+        assert chunk_times.copy_out is not None
+        ends = [*chunk_times.copy_in, *chunk_times.compute, *chunk_times.copy_out]
         assert ends == sorted(ends)
     bench.close()

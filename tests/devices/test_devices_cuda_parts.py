@@ -70,17 +70,17 @@ def test_each_error_has_its_class(error: Exception, opening: bool, fault: Fault)
 
 
 @pytest.mark.parametrize(
-    ("error", "ours"),
+    ("error", "expected"),
     [
         (CudaError(700), DeviceFault),
         (CudaError(2), DeviceOutOfMemory),
         (CudaError(1), JobFailed),
     ],
 )
-def test_errors_become_ours_in_one_line(error: Exception, ours: type[Exception]) -> None:
+def test_errors_become_ours_in_one_line(error: Exception, expected: type[Exception]) -> None:
     raised = translate(error, "gpu0")
 
-    assert type(raised) is ours
+    assert type(raised) is expected
     assert "gpu0" in str(raised)
     assert "\n" not in str(raised)
 
@@ -207,10 +207,10 @@ def test_a_mapping_is_pinned_once_in_slices() -> None:
 def test_the_least_recently_used_mapping_makes_room_and_kept_ones_stay() -> None:
     runtime = FakeRuntime()
     pins = Pins(runtime, 3 * 4096, 4096)
-    old, kept, new = mapped(4096), mapped(4096), mapped(8192)
+    old, pinned, new = mapped(4096), mapped(4096), mapped(8192)
     pins.cover(old, set())
     keep: set[int] = set()
-    pins.cover(kept, keep)
+    pins.cover(pinned, keep)
 
     assert pins.cover(new, keep) is not None
     assert old.ctypes.data not in runtime.pins
@@ -218,13 +218,13 @@ def test_the_least_recently_used_mapping_makes_room_and_kept_ones_stay() -> None
     assert "quota" in pins.refused
 
 
-def test_a_mapping_that_nobody_uses_any_more_is_let_go() -> None:
+def test_a_mapping_that_is_no_longer_used_is_unpinned() -> None:
     runtime = FakeRuntime()
-    pins, gone, stays = Pins(runtime, 1 << 30), mapped(4096), mapped(4096)
-    pins.cover(gone, set())
+    pins, unused, stays = Pins(runtime, 1 << 30), mapped(4096), mapped(4096)
+    pins.cover(unused, set())
     pins.cover(stays, set())
 
-    del gone
+    del unused
     pins.sweep()
 
     assert list(runtime.pins) == [stays.ctypes.data]

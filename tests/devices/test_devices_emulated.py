@@ -52,15 +52,15 @@ def is_right(kind: Callable[..., EmulatedDevice], config: DeviceConfig) -> bool:
 
 @pytest.mark.parametrize("kind", [NoSlotWait, NoInputWait, NoComputeWait])
 def test_a_missing_wait_is_seen_with_every_seed(kind: type[EmulatedDevice]) -> None:
-    seen = [not is_right(kind, stalling(seed)) for seed in SEEDS]
+    failures = [not is_right(kind, stalling(seed)) for seed in SEEDS]
 
-    assert all(seen)
+    assert all(failures)
 
 
 def test_nothing_is_seen_when_no_wait_is_missing() -> None:
-    right = [is_right(EmulatedDevice, stalling(seed)) for seed in SEEDS]
+    results = [is_right(EmulatedDevice, stalling(seed)) for seed in SEEDS]
 
-    assert all(right)
+    assert all(results)
 
 
 def test_a_host_that_does_not_wait_for_overlapping_slots_is_seen() -> None:
@@ -78,7 +78,7 @@ def test_a_host_that_does_not_wait_for_overlapping_slots_is_seen() -> None:
     assert not np.array_equal(bench.result("y"), bench.expected())
 
 
-def test_what_an_operation_will_write_is_spoilt_from_its_start() -> None:
+def test_what_an_operation_will_write_is_poisoned_from_its_start() -> None:
     target = np.ones(4, np.uint8)
 
     Work((), (target,), lambda sources: None).begin()
@@ -110,7 +110,7 @@ def emulate(
 
 
 def ends(times: dict[int, ChunkTimes]) -> list[float]:
-    return [found.end for _, found in sorted(times.items())]
+    return [times[number].end for number in sorted(times)]
 
 
 def test_two_copy_engines_overlap_everything() -> None:
@@ -202,7 +202,7 @@ def test_a_virtual_device_reports_its_configured_host_overhead() -> None:
         open_device(info_of(config), config), affine_bench(9).job("emulated", 5), cut([5, 4])
     )
 
-    assert [one.host_overhead for one in times.values()] == pytest.approx([0.011, 0.009])
+    assert [t.host_overhead for t in times.values()] == pytest.approx([0.011, 0.009])
 
 
 def test_an_emulated_core_computes_one_chunk_after_the_other() -> None:
@@ -220,23 +220,23 @@ def test_real_phases_last_as_long_as_the_model_says() -> None:
     times = drive(device, affine_bench(40).job("emulated", 10), cut([10] * 4))
 
     device.close()
-    for found in times.values():
-        seconds = found.compute[1] - found.compute[0]
+    for chunk_times in times.values():
+        seconds = chunk_times.compute[1] - chunk_times.compute[0]
         assert seconds >= 210e-6 - CLOCK
-        assert math.isclose(seconds, 210e-6, abs_tol=CLOCK) or found.late
+        assert math.isclose(seconds, 210e-6, abs_tol=CLOCK) or chunk_times.late
 
 
 def test_work_that_outlasts_its_model_is_counted() -> None:
-    nothing = Cost(unit="0.0001ns")
+    instant = Cost(unit="0.0001ns")
     hopeless = msgspec.structs.replace(
-        LINKED, h2d=nothing, compute=nothing, d2h=nothing, memory="1MiB"
+        LINKED, h2d=instant, compute=instant, d2h=instant, memory="1MiB"
     )
     device = open_device(info_of(hopeless), hopeless)
 
     times = drive(device, affine_bench(2000).job("emulated", 1000), cut([1000, 1000]))
 
     device.close()
-    assert sum(found.late for found in times.values()) >= 1
+    assert sum(chunk_times.late for chunk_times in times.values()) >= 1
 
 
 def test_a_slot_beyond_the_memory_is_refused() -> None:

@@ -38,9 +38,9 @@ def test_a_section_that_fails_says_so_in_its_file(
 ) -> None:
     monkeypatch.setitem(gpu_check.SECTIONS, "nothing", 30.0)
 
-    found = run("nothing", tmp_path, 60.0)
+    section = run("nothing", tmp_path, 60.0)
 
-    assert found["state"] == "failed (1)"
+    assert section["state"] == "failed (1)"
     assert "ModuleNotFoundError" in json.loads((tmp_path / "nothing.json").read_text())["error"]
 
 

@@ -98,10 +98,17 @@ def check_engines(device: Placed, times: dict[int, ChunkTimes]) -> None:
     engines = device.describe().engines
     names = {2: ("in", "compute", "out"), 1: ("copy", "compute", "copy"), 0: ("all",) * 3}
     busy: dict[str, list[tuple[float, float]]] = {}
-    for one in times.values():
-        assert one.copy_in is not None and one.copy_out is not None
-        assert one.copy_in[1] <= one.compute[0] and one.compute[1] <= one.copy_out[0]
-        phases = zip(names[engines], (one.copy_in, one.compute, one.copy_out), strict=True)
+    for chunk_times in times.values():
+        assert chunk_times.copy_in is not None and chunk_times.copy_out is not None
+        assert (
+            chunk_times.copy_in[1] <= chunk_times.compute[0]
+            and chunk_times.compute[1] <= chunk_times.copy_out[0]
+        )
+        phases = zip(
+            names[engines],
+            (chunk_times.copy_in, chunk_times.compute, chunk_times.copy_out),
+            strict=True,
+        )
         for engine, span in phases:
             busy.setdefault(engine, []).append(span)
     for spans in busy.values():
@@ -111,8 +118,8 @@ def check_engines(device: Placed, times: dict[int, ChunkTimes]) -> None:
 def check_slots(device: Placed, times: dict[int, ChunkTimes]) -> None:
     """A chunk comes into memory when all that lay there have left it."""
     for a, b in itertools.combinations(sorted(times), 2):
-        mine, other = device.spans[a], device.spans[b]
-        if mine.start < other.stop and other.start < mine.stop:
+        first, second = device.spans[a], device.spans[b]
+        if first.start < second.stop and second.start < first.stop:
             assert times[b].start >= times[a].end
 
 

@@ -49,10 +49,10 @@ def test_fresh_pages_are_private_and_on_a_page_of_their_own() -> None:
 def permissions(address: int) -> str:
     """Of the mapping at `address`: "rw-p", or "rw-s" where it is shared."""
     for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
-        span, found, *_ = line.split()
+        span, flags, *_ = line.split()
         first, end = (int(part, 16) for part in span.split("-"))
         if first <= address < end:
-            return found
+            return flags
     raise AssertionError(f"nothing is mapped at {address:#x}")
 
 
@@ -116,8 +116,8 @@ def test_what_is_written_to_a_file_is_there(fd: int, dtype: str) -> None:
 
     array.write(2, 4, values(4, "complex64"))
 
-    got = np.frombuffer(os.pread(fd, 10_000, 13), dtype)[2 * 15 :].reshape(4, 3, 5)
-    np.testing.assert_array_equal(got, values(4))
+    written = np.frombuffer(os.pread(fd, 10_000, 13), dtype)[2 * 15 :].reshape(4, 3, 5)
+    np.testing.assert_array_equal(written, values(4))
 
 
 def test_short_reads_and_writes_are_continued(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:

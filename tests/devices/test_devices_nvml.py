@@ -83,10 +83,10 @@ class FakeNvml:
 
 
 def test_gpus_come_in_the_order_of_their_addresses() -> None:
-    seen = snapshot(FakeNvml())
+    state = snapshot(FakeNvml())
 
-    assert [gpu.name for gpu in seen.gpus] == ["NVIDIA H200", "NVIDIA T4"]
-    assert (seen.driver, seen.cuda, seen.problem) == ("580.95", 13000, "")
+    assert [gpu.name for gpu in state.gpus] == ["NVIDIA H200", "NVIDIA T4"]
+    assert (state.driver, state.cuda, state.problem) == ("580.95", 13000, "")
 
 
 @pytest.mark.parametrize(
@@ -94,12 +94,12 @@ def test_gpus_come_in_the_order_of_their_addresses() -> None:
     ["nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMigMode", "nvmlDeviceGetDisplayActive"],
 )
 @pytest.mark.parametrize("status", [3, 4], ids=["not supported", "no permission"])
-def test_a_query_that_is_refused_spoils_nothing(query: str, status: int) -> None:
-    seen = snapshot(FakeNvml(**{query: status}))
+def test_a_query_that_is_refused_affects_no_other(query: str, status: int) -> None:
+    state = snapshot(FakeNvml(**{query: status}))
 
-    assert len(seen.gpus) == 2
-    assert seen.gpus[0].uuid == "GPU-1"
-    assert not seen.gpus[0].lost
+    assert len(state.gpus) == 2
+    assert state.gpus[0].uuid == "GPU-1"
+    assert not state.gpus[0].lost
 
 
 def test_a_gpu_off_the_bus_is_lost() -> None:
@@ -111,10 +111,10 @@ def test_a_gpu_off_the_bus_is_lost() -> None:
     [(12, "no NVIDIA driver"), (9, "no NVIDIA driver"), (18, "different versions"), (999, "999")],
 )
 def test_without_a_driver_there_is_one_line(status: int, words: str) -> None:
-    seen = snapshot(FakeNvml(nvmlInit=status))
+    state = snapshot(FakeNvml(nvmlInit=status))
 
-    assert seen.gpus == ()
-    assert words in seen.problem
+    assert state.gpus == ()
+    assert words in state.problem
 
 
 def test_the_session_is_always_closed() -> None:
@@ -125,7 +125,7 @@ def test_the_session_is_always_closed() -> None:
     assert nvml.open == 0
 
 
-def test_throttling_is_told_in_words_and_a_power_cap_is_not_told() -> None:
+def test_throttling_is_reported_in_words_and_a_power_cap_is_not_reported() -> None:
     assert throttled("GPU-0", FakeNvml()) == ("too hot (hardware)",)
 
 
@@ -135,5 +135,5 @@ def test_older_drivers_are_asked_by_the_older_name() -> None:
     assert throttled("GPU-0", nvml) == ("hardware slowdown",)
 
 
-def test_throttling_that_nobody_knows_is_none() -> None:
+def test_unknown_throttling_is_none() -> None:
     assert throttled("GPU-0", FakeNvml(nvmlInit=12)) == ()

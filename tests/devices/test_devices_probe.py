@@ -33,7 +33,7 @@ def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_probe, "detect", lambda config: ([], {"gpu0": "no driver"}))
 
 
-def found(*devices: DeviceConfig) -> Probe:
+def probed(*devices: DeviceConfig) -> Probe:
     return probe.probe(Config(device=devices))
 
 
@@ -46,21 +46,21 @@ def pinned(result: Probe) -> list[list[tuple[int, ...]]]:
 
 
 def test_all_cores_of_the_mask_share_one_process() -> None:
-    result = found(CPU)
+    result = probed(CPU)
 
     assert names(result) == [["cpu0", "cpu1", "cpu2", "cpu3"]]
     assert pinned(result) == [[(2,), (3,), (6,), (7,)]]
 
 
 def test_emulated_devices_take_their_cores_from_the_cpu() -> None:
-    result = found(CPU, msgspec.structs.replace(EMULATED, core=1))
+    result = probed(CPU, msgspec.structs.replace(EMULATED, core=1))
 
     assert names(result) == [["cpu0", "cpu1", "cpu2"], ["emu0"]]
     assert pinned(result) == [[(2,), (6,), (7,)], [(3,)]]
 
 
 def test_several_cores_are_also_a_team_in_a_process_of_its_own() -> None:
-    result = found(TEAM, msgspec.structs.replace(EMULATED, core=1))
+    result = probed(TEAM, msgspec.structs.replace(EMULATED, core=1))
 
     assert names(result) == [["cpu0", "cpu1", "cpu2"], ["team0"], ["emu0"]]
     (team,) = result.processes[1].devices
@@ -71,11 +71,11 @@ def test_several_cores_are_also_a_team_in_a_process_of_its_own() -> None:
 
 
 def test_one_core_is_no_team() -> None:
-    assert names(found(msgspec.structs.replace(TEAM, count=1))) == [["cpu0"]]
+    assert names(probed(msgspec.structs.replace(TEAM, count=1))) == [["cpu0"]]
 
 
 def test_a_team_is_called_what_no_other_device_is_called() -> None:
-    result = found(msgspec.structs.replace(TEAM, name="team", count=2))
+    result = probed(msgspec.structs.replace(TEAM, name="team", count=2))
 
     assert names(result) == [["team0", "team1"], ["team2"]]
 
@@ -85,14 +85,14 @@ def test_a_team_of_cores_that_are_not_pinned_is_not_pinned(
 ) -> None:
     monkeypatch.setattr(cores, "quota", lambda: 2.0)
 
-    result = found(TEAM)
+    result = probed(TEAM)
 
     assert names(result) == [["cpu0", "cpu1"], ["team0"]]
     assert pinned(result)[1] == [()]
 
 
 def test_copies_have_names_cores_seeds_and_processes_of_their_own() -> None:
-    result = found(msgspec.structs.replace(EMULATED, count=2, core=2, seed=5))
+    result = probed(msgspec.structs.replace(EMULATED, count=2, core=2, seed=5))
 
     assert names(result) == [["emu0"], ["emu1"]]
     assert pinned(result) == [[(6,)], [(7,)]]
@@ -102,39 +102,39 @@ def test_copies_have_names_cores_seeds_and_processes_of_their_own() -> None:
 def test_a_quota_counts_and_unpins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cores, "quota", lambda: 1.5)
 
-    result = found(CPU)
+    result = probed(CPU)
 
     assert pinned(result) == [[(), ()]]
 
 
 def test_a_core_that_is_not_there_is_an_error_of_the_config() -> None:
     with pytest.raises(ConfigError, match=r"device\[0\].core: no core 4; available here: 0 to 3"):
-        found(msgspec.structs.replace(EMULATED, core=4))
+        probed(msgspec.structs.replace(EMULATED, core=4))
 
 
 def test_more_cores_than_there_are_is_an_error_of_the_config() -> None:
     with pytest.raises(ConfigError, match="5 cores requested, 4 available"):
-        found(msgspec.structs.replace(CPU, count=5))
+        probed(msgspec.structs.replace(CPU, count=5))
 
 
 def test_two_devices_of_one_name_are_an_error_of_the_config() -> None:
     with pytest.raises(ConfigError, match="'a'"):
-        found(*[msgspec.structs.replace(EMULATED, name="a")] * 2)
+        probed(*[msgspec.structs.replace(EMULATED, name="a")] * 2)
 
 
 def test_a_gpu_that_is_not_there_is_a_note_if_it_is_optional() -> None:
-    result = found(CPU, DeviceConfig(kind="gpu", optional=True))
+    result = probed(CPU, DeviceConfig(kind="gpu", optional=True))
 
     assert result.absent == {"gpu0": "no driver"}
 
 
 def test_a_gpu_that_is_not_there_is_an_error_if_it_is_not_optional() -> None:
     with pytest.raises(Unavailable, match="gpu0: no driver"):
-        found(CPU, DeviceConfig(kind="gpu"))
+        probed(CPU, DeviceConfig(kind="gpu"))
 
 
 def test_cores_that_are_all_taken_are_noted() -> None:
-    result = found(CPU, msgspec.structs.replace(EMULATED, count=4, core=0))
+    result = probed(CPU, msgspec.structs.replace(EMULATED, count=4, core=0))
 
     assert "cpu" in result.absent
     assert len(result.processes) == 4
@@ -143,13 +143,15 @@ def test_cores_that_are_all_taken_are_noted() -> None:
 def test_another_emulation_is_another_identity() -> None:
     faster = msgspec.structs.replace(EMULATED, compute=Cost(rate="7Gflop/s"))
 
-    one, same, other = (found(c).processes[0].devices[0] for c in (EMULATED, EMULATED, faster))
+    first, second, third = (
+        probed(c).processes[0].devices[0] for c in (EMULATED, EMULATED, faster)
+    )
 
-    assert one.identity == same.identity != other.identity
+    assert first.identity == second.identity != third.identity
 
 
 def test_a_process_spec_travels_as_json() -> None:
-    (spec,) = found(msgspec.structs.replace(EMULATED, core=1)).processes
+    (spec,) = probed(msgspec.structs.replace(EMULATED, core=1)).processes
 
     assert msgspec.json.decode(msgspec.json.encode(spec), type=ProcessSpec) == spec
 

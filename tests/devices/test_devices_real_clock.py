@@ -18,20 +18,20 @@ MOMENT = 0.05
 
 @pytest.fixture
 def clock() -> Iterator[RealClock]:
-    with closing(RealClock(2, (1.0, 1.0))) as made:
-        yield made
+    with closing(RealClock(2, (1.0, 1.0))) as clock:
+        yield clock
 
 
 def test_work_begins_when_the_work_before_it_is_done(clock: RealClock) -> None:
-    began, seen = threading.Event(), list[bool]()
+    began, results = threading.Event(), list[bool]()
     first = Operation("h2d", 0.0)
     second = Operation("compute", 0.0, [first])
 
-    clock.issue(first, Work((), (), lambda sources: seen.append(began.wait(MOMENT))))
+    clock.issue(first, Work((), (), lambda sources: results.append(began.wait(MOMENT))))
     clock.issue(second, Work((), (), lambda sources: began.set()))
     clock.wait(second)
 
-    assert seen == [False]
+    assert results == [False]
 
 
 def test_waiting_lasts_until_the_work_is_done(clock: RealClock) -> None:

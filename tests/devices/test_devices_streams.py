@@ -78,13 +78,13 @@ def test_advancing_in_steps_changes_nothing() -> None:
     times = [(1.0, 2.0, 1.5), (2.0, 0.5, 1.0), (1.0, 1.0, 3.0)]
     once, stepped = Streams(2, (0.6, 0.7)), Streams(2, (0.6, 0.7))
 
-    rows, others = chain(once, times), chain(stepped, times)
+    rows, stepped_rows = chain(once, times), chain(stepped, times)
     run(once)
     for tick in range(200):
         list(stepped.advance(tick / 10))
 
     ends = [operation.span[1] for row in rows for operation in row]
-    assert [op.span[1] for row in others for op in row] == pytest.approx(ends)
+    assert [op.span[1] for row in stepped_rows for op in row] == pytest.approx(ends)
 
 
 def test_an_operation_whose_work_is_not_done_is_late() -> None:

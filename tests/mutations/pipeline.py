@@ -24,7 +24,7 @@ WORK = ("tests/devices/test_devices_real_clock.py",)
 LATE = ("tests/devices/test_devices_streams.py",)
 EMULATION = "tests/devices/test_devices_emulated.py"
 SEEN = (
-    f"{EMULATION}::test_what_an_operation_will_write_is_spoilt_from_its_start",
+    f"{EMULATION}::test_what_an_operation_will_write_is_poisoned_from_its_start",
     f"{EMULATION}::test_of_a_source_that_changes_meanwhile_poison_is_read",
 )
 BEYOND = (f"{EMULATION}::test_a_slot_beyond_the_memory_is_refused",)

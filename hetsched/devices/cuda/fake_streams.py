@@ -1,4 +1,4 @@
-"""Streams and events of the fake runtime: operations wait in queues until somebody steps them."""
+"""Streams and events of the fake runtime: operations are queued until the runtime steps them."""
 
 from __future__ import annotations
 
