@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 from hetsched.errors import UsageError
 
 Array = NDArray[Any]
-MAX_SHOWN = 60
-"""Characters of a wrong value that a message shows."""
+MAX_QUOTED = 60
+"""Characters of a wrong value that a message quotes."""
 
 
 def require_positive(name: str, value: Any, unit: str = "") -> float:
     """Return `value` as a float. Raises UsageError unless it is a positive finite number."""
     number = _as_number(name, value)
     if not 0 < number < math.inf:
-        raise UsageError(f"{name}: {_shown(value)}{unit}, it must be positive and finite")
+        raise UsageError(f"{name}: {_quoted(value)}{unit}, it must be positive and finite")
     return number
 
 
@@ -29,7 +29,7 @@ def require_non_negative(name: str, value: Any, unit: str = "") -> float:
     """Return `value` as a float. Raises UsageError unless it is a finite number, 0 or more."""
     number = _as_number(name, value)
     if not 0 <= number < math.inf:
-        raise UsageError(f"{name}: {_shown(value)}{unit}, it must be 0 or more and finite")
+        raise UsageError(f"{name}: {_quoted(value)}{unit}, it must be 0 or more and finite")
     return number
 
 
@@ -46,12 +46,12 @@ def require_pairs(observations: Iterable[tuple[float, float]]) -> Iterator[tuple
     try:
         iterator = iter(observations)
     except TypeError:
-        raise UsageError(f"observations: {_shown(observations)} is no series of pairs") from None
+        raise UsageError(f"observations: {_quoted(observations)} is no series of pairs") from None
     for observation in iterator:
         try:
             units, seconds = observation
         except (TypeError, ValueError):
-            text = _shown(observation)
+            text = _quoted(observation)
             raise UsageError(f"observation: {text}, it must be (units, seconds)") from None
         yield units, seconds
 
@@ -79,7 +79,7 @@ def require_argument(name: str, x: float | Array, minimum: float = 0.0) -> float
         is_valid = minimum <= argument < math.inf
     if not is_valid:
         condition = "finite" if minimum < 0 else "0 or more and finite"
-        raise UsageError(f"{name}: {_shown(x)}, it must be {condition}")
+        raise UsageError(f"{name}: {_quoted(x)}, it must be {condition}")
     return argument
 
 
@@ -87,14 +87,14 @@ def _as_number(name: str, value: Any) -> float:
     if type(value) is float:
         return value
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
-        raise UsageError(f"{name}: {_shown(value)} is not a number")
+        raise UsageError(f"{name}: {_quoted(value)} is not a number")
     try:
         return float(value)
     except OverflowError:
         return math.inf
 
 
-def _shown(value: Any) -> str:
+def _quoted(value: Any) -> str:
     """`value` on one short line."""
     text = " ".join((str if isinstance(value, Real) else repr)(value).split())
-    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."
+    return text if len(text) <= MAX_QUOTED else f"{text[: MAX_QUOTED - 3]}..."

@@ -44,11 +44,11 @@ def one_way_times(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tupl
         Of the copies that were alone. Of all, as they were, where none of about their size was.
     """
     overlaps = _overlaps(copies, opposite)
-    alone = _alone(overlaps)
+    solo_copies = _solo_copies(overlaps)
     return [
         (units, seconds)
         for units, seconds, overlap in overlaps
-        if overlap <= MAX_OVERLAP_ALONE * seconds or _seconds_per_unit(units, alone) is None
+        if overlap <= MAX_OVERLAP_ALONE * seconds or _seconds_per_unit(units, solo_copies) is None
     ]
 
 
@@ -59,10 +59,10 @@ def duplex_times(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tuple
     their time or more, and of about the size of one that was alone: w / u.
     """
     overlaps = _overlaps(copies, opposite)
-    alone = _alone(overlaps)
+    solo_copies = _solo_copies(overlaps)
     slowed = []
     for units, seconds, overlap in overlaps:
-        pace = _seconds_per_unit(units, alone)
+        pace = _seconds_per_unit(units, solo_copies)
         if pace is None or overlap < MIN_OVERLAP_DUPLEX * seconds:
             continue
         work = pace * units
@@ -86,7 +86,7 @@ def _overlaps(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tuple[in
     return overlaps
 
 
-def _alone(overlaps: Sequence[tuple[int, float, float]]) -> list[tuple[int, float]]:
+def _solo_copies(overlaps: Sequence[tuple[int, float, float]]) -> list[tuple[int, float]]:
     """Units and seconds of the copies during which the other direction was idle."""
     return [
         (units, seconds)
@@ -95,11 +95,11 @@ def _alone(overlaps: Sequence[tuple[int, float, float]]) -> list[tuple[int, floa
     ]
 
 
-def _seconds_per_unit(units: int, alone: Sequence[tuple[int, float]]) -> float | None:
+def _seconds_per_unit(units: int, solo_copies: Sequence[tuple[int, float]]) -> float | None:
     """The median of the copies of about this size that were alone."""
     paces = [
         seconds / size
-        for size, seconds in alone
+        for size, seconds in solo_copies
         if units / MAX_SIZE_RATIO <= size <= units * MAX_SIZE_RATIO
     ]
     return robust_median(paces) if paces else None

@@ -72,7 +72,7 @@ def smoothed(
     """
     if len(units) == 1:
         return list(seconds)
-    steps = [WALK_DEVIATION**2 * math.log(right / left) for left, right in pairwise(units)]
+    steps = [WALK_DEVIATION**2 * math.log(larger / smaller) for smaller, larger in pairwise(units)]
     paces = [math.log(time / size) for size, time in zip(units, seconds, strict=True)]
     outlier_noise = max(sigma, MIN_NOISE)
     inflations = _outlier_inflations(paces, counts, steps, MEDIAN_VARIANCE * outlier_noise**2)
