@@ -1,12 +1,13 @@
 """The Balancer: its loop, the ways to end it, devices that come and go."""
 
+import math
 from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
 from balancer_machines import METHODS, Times, at_speeds, clarke, makespan, play, run
 
-from hetsched.errors import DataError
+from hetsched.errors import DataError, UsageError
 from hetsched.models import Affine, Constant, PiecewiseLinear
 from hetsched.partition import Balancer, Distribution, constant, geometric
 
@@ -294,3 +295,36 @@ def test_iterations_count_what_was_told() -> None:
         counts.append(balancer.iterations)
 
     assert all(after == before + 1 for before, after in pairwise(counts))
+
+
+def test_a_caller_may_compute_proposals_itself() -> None:
+    balancer = Balancer(300, 2, models=[Constant(1.0), Constant(1.0)])
+    balancer.propose(Distribution((150, 150), math.nan, math.nan))
+    run(balancer, at_speeds(1, 2))
+
+    assert balancer.needs_proposal
+    balancer.propose(Distribution((100, 200), 100.0, 0.0))
+
+    assert not balancer.needs_proposal
+    assert balancer.ask().shares == (100, 200)
+
+
+def test_a_proposal_with_too_small_a_gain_leaves_the_present_shares() -> None:
+    balancer = Balancer(300, 2, models=[Constant(1.0), Constant(1.0)])
+    balancer.propose(Distribution((150, 150), math.nan, math.nan))
+    run(balancer, at_speeds(1, 2))
+
+    balancer.propose(Distribution((149, 151), 149.5, 0.0))
+
+    assert balancer.ask().shares == (150, 150)
+    assert balancer.reason == "no further gain"
+
+
+def test_a_proposal_that_isnt_needed_or_breaks_the_load_is_refused() -> None:
+    balancer = Balancer(300, 2, models=[Constant(1.0), Constant(1.0)])
+    with pytest.raises(UsageError, match="must sum to 300 units"):
+        balancer.propose(Distribution((150, 151), 1.0, 0.0))
+    balancer.propose(Distribution((150, 150), 150.0, 0.0))
+
+    with pytest.raises(UsageError, match="needs_proposal"):
+        balancer.propose(Distribution((100, 200), 1.0, 0.0))
