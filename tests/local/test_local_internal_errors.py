@@ -21,8 +21,8 @@ from hetsched.engine.job import driver
 from hetsched.engine.job.arrays import JobArrays
 from hetsched.engine.job.stages import computing, ending, preparing, verifying
 from hetsched.engine.planning import run_planner
+from hetsched.engine.planning.planning_state import WarmKernels
 from hetsched.engine.planning.run_planner import RunPlanner
-from hetsched.engine.planning.warm_kernels import WarmKernels
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.errors import ErrorRecord, InternalError, JobFailed, TryAgain
 from hetsched.job import Done, Failed, FileOut, JobSpec, JobState, Running

@@ -9,9 +9,15 @@ import os
 from collections.abc import Mapping, Sequence
 
 from hetsched.device import DeviceInfo
+from hetsched.engine.admission.array_binding import (
+    bind_input,
+    bind_outputs,
+    dtype_name,
+    open_inputs,
+    output_target,
+    writes_files,
+)
 from hetsched.engine.admission.device_selection import select_devices
-from hetsched.engine.admission.inputs import bind_input, dtype_name, open_inputs
-from hetsched.engine.admission.outputs import bind_outputs, output_target, writes_files
 from hetsched.engine.admission.resolved_job import ResolvedJob, array_bytes
 from hetsched.errors import DataError
 from hetsched.job import FileOut, JobSpec

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from hetsched.devices.registry import throttle_reasons
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.planning.candidates import model_key
 from hetsched.engine.planning.device_run import DeviceRun, makespan
+from hetsched.engine.planning.next_plan import model_key
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.repeated_jobs import JobKind
 from hetsched.models.evidence.change_detector import SpeedChange

@@ -8,10 +8,13 @@ from collections.abc import Collection, Sequence
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.measurement.equal_plan import equal_plan
-from hetsched.engine.planning.candidates import device_demand, find_candidates
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.repeated_jobs import job_kind
-from hetsched.planner.records import JobPlan
+from hetsched.errors import Unavailable
+from hetsched.memory import MemoryDemand
+from hetsched.planner.records import Candidate, JobPlan
+from hetsched.store.models.model_store import ModelKey
+from hetsched.workload import Variant
 
 
 def next_plan(
@@ -64,4 +67,84 @@ def _measuring_plan(
         [(info, device_demand(job, info, state, memory_limit)) for info in infos],
         job.measure,
         lambda info: [variant.name for variant in state.variants.usable(job, info)],
+    )
+
+
+def find_candidates(
+    job: ResolvedJob,
+    infos: Sequence[DeviceInfo],
+    state: PlanningState,
+    memory_limit: int | None,
+    unstarted: Collection[str] = (),
+) -> list[Candidate]:
+    """Return a candidate for each device that a variant is installed for.
+
+    Parameters
+    ----------
+    memory_limit : int or None, bytes
+        Of each device's own memory, as the user or the configuration set it.
+    unstarted : collection of str
+        Devices whose process would first have to start.
+
+    Raises
+    ------
+    Unavailable
+        No variant is installed for any of them.
+    """
+    speed_key = job.workload.speed_key(job.params)
+    candidates = [
+        dataclasses.replace(candidate, needs_start=info.name in unstarted)
+        for info in infos
+        if (candidate := _candidate(job, info, speed_key, state, memory_limit)) is not None
+    ]
+    if not candidates:
+        kinds = ", ".join(sorted({info.kind for info in infos}))
+        raise Unavailable(
+            f"no working variant of {job.workload.name} is installed for the selected devices"
+            f" ({kinds})"
+        )
+    return candidates
+
+
+def model_key(job: ResolvedJob, info: DeviceInfo, variant: Variant, speed_key: str) -> ModelKey:
+    """Return the key in models.db of `variant` on `info`."""
+    return ModelKey(
+        workload=job.workload.name,
+        speed_key=speed_key,
+        variant=variant.name,
+        version=variant.version,
+        device=f"{info.name} {info.identity}",
+        storage=job.storage,
+    )
+
+
+def device_demand(
+    job: ResolvedJob, info: DeviceInfo, state: PlanningState, memory_limit: int | None
+) -> MemoryDemand:
+    """Return the demand of `job` on `info` with its lowest limit; no limit without a link."""
+    demand = job.workload.demand(job.params, info.kind)
+    limits = (info.memory, memory_limit, state.memory_limits.get(info.name)) if info.link else ()
+    limit = min((limit for limit in limits if limit is not None), default=None)
+    return dataclasses.replace(demand, limit=limit)
+
+
+def _candidate(
+    job: ResolvedJob,
+    info: DeviceInfo,
+    speed_key: str,
+    state: PlanningState,
+    memory_limit: int | None,
+) -> Candidate | None:
+    variants = state.variants.usable(job, info)
+    if not variants:
+        return None
+    keys = [model_key(job, info, variant, speed_key) for variant in variants]
+    names = [variant.name for variant in variants]
+    models = state.store.load_many(keys, info.link)
+    return Candidate(
+        info=info,
+        demand=device_demand(job, info, state, memory_limit),
+        models=dict(zip(names, models, strict=True)),
+        run_counts={name: state.store.runs(key) for name, key in zip(names, keys, strict=True)},
+        is_staged=job.storage != "memory",
     )

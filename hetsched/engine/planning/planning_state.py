@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.repeated_jobs import RepeatedJobs
 from hetsched.engine.planning.variant_catalog import VariantCatalog
-from hetsched.engine.planning.warm_kernels import WarmKernels
 from hetsched.planner.plan_cache import PlanCache
+from hetsched.planner.records import Assignment
 from hetsched.store.models.model_store import ModelStore
+
+MAX_KERNELS = 8
+"""Of each device. A device keeps 16, so these are surely among them."""
 
 
 class MemoryLimits:
@@ -33,6 +38,35 @@ class MemoryLimits:
         for device in devices:
             if device in self._limits:
                 self._limits[device] *= 2
+
+
+class WarmKernels:
+    """The kernels that device processes keep, the most recent last: preparing these is quick."""
+
+    def __init__(self) -> None:
+        self._by_device: dict[str, list[str]] = {}
+
+    def contains_all(self, job: ResolvedJob, assignments: Iterable[Assignment]) -> bool:
+        """Return whether each of these devices has made its kernel before."""
+        return all(
+            _kernel_key(job, assignment) in self._by_device.get(assignment.device, ())
+            for assignment in assignments
+        )
+
+    def add(self, job: ResolvedJob, assignments: Iterable[Assignment]) -> None:
+        """Record the kernels that these devices have made."""
+        for assignment in assignments:
+            kernels = self._by_device.setdefault(assignment.device, [])
+            key = _kernel_key(job, assignment)
+            if key in kernels:
+                kernels.remove(key)
+            kernels.append(key)
+            del kernels[:-MAX_KERNELS]
+
+    def forget(self, devices: Iterable[str]) -> None:
+        """Drop the kernels of devices whose process has ended."""
+        for device in devices:
+            self._by_device.pop(device, None)
 
 
 @dataclass
@@ -74,3 +108,9 @@ class PlanningState:
         """The speed of `device` has changed: find the shares anew."""
         self.speed_changes[device] = change
         self.repeated_jobs.clear()
+
+
+def _kernel_key(job: ResolvedJob, assignment: Assignment) -> str:
+    """Return what a kernel depends on; some libraries plan for the largest chunk, too."""
+    params = msgspec.json.encode(job.params)
+    return f"{job.reference} {params!r} {assignment.variant} {assignment.max_chunk}"
