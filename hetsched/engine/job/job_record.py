@@ -26,7 +26,7 @@ PROGRESS_SECONDS = 0.1
 """Between two progress states of a job."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class JobSettings:
     """What never changes while a job runs.
 
@@ -42,7 +42,7 @@ class JobSettings:
     stealing: bool
 
 
-@dataclass
+@dataclass(slots=True)
 class JobRecord:
     """The state of a job, and what outlives a stage.
 
@@ -87,7 +87,7 @@ def progress(
     if not force and now - record.reported_at < PROGRESS_SECONDS:
         return []
     record.reported_at = now
-    computation = state.computation if isinstance(state, Computing | Verifying) else None
+    computation = state.computation if isinstance(state, (Computing, Verifying)) else None
     devices = computation.progress() if computation else ()
     predicted = state.attempt.plan.predicted_seconds
     return [ReportProgress(Running(record.settings.number, state.stage, devices, predicted, text))]

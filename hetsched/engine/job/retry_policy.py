@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hetsched.errors import JobFailed
 from hetsched.text import MAX_GROUP_ROWS, grouped_rows
@@ -14,7 +14,7 @@ MAX_DEATHS = 3
 """Deaths of device processes after which the job is assumed to cause them. Arbitrary."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RetryCounts:
     """Attempts at a job, deaths of its device processes, and why it last started over."""
 
@@ -23,13 +23,13 @@ class RetryCounts:
     reason: str = ""
 
     def with_attempt(self) -> RetryCounts:
-        return replace(self, attempts=self.attempts + 1)
+        return RetryCounts(self.attempts + 1, self.deaths, self.reason)
 
     def with_death(self) -> RetryCounts:
-        return replace(self, deaths=self.deaths + 1)
+        return RetryCounts(self.attempts, self.deaths + 1, self.reason)
 
     def with_reason(self, reason: str) -> RetryCounts:
-        return replace(self, reason=reason)
+        return RetryCounts(self.attempts, self.deaths, reason)
 
     def attempts_error(self) -> JobFailed | None:
         """The error of a job that has used up its attempts."""
