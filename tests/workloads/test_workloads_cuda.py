@@ -112,7 +112,7 @@ def test_plans_made_with_another_work_area_are_not_used(toy: Toy) -> None:
 
 def test_a_plan_refuses_any_other_number_of_planes(toy: Toy) -> None:
     module = load(FILES[0])
-    plans = module.plan_set(module.Shape(0, 8, 8, "complex64", None), 4)
+    plans = module.plan_set(module.PlanSetKey(0, 8, 8, "complex64", None), 4)
     three = np.zeros((3, 8, 8), np.complex64)
     with pytest.raises(ValueError, match="can't run on"):
         plans.run(4, three, three, -1)

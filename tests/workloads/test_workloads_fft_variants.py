@@ -158,8 +158,8 @@ def in_a_new_process(code: str) -> str:
 def test_a_large_job_has_the_best_of_a_few_plans_and_keeps_it(
     batch: str, direction: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fftw_planning, "QUICK_LOAD_BYTES", 1)
-    monkeypatch.setattr(fftw_planning, "ENOUGH_SECONDS", 0.1)
+    monkeypatch.setattr(fftw_planning, "MIN_QUICK_LOAD_BYTES", 1)
+    monkeypatch.setattr(fftw_planning, "MAX_SECONDS", 0.1)
     p = params(batch, direction=direction)
     x = normal(p)
     y = np.empty_like(x)
@@ -179,7 +179,7 @@ def test_a_large_job_has_the_best_of_a_few_plans_and_keeps_it(
 def test_only_a_job_that_is_large_enough_takes_time_for_its_plans(
     points: int, nbytes: int, thorough: bool
 ) -> None:
-    assert fftw_planning.worth(points, nbytes) == thorough
+    assert fftw_planning.is_worth_planning(points, nbytes) == thorough
 
 
 PLAN = """
@@ -244,7 +244,7 @@ def test_mkl_says_what_is_wrong_in_its_own_words() -> None:
     from hetsched_workloads.fft import mkl_cpu
 
     with pytest.raises(RuntimeError, match=r"DftiC.*Descriptor: "):
-        mkl_cpu.Descriptor(mkl_cpu.Key((-1, 4), 1, "complex64", False))
+        mkl_cpu.Descriptor(mkl_cpu.DescriptorKey((-1, 4), 1, "complex64", False))
 
 
 def test_a_variant_is_called_what_runs_and_has_its_version() -> None:
@@ -262,7 +262,7 @@ def test_a_right_result_rounded_to_the_dtype_passes() -> None:
 
 def test_the_scratch_memory_of_a_plan_is_given_back_once_it_is_made() -> None:
     pyfftw_cpu = pytest.importorskip("hetsched_workloads.fft.pyfftw_cpu")
-    key = fftw_planning.Key((1, 64, 64), "complex64", False, False, 1, False)
+    key = fftw_planning.FftwPlanKey((1, 64, 64), "complex64", False, False, 1, False)
     planes, pages = pyfftw_cpu._scratch(key)
     planes[...] = 1
     pages.madvise(mmap.MADV_DONTNEED)
@@ -270,6 +270,6 @@ def test_the_scratch_memory_of_a_plan_is_given_back_once_it_is_made() -> None:
 
 
 def test_a_single_plan_is_not_timed() -> None:
-    key = fftw_planning.Key((1, 8, 8), "complex64", False, False, 1, True)
+    key = fftw_planning.FftwPlanKey((1, 8, 8), "complex64", False, False, 1, True)
     x = np.zeros((1, 8, 8), "complex64")
     assert fftw_planning._compared([None], key, x, x) == [0.0]

@@ -70,7 +70,7 @@ def test_a_plan_is_lent_to_one_borrower_at_a_time() -> None:
 
 
 def test_the_pool_keeps_no_more_than_it_may_and_forgets_the_oldest() -> None:
-    pool: Pool[Plan] = Pool(most=2)
+    pool: Pool[Plan] = Pool(capacity=2)
     plans = {name: Plan() for name in "abc"}
     for name, plan in plans.items():
         borrower = Borrower()

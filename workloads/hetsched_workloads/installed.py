@@ -1,4 +1,4 @@
-"""Which libraries are installed, found out without importing them."""
+"""Which libraries are installed, without importing them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CUPY = ("cupy-cuda12x", "cupy-cuda13x", "cupy")
 
 @functools.cache
 def version(module: str, *distributions: str) -> str | None:
-    """The version of the first of `distributions` that is installed, None where `module` isn't."""
+    """Return the version of the first installed of `distributions`; None without `module`."""
     if importlib.util.find_spec(module) is None:
         return None
     for name in distributions:
@@ -33,15 +33,15 @@ def version(module: str, *distributions: str) -> str | None:
 
 @functools.cache
 def shared_library(distribution: str, prefix: str) -> tuple[str, Path] | None:
-    """(version, path) of the file ``prefix*`` that `distribution` installed, or None."""
+    """Return (version, path) of the file ``prefix*`` of an installed distribution, or None."""
     try:
-        found = importlib.metadata.distribution(distribution)
+        installed = importlib.metadata.distribution(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
-    for file in found.files or ():
-        path = Path(str(found.locate_file(file)))
+    for file in installed.files or ():
+        path = Path(str(installed.locate_file(file)))
         if path.name.startswith(prefix) and path.exists():
-            return found.version, path.resolve()
+            return installed.version, path.resolve()
     return None
 
 
@@ -63,7 +63,7 @@ def processor() -> tuple[str, str]:
 
 
 def late(module: str) -> Callable[[Any, int, KernelContext], Kernel]:
-    """`module.make`, imported when it is called: a vendor library is loaded only where it runs."""
+    """Return `module.make`, imported at its first call, so that libraries load only where used."""
 
     def make(p: Any, chunk: int, context: KernelContext) -> Kernel:
         kernel: Kernel = importlib.import_module(module).make(p, chunk, context)

@@ -1,7 +1,8 @@
-"""Random numbers that depend on (seed, array, unit) alone: it doesn't matter who makes a unit.
+"""Random numbers that depend on (seed, array, unit) only, not on the device that generates them.
 
-One Philox stream a unit (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): the
-key comes from the seed and the array's name, the upper half of the counter is the unit's number.
+One Philox stream per unit (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011):
+the key comes from the seed and the array's name, the upper half of the counter is the unit's
+number.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 
 def unit_streams(seed: int, array: str, first: int, count: int) -> Iterator[np.random.Generator]:
-    """A generator for each of the units first.., to be used before the next one is taken."""
+    """Yield a generator for each unit from `first`; it is valid until the next one is taken."""
     entropy = [seed % 2**64, zlib.crc32(array.encode())]
     bits = np.random.Philox(key=np.random.SeedSequence(entropy).generate_state(2, np.uint64))
     generator = np.random.Generator(bits)
@@ -25,7 +26,7 @@ def unit_streams(seed: int, array: str, first: int, count: int) -> Iterator[np.r
 
 
 def fill_normal(seed: int, array: str, first: int, out: np.ndarray) -> None:
-    """Units first.. of `out` (count, ...), float32 or float64, C-contiguous: standard normal."""
+    """Fill `out` (count, ...), float32 or float64, C-contiguous, with standard normal units."""
     for unit, generator in zip(
         range(len(out)), unit_streams(seed, array, first, len(out)), strict=True
     ):

@@ -17,8 +17,11 @@ import msgspec
 from hetsched.errors import DataError, UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.workload import (
+    FLOAT32,
+    FLOAT64,
     Arrays,
     ArraySpec,
+    DtypeChoice,
     Kernel,
     KernelContext,
     Variant,
@@ -29,7 +32,7 @@ from hetsched.workload import (
 if TYPE_CHECKING:
     import numpy as np
 
-ITEM_BYTES = {"float32": 4, "float64": 8}
+DTYPES = DtypeChoice(FLOAT32, FLOAT64)
 
 
 class StandardizeParams(msgspec.Struct, frozen=True):
@@ -37,7 +40,7 @@ class StandardizeParams(msgspec.Struct, frozen=True):
 
     rows: Annotated[int, msgspec.Meta(description="rows of the matrix, the units of the load")]
     cols: Annotated[int, msgspec.Meta(description="columns of the matrix")]
-    dtype: Annotated[str, msgspec.Meta(description="float32 or float64")] = "float32"
+    dtype: Annotated[str, msgspec.Meta(description=DTYPES.description)] = DTYPES.single.name
 
 
 class Standardize(Workload):
@@ -49,8 +52,7 @@ class Standardize(Workload):
     def load(self, p: StandardizeParams) -> int:
         if min(p.rows, p.cols) < 1:
             raise UsageError(f"rows {p.rows} and cols {p.cols} must be at least 1")
-        if p.dtype not in ITEM_BYTES:
-            raise UsageError(f"dtype {p.dtype!r} must be one of {', '.join(ITEM_BYTES)}")
+        DTYPES.parse(self.name, p.dtype)
         return p.rows
 
     def arrays(self, p: StandardizeParams) -> Sequence[ArraySpec]:
@@ -60,7 +62,7 @@ class Standardize(Workload):
         )
 
     def demand(self, p: StandardizeParams, kind: str) -> MemoryDemand:
-        row = p.cols * ITEM_BYTES[p.dtype]
+        row = p.cols * DTYPES[p.dtype].item_bytes
         return MemoryDemand(input_bytes=row, work_bytes=2 * row, output_bytes=row)
 
     def flops(self, p: StandardizeParams, x: int) -> float:
@@ -91,13 +93,15 @@ class Standardize(Workload):
         self, given: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
     ) -> StandardizeParams:
         """Take rows and cols from the input array, if there is one."""
-        values = {"dtype": "float32", **given}
+        values = dict(given)
+        if "dtype" in given:
+            values["dtype"] = DTYPES.parse(self.name, given["dtype"]).name
         if "x" in arrays:
-            shape, dtype = arrays["x"]
-            if len(shape) != 2 or 0 in shape:
-                raise DataError(f"x has shape {shape}; standardize needs a matrix with rows")
-            stored = "float64" if dtype.endswith(("8", "float64")) else "float32"
-            values = {"dtype": stored, **given, "rows": shape[0], "cols": shape[1]}
+            shape, stored = arrays["x"]
+            dtype = DTYPES.fitting(stored)
+            if len(shape) != 2 or 0 in shape or dtype is None:
+                raise DataError(f"x holds {stored} of shape {shape}; standardize needs a matrix")
+            values = {"dtype": dtype.name, **values, "rows": shape[0], "cols": shape[1]}
         params: StandardizeParams = convert(self, values)
         self.load(params)
         return params

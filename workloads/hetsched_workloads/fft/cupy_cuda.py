@@ -1,10 +1,10 @@
-"""FFT on a GPU by cuFFT, with plans of our own.
+"""FFT on a GPU by cuFFT, with plans managed here.
 
-CuPy's plan cache is per thread and not safe between streams, and a plan doesn't know its batch:
-running one on fewer planes writes past their end. So plans here are for powers of two of planes, a
-chunk is the binary expansion of its size, and all plans share one work area, which is safe because
-one stream runs them all. Plans of one shape are kept from job to job, as long as a kernel uses
-them: they hold on to their work area, which is the device's to give back.
+CuPy's plan cache is per thread and unsafe across streams, and a plan doesn't check its batch:
+running one on fewer planes writes past their end. So there is a plan for each power of two of
+planes, a chunk is split by the binary expansion of its size, and all plans share one work area,
+which is safe because one stream runs them all. Plans of one shape are kept from job to job as long
+as a kernel uses them: they hold a work area that the device must be able to reclaim.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from hetsched_workloads.batches import pieces, powers
 from hetsched_workloads.fft.declaration import FftParams
 from hetsched_workloads.fft.inference import DTYPES
 
-MOST_POINTS = 2**31 - 1
-"""Of one cuFFT call: its interface counts in 32 bits."""
+MAX_POINTS = 2**31 - 1
+"""Elements of one cuFFT call: its interface counts in 32 bits."""
 
 
-class Shape(NamedTuple):
-    """What the plans of a set have in common. `allocate` stands for where their work area is."""
+class PlanSetKey(NamedTuple):
+    """What the plans of a set have in common; `allocate` identifies the pool of the work area."""
 
     device: int
     rows: int
@@ -36,8 +36,8 @@ class Shape(NamedTuple):
     allocate: Callable[[int], Any] | None
 
 
-class WorkArea:
-    """Memory that the plans of a set use in turn; the first, the largest, sets its size."""
+class SharedWorkArea:
+    """Memory that the plans of a set use in turn; the first plan, the largest, sets its size."""
 
     def __init__(self, allocate: Callable[[int], Any] | None) -> None:
         self._allocate = allocate or cupy.cuda.alloc
@@ -45,7 +45,7 @@ class WorkArea:
         self._memory: Any = None
 
     def __call__(self, size: int) -> Any:
-        """A pointer to at least `size` bytes; plans keep the area that they were given."""
+        """Return a pointer to at least `size` bytes; plans keep the area they have received."""
         if size > self._size:
             self._memory = self._allocate(max(size, 1))
             self._size = size
@@ -55,13 +55,13 @@ class WorkArea:
 class PlanSet:
     """Plans of one plane shape for powers of two of planes."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: PlanSetKey) -> None:
         self.shape = shape
         self._plans: dict[int, Any] = {}
-        self._area = WorkArea(shape.allocate)
+        self._area = SharedWorkArea(shape.allocate)
 
     def add(self, largest: int) -> None:
-        """Make what is missing of the plans up to `largest` planes, the largest first."""
+        """Make the missing plans for up to `largest` planes, the largest first."""
         with cupy.cuda.using_allocator(self._area):
             for size in powers(largest):
                 if size not in self._plans:
@@ -89,28 +89,28 @@ class PlanSet:
         self._plans[size].fft(source, target, direction)
 
 
-_kept: weakref.WeakValueDictionary[int, PlanSet] = weakref.WeakValueDictionary()
-"""Device -> its plans. One shape at a time, so that idle plans don't fill the device's memory."""
+_plan_sets: weakref.WeakValueDictionary[int, PlanSet] = weakref.WeakValueDictionary()
+"""Device -> its plans, for one shape at a time: idle plans must not fill the device's memory."""
 _lock = threading.Lock()
 
 
-def plan_set(shape: Shape, largest: int) -> PlanSet:
-    """Plans for `shape` up to `largest` planes; those of another shape are dropped first."""
+def plan_set(shape: PlanSetKey, largest: int) -> PlanSet:
+    """Return plans for up to `largest` planes of `shape`; those of another shape are dropped."""
     with _lock:
-        kept = _kept.get(shape.device)
-        if kept is None or kept.shape != shape:
-            _kept.pop(shape.device, None)
-            del kept
-            kept = _kept[shape.device] = PlanSet(shape)
-        kept.add(largest)
-        return kept
+        plans = _plan_sets.get(shape.device)
+        if plans is None or plans.shape != shape:
+            _plan_sets.pop(shape.device, None)
+            del plans
+            plans = _plan_sets[shape.device] = PlanSet(shape)
+        plans.add(largest)
+        return plans
 
 
 def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:
-    """A kernel for up to `chunk` planes, on the stream that is current when it is called."""
+    """Return a kernel for up to `chunk` planes; it runs on the stream current at each call."""
     rows, cols = p.shape
-    largest = powers(min(chunk, MOST_POINTS // p.points))[0]
-    shape = Shape(cupy.cuda.runtime.getDevice(), rows, cols, p.dtype, context.allocate)
+    largest = powers(min(chunk, MAX_POINTS // p.points))[0]
+    shape = PlanSetKey(cupy.cuda.runtime.getDevice(), rows, cols, p.dtype, context.allocate)
     context.say(f"planning {rows}x{cols} {p.dtype} for cuFFT ...")
     plans = plan_set(shape, largest)
     real = getattr(cupy, DTYPES[p.dtype].real)

@@ -93,28 +93,29 @@ class Fft(Workload):
         return MemoryDemand(input_bytes=plane, work_bytes=work, output_bytes=0, work="max")
 
     def flops(self, p: FftParams, x: int) -> float:
-        """5 n log2 n a transform by convention, and 2 n where the result is scaled."""
+        """5 n log2 n per transform by convention, and 2 n if the result is scaled."""
         n = float(p.points)
-        one = 5 * n * max(1.0, math.log2(n))
-        return (
-            x * {"forward": one, "inverse": one + 2 * n, "roundtrip": 2 * one + 2 * n}[p.direction]
-        )
+        transform = 5 * n * max(1.0, math.log2(n))
+        transforms = 2 if p.direction == "roundtrip" else 1
+        scaling = 0.0 if p.direction == "forward" else 2 * n
+        return x * (transforms * transform + scaling)
 
     def variants(self, kind: str) -> Sequence[Variant]:
         return table.variants(kind)
 
     def generate(self, p: FftParams, seed: int, array: str, first: int, out: np.ndarray) -> None:
-        _checks().generate(seed, array, first, out)
+        _verification().generate(seed, array, first, out)
 
     def reference(self, p: FftParams, inputs: Arrays, i: int) -> Mapping[str, np.ndarray]:
-        return {"y": _checks().reference(p.direction, inputs["x"][i])}
+        return {"y": _verification().reference(p.direction, inputs["x"][i])}
 
     def residual(self, p: FftParams, inputs: Arrays, outputs: Arrays, seed: int) -> np.ndarray:
-        found: np.ndarray = _checks().residual(p.direction, inputs["x"], outputs["y"], seed)
-        return found
+        x, y = inputs["x"], outputs["y"]
+        residuals: np.ndarray = _verification().residual(p.direction, x, y, seed)
+        return residuals
 
     def tolerance(self, p: FftParams) -> float:
-        checks = _checks()
+        checks = _verification()
         is_double = DTYPES[p.dtype].is_double
         return float(checks.TOLERANCE_DOUBLE if is_double else checks.TOLERANCE_SINGLE)
 
@@ -134,6 +135,6 @@ def _smooth(n: int) -> bool:
 
 
 @functools.cache
-def _checks() -> Any:
+def _verification() -> Any:
     """Imports NumPy, so it waits until somebody computes."""
-    return importlib.import_module("hetsched_workloads.fft.checks")
+    return importlib.import_module("hetsched_workloads.fft.verification")

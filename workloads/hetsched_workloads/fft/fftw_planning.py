@@ -21,26 +21,26 @@ from hetsched.workload import KernelContext
 from hetsched_workloads.fft import wisdom
 
 MEASURE, PATIENT = "FFTW_MEASURE", "FFTW_PATIENT"
-ATTEMPTS, ENOUGH_SECONDS = 5, 2.0
-"""Plans made at most; none more after so long. One in four is 20 % slower than the others."""
-PATIENT_POINTS = 1 << 18
-"""Of a plane: PATIENT takes 0.3 s at 64x64, 2 s at 256x256, 5 s at 512x512, 23 s at 1024x1024."""
-QUICK_POINTS = 1 << 14
-LOAD_BYTES, QUICK_LOAD_BYTES = 96 << 20, 8 << 20
-"""A job with more input is worth PATIENT plans; up to QUICK_POINTS they are soon made."""
+MAX_ATTEMPTS, MAX_SECONDS = 5, 2.0
+"""Plans to choose from, and time to make them. One in four is 20 % slower than the others."""
+MAX_PATIENT_POINTS = 1 << 18
+"""Of a plane. PATIENT takes 0.3 s at 64x64, 2 s at 256x256, 5 s at 512x512, 23 s at 1024x1024."""
+MAX_QUICK_POINTS = 1 << 14
+MIN_LOAD_BYTES, MIN_QUICK_LOAD_BYTES = 96 << 20, 8 << 20
+"""Jobs with more input get PATIENT plans; up to MAX_QUICK_POINTS planning is quick."""
 ROUNDS = 7
-"""How often each is timed; the least time counts, because others use the machine too."""
-WORTH_BYTES = 512 << 10
-"""Of a call: below, one MEASURE will do; such plans only serve what is left of a chunk."""
-STREAM_BYTES, MOST_PIECES = 32 << 20, 64
-"""Of the data that plans are compared on, each side: larger than most caches."""
-LINE = 64
+"""How often each plan is timed; the minimum counts, as other processes use the machine too."""
+MIN_TIMED_BYTES = 512 << 10
+"""Of a call. Smaller plans only serve the remainder of a chunk: one MEASURE plan will do."""
+STREAM_BYTES, MAX_STREAM_PIECES = 32 << 20, 64
+"""Data that plans are compared on, input and output each: larger than most caches."""
+CACHE_LINE = 64
 """Bytes of a cache line."""
 
-_planning = threading.Lock()
+_planning_lock = threading.Lock()
 
 
-class Key(NamedTuple):
+class FftwPlanKey(NamedTuple):
     """What a plan is for; `in_place` plans are the second half of a roundtrip."""
 
     shape: tuple[int, int, int]
@@ -51,13 +51,13 @@ class Key(NamedTuple):
     thorough: bool
 
 
-def worth(points: int, load_bytes: int) -> bool:
-    """Whether a job is large enough to take time for its plans."""
-    return load_bytes >= (QUICK_LOAD_BYTES if points <= QUICK_POINTS else LOAD_BYTES)
+def is_worth_planning(points: int, load_bytes: int) -> bool:
+    """Return whether a job is large enough to spend time on its plans."""
+    return load_bytes >= (MIN_QUICK_LOAD_BYTES if points <= MAX_QUICK_POINTS else MIN_LOAD_BYTES)
 
 
-def planned(key: Key, x: np.ndarray, y: np.ndarray, context: KernelContext) -> pyfftw.FFTW:
-    """The plan by wisdom if there is some, else the best of a few; overwrites `x` and `y`.
+def planned(key: FftwPlanKey, x: np.ndarray, y: np.ndarray, context: KernelContext) -> pyfftw.FFTW:
+    """Return a plan from wisdom if there is one, else the best of a few; overwrites `x` and `y`.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def planned(key: Key, x: np.ndarray, y: np.ndarray, context: KernelContext) -> p
         pyFFTW is bound to another library than FFTW.
     """
     effort = _effort(key, x.nbytes)
-    with _planning:
+    with _planning_lock:
         if context.cache:
             wisdom.load(context.cache)
         try:
@@ -80,24 +80,24 @@ def planned(key: Key, x: np.ndarray, y: np.ndarray, context: KernelContext) -> p
         return plan
 
 
-def _effort(key: Key, nbytes: int) -> str:
+def _effort(key: FftwPlanKey, nbytes: int) -> str:
     _, rows, cols = key.shape
-    patient = key.thorough and nbytes >= WORTH_BYTES and rows * cols <= PATIENT_POINTS
+    patient = key.thorough and nbytes >= MIN_TIMED_BYTES and rows * cols <= MAX_PATIENT_POINTS
     return PATIENT if patient else MEASURE
 
 
-def _best(key: Key, x: np.ndarray, y: np.ndarray, effort: str) -> pyfftw.FFTW:
-    """The fastest of a few plans; its wisdom is the process's from now on."""
-    if not key.thorough or x.nbytes < WORTH_BYTES:
+def _best(key: FftwPlanKey, x: np.ndarray, y: np.ndarray, effort: str) -> pyfftw.FFTW:
+    """Return the fastest of a few plans and make its wisdom the process's."""
+    if not key.thorough or x.nbytes < MIN_TIMED_BYTES:
         return _fftw(key, x, y, (effort,))
-    known = pyfftw.export_wisdom()
+    initial = pyfftw.export_wisdom()
     candidates: list[tuple[pyfftw.FFTW, tuple[bytes, bytes, bytes]]] = []
-    end = time.perf_counter() + ENOUGH_SECONDS
-    while not candidates or (len(candidates) < ATTEMPTS and time.perf_counter() < end):
-        _replace_wisdom(known)
+    end = time.perf_counter() + MAX_SECONDS
+    while not candidates or (len(candidates) < MAX_ATTEMPTS and time.perf_counter() < end):
+        _replace_wisdom(initial)
         plan = _fftw(key, x, y, (effort,))
         candidates.append((plan, pyfftw.export_wisdom()))
-    x[...] = y[...] = 0  # planning leaves anything in them, and plans run on them
+    x[...] = y[...] = 0  # planning leaves arbitrary values in them
     seconds = _compared([plan for plan, _ in candidates], key, x, y)
     plan, its_wisdom = candidates[seconds.index(min(seconds))]
     _replace_wisdom(its_wisdom)
@@ -105,14 +105,16 @@ def _best(key: Key, x: np.ndarray, y: np.ndarray, effort: str) -> pyfftw.FFTW:
     return plan
 
 
-def _compared(plans: list[pyfftw.FFTW], key: Key, x: np.ndarray, y: np.ndarray) -> list[float]:
-    """Least seconds of each plan for a pass over more data than the cache holds, in turns.
+def _compared(
+    plans: list[pyfftw.FFTW], key: FftwPlanKey, x: np.ndarray, y: np.ndarray
+) -> list[float]:
+    """Return the minimum seconds of each plan for a pass over more data than the cache holds.
 
-    A single plan has nothing to be compared with.
+    The plans take turns. A single plan isn't timed.
     """
     if len(plans) == 1:
         return [0.0]
-    stretch = min(MOST_PIECES, STREAM_BYTES // x.nbytes)
+    stretch = min(MAX_STREAM_PIECES, STREAM_BYTES // x.nbytes)
     sources = [x] if stretch < 2 else _stream(x, stretch)
     targets = [y] if stretch < 2 else sources if key.in_place else _stream(x, stretch)
     best = [float("inf")] * len(plans)
@@ -127,25 +129,25 @@ def _compared(plans: list[pyfftw.FFTW], key: Key, x: np.ndarray, y: np.ndarray) 
 
 
 def _stream(like: np.ndarray, count: int) -> list[np.ndarray]:
-    """`count` arrays of zeros, one after the other, each aligned."""
-    stride = -(-like.nbytes // LINE) * LINE
-    memory = pyfftw.zeros_aligned(stride * count, np.uint8, n=LINE)
+    """Return `count` aligned arrays of zeros, consecutive in memory."""
+    stride = -(-like.nbytes // CACHE_LINE) * CACHE_LINE
+    memory = pyfftw.zeros_aligned(stride * count, np.uint8, n=CACHE_LINE)
     starts = range(0, stride * count, stride)
     return [memory[at : at + like.nbytes].view(like.dtype).reshape(like.shape) for at in starts]
 
 
-def _replace_wisdom(whole: tuple[bytes, bytes, bytes]) -> None:
+def _replace_wisdom(wisdom_texts: tuple[bytes, bytes, bytes]) -> None:
     pyfftw.forget_wisdom()
-    pyfftw.import_wisdom(whole)
+    pyfftw.import_wisdom(wisdom_texts)
 
 
-def _fftw(key: Key, x: np.ndarray, y: np.ndarray, flags: tuple[str, ...]) -> pyfftw.FFTW:
+def _fftw(key: FftwPlanKey, x: np.ndarray, y: np.ndarray, flags: tuple[str, ...]) -> pyfftw.FFTW:
     direction = "FFTW_BACKWARD" if key.backward else "FFTW_FORWARD"
     return pyfftw.FFTW(x, y, axes=(1, 2), direction=direction, flags=flags, threads=key.threads)
 
 
 @functools.cache
 def _insist_on_fftw() -> None:
-    """MKL loaded before pyFFTW takes FFTW's symbols over, silently; it has no wisdom."""
+    """Raise RuntimeError if MKL, loaded before pyFFTW, has taken over FFTW's symbols."""
     if not any(text.count(b"\n") > 1 for text in pyfftw.export_wisdom()[:2]):
         raise RuntimeError("pyFFTW runs another library than FFTW: was MKL loaded before it?")

@@ -1,8 +1,8 @@
 """FFT by MKL's DFTI interface, batched descriptors, through ctypes (which releases the GIL).
 
-MKL brings an imitation of FFTW's interface that takes the real one's place in a pyFFTW that is
-imported later, even where libmkl_rt is loaded with RTLD_LOCAL: it loads its parts globally. So
-pyFFTW comes first. One thread a kernel (SEQUENTIAL): MKL's OpenMP leaves files in shared memory
+MKL contains an imitation of FFTW's interface that replaces the real one in a pyFFTW imported
+later, even if libmkl_rt is loaded with RTLD_LOCAL, because it loads its parts globally. So pyFFTW
+is imported first. One thread per kernel (SEQUENTIAL): MKL's OpenMP leaves files in shared memory
 when its process is killed.
 """
 
@@ -32,7 +32,9 @@ COMPLEX, SINGLE, DOUBLE, NOT_INPLACE = 32, 35, 36, 44
 SEQUENTIAL = 1
 
 
-class Key(NamedTuple):
+class DescriptorKey(NamedTuple):
+    """What a descriptor is committed for."""
+
     shape: tuple[int, int]
     planes: int
     dtype: str
@@ -41,12 +43,12 @@ class Key(NamedTuple):
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """libmkl_rt, one thread a call. Raises OSError where it isn't installed or doesn't load."""
-    found = shared_library("mkl", "libmkl_rt.so")
-    if not found:
+    """Load libmkl_rt, one thread per call. Raises OSError if it isn't installed or loadable."""
+    runtime = shared_library("mkl", "libmkl_rt.so")
+    if not runtime:
         raise OSError("MKL isn't installed: pip install 'hetsched[mkl]'")
     os.environ.setdefault("MKL_THREADING_LAYER", "SEQUENTIAL")
-    mkl = ctypes.CDLL(str(found[1]), mode=ctypes.RTLD_LOCAL)
+    mkl = ctypes.CDLL(str(runtime[1]), mode=ctypes.RTLD_LOCAL)
     mkl.MKL_Set_Threading_Layer(SEQUENTIAL)
     mkl.DftiErrorMessage.restype = ctypes.c_char_p
     for name in ("CreateDescriptor", "SetValue", "CommitDescriptor", "ComputeForward",
@@ -56,7 +58,7 @@ def library() -> ctypes.CDLL:
 
 
 def loaded() -> dict[str, str]:
-    """What really runs: MKL's version string, and the kernel libraries that it has loaded."""
+    """Return MKL's version string and the kernel libraries that it has loaded."""
     text = ctypes.create_string_buffer(256)
     library().MKL_Get_Version_String(text, ctypes.c_int(len(text)))
     maps = Path("/proc/self/maps").read_text()
@@ -67,7 +69,7 @@ def loaded() -> dict[str, str]:
 class Descriptor:
     """A committed DFTI descriptor for key.planes planes; forward unscaled, backward 1/n."""
 
-    def __init__(self, key: Key) -> None:
+    def __init__(self, key: DescriptorKey) -> None:
         self._mkl = library()
         self._handle = ctypes.c_void_p()
         rows, cols = key.shape
@@ -90,7 +92,7 @@ class Descriptor:
             self._mkl.DftiFreeDescriptor(ctypes.byref(self._handle))
 
     def run(self, source: int, target: int, backward: bool) -> None:
-        """Transform planes from address `source` to `target` (the same for an in-place one)."""
+        """Transform planes from address `source` to `target` (equal if in place)."""
         name = "ComputeBackward" if backward else "ComputeForward"
         self._call(name, self._handle, ctypes.c_void_p(source), ctypes.c_void_p(target))
 
@@ -105,7 +107,7 @@ _descriptors: Pool[Descriptor] = Pool()
 
 
 class MklKernel:
-    """Transforms up to `chunk` planes a call. For one thread at a time."""
+    """Transforms up to `chunk` planes per call. For one thread at a time."""
 
     def __init__(self, p: FftParams, chunk: int, context: KernelContext) -> None:
         self._p = p
@@ -113,7 +115,7 @@ class MklKernel:
         lent: dict[Hashable, Descriptor] = {}
 
         def descriptor(size: int, in_place: bool) -> Descriptor:
-            key = Key(p.shape, size, p.dtype, in_place)
+            key = DescriptorKey(p.shape, size, p.dtype, in_place)
             lent[key] = _descriptors.take(key, lambda: Descriptor(key))
             return lent[key]
 
@@ -136,5 +138,5 @@ class MklKernel:
 
 
 def make(p: FftParams, chunk: int, context: KernelContext) -> MklKernel:
-    """A kernel. Raises OSError (no MKL) and RuntimeError (MKL's own message)."""
+    """Return a kernel. Raises OSError without MKL, RuntimeError with MKL's message."""
     return MklKernel(p, chunk, context)

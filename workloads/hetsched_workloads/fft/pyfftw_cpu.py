@@ -1,9 +1,9 @@
 """FFT by FFTW through pyFFTW: measured plans, with wisdom kept on disk.
 
-Planning writes into its arrays and takes long, so plans are made on scratch memory in `make`, and
-executed on the job's arrays. FFTW is up to twice as slow on data that isn't 16-byte aligned (every
-other plane of odd size in complex64): such planes go through the scratch memory of their plan,
-which costs 3 to 10 %.
+Planning overwrites its arrays and is slow, so plans are made on scratch memory in `make` and
+executed on the job's arrays. FFTW is up to twice as slow on data that isn't 16-byte aligned
+(every second plane of odd size in complex64): such planes are copied through the scratch memory
+of their plan, which costs 3 to 10 %.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from hetsched.workload import Arrays, KernelContext
 from hetsched_workloads.batches import cache_sized, pieces, powers
 from hetsched_workloads.fft.batched import CACHE_BYTES, pointer, scale
 from hetsched_workloads.fft.declaration import FftParams
-from hetsched_workloads.fft.fftw_planning import Key, planned, worth
+from hetsched_workloads.fft.fftw_planning import FftwPlanKey, is_worth_planning, planned
 from hetsched_workloads.pool import Pool
 
 ALIGNMENT = 16
-"""Bytes; what FFTW's vector code asks for."""
+"""Bytes; required by FFTW's vector code."""
 
 
-class Plan:
-    """An FFTW plan and the scratch arrays that it was made on."""
+class FftwPlan:
+    """An FFTW plan and the scratch arrays it was made on."""
 
-    def __init__(self, key: Key, context: KernelContext) -> None:
-        self._x, memory = _scratch(key)
-        self._y, other = (self._x, memory) if key.in_place else _scratch(key)
+    def __init__(self, key: FftwPlanKey, context: KernelContext) -> None:
+        self._x, x_pages = _scratch(key)
+        self._y, y_pages = (self._x, x_pages) if key.in_place else _scratch(key)
         self._plan = planned(key, self._x, self._y, context)
-        for pages in (memory, other):
+        for pages in (x_pages, y_pages):
             pages.madvise(mmap.MADV_DONTNEED)  # planning is over: keep addresses, not memory
 
     def run(self, x: np.ndarray, y: np.ndarray, aligned: bool) -> None:
         """Transform planes `x` into `y` (the same array for an in-place plan)."""
         if not aligned:
-            self.rest()
+            self.detach()
             self._x[...] = x
             self._plan.execute()
             y[...] = self._y
@@ -45,26 +45,28 @@ class Plan:
         self._plan.update_arrays(x, y)
         self._plan.execute()
 
-    def rest(self) -> None:
-        """Let go of the job's arrays."""
+    def detach(self) -> None:
+        """Drop the references to the job's arrays."""
         self._plan.update_arrays(self._x, self._y)
 
 
-_plans: Pool[Plan] = Pool()
+_plans: Pool[FftwPlan] = Pool()
 
 
 class FftwKernel:
-    """Transforms up to `chunk` planes a call. For one thread at a time."""
+    """Transforms up to `chunk` planes per call. For one thread at a time."""
 
     def __init__(self, p: FftParams, chunk: int, context: KernelContext) -> None:
         self._p = p
         self._largest = cache_sized(p.plane_bytes, chunk, CACHE_BYTES)
-        thorough = worth(p.points, p.plane_bytes * p.count)
-        lent: dict[Hashable, Plan] = {}
+        thorough = is_worth_planning(p.points, p.plane_bytes * p.count)
+        lent: dict[Hashable, FftwPlan] = {}
 
-        def plan(size: int, backward: bool, in_place: bool) -> Plan:
-            key = Key((size, *p.shape), p.dtype, backward, in_place, context.threads, thorough)
-            lent[key] = _plans.take(key, lambda: Plan(key, context))
+        def plan(size: int, backward: bool, in_place: bool) -> FftwPlan:
+            key = FftwPlanKey(
+                (size, *p.shape), p.dtype, backward, in_place, context.threads, thorough
+            )
+            lent[key] = _plans.take(key, lambda: FftwPlan(key, context))
             return lent[key]
 
         sizes = powers(self._largest)
@@ -88,7 +90,7 @@ class FftwKernel:
                 used.add(size)
         finally:
             for size in used:
-                self._rest(size)
+                self._detach(size)
 
     def _piece(self, x: np.ndarray, y: np.ndarray, size: int, aligned: bool) -> None:
         self._first[size].run(x, y, aligned)
@@ -96,14 +98,14 @@ class FftwKernel:
             self._second[size].run(y, y, aligned)
         scale(y, self._p.scale)
 
-    def _rest(self, size: int) -> None:
-        self._first[size].rest()
+    def _detach(self, size: int) -> None:
+        self._first[size].detach()
         if self._second:
-            self._second[size].rest()
+            self._second[size].detach()
 
 
 def make(p: FftParams, chunk: int, context: KernelContext) -> FftwKernel:
-    """A kernel; plans what isn't known yet, and says so.
+    """Return a kernel; missing plans are made, with a message to the user.
 
     Raises
     ------
@@ -113,8 +115,8 @@ def make(p: FftParams, chunk: int, context: KernelContext) -> FftwKernel:
     return FftwKernel(p, chunk, context)
 
 
-def _scratch(key: Key) -> tuple[np.ndarray, mmap.mmap]:
-    """An array on pages of its own, and these: private, or MADV_DONTNEED wouldn't free them."""
+def _scratch(key: FftwPlanKey) -> tuple[np.ndarray, mmap.mmap]:
+    """Return an array and its pages, which are private so that MADV_DONTNEED frees them."""
     dtype = np.dtype(key.dtype)
     count, rows, cols = key.shape
     nbytes = count * rows * cols * dtype.itemsize

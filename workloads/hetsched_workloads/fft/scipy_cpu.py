@@ -1,4 +1,4 @@
-"""FFT by SciPy. It has no output argument, so a few planes at a time, and a copy."""
+"""FFT by SciPy, which has no output argument: a few planes at a time, with a copy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hetsched_workloads.fft.declaration import FftParams
 
 
 def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:
-    """A kernel for any number of planes."""
+    """Return a kernel for any number of planes."""
     # one call spreads its planes over its threads
     largest = cache_sized(p.plane_bytes, chunk, CACHE_BYTES * context.threads)
 
@@ -20,8 +20,10 @@ def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:
         if p.direction != "inverse":
             planes = scipy.fft.fft2(planes, axes=(1, 2), workers=context.threads)
         if p.direction != "forward":
-            own = p.direction == "roundtrip"
-            planes = scipy.fft.ifft2(planes, axes=(1, 2), overwrite_x=own, workers=context.threads)
+            is_temporary = p.direction == "roundtrip"
+            planes = scipy.fft.ifft2(
+                planes, axes=(1, 2), overwrite_x=is_temporary, workers=context.threads
+            )
         return planes
 
     def kernel(inputs: Arrays, outputs: Arrays) -> None:

@@ -1,4 +1,4 @@
-"""The table of FFT variants: what is installed, the likely fastest first. Imports no library."""
+"""The FFT variants that are installed, likely fastest first. Imports no library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HERE = "hetsched_workloads.fft."
 
 @functools.cache
 def variants(kind: str) -> tuple[Variant, ...]:
-    """Installed variants for "cpu" or "cuda" (none for other kinds)."""
+    """Return the installed variants for "cpu" or "cuda"; none for other kinds."""
     if kind == "cuda":
         return _cuda()
     return _cpu() if kind == "cpu" else ()
@@ -26,19 +26,21 @@ def _cpu() -> tuple[Variant, ...]:
         "scipy": version("scipy", "scipy"),
     }
     files = {"pyfftw": "pyfftw_cpu", "ducc0": "ducc_cpu", "mkl": "mkl_cpu", "scipy": "scipy_cpu"}
-    # MKL has kernels of its own for Intel's processors only: elsewhere it loads generic ones.
-    intel = processor()[0] == "GenuineIntel"
-    order = ("mkl", "pyfftw", "ducc0", "scipy") if intel else ("pyfftw", "ducc0", "mkl", "scipy")
+    # MKL has optimised kernels for Intel's processors only; on others it loads generic ones.
+    is_intel = processor()[0] == "GenuineIntel"
+    order = (
+        ("mkl", "pyfftw", "ducc0", "scipy") if is_intel else ("pyfftw", "ducc0", "mkl", "scipy")
+    )
     return tuple(
-        # MKL's threads need its OpenMP, which leaves files in shared memory after a kill.
-        Variant(name, found, late(HERE + files[name]), threaded=name != "mkl")
+        # Threads of MKL need its OpenMP, which leaves files in shared memory after a kill.
+        Variant(name, installed, late(HERE + files[name]), threaded=name != "mkl")
         for name in order
-        if (found := versions[name])
+        if (installed := versions[name])
     )
 
 
 def _cuda() -> tuple[Variant, ...]:
-    found = version("cupy", *CUPY)
-    if not found:
+    installed = version("cupy", *CUPY)
+    if not installed:
         return ()
-    return (Variant("cufft", f"cupy-{found}", late(HERE + "cupy_cuda"), in_place={"y": "x"}),)
+    return (Variant("cufft", f"cupy-{installed}", late(HERE + "cupy_cuda"), in_place={"y": "x"}),)

@@ -1,7 +1,7 @@
-"""FFTW's wisdom on disk: one JSON file for each version of pyFFTW, of FFTW and processor.
+"""FFTW's wisdom on disk: one JSON file per version of pyFFTW, version of FFTW, and processor.
 
-Several processes share it: a writer merges what the file holds by then and replaces it whole.
-A file that can't be read costs planning time only.
+Several processes share the file: a writer merges its current contents and replaces it as a whole.
+An unreadable file only costs planning time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyfftw
 from hetsched_workloads.installed import processor
 
 _loaded: dict[Path, float] = {}
-"""Wisdom file -> its time of change when this process last read or wrote it."""
+"""Wisdom file -> its modification time when this process last read or wrote it."""
 
 
 def wisdom_file(folder: str) -> Path:
@@ -28,7 +28,7 @@ def wisdom_file(folder: str) -> Path:
 
 
 def load(folder: str) -> bool:
-    """Add the file's wisdom to the process's; False where there is nothing new to read."""
+    """Add the file's wisdom to the process's. Returns False if there was nothing new."""
     path = wisdom_file(folder)
     try:
         changed = path.stat().st_mtime_ns
@@ -43,7 +43,7 @@ def load(folder: str) -> bool:
 
 
 def save(folder: str) -> None:
-    """Write the process's wisdom and the file's as the file; nothing if that can't be written."""
+    """Merge the process's wisdom into the file; an unwritable file is ignored."""
     if not folder:
         return
     path = wisdom_file(folder)

@@ -72,22 +72,22 @@ class MatrixUpdate(Workload):
     def generate(
         self, p: MatrixParams, seed: int, array: str, first: int, out: np.ndarray
     ) -> None:
-        _checks().generate(seed, array, first, out)
+        _verification().generate(seed, array, first, out)
 
     def reference(self, p: MatrixParams, inputs: Arrays, i: int) -> Mapping[str, np.ndarray]:
-        return {"C": _checks().reference(inputs["C"][i], inputs["A"][i], inputs["B"])}
+        return {"C": _verification().reference(inputs["C"][i], inputs["A"][i], inputs["B"])}
 
     def residual(self, p: MatrixParams, inputs: Arrays, outputs: Arrays, seed: int) -> np.ndarray:
-        found: np.ndarray = _checks().residual(inputs, outputs["C"], seed)
-        return found
+        residuals: np.ndarray = _verification().residual(inputs, outputs["C"], seed)
+        return residuals
 
     def tolerance(self, p: MatrixParams) -> float:
-        """See `checks.tolerance`."""
-        return float(_checks().tolerance(p.dtype, p.inner))
+        """See `verification.tolerance`."""
+        return float(_verification().tolerance(p.dtype, p.inner))
 
     def scale(self, p: MatrixParams, inputs: Arrays, i: int) -> Mapping[str, np.ndarray]:
-        """See `checks.scale`: C may be nearly -A B."""
-        return {"C": _checks().scale(inputs["C"][i], inputs["A"][i], inputs["B"])}
+        """See `verification.scale`: C may be nearly -A B."""
+        return {"C": _verification().scale(inputs["C"][i], inputs["A"][i], inputs["B"])}
 
     def infer(
         self, explicit: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
@@ -100,17 +100,17 @@ class MatrixUpdate(Workload):
 @functools.cache
 def _variants(kind: str) -> tuple[Variant, ...]:
     if kind == "cpu":
-        found = version("numpy", "numpy")
-        # NumPy's BLAS has the threads that its process was given when it was started.
+        installed = version("numpy", "numpy")
+        # NumPy's BLAS uses as many threads as the environment of its process says.
         make = late(HERE + "numpy_cpu")
-        return (Variant("numpy", found, make, threaded=True),) if found else ()
-    found = version("cupy", *CUPY) if kind == "cuda" else None
-    if not found:
+        return (Variant("numpy", installed, make, threaded=True),) if installed else ()
+    installed = version("cupy", *CUPY) if kind == "cuda" else None
+    if not installed:
         return ()
-    return (Variant("cublas", f"cupy-{found}", late(HERE + "cupy_cuda"), in_place={"C": "C"}),)
+    return (Variant("cublas", f"cupy-{installed}", late(HERE + "cupy_cuda"), in_place={"C": "C"}),)
 
 
 @functools.cache
-def _checks() -> Any:
-    """Imports NumPy, so it waits until somebody computes."""
-    return importlib.import_module("hetsched_workloads.matrix_update.checks")
+def _verification() -> Any:
+    """Import it late: it needs NumPy."""
+    return importlib.import_module("hetsched_workloads.matrix_update.verification")

@@ -14,7 +14,7 @@ Shapes = Mapping[str, tuple[tuple[int, ...], str]]
 
 
 def check_sizes(sizes: Mapping[str, int]) -> None:
-    """Raises UsageError when one is below 1."""
+    """Raise UsageError if a size is below 1."""
     for name, size in sizes.items():
         if size < 1:
             raise UsageError(f"{name}: {size}, must be at least 1")
@@ -26,17 +26,19 @@ def infer(explicit: Mapping[str, Any], arrays: Shapes) -> dict[str, Any]:
     Raises
     ------
     UsageError
-        Malformed, or a size that neither the user nor an array says.
+        Malformed, or a size that neither the user nor an array gives.
     DataError
         The arrays contradict each other or what was explicit.
     """
     full = {key: value for key, value in explicit.items() if value is not None}
     if "dtype" in full:
         full["dtype"] = DTYPES.parse("matrix_update", full["dtype"]).name
-    said: dict[str, str] = {name: "the job" for name in ("rows", "cols", "inner") if name in full}
+    sources: dict[str, str] = {
+        name: "the job" for name in ("rows", "cols", "inner") if name in full
+    }
     for array, (shape, dtype) in arrays.items():
         if array in AXES:
-            _take(full, said, array, shape, dtype)
+            _take_sizes(full, sources, array, shape, dtype)
     for name in ("rows", "cols", "inner"):
         if name not in full:
             raise UsageError(f"matrix_update needs {name}, or an input array that has it")
@@ -46,20 +48,22 @@ def infer(explicit: Mapping[str, Any], arrays: Shapes) -> dict[str, Any]:
     return full
 
 
-def _take(
-    full: dict[str, Any], said: dict[str, str], array: str, shape: tuple[int, ...], dtype: str
+def _take_sizes(
+    full: dict[str, Any], sources: dict[str, str], array: str, shape: tuple[int, ...], dtype: str
 ) -> None:
-    """The sizes that `array` says, if nobody said otherwise."""
-    what = f"{array} holds {dtype} of shape {tuple(shape)}"
+    """Take missing sizes from `array`; raise DataError if it contradicts known ones."""
+    description = f"{array} holds {dtype} of shape {tuple(shape)}"
     axes = AXES[array]
     if len(shape) != len(axes):
-        raise DataError(f"{what}; it needs two axes, {' x '.join(axes)}")
+        raise DataError(f"{description}; it needs two axes, {' x '.join(axes)}")
     for name, size in zip(axes, shape, strict=True):
         if size < 1:
-            raise DataError(f"{what}: it is empty; nothing to compute")
+            raise DataError(f"{description}: it is empty; nothing to compute")
         if str(full.setdefault(name, size)) != str(size):
-            raise DataError(f"{what}, so {name} is {size}; {said[name]} says {full[name]}")
-        said.setdefault(name, array)
+            raise DataError(
+                f"{description}, so {name} is {size}; {sources[name]} says {full[name]}"
+            )
+        sources.setdefault(name, array)
 
 
 def _fitting(array: str, dtype: str) -> Dtype:

@@ -1,19 +1,19 @@
-"""Data for an FFT, its reference and the check of every plane.
+"""Test data of an FFT, the reference and the check of every plane.
 
 The residual
 ------------
 For a plane x (r, c), y = F_r x F_c and a random vector u of r unit-modulus phases, u.y equals
-((F_r u).x) F_c: c numbers that both sides give in O(r c) (Freivalds; F is symmetric). So each
-column of y is projected by itself. A single wrong element shows in full, whatever u is, because
-|u_i| = 1; rounding errors add up as sqrt(r) only, and those of the column that holds the mean,
-which is huge in photographs, hide nothing in the others. One projection of the whole plane would
-have next to no margin there.
+((F_r u).x) F_c: c numbers, computed on both sides in O(r c) (Freivalds; F is symmetric). So each
+column of y is projected separately. A single wrong element shows in full, whatever u is, because
+|u_i| = 1; rounding errors grow as sqrt(r) only, and those of the column that holds the mean, which
+is huge in photographs, hide nothing in the others. A single projection of the whole plane would
+have almost no margin there.
 
 Tolerance of column j: eps (12 |F(x)| + 24 |y_j|), the Frobenius norm of the expected result (by
 Parseval) and the norm of the column; eps = 2**-24. Rounding in the first of the two passes spreads
 over the row, unevenly, in the second over the column, hence the two terms. In complex128 the
-tolerance is 32 times that with eps = 2**-53: nothing is near it, and the check itself computes in
-that precision.
+tolerance is 32 times that with eps = 2**-53: no correct result comes near it, and the check itself
+computes in that precision.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from hetsched_workloads.streams import fill_normal
 
 TOLERANCE_SINGLE, TOLERANCE_DOUBLE = 2e-3, 2e-11
 
-WHOLE, COLUMN = 12.0, 24.0
-WIDER = 32.0
+PLANE_FACTOR, COLUMN_FACTOR = 12.0, 24.0
+DOUBLE_FACTOR = 32.0
 BLOCK_BYTES = 1 << 18
-"""Of a block in double precision: it stays in the second-level cache."""
+"""Bytes of a block in double precision: it stays in the second-level cache."""
 
 
 def generate(seed: int, array: str, first: int, out: np.ndarray) -> None:
-    """Complex standard normal planes; a stream a plane."""
+    """Fill `out` with complex standard normal planes; one random stream per plane."""
     real = np.dtype(DTYPES[out.dtype.name].real).type
     planes = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)
     parts: np.ndarray = planes.view(real)
@@ -45,7 +45,7 @@ def generate(seed: int, array: str, first: int, out: np.ndarray) -> None:
 
 
 def reference(direction: str, plane: np.ndarray) -> np.ndarray:
-    """The plane's transform by NumPy in double precision; of a roundtrip, the plane itself."""
+    """Transform the plane by NumPy in double precision; a roundtrip returns the plane itself."""
     exact = np.asarray(plane, np.complex128)
     if direction == "roundtrip":
         return exact.copy()
@@ -54,7 +54,7 @@ def reference(direction: str, plane: np.ndarray) -> np.ndarray:
 
 
 def residual(direction: str, x: np.ndarray, y: np.ndarray, seed: int) -> np.ndarray:
-    """(count,) float64: see the module's docstring. About 3 ms a 512x512 plane.
+    """Check every plane, (count,) float64; see the module. About 3 ms per 512x512 plane.
 
     Parameters
     ----------
@@ -65,9 +65,9 @@ def residual(direction: str, x: np.ndarray, y: np.ndarray, seed: int) -> np.ndar
 
 
 def _plane(direction: str, x: np.ndarray, y: np.ndarray, seed: int) -> float:
-    left, right = _vectors(direction, x.shape[0], seed)
-    expected, x_squares = _project(left, x)
-    got, y_squares = _project(right, y)
+    for_input, for_output = _vectors(direction, x.shape[0], seed)
+    expected, x_squares = _project(for_input, x)
+    projected, y_squares = _project(for_output, y)
     energy = float(x_squares.sum())
     if not np.isfinite(energy):
         return _overflowing(direction, x, y, seed)
@@ -77,14 +77,14 @@ def _plane(direction: str, x: np.ndarray, y: np.ndarray, seed: int) -> float:
         expected = np.fft.fft(expected) if direction == "forward" else np.fft.ifft(expected)
     gain = {"forward": x.size, "inverse": 1 / x.size, "roundtrip": 1.0}[direction]
     info = np.finfo(x.dtype)
-    bound = WHOLE * np.sqrt(gain * energy) + COLUMN * np.sqrt(y_squares)
-    unit = float(info.eps) / 2 * (WIDER if DTYPES[x.dtype.name].is_double else 1)
+    bound = PLANE_FACTOR * np.sqrt(gain * energy) + COLUMN_FACTOR * np.sqrt(y_squares)
+    unit = float(info.eps) / 2 * (DOUBLE_FACTOR if DTYPES[x.dtype.name].is_double else 1)
     allowed = unit * bound + float(info.smallest_normal) * x.size
-    return float((np.abs(got - expected) / allowed).max())
+    return float((np.abs(projected - expected) / allowed).max())
 
 
 def _overflowing(direction: str, x: np.ndarray, y: np.ndarray, seed: int) -> float:
-    """A plane whose squares overflow: because of NaN or Inf, or of values that are merely huge."""
+    """Check a plane whose squares overflow: it has NaN, Inf or merely huge values."""
     if not np.isfinite(x).all():
         return 0.0 if not np.isfinite(y).all() else float("inf")
     down = 2.0**-600  # exact, and no such square overflows
@@ -93,18 +93,18 @@ def _overflowing(direction: str, x: np.ndarray, y: np.ndarray, seed: int) -> flo
 
 @functools.lru_cache(maxsize=16)
 def _vectors(direction: str, rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """(F u, u): what the input and the output are multiplied by from the left."""
+    """Return (F u, u), the left factors of the input and the output."""
     generator = np.random.Generator(np.random.Philox(seed % 2**64))
-    right = np.exp(2j * np.pi * generator.random(rows))
-    left = right.copy()
+    phases = np.exp(2j * np.pi * generator.random(rows))
+    transformed = phases.copy()
     if direction != "roundtrip":
-        left = np.fft.fft(right) if direction == "forward" else np.fft.ifft(right)
-    left.flags.writeable = right.flags.writeable = False
-    return left, right
+        transformed = np.fft.fft(phases) if direction == "forward" else np.fft.ifft(phases)
+    transformed.flags.writeable = phases.flags.writeable = False
+    return transformed, phases
 
 
 def _project(vector: np.ndarray, plane: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(vector @ plane, sum of |plane|^2 over each column) in double, a block of rows at a time."""
+    """Return (vector @ plane, sum of |plane|^2 per column) in double, block by block of rows."""
     rows, cols = plane.shape
     step = max(1, BLOCK_BYTES // (16 * cols))
     block = np.empty((min(step, rows), cols), np.complex128)

@@ -1,10 +1,10 @@
-"""Data for a matrix update, its reference and the check of every row.
+"""Test data of a matrix update, the reference and the check of every row.
 
 The residual: with a random vector w of +1 and -1, row i must have c.w = c0.w + a.(B w)
 (Freivalds), all in double precision. A wrong element shows in full, rounding errors as
-sqrt(cols). The columns of C and B are first divided by their usual size (any weights would be
-right), or the rounding of a large column would hide what is wrong in the others. Tolerance of a
-row, of such columns: K eps sqrt(cols) (rms(c0) + sqrt(inner) |a| rms(B)), eps = 2**-24
+sqrt(cols). The columns of C and B are first divided by their typical size (any weights are valid);
+otherwise the rounding errors of a large column would hide errors in the others. Tolerance of a
+row, of such columns: 64 eps sqrt(cols) (rms(c0) + sqrt(inner) |a| rms(B)), eps = 2**-24
 or 2**-53: the error of a sum of `inner` products grows with the partial sums, about as eps
 sqrt(inner) of the result for products of both signs, and for those of one sign at most as eps
 sqrt(block), with the blocks that every BLAS works in; sqrt(inner) |a| rms(B) covers both.
@@ -22,21 +22,21 @@ from hetsched.workload import Arrays
 from hetsched_workloads.matrix_update.inference import DTYPES
 from hetsched_workloads.streams import fill_normal
 
-K = 64.0
-WIDER = 32.0
+TOLERANCE_FACTOR = 64.0
+DOUBLE_FACTOR = 32.0
 BLOCK_BYTES = 1 << 22
-"""Of a block in double precision."""
+"""Bytes of a block in double precision."""
 SAMPLED_ROWS = 64
-"""Rows of C and A that the usual size of a column is taken from. Arbitrary."""
+"""Rows of C and A sampled for the typical size of a column. Arbitrary."""
 
 
 def tolerance(dtype: str, inner: int) -> float:
-    """64 eps sqrt(inner): a row's largest error over its rms, where entries don't all cancel."""
-    return 64 * _eps(np.dtype(dtype)) * math.sqrt(inner)
+    """Return 64 eps sqrt(inner): a row's largest error over its rms, unless all entries cancel."""
+    return TOLERANCE_FACTOR * _eps(np.dtype(dtype)) * math.sqrt(inner)
 
 
 def generate(seed: int, array: str, first: int, out: np.ndarray) -> None:
-    """Standard normal rows; a stream a row (B too)."""
+    """Fill `out` with standard normal rows; one random stream per row (B too)."""
     if out.flags.c_contiguous:
         fill_normal(seed, array, first, out)
         return
@@ -46,7 +46,7 @@ def generate(seed: int, array: str, first: int, out: np.ndarray) -> None:
 
 
 def reference(old: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """One row of C + A B in the next wider precision, without BLAS for float64."""
+    """Compute one row of C + A B in the next wider precision, without BLAS for float64."""
     wide = np.longdouble if DTYPES[old.dtype.name].is_double else np.float64
     total = old.astype(wide)
     step = max(1, BLOCK_BYTES // (16 * max(1, b.shape[1])))
@@ -57,15 +57,15 @@ def reference(old: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def scale(old: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """|c0| + |a| rms(column of B), for each column: sqrt(inner) times that bounds the terms."""
+    """Return |c0| + |a| rms(column of B) per column: sqrt(inner) times that bounds the terms."""
     with np.errstate(all="ignore"):
         length = float(np.linalg.norm(a.astype(np.float64)))
-        found: np.ndarray = np.abs(old.astype(np.float64)) + length * _column_rms(b)
-    return found
+        terms: np.ndarray = np.abs(old.astype(np.float64)) + length * _column_rms(b)
+    return terms
 
 
 def residual(inputs: Arrays, new: np.ndarray, seed: int) -> np.ndarray:
-    """(rows,) float64: see the module's docstring."""
+    """Check every row, (rows,) float64; see the module."""
     old, a, b = inputs["C"], inputs["A"], inputs["B"]
     inner, cols = b.shape
     signs = _signs(cols, seed)
@@ -75,12 +75,12 @@ def residual(inputs: Arrays, new: np.ndarray, seed: int) -> np.ndarray:
         b_rms = np.sqrt(b_squares.sum() / (inner * cols))
         projected, old_squares = _project(old, signs, sizes)
         product, a_squares = _project(a, bw)
-        got, new_squares = _project(new, signs, sizes)
+        result, new_squares = _project(new, signs, sizes)
         size = np.sqrt(old_squares / cols) + np.sqrt(inner * a_squares) * b_rms
         floor = _tiny(old.dtype) * inner * float((1 / sizes).sum())
-        unit = _eps(old.dtype) * (WIDER if DTYPES[old.dtype.name].is_double else 1)
-        allowed = K * unit * np.sqrt(cols) * size + floor
-        ratio: np.ndarray = np.abs(got - (projected + product)) / allowed
+        unit = _eps(old.dtype) * (DOUBLE_FACTOR if DTYPES[old.dtype.name].is_double else 1)
+        allowed = TOLERANCE_FACTOR * unit * np.sqrt(cols) * size + floor
+        ratio: np.ndarray = np.abs(result - (projected + product)) / allowed
     ratio[~np.isfinite(ratio) | ~np.isfinite(allowed) | ~np.isfinite(new_squares)] = np.inf
     b_finite = bool(np.isfinite(b_squares.sum()) or np.isfinite(b).all())
     for row in np.flatnonzero(~np.isfinite(old_squares + a_squares + b_squares.sum())):
@@ -104,39 +104,38 @@ def _tiny(dtype: np.dtype) -> float:
 
 
 def _column_sizes(old: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """(cols,) > 0: the usual size of C's columns, by medians so that one odd row doesn't count.
+    """Return the typical size of C's columns, (cols,) > 0, by medians, robust to single odd rows.
 
-    A column of zeros counts as the smallest of the others: whatever is there is wrong.
+    A column of zeros counts as the smallest of the others: any value in it is wrong.
     """
     step = -(-len(old) // SAMPLED_ROWS)
-    some, lengths = np.abs(_finite(old[::step])), np.linalg.norm(_finite(a[::step]), axis=1)
-    sizes = np.median(some, axis=0) + np.median(lengths) * _column_rms(b)
-    there = sizes[np.isfinite(sizes) & (sizes > 0)]
-    least = float(there.min()) if there.size else 1.0
-    sizes = np.where(np.isfinite(sizes) & (sizes > 0), sizes, least)
-    # Where values underflow, eps isn't the measure of rounding; `floor` stays below it for these.
-    found: np.ndarray = np.maximum(sizes, _tiny(old.dtype) * len(b) / _eps(old.dtype))
-    return found
+    sample, lengths = np.abs(_finite(old[::step])), np.linalg.norm(_finite(a[::step]), axis=1)
+    sizes = np.median(sample, axis=0) + np.median(lengths) * _column_rms(b)
+    positive = sizes[np.isfinite(sizes) & (sizes > 0)]
+    smallest = float(positive.min()) if positive.size else 1.0
+    sizes = np.where(np.isfinite(sizes) & (sizes > 0), sizes, smallest)
+    # Where values underflow, eps doesn't measure rounding; `floor` stays below it for these.
+    smallest_size = _tiny(old.dtype) * len(b) / _eps(old.dtype)
+    return np.asarray(np.maximum(sizes, smallest_size))
 
 
 def _column_rms(b: np.ndarray) -> np.ndarray:
-    """(cols,) float64, of what is finite."""
+    """Return the rms of each column's finite values, (cols,) float64."""
     squares = np.zeros(b.shape[1])
     for block in _double_blocks(b):
         squares += np.einsum("ij,ij->j", block, block)
     if not np.isfinite(squares).all():
         squares = np.square(_finite(b)).sum(axis=0)
-    found: np.ndarray = np.sqrt(squares / len(b))
-    return found
+    return np.asarray(np.sqrt(squares / len(b)))
 
 
 def _finite(matrix: np.ndarray) -> np.ndarray:
-    """`matrix` in double, 0 where it isn't finite."""
+    """Return `matrix` in double precision, with 0 for non-finite values."""
     return np.where(np.isfinite(matrix), matrix, 0).astype(np.float64)
 
 
 def _double_blocks(matrix: np.ndarray) -> Iterator[np.ndarray]:
-    """Blocks of rows, in double."""
+    """Yield blocks of rows in double precision."""
     step = max(1, BLOCK_BYTES // (8 * max(1, matrix.shape[1])))
     for first in range(0, len(matrix), step):
         yield matrix[first : first + step].astype(np.float64)
