@@ -46,6 +46,7 @@ def test_the_papers_own_way_can_be_chosen(call: Call) -> None:
 
 @pytest.mark.parametrize("words", [(), ("--runs", "3")])
 def test_a_picture_is_drawn(call: Call, tmp_path: Path, words: tuple[str, ...]) -> None:
+    pytest.importorskip("matplotlib")
     file = tmp_path / "machine.svg"
     ended = call("simulate", "machine", "--profile", "desktop", *words, "--plot", str(file))
 
