@@ -12,6 +12,7 @@ from pathlib import Path
 
 from benchmarks import (
     file_job,
+    files_touched,
     machines_plan,
     matrix_update,
     measure,
@@ -43,6 +44,7 @@ BENCHMARKS: dict[str, Callable[[bool], results.Result]] = {
     "matrix_update": matrix_update.measure,
     "overhead": overhead.measure,
     "file_job": file_job.measure,
+    "files_touched": files_touched.measure,
     "split": split.measure,
     "team": team.measure,
     "random_machines": random_machines.measure,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from hetsched.cli.output.new_file import check_new_file
 from hetsched.cli.output.terminal import note, out, out_json, width
 from hetsched.errors import HetschedError, UsageError
 from hetsched.job import Failed, JobState
@@ -40,6 +39,8 @@ def check(trace: str | None, plot: str | None, force: bool) -> None:
         check_picture(plot, force)
     if trace is None:
         return
+    from hetsched.cli.output.new_file import check_new_file
+
     if not trace:
         raise UsageError("--trace '': the file name is missing")
     if trace == plot:
