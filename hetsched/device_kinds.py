@@ -6,13 +6,12 @@ its devices, opening them) is in its package; see `hetsched.devices.registry`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from hetsched.errors import InternalError
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceKind:
+class DeviceKind(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of device.
 
     Attributes

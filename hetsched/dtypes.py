@@ -7,7 +7,8 @@ fits a stored array follow from it.
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+
+import msgspec
 
 from hetsched.errors import UsageError
 
@@ -34,8 +35,7 @@ _FITS_DOUBLE = frozenset({"int32", "int64", "uint32", "uint64", "float64"})
 """Stored dtypes whose values are exact in that precision (integers above 2**53 aside)."""
 
 
-@dataclass(frozen=True)
-class Dtype:
+class Dtype(msgspec.Struct, frozen=True):
     """A floating-point dtype.
 
     Attributes
@@ -65,8 +65,7 @@ COMPLEX64 = Dtype("complex64", "c64", "float32", 8, False)
 COMPLEX128 = Dtype("complex128", "c128", "float64", 16, True)
 
 
-@dataclass(frozen=True)
-class DtypeChoice:
+class DtypeChoice(msgspec.Struct, frozen=True):
     """The dtypes of a workload: one in single and one in double precision."""
 
     single: Dtype

@@ -23,10 +23,10 @@ def clean(text: str) -> str:
 def columns(
     header: Sequence[str],
     rows: Sequence[Sequence[str]],
-    left: int = 1,
+    left_columns: int = 1,
     width: int | None = None,
 ) -> list[str]:
-    """A table as lines. The first `left` columns are left-aligned, the others right-aligned.
+    """A table as lines: `left_columns` left-aligned columns, then right-aligned ones.
 
     Headings are wrapped if the table is wider than `width` characters.
     """
@@ -37,7 +37,7 @@ def columns(
         widths = [max(len(row[i]) for row in table) for i in range(len(header))]
     return [
         "  ".join(
-            cell.ljust(width) if i < left else cell.rjust(width)
+            cell.ljust(width) if i < left_columns else cell.rjust(width)
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in table

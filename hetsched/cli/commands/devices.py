@@ -26,7 +26,9 @@ def devices(config: ConfigName = None, json: Json = False) -> None:
         _row(label, members)
         for label, members in grouped_rows(infos, lambda info: info.name, MAX_GROUP_ROWS)
     ]
-    for line in columns(("device", "kind", "description", "memory", "cores"), rows, left=3):
+    for line in columns(
+        ("device", "kind", "description", "memory", "cores"), rows, left_columns=3
+    ):
         out(line)
     for name, reason in machine.absent.items():
         out(clean(f"{name}: not available: {reason}"))

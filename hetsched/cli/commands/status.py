@@ -42,5 +42,5 @@ def status(json: Json = False) -> None:
         for job in jobs
     ]
     header = ("job", "workload", "parameters", "state", "submitted", "")
-    for text in columns(header, rows, left=len(header)):
+    for text in columns(header, rows, left_columns=len(header)):
         out(text)

@@ -21,7 +21,7 @@ def table(report: JobReport) -> list[str]:
             (label, _variants(members), str(_share(members)), seconds, _speed(members), predicted)
             for (label, members), seconds, predicted in zip(rows, times, predictions, strict=True)
         ],
-        left=2,
+        left_columns=2,
     )
 
 

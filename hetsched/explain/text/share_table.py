@@ -69,7 +69,7 @@ def _device_chunks(device: DeviceExplanation) -> str:
 
 def _with_folded_column(header: list[str], rows: list[list[str]], width: int | None) -> list[str]:
     """Columns, the last of which is text that is folded below itself."""
-    front = columns(header[:-1], [row[:-1] for row in rows], left=2)
+    front = columns(header[:-1], [row[:-1] for row in rows], left_columns=2)
     last = [header[-1], *(row[-1] for row in rows)]
     start = max(map(len, front)) + 2
     column_width = 10**6 if width is None else max(MIN_COLUMN_WIDTH, width - start)

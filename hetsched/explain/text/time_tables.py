@@ -45,10 +45,10 @@ def seconds_table(explanation: Explanation, width: int | None) -> list[str]:
         header.append("hidden")
         cells.append([_hidden(members) for _, members in rows])
     body = [[label, *row] for (label, _), row in zip(rows, zip(*cells, strict=True), strict=True)]
-    lines = columns(header, body, left=1)
+    lines = columns(header, body, left_columns=1)
     if width is not None and len(lines[0]) > width:
         body = [[cell.replace(" / ", "/") for cell in row] for row in body]
-        lines = columns(header, body, left=1, width=width)
+        lines = columns(header, body, left_columns=1, width=width)
     return [f"seconds{_sources(explanation)}:", *lines]
 
 

@@ -23,7 +23,7 @@ def doctor(config: ConfigName = None, json: Json = False) -> int:
         out_json({"schema": SCHEMA, "code": code, "findings": results})
         return code
     rows = [(result.mark, result.what, result.found) for result in results]
-    for line in columns(("", "check", "result"), rows, left=3):
+    for line in columns(("", "check", "result"), rows, left_columns=3):
         out(clean(line))
     return code
 

@@ -50,7 +50,7 @@ def command(a: A, b: B, json: Json = False) -> None:
     if not differences:
         out("no models in either export")
         return
-    for line in columns(HEADER, [_row(item) for item in differences], left=6):
+    for line in columns(HEADER, [_row(item) for item in differences], left_columns=6):
         out(line)
 
 

@@ -50,7 +50,7 @@ def command(workload: OptionalWorkload = None, device: Device = None, json: Json
         subject = "" if workload is None else f" of {workload!r}"
         out(clean(f"no models{subject} yet; try: hetsched run fft --batch 64x512x512"))
         return
-    for line in columns(HEADER, [_row(summary) for summary in summaries], left=5):
+    for line in columns(HEADER, [_row(summary) for summary in summaries], left_columns=5):
         out(line)
 
 

@@ -62,7 +62,7 @@ def lines(name: str, plan: MeasurementSchedule, run: MeasurementRun) -> list[str
     """Return the closing table, warnings, and what to do next."""
     sizes = plan.measured()
     rows = [_row(size) for size in sizes if "total" in size.knots]
-    text = columns(HEADER, rows, left=2)
+    text = columns(HEADER, rows, left_columns=2)
     wide = sum(size.half_width > plan.until for size in sizes)
     if wide:
         text.append(

@@ -64,7 +64,7 @@ def show(result: ExperimentResult, plot: str | None, force: bool, json: bool) ->
         out("")
         out(clean(table.title))
         rows = [[_text(cell) for cell in row] for row in table.rows]
-        for line in columns(table.columns, rows, left=table.names, width=width()):
+        for line in columns(table.columns, rows, left_columns=table.names, width=width()):
             out(line)
 
 
