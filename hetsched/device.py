@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from hetsched.device_kinds import device_kind
@@ -98,8 +96,7 @@ class ChunkTimes(msgspec.Struct, frozen=True, kw_only=True):
         return self.copy_out[1] if self.copy_out else self.compute[1]
 
 
-@dataclass(frozen=True)
-class ChunkTimeline:
+class ChunkTimeline(msgspec.Struct, frozen=True):
     """Start and end of each phase of one chunk, seconds; None: no such phase."""
 
     units: int
@@ -108,8 +105,7 @@ class ChunkTimeline:
     copy_out: tuple[float, float] | None
 
 
-@dataclass(frozen=True)
-class Timeline:
+class Timeline(msgspec.Struct, frozen=True):
     """`makespan` in seconds; `chunks` in the order of the plan."""
 
     makespan: float
