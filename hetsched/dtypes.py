@@ -54,10 +54,6 @@ class Dtype(msgspec.Struct, frozen=True):
     item_bytes: int
     is_double: bool
 
-    @property
-    def is_complex(self) -> bool:
-        return self.real != self.name
-
 
 FLOAT32 = Dtype("float32", "f32", "float32", 4, False)
 FLOAT64 = Dtype("float64", "f64", "float64", 8, True)

@@ -36,7 +36,7 @@ class PlanSetKey(NamedTuple):
     allocate: Callable[[int], Any] | None
 
 
-class SharedWorkArea:
+class PlanSetWorkArea:
     """Memory that the plans of a set use in turn; the first plan, the largest, sets its size."""
 
     def __init__(self, allocate: Callable[[int], Any] | None) -> None:
@@ -58,7 +58,7 @@ class PlanSet:
     def __init__(self, shape: PlanSetKey) -> None:
         self.shape = shape
         self._plans: dict[int, Any] = {}
-        self._area = SharedWorkArea(shape.allocate)
+        self._area = PlanSetWorkArea(shape.allocate)
 
     def add(self, largest: int) -> None:
         """Make the missing plans for up to `largest` planes, the largest first."""
