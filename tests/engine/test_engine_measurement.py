@@ -167,7 +167,8 @@ def test_every_device_gets_the_same_in_one_chunk() -> None:
     assert [(c.first, c.count, c.barrier, c.last) for c in linked.chunks] == [
         (16, 16, False, True)
     ]
-    assert (core.variant, core.memory, linked.variant, linked.memory) == ("a", 0, "b", 16384)
+    assert (core.variant, core.slot_memory) == ("a", 0)
+    assert (linked.variant, linked.slot_memory) == ("b", 16384)
     assert (plan.predicted_seconds, linked.slots, linked.plan.mode) == (
         None, 1, Mode.INSTALLMENTS,
     )  # fmt: skip
