@@ -17,7 +17,7 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     identity : str
         Processor or GPU name; part of the key of its models.
     link : bool
-        Whether it has memory of its own behind a link.
+        Whether it has its own memory behind a link.
     memory : int or None, bytes
         What a job may use of that memory; None without a link.
     engines : int

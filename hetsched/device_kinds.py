@@ -36,7 +36,7 @@ class DeviceKind(msgspec.Struct, frozen=True, kw_only=True):
     can_be_missing : bool
         A machine may lack such devices: naming one is then Unavailable, not a usage error.
     has_link : bool or None
-        Whether devices have memory of their own behind a link; None: as configured.
+        Whether devices have their own memory behind a link; None: as configured.
     """
 
     name: str

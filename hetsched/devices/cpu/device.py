@@ -1,4 +1,4 @@
-"""A CPU core or a team of cores: no memory of its own, no copy engines, blocking operations.
+"""A CPU core or a team of cores: no separate memory, no copy engines, blocking operations.
 
 Where kernels can use all arrays of a job as they are, they run directly on the arena. Otherwise
 (files, other dtypes) a chunk passes through a warm, page-aligned slot, and has copy phases. How

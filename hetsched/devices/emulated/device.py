@@ -1,4 +1,4 @@
-"""An emulated device with a link: memory of its own behind copy engines, on either clock.
+"""An emulated device with a link: its own memory behind copy engines, on either clock.
 
 It computes with the CPU variant that the job names, on real bytes in a buffer of the configured
 size. One copy engine copies in the order I1 I2 O1 I3 O2 ...: an output is deferred until the next

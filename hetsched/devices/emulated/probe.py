@@ -1,4 +1,4 @@
-"""Sets up emulated devices: one device process each, pinned to a core of its own if configured."""
+"""Sets up emulated devices: one device process each, pinned to a reserved core if configured."""
 
 from __future__ import annotations
 
