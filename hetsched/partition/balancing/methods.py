@@ -60,7 +60,8 @@ def make_method(
     groups: Sequence[Any] | None,
 ) -> Method:
     """Make the method called `name`. Raises UsageError with the closest match if none is."""
-    parse_groups(groups, devices)
+    if groups is not None:
+        parse_groups(groups, devices)
     if name == IMBALANCE:
         return ImbalanceMethod(devices, tolerance, split, pairs, groups)
     if name not in FUNCTIONAL:
