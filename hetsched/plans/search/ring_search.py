@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -170,7 +171,7 @@ class RingSearch:
 
     def _recipes(self) -> list[Recipe]:
         """The fastest few at the short share: a middle first, then its ramps, then its size."""
-        up, down = self._ramps()
+        up, down = self._ramps
         best = self._fastest_recipes(self._middles())
         best = self._fastest_recipes([r._replace(up=ramp) for r in best for ramp in up])
         best = self._fastest_recipes([r._replace(down=ramp) for r in best for ramp in down])
@@ -178,12 +179,14 @@ class RingSearch:
 
     def _refined(self, best: list[Recipe]) -> list[Recipe]:
         """The fastest few around `best`, whose ramps were chosen for another middle."""
-        up, down = self._ramps()
+        up, down = self._ramps
         best = self._fastest_recipes([*best, *(best[0]._replace(up=ramp) for ramp in up)])
         best = self._fastest_recipes([*best, *(best[0]._replace(down=ramp) for ramp in down)])
         return self._fastest_recipes([*best, *self._other_middles(best)])
 
+    @cached_property
     def _ramps(self) -> tuple[list[Ramp], list[Ramp]]:
+        """Ramps up, and down before they are mirrored."""
         largest = max(sizes[0] for _, sizes in self._sizes_in_memory())
         up, down = (
             ramps(phases, largest, self._overlap)
