@@ -83,8 +83,7 @@ class JobSubmitter(ABC):
         Raises
         ------
         HetschedError
-            UsageError for a wrong type or range, DataError, InputMissing, ...; UsageError in a
-            job's callback, which would wait for itself.
+            UsageError for a wrong type or range or in a job's callback; DataError, ...
         """
         prepared = prepare(
             self._segments,
