@@ -181,7 +181,7 @@ class Flat(Power):
 
 
 class Zigzag(Power):
-    """Times between which Newton's method wanders to and fro."""
+    """Times between which Newton's method oscillates."""
 
     def time(self, x: float) -> float:
         return 10 + float(np.cbrt(x - 50))
