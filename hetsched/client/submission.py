@@ -86,16 +86,7 @@ class JobSubmitter(ABC):
             UsageError for a wrong type or range or in a job's callback; DataError, ...
         """
         prepared = prepare(
-            self._segments,
-            workload,
-            arrays,
-            out,
-            params,
-            devices=devices,
-            memory_limit=memory_limit,
-            verify=verify,
-            seed=seed,
-            priority=priority,
-            force=force,
-        )
+            self._segments, workload, arrays, out, params, devices=devices, verify=verify,
+            memory_limit=memory_limit, seed=seed, priority=priority, force=force,
+        )  # fmt: skip
         return self._start(prepared, follow)

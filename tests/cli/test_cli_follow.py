@@ -1,4 +1,4 @@
-"""Watching jobs: plain lines, bars, and what a Job that is made by hand does."""
+"""Watching jobs: plain lines and bars, driven by a fake job."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def failed(code: int) -> Failed:
     return Failed(42, REPORT, ErrorRecord(code, "why"))
 
 
-class Told(Future[None]):
-    """A Job that tells `states`, one a look."""
+class FakeJob(Future[None]):
+    """A job that reports one of `states` at each look."""
 
     def __init__(self, *states: JobState) -> None:
         super().__init__()
@@ -50,14 +50,14 @@ class Told(Future[None]):
 def test_one_line_a_change(
     states: list[JobState], lines: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    last = watch(Told(*states))
+    last = watch(FakeJob(*states))
 
     assert last == states[-1]
     assert capsys.readouterr().err.splitlines() == lines.split(",")
 
 
 def test_of_an_older_job_only_what_is_seen_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    watch(Told(DONE), from_start=False)
+    watch(FakeJob(DONE), from_start=False)
 
     assert capsys.readouterr().err == "done 42 0.0216\n"
 
@@ -80,7 +80,7 @@ def test_the_screen_is_put_in_order_when_interrupted(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(progress, "new_view", View)
 
     with pytest.raises(KeyboardInterrupt):
-        watch(Told(RUNNING))
+        watch(FakeJob(RUNNING))
     assert closed == [True]
 
 
