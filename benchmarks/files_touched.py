@@ -2,7 +2,7 @@
 
 A file counts if any code in it runs while the command runs: in the command's own process that
 includes the bodies of the modules that it imports, as it starts from nothing; the daemon and the
-device processes have been started and have run a job before, so that there it is functions only.
+device processes have run such jobs before, so that there it is functions only.
 Files below `hetsched/` and `workloads/` count, by their path, once for all processes.
 
     python -m benchmarks.files_touched [PYTHON ...]     with other environments, and a list
@@ -26,6 +26,8 @@ from benchmarks.results import Bar, Result
 RECORDER = Path(__file__).parent / "file_recorder"
 SUBMIT = ("submit", "fft", "--batch", "64x512x512")
 MAX_FILES = 70
+WARM_UP_JOBS = 30
+"""By then variants have been tried, and plans that proved good are repeated."""
 SETTLE_SECONDS = 0.5
 """Until all processes have seen that the window opens or closes, and are idle."""
 TIMEOUT = 120.0
@@ -65,7 +67,7 @@ def union(processes: Sequence[Touched]) -> tuple[set[str], set[str]]:
 
 
 def record(python: Path) -> list[Touched]:
-    """Run a daemon and two jobs; return what ran during the second one."""
+    """Run a daemon and warm it up; return what ran during one more job."""
     with tempfile.TemporaryDirectory(prefix="hs-") as temporary:
         folder = Path(temporary)
         environment = _environment(folder)
@@ -75,7 +77,8 @@ def record(python: Path) -> list[Touched]:
         )
         try:
             _wait_until_ready(command, environment)
-            _run([*command, *SUBMIT], environment)
+            for _ in range(WARM_UP_JOBS):
+                _run([*command, *SUBMIT], environment)
             time.sleep(SETTLE_SECONDS)
             (folder / "begin").touch()
             time.sleep(SETTLE_SECONDS)

@@ -90,12 +90,12 @@ class Standardize(Workload):
         return errors
 
     def infer(
-        self, given: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
+        self, explicit: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
     ) -> StandardizeParams:
         """Take rows and cols from the input array, if there is one."""
-        values = dict(given)
-        if "dtype" in given:
-            values["dtype"] = DTYPES.parse(self.name, given["dtype"]).name
+        values = dict(explicit)
+        if "dtype" in explicit:
+            values["dtype"] = DTYPES.parse(self.name, explicit["dtype"]).name
         if "x" in arrays:
             shape, stored = arrays["x"]
             dtype = DTYPES.fitting(stored)
