@@ -28,8 +28,8 @@ MAX_RAMP_CHUNKS = 24
 def ramps(phases: tuple[Floats, Floats, Floats], largest: int, overlap: Overlap) -> list[Ramp]:
     """Return growing lists of sizes below `largest`, the empty one first.
 
-    From each first size: that chunk alone, as fast as engines allow, by ratio, and by steps of
-    the first size.
+    A single unit; and from each first size: as fast as engines allow, by ratio, and by steps of
+    that size.
 
     Parameters
     ----------
@@ -45,11 +45,10 @@ def ramps(phases: tuple[Floats, Floats, Floats], largest: int, overlap: Overlap)
         table[: largest + 1].tolist()
         for table in (first, middle, last, until_computed, beyond_copy)
     ]
-    distinct: dict[Ramp, None] = {(): None}
+    distinct: dict[Ramp, None] = dict.fromkeys([(), (1,)] if largest > 1 else [()])
     for size in FIRST_SIZES:
         if size >= largest:
             break
-        distinct[(size,)] = None
         distinct[_just_in_time(size, tables, largest, overlap)] = None
         distinct[_geometric(size, largest)] = None
         distinct[tuple(range(size, largest, size)[:MAX_RAMP_CHUNKS])] = None
