@@ -1,4 +1,4 @@
-"""Validation of arguments from outside, with one clear sentence instead of NumPy's error."""
+"""Validation of users' arguments, with clear messages instead of NumPy's."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def require_pairs(observations: Iterable[tuple[float, float]]) -> Iterator[tuple
     try:
         iterator = iter(observations)
     except TypeError:
-        raise UsageError(f"observations: {_quoted(observations)} is no series of pairs") from None
+        text = _quoted(observations)
+        raise UsageError(f"observations: {text}, it must be (units, seconds) pairs") from None
     for observation in iterator:
         try:
             units, seconds = observation
@@ -66,12 +67,12 @@ def require_argument(name: str, x: float | Array, minimum: float = 0.0) -> float
     Raises
     ------
     UsageError
-        It is neither; some number is below `minimum`, infinite or not a number.
+        It is neither; a value is below `minimum`, infinite or NaN.
     """
     argument: float | Array
     if isinstance(x, np.ndarray):
         if x.dtype.kind not in "iuf":
-            raise UsageError(f"{name}: an array of {x.dtype}, it must be of numbers")
+            raise UsageError(f"{name}: an array of {x.dtype}, it must be numeric")
         argument = x
         is_valid = not x.size or bool(x.min() >= minimum and x.max() < math.inf)
     else:
@@ -95,6 +96,6 @@ def _as_number(name: str, value: Any) -> float:
 
 
 def _quoted(value: Any) -> str:
-    """`value` on one short line."""
+    """Return `value` as one short line."""
     text = " ".join((str if isinstance(value, Real) else repr)(value).split())
     return text if len(text) <= MAX_QUOTED else f"{text[: MAX_QUOTED - 3]}..."

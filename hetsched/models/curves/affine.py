@@ -17,21 +17,21 @@ from hetsched.models.curves.segments import Floats, Segments
 from hetsched.models.validation import require_non_negative
 
 MAX_FITTED_SIZES = 32
-"""Sizes that a fit uses, evenly chosen: it tries every pair of them."""
+"""Sizes in one fit, evenly chosen: the fit tries every pair."""
 
 
 class Affine(FittedCurve[tuple[float, float, Segments]], Curve):
     """time(x) = gap + slope x for x > 0, both non-negative.
 
     The line has the least sum of relative errors |line - t| / max(line, t) over the median times
-    of all sizes, each weighted with its number of observations. No size can err by more than 1, so
-    that an outlier, too fast or too slow, doesn't move the line; and small sizes, which determine
-    the gap, count as much as large ones.
+    of all sizes, weighted with their numbers of observations. Each error is at most 1, so an
+    outlier in either direction doesn't move the line, and small sizes, which determine the gap,
+    count as much as large ones.
 
     Parameters
     ----------
     gap, slope : float, seconds and seconds/unit, optional
-        Used until something is observed.
+        Used until the first observation.
     observations : iterable of (units, seconds), optional
 
     Raises
@@ -56,7 +56,7 @@ class Affine(FittedCurve[tuple[float, float, Segments]], Curve):
 
     @property
     def gap(self) -> float:
-        """Seconds that an operation costs before its first unit."""
+        """Fixed cost of an operation, in seconds."""
         return self._fitted()[0]
 
     @property
@@ -82,8 +82,9 @@ def _pieces(gap: float, slope: float) -> Segments:
 def _line(x: Floats, t: Floats, weights: Floats) -> tuple[float, float]:
     """Return the gap and slope of least relative error.
 
-    Candidates are the lines through two points, through one and the origin, and level through one:
-    the corners of the linear program of least absolute errors. O(n^3) for n sizes, vectorised.
+    Candidates are the lines through two points, through one point and the origin, and horizontal
+    through one point: the corners of the linear program of least absolute errors. O(n^3) for n
+    sizes, vectorised.
     """
     if len(x) > MAX_FITTED_SIZES:
         chosen = np.linspace(0, len(x) - 1, MAX_FITTED_SIZES).round().astype(int)

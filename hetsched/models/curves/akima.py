@@ -1,7 +1,7 @@
 """Akima's spline through speeds (Clarke 6.2; Akima 1970), with the padding corrected.
 
-It follows dips of the speed, which `PiecewiseLinear` treats as noise, so that its times may fall
-with size; `Monotone` is the smooth curve whose times can't.
+It follows dips in speed, which `PiecewiseLinear` treats as noise, so its times may fall with size.
+`Monotone` is the smooth curve whose times never fall.
 """
 
 from __future__ import annotations
@@ -88,14 +88,14 @@ def padded(x: Floats, speeds: Floats, load: float) -> tuple[Floats, Floats]:
 
 
 def slopes(x: Floats, y: Floats) -> Floats:
-    """Return Akima's derivatives at n >= 2 knots, which favour the side that bends less.
+    """Return Akima's derivatives at n >= 2 knots, weighted towards the side that bends less.
 
     q_j = (|m_{j+1} - m_j| m_{j-1} + |m_{j-1} - m_{j-2}| m_j) / (sum of both weights), the mean of
-    m_{j-1} and m_j where both weights are 0; two ghost slopes go on linearly at each end.
+    m_{j-1} and m_j where both weights are 0; two slopes are extrapolated linearly at each end.
     """
     m = np.diff(y) / np.diff(x)
     before, after = m[0], m[-1]
-    # A single slope continues as it is.
+    # A single slope is repeated.
     second, second_last = (m[1], m[-2]) if len(m) > 1 else (m[0], m[0])
     ghost_before = 2 * before - second
     ghost_after = 2 * after - second_last

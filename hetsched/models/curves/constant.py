@@ -1,4 +1,4 @@
-"""Constant speed: the CPM of Clarke, section 3; that of the last run, whatever its size."""
+"""Constant speed (the CPM of Clarke, section 3): the last run's speed holds for every size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Constant(Curve):
     Parameters
     ----------
     speed : float, units/s, optional
-        Used until something is observed.
+        Used until the first observation.
 
     Raises
     ------

@@ -69,7 +69,7 @@ class SmoothCurve(FittedCurve[Fit]):
         Raises
         ------
         UsageError
-            Nothing was observed yet; `x` isn't numeric, or is negative or infinite.
+            There are no observations; `x` isn't numeric, or is negative or infinite.
         """
         return _like(x, self._at(_loads(x))[0])
 

@@ -28,10 +28,10 @@ __all__ = [
 
 @runtime_checkable
 class SpeedFunction(Protocol):
-    """psi, sigma: all that partitioners and schedulers need of a model.
+    """psi, sigma: what partitioners and schedulers require of a model.
 
-    Ours take a number or an array of units and return the same kind. A third-party model that
-    takes only numbers works with the partitioners too, more slowly.
+    Our curves accept a number or an array of units and return the same. Third-party models that
+    accept only numbers also work with the partitioners, but more slowly.
     """
 
     def speed(self, x: Any, /) -> Any:
@@ -43,14 +43,14 @@ class SpeedFunction(Protocol):
 
 @runtime_checkable
 class LearningCurve(SpeedFunction, Protocol):
-    """A speed function that learns; all of ours are one."""
+    """A speed function that learns from observations, as all of ours do."""
 
     def observe(self, units: float, seconds: float) -> None:
         """Learn that `units` took `seconds`. Raises UsageError unless positive and finite."""
 
     @property
     def points(self) -> Floats:
-        """(n, 2) float64, units and seconds: as many rows as the papers' approximation points."""
+        """Return (n, 2) float64, units and seconds: the papers' approximation points."""
 
     @property
     def repeats(self) -> int:
@@ -58,25 +58,25 @@ class LearningCurve(SpeedFunction, Protocol):
 
 
 class PlannerCurve:
-    """What the planner uses of a curve beyond its speed and time.
+    """Methods of a curve that the planner uses besides `speed` and `time`.
 
-    These defaults hold for a curve of which only speed and time are known.
+    The defaults apply to a curve that has only these two.
     """
 
     def closed_form(self) -> Segments | None:
-        """The curve as pieces, or the nearest rising one where times fall; None: no such form."""
+        """Return the curve as pieces, the nearest rising ones if times fall; None: unavailable."""
         return None
 
     def fingerprint(self) -> bytes | None:
-        """Equal for curves of equal times; None: times may change or can't be compared."""
+        """Return a key shared by curves of equal times; None: times may change or are opaque."""
         return None
 
     def evidence(self) -> ObservationWindows | None:
-        """The observations that the curve is fitted to (not to be changed); None: not kept."""
+        """Return the observations behind the fit (don't modify them); None: not kept."""
         return None
 
     def scaled(self, factor: float) -> SpeedFunction | None:
-        """A curve of `factor` times the time, with the same evidence; None: not supported."""
+        """Return a curve with times multiplied by `factor`, same evidence; None: unsupported."""
         return None
 
 
@@ -117,7 +117,7 @@ class Curve(PlannerCurve, ABC):
     @property
     @abstractmethod
     def segments(self) -> Segments:
-        """The closed form. Raises UsageError when nothing was observed."""
+        """Return the closed form. Raises UsageError without observations."""
 
     def closed_form(self) -> Segments:
         return self.segments
@@ -127,7 +127,7 @@ class Curve(PlannerCurve, ABC):
 
     @property
     def _evaluated(self) -> Segments:
-        """What `time`, `speed` and the others evaluate."""
+        """Return the pieces that `time`, `speed`, `derivative` and `inverse` evaluate."""
         return self.segments
 
     @overload
@@ -140,7 +140,7 @@ class Curve(PlannerCurve, ABC):
         Raises
         ------
         UsageError
-            Nothing was observed yet; `x` isn't numeric, or is negative or infinite.
+            There are no observations; `x` isn't numeric, or is negative or infinite.
         """
         return self._evaluated.time(require_argument("load", x))
 

@@ -1,4 +1,4 @@
-"""A curve plus a fixed delay: a core that spends part of its time on other work."""
+"""A curve plus a fixed delay, for a core that also does other work."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Delayed(Curve):
         self._segments = _later(curve, seconds)
 
     def observe(self, units: float, seconds: float) -> None:
-        raise UsageError("a delayed curve doesn't learn; the curve that it is made of does")
+        raise UsageError("a delayed curve doesn't learn; call observe of the original curve")
 
     @property
     def points(self) -> Floats:

@@ -19,7 +19,7 @@ Self = TypeVar("Self", bound="FittedCurve")  # type: ignore[type-arg]
 
 
 class FittedCurve(ABC, Generic[Fit]):
-    """A curve that is refitted to its raw observations whenever these have changed.
+    """A curve that is refitted to its raw observations after each change to them.
 
     Raises
     ------
@@ -67,7 +67,7 @@ class FittedCurve(ABC, Generic[Fit]):
     def knots(self) -> list[Knot]:
         """Return the evidence by units: median, repeats and confidence interval of each size.
 
-        As observed: where a curve doesn't go through its observations, `points` differ.
+        These are observed times; `points` differs where the curve doesn't pass through them.
         """
         return self._windows.knots()
 
@@ -88,4 +88,4 @@ class FittedCurve(ABC, Generic[Fit]):
 
     @abstractmethod
     def _refit(self) -> Fit:
-        """Fit the observations, of which there is at least one."""
+        """Fit the observations, at least one."""

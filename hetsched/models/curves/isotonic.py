@@ -2,7 +2,7 @@
 
 Every ray from the origin crosses a piecewise-linear speed function exactly once if and only if the
 knot times strictly increase, so this alone makes partitions unique. SciPy has the same regression,
-but importing it takes longer than everything else here together.
+but importing it would dominate start-up time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A smooth curve whose times rise with size: a monotone cubic (Fritsch & Carlson 1980) of times.
 
 Exactly one split makes all devices finish together if times are continuous and strictly increase
-(Clarke 5.1). Akima's spline doesn't guarantee this; here it needs no rule for the shape.
+(Clarke 5.1). Akima's spline doesn't guarantee this; a monotone cubic does, without a shape rule.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from hetsched.models.curves.segments import Floats, Numbers
 from hetsched.models.validation import require_argument
 
 MAX_NEWTON_STEPS = 100
-"""Of Newton's method for the inverse, which bisects when a step leaves the bracket; a few do."""
+"""Steps of Newton's method for the inverse, which bisects when a step leaves the bracket. A few
+suffice."""
 
 
 class Monotone(SmoothCurve[tuple[Cubics, Floats]]):

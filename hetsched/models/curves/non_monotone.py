@@ -1,7 +1,7 @@
-"""Times that really fall with size, as caches, alignment and library plans make them.
+"""Times that really fall with size, because of caches, alignment or library plans.
 
-Isotonic regression would pool them away. A dip is kept if repeats confirm it (Khaleghzadeh, Reddy
-& Lastovetsky, TPDS 2018, study such functions and measure each point until it is certain).
+Isotonic regression would remove them. A dip is kept if repeats confirm it (Khaleghzadeh, Reddy
+& Lastovetsky, TPDS 2018, study such functions and measure each point until it is precise).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def pool_except_dips(knots: Sequence[Knot]) -> Floats:
 
 
 def _steepest_fall(seconds: Floats, pooled: Floats, index: int) -> int:
-    """The knot, in the pool of knot `index`, that falls most against the one before it."""
+    """Return the knot in the pool of knot `index` with the largest fall from its predecessor."""
     pool = np.flatnonzero(np.abs(pooled / pooled[index] - 1) < 1e-6)
     first, last = int(pool[0]), int(pool[-1])
     falls = seconds[first + 1 : last + 1] / seconds[first:last]
@@ -80,7 +80,7 @@ class SegmentsWithDips(Segments):
         late = np.maximum(target - start, 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             inside = units + speed * late / (scale - bend * late)
-        # A piece is passed as a whole if it ends in time; else it rises, or starts too late.
+        # A piece that ends in time is included whole; any other rises, or starts too late.
         reached = np.where(target >= ends, after, np.where(target >= start, inside, 0.0))
         largest: Floats = reached.max(axis=1)
         if isinstance(seconds, np.ndarray):

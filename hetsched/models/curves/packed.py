@@ -1,4 +1,4 @@
-"""Many curves in one table, to evaluate all of them together."""
+"""Many curves in one table, evaluated together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class PackedSegments:
     Parameters
     ----------
     curves : sequence of Segments
-        Of any numbers of pieces. Their tables are copied: 40 bytes per piece.
+        With any number of pieces each. Their tables are copied: 40 bytes per piece.
     """
 
     def __init__(self, curves: Sequence[Segments]) -> None:
@@ -32,7 +32,7 @@ class PackedSegments:
         self._strides = [1 << bit for bit in reversed(range((longest - 1).bit_length()))]
 
     def inverse(self, seconds: float) -> tuple[Floats, Floats]:
-        """(p,) float64 each: the largest real x with time(x) <= `seconds`, and dx/dseconds.
+        """Return (p,) float64 each: the largest real x with time(x) <= `seconds`; dx/dseconds.
 
         `seconds` is finite and not negative. O(pieces).
         """
@@ -46,7 +46,7 @@ class PackedSegments:
             return units + speed * late / remaining, speed * scale / (remaining * remaining)
 
     def time(self, curve: Indices, x: Numbers) -> Floats:
-        """(k,) float64, seconds: `time(x[j])` of curve number `curve[j]`; 0 for none.
+        """Return (k,) float64, seconds: `time(x[j])` of curve `curve[j]`; 0 for x[j] = 0.
 
         O(k log(pieces)).
         """

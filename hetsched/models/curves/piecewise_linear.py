@@ -23,7 +23,7 @@ Shape = Literal["rising", "paper", "dips"]
 
 @dataclass(frozen=True)
 class _Fit:
-    """`curve`: what is evaluated. `rising`: the same or, of a curve with dips, without them."""
+    """`curve` is evaluated; `rising` is the same curve with any dips removed."""
 
     points: Floats
     curve: Segments
@@ -34,26 +34,26 @@ class PiecewiseLinear(FittedCurve[_Fit], Curve):
     """Speed is linear between knots and constant outside them; times strictly increase.
 
     A new size is a new knot; more observations of a size are repeats, and the median of the last
-    ones is the knot's time. Refitting starts from the raw observations, so that their order across
-    sizes doesn't matter. Times that fall with size are pooled by isotonic regression,
-    weighted with the number of observations: such a dip counts as noise.
+    ones is the knot's time. Refitting starts from the raw observations, so the order of different
+    sizes doesn't matter. Times that fall with size count as noise: isotonic regression pools them,
+    weighted with the number of observations.
 
     Parameters
     ----------
     observations : iterable of (units, seconds), optional
     shape : "rising", "paper" or "dips"
-        "rising": no more than that. "paper" is Clarke's own rule (`shape_fit`): speed rises and
-        is concave up to a peak, then falls; times still rise. "dips" keeps times that
-        fall with size where repeats confirm it (`pool_except_dips`): only `partition.optimal`
-        finds the best split of such curves.
+        "rising": times rise with size. "paper": Clarke's rule in addition (`shape_fit`): speed
+        rises and is concave up to a peak, then falls. "dips": times may fall with size where
+        repeats confirm it (`pool_except_dips`); only `partition.optimal` finds the best split of
+        such curves.
     near : float, optional
         Without it a change of speed is detected size by size. With it, sizes that differ by less
-        than this factor are watched together, and a change scales all other sizes too.
+        than this factor are monitored together, and a change also scales all other sizes.
 
     Raises
     ------
     UsageError
-        An observation is not positive and finite; no such shape; `near` is below 1.
+        An observation is not positive and finite; `shape` is unknown; `near` is below 1.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class PiecewiseLinear(FittedCurve[_Fit], Curve):
 
     @property
     def segments(self) -> Segments:
-        """The closed form; of a curve with dips that of shape "rising"."""
+        """Return the closed form; for a curve with dips, that of shape "rising"."""
         return self._fitted().rising
 
     @property
@@ -85,7 +85,7 @@ class PiecewiseLinear(FittedCurve[_Fit], Curve):
         return self._fitted().curve
 
     def through(self, units: Floats, seconds: Floats) -> PiecewiseLinear:
-        """Return a curve with this evidence that goes through other knots until it learns more.
+        """Return a curve with this evidence that passes through other knots until it is refitted.
 
         Parameters
         ----------

@@ -44,13 +44,13 @@ class Segments:
 
     @property
     def fingerprint(self) -> bytes:
-        """The pieces as a value: equal curves have equal fingerprints."""
+        """Return the pieces as bytes: equal curves have equal fingerprints."""
         if self._fingerprint is None:
             self._fingerprint = self.table.tobytes()
         return self._fingerprint
 
     def _scalars(self) -> tuple[list[float], list[float], list[list[float]]]:
-        """Starts in seconds and in units, and the pieces, for evaluating single numbers.
+        """Return starts in seconds and in units, and the pieces, to evaluate single numbers.
 
         Made on first use: they take eight times the memory of the table.
         """

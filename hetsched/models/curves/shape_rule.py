@@ -14,7 +14,7 @@ from hetsched.models.curves.segments import Floats
 
 
 def shape_fit(units: Floats, seconds: Floats) -> Floats:
-    """Return times under which the speed function's knots have the paper's shape.
+    """Return times for which the knots of the speed function have the paper's shape.
 
     Left of the leftmost highest speed the least concave majorant of the speeds; right of it their
     running minimum; then speeds at which a larger load would take less time are lowered.
@@ -46,7 +46,7 @@ def _majorant(x: Floats, y: Floats) -> Floats:
         while len(hull) > 1 and _lies_below(x, y, hull[-2], hull[-1], j):
             hull.pop()
         hull.append(j)
-    # Knots of the hull keep their value to the bit.
+    # Knots of the hull keep their exact values.
     values: Floats = np.interp(x, x[hull], y[hull])
     values[hull] = y[hull]
     return values

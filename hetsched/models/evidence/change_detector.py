@@ -1,4 +1,4 @@
-"""Detection of a change of speed: a cumulative sum of what runs took over what was expected.
+"""Detect changes of speed by a cumulative sum of measured over expected times.
 
 Page, Continuous inspection schemes, Biometrika 41 (1954): each run adds the logarithm of its ratio
 less an allowance for noise; a sum above a limit is a change, which began when the sum last was 0.
@@ -15,24 +15,24 @@ from dataclasses import dataclass
 from hetsched.models.evidence.confidence import robust_median
 
 NOISE_LOG = 0.075
-"""Logarithms below it are noise: one and a half times what a core's speed varies by on a quiet
+"""Smaller logarithms are noise: one and a half times the variation of a core's speed on a quiet
 machine (5 %), so that wrong expectations don't look like a change."""
 MAX_LOG = 0.3
 """Larger logarithms count as this much."""
 RUNS_TO_CONFIRM = 3
-"""Runs that confirm a change of `MAX_LOG` or more; one or two may be contended. A change by a
-fifth takes six; a change within the noise is left to the medians."""
+"""Runs that confirm a change of `MAX_LOG` or more; one or two may be contended. A change of 20 %
+takes six; the medians absorb a change within the noise."""
 SUM_LIMIT = (RUNS_TO_CONFIRM - 0.5) * (MAX_LOG - NOISE_LOG)
 """Reached by `RUNS_TO_CONFIRM` runs, not by one fewer."""
 MAX_SAME_SPEED = 1.5
-"""Ratios that differ by less may be of the same speed. Arbitrary."""
+"""Ratios that differ by less may reflect the same speed. Arbitrary."""
 MAX_RUNS = 64
-"""Runs that are remembered; earlier ones would change nothing."""
+"""Runs kept; earlier ones would change nothing."""
 MIN_EXPECTED_RUNS = 2
 """Earlier runs needed to expect a time."""
 
 RunRatio = tuple[int, float]
-"""A run's number, and what it took over what was expected."""
+"""A run's number, and its measured over its expected time."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,14 @@ class ChangeDetector:
         )
 
     def add(self, run: int, ratio: float) -> list[RunRatio]:
-        """Add a run; return the runs since a change that it confirms, itself last, or none.
+        """Add a run; if it confirms a change, return the runs since then, this one last.
 
         Parameters
         ----------
         run : int
             Its number.
         ratio : float
-            What it took over what was expected, > 0.
+            Measured over expected time, > 0.
         """
         log = min(max(math.log(ratio), -MAX_LOG), MAX_LOG)
         for side, excess in enumerate((log, -log)):
@@ -89,7 +89,7 @@ class ChangeDetector:
 
     @property
     def suspected_since(self) -> int | None:
-        """The first run that may be of a changed speed, so no run from it on is expected again."""
+        """The first run of a suspected change: no later run is used for predictions."""
         side = int(self._sums[1] > self._sums[0])
         return self._runs[side][0][0] if self._runs[side] else None
 
@@ -107,27 +107,27 @@ class ChangeDetector:
 
 
 def _since_change(runs: list[RunRatio]) -> list[RunRatio]:
-    """Return the last runs, more like the present than the past: noise may have begun the sum.
+    """Return the last runs that are at the new speed: noise may have started the sum.
 
-    A single run unlike them is an outlier; two in a row are from before the change. Empty if the
-    very last runs are within the noise themselves.
+    A single run unlike them is an outlier; two in a row predate the change. The result is empty
+    if the last runs themselves are within the noise.
     """
     present = math.log(robust_median([ratio for _, ratio in runs[-RUNS_TO_CONFIRM:]]))
     if abs(present) <= NOISE_LOG:
         return []
-    first, unlike = len(runs) - RUNS_TO_CONFIRM, 0
+    first, outliers = len(runs) - RUNS_TO_CONFIRM, 0
     for index in range(first, -1, -1):
         if math.log(runs[index][1]) / present >= 0.5:
-            first, unlike = index, 0
+            first, outliers = index, 0
         elif index < first:
-            unlike += 1
-        if unlike == 2:
+            outliers += 1
+        if outliers == 2:
             break
     return runs[max(first, 0) :]
 
 
 def _is_confirmed(runs: list[RunRatio]) -> bool:
-    """Whether the runs of about the same speed suffice; several different outliers don't."""
+    """Return whether enough runs agree on a speed; several different outliers don't."""
     typical = robust_median([ratio for _, ratio in runs])
     similar = [
         ratio for _, ratio in runs if typical / MAX_SAME_SPEED <= ratio <= typical * MAX_SAME_SPEED

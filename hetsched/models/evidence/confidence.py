@@ -1,11 +1,11 @@
-"""How certain a measured time is: the median of its repeats, and the confidence interval.
+"""The certainty of a measured time: the median of its repeats and its confidence interval.
 
 From `MIN_RANKED` repeats on, the interval is that of the median by order statistics, which assumes
 nothing about the noise (Hahn & Meeker, Statistical Intervals, 1991, section 5.2; Hoefler & Belli,
-Scientific Benchmarking of Parallel Computing Systems, SC 2015, rule 8). Fewer can't give it: they
-get Student's interval of the mean of the logarithms of the times, the protocol of Khaleghzadeh,
+Scientific Benchmarking of Parallel Computing Systems, SC 2015, rule 8). With fewer repeats it is
+Student's interval for the mean of the logarithms of the times, the protocol of Khaleghzadeh,
 Reddy & Lastovetsky (HPOPTA, TPDS 2018: repeat until the half-width is 2.5 %), on a log scale
-because contention multiplies times. An outlier makes such an interval wide, never wrong.
+because contention multiplies times. An outlier only widens such an interval.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MIN_RANKED = 6
 STUDENT_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 """Student's t for `CONFIDENCE`, two-sided, by the number of repeats."""
 NARROW_HALF_WIDTH = 0.025
-"""Half-width, over the median, at which a time is well known (HPOPTA's protocol)."""
+"""Half-width, relative to the median, at which a time is certain enough (HPOPTA's protocol)."""
 MAX_MIDDLE_RATIO = 1.2
 """The middle two of an even number of times are averaged if they differ by less."""
 
@@ -55,14 +55,14 @@ class Knot:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether the time is known well enough not to be measured again."""
+        """Whether the time is certain enough not to be measured again."""
         return self.half_width <= NARROW_HALF_WIDTH
 
 
 def robust_median(values: Sequence[float]) -> float:
     """Return the median of positive values; of two middle ones that disagree, the lower.
 
-    Contention only ever adds to a time: of two that disagree the shorter is the likelier.
+    Contention only lengthens times, so the shorter of two that disagree is the more likely.
     """
     ordered = sorted(values)
     half = len(ordered) // 2

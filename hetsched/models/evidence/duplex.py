@@ -1,10 +1,10 @@
-"""What a copy costs while the other direction is busy, derived from the times of a run's chunks.
+"""The cost of a copy while the other direction is busy, derived from the times of a run's chunks.
 
-Both directions share the host's memory and the bus, so that each keeps a share u <= 1 of its rate
+Both directions share the host's memory and the bus, so each keeps a share u <= 1 of its rate
 while the other is busy (`DeviceModel.duplex`). A copy that would take w seconds alone, and
 overlaps the other direction for o of its d seconds, has done d - o + u o = w of work by its end.
 
-Ilic & Sousa have a single rate per direction, however busy the other one was when it was measured.
+Ilic & Sousa have a single rate per direction, regardless of the other direction's load.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ Copy = tuple[int, Span]
 """Units, start and end."""
 
 MAX_OVERLAP_ALONE = 0.02
-"""Fraction of a copy that may overlap the other direction for it to count as alone."""
+"""Largest overlapping fraction of a copy that still counts as one-way."""
 MIN_OVERLAP_DUPLEX = 0.5
-"""Fraction from which on a copy shows how much slower it is beside the other direction."""
+"""Smallest overlapping fraction of a copy that is evidence of the duplex rate."""
 MAX_SIZE_RATIO = 1.1
 """Copies whose sizes differ by less are compared by their seconds per unit."""
 MIN_SHARE = 0.05
-"""Share of its rate below which something other than the opposite direction stopped a copy."""
+"""A smaller share of its rate is not an effect of the other direction: the copy was held up."""
 
 
 def one_way_times(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tuple[int, float]]:
-    """Return units and seconds of one direction's copies as if the other had been idle.
+    """Estimate units and seconds of one direction's copies with the other direction idle.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def one_way_times(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tupl
     Returns
     -------
     list of (int, float), units and seconds
-        Of the copies that were alone. Of all, as they were, where none of about their size was.
+        Of the one-way copies; where none of about their size exists, of all copies as measured.
     """
     overlaps = _overlaps(copies, opposite)
     solo_copies = _solo_copies(overlaps)
@@ -53,10 +53,10 @@ def one_way_times(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tupl
 
 
 def duplex_times(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tuple[int, float]]:
-    """Return units and seconds of one direction's copies as if the other had always been busy.
+    """Estimate units and seconds of one direction's copies with the other always busy.
 
-    Parameters as of `one_way_times`. Of the copies that overlapped the other direction for half of
-    their time or more, and of about the size of one that was alone: w / u.
+    Parameters: as for `one_way_times`. The result is w / u for each copy that overlapped the other
+    direction for at least half of its time and is of about the size of a one-way copy.
     """
     overlaps = _overlaps(copies, opposite)
     solo_copies = _solo_copies(overlaps)
@@ -73,7 +73,7 @@ def duplex_times(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tuple
 
 
 def _overlaps(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tuple[int, float, float]]:
-    """Units, seconds, and seconds that overlap the other direction; O(copies + opposite)."""
+    """Return units, seconds, and seconds overlapping the other direction. O(copies + opposite)."""
     spans, first, overlaps = sorted(opposite), 0, []
     for units, (start, end) in sorted(copies, key=lambda copy: copy[1]):
         while first < len(spans) and spans[first][1] <= start:
@@ -87,7 +87,7 @@ def _overlaps(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tuple[in
 
 
 def _solo_copies(overlaps: Sequence[tuple[int, float, float]]) -> list[tuple[int, float]]:
-    """Units and seconds of the copies during which the other direction was idle."""
+    """Return units and seconds of the copies during which the other direction was idle."""
     return [
         (units, seconds)
         for units, seconds, overlap in overlaps
@@ -96,7 +96,7 @@ def _solo_copies(overlaps: Sequence[tuple[int, float, float]]) -> list[tuple[int
 
 
 def _seconds_per_unit(units: int, solo_copies: Sequence[tuple[int, float]]) -> float | None:
-    """The median of the copies of about this size that were alone."""
+    """Return the median over one-way copies of about this size; None without any."""
     paces = [
         seconds / size
         for size, seconds in solo_copies

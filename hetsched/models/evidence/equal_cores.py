@@ -1,9 +1,9 @@
-"""Equal cores learn together: one curve for all of them, and a factor for each.
+"""Pooled models of equal cores: one curve for all of them, and a factor for each.
 
-An observation of one core at some size then holds for all, so that 64 cores learn in one run what
-one of them would learn in 64. A core may still be slower than its equals (a busy neighbour, bad
-cooling): its factor is the median of what it took over what the others take at the same sizes, and
-1 where noise explains the difference.
+An observation of one core then holds for all, so 64 cores learn in one run what a single core
+would learn in 64. A core may still be slower than its equals (a busy neighbour, bad cooling): its
+factor is the median ratio of its times to the others' at the same sizes, or 1 where noise explains
+the difference.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ FACTOR_NOISE = 0.15
 """Two and a half standard deviations of a median's logarithm, over the root of the number of
 observations, on a quiet machine: a factor that is closer to 1 may be noise."""
 MAX_POOLED = 30
-"""Observations of one size that are pooled; more add no certainty."""
+"""Observations pooled per size; more add no certainty."""
 
 Times = dict[float, list[float]]
 """By size, seconds."""
 
 
 def pooled_curves(curves: Sequence[SpeedFunction]) -> list[SpeedFunction]:
-    """The total curves of equal devices, fitted to the observations of all of them.
+    """Return the total curves of equal devices, fitted to the observations of all of them.
 
     Parameters
     ----------
     curves : sequence of SpeedFunction
-        One per device. Those that keep no observations are returned unchanged.
+        One per device. Curves without stored observations are returned unchanged.
 
     Returns
     -------
@@ -58,13 +58,13 @@ def pool_equal_cores(curves: tuple[PiecewiseLinear, ...]) -> tuple[PiecewiseLine
     Parameters
     ----------
     curves : tuple of PiecewiseLinear
-        Each learnt by one device. They must not learn any more.
+        One per device. They must not learn afterwards.
 
     Returns
     -------
     tuple of PiecewiseLinear
-        In the same order: the common curve times the device's factor. A device that wasn't
-        measured near a size of another one keeps its own curve.
+        In the same order: the common curve times the device's factor. A device without
+        measurements near another device's sizes keeps its curve.
     """
     pooled, factors = _pool([curve.times() for curve in curves], _by_evidence(curves))
     if len(factors) < 2:
@@ -83,13 +83,13 @@ def pool_equal_cores(curves: tuple[PiecewiseLinear, ...]) -> tuple[PiecewiseLine
 
 
 def _by_evidence(curves: tuple[PiecewiseLinear, ...]) -> list[int]:
-    """Indices of the curves, the one with the most observations first."""
+    """Return the indices of the curves, most observations first."""
     counts = [sum(count for _, _, count in curve.latest()) for curve in curves]
     return sorted(range(len(curves)), key=lambda index: -counts[index])
 
 
 def _pool(all_times: list[Times], order: list[int]) -> tuple[Times, dict[int, float]]:
-    """The times of all cores divided by their factors; and the factors, by index."""
+    """Return the times of all cores divided by their factors; and the factors, by index."""
     pooled: Times = {}
     factors: dict[int, float] = {}
     for index in order:
@@ -105,7 +105,7 @@ def _pool(all_times: list[Times], order: list[int]) -> tuple[Times, dict[int, fl
 
 
 def _factor(times: Times, pooled: Times) -> float | None:
-    """How many times as long as the others; None if there is nothing to compare."""
+    """Return the median ratio to the others' times; None without comparable sizes."""
     if not pooled:
         return 1.0
     ratios: list[float] = []

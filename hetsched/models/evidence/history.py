@@ -14,11 +14,11 @@ from hetsched.models.evidence.run_medians import medians_by_curve
 from hetsched.models.evidence.samples import CurveName, Sample
 
 MAX_SIZES = 32
-"""Sizes of one curve that are kept, the latest; every run may add a new one."""
+"""Latest sizes kept per curve; every run may add one."""
 LINKED_WINDOW = 5
-"""Totals of one size that are kept of a device with a link: their plans differ."""
+"""Totals kept per size for a device with a link: their plans differ."""
 NEAR = 1.5
-"""Sizes that differ by less are watched together for a change of speed. Arbitrary."""
+"""Sizes that differ by less are monitored together for a change of speed. Arbitrary."""
 
 Curves = dict[CurveName, ObservationWindows]
 
@@ -26,28 +26,29 @@ Curves = dict[CurveName, ObservationWindows]
 class History:
     """The latest observations of one key.
 
-    A DeviceModel that was returned never changes: new observations lead to a new one.
+    A returned DeviceModel never changes; new observations produce a new model.
 
-    Contended runs (`Sample.contended`) are kept apart. While there are others, they are no
-    observations of speed; but when the last `RUNS_TO_CONFIRM` runs were all contended, contention
-    is assumed to last: the model is as much slower as they were, until a run is uncontended.
+    Contended runs (`Sample.contended`) are kept separately and don't count as observations of
+    speed if there are uncontended ones. But once the last `RUNS_TO_CONFIRM` runs were all
+    contended, contention is assumed to last: the model is slowed down by the same factor until an
+    uncontended run.
 
     Parameters
     ----------
     runs : int
     samples : iterable of Sample
-        Oldest first, judged before: they can't show a change.
+        Oldest first. They were checked before, so they never signal a change.
 
     Attributes
     ----------
     runs : int
-        How many runs were ever observed.
+        All runs ever observed.
     change : SpeedChange or None
         The change of the device's speed that the last run confirmed.
     changes : dict of CurveName to float
-        The changes of each curve: how many times as long as before.
+        New over old time of each changed curve.
     rewritten : bool
-        Observations that were added before are no longer among `samples`.
+        Earlier observations are no longer among `samples`.
     """
 
     def __init__(self, runs: int = 0, samples: Iterable[Sample] = ()) -> None:
@@ -72,7 +73,7 @@ class History:
         elif not contended:
             self._slowdowns.clear()
         if not contended and self._curves is not self._clean:
-            self.rewritten = True  # contended runs were all there was
+            self.rewritten = True  # all earlier runs were contended
         curves = self._contended if contended else self._clean
         for curve, observations in medians_by_curve(samples).items():
             windows = self._windows(curves, curve)
@@ -85,7 +86,7 @@ class History:
         self._models.clear()
 
     def follow(self, changes: Mapping[CurveName, float]) -> None:
-        """Take over `changes` of another history of the same device."""
+        """Apply the changes detected in another history of the same device."""
         for curve, factor in changes.items():
             if curve in self._curves:
                 self._curves[curve].follow(factor)
@@ -99,16 +100,16 @@ class History:
 
     @property
     def contention(self) -> float:
-        """How many times as long runs take at present because of contention; 1: none.
+        """The present slowdown by contention, a ratio of times; 1: none.
 
-        Only where uncontended runs are known too.
+        Defined only if there are uncontended runs too.
         """
         if len(self._slowdowns) < RUNS_TO_CONFIRM:
             return 1.0
         return robust_median(self._slowdowns)
 
     def samples(self) -> list[Sample]:
-        """Return all observations in use: a History of them has the same uncontended runs."""
+        """Return all observations in use; a History made of them has the same uncontended runs."""
         return [
             Sample(curve, round(units), seconds)
             for curve, windows in self._curves.items()
@@ -116,15 +117,15 @@ class History:
         ]
 
     def keeps(self, samples: Sequence[Sample]) -> bool:
-        """Whether `samples` are to be stored: contended runs only if there are no others, or few.
+        """Return whether to store `samples`: contended runs only if there are few or no others.
 
-        A process that runs one job must not take the first contended run for the truth for ever.
+        The few keep a process that runs one job from trusting its first contended run forever.
         """
         has_few = self._curves is self._contended or self.runs <= RUNS_TO_CONFIRM
         return has_few or not any(sample.contended for sample in samples)
 
     def model(self, link: bool | None = None) -> DeviceModel | None:
-        """Return the model of a device with a link or without (None: as observed), or None."""
+        """Return the model, with a link or without (None: as observed); None without samples."""
         if "total" not in self._curves:
             return None
         link = self.link if link is None else link
@@ -134,7 +135,7 @@ class History:
 
     @property
     def _curves(self) -> Curves:
-        """Contended runs count if there are no others."""
+        """Return the curves in use: those of contended runs if there are no others."""
         if "total" in self._clean or not self._contended:
             return self._clean
         return self._contended
@@ -152,7 +153,7 @@ class History:
         return curves[curve]
 
     def _slowdown(self, samples: Sequence[Sample]) -> float:
-        """The time of a contended run over that of an uncontended one."""
+        """Return the ratio of contended to uncontended times."""
         model = self.model()
         if model is None:
             return 1.0
@@ -171,7 +172,7 @@ class History:
             compute = PiecewiseLinear.of(self._evidence("compute")) if has_compute else total
             model = DeviceModel(total, compute)
             curves = (total,)
-        # Fitted now, so that planning needn't; a core's chunk times play no part in that.
+        # Fitted now rather than while planning. A core's chunk times aren't needed for that.
         for curve in curves:
             if isinstance(curve, Curve):
                 _ = curve.segments
@@ -192,7 +193,7 @@ class History:
         return Affine.of(self._evidence(curve)) if curve in self._curves else None
 
     def _duplex_share(self, curve: CurveName, one_way: Affine | None) -> float:
-        """The share of its rate that a direction keeps while the other one is busy."""
+        """Return the share of its rate that a direction keeps while the other one is busy."""
         if one_way is None or curve not in self._curves:
             return 1.0
         latest = self._curves[curve].latest()
@@ -200,7 +201,7 @@ class History:
         return max(share, MIN_SHARE) if share < 1 - NARROW_HALF_WIDTH else 1.0
 
     def _evidence(self, curve: CurveName) -> ObservationWindows:
-        """A busy core or a hot GPU doesn't slow down copies."""
+        """Return the windows of a curve. A busy core or a hot GPU doesn't slow down copies."""
         windows = self._curves[curve]
         is_slowed = curve in ("total", "compute") and self.contention != 1.0
         return windows.scaled(self.contention) if is_slowed else windows

@@ -1,7 +1,7 @@
 """Host overhead: the processor time that a device's process takes to submit, copy and wait.
 
-A core pays it, and computes more slowly meanwhile. The model of a core covers only its own work:
-the planner adds the host overhead of the plan at hand.
+It slows down the core on which it runs. A core's model covers only the core's own chunks; the
+planner adds the host overhead of the plan at hand.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 from hetsched.device import ChunkTimes
 
 TimedChunks = Sequence[tuple[int, ChunkTimes]]
-"""(units, times) of each chunk, in the order in which they ran."""
+"""(units, times) of each chunk, in execution order."""
 
 
 def overhead_seconds(chunks: TimedChunks) -> float:
@@ -24,8 +24,8 @@ def overhead_seconds(chunks: TimedChunks) -> float:
 def overhead_by_core(cores: Mapping[str, TimedChunks], seconds: float) -> dict[str, float]:
     """Divide `seconds` of host overhead among the cores that lost time while they computed.
 
-    A core that the job didn't have to itself ran other processes, ours or not: it is assumed that
-    host overhead caused as much of the loss as it can have, on each core in proportion.
+    The loss may have other causes, in our processes or others. As much of it as possible is
+    attributed to host overhead, in proportion to each core's loss.
     """
     losses = {name: sum(_lost(times) for _, times in chunks) for name, chunks in cores.items()}
     total = sum(losses.values())
@@ -41,7 +41,7 @@ def without_overhead(chunks: TimedChunks, seconds: float) -> tuple[tuple[int, Ch
 
 
 def _lost(times: ChunkTimes) -> float:
-    """Seconds of a computation in which another process had the core."""
+    """Return the seconds of a computation during which another process had the core."""
     start, end = times.compute
     return 0.0 if times.busy is None else max(0.0, end - start - times.busy)
 

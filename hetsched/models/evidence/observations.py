@@ -1,9 +1,9 @@
-"""Raw observations, kept apart from any fit: the last few of each size.
+"""Raw observations, independent of any fit: the last few of each size.
 
-They survive a change of speed (`change_detector`): older ones are scaled by it, so that the curve
-keeps its shape, and count as a single observation per size. A larger or smaller share, which a
-change leads to, then doesn't meet knots of the old speed. A change that other work on the same
-device has shown is followed, until observations of this curve contradict it.
+After a change of speed (`change_detector`) older ones are scaled, so that the curve keeps its
+shape, and count as a single observation per size. New shares then never meet knots of the old
+speed. A change detected in other work on the same device is applied too, until observations of
+this curve contradict it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from hetsched.models.evidence.smoothing import noise_deviation, smoothed
 from hetsched.models.validation import require_observation, require_pairs
 
 WINDOW = 30
-"""Observations of one size that are kept: with noise of 5 %, the confidence interval of so many is
-about as narrow as required (`confidence.NARROW_HALF_WIDTH`)."""
+"""Observations kept per size: with noise of 5 %, their confidence interval is about as narrow as
+required (`confidence.NARROW_HALF_WIDTH`)."""
 
 Observed = tuple[float, float]
 """Units, seconds."""
@@ -41,21 +41,21 @@ class ObservationWindows:
     observations : iterable of (units, seconds), optional
         Oldest first.
     window : int
-        Observations of one size that are kept.
+        Observations kept per size.
     max_sizes : int, optional
-        Sizes that are kept, the most recently observed.
+        Sizes kept, the most recently observed.
     near : float, optional
-        Sizes that differ by less than this factor are watched together, by their seconds per unit,
-        and a change of speed scales the observations of all sizes. As shares move with a change,
-        no size may be observed twice: so neighbours also correct each other's medians
-        (`smoothing`). Without it each size is watched by itself, because a curve may have a cliff;
-        the order of different sizes then doesn't matter.
+        Sizes that differ by less than this factor are monitored together, by their seconds per
+        unit, and a change of speed scales the observations of all sizes. As shares move with a
+        change, no size may be observed twice, so neighbours also correct each other's medians
+        (`smoothing`). Without it each size is monitored separately, because a curve may have a
+        cliff; the order of different sizes then doesn't matter.
     detects_changes : bool
 
     Attributes
     ----------
     repeats : int
-        Observations of a size that was known already (the papers' accuracy points).
+        Observations of sizes already measured (the papers' accuracy points).
     change : SpeedChange or None
         The change that the last run confirmed.
 
@@ -77,7 +77,7 @@ class ObservationWindows:
         self._sizes = SizeWindows(window, max_sizes)
         self._near = near
         self._detects_changes = detects_changes
-        # By size, or a single one (None) for all of them.
+        # Keyed by size, or a single one (None) for all sizes.
         self._detectors: dict[float | None, ChangeDetector] = {}
         self._run = 0
         self._presumed = 1.0
@@ -105,7 +105,7 @@ class ObservationWindows:
                 self._accept_change(size, changed)
 
     def restore(self, units: float, seconds: float) -> None:
-        """Add an observation that was judged before: it can't show a change."""
+        """Add an observation that was checked before: it never signals a change."""
         self._run += 1
         self._put(units, seconds)
 
@@ -116,7 +116,7 @@ class ObservationWindows:
             self._detectors.pop(dropped, None)
 
     def _ratios(self, observations: Iterable[Observed]) -> dict[float | None, float]:
-        """What the run took over what was expected, for each detector that can judge it."""
+        """Return the ratio of measured to expected time for each detector with an expectation."""
         ratios: dict[float | None, list[float]] = {}
         for units, seconds in observations:
             paces = self._expected_paces(units)
@@ -126,7 +126,7 @@ class ObservationWindows:
         return {size: robust_median(values) for size, values in ratios.items()}
 
     def _expected_paces(self, units: float) -> list[float]:
-        """Seconds per unit of runs of about this size, from before any suspected change if any."""
+        """Return seconds per unit of runs of about this size, before any suspected change."""
         detector = self._detectors.get(self._detector_key(units))
         suspected = detector.suspected_since if detector else None
         for end in (self._run if suspected is None else suspected, self._run):
@@ -144,17 +144,17 @@ class ObservationWindows:
         return units if self._near is None else None
 
     def _accept_change(self, size: float | None, changed: list[RunRatio]) -> None:
-        """Speed has changed in these runs, at one size or (None) at all."""
+        """Scale by a change of speed in these runs, at one size or (None) at all sizes."""
         factor = robust_median([ratio for _, ratio in changed])
         for units in list(self._sizes) if size is None else [size]:
             self._sizes.drop_before(units, changed[0][0], factor)
         self.change = SpeedChange(factor, len(changed))
 
     def follow(self, factor: float) -> None:
-        """Take over that the device takes `factor` times as long, as other work has shown.
+        """Scale times by `factor`, a change detected in other work on the same device.
 
-        Observations since the change may have begun stay as they are. Without any, the change is
-        presumed until the next one, which may contradict it.
+        Observations since the suspected start of the change are not scaled. If there are none,
+        the change is only presumed, and the next observation may revert it.
 
         Parameters
         ----------
@@ -173,13 +173,13 @@ class ObservationWindows:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether it is only presumed, from other work, that the device takes longer."""
+        """Whether a change is only presumed, from other work on the device."""
         return self._presumed > 1 + NARROW_HALF_WIDTH
 
     def _check_presumed(self, observations: Iterable[Observed]) -> None:
-        """Take back the presumed change, if this run looks more like before it.
+        """Revert the presumed change if this run is closer to the speed before it.
 
-        Compared at the nearest size, because shares move with a change of speed.
+        Runs are compared at the nearest size, because shares move with a change of speed.
         """
         if self._presumed == 1.0:
             return
@@ -204,7 +204,7 @@ class ObservationWindows:
         return units in self._sizes
 
     def medians(self) -> tuple[Floats, Floats, Floats]:
-        """Units (ascending), median seconds and number of observations, (n,) float64 each."""
+        """Return units (ascending), median seconds and observations, (n,) float64 each."""
         sizes = sorted(self._sizes)
         windows = [self._sizes.seconds(size) for size in sizes]
         seconds = [robust_median(times) for times in windows]
@@ -222,7 +222,7 @@ class ObservationWindows:
         return [knot_of(size, self._sizes.seconds(size)) for size in sorted(self._sizes)]
 
     def latest(self) -> list[tuple[float, float, int]]:
-        """Units, median seconds and number of observations, the latest size first."""
+        """Return units, median seconds and number of observations, the latest size first."""
         times = [(size, self._sizes.seconds(size)) for size in self._sizes]
         return [(size, robust_median(seconds), len(seconds)) for size, seconds in reversed(times)]
 
@@ -231,7 +231,7 @@ class ObservationWindows:
         return self._sizes.observations()
 
     def scaled(self, factor: float) -> ObservationWindows:
-        """Return a copy in which everything takes `factor` times as long."""
+        """Return a copy with all times multiplied by `factor`."""
         other = self.copy()
         other._scale_all(factor)
         return other

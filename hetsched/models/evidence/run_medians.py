@@ -1,4 +1,4 @@
-"""One run's observations: a median per curve and size, and telling runs apart again. Pure."""
+"""One run's observations: a median per curve and size; and how stored runs are separated. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which measurement goes into which curve (Ilic & Sousa, sections 2 and 4)."""
+"""The assignment of measurements to curves (Ilic & Sousa, sections 2 and 4)."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ class PhaseTimes(Protocol):
 
 
 MAX_WALL_RATIO = 1.1
-"""Wall time over processor time from which on a core was contended: twice the noise of a quiet
+"""Ratio of wall to processor time above which a core was contended: twice the noise of a quiet
 machine. Arbitrary."""
 MIN_JUDGED_SECONDS = 0.02
 """Shorter computations aren't tested for contention. Arbitrary: a few ticks of the scheduler."""
 
 TimedPhases = Sequence[tuple[int, PhaseTimes]]
-"""(units, times) of each chunk, in the order in which they ran."""
+"""(units, times) of each chunk, in execution order."""
 
 
 @dataclass(frozen=True)
 class Sample:
     """`units` took `seconds`: one observation for one curve of a device.
 
-    `contended`: something else took part of the time, or the kernel ran for the first time in its
-    process; to be kept apart from the times of the device alone.
+    `contended`: another process took part of the time, or the kernel ran for the first time in
+    its process. Such samples are kept separately.
     """
 
     curve: CurveName
@@ -73,22 +73,22 @@ def run_samples(
     chunks : sequence of (int, ChunkTimes), units
         As they ran.
     sub_distributions : sequence of sequences of int, units
-        As planned. One whose chunks didn't run as planned gives no observation of the whole.
+        As planned. One whose chunks didn't run as planned yields no observation of its total.
     share : int, units
     wall : float, seconds
         From the first chunk's start to the last one's end.
     link : bool, optional
-        Whether the copies belong to the device. By default, whether there were any.
+        Whether the copies belong to the device. Default: whether there were copies.
 
     Returns
     -------
     list of Sample
-        With a link: each chunk to compute, h2d, d2h and host_overhead (copies beside those of the
-        other direction only where none was alone), and the sum of its phases to total; each
-        sub-distribution, if there are several, and the whole share to total. Without: each chunk
-        to compute, the whole share to total. Phases too short for the clock are left out. So is a
-        chunk that was the first of its kernel in its process (`ChunkTimes.cold`), also from a
-        whole share without a link; unless all chunks were, as in a small job with its own process.
+        With a link: each chunk for compute, h2d, d2h and host_overhead (two-way copies only
+        without one-way ones), and the sum of its phases for total; each sub-distribution, if
+        there are several, and the whole share for total. Without: each chunk for compute, the
+        whole share for total. Phases too short for the clock are omitted. So is the first chunk
+        of a kernel in its process (`ChunkTimes.cold`), also from a whole share without a link;
+        unless all chunks are cold, as in a small job with a new process.
         All are marked as contended if other processes used the core (`is_contended`).
     """
     if link is None:
@@ -114,15 +114,15 @@ def run_samples(
 
 
 def as_contended(samples: Sequence[Sample]) -> list[Sample]:
-    """Return `samples`, marked as of a contended run."""
+    """Return `samples` marked as contended."""
     return [replace(sample, contended=True) for sample in samples]
 
 
 def is_contended(chunks: TimedPhases) -> bool:
-    """Whether other processes had the core for a good part of the computations.
+    """Return whether other processes had the core for a good part of the computations.
 
-    Computations that last less than `MIN_JUDGED_SECONDS` together aren't judged: at so small a
-    scale the engine itself, which has no core to itself, is the contender.
+    Computations shorter than `MIN_JUDGED_SECONDS` in all aren't tested: at that scale the engine
+    itself, which has no core reserved, is the contender.
     """
     measured = [
         (_length(times.compute), times.busy) for _, times in chunks if times.busy is not None
@@ -133,7 +133,7 @@ def is_contended(chunks: TimedPhases) -> bool:
 
 
 def duplex_samples(chunks: TimedPhases) -> list[Sample]:
-    """Return the observations of copies beside the other direction from one device's run."""
+    """Return the observations of two-way copies from one device's run."""
     copies_in, copies_out = _copies(chunks)
     spans_in, spans_out = _spans(chunks)
     return [
@@ -161,7 +161,7 @@ def _overhead_samples(chunks: TimedPhases) -> Iterator[Sample]:
 
 
 def _copy_samples(observed: TimedPhases, chunks: TimedPhases) -> Iterator[Sample]:
-    """The copies of the `observed` ones of `chunks`."""
+    """Yield the copies of `observed`, a part of `chunks`."""
     copies_in, copies_out = _copies(observed)
     spans_in, spans_out = _spans(chunks)
     yield from (Sample("h2d", *copy) for copy in one_way_times(copies_in, spans_out))

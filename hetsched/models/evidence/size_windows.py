@@ -1,4 +1,4 @@
-"""The last times of each size of one curve. No judgement of them: see `observations`."""
+"""The last times of each size of one curve, uninterpreted; `observations` interprets them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ class SizeWindows:
     Parameters
     ----------
     window : int
-        Observations of one size that are kept.
+        Observations kept per size.
     max_sizes : int, optional
-        Sizes that are kept, the most recently observed.
+        Sizes kept, the most recently observed.
     """
 
     def __init__(self, window: int, max_sizes: int | None) -> None:
         self._window = window
         self._max_sizes = max_sizes
-        # By size, the most recently observed last.
+        # Keyed by size, the most recently observed last.
         self._times: dict[float, deque[tuple[int, float]]] = {}
 
     def __len__(self) -> int:
@@ -67,7 +67,7 @@ class SizeWindows:
         return any(run >= first for run, _ in self._times[units])
 
     def drop_before(self, units: float, first: int, factor: float) -> None:
-        """Drop the times of a size before run `first`; if none is left, keep one, scaled."""
+        """Drop the times of a size before run `first`; if none remains, keep one, scaled."""
         times = self._times[units]
         recent = [(run, seconds) for run, seconds in times if run >= first]
         if not recent:

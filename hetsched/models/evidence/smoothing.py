@@ -1,6 +1,6 @@
-"""Smoothing over neighbouring sizes, where shares change a little from run to run.
+"""Smoothing over neighbouring sizes.
 
-A share moves by a few units from run to run, so that each size is measured a few times only. The
+A share moves by a few units from run to run, so each size is measured only a few times. The
 logarithm of seconds per unit is modelled as a random walk over the logarithm of size, observed
 with noise (Wahba, J. R. Stat. Soc. B 40, 1978: the estimate is a linear smoothing spline, computed
 by the smoother of Rauch, Tung & Striebel, AIAA J. 3, 1965). Without noise it passes through every
@@ -18,17 +18,17 @@ WALK_DEVIATION = 0.15
 """Standard deviation of the walk per unit of log size: 5 % between sizes that differ by a tenth,
 12 % between sizes that differ by a factor of two. Arbitrary; it matters less with less noise."""
 OUTLIER_ERRORS = 3.0
-"""Standard errors above its neighbours from which on a size measured less than `MIN_TRUSTED_COUNT`
-times is an outlier, if there are so many observations in all: contention only adds to a time."""
+"""Standard errors above its neighbours at which a size measured less than `MIN_TRUSTED_COUNT`
+times is an outlier, given that many observations in all: contention only lengthens times."""
 MIN_NOISE = 0.05
-"""Standard deviation of the logarithm of a time that outlier tests assume at least: repeats may
-agree by chance."""
+"""Minimum standard deviation of the logarithm of a time in outlier tests: repeats may agree by
+chance."""
 MAX_NOISE = 0.1
-"""The largest estimate of that deviation: what exceeds it are outliers."""
+"""Maximum of that deviation; larger ones are due to outliers."""
 MIN_TRUSTED_COUNT = 3
 """Observations whose median a single outlier can't move far."""
 MAX_OUTLIER_ROUNDS = 3
-"""Rounds in which outliers are looked for."""
+"""Rounds of outlier detection."""
 MEDIAN_VARIANCE = math.pi / 2
 """Variance of a median over that of a mean, for normal noise."""
 DEVIATION_PER_MAD = 1.4826
@@ -55,7 +55,7 @@ def noise_deviation(windows: Sequence[Sequence[float]]) -> float:
 def smoothed(
     units: Sequence[float], seconds: Sequence[float], counts: Sequence[int], sigma: float
 ) -> list[float]:
-    """Correct the time of each size by its neighbours, as far as its noise allows.
+    """Correct the time of each size by its neighbours, within its noise.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def smoothed(
 
 
 def _clamped(estimate: float, pace: float, variance: float, count: int) -> float:
-    """The estimate, near the observed pace if that was measured often."""
+    """Return the estimate, clamped to the observed pace if that was measured often."""
     margin = 2 * math.sqrt(variance) if count >= MIN_TRUSTED_COUNT else math.inf
     return min(max(estimate, pace - margin), pace + margin)
 
@@ -98,7 +98,7 @@ def _clamped(estimate: float, pace: float, variance: float, count: int) -> float
 def _outlier_inflations(
     paces: Sequence[float], counts: Sequence[int], steps: Sequence[float], variance: float
 ) -> list[float]:
-    """By what factor to raise the variance of each size; 1 where it isn't an outlier."""
+    """Return the factor for the variance of each size; 1 where it isn't an outlier."""
     inflations = [1.0] * len(paces)
     for _ in range(MAX_OUTLIER_ROUNDS):
         variances = [
@@ -124,7 +124,7 @@ def _inflation(excess: float, variance: float) -> float:
 def _walk(
     observed: Sequence[float], variances: Sequence[float], steps: Sequence[float]
 ) -> list[float]:
-    """The most likely walk with variances `steps`, observed with these `variances`."""
+    """Return the most likely walk with variances `steps`, observed with these `variances`."""
     means, errors = [observed[0]], [variances[0]]
     for value, variance, step in zip(observed[1:], variances[1:], steps, strict=True):
         predicted = errors[-1] + step
