@@ -64,7 +64,7 @@ def main() -> int:
     given = parser.parse_args()
     if unknown := set(given.names) - set(BENCHMARKS):
         parser.error(
-            f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}"
+            f"no benchmark {', '.join(sorted(unknown))}; choose from: {', '.join(BENCHMARKS)}"
         )
     missed = 0
     for name in given.names or BENCHMARKS:

@@ -1,4 +1,4 @@
-"""Configuration: TOML files, found by name or path, as checked records.
+"""Configuration: TOML files, found by name or path, read into validated records.
 
 The first of these is used: the ``--config`` flag, HETSCHED_CONFIG,
 ``$XDG_CONFIG_HOME/hetsched/config.toml``, the shipped ``default``. Machine profiles have the same
@@ -52,7 +52,7 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     name: str | None = None
     count: Annotated[int, msgspec.Meta(ge=1)] | None = None
     optional: bool = False
-    """A missing GPU is noted instead of being an error."""
+    """A missing GPU is reported, but isn't an error."""
     team: bool = True
     """Several cores may also work together as one device."""
     clock: Literal["real", "virtual"] = "real"
@@ -80,8 +80,8 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class ArenaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Shared memory: bytes, or a percentage of the machine's memory.
 
-    `limit`: total. `results`: for results that were not fetched yet; `results_for`: how long they
-    are kept. `warm_for`: how long an idle daemon without clients keeps free memory.
+    `limit`: total. `results`: for unfetched results; `results_for`: how long they are kept.
+    `warm_for`: how long an idle daemon without clients keeps free memory.
     """
 
     limit: str = "70%"
@@ -116,13 +116,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def shipped_folder() -> Path:
-    """Folder of the shipped configs: next to this module in a wheel, else at the project's top."""
+    """Return the folder of the shipped configs: in the package or at the project's top."""
     inside = Path(__file__).parent / "configs"
     return inside if inside.is_dir() else Path(__file__).parent.parent / "configs"
 
 
 def shipped() -> list[str]:
-    """Names of the shipped configurations."""
+    """Return the names of the shipped configurations."""
     return sorted(path.stem for path in shipped_folder().glob("*.toml"))
 
 
@@ -148,7 +148,7 @@ def load(name: str | None = None) -> tuple[Config, str]:
 
 
 def profiles() -> list[str]:
-    """Names of the shipped machine profiles."""
+    """Return the names of the shipped machine profiles."""
     return sorted(path.stem for path in (shipped_folder() / "profiles").glob("*.toml"))
 
 
@@ -164,7 +164,7 @@ def load_profile(name: str) -> tuple[Config, str]:
 
 
 def _path_of(name: str, kind: str, folder: Path, shipped_names: list[str]) -> Path:
-    """The file of a shipped name or a path. Raises InputMissing."""
+    """Return the file of a shipped name or a path. Raises InputMissing."""
     if os.sep in name or name.endswith(".toml"):
         return Path(name)
     if name not in shipped_names:
@@ -205,7 +205,7 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
 
 
 def _rephrased(invalid: str) -> str:
-    """msgspec's message about a wrong value in TOML's terms, with the closest key."""
+    """Return msgspec's message about a wrong value in TOML's terms, with the closest key."""
     match = _INVALID.fullmatch(invalid)
     problem, key = (match[1], match[2] or "") if match else (invalid, "")
     unknown = _UNKNOWN.fullmatch(problem)
@@ -221,7 +221,7 @@ def _rephrased(invalid: str) -> str:
 
 def _closest(word: str, choices: Sequence[str]) -> str:
     match = difflib.get_close_matches(word, choices, n=1)
-    return f"did you mean {match[0]}?" if match else f"there are: {', '.join(choices)}"
+    return f"did you mean {match[0]}?" if match else f"choose from: {', '.join(choices)}"
 
 
 def _check_device(device: DeviceConfig, location: str) -> None:

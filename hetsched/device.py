@@ -19,7 +19,7 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     link : bool
         Whether it has its own memory behind a link.
     memory : int or None, bytes
-        What a job may use of that memory; None without a link.
+        The part of that memory that jobs may use; None without a link.
     engines : int
         Copy engines (2, 1, 0); meaningless without a link.
     cores : tuple of int
@@ -27,7 +27,7 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     clock : "wall" or "virtual"
         Virtual times are computed.
     members : tuple of str
-        For a core team: the devices whose cores it uses, one thread each. They are idle meanwhile.
+        For a core team: the devices whose cores it uses, one thread each. They idle while it runs.
     """
 
     name: str
@@ -43,12 +43,12 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def threads(self) -> int:
-        """Threads that one call of a kernel may use."""
+        """Number of threads that one kernel call may use."""
         return max(1, len(self.members))
 
     @property
     def variant_kind(self) -> str:
-        """The kind of variants that it runs: "cpu" or "cuda"."""
+        """Kind of variants that it runs: "cpu" or "cuda"."""
         return device_kind(self.kind).variant_kind
 
     @property
@@ -58,7 +58,7 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_modelled(self) -> bool:
-        """Whether its speed is configured, so that no variant makes it faster."""
+        """Whether its speed is configured, so that it doesn't depend on the variant."""
         return device_kind(self.kind).is_modelled
 
 
@@ -113,7 +113,7 @@ class Timeline(msgspec.Struct, frozen=True):
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """`count` units from `first` on.
+    """`count` units, starting with unit `first`.
 
     `barrier`: all earlier chunks must be done before it starts. `last`: no chunk is known to
     follow (a single copy engine copies O_l out after I_{l+1}).
@@ -127,7 +127,7 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """A region of device memory: `offset` bytes into the memory that `prepare` set aside.
+    """A region of device memory: `offset` bytes into the memory that `prepare` reserved.
 
     Chunks in flight at the same time never have overlapping slots, except for slots with the same
     `index`, which the device uses in order.

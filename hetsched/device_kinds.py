@@ -1,6 +1,6 @@
 """The table of device kinds: one line and one package per kind.
 
-Owns what the pure layers and the command line need to know of a kind. What a kind does (finding
+Owns the properties of a kind that the pure layers and the command line use. Its behaviour (finding
 its devices, opening them) is in its package; see `hetsched.devices.registry`.
 """
 
@@ -36,7 +36,7 @@ class DeviceKind(msgspec.Struct, frozen=True, kw_only=True):
     can_be_missing : bool
         A machine may lack such devices: naming one is then Unavailable, not a usage error.
     has_link : bool or None
-        Whether devices have their own memory behind a link; None: as configured.
+        Whether its devices have their own memory behind a link; None: as configured.
     """
 
     name: str
@@ -88,7 +88,7 @@ DEVICE_KINDS: dict[str, DeviceKind] = {
 
 
 def device_kind(name: str) -> DeviceKind:
-    """The kind called `name` in a DeviceInfo. Raises InternalError for an unregistered one."""
+    """Return the kind called `name` in a DeviceInfo. Raises InternalError if unregistered."""
     try:
         return DEVICE_KINDS[name]
     except KeyError:
@@ -96,23 +96,23 @@ def device_kind(name: str) -> DeviceKind:
 
 
 def configured_kind(config_name: str) -> DeviceKind | None:
-    """The kind that a configuration calls `config_name`."""
+    """Return the kind that configurations call `config_name`."""
     matches = (kind for kind in DEVICE_KINDS.values() if kind.config_name == config_name)
     return next(matches, None)
 
 
 def config_names() -> list[str]:
-    """What `kind` may be in a configuration."""
+    """Return the values that `kind` may have in a configuration."""
     return [kind.config_name for kind in DEVICE_KINDS.values()]
 
 
 def kind_of_group(word: str) -> DeviceKind | None:
-    """The kind whose devices ``--devices`` calls `word`, if any."""
+    """Return the kind whose group of devices is called `word`, if any."""
     kinds = DEVICE_KINDS.values()
     return next((kind for kind in kinds if word in (kind.group, kind.config_name)), None)
 
 
 def group_names() -> list[str]:
-    """The names of all groups of devices."""
+    """Return the names of all groups of devices."""
     names = [name for kind in DEVICE_KINDS.values() for name in (kind.group, kind.config_name)]
     return list(dict.fromkeys(names))

@@ -69,19 +69,19 @@ class DtypeChoice(msgspec.Struct, frozen=True):
 
     @property
     def description(self) -> str:
-        """For the help of a flag: "complex64 or complex128 (c64, c128)"."""
+        """Return the choices, for the help of a flag: "complex64 or complex128 (c64, c128)"."""
         single, double = self.single, self.double
         return f"{single.name} or {double.name} ({single.alias}, {double.alias})"
 
     def __getitem__(self, name: str) -> Dtype:
-        """The dtype called `name`. Raises KeyError."""
+        """Return the dtype called `name`. Raises KeyError."""
         for dtype in (self.single, self.double):
             if dtype.name == name:
                 return dtype
         raise KeyError(name)
 
     def parse(self, workload: str, text: object) -> Dtype:
-        """The dtype with the name or alias `text`.
+        """Return the dtype with the name or alias `text`.
 
         Raises
         ------
@@ -97,7 +97,7 @@ class DtypeChoice(msgspec.Struct, frozen=True):
         raise UsageError(f"{workload} has no dtype {text!r}; {hint}")
 
     def fitting(self, stored: str) -> Dtype | None:
-        """The dtype that holds all values of a stored dtype; None if neither does.
+        """Return the dtype that holds all values of a stored dtype; None if neither does.
 
         Parameters
         ----------
@@ -113,4 +113,4 @@ class DtypeChoice(msgspec.Struct, frozen=True):
         return None
 
     def _names(self) -> str:
-        return f"there are: {self.single.name}, {self.double.name}"
+        return f"choose from: {self.single.name}, {self.double.name}"

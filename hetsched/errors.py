@@ -2,7 +2,7 @@
 
 ::
 
-    HetschedError ................ 70  never raised itself
+    HetschedError ................ 70  base class, never raised
      +- JobFailed ................. 1  a kernel or the verification failed
      +- UsageError ................ 2  malformed request: flag, size, name
      +- DataError ................ 65  wrong shape, dtype or file; too large for this machine
@@ -89,7 +89,7 @@ class Cancelled(HetschedError):
 
 
 class ErrorRecord(msgspec.Struct, frozen=True):
-    """An error as it travels between processes: never a pickle."""
+    """An error as sent between processes; exceptions are never pickled."""
 
     code: int
     message: str
@@ -101,12 +101,12 @@ _BY_CODE: dict[int, type[HetschedError]] = {
 
 
 def to_record(error: BaseException) -> ErrorRecord:
-    """The record to send for `error`; an exception that isn't ours is our bug (70)."""
+    """Return the record to send for `error`; an exception not of this tree is a bug (70)."""
     if isinstance(error, HetschedError):
         return ErrorRecord(error.code, str(error))
     return ErrorRecord(InternalError.code, f"{type(error).__name__}: {error}")
 
 
 def from_record(record: ErrorRecord) -> HetschedError:
-    """The error of `record`, to be raised on this side."""
+    """Return the error that `record` describes, to be raised here."""
     return _BY_CODE.get(record.code, InternalError)(record.message)

@@ -12,7 +12,7 @@ SCHEMA = "hetsched.job/1"
 
 
 class ArenaRef(msgspec.Struct, frozen=True, tag="arena"):
-    """An array in a segment of the arena, C-contiguous; `dtype` is NumPy's name of it."""
+    """An array in a segment of the arena, C-contiguous; `dtype` is NumPy's name for it."""
 
     segment: int
     shape: tuple[int, ...]
@@ -71,7 +71,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What one device did in one run; `chunks` in units, times in seconds."""
+    """Results of one device in one run; `chunks` in units, times in seconds."""
 
     device: str
     kind: str
@@ -121,7 +121,7 @@ class Queued(msgspec.Struct, frozen=True, tag="queued"):
 
 
 class Running(msgspec.Struct, frozen=True, tag="running"):
-    """`stage`: "generating", "planning", "computing", "verifying"; `text`: what takes long."""
+    """`stage`: "generating", "planning", "computing", "verifying"; `text`: its slow step."""
 
     job: int
     stage: str

@@ -33,13 +33,13 @@ from hetsched.units import quoted
 T = TypeVar("T")
 
 ABANDON_SECONDS = 1.0
-"""For an abandoned engine to clean up, for example unfinished files. Arbitrary."""
+"""Time for an abandoned engine to clean up, for example unfinished files. Arbitrary."""
 
-CLOSED = "this hetsched.Local is closed; open another one"
+CLOSED = "this hetsched.Local is closed; create another one"
 
 
 class Local(JobSubmitter):
-    """Runs jobs in this process's own device processes.
+    """An engine embedded in this process, with its own device processes.
 
     Parameters
     ----------
@@ -104,26 +104,26 @@ class Local(JobSubmitter):
         return self._start(PreparedJob(spec, self._segments), None)
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
-        """The devices, and which are absent and why."""
+        """Return the devices, and the reasons why others are absent."""
         return self._call(self._engine.devices)
 
     def pids(self) -> dict[str, int]:
-        """Device name -> id of its process, for processes that run."""
+        """Return device name -> id of its process, for running processes."""
         return self._call(self._engine.pids)
 
     def cancel(self, job: int) -> None:
-        """Stop job number `job` at a chunk's edge."""
+        """Stop job number `job` after its current chunks."""
         self._post(lambda: self._engine.cancel(job))
 
     def explain(self, job: int) -> Explanation:
-        """Explain job number `job`; a running one, as far as it has come.
+        """Explain job number `job`; a running one up to now.
 
         Raises
         ------
         InputMissing
             There is no such job, or it ended too long ago.
         TryAgain
-            It hasn't begun.
+            It hasn't started.
         """
         self._refuse_in_callback("explain")
         answer: Future[Explanation] = Future()
@@ -138,14 +138,14 @@ class Local(JobSubmitter):
         return answer.result()
 
     def close(self) -> None:
-        """Cancel all jobs and end the device processes. Arrays of the caller stay valid."""
+        """Cancel all jobs and end the device processes. The caller's arrays stay valid."""
         self._refuse_in_callback("close")
         if self._begin_closing():
             self._thread.join()
             self._clean_up()
 
     def abandon(self) -> None:
-        """Kill the device processes and close, without waiting for a chunk's edge."""
+        """Kill the device processes and close, without waiting for the current chunks."""
         if not self._begin_closing():
             return
         self._engine.kill()  # on this thread, because the engine's may be busy
@@ -154,7 +154,7 @@ class Local(JobSubmitter):
             self._clean_up()
 
     def _begin_closing(self) -> bool:
-        """Refuse new calls and let the engine's thread end; False if it is closing already."""
+        """Refuse new calls and end the engine's thread; return False if already closing."""
         with self._lock:
             was_open, self._open = self._open, False
             if was_open:
@@ -170,7 +170,7 @@ class Local(JobSubmitter):
         self._loop.close()
 
     def _start(self, prepared: PreparedJob, follow: Listener | None) -> Job:
-        """Submit `prepared`. Refused in a job's callback: that is the thread that would answer."""
+        """Submit `prepared`. Refused in a job's callback: its thread would have to reply."""
         self._refuse_in_callback("submit")
         accepted: Future[Job] = Future()
         self._post(lambda: self._submit(prepared, accepted, follow), accepted)
@@ -241,7 +241,7 @@ class Local(JobSubmitter):
 
 
 class _LocalSegments:
-    """The arena, used from any thread."""
+    """The arena, usable from any thread."""
 
     def __init__(self, arena: Arena, call: Callable[[Callable[[], Any]], Any], loop: Loop) -> None:
         self._arena = arena
@@ -269,7 +269,7 @@ class _LocalSegments:
     def _array(
         self, hold: Callable[[], Segment], shape: tuple[int, ...], dtype: str, offset: int
     ) -> np.ndarray:
-        """An array on the segment that `hold` returns, with a reference to it."""
+        """Return an array on the segment that `hold` returns; it holds a reference to it."""
         segment: Segment = self._call(hold)
         try:
             return segment.array(shape, dtype, offset, lambda: self._drop(segment.id))

@@ -19,7 +19,7 @@ _PLAIN = frozenset((int, float))
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryDemand:
-    """Bytes that chunks need in device memory, and the limit that they must fit.
+    """Bytes that chunks need in device memory, and the limit that they must not exceed.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class MemoryDemand:
     Raises
     ------
     UsageError
-        Bytes that are negative, not finite or not a number, given here or returned by a callable
+        Bytes that are negative, not finite or not a number, passed here or returned by a callable
         later; a callable that raises (a HetschedError is passed on); another value of `work`.
     """
 
@@ -56,18 +56,18 @@ class MemoryDemand:
             raise UsageError(f'work: {self.work!r}, must be "sum" or "max"')
 
     def data(self, units: int) -> int:
-        """Bytes of the input and output buffers of one chunk of `units`."""
+        """Return the bytes of the input and output buffers of one chunk of `units`."""
         return round(
             _bytes("input_bytes", self.input_bytes, units)
             + _bytes("output_bytes", self.output_bytes, units)
         )
 
     def workspace(self, units: int) -> int:
-        """Bytes of the work area of one chunk of `units`."""
+        """Return the bytes of the work area of one chunk of `units`."""
         return round(_bytes("work_bytes", self.work_bytes, units))
 
     def need(self, chunks: Iterable[int]) -> int:
-        """Bytes of `chunks` (units) that are in device memory together, residents included."""
+        """Return the bytes of `chunks` (units) held in memory together, residents included."""
         sizes = list(chunks)
         works = [self.workspace(size) for size in sizes]
         work = max(works, default=0) if self.work == "max" else sum(works)
@@ -77,7 +77,7 @@ class MemoryDemand:
         return self.limit is None or self.need(chunks) <= self.limit
 
     def max_chunk(self, load: int, count: int = 1) -> int:
-        """The largest size, units, at most `load`, of which `count` chunks fit. O(log load).
+        """Return the largest size, at most `load` units, of which `count` chunks fit. O(log load).
 
         Raises
         ------
@@ -103,7 +103,7 @@ class MemoryDemand:
 
 
 def _bytes(name: str, size: Bytes, units: int) -> float:
-    """Bytes of `units`. Called in planning loops: a valid number takes only one comparison."""
+    """Return the bytes of `units`. Planning loops call it: a valid number costs one comparison."""
     try:
         nbytes = size(units) if callable(size) else size * units
     except HetschedError:

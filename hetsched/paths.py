@@ -12,7 +12,7 @@ MAX_SOCKET_PATH = 107
 
 
 def runtime_dir() -> Path:
-    """HETSCHED_RUNTIME_DIR, or ``$XDG_RUNTIME_DIR/hetsched``, or ``run`` in the state folder."""
+    """Return HETSCHED_RUNTIME_DIR, ``$XDG_RUNTIME_DIR/hetsched`` or the state folder's ``run``."""
     override = os.environ.get("HETSCHED_RUNTIME_DIR")
     if override:
         return Path(override).absolute()
@@ -34,12 +34,12 @@ def cache_dir() -> Path:
 
 
 def endpoint_path() -> Path:
-    """The ZeroMQ socket of the daemon."""
+    """Return the path of the daemon's ZeroMQ socket."""
     return runtime_dir() / "control.sock"
 
 
 def session_path() -> Path:
-    """The session socket of the daemon."""
+    """Return the path of the daemon's session socket."""
     return runtime_dir() / "session.sock"
 
 

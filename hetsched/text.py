@@ -14,7 +14,7 @@ MAX_GROUP_ROWS = 8
 
 
 def clean(text: str) -> str:
-    """`text` on one line, with control and direction characters escaped."""
+    """Return `text` on one line, with control and bidirectional characters escaped."""
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
     )
@@ -26,14 +26,14 @@ def columns(
     left_columns: int = 1,
     width: int | None = None,
 ) -> list[str]:
-    """A table as lines: `left_columns` left-aligned columns, then right-aligned ones.
+    """Format a table as lines: `left_columns` left-aligned columns, then right-aligned ones.
 
     Headings are wrapped if the table is wider than `width` characters.
     """
     table = [[clean(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[i]) for row in table) for i in range(len(header))]
     if width is not None and sum(widths) + 2 * len(widths) - 2 > width:
-        table = [*_broken(table), *table[1:]]
+        table = [*_wrapped_heading(table), *table[1:]]
         widths = [max(len(row[i]) for row in table) for i in range(len(header))]
     return [
         "  ".join(
@@ -44,8 +44,8 @@ def columns(
     ]
 
 
-def _broken(table: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The heading of `table`, wrapped to the width of the cells below or of its longest word."""
+def _wrapped_heading(table: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Wrap the heading of `table` to the width of the cells below or of its longest word."""
     cells = []
     for i, head in enumerate(table[0]):
         min_width = max([1, *(len(row[i]) for row in table[1:]), *map(len, head.split())])
@@ -56,7 +56,7 @@ def _broken(table: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 def folded(line: str, width: int) -> list[str]:
-    """`line` wrapped to `width` characters; continuation lines are indented."""
+    """Wrap `line` to `width` characters; continuation lines are indented."""
     if len(line) <= width:
         return [line]
     indent = " " * (len(line) - len(line.lstrip()) + 2)
@@ -73,7 +73,7 @@ def seconds_column(values: Sequence[float | None]) -> list[str]:
 
 
 def number(value: float | None) -> str:
-    """Three significant digits or all before the point: "12.3", "9626"; never "1e+04"."""
+    """Format with three significant digits, or all before the point: "9626", never "1e+04"."""
     if value is None or not math.isfinite(value):
         return "-"
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
@@ -82,7 +82,7 @@ def number(value: float | None) -> str:
 def grouped_rows(
     devices: Sequence[Item], name: Callable[[Item], str], limit: int
 ) -> list[tuple[str, list[Item]]]:
-    """Rows of a table: one per device, or "cpu (16)" for a group of more than `limit`."""
+    """Return a table's rows: one per device, or "cpu (16)" for more than `limit` of a group."""
     groups: dict[str, list[Item]] = {}
     for device in devices:
         groups.setdefault(name(device).rstrip("0123456789"), []).append(device)

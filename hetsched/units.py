@@ -32,7 +32,7 @@ _SECONDS = {
 
 
 def parse_size(text: str) -> int:
-    """Bytes of "64MiB", "1.5GB", "4G" or "4096". Raises UsageError."""
+    """Parse "64MiB", "1.5GB", "4G" or "4096" as bytes. Raises UsageError."""
     match = _SIZE.match(text.strip())
     if not match:
         raise UsageError(f"{quoted(text)} is not a size; examples: 64MiB, 1.5GB, 4096")
@@ -48,7 +48,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_time(text: str) -> float:
-    """Seconds of "30us", "4 ms", "10m" or "2". Raises UsageError."""
+    """Parse "30us", "4 ms", "10m" or "2" as seconds. Raises UsageError."""
     match = _TIME.match(text.strip())
     if not match:
         raise UsageError(f"{text!r} is not a time; examples: 30us, 4ms, 10s, 5m")
@@ -59,7 +59,7 @@ def parse_time(text: str) -> float:
 
 
 def parse_rate(text: str) -> tuple[float, str]:
-    """("1GB/s") -> (1e9, "B"), ("6Gflop/s") -> (6e9, "flop"). Raises UsageError."""
+    """Parse "1GB/s" as (1e9, "B"), "6Gflop/s" as (6e9, "flop"). Raises UsageError."""
     match = _RATE.match(text.strip())
     if not match:
         raise UsageError(f"{text!r} is not a rate; examples: 1GB/s, 6Gflop/s")
@@ -101,14 +101,14 @@ def parse_extent(text: str, names: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def quoted(value: Any) -> str:
-    """`value` for a message: its repr on one line, abbreviated in the middle if it is long."""
+    """Quote `value` for a message: its repr on one line, a long one without its middle."""
     if isinstance(value, int) and not -NUMBER_LIMIT <= value < NUMBER_LIMIT:
         return f"a number of {value.bit_length()} bits"  # repr refuses very long numbers
     return " ".join(_SHORT.repr(value).split())
 
 
 def counted(number: int, noun: str) -> str:
-    """ "1 run", "3 runs": for nouns whose plural ends in s."""
+    """Format "1 run", "3 runs": for nouns whose plural ends in s."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
@@ -133,5 +133,5 @@ def format_seconds(seconds: float) -> str:
 
 
 def _digits(value: float) -> str:
-    """Three significant digits, or all before the point: "21.6", "1023"; never an exponent."""
+    """Format with three significant digits, or all before the point; never an exponent."""
     return f"{value:.3g}" if 1e-4 <= abs(value) < 999.5 else f"{value:.0f}"

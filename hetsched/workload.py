@@ -80,7 +80,7 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class KernelContext:
-    """Where a kernel runs, and what `Variant.make` may use.
+    """The device that a kernel runs on, and the resources that `Variant.make` may use.
 
     Attributes
     ----------
@@ -144,27 +144,27 @@ class Workload(ABC):
 
     @abstractmethod
     def load(self, p: Any) -> int:
-        """Units of the whole job, >= 1. Raises UsageError if the parameters are invalid."""
+        """Return the units of the whole job, >= 1. Raises UsageError for invalid parameters."""
 
     @abstractmethod
     def arrays(self, p: Any) -> Sequence[ArraySpec]:
-        """All arrays, inputs first."""
+        """Return all arrays, inputs first."""
 
     @abstractmethod
     def demand(self, p: Any, kind: str) -> MemoryDemand:
-        """Bytes on a device of `kind` ("cpu", "cuda", ...); the engine sets `limit`."""
+        """Return the bytes needed on a device of `kind` ("cpu", "cuda", ...), without `limit`."""
 
     @abstractmethod
     def flops(self, p: Any, x: int) -> float:
-        """Floating-point operations of x units."""
+        """Return the number of floating-point operations of x units."""
 
     @abstractmethod
     def variants(self, kind: str) -> Sequence[Variant]:
-        """The installed variants for `kind` ("cpu", "cuda"), the likely fastest first."""
+        """Return the installed variants for `kind` ("cpu", "cuda"), likely fastest first."""
 
     @abstractmethod
     def generate(self, p: Any, seed: int, array: str, first: int, out: np.ndarray) -> None:
-        """Fill `out` (count, *unit_shape) with the units of `array` from `first` on.
+        """Fill `out` (count, *unit_shape) with units of `array`, starting with unit `first`.
 
         Each unit has its own random stream, so that its values don't depend on `first`.
 
@@ -173,25 +173,25 @@ class Workload(ABC):
 
     @abstractmethod
     def reference(self, p: Any, inputs: Arrays, i: int) -> Mapping[str, np.ndarray]:
-        """Unit `i` computed in full by independent means: output name -> unit."""
+        """Compute unit `i` in full by an independent method: output name -> unit."""
 
     @abstractmethod
     def residual(self, p: Any, inputs: Arrays, outputs: Arrays, seed: int) -> np.ndarray:
-        """(count,) float64: error of every unit by random projection; right if <= 1.
+        """Return the error of every unit by random projection, (count,) float64.
 
-        Scaled by the workload so that 1 is its tolerance. NaN counts as wrong. A unit with a
-        non-finite input yields 0 if its output has a non-finite value too, else infinity.
+        Scaled by the workload: up to 1 is correct. NaN counts as wrong. A unit with a non-finite
+        input yields 0 if its output has a non-finite value too, else infinity.
         """
 
     def tolerance(self, p: Any) -> float:
-        """Largest allowed max|y - reference| / rms(reference less its largest value)."""
+        """Return the limit of max|y - reference| / rms(reference less its largest value)."""
         return 1e-4
 
     def scale(self, p: Any, inputs: Arrays, i: int) -> Mapping[str, np.ndarray] | None:
-        """Magnitude of the terms that the values of unit `i` are sums of: output name -> array.
+        """Return the magnitude of the terms summed in unit `i`: output name -> array.
 
-        Where terms cancel, the result may be pure rounding error; so errors are relative to this
-        magnitude if it exceeds the result. None: results don't cancel.
+        Where terms cancel, the result may be mere rounding error, so errors are relative to this
+        magnitude if it exceeds the result. None: terms don't cancel.
         """
         return None
 
@@ -215,7 +215,7 @@ class Workload(ABC):
         return convert(self, explicit)
 
     def resized(self, p: Any, load: int) -> Any:
-        """`p` with another load and nothing else changed, for measurements.
+        """Return `p` with another load and nothing else changed, for measurements.
 
         The default finds the integer field that is the load. A workload without one overrides it.
 
@@ -241,7 +241,7 @@ class Workload(ABC):
         return True
 
     def speed_key(self, p: Any) -> str:
-        """The parameters that affect the speed per unit, as text; without the load."""
+        """Return the parameters that affect the speed per unit, as text; not the load."""
         shapes = [
             f"{a.name}:{a.role}:{'x'.join(map(str, a.unit_shape))}:{a.dtype}"
             for a in self.arrays(p)
@@ -269,17 +269,19 @@ def convert(workload: Workload, values: Mapping[str, Any]) -> Any:
 
 def _closest(word: str, names: Sequence[str]) -> str:
     match = difflib.get_close_matches(word, names, n=1)
-    return f"; did you mean {match[0]!r}?" if match else f"; there are: {', '.join(sorted(names))}"
+    return (
+        f"; did you mean {match[0]!r}?" if match else f"; choose from: {', '.join(sorted(names))}"
+    )
 
 
 def names() -> list[str]:
-    """Names of the installed workloads. Scans the entry points (tens of milliseconds)."""
+    """Return the names of the installed workloads. Scans entry points: tens of milliseconds."""
     return sorted(point.name for point in importlib.metadata.entry_points(group=GROUP))
 
 
 @functools.cache
 def locate(name: str) -> str:
-    """The ``module:qualname`` of the workload called `name`, which may be one itself.
+    """Return the ``module:qualname`` of the workload `name`; `name` may already be one.
 
     Raises
     ------
@@ -299,7 +301,7 @@ def locate(name: str) -> str:
 
 @functools.cache
 def find(reference: str) -> Workload:
-    """The workload with a name or a ``module:qualname``, imported once per process.
+    """Return the workload of a name or ``module:qualname``; imported once per process.
 
     Raises
     ------
@@ -311,7 +313,7 @@ def find(reference: str) -> Workload:
         for part in qualname.split("."):
             target = getattr(target, part)
         workload = target() if isinstance(target, type) else target
-    except Exception as error:  # importing a plug-in may fail in any way
+    except Exception as error:  # importing a plug-in may raise anything
         reason = f"{type(error).__name__}: {error}"
         raise UsageError(f"workload {quoted(reference)} can't be loaded: {reason:.300}") from error
     if not isinstance(workload, Workload):

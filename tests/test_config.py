@@ -82,7 +82,7 @@ def test_costs_are_a_gap_and_a_rate_or_a_time_a_unit() -> None:
     ("text", "words"),
     [
         ("x = [", ["not valid TOML"]),
-        ("colour = 1", ["unknown key 'colour'; there are: device, memory_limit, stealing"]),
+        ("colour = 1", ["unknown key 'colour'; choose from: device, memory_limit, stealing"]),
         ("steeling = true", ["my.toml: unknown key 'steeling'; did you mean stealing?"]),
         ("stealing = 'x'", ["my.toml: stealing: expected bool, got str"]),
         ("queue = 3", ["my.toml: queue: expected table, got int"]),

@@ -87,7 +87,7 @@ def single(name: str, function: Callable[..., int | None]) -> Command:
 def closest_hint(word: str, names: Sequence[str]) -> str:
     """Return "; did you mean 'status'?", or the list of all names if none is similar."""
     match = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
-    return f"; did you mean {match[0]!r}?" if match else f"; there are {', '.join(names)}"
+    return f"; did you mean {match[0]!r}?" if match else f"; choose from: {', '.join(names)}"
 
 
 class LazyGroup(typer.core.TyperGroup):
@@ -132,7 +132,7 @@ def _usage_line(error: ClickException) -> str:
     context: Context | None = getattr(error, "ctx", None)
     group = context.command if context is not None else None
     if error.format_message() == "Missing command." and isinstance(group, LazyGroup):
-        return f"which {group.noun}? There are {', '.join(group.names())}"
+        return f"which {group.noun}? Choose from: {', '.join(group.names())}"
     text = " ".join(error.format_message().split()).rstrip(".")
     text = text.replace("is not a valid float", "is not a number")
     source = f" ({context.command_path} --help)" if context is not None else ""

@@ -57,7 +57,7 @@ class Ledger:
         entry = self.jobs.get(number)
         if entry is None:
             newest = max(self.jobs, default=None)
-            hint = "there are none yet" if newest is None else f"the newest is {newest}"
+            hint = "there are no jobs yet" if newest is None else f"the newest is {newest}"
             raise InputMissing(f"no job {number}; {hint} (`hetsched status` lists them)")
         return entry
 

@@ -164,7 +164,7 @@ def test_without_matplotlib_there_is_one_clear_line(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "which experiment? There are clarke, dfpa, nec, ilic"),
+        ((), "which experiment? Choose from: clarke, dfpa, nec, ilic"),
         (("clark",), "no experiment 'clark'; did you mean 'clarke'?"),
         (("ilik",), "no experiment 'ilik'; did you mean 'ilic'?"),
         (("clarke", "--row", "3"), "no option --row; did you mean --rows?"),

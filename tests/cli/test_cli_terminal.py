@@ -76,7 +76,7 @@ def test_a_terminal_without_unicode_gets_escapes(monkeypatch: pytest.MonkeyPatch
     assert raw.getvalue() == b"\\xb5s \\udcff\n"
 
 
-def test_headings_are_broken_only_where_a_table_is_too_wide() -> None:
+def test_headings_are_wrapped_only_where_a_table_is_too_wide() -> None:
     header, rows = ("device", "after the last one", "n"), [("cpu0", "1.0 %", "7")]
 
     assert columns(header, rows, width=29) == columns(header, rows)

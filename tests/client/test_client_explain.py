@@ -23,7 +23,7 @@ def test_a_job_and_its_number_are_explained_alike(client: Client) -> None:
 
 
 def test_jobs_that_nobody_knows_are_refused(client: Client) -> None:
-    with pytest.raises(InputMissing, match=r"no job 5; there are none yet"):
+    with pytest.raises(InputMissing, match=r"no job 5; there are no jobs yet"):
         client.explain(5)
 
 

@@ -57,7 +57,9 @@ def test_its_devices_are_chosen_by_group(local: hetsched.Local) -> None:
 
 
 def test_an_unregistered_kind_is_an_error_of_the_config() -> None:
-    with pytest.raises(ConfigError, match=r"device\[0\].kind: no device kind 'toybox'; there are"):
+    with pytest.raises(
+        ConfigError, match=r"device\[0\].kind: no device kind 'toybox'; choose from"
+    ):
         parse(CONFIG, "test")
 
 

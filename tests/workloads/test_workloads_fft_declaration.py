@@ -87,7 +87,7 @@ def test_an_input_that_does_not_fit_is_a_data_error(
         ({"batch": "2x8x8", "dtype": "complex65"}, "did you mean complex64"),
         ({"batch": "2x8x8", "dtype": "float32"}, "fft has no dtype 'float32'"),
         ({"batch": "2x8x8", "direction": "forwards"}, "did you mean forward"),
-        ({"batch": "2x8x8", "direction": "up"}, "there are: forward, inverse, roundtrip"),
+        ({"batch": "2x8x8", "direction": "up"}, "choose from: forward, inverse, roundtrip"),
         ({"batch": "2x8x8", "dtyp": "c64"}, "did you mean 'dtype'"),
     ],
 )

@@ -249,7 +249,7 @@ def test_arrays_that_do_not_fit_are_a_data_error(
         ({"rows": -4, "cols": 2, "inner": 3}, "rows: -4, must be at least 1"),
         ({"rows": "x", "cols": 2, "inner": 3}, "rows"),
         ({"rows": 1, "cols": 2, "inner": 3, "dtype": "float16"}, "did you mean float"),
-        ({"rows": 1, "cols": 2, "inner": 3, "dtype": "int"}, "there are: float32, float64"),
+        ({"rows": 1, "cols": 2, "inner": 3, "dtype": "int"}, "choose from: float32, float64"),
         ({"row": 1}, "no parameter 'row'; did you mean 'rows'|needs rows"),
     ],
 )

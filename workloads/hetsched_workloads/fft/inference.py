@@ -36,7 +36,7 @@ def check_direction(direction: object) -> None:
     if direction in DIRECTIONS:
         return
     closest = difflib.get_close_matches(str(direction).lower(), DIRECTIONS, n=1)
-    hint = f"did you mean {closest[0]}?" if closest else f"there are: {', '.join(DIRECTIONS)}"
+    hint = f"did you mean {closest[0]}?" if closest else f"choose from: {', '.join(DIRECTIONS)}"
     raise UsageError(f"fft has no direction {direction!r}; {hint}")
 
 

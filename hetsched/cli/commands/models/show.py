@@ -98,7 +98,7 @@ def _models(workload: str, device: str | None, work: str | None) -> list[StoredM
     of_work = [model for model in models if work in work_label(model.speed_key)]
     if not of_work:
         labels = "; ".join(sorted({work_label(model.speed_key) for model in models}))
-        raise UsageError(f"--of {work}: no such models; there are {labels}")
+        raise UsageError(f"--of {work}: no such models; choose from: {labels}")
     return of_work
 
 
