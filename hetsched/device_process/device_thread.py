@@ -16,7 +16,7 @@ from hetsched.device_process.failures import as_hetsched_error, command_failed
 from hetsched.device_process.pipeline import ChunkFailed, Pipeline
 from hetsched.devices.base import Device, DeviceFault
 from hetsched.errors import HetschedError
-from hetsched.transport.device_messages import DeviceCommand, Event
+from hetsched.transport.device_messages import DeviceCommand, Event, Fence, Release
 
 FAULT_EXIT = 17
 """Exit status of a process whose device has become unusable."""
@@ -96,13 +96,19 @@ class DeviceThread(threading.Thread):
             self._report_failure(job.number, failed.__cause__ or failed, failed.chunk.id)
         except DeviceFault as fault:
             self._report_failure(job.number, fault)
+        except Exception as error:
+            self._report_failure(job.number, _unusable(error))
 
     def _handle(self, handler: CommandHandler, command: DeviceCommand) -> None:
-        """Handle a command; an error of its job must not end the process."""
+        """Handle a command; an error of its job must not end the process.
+
+        Except where the job can't be stopped: the engine would wait forever for the fence.
+        """
         try:
             handler.handle(command)
         except Exception as error:
-            self._report_failure(command.job, error)
+            stops = isinstance(command, Fence | Release)
+            self._report_failure(command.job, _unusable(error) if stops else error)
 
     def _report_failure(self, job: int, error: BaseException, chunk: int | None = None) -> None:
         event = command_failed(job, self._index, error, chunk)
@@ -110,6 +116,15 @@ class DeviceThread(threading.Thread):
         if event.cause == "fault":
             # A normal exit would run destructors on a device that no longer responds.
             os._exit(FAULT_EXIT)
+
+
+def _unusable(error: Exception) -> DeviceFault:
+    """Return `error` as a fault: the device may still be working for its job."""
+    if isinstance(error, DeviceFault):
+        return error
+    fault = DeviceFault(f"the job can't be stopped: {type(error).__name__}: {error}")
+    fault.__cause__ = error
+    return fault
 
 
 def _pin_threads(info: DeviceInfo) -> None:

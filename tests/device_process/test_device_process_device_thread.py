@@ -16,17 +16,20 @@ from device_toys import AffineParams
 
 from hetsched.device_process import device_thread
 from hetsched.device_process.attachments import Attachments
-from hetsched.device_process.device_thread import DeviceThread
-from hetsched.devices.emulated.device import open_device
+from hetsched.device_process.device_thread import FAULT_EXIT, DeviceThread
+from hetsched.device_process.pipeline import Pipeline
+from hetsched.devices.emulated.device import EmulatedDevice, open_device
 from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import (
     Attach,
     ChunkDone,
+    CommandFailed,
     DeviceNote,
     Fence,
     Fenced,
     Prepare,
     Prepared,
+    Release,
     Run,
     StoredArray,
 )
@@ -126,3 +129,46 @@ def test_chunks_that_come_after_a_fence_are_dropped(bench: Bench) -> None:
     bench.start()
 
     bench.answers(Prepared, Fenced, Fenced)
+
+
+@pytest.fixture
+def exits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The exit statuses of the process, which goes on."""
+    statuses: list[int] = []
+    monkeypatch.setattr(os, "_exit", statuses.append)
+    return statuses
+
+
+def dividing_by_zero(*arguments: Any) -> None:
+    raise ZeroDivisionError("by zero")
+
+
+@pytest.mark.parametrize("stop", [Fence(1, 0), Release(1, 0)])
+def test_a_device_that_cannot_stop_its_job_ends_its_process(
+    stop: Fence | Release, bench: Bench, exits: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the engine would wait for the fence forever."""
+    bench.order(prepare())
+    bench.start()
+    bench.answers(Prepared)
+    monkeypatch.setattr(EmulatedDevice, "prepare", dividing_by_zero)
+
+    bench.order(stop)
+
+    (failed,) = bench.answers(CommandFailed)
+    bench.close()
+    assert (failed.job, failed.cause, exits) == (1, "fault", [FAULT_EXIT])
+    assert failed.error.message == "the job can't be stopped: ZeroDivisionError: by zero"
+
+
+def test_an_error_that_is_not_of_a_chunk_ends_the_process(
+    bench: Bench, exits: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pipeline, "step", dividing_by_zero)
+    bench.order(prepare(), Run(1, 0, tuple(cut([4]))))
+
+    bench.start()
+
+    _, failed = bench.answers(Prepared, CommandFailed)
+    bench.close()
+    assert (failed.cause, exits[0]) == ("fault", FAULT_EXIT)
