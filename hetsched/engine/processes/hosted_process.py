@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from hetsched.devices.process_spec import ProcessSpec
 from hetsched.engine.processes.device_process import DeviceProcess
-from hetsched.transport.device_messages import Attach, CommandBatch, Detach, DeviceCommand
+from hetsched.errors import InternalError
+from hetsched.transport.device_messages import (
+    Attach,
+    Command,
+    CommandBatch,
+    Detach,
+    DeviceCommand,
+)
+
+log = logging.getLogger(__name__)
 
 MAX_FAILED_STARTS = 3
 """Deaths in a row before Hello, after which the process isn't started again."""
@@ -78,15 +88,15 @@ class HostedProcess:
             return
         for start in range(0, len(commands), MAX_BATCH):
             batch = commands[start : start + MAX_BATCH]
-            self.process.send(batch[0] if len(batch) == 1 else CommandBatch(tuple(batch)))
+            self._send(batch[0] if len(batch) == 1 else CommandBatch(tuple(batch)))
 
     def attach(self, key: int, fd: int, nbytes: int, kind: str) -> None:
         """Send `fd` as attachment `key`, once."""
         if self.process is None or not self.is_ready or key in self.attached:
             return
-        self.attached.add(key)
         self.flush()  # commands before this one refer to the attachments before it
-        self.process.send(Attach(key, kind, nbytes), fds=(fd,))
+        self._send(Attach(key, kind, nbytes), fds=(fd,))
+        self.attached.add(key)
 
     def detach(self, keys: Iterable[int]) -> None:
         """Have the process drop those of `keys` that it holds."""
@@ -94,4 +104,14 @@ class HostedProcess:
         if attached and self.process is not None:
             self.attached.difference_update(attached)
             self.flush()
-            self.process.send(Detach(attached))
+            self._send(Detach(attached))
+
+    def _send(self, command: Command, fds: Sequence[int] = ()) -> None:
+        """Send to the running process; kill one that hangs, so that its job goes on elsewhere."""
+        assert self.process is not None
+        try:
+            self.process.send(command, fds)
+        except InternalError as error:
+            if self.process.is_alive:
+                log.error("%s: %s; killing it", ", ".join(self.device_names), error)
+            self.process.kill()
