@@ -1,7 +1,7 @@
 """Sums of two sets of numbers, as bit sets.
 
 A run of consecutive numbers is added by doubling shifts, so the cost depends on the number of runs
-of the simpler set: few, wherever times mostly rise.
+in the simpler set: few if times mostly rise.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def sumset(first: Bits, second: Bits, width: int) -> Bits:
 
 
 def _runs(bits: Bits) -> NDArray[np.int64]:
-    """(runs, 2) int64: start and end (exclusive) of each run of consecutive numbers."""
+    """Return (runs, 2) int64: start and end (exclusive) of each run of consecutive numbers."""
     edges = np.diff(bits.view(np.int8), prepend=np.int8(0), append=np.int8(0))
     return np.flatnonzero(edges).reshape(-1, 2)
 
 
 def _union_of_shifts(number: int, length: int) -> int:
-    """The union of `number` shifted by 0 to length - 1."""
+    """Return the union of `number` shifted by 0 to length - 1."""
     shifts = 1
     while 2 * shifts <= length:
         number |= number << shifts

@@ -27,8 +27,7 @@ def constant(models: Models, load: int, limits: Limits | None = None) -> Distrib
     models : sequence of SpeedFunction
     load : int, units
     limits : sequence of int or None, units, optional
-        The maximum for each device. What a full device can't take goes to the others, in
-        proportion.
+        The maximum for each device. The excess of a full device goes to the others, in proportion.
 
     Returns
     -------
@@ -53,7 +52,7 @@ def constant(models: Models, load: int, limits: Limits | None = None) -> Distrib
 
 
 def _proportional(speeds: Floats, load: int, max_shares: Units) -> Floats:
-    """Real shares in proportion to `speeds`, none above its limit."""
+    """Return real shares in proportion to `speeds`, none above its limit."""
     parts = np.zeros(len(speeds))
     free, remaining = speeds > 0, load
     speeds = speeds / (speeds.max() or 1.0)
@@ -62,7 +61,7 @@ def _proportional(speeds: Floats, load: int, max_shares: Units) -> Floats:
         full = free & (shares >= max_shares)
         if not full.any():
             return np.where(free, shares, parts)
-        # The limits that bind now still do when the other devices get more.
+        # Limits that bind now still bind when the other devices get more.
         parts[full] = max_shares[full]
         remaining -= int(max_shares[full].sum())
         free &= ~full

@@ -19,7 +19,7 @@ Models = Sequence[SpeedFunction]
 Limits = Sequence[int | None]
 """The maximum units for each device; None: no limit."""
 MAX_LOAD = 2**53
-"""Units; up to here every whole number is a float."""
+"""Units; floats represent all whole numbers up to here."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Distribution:
     spread : float
         (max - min) / min of the times of the devices with a share; 0.0 for one device.
     reason : str
-        Why another method was used than requested; empty if none was.
+        Why a different method was used; empty if the requested one was.
     """
 
     shares: tuple[int, ...]
@@ -93,8 +93,8 @@ def check_request(models: Models, load: int, limits: Limits | None) -> tuple[int
     Raises
     ------
     UsageError
-        No devices; a load or limit is negative or no whole number; the load exceeds `MAX_LOAD`;
-        not one limit per device.
+        No devices; a load or limit is negative or not whole; the load exceeds `MAX_LOAD`; limits
+        aren't one per device.
     DataError
         The limits leave no room for the load.
     """
@@ -128,7 +128,7 @@ def _length(name: str, values: Any) -> int:
 
 
 def whole_units(name: str, value: int) -> int:
-    """`value` as an int. Raises UsageError unless it is a whole number of at least 0."""
+    """Return `value` as an int. Raises UsageError unless it is a whole number of at least 0."""
     try:
         units = operator.index(value)
     except TypeError:

@@ -32,7 +32,7 @@ from hetsched.partition.time_inverse import TimeInverse, Units
 NEWTON_STEPS = 8
 """Pure Newton steps at first; after that every other step halves the bracket."""
 MAX_STEPS = 400
-"""A bracket of floats can be halved 64 times."""
+"""Steps; a bracket of floats can be halved at most 64 times."""
 MAX_SECONDS = sys.float_info.max
 MIN_SECONDS = sys.float_info.min
 MIN_BRACKET = 4e-16
@@ -40,13 +40,13 @@ MIN_BRACKET = 4e-16
 
 
 def geometric(models: Models, load: int, limits: Limits | None = None) -> Distribution:
-    """Split `load` so that it finishes first, if every model's time is nondecreasing.
+    """Split `load` for the shortest makespan, if every model's time is nondecreasing.
 
     Parameters
     ----------
     models : sequence of SpeedFunction
-        Evaluated together if they are `Curve`s; others only by `.time` and `.speed` of whole
-        units, about log2(load) times.
+        `Curve`s are evaluated together; others only by `.time` and `.speed` of whole units, about
+        log2(load) times.
     load : int, units
     limits : sequence of int or None, units, optional
         The maximum for each device; devices at their limit finish earlier.
@@ -74,7 +74,7 @@ def geometric(models: Models, load: int, limits: Limits | None = None) -> Distri
 
 
 def _equal_time_floor(inverse: TimeInverse, load: int) -> Units:
-    """(p,) int64, units: shares within a common time, that sum to the load or slightly less.
+    """Return (p,) int64, units: shares within a common time that sum to at most the load.
 
     Flooring loses up to one unit per device anyway, so T is needed only to within p / 2 units.
     """
@@ -107,9 +107,9 @@ def _equal_time_floor(inverse: TimeInverse, load: int) -> Units:
 
 
 def _floor(inverse: TimeInverse, parts: Floats, seconds: float) -> Units:
-    """Floor `parts`, and subtract a unit where that still takes more than `seconds`.
+    """Floor `parts`, and subtract a unit where the result takes more than `seconds`.
 
-    This corrects inverses that are inexact, by rounding or at a jump of the time.
+    This corrects inverses that are inexact because of rounding or a jump of the time.
     """
     shares = parts.astype(np.int64)
     return shares - (inverse.seconds(np.arange(len(shares)), shares) > seconds)
@@ -118,7 +118,8 @@ def _floor(inverse: TimeInverse, parts: Floats, seconds: float) -> Units:
 def _fill(low: Units, high: Units, load: int) -> Units:
     """Raise `low` towards `high` in order of devices until the load is reached.
 
-    The units between the two end at the same time: where time is level, any device may have them.
+    The units between the two end at the same time: where times are level, any device may take
+    them.
     """
     room = np.maximum(high - low, 0)
     before = np.cumsum(room) - room
@@ -127,7 +128,7 @@ def _fill(low: Units, high: Units, load: int) -> Units:
 
 
 def _middle_float(low: float, high: float) -> float:
-    """The float with as many floats between it and `low` as between it and `high`."""
+    """Return the float halfway between `low` and `high` in the order of all floats."""
     first, last = struct.unpack("<2q", struct.pack("<2d", low, high))
     middle: float = struct.unpack("<d", struct.pack("<q", (first + last) // 2))[0]
     return middle

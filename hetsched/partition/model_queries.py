@@ -1,7 +1,6 @@
-"""Evaluates models and checks the results.
+"""Evaluation of models, with checked results.
 
-A third-party model may fail in any way. The caller always gets one of our errors, which names the
-device.
+Any failure of a third-party model becomes one of our errors, which names the device.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from hetsched.models import SpeedFunction
 
 
 def speed_functions(models: Sequence[SpeedFunction]) -> list[SpeedFunction]:
-    """Replace each model that has a `speed_function` (a DeviceModel) by it.
+    """Replace each model that has a `speed_function` (a DeviceModel) by that function.
 
     Raises
     ------
@@ -34,12 +33,12 @@ def speed_functions(models: Sequence[SpeedFunction]) -> list[SpeedFunction]:
 
 
 def time_of(index: int, model: SpeedFunction, units: float) -> float:
-    """Seconds for `units` > 0 on device `index`; infinite: too many for it.
+    """Return the seconds of `units` > 0 on device `index`; infinite if it can't hold them.
 
     Raises
     ------
     UsageError
-        The model's time is 0, negative or not a number, or it fails. Our own errors pass through.
+        The model fails, or its time is 0, negative or NaN. Our own errors pass through.
     """
     seconds = evaluate(index, model, "time", units)
     if not seconds > 0:
@@ -48,12 +47,12 @@ def time_of(index: int, model: SpeedFunction, units: float) -> float:
 
 
 def speed_of(index: int, model: SpeedFunction, units: float) -> float:
-    """Units a second at `units` > 0; 0 if these are too many for the device.
+    """Return units per second at `units` > 0; 0 if the device can't hold them.
 
     Raises
     ------
     UsageError
-        The model's speed is negative, infinite or not a number, or 0 where its time is finite.
+        The model's speed is negative, infinite or NaN, or 0 where its time is finite.
     """
     speed = evaluate(index, model, "speed", units)
     if 0 < speed < math.inf or (speed == 0 and time_of(index, model, units) == math.inf):
@@ -65,12 +64,12 @@ def speed_of(index: int, model: SpeedFunction, units: float) -> float:
 
 
 def evaluate(index: int, model: SpeedFunction, method: str, units: float) -> float:
-    """Call `method` of the model of device `index` with `units`; any number is accepted.
+    """Call `method` of the model of device `index` with `units`; accept any number.
 
     Raises
     ------
     UsageError
-        It fails, or its result is no number. Our own errors pass through.
+        It fails, or its result is not a number. Our own errors pass through.
     """
     try:
         return float(getattr(model, method)(units))

@@ -1,10 +1,9 @@
 """The split with the shortest makespan, for times of any shape.
 
-Minimise max_i t_i(d_i) subject to sum d_i = n, for times that may fall with size, by
-effects of caches and alignment: the problem of Khaleghzadeh, Reddy & Lastovetsky 2018 (HPOPTA). A
-time T is feasible if n is a sum of one size from each set {x : t_i(x) <= T}; the makespan is the
-shortest feasible time in the models' tables. Sets of sums are bit sets, cut to those that can
-still lead to n.
+Minimise max_i t_i(d_i) subject to sum d_i = n, for times that may fall with size because of caches
+and alignment: the problem of Khaleghzadeh, Reddy & Lastovetsky 2018 (HPOPTA). A time T is feasible
+if n is a sum of one size from each set {x : t_i(x) <= T}; the makespan is the shortest feasible
+time in the models' tables. Sets of sums are bit sets, cut to the sums that can still reach n.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ MAX_TIMES = 1 << 26
 
 
 def optimal(models: Models, load: int, limits: Limits | None = None) -> Distribution:
-    """Split `load` so that it finishes first, for any times.
+    """Split `load` for the shortest makespan, for times of any shape.
 
     Parameters
     ----------
@@ -73,7 +72,7 @@ def optimal(models: Models, load: int, limits: Limits | None = None) -> Distribu
 
 
 def _table(index: int, model: SpeedFunction, max_share: int) -> Floats:
-    """(max_share + 1,) float64, the device's time for each size; 0 for size 0."""
+    """Return (max_share + 1,) float64, the device's time for each size; 0 for size 0."""
     sizes = np.arange(1, max_share + 1)
     times = np.concatenate(([0.0], _times(index, model, sizes)))
     invalid = np.flatnonzero(~(times[1:] > 0))
@@ -88,7 +87,7 @@ def _times(index: int, model: SpeedFunction, sizes: NDArray[np.int64]) -> Floats
     except HetschedError:
         raise
     except Exception:
-        # A model of numbers may raise anything for an array; its real errors recur below.
+        # A scalar-only model may raise anything for an array; its real errors recur below.
         times = np.empty(0)
     if times.shape != sizes.shape:
         times = np.array([time_of(index, model, size) for size in sizes.tolist()])
@@ -126,17 +125,17 @@ def _search(tables: Sequence[Floats], load: int) -> list[int]:
 
 
 def _lower_bound(tables: Sequence[Floats], load: int) -> float:
-    """The optimum if every device could also do any smaller size within the time of a larger one.
+    """Return the optimum if no size took longer than any larger one.
 
-    Then size x costs the minimum time of all sizes from x on, and the optimum is the n-th smallest
-    of all these.
+    Size x then costs the minimum time of all sizes from x on, and the optimum is the n-th smallest
+    of all these costs.
     """
     minima = [np.minimum.accumulate(table[:0:-1]) for table in tables]
     return float(np.partition(np.concatenate(minima), load - 1)[load - 1])
 
 
 def _split_within(tables: Sequence[Floats], load: int, seconds: float) -> list[int] | None:
-    """Shares that sum to `load` and take at most `seconds`; None if impossible."""
+    """Return shares that sum to `load` and take at most `seconds`; None if impossible."""
     feasible = [table <= seconds for table in tables]
     tops = [int(np.flatnonzero(mask)[-1]) for mask in feasible]
     slack = sum(tops) - load
@@ -144,14 +143,14 @@ def _split_within(tables: Sequence[Floats], load: int, seconds: float) -> list[i
         return None
     if slack >= load:
         return _summing_to(load, [mask[: load + 1] for mask in feasible])
-    # The slack below the largest sizes is smaller than the load: distribute that instead.
+    # The slack below the largest sizes is smaller than the load, so distribute the slack.
     reductions = [mask[top::-1][: slack + 1] for mask, top in zip(feasible, tops, strict=True)]
     chosen = _summing_to(slack, reductions)
     return None if chosen is None else [a - b for a, b in zip(tops, chosen, strict=True)]
 
 
 def _summing_to(total: int, sets: Sequence[Bits]) -> list[int] | None:
-    """Choose one number from each set, summing to `total`; None if impossible."""
+    """Choose a number from each set, with the sum `total`; None if impossible."""
     sums = [np.array([True])]
     for numbers in sets:
         sums.append(sumset(sums[-1], numbers, total + 1))

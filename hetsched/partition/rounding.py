@@ -1,8 +1,8 @@
-"""From real shares to whole units, without losing the optimum.
+"""Rounding of real shares to whole units that keeps the optimum.
 
-Greedy: each unit goes to the device that finishes it first. For nondecreasing times that gives the
-shortest makespan (Ibaraki & Katoh 1988, Resource Allocation Problems, chapter 4), and the units
-assigned are those that end earliest, in any order: one partial sort finds them.
+Greedy: each unit goes to the device that finishes it first. For nondecreasing times this gives the
+shortest makespan (Ibaraki & Katoh 1988, Resource Allocation Problems, chapter 4), and the assigned
+units are those that end earliest, in any order, so one partial sort finds them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from hetsched.partition.distribution import Limits, Models, check_request
 from hetsched.partition.time_inverse import TimeInverse, Units
 
 MAX_MOVED_UNITS = 1 << 22
-"""Units that rounding may move: it compares the times of all of them at once."""
+"""Units that rounding may move; their times are all compared at once."""
 FIRST_OFFER = 2
-"""Units considered per device at first; twice as many each time that all are taken."""
+"""Initial number of candidate units per device; doubled each time all of them are taken."""
 
 
 def round_greedy(
@@ -26,9 +26,9 @@ def round_greedy(
 ) -> list[int]:
     """Floor `parts`, then assign the remaining units, each to the device that finishes it first.
 
-    Exactly optimal for nondecreasing times if every part takes at most some common time and the
-    parts sum to at most the load: greedy from zero would pass through these shares. If they sum to
-    more, units are removed, each from the device that ends last.
+    Exactly optimal for nondecreasing times if all parts are within a common time and their sum is
+    at most the load, since greedy assignment from zero would pass through these shares. If the sum
+    is larger, units are removed, each from the device that ends last.
 
     Parameters
     ----------
@@ -84,8 +84,8 @@ def round_to_load(inverse: TimeInverse, shares: Units, load: int) -> Units:
 def _change(inverse: TimeInverse, shares: Units, count: int, room: Units, step: int) -> Units:
     """Add `count` units that end first (step 1), or remove those that end last (step -1).
 
-    `room`: maximum change per device. Each device offers its next few units; the times of all are
-    compared at once. The cut is final when no device with all its offers below it has more.
+    `room`: maximum change per device. The next few units of all devices are compared at once. The
+    cut is final unless it takes all candidate units of a device that has more.
     """
     room = np.minimum(room, count)
     offers = np.minimum(room, FIRST_OFFER)

@@ -1,8 +1,8 @@
 """Equal times by root finding on smooth models: Clarke 6.1, in O(p) per step.
 
 The equations are F_1 = n - sum x_i = 0 and F_i = t_i(x_i) - t_1(x_1) = 0 for i = 2..p. The paper's
-update reads x - J F but must be x - J^-1 F; J is an arrowhead matrix, so the step has a closed
-form with the common time T that the tangents predict::
+update x - J F must be x - J^-1 F; J is an arrowhead matrix, so the step has a closed form with the
+common time T of the tangents::
 
     T = (n - sum x_i + sum t_i / t_i') / sum 1 / t_i'        x_i += (T - t_i) / t_i'
 
@@ -34,7 +34,7 @@ from hetsched.partition.rounding import round_greedy
 MAX_STEPS = 50
 """The paper reports 2 steps on smooth curves and 30 on a cliff."""
 MIN_SHARE = 1e-6
-"""Units: shares stay above it, where fixed cost and slope of a curve are defined."""
+"""Units: lower bound on shares, so that the fixed cost and slope of a curve are defined."""
 EQUAL = 1e-9
 """Relative difference up to which times count as equal."""
 SLOPE_STEP = 1e-6
@@ -56,8 +56,8 @@ def smooth(models: Models, load: int, limits: Limits | None = None) -> Distribut
     -------
     Distribution
         The optimum where times strictly increase; otherwise one of possibly several splits with
-        equal times. Without a root after `MAX_STEPS`, the result of `geometric`; `.reason` says
-        why. O(p) per step.
+        equal times. Without a root after `MAX_STEPS`, the result of `geometric`, with a `reason`.
+        O(p) per step.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def smooth(models: Models, load: int, limits: Limits | None = None) -> Distribut
     try:
         root = solve(models, load, max_shares)
     except UsageError as error:
-        # For example a model of whole units only; geometric needs no others.
+        # For example a model for whole units only, which suffices for geometric.
         root = Root([], 0.0, 0, str(error))
     if root.reason:
         reason = f"smooth: {root.reason}; geometric's split instead"
@@ -88,7 +88,7 @@ class Root:
     Attributes
     ----------
     parts : list of float, units
-        One per device; slightly less than the root, for rounding down.
+        One per device; slightly below the root, for rounding down.
     seconds : float
         The common time.
     steps : int
@@ -165,11 +165,11 @@ def newton(
 
 
 def _flaw(x: Floats, times: Floats, seconds: float, load: int, low: Floats, high: Floats) -> str:
-    """Say why `x` isn't the equal-time point; empty if it is."""
+    """Return why `x` isn't the equal-time point; empty if it is."""
     if abs(float(x.sum()) - load) > EQUAL * load + len(x) * MIN_SHARE:
         return f"the shares sum to {float(x.sum()):.6g}"
     early, late = times < seconds * (1 - EQUAL), times > seconds * (1 + EQUAL)
-    # A device at its limit may end early; a device without a share would end late.
+    # A device at its limit may end early. A device without a share would end late.
     wrong: NDArray[np.bool_] = (early & (x < high)) | (late & (x > low))
     if wrong.any():
         return f"{int(wrong.sum())} devices don't finish with the others"
@@ -196,7 +196,7 @@ class _Tangent:
 
 
 def _tangents(curves: list[_Tangent], x: Floats) -> tuple[Floats, Floats]:
-    """(p,) float64, seconds and seconds per unit at `x`; 0 and 1 for a device without a share."""
+    """Return (p,) float64, seconds and seconds per unit at `x`; 0 and 1 without a share."""
     pairs = list(zip(curves, x.tolist(), strict=True))
     times = [0.0 if curve.is_idle else curve.time(units) for curve, units in pairs]
     slopes = [1.0 if curve.is_idle else curve.slope(units) for curve, units in pairs]

@@ -1,4 +1,4 @@
-"""x_i(T), the units that each device finishes in a time T, and t_i(x), for all devices at once."""
+"""x_i(T), the units that each device finishes in time T, and t_i(x), for all devices at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MIN_GUESS, MAX_GUESS = np.finfo(float).tiny, np.finfo(float).max
 
 
 class TimeInverse:
-    """Units that each device finishes in a given time, within its limit; and times of units.
+    """The units that each device finishes in a given time, within its limit; and the inverse.
 
     Models with a closed form (`Curve.segments`) are packed into one table and evaluated together.
     Any other model is evaluated by `.time` and `.speed` of whole units, once per size.
@@ -45,7 +45,7 @@ class TimeInverse:
         }
 
     def even_speeds(self, load: int) -> Floats:
-        """(p,) float64, units/s at an even share or the device's limit; 0 if the limit is 0."""
+        """Return (p,) float64, units/s at an even share or the limit; 0 if the limit is 0."""
         even = np.minimum(max(load // len(self.max_shares), 1), self.max_shares)
         speeds = np.zeros(len(even))
         closed = np.flatnonzero(self._is_closed & (even > 0))
@@ -62,7 +62,7 @@ class TimeInverse:
             return float(np.clip(load / self.even_speeds(load).sum(), MIN_GUESS, MAX_GUESS))
 
     def units(self, seconds: float) -> tuple[Floats, float]:
-        """(p,) float64, units that each device finishes in `seconds`; their total rate, units/s.
+        """Return (p,) float64, units done in `seconds` per device; their total rate, units/s.
 
         Without a closed form: whole units, and an estimated rate.
         """
@@ -75,7 +75,7 @@ class TimeInverse:
         return np.where(full, self.max_shares, parts), float(rates[~full].sum())
 
     def seconds(self, devices: Indices, units: Numbers) -> Floats:
-        """(k,) float64: seconds of device `devices[j]` for a whole number `units[j]`.
+        """Return (k,) float64: seconds of device `devices[j]` for a whole number `units[j]`.
 
         For a model whose times fall with size, the nearest nondecreasing times.
 
@@ -114,7 +114,7 @@ class _CachedModel:
         return self._seconds[units]
 
     def units(self, seconds: float, max_share: int) -> int:
-        """The largest whole x up to `max_share` with time(x) <= `seconds`, if times rise."""
+        """Return the largest x <= `max_share` with time(x) <= `seconds`, if times rise."""
         low, high = 0, max_share + 1
         while high - low > 1:
             middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""Plans of one device: how its share is cut into chunks, what that costs, and bounds. Pure."""
+"""Plans of one device: the chunks of its share, their predicted time, and bounds. Pure."""
 
 from hetsched.memory import MemoryDemand
 from hetsched.plans.best_plan import PlanComparison, best_plan, compare_plans, quick_plan

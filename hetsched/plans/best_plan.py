@@ -1,4 +1,4 @@
-"""The best plan for one device's share, and how far it may be from the optimum.
+"""The best plan for one device's share, and its gap to the lower bound.
 
 All kinds of plans are compared by their timelines: factoring by two, the steps of Ilic & Sousa,
 and rings of 1 to 4 slots that fill memory evenly or in patterns, with ramps at both ends. For
@@ -36,9 +36,9 @@ class PlanComparison:
     seconds : float
         Its makespan.
     bound : float, seconds
-        No plan for this share takes less.
+        A lower bound of all plans for this share.
     seconds_by_kind : dict of str to float, seconds
-        Kind of plan -> makespan of the best of that kind, the kind of `plan` included.
+        Kind of plan -> makespan of the best of that kind, including the kind of `plan`.
     """
 
     plan: DevicePlan
@@ -55,13 +55,13 @@ class PlanComparison:
 def best_plan(
     share: int, model: DeviceModel, memory: MemoryDemand, *, overlap: Overlap
 ) -> DevicePlan:
-    """Return the plan of least predicted time among all kinds.
+    """Return the fastest plan of all kinds, by predicted time.
 
     Parameters
     ----------
     share : int, units
     model : DeviceModel
-        Of the phases; curves need only `time` of a number.
+        Only its phases are used; curves need only `time` of a number.
     memory : MemoryDemand
     overlap : Overlap
 
@@ -127,7 +127,7 @@ def _installments(
 
 
 def ring_plan(share: int, costs: PhaseCosts, memory: MemoryDemand, overlap: Overlap) -> DevicePlan:
-    """Return the best ring, or chunks that are all in device memory together."""
+    """Return the best ring, or a plan whose chunks are all in device memory together."""
     if share <= MAX_EXHAUSTIVE_SHARE:
         ring = best_ring(share, costs, memory, overlap)
         if ring is not None:
@@ -138,7 +138,7 @@ def ring_plan(share: int, costs: PhaseCosts, memory: MemoryDemand, overlap: Over
 def _fitting(plan: DevicePlan, memory: MemoryDemand) -> DevicePlan:
     """Return `plan`, or factoring where a slot for its largest chunk is too small for others.
 
-    Bytes need not grow with size: the work area of an odd batch may be the larger one.
+    Bytes don't always grow with size: an odd batch may need a larger work area.
     """
     return plan if fits(plan, memory) else factoring(plan.share, memory)
 
@@ -146,7 +146,7 @@ def _fitting(plan: DevicePlan, memory: MemoryDemand) -> DevicePlan:
 def quick_plan(
     share: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap
 ) -> DevicePlan:
-    """Return a good plan in less time: mostly within 0.5 % of `best_plan`.
+    """Return a plan after a shorter search: mostly within 0.5 % of `best_plan`.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def quick_plan(
     DataError
         Not even one unit fits.
     UsageError
-        As for `best_plan`; the share is 0.
+        As for `best_plan`, and for a share of 0.
     """
     share = validate_request(share, model, memory, overlap)
     if share == 0:

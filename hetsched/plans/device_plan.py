@@ -1,7 +1,7 @@
-"""A device's plan, as data: chunks in order, grouped by what is in its memory together.
+"""A device's plan as data: chunks in order, grouped by joint residence in device memory.
 
-Owns the plan and the check that it fits; not how plans are searched (best_plan) or priced
-(timeline). Ilic & Sousa, section 2: alpha is the share, beta the sub-distributions.
+Owns the plan and the check that it fits; not the search (`best_plan`) or the predicted time
+(`timeline`). Ilic & Sousa, section 2: alpha is the share, beta the sub-distributions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_LISTED_CHUNKS = 6
 
 
 class Mode(Enum):
-    """How device memory is used: freed between sub-distributions, or slot by slot."""
+    """The use of device memory: freed between sub-distributions, or slot by slot."""
 
     INSTALLMENTS = "installments"
     RING = "ring"
@@ -38,7 +38,7 @@ class Overlap(Enum):
 
     @classmethod
     def of(cls, engines: int) -> Overlap:
-        """The overlap that so many copy engines allow; a third one changes nothing."""
+        """Return the overlap with so many copy engines; more than two make no difference."""
         if not (_is_integer(engines) and engines >= 0):
             raise UsageError(f"copy engines: {engines!r}; it must be an integer, 0 or more")
         return cls(min(engines, 2))
@@ -98,12 +98,12 @@ class DevicePlan:
 
 
 def check(plan: DevicePlan, memory: MemoryDemand) -> None:
-    """Check that `plan` fits in the device's memory at every moment.
+    """Check that `plan` fits in the device's memory at all times.
 
     Raises
     ------
     DataError
-        It doesn't; the message has the chunks in memory together, what they need and the limit.
+        It doesn't; the message gives the resident chunks, their bytes and the limit.
     UsageError
         `plan` or `memory` has the wrong type.
     """
@@ -120,20 +120,20 @@ def check(plan: DevicePlan, memory: MemoryDemand) -> None:
 
 
 def fits(plan: DevicePlan, memory: MemoryDemand) -> bool:
-    """Whether `plan` fits in the device's memory at every moment."""
+    """Return whether `plan` fits in the device's memory at all times."""
     return memory.limit is None or all(map(memory.fits, _resident_sets(plan)))
 
 
 def slot_sizes(chunks: Sequence[int], slots: int) -> tuple[int, ...]:
-    """Return what each slot of a ring must hold, units: the largest of its chunks.
+    """Return the capacity of each slot of a ring, units: its largest chunk.
 
-    Chunks use `slots` slots (at least one) in turn; there may be fewer chunks.
+    Chunks use `slots` slots (at least one) in turn; there may be fewer chunks than slots.
     """
     return tuple(max(chunks[first::slots]) for first in range(min(slots, len(chunks))))
 
 
 def _resident_sets(plan: DevicePlan) -> Iterable[tuple[int, ...]]:
-    """Every distinct set of chunks that is in device memory together."""
+    """Yield each distinct set of chunks that are in device memory together."""
     if plan.mode is Mode.INSTALLMENTS:
         return dict.fromkeys(plan.sub_distributions)
     chunks, slots = plan.chunks, plan.slots
@@ -148,7 +148,7 @@ def require_type(name: str, value: Any, kind: type) -> None:
 
 
 def _integer_tuples(sub_distributions: Any) -> tuple[tuple[int, ...], ...]:
-    """Return the same as tuples of int; fast where they already are."""
+    """Return `sub_distributions` as tuples of int; fast if they already are."""
     if not isinstance(sub_distributions, tuple | list):
         raise UsageError(
             f"sub-distributions: {_quoted(sub_distributions)}; it must be a tuple of tuples"
@@ -167,7 +167,7 @@ def _integers(index: int, chunks: Any) -> tuple[int, ...]:
 
 
 def _is_integer(value: Any) -> bool:
-    """Whether it is an int, NumPy's included; bool is not."""
+    """Return whether `value` is an int or a NumPy integer, not a bool."""
     try:
         operator.index(value)
     except TypeError:

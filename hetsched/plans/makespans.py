@@ -1,4 +1,4 @@
-"""The makespans of many plans at once, for searches: `recurrence` on arrays."""
+"""Makespans of many plans at once, for searches: `recurrence` on arrays."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Sizes = NDArray[np.int64]
 
 
 def padded(plans: Sequence[Sequence[int]]) -> Sizes:
-    """Chunk lists as rows, with zeros at the end: empty chunks cost nothing."""
+    """Return chunk lists as rows, padded with zeros: empty chunks cost nothing."""
     longest = max(map(len, plans))
     return np.array([[*plan, *(0,) * (longest - len(plan))] for plan in plans], dtype=np.int64)
 
@@ -29,7 +29,7 @@ def padded(plans: Sequence[Sequence[int]]) -> Sizes:
 def makespans(
     sizes: Sizes, slots: int | NDArray[np.int64], costs: PhaseCosts, overlap: Overlap
 ) -> Floats:
-    """Seconds of each plan of one sub-distribution. Few different `slots` are fast.
+    """Return the seconds of each plan of one sub-distribution. Fast if few `slots` differ.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def makespans(
 
 
 def _priced(sizes: Sizes, slots: NDArray[np.int64], costs: PhaseCosts, overlap: Overlap) -> Floats:
-    """Seconds of each plan of chunks that share the link in the same way."""
+    """Return the seconds of plans whose chunks share the link in the same way."""
     copy_ins, computes, copy_outs = (np.ascontiguousarray(t[sizes].T) for t in costs.phases)
     rule = copy_in_rule(overlap, int(slots.max()), costs.duplex)
     start: Floats = np.zeros(len(sizes))
@@ -69,7 +69,7 @@ def _priced(sizes: Sizes, slots: NDArray[np.int64], costs: PhaseCosts, overlap: 
 
 
 def _freed(slots: NDArray[np.int64]) -> Callable[[list[Floats], int], Floats | None]:
-    """When the slots of the next chunk of each plan are free; plans differ in their slots."""
+    """Return when the slot of each plan's next chunk is free; plans differ in their slots."""
     counts = sorted(set(slots.tolist()))
     if len(counts) == 1:
         return same_slots(counts[0])

@@ -1,4 +1,4 @@
-"""Evidence about whole shares, and how it corrects what plans are predicted to take."""
+"""Measured times of whole shares, and the correction of predictions by them."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.models.curves.curve import planner_curve
 
 MAX_OBSERVATIONS = 5
-"""Observations of whole shares, the latest, that correct predictions."""
+"""Latest observations of whole shares used to correct predictions."""
 MAX_SHARE_RATIO = 1.6
-"""Shares that differ by more aren't compared. Arbitrary; below 2, or halves of shares count."""
+"""Shares that differ by more aren't compared. Arbitrary; below 2, to exclude halves of shares."""
 MIN_CORRECTION, MAX_CORRECTION = 0.8, 1.25
-"""Bounds while a single run may be the cause."""
+"""Bounds on a correction that may be due to a single run."""
 TRUSTED_OBSERVATIONS = 3
-"""From so many on, a single outlier is outvoted."""
+"""Observations whose median a single outlier can't determine."""
 
 MeasuredShare = tuple[float, float, int]
 """Units, seconds and number of observations."""
 
 
 def latest_shares(model: DeviceModel) -> list[MeasuredShare]:
-    """Return the shares measured last, the latest first.
+    """Return the last measured shares, latest first.
 
-    Sizes whose computation was measured were chunks; their total is the sum of phases that didn't
-    overlap, so it isn't evidence about plans. Much smaller ones may be parts of a factored share.
+    Sizes with a measured computation were chunks: their total is the sum of their phases, without
+    overlap, and says nothing about plans. Much smaller sizes may be parts of a factored share.
     """
     evidence = planner_curve(model.total).evidence()
     if evidence is None:
@@ -47,8 +47,8 @@ def correction(latest: Sequence[MeasuredShare], predicted: SpeedFunction) -> flo
 
     `latest`: as returned by `latest_shares`.
 
-    A single contended run is outvoted by the next two, and later forgotten; until it can be
-    outvoted, the correction is bounded.
+    The median ignores a single contended run after two further runs; until then the correction is
+    bounded.
     """
     ratios: list[float] = []
     for share, seconds, count in latest:

@@ -1,4 +1,4 @@
-"""What fits in a device's memory: chunks, sub-distributions, and patterns for odd sizes.
+"""Capacity of a device's memory: chunks, sub-distributions, and patterns for odd sizes.
 
 Ilic & Sousa, equation (2): the chunks that are in device memory together need at most b_i.
 """
@@ -10,15 +10,15 @@ import numpy as np
 from hetsched.memory import MemoryDemand
 
 MAX_SLOTS = 4
-"""Slots of a ring that searches use: a chunk in each phase, and one more that waits."""
+"""Maximum slots of a ring in searches: a chunk in each phase, and one waiting."""
 SAMPLED_SIZES = 32
-"""Sizes for which bytes per unit are compared where they grow in proportion."""
+"""Sizes at which bytes per unit are compared if bytes grow in proportion."""
 
 
 def largest_sub_distribution(share: int, memory: MemoryDemand) -> int:
-    """Return a bound on the units of chunks that fit together, at most `share`.
+    """Return an upper bound on the units that fit together, at most `share`.
 
-    Exact where bytes grow in proportion; else from the least bytes that a unit of a chunk takes.
+    Exact if bytes grow in proportion; otherwise based on the minimum bytes per unit.
 
     Raises
     ------
@@ -44,8 +44,8 @@ def largest_sub_distribution(share: int, memory: MemoryDemand) -> int:
 def patterns(share: int, memory: MemoryDemand) -> dict[int, tuple[int, ...]]:
     """Return slots -> the largest chunks, units, that fit together, as equal as possible.
 
-    A ring that repeats a pattern fits, as any `slots` neighbours are the same chunks. One slot is
-    always present; more where so many units fit.
+    A ring that repeats a pattern fits, because any `slots` neighbours are the same chunks. One
+    slot is always present, others if as many units fit.
 
     Raises
     ------

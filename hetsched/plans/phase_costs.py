@@ -1,4 +1,4 @@
-"""What each phase of a chunk costs, tabulated by size, so that searches don't evaluate models."""
+"""The cost of each phase of a chunk, tabulated by size, so that searches evaluate no models."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_QUOTED_ERROR = 200
 
 @dataclass(frozen=True)
 class PhaseCosts:
-    """Seconds of copy in, compute and copy out of a chunk of `size` units: element `size` of each.
+    """Seconds of copy in, compute and copy out of a chunk, indexed by its units.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class PhaseCosts:
         return self.copy_in, self.compute, self.copy_out
 
     def up_to(self, largest: int) -> PhaseCosts:
-        """The costs of chunks of at most `largest` units."""
+        """Return the costs of chunks of at most `largest` units."""
         copy_in, compute, copy_out = (phase[: largest + 1] for phase in self.phases)
         return PhaseCosts(copy_in, compute, copy_out, self.duplex)
 
@@ -59,7 +59,7 @@ def costs_of(model: DeviceModel, largest: int) -> PhaseCosts:
 
 
 def phase_seconds(model: DeviceModel, units: Floats) -> tuple[Floats, Floats, Floats]:
-    """Seconds of copy in, compute and copy out of chunks of each of `units`; 0 without a curve.
+    """Return seconds of copy in, compute and copy out for each of `units`; 0 without a curve.
 
     Raises
     ------
@@ -74,12 +74,12 @@ def phase_seconds(model: DeviceModel, units: Floats) -> tuple[Floats, Floats, Fl
 
 
 def seconds_of(curve: Any, units: Floats) -> Floats:
-    """Evaluate `curve.time` at each of `units`; curves that take only scalars work, but slower.
+    """Evaluate `curve.time` at each of `units`; scalar-only curves work, but slower.
 
     Raises
     ------
     UsageError
-        The curve raises, or returns a negative time or NaN. Our own errors are passed on.
+        The curve raises, or returns a negative time or NaN. Our own errors pass through.
     """
     try:
         seconds = np.asarray(curve.time(units), dtype=float) + np.zeros(units.shape)

@@ -1,11 +1,11 @@
-"""The recurrence that prices every plan: when each phase of each chunk starts and ends.
+"""The recurrence behind every predicted time: start and end of each phase of each chunk.
 
 Ilic & Sousa, section 3; slot reuse is ours: a chunk is copied in after the copy out of the chunk
 `slots` before it. The same code runs on floats (one plan) and on arrays (many plans at once).
 
-A copy out is first scheduled as if no further copy in followed; each copy in then pushes back the
-copies out that it delays. How it does so is all that distinguishes the kinds of links. A device
-without overlap is a ring of one slot.
+A copy out is first scheduled as if no further copy in followed; each copy in then delays the
+copies out that compete with it. Links differ only in this rule. A device without overlap is a ring
+of one slot.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Spans = tuple[Time, Time, Time, Time]
 """Start and end of a chunk's copy in, start and end of its computation."""
 
 MAX_SLOTS_IN_USE = {Overlap.NONE: 1, Overlap.SINGLE: 2}
-"""Slots beyond which more change nothing: without overlap there is one chunk at a time; one copy
-engine copies in the order I1 I2 O1 I3 O2 ..., whatever the slots."""
+"""Slots beyond which more make no difference: without overlap there is one chunk at a time; one
+copy engine copies in the order I1 I2 O1 I3 O2 ... regardless of slots."""
 
 
 class Arithmetic(NamedTuple):
@@ -41,23 +41,23 @@ ARRAYS = Arithmetic(np.maximum, np.minimum, lambda values: bool(values.any()))
 
 
 class Recurrence(Generic[Time]):
-    """One sub-distribution in its phases, to which chunks are appended in order.
+    """The phases of one sub-distribution, to which chunks are appended in order.
 
     Parameters
     ----------
     start : Time, seconds
-        When the first chunk may be copied in.
+        Earliest start of the first copy in.
     arithmetic : Arithmetic
     copy_in : CopyIn
     freed : callable, (copy-out ends, chunk) -> Time
-        When the slot of a chunk is free; None: at once.
+        When the slot of a chunk is free; None: immediately.
 
     Attributes
     ----------
     out_begins, out_ends : lists of Time, seconds
         Of the copies out, as if no further copy in followed.
     first_pending : int
-        Copies out before this one can't be delayed any more.
+        Copies out before this one are final.
     """
 
     def __init__(
@@ -79,9 +79,9 @@ class Recurrence(Generic[Time]):
         self._last_copy_out: Time = start
 
     def append(self, copy_in: Time, compute: Time, copy_out: Time) -> Spans[Time]:
-        """Add a chunk whose phases take so many seconds each on their own.
+        """Add a chunk, given the seconds of its phases without interference.
 
-        Spans of chunks are final; their copies out are once the last chunk was appended.
+        The returned spans are final. Copies out are final once the last chunk is appended.
         """
         maximum = self.arithmetic.maximum
         begin_in = self._arrived
@@ -98,7 +98,7 @@ class Recurrence(Generic[Time]):
         return begin_in, arrived, begin, computed
 
     def delay_last_out(self, until: Time) -> None:
-        """Let the last copy out not begin before `until`."""
+        """Delay the last copy out until at least `until`."""
         if self.out_ends:
             begin = self.arithmetic.maximum(self.out_begins[-1], until)
             self.out_begins[-1] = begin
@@ -110,7 +110,7 @@ class Recurrence(Generic[Time]):
         return self.out_ends[-1] if self.out_ends else self._start
 
     def branch(self) -> Recurrence[Time]:
-        """A copy to which other chunks can be appended."""
+        """Return a copy to which other chunks can be appended."""
         copy: Recurrence[Time] = object.__new__(Recurrence)
         copy.__dict__.update(self.__dict__)
         copy.out_begins, copy.out_ends = self.out_begins.copy(), self.out_ends.copy()
@@ -118,11 +118,11 @@ class Recurrence(Generic[Time]):
 
 
 CopyIn = Callable[[Recurrence[Any], Any, Any], Any]
-"""(recurrence, begin, seconds on its own) -> end; pushes back the copies out that it delays."""
+"""(recurrence, begin, seconds without interference) -> end; delays competing copies out."""
 
 
 def copy_in_rule(overlap: Overlap, slots: int, duplex: tuple[float, float]) -> CopyIn:
-    """Return how copies in share the link with copies out; with one slot they never do.
+    """Return the rule by which copies in and out share the link; with one slot they never do.
 
     `slots`: at most `MAX_SLOTS_IN_USE`.
     """
@@ -134,7 +134,7 @@ def copy_in_rule(overlap: Overlap, slots: int, duplex: tuple[float, float]) -> C
 
 
 def same_slots(slots: int) -> Callable[[list[Time], int], Time | None]:
-    """The slot of a chunk is freed by the chunk `slots` before it."""
+    """Return when a chunk's slot is freed: by the chunk `slots` before it."""
     return lambda ends, chunk: ends[chunk - slots] if chunk >= slots else None
 
 
@@ -150,10 +150,10 @@ def _copy_before_last_out(recurrence: Recurrence[Time], begin: Time, seconds: Ti
 
 
 class _SlowedCopy:
-    """Two copy engines that slow each other down, as a fluid.
+    """Two copy engines that slow each other down, in a fluid model.
 
-    While copies in both directions run, each keeps its part of its one-way pace, its fixed cost
-    included; alone it runs at full pace.
+    While copies in both directions run, each keeps its duplex share of its one-way pace, fixed
+    cost included; alone it runs at full pace.
     """
 
     def __init__(self, pace_in: float, pace_out: float) -> None:

@@ -1,4 +1,4 @@
-"""An estimate of what a share costs with its best plan: rings of equal chunks by closed form.
+"""An estimate of the time of a share's best plan: rings of equal chunks in closed form.
 
 Potts & Baker 1989: equal sublots are a good heuristic for a flow shop of three stages; the closed
 form is ours.
@@ -15,7 +15,7 @@ from hetsched.plans.memory_fit import MAX_SLOTS
 from hetsched.plans.phase_costs import Floats, phase_seconds
 
 ESTIMATED_SHARES = 20
-"""Shares, spread evenly by ratio, at which times are estimated."""
+"""Number of shares, spread evenly by ratio, at which times are estimated."""
 CHUNK_COUNTS = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64])
 """More chunks gain nothing measurable, unless memory forces more."""
 
@@ -59,9 +59,9 @@ class ShareEstimate:
 
 
 def _largest_chunks(share: int, memory: MemoryDemand) -> dict[int, int]:
-    """Slots -> the largest chunk, units, of which so many fit; one slot is always present.
+    """Return slots -> the largest chunk, units, of which so many fit; always with one slot.
 
-    Raises DataError where one unit doesn't fit.
+    Raises DataError if one unit doesn't fit.
     """
     fitting = [n for n in range(1, MAX_SLOTS + 1) if n == 1 or memory.fits([1] * n)]
     return {slots: memory.max_chunk(share, slots) for slots in fitting}
@@ -70,10 +70,10 @@ def _largest_chunks(share: int, memory: MemoryDemand) -> dict[int, int]:
 def _equal_ring_seconds(
     units: Floats, model: DeviceModel, largest_chunks: dict[int, int], overlap: Overlap
 ) -> Floats:
-    """Seconds by share (n), slots (s) and number of chunks (k): (n, s, k) float64.
+    """Return (n, s, k) float64, seconds by share (n), slots (s) and number of chunks (k).
 
     t = i + w + o + (L - 1) max(w, pace, (i + w + o) / slots): the first chunk goes through all
-    phases, every further one adds what the busiest resource needs for it.
+    phases; each further one adds the busiest resource's time for it.
     """
     share = units[:, None, None]
     slots = np.array(list(largest_chunks), dtype=float)[None, :, None]
@@ -92,7 +92,7 @@ def _equal_ring_seconds(
 
 
 def link_seconds(copy_in: Floats, copy_out: Floats, duplex: tuple[float, float]) -> Floats:
-    """Seconds that one chunk's two copies keep the link busy in the steady state.
+    """Return the seconds for which one chunk's two copies occupy the link in the steady state.
 
     max(i, o) where the directions are independent, i + o with one engine (as if each direction
     had half the pace).

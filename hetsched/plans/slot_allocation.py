@@ -1,6 +1,6 @@
-"""Which bytes of device memory a chunk gets: pure, and decided in the device process.
+"""The allocation of device memory to chunks. Pure; runs in the device process.
 
-The planner decides how many chunks may be in device memory and how large each slot of a ring is;
+The planner determines how many chunks may be in device memory and the size of each slot of a ring,
 so a chunk that is rerun elsewhere needs no new plan. Both sides measure slots with `slot_bytes`.
 """
 
@@ -26,14 +26,14 @@ def aligned(nbytes: int) -> int:
 def slot_bytes(demand: MemoryDemand, units: int) -> int:
     """Return the aligned bytes of a slot for `units`: a chunk's buffers and any private work area.
 
-    A work area that all chunks share (work "max") and resident data lie outside the slots.
+    A work area shared by all chunks (work "max") and resident data are outside the slots.
     """
     work_area = demand.workspace(units) if demand.work == "sum" else 0
     return aligned(demand.data(units) + work_area)
 
 
 def slotted(demand: MemoryDemand) -> MemoryDemand:
-    """Return `demand` with each chunk's bytes rounded up to those of its slot, for planning."""
+    """Return `demand` with each chunk's bytes rounded up to its slot's, for planning."""
     bytes_of_size: dict[int, int] = {}  # planning requests the same sizes again and again
 
     def bytes_of(units: int) -> int:
@@ -50,27 +50,27 @@ def slotted(demand: MemoryDemand) -> MemoryDemand:
 
 
 class SlotAllocator:
-    """Allocates slots; those of chunks in flight don't overlap unless their index is the same.
+    """An allocator of slots; those of chunks in flight overlap only if they have the same index.
 
     Parameters
     ----------
     need : callable, units -> bytes
-        Of the slot of one chunk.
+        Size of one chunk's slot.
     memory : int, bytes
         Reserved for slots; 0: unlimited (a device without a link), slots rotate.
     slots : int
-        Of a ring without `sizes`. Fewer are used if `memory` holds fewer.
+        Slots of a ring without `sizes`. Fewer are used if `memory` holds fewer.
     ring : bool
-        Slots rotate; otherwise they follow each other until memory is full or a barrier comes.
+        Slots rotate; otherwise they are consecutive until memory is full or at a barrier.
     chunk : int, units
         The largest chunk.
     sizes : sequence of int, units
-        What each slot of a ring holds; () if all hold `chunk`.
+        Capacity of each slot of a ring; () if all hold `chunk`.
 
     Raises
     ------
     InternalError
-        `memory` doesn't hold one such chunk, or not all of `sizes`; none of them is `chunk`.
+        `memory` doesn't hold one such chunk, or all of `sizes`; none of `sizes` is `chunk`.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class SlotAllocator:
         return self._append(size, barrier)
 
     def _rotate(self, size: int) -> Slot:
-        """The next slot that is large enough; not all may be for a chunk of another device."""
+        """Return the next slot that is large enough: a stolen chunk may not fit every slot."""
         index = self._next_index
         while self._capacities[index] < size:
             index = (index + 1) % len(self._capacities)

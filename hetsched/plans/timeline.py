@@ -1,6 +1,6 @@
-"""What a plan costs: the start and end of every phase of every chunk, by the recurrence.
+"""The predicted timeline of a plan: start and end of every phase of every chunk.
 
-Searches may estimate; the makespan of a timeline decides.
+Searches may estimate; the makespan of a timeline is decisive.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ ChunkSpans = tuple[Interval, Interval, Interval]
 def timeline(plan: DevicePlan, model: DeviceModel, overlap: Overlap) -> Timeline:
     """Predict when each phase of `plan` starts and ends on a device described by `model`.
 
-    One copy engine copies in the order I1 I2 O1 I3 O2 ..., whatever the slots. With two, copies in
-    both directions at once are slowed by the model's `duplex`. Cost O(chunks).
+    One copy engine copies in the order I1 I2 O1 I3 O2 ... regardless of slots. With two, the
+    model's `duplex` slows down simultaneous copies in both directions. O(chunks).
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def _spans(
     overlap: Overlap,
     start: float,
 ) -> Iterator[ChunkSpans]:
-    """The spans of one sub-distribution that starts at `start`."""
+    """Return the spans of one sub-distribution that starts at `start`."""
     slots = min(slots, MAX_SLOTS_IN_USE.get(overlap, slots))
     rule = copy_in_rule(overlap, slots, model.duplex)
     recurrence = Recurrence(start, FLOATS, rule, same_slots(slots))

@@ -1,4 +1,4 @@
-"""Validation of the parameters that all planning functions share, once, before any loop."""
+"""Validation of the parameters common to all planning functions."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ def validate_request(
 
 
 def validate_share(share: int, memory: MemoryDemand) -> int:
-    """Validate as `validate_request` where no model is needed."""
+    """Validate like `validate_request`, for functions without a model."""
     require_type("memory", memory, MemoryDemand)
     return whole_units("share", share)

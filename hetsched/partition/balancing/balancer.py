@@ -1,6 +1,6 @@
 """The balancing loop, inverted: ask for a distribution, run it, report its times.
 
-The loops of Clarke (sections 3, 4), DFPA, NEC and the engine are this object; it runs nothing.
+The loops of Clarke (sections 3, 4), DFPA, NEC and the engine all use it. It runs nothing itself.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from hetsched.partition.distribution import Distribution, Limits, check_request
 
 
 class Balancer:
-    """Finds, run by run, the shares with which all devices finish together.
+    """A run-by-run search for shares with which all devices finish together.
 
     >>> balancer = Balancer(300, 2)
     >>> while not balancer.reason:
@@ -49,29 +49,29 @@ class Balancer:
     method : str
         "constant": shares in proportion to the last run's speeds (Clarke 3). "geometric",
         "smooth", "optimal": that partitioner on speed functions of size (Clarke 5 and 6).
-        "dfpa": as geometric, over a benchmark kernel: there are no data yet to move.
-        "imbalance-factor": the device that waits least gives units to the one that waits most
-        (NEC).
+        "dfpa": as geometric, for a benchmark kernel: no data move between runs.
+        "imbalance-factor": units move from the device that waits least to the one that waits
+        most (NEC).
     tolerance : float
         epsilon: the relative spread of times (of waits: the imbalance factor), and the relative
-        gain, below which nothing is changed.
+        gain, below which shares don't change.
     limits : sequence of int or None, units, optional
         The maximum for each device, also in the first run.
     stop_when_seen : bool
-        Whether to remember measured distributions: the loop then ends when it returns to one, and
-        keeps the best. Otherwise it considers only the models and the last run.
+        Whether the loop ends when it returns to a measured distribution, and keeps the best.
+        Otherwise only the models and the last run count.
     models : sequence of SpeedFunction, optional
-        To start with; those with `observe` learn from each run.
+        Initial models; those with `observe` learn from each run.
     split : callable (models, load, limits) -> Distribution, optional
-        Instead of the method's partitioner; for the imbalance factor, instead of trades.
+        Replaces the method's partitioner; for the imbalance factor, its trades.
     migration_cost : callable (old shares, new shares) -> seconds, optional
-        Shares change only if the gain, over as many further runs as so far, is more: so waiting
-        and moving together cost at most twice the best choice in hindsight.
+        Shares change only if the gain over as many further runs as so far exceeds this cost, so
+        waiting and moving together cost at most twice the best choice in hindsight.
     pairs : int
         Trades in one run (imbalance factor).
     groups : sequence of sequences of int, or of labels, optional
-        Devices that trade among each other first, then group with group; overlapping groups are
-        neighbourhoods, which trade only inside (imbalance factor).
+        Devices trade within their group first, then groups trade with each other. Overlapping
+        groups are neighbourhoods, which trade only internally (imbalance factor).
 
     Attributes
     ----------
@@ -119,7 +119,7 @@ class Balancer:
             self._learners = [
                 Learner(model) for model in list_per_device("models", models, devices)
             ]
-        # A caller with both models and a split decides what unmeasured devices get.
+        # A caller with both models and a split chooses the shares of unmeasured devices.
         self._split_takes_unmeasured = models is not None and split is not None
         policy = MovePolicy(
             self._tolerance,
@@ -138,22 +138,22 @@ class Balancer:
 
     @property
     def models(self) -> tuple[Any, ...]:
-        """One per device, lost devices included."""
+        """One per device, including lost devices."""
         return tuple(learner.curve for learner in self._learners)
 
     @property
     def balanced(self) -> bool:
         """Whether the distribution that `ask` returns was measured and is balanced.
 
-        That is, the devices' times differ by no more than the tolerance, or than one unit takes
-        the slowest device; those at their limit may finish early.
+        Balanced: the devices' times differ by at most the tolerance, or the slowest device's time
+        for one unit. Devices at their limit may finish early.
         """
         self._settle()
         return self._decision.balanced
 
     @property
     def reason(self) -> str:
-        """Why no other distribution is tried; empty while the search goes on."""
+        """Why the search has ended; empty while it continues."""
         self._settle()
         return self._decision.reason
 
@@ -163,13 +163,13 @@ class Balancer:
         Returns
         -------
         Distribution
-            `makespan` and `spread` as measured, or as the models predict; NaN while a device is
-            unmeasured.
+            With `makespan` and `spread` as measured, or as predicted by the models; NaN while a
+            device is unmeasured.
 
         Raises
         ------
         DataError
-            Devices were lost, and the others have no room for the load.
+            Devices were lost, and the limits of the others sum to less than the load.
         UsageError
             A model, `split` or `migration_cost` returned an invalid result.
         """
@@ -188,14 +188,14 @@ class Balancer:
         Parameters
         ----------
         times : sequence of float, Mapping[Phase, float] or None, seconds
-            One per device. None: the device is lost, and has no share from now on. Times of
-            devices without a share are ignored.
+            One per device. None: the device is lost and gets no further share. Times of devices
+            without a share are ignored.
 
         Raises
         ------
         UsageError
-            `ask` wasn't called; not one entry per device; an entry is no finite time, or 0 for a
-            device with a share. Nothing is recorded then.
+            `ask` wasn't called; not one entry per device; an entry is not a finite time, or is 0
+            for a device with a share. Nothing is recorded then.
         """
         if not self._is_running or self._asked_shares is None:
             raise UsageError("tell: no run to report; call ask() first")
@@ -221,8 +221,8 @@ class Balancer:
         Returns
         -------
         int
-            Its index. From now on `ask().shares` and `tell` have an entry for it; a run that was
-            asked for before may be reported without.
+            Its index in `ask().shares` and `tell`. A run asked for earlier may be reported without
+            an entry for it.
         """
         self._learners.append(self._method.new_model())
         self._method.add_device(len(self._learners) - 1)
@@ -236,23 +236,23 @@ class Balancer:
     def reconsider(self) -> None:
         """Consult the models again before the next run, even if the last one was balanced.
 
-        For models that also learn from elsewhere.
+        For models that also learn from other runs.
         """
         self._decision.reconsider(self._is_running)
 
     @property
     def needs_proposal(self) -> bool:
-        """Whether the next `ask` would consult the partitioner; `propose` can supply its result.
+        """Whether the next `ask` would call the partitioner; `propose` can supply its result.
 
-        Not for trades (imbalance factor), which need none.
+        Always false for trades (imbalance factor).
         """
         return self._decision.next is None or self._decision.is_open
 
     def propose(self, distribution: Distribution) -> None:
-        """Decide between the present shares and `distribution`, with the models as they are now.
+        """Decide between the present shares and `distribution` by the current models.
 
-        For callers that compute the distribution themselves, instead of passing `split`. The
-        first distribution for a set of devices is taken as it is.
+        For callers that compute the distribution themselves instead of passing `split`. The first
+        distribution for a set of devices is always accepted.
 
         Parameters
         ----------
@@ -262,8 +262,8 @@ class Balancer:
         Raises
         ------
         UsageError
-            None is needed; its shares don't sum to the load or exceed a limit; `migration_cost`
-            returned an invalid result.
+            No proposal is needed; the shares don't sum to the load or exceed a limit;
+            `migration_cost` returned an invalid result.
         """
         check_distribution(distribution, self._load, self._limits)
         if not self.needs_proposal:
@@ -274,7 +274,7 @@ class Balancer:
         return Situation(self.models, self._limits, self.iterations)
 
     def _settle(self) -> None:
-        """Choose the next shares, only when they are asked for: a split may take some time."""
+        """Choose the next shares. Called lazily by `ask`, since a split may be slow."""
         if self._decision.is_open and not self._decision.trade(self._situation()):
             self.propose(self._partition())
 

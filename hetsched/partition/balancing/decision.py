@@ -22,7 +22,7 @@ from hetsched.partition.distribution import Distribution, Limits, predict
 
 @dataclass(frozen=True)
 class Situation:
-    """What a decision depends on, at one moment.
+    """Inputs of a decision.
 
     Attributes
     ----------
@@ -38,18 +38,18 @@ class Situation:
 
 
 class Decision:
-    """Decides between the shares of the last run and proposed ones.
+    """Choice between the shares of the last run and proposed ones.
 
     Attributes
     ----------
     next : Distribution or None
-        Of the next run. None: nothing is known of these devices, and a proposal is taken as it is.
+        Of the next run. None: these devices have no measurements; any proposal is accepted.
     is_open : bool
-        Whether a proposal is needed although there is a `next`.
+        Whether a proposal is needed despite a `next`.
     balanced : bool
         Whether `next` was measured and is balanced.
     reason : str
-        Why no other distribution is tried; empty while the search goes on.
+        Why the search has ended; empty while it continues.
     """
 
     def __init__(self, method: Method, tolerance: float, policy: MovePolicy) -> None:
@@ -70,7 +70,7 @@ class Decision:
         self.reason = ""
 
     def record(self, shares: Shares, readings: Sequence[Reading], now: Situation) -> None:
-        """Remember a run. If it was balanced, there is nothing to decide."""
+        """Record a run. After a balanced run there is nothing to decide."""
         self._last_run = shares, readings
         if any(getattr(model, "change", None) for model in now.models):
             self._policy.forget_times(now.iterations)
@@ -87,12 +87,12 @@ class Decision:
             )
 
     def reconsider(self, is_running: bool) -> None:
-        """Decide again, even if the last run was balanced; after the present run if it is out."""
+        """Decide again even if the last run was balanced, after the current run if one is out."""
         self._forced = True
         self.is_open = not is_running and self._last_run is not None
 
     def trade(self, now: Situation) -> bool:
-        """Decide about the method's trades; False: the method has none and needs a proposal."""
+        """Apply the method's trades; return False if it has none and needs a proposal."""
         assert self._last_run is not None, "a run comes before each decision"
         shares, readings = self._last_run
         trade = self._method.trade(shares, readings, now.models, now.limits)
@@ -105,7 +105,7 @@ class Decision:
         return True
 
     def propose(self, distribution: Distribution, now: Situation) -> None:
-        """Decide about `distribution`, by the gain that the models predict."""
+        """Accept or reject `distribution` by its predicted gain."""
         if self.next is None:
             self.next = distribution
             return
@@ -121,10 +121,10 @@ class Decision:
     def _move_or_stay(
         self, distribution: Distribution, seconds: float, gain: float, reason: str, now: Situation
     ) -> None:
-        """Go on to `distribution`, or keep the present shares or the fastest ones measured.
+        """Move to `distribution`, or keep the present shares or the fastest measured ones.
 
-        `seconds`: of the present shares; `gain`: seconds a run; `reason`: why not to move, if
-        there is one already.
+        `seconds`: of the present shares; `gain`: seconds per run; `reason`: why not to move, empty
+        if undecided.
         """
         assert self._last_run is not None, "a run comes before each decision"
         shares, _ = self._last_run
@@ -155,9 +155,9 @@ class Decision:
 
 
 def _predicted(shares: Shares, models: Sequence[Any]) -> float | None:
-    """Seconds of `shares` by the models; None if one is unmeasured.
+    """Return the predicted seconds of `shares`; None if a model is unmeasured.
 
-    Preferred to the measured time, in which noise makes the longest of several too long.
+    Better than the measured time, where noise biases the maximum over devices upwards.
     """
     used = [model for model, share in zip(models, shares, strict=True) if share]
     return predict(models, shares).makespan if all(map(is_measured, used)) else None

@@ -1,4 +1,4 @@
-"""What a Balancer asks of its method."""
+"""The method of a Balancer: models, partitioner and imbalance measure."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ class Method:
     """Speed functions and a partitioner: Clarke, DFPA."""
 
     max_unbalanced_runs = 1
-    """Consecutive unbalanced runs after which a balance is given up."""
+    """Consecutive unbalanced runs after which a balanced distribution is reconsidered."""
 
     def __init__(self, new_model: Callable[[], Learner], split: Split) -> None:
         self.new_model = new_model
         self.split = split
 
     def imbalance(self, shares: Shares, readings: Sequence[Reading], limits: Limits) -> float:
-        """The number to compare with the tolerance."""
+        """Return the imbalance, to be compared with the tolerance."""
         return relative_spread(shares, [reading.busy for reading in readings], limits)
 
     def balanced_reason(self, readings: Sequence[Reading]) -> str:
-        """The reason to stay when the imbalance is within the tolerance."""
+        """Return the reason to keep shares whose imbalance is within the tolerance."""
         return BALANCED
 
     def trade(
         self, shares: Shares, readings: Sequence[Reading], models: Sequence[Any], limits: Limits
     ) -> tuple[Shares, float] | None:
-        """Other shares and the seconds that they gain; None: this method partitions instead."""
+        """Return other shares and their gain in seconds; None for methods that partition."""
         return None
 
     def add_device(self, device: int) -> None:
-        """Include `device` from now on."""
+        """Include `device` in later runs."""

@@ -59,7 +59,7 @@ def make_method(
     pairs: int,
     groups: Sequence[Any] | None,
 ) -> Method:
-    """Make the method called `name`. Raises UsageError with the closest match if none is."""
+    """Return the method called `name`. Raises UsageError with the closest match if unknown."""
     if groups is not None:
         parse_groups(groups, devices)
     if name == IMBALANCE:

@@ -1,4 +1,4 @@
-"""Whether a proposed distribution is worth leaving the present shares for."""
+"""The policy on whether to move from the present shares to a proposed distribution."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ MigrationCost = Callable[[Shares, Shares], float]
 
 MAX_SEARCH_RUNS = 50
 MAX_SEARCH_RUNS_PER_DEVICE = 20
-"""Runs of one search for a balance, a constant and a term per device; then the best is kept."""
+"""Maximum runs of one search, a constant and a term per device; then the best is kept."""
 
 
 class MovePolicy:
-    """Weighs gains against noise, measured distributions, the search budget and migration cost.
+    """Rules on gains, noise, measured distributions, the search budget and migration cost.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class MovePolicy:
     settled_runs : int
         As in `DeferredGain`.
     stop_when_seen : bool
-        Whether a distribution measured before ends the search.
+        Whether returning to a measured distribution ends the search.
     migration_cost : callable or None
     """
 
@@ -66,17 +66,17 @@ class MovePolicy:
         self._first_run = run
 
     def count_move(self) -> None:
-        """Another distribution is tried."""
+        """Record a move to another distribution."""
         self._search_runs += 1
         self._deferred_gain.clear()
 
     def count_stay(self, reason: str) -> None:
-        """The search has ended, for `reason`."""
+        """Record the end of the search, for `reason`."""
         if reason != BUDGET:
             self._search_runs = 0
 
     def leaves_devices_out(self, shares: Shares) -> bool:
-        """Whether `shares` use only some devices though others finished sooner."""
+        """Return whether `shares` use only some devices though others finished sooner."""
         if not self._stop_when_seen or all(shares):
             return False
         fastest = self.history.makespan(self.history.fastest())
@@ -85,7 +85,7 @@ class MovePolicy:
     def reason_against(
         self, present: Shares, proposed: Shares, gain: float, models: Sequence[Any], run: int
     ) -> str:
-        """Why the models' relative `gain` is too small to try `proposed`; empty: try it."""
+        """Return why the relative `gain` is too small to try `proposed`; empty: try it."""
         if math.isnan(gain):
             return NO_GAIN if proposed == present else ""
         if proposed == present or gain <= MIN_GUESSED_GAIN * self._tolerance:
@@ -95,7 +95,7 @@ class MovePolicy:
         return NO_GAIN if self._deferred_gain.defer(gain, run - self._first_run) else ""
 
     def reason_to_stop(self, present: Shares, proposed: Shares, gain: float, runs: int) -> str:
-        """Why not to go on to `proposed`, which gains `gain` seconds a run; empty: go on."""
+        """Return why not to move to `proposed`, which gains `gain` seconds a run; empty: move."""
         if self._stop_when_seen and proposed in self.history:
             return SEEN
         if self._search_runs >= MAX_SEARCH_RUNS + MAX_SEARCH_RUNS_PER_DEVICE * len(present):
@@ -106,7 +106,7 @@ class MovePolicy:
         return NOT_WORTH_MOVING
 
     def shares_to_keep(self, present: Shares, seconds: float, runs: int) -> Shares:
-        """The fastest distribution measured, if returning to it from `present` pays."""
+        """Return the fastest measured distribution if moving back to it pays, else `present`."""
         if not self._stop_when_seen:
             return present
         fastest = self.history.fastest()
@@ -114,7 +114,7 @@ class MovePolicy:
         return fastest if self._pays(present, fastest, gain, runs) else present
 
     def _pays(self, old: Shares, new: Shares, gain: float, runs: int) -> bool:
-        """Whether `gain` seconds a run, over as many runs as so far, exceed the cost of moving."""
+        """Return whether `gain` seconds per run, over as many runs as so far, exceed the cost."""
         if self._migration_cost is None or old == new:
             return True
         cost = non_negative("migration_cost", self._migration_cost(old, new), " s")

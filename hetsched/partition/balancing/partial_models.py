@@ -14,7 +14,7 @@ NEAR = 1.5
 
 
 class Learner:
-    """A model passed to the Balancer; it learns from runs if it has `observe`."""
+    """A model passed to the Balancer, which learns from runs if it has `observe`."""
 
     def __init__(self, curve: Any) -> None:
         self.curve = curve
@@ -29,8 +29,8 @@ class Learner:
 class PartialLearner(Learner):
     """A new speed function: exact until times prove noisy, smoothed from then on.
 
-    Without noise each time is as good as any other, even a cliff between two neighbours, and the
-    papers' experiments rely on that. With noise, a single bad time would look like a cliff.
+    Without noise every time is exact, even across a cliff between two neighbours, and the papers'
+    experiments rely on that. With noise, a single outlier would look like a cliff.
 
     Parameters
     ----------

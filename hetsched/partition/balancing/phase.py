@@ -1,4 +1,4 @@
-"""What a device reports of one run: seconds in all, or per phase (NEC, US 9,038,088)."""
+"""A device's report of one run: total seconds, or seconds per phase (NEC, US 9,038,088)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from hetsched.errors import UsageError
 
 
 class Phase(Enum):
-    """The phases of one iteration on one device; a barrier for all ends the iteration."""
+    """The phases of one iteration on one device. A common barrier ends the iteration."""
 
     COMPUTE = "compute"
-    """CMPT: computing, with the copies to an accelerator and back."""
+    """CMPT: computation, including copies to and from an accelerator."""
     TRANSFER = "transfer"
-    """XFER: data between devices."""
+    """XFER: data transfer between devices."""
     WAIT = "wait"
     """WAIT: idle, for data of other devices or at the barrier."""
     CONVERGE = "converge"
-    """CONV: the device's own check whether the result is good enough."""
+    """CONV: the device's convergence check."""
 
 
 ROUNDING = 1e-9
@@ -42,7 +42,7 @@ class Reading:
 
     @property
     def busy(self) -> float:
-        """Seconds in which the device didn't wait."""
+        """Seconds excluding waits."""
         return self.compute + self.transfer + self.converge
 
 
@@ -51,8 +51,8 @@ def parse_readings(
 ) -> list[Reading | None]:
     """Check the times of a run with `shares`; None for a device that is lost.
 
-    The time of a device without a share is 0, whatever was reported. The last `newcomers` devices
-    had no part in the run, and may be missing.
+    The time of a device without a share is set to 0. The last `newcomers` devices took no part in
+    the run and may be missing.
 
     Raises
     ------

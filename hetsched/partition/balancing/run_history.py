@@ -1,4 +1,4 @@
-"""Measured distributions: how long each device took in the latest runs of each."""
+"""Measured distributions, with each device's times in the latest runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Shares = tuple[int, ...]
 
 
 class RunHistory:
-    """The distributions that were measured, and how long each device took."""
+    """Measured distributions and the times of each device."""
 
     def __init__(self) -> None:
         self._runs: dict[Shares, deque[tuple[float, ...]]] = {}
@@ -32,17 +32,17 @@ class RunHistory:
             del self._runs[next(iter(self._runs))]
 
     def clear(self) -> None:
-        """Forget all runs: a device has changed, and these times no longer hold."""
+        """Forget all runs: a device has changed, so their times are no longer valid."""
         self._runs.clear()
 
     def seconds(self, shares: Shares) -> list[float]:
-        """Each device's median time under `shares`."""
+        """Return each device's median time with `shares`."""
         return [median(times) for times in zip(*self._runs[shares], strict=True)]
 
     def makespan(self, shares: Shares) -> float:
-        """Median of the runs' longest times."""
+        """Return the median of the runs' longest times."""
         return median(max(times) for times in self._runs[shares])
 
     def fastest(self) -> Shares:
-        """The distribution with the shortest makespan."""
+        """Return the distribution with the shortest makespan."""
         return min(self._runs, key=self.makespan)

@@ -52,7 +52,7 @@ def checked_split(split: Split, models: Sequence[Any], load: int, limits: Limits
 
 
 def check_distribution(distribution: Distribution, load: int, limits: Limits) -> None:
-    """Raises UsageError unless the shares sum to `load`, each within its limit."""
+    """Raise UsageError unless the shares sum to `load`, each within its limit."""
     if not isinstance(distribution, Distribution):
         raise UsageError(f"split: returned {distribution!r}, it must be a Distribution")
     shares = distribution.shares
@@ -66,7 +66,7 @@ def check_distribution(distribution: Distribution, load: int, limits: Limits) ->
 
 
 def is_measured(model: SpeedFunction) -> bool:
-    """Whether `model` can predict a time."""
+    """Return whether `model` can predict a time."""
     try:
         model.time(1.0)
     except UsageError:

@@ -1,9 +1,9 @@
-"""When a balancing loop stops: its reasons, the test of equal times, gains that were passed over.
+"""When a balancing loop stops: its reasons, the test of equal times, deferred gains.
 
 The papers stop at (t_max - t_min) / t_min <= epsilon (Clarke 3, DFPA 2), which limits, few units
 or a cliff in the speed can make unreachable. So a loop also stops when the models promise no
-further gain, when it returns to a distribution that it has measured, and after a number of runs;
-it then keeps the best distribution measured.
+further gain, when it returns to a measured distribution, and after a maximum number of runs; it
+then keeps the best measured distribution.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ NOT_WORTH_MOVING = "not worth moving"
 BUDGET = "budget"
 COMMUNICATION_BOUND = "communication-bound"
 BALANCED_REASONS = (BALANCED, COMMUNICATION_BOUND)
-"""With these the devices finish together."""
+"""Reasons with which the devices finish together."""
 
 MAX_SPEED_RATIO = 1.2
-"""Between two measured sizes whose speeds differ by more, an interpolated time is a guess.
+"""Ratio of the speeds of two measured sizes above which an interpolated time is a guess.
 Arbitrary: far above noise."""
 MIN_GUESSED_GAIN = 0.1
-"""Fraction of the tolerance that a predicted gain must exceed to be tried if it is a guess: near
-a cliff of the speed, interpolation shows little of the possible gain. Arbitrary."""
+"""Fraction of the tolerance that a guessed gain must exceed to be tried: near a cliff of the
+speed, interpolation underestimates the possible gain. Arbitrary."""
 SLACK = 0.2
-"""Fraction of the tolerance that is subtracted from each gain passed over: models err."""
+"""Fraction of the tolerance subtracted from each deferred gain, for model error."""
 SETTLED_RUNS = 10
-"""Runs after which a gain must reach the full tolerance, for models that also learn from other
+"""Runs after which a gain must reach the full tolerance, with models that also learn from other
 runs. Arbitrary."""
 ROUNDING = 1e-9
 """Relative error allowed in comparing times."""
 
 
 def relative_spread(shares: Sequence[int], seconds: Sequence[float], limits: Limits) -> float:
-    """(max - min) / min of the times of devices with a share.
+    """Return (max - min) / min of the times of devices with a share.
 
-    A device at its limit can't be given more, so it never counts as finishing too early.
+    A device at its limit can't take more units, so it never counts as finishing too early.
     """
     busy = [i for i, share in enumerate(shares) if share]
     free = [seconds[i] for i in busy if limits[i] is None or shares[i] < (limits[i] or 0)]
@@ -50,9 +50,9 @@ def relative_spread(shares: Sequence[int], seconds: Sequence[float], limits: Lim
 
 
 def is_within_one_unit(shares: Sequence[int], seconds: Sequence[float], spread: float) -> bool:
-    """Whether the times differ by no more than one unit takes the slowest device.
+    """Return whether the times differ by at most the slowest device's time for one unit.
 
-    Moving whole units can't equalise them then. `spread` is that of `relative_spread`.
+    Moving whole units can't equalise such times. `spread`: from `relative_spread`.
     """
     busy = [(share, time) for share, time in zip(shares, seconds, strict=True) if share]
     unit = max(time / share for share, time in busy)
@@ -60,7 +60,7 @@ def is_within_one_unit(shares: Sequence[int], seconds: Sequence[float], spread: 
 
 
 def is_guess(models: Sequence[Any], shares: Sequence[int]) -> bool:
-    """Whether a share lies between measured sizes whose speeds differ too much to interpolate.
+    """Return whether a share lies between measured sizes with too different speeds.
 
     Models without `points` are trusted.
     """
@@ -80,17 +80,17 @@ def _spans_a_cliff(model: Any, units: int) -> bool:
 
 
 class DeferredGain:
-    """Adds up the gains that were passed over: a small gain that persists is worth a move.
+    """The sum of deferred gains: a small gain that persists is worth a move.
 
-    A cumulative sum (Page, Biometrika 41, 1954) with slack for the error of models.
+    A cumulative sum (Page, Biometrika 41, 1954) with slack for model error.
 
     Parameters
     ----------
     tolerance : float
-        The sum that may be passed over.
+        The largest sum that is deferred.
     settled_runs : int
-        Slack and limit grow until then: early on a move costs little, later a promised gain is
-        more often noise.
+        Slack and limit grow over so many runs: early moves cost little, later gains are more often
+        noise.
     """
 
     def __init__(self, tolerance: float, settled_runs: int) -> None:
@@ -99,11 +99,11 @@ class DeferredGain:
         self._sum = 0.0
 
     def defer(self, gain: float, runs: int) -> bool:
-        """Add a relative gain, `runs` after the last change; whether to pass it over again."""
+        """Add a relative gain, `runs` after the last change; return whether to defer it again."""
         limit = self._tolerance * min(1.0, runs / self._settled_runs)
         self._sum += max(0.0, gain - SLACK * limit)
         return self._sum <= limit
 
     def clear(self) -> None:
-        """Start anew after a move."""
+        """Reset the sum, after a move."""
         self._sum = 0.0

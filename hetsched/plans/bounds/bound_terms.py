@@ -17,25 +17,25 @@ from hetsched.plans.phase_costs import Floats, PhaseCosts
 BLOCK = 512
 """Numbers of chunks that are evaluated together."""
 RELATIVE_ROUNDING = 1e-9
-"""Slopes that differ by less are equal."""
+"""Slopes that differ by less count as equal."""
 
 
 @dataclass(frozen=True)
 class BoundInputs:
-    """A device's costs as bounds need them; phases in the order copy in, compute, copy out.
+    """A device's costs as used by bounds; phases in the order copy in, compute, copy out.
 
     Attributes
     ----------
     minorants : three (largest + 1,) float64, seconds
         Convex curves below the phases; element `size`.
     lines : list of three Line
-        Lines below the minorants; each tight at another size.
+        Lines below the minorants, each tight at a different size.
     cheapest : three float, seconds
         Each phase of its cheapest chunk.
     largest : int, units
         The largest chunk.
     room : int, units
-        The most that fits in device memory together.
+        Capacity of device memory.
     duplex : (2,) float
     """
 
@@ -48,7 +48,7 @@ class BoundInputs:
 
 
 def bound_inputs(share: int, costs: PhaseCosts, room: int) -> BoundInputs:
-    """Replace the phases by convex and straight curves below them."""
+    """Return convex and straight curves below the phases."""
     c_in, compute, c_out = (convex_minorant(phase) for phase in costs.phases)
     sizes = {1, min(costs.largest, max(1, share // 8)), min(costs.largest, max(1, share // 64))}
     lines = dict.fromkeys(
@@ -67,7 +67,7 @@ def bound_inputs(share: int, costs: PhaseCosts, room: int) -> BoundInputs:
 
 
 def phase_totals(share: int, counts: Floats, inputs: BoundInputs) -> tuple[Floats, Floats, Floats]:
-    """Least seconds of each phase over `counts` chunks: on convex curves, those of equal ones."""
+    """Return minimum seconds of each phase in `counts` chunks: on convex curves, equal ones."""
     sizes = share / counts
     below = np.minimum(sizes.astype(int), inputs.largest - 1)
     fraction = sizes - below
@@ -85,9 +85,9 @@ def engine_bound(
     fills: int,
     totals: tuple[Floats, Floats, Floats],
 ) -> Floats:
-    """Seconds that the busiest engine needs, with the least that fills and drains the pipeline.
+    """Return the seconds of the busiest engine, with the minimum to fill and drain the pipeline.
 
-    `fills`: how often, at least, the pipeline is empty at the start of a chunk.
+    `fills`: minimum number of chunks that start with an empty pipeline.
     """
     total_in, total_compute, total_out = totals
     cheap_in, cheap_compute, cheap_out = inputs.cheapest
@@ -116,9 +116,9 @@ def least_over_counts(
     raised: Callable[[Floats, Floats], Floats] = lambda counts, bounds: bounds,
     fills: int = 1,
 ) -> float:
-    """Return the least `engine_bound` of `first` chunks up to one for each unit.
+    """Return the minimum `engine_bound` over `first` chunks up to one chunk per unit.
 
-    `raised`: from numbers of chunks and their bounds to higher bounds.
+    `raised`: maps numbers of chunks and their bounds to higher bounds.
     """
     least = np.inf
     for start in range(first, share + 1, BLOCK):
@@ -126,7 +126,7 @@ def least_over_counts(
         totals = phase_totals(share, counts, inputs)
         bounds = engine_bound(counts, inputs, overlap, fills, totals)
         if bounds[0] >= least:
-            break  # engine bounds are convex, and were lower before
+            break  # engine bounds are convex and past their minimum
         least = min(least, float(raised(counts, bounds).min()))
     return float(least)
 
@@ -134,7 +134,7 @@ def least_over_counts(
 def raised_by_paths(
     share: float, counts: Floats, inputs: BoundInputs, overlap: Overlap, bounds: Floats
 ) -> Floats:
-    """Return `bounds` raised to what memory over time and critical paths allow."""
+    """Return `bounds` raised to those of memory over time and of critical paths."""
     for lines in inputs.lines:
         bounds = np.maximum(bounds, _residence(share, counts, lines, inputs.room))
         if overlap is not Overlap.NONE:
@@ -143,7 +143,7 @@ def raised_by_paths(
 
 
 def _residence(share: float, counts: Floats, lines: tuple[Line, Line, Line], room: int) -> Floats:
-    """Units times the seconds that they stay in memory, against memory times the makespan."""
+    """Return bounds from residence: units times seconds in memory, over the memory's capacity."""
     gap = sum(line.gap for line in lines)
     slope = sum(line.slope for line in lines)
     bounds: Floats = (gap * share + slope * share * share / counts) / room
@@ -156,7 +156,7 @@ def _paths(
     lines: tuple[Line, Line, Line],
     cheapest: tuple[float, float, float],
 ) -> Floats:
-    """The longest of the averaged critical paths."""
+    """Return the longest of the averaged critical paths."""
     c_in, compute, c_out = lines
     no_phase = Line(0.0, 0.0)
     bounds: Floats = np.maximum.reduce(
@@ -170,9 +170,9 @@ def _paths(
 
 
 def _averaged_path(share: float, counts: Floats, first: Line, middle: Line, last: Line) -> Floats:
-    """Paths that change from `first` to `last` at chunk l, weighted by r^l.
+    """Return the average of paths that change from `first` to `last` at chunk l, weights r^l.
 
-    With these weights every unit counts the same, whichever chunk it is in.
+    These weights count every unit equally, regardless of its chunk.
     """
     up, down = first.slope + middle.slope, last.slope + middle.slope
     if np.isclose(up, down, rtol=RELATIVE_ROUNDING, atol=0.0):

@@ -1,4 +1,4 @@
-"""Curves below curves: the largest convex one below a table, and lines below that."""
+"""Lower approximations of curves: the largest convex curve below a table, and lines below it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from hetsched.plans.phase_costs import Floats
 
 ROUNDING = 1e-9
-"""Relative bend of a table that counts as straight."""
+"""Relative curvature below which a table counts as straight."""
 
 
 class Line(NamedTuple):
-    """`gap` + `slope` x for x units, neither of them negative; seconds and seconds/unit."""
+    """`gap` + `slope` x for x units, both non-negative; seconds and seconds/unit."""
 
     gap: float
     slope: float
@@ -35,7 +35,7 @@ def convex_minorant(table: Floats) -> Floats:
     values = table[1:]
     bends = np.diff(values, 2)
     if len(values) < 3 or bends.min() >= -ROUNDING * float(np.abs(values).max()):
-        # Convex within rounding: lowered by that much, so that it stays below the table.
+        # Convex up to rounding, and lowered by as much to stay below the table.
         minorant = values if len(values) < 3 or bends.min() >= 0 else values * (1 - ROUNDING)
     else:
         corners = _hull_corners(values)
@@ -58,7 +58,7 @@ def _extended_to_zero(values: Floats) -> Floats:
 
 
 def _hull_corners(values: Floats) -> list[int]:
-    """Indices of the lower convex hull (Andrew's monotone chain)."""
+    """Return the indices of the lower convex hull (Andrew's monotone chain)."""
     chain: list[int] = []
     heights = values.tolist()
     for new, height in enumerate(heights):
@@ -74,8 +74,8 @@ def _hull_corners(values: Floats) -> list[int]:
 def tangent_below(convex: Floats, size: int) -> Line:
     """Return a line nowhere above `convex` that touches it at `size`, or as near as possible.
 
-    Where the tangent would have a negative gap, the line goes through the origin; where it would
-    have a negative slope, it is level.
+    Where the tangent has a negative gap, the line goes through the origin; where it has a negative
+    slope, the line is level.
     """
     if len(convex) == 2:
         return Line(float(convex[1]), 0.0)

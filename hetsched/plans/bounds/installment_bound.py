@@ -1,7 +1,7 @@
-"""A bound for installments: sub-distributions that follow each other, each no larger than memory.
+"""A bound for installments: consecutive sub-distributions, each no larger than memory.
 
-Sub-distributions of one chunk are serial. Those of several fill and drain the pipeline; their cost
-per unit falls as they grow, so that none does better than one that fills memory.
+A sub-distribution of one chunk is serial. Others fill and drain the pipeline; their cost per unit
+falls with size, so one that fills memory is the best.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hetsched.plans.phase_costs import Floats
 
 
 def installment_bound(share: int, inputs: BoundInputs, overlap: Overlap) -> float:
-    """Seconds that installments for `share` units take at least, if they don't fit as a whole."""
+    """Return the minimum seconds of installments for `share` units that exceed memory."""
     fills = -(-share // inputs.room)
     first = max(fills, -(-share // inputs.largest))
     raised = _raised(share, inputs, overlap)
@@ -27,7 +27,7 @@ def installment_bound(share: int, inputs: BoundInputs, overlap: Overlap) -> floa
 
 
 def _least_per_unit(inputs: BoundInputs, overlap: Overlap) -> float:
-    """Seconds per unit of any sub-distribution, at least."""
+    """Return the minimum seconds per unit of any sub-distribution."""
     c_in, compute, c_out = (rooted_minorant(curve) for curve in inputs.minorants)
     room, largest = inputs.room, inputs.largest
     single = float((c_in + compute + c_out)[largest]) / largest

@@ -1,11 +1,11 @@
-"""A lower bound on the time that one device needs for its share, whatever the plan.
+"""A lower bound on the time of any plan for one device's share.
 
-Each kind of plan has its own bound: chunks one after the other, rings of so many slots
-(`ring_bound`), installments (`installment_bound`); the least of them bounds every plan. For each
-number of chunks that a plan may have, they combine what the busiest engine does, with the least
-that fills and drains the pipeline around it; critical paths, averaged so that the sizes of the
-chunks cancel out; and memory over time (`bound_terms`). Curves that aren't straight are replaced
-by convex and straight ones below them. (Ours; Ilic & Sousa give none.)
+There is a bound for each kind of plan: serial chunks, rings of a given number of slots
+(`ring_bound`), installments (`installment_bound`); their minimum bounds every plan. For each
+possible number of chunks they combine the busiest engine's time plus the minimum time to fill and
+drain the pipeline; critical paths, averaged so that chunk sizes cancel out; and memory over time
+(`bound_terms`). Curves that aren't straight are replaced by convex and straight ones below them.
+(Ours; Ilic & Sousa give none.)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hetsched.plans.validation import validate_request
 
 
 def lower_bound(share: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap) -> float:
-    """Seconds that any plan for `share` units takes at least. O(largest chunk + chunks).
+    """Return the minimum seconds of any plan for `share` units. O(largest chunk + chunks).
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def lower_bound(share: int, model: DeviceModel, memory: MemoryDemand, overlap: O
 
 
 def bound_of(share: int, costs: PhaseCosts, room: int, overlap: Overlap) -> float:
-    """`lower_bound` from tabulated costs, where at most `room` units fit together."""
+    """Return `lower_bound` from tabulated costs; `room`: units that fit in memory together."""
     inputs = bound_inputs(share, costs, room)
     serial = least_over_counts(share, -(-share // inputs.largest), inputs, Overlap.NONE)
     if overlap is Overlap.NONE or share == 1:
@@ -61,10 +61,10 @@ def bound_of(share: int, costs: PhaseCosts, room: int, overlap: Overlap) -> floa
 
 
 def _slot_counts(share: int, room: int, overlap: Overlap) -> Iterable[int]:
-    """The numbers of slots to bound; the last of them stands for more.
+    """Return the numbers of slots to bound; the last one stands for all larger numbers.
 
-    The order of a single engine needs no more than two chunks together. A share that fits as a
-    whole needs no slots.
+    With a single engine, more than two slots make no difference. A share that fits as a whole
+    needs no slots.
     """
     if overlap is Overlap.SINGLE:
         return (2,) if room > 1 else ()
@@ -72,5 +72,5 @@ def _slot_counts(share: int, room: int, overlap: Overlap) -> Iterable[int]:
 
 
 def relative_gap(seconds: float, bound: float) -> float:
-    """How far `seconds` are above `bound`, as a ratio; 0 if the bound is 0."""
+    """Return the relative excess of `seconds` over `bound`; 0 if the bound is 0."""
     return seconds / bound - 1 if bound else 0.0

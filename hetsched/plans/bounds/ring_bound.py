@@ -1,7 +1,7 @@
-"""A bound for rings: a chunk waits for the slot that the chunk before it in that slot had.
+"""A bound for rings: a chunk waits until the previous chunk frees its slot.
 
-The chunks of one slot are serial, and where memory must be filled again and again by few chunks,
-these can't be small.
+The chunks of one slot are serial, and if few chunks must fill memory many times, they can't be
+small.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from hetsched.plans.phase_costs import Floats
 
 
 def ring_bound(share: int, slots: int, inputs: BoundInputs, overlap: Overlap) -> float:
-    """Seconds that rings of `slots` slots for `share` units take at least.
+    """Return the minimum seconds of rings of `slots` slots for `share` units.
 
-    More than `MAX_SLOTS` stands for that many or more; 2 with a single engine for two or more,
-    whose copies have the same order as with two slots.
+    A number above `MAX_SLOTS` stands for all larger ones. So does 2 with a single engine, because
+    more slots don't change the order of its copies.
     """
 
     def raised(counts: Floats, bounds: Floats) -> Floats:
@@ -39,7 +39,7 @@ def ring_bound(share: int, slots: int, inputs: BoundInputs, overlap: Overlap) ->
 
 
 def _fewest_chunks(share: int, slots: int, inputs: BoundInputs) -> int:
-    """Chunks at least, if every `slots` neighbours fit together and every chunk has a unit."""
+    """Return the minimum number of chunks, each a unit or more, with `slots` of them in memory."""
     if share <= inputs.room:
         return 2
     full_turns, rest = divmod(share, inputs.room)
@@ -47,10 +47,10 @@ def _fewest_chunks(share: int, slots: int, inputs: BoundInputs) -> int:
 
 
 def _slot_average(share: int, counts: Floats, slots: int, inputs: BoundInputs) -> Floats:
-    """The average over slots: all phases of a slot's chunks, between what comes before and after.
+    """Return the average over slots of all phases of a slot's chunks, plus what frames them.
 
-    Before them the first chunks of other slots are copied in; after them the last ones of others
-    are copied out.
+    Before them the first chunks of other slots are copied in; after them the last chunks of other
+    slots are copied out.
     """
     cheap_in, _, cheap_out = inputs.cheapest
     total = sum(phase_totals(share, counts, inputs))
@@ -60,9 +60,10 @@ def _slot_average(share: int, counts: Floats, slots: int, inputs: BoundInputs) -
 
 
 def _refills(share: int, counts: Floats, slots: int, inputs: BoundInputs) -> Floats:
-    """Of q `slots` + r chunks, any r that q whole turns leave over hold the units left over.
+    """Return bounds for q `slots` + r chunks, r > 0, from the units beyond q full turns.
 
-    They are in each of q + 1 turns, in r slots.
+    q full turns hold at most q times the capacity, so any r chunks outside of them hold all other
+    units. That applies to r slots in each of q + 1 turns.
     """
     turns, extra_chunks = np.divmod(counts, slots)
     extra_units = np.maximum(share - turns * inputs.room, 0)

@@ -1,4 +1,4 @@
-"""Factoring by two: the first run's plan, which needs no model and yields points at many sizes.
+"""Factoring by two: the first run's plan, which needs no model and measures many sizes.
 
 Ilic & Sousa, section 4 (initialization), equation (11), recursive under a memory limit.
 """
@@ -13,7 +13,7 @@ SubDistributions = tuple[tuple[int, ...], ...]
 
 
 def factoring(share: int, memory: MemoryDemand) -> DevicePlan:
-    """Cut chunks of half of the rest, again and again; halve the share as a whole until they fit.
+    """Cut chunks of half the remaining units; halve the whole share first until they fit.
 
     Parameters
     ----------
@@ -35,14 +35,14 @@ def factoring(share: int, memory: MemoryDemand) -> DevicePlan:
     share = validate_share(share, memory)
     if share == 0:
         return DevicePlan(())
-    memory.max_chunk(1)  # raises where one unit doesn't fit; else splitting would never end
+    memory.max_chunk(1)  # raises if one unit doesn't fit: splitting would never end
     return DevicePlan(_split(share, memory, {}))
 
 
 def _split(
     share: int, memory: MemoryDemand, splits: dict[int, SubDistributions]
 ) -> SubDistributions:
-    """`splits` keeps the work O(log share): each level of halving has only two sizes."""
+    """Return the sub-distributions; `splits` keeps the work O(log share): two sizes per level."""
     if share not in splits:
         chunks = _halves(share)
         if memory.fits(chunks):

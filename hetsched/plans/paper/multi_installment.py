@@ -1,11 +1,10 @@
 """Multi-installment processing with multi-distributions: the plan of Ilic & Sousa, section 3.
 
-Steps 1 to 3 (what overlaps within one sub-distribution) are in `sub_distributions`; here they are
-repeated for the remaining load (step 4), the rest goes chunk by chunk (step 5), and the fastest
-plan wins (step 6). Sub-distributions don't depend on each other, so the best plan for a remaining
-load is computed once. With two copy engines the conditions are those of the paper's figure 1(b).
-Where a pipeline is bound by its copies they can't be met; if factoring by two is faster, that is
-the plan.
+Steps 1 to 3 (overlap within one sub-distribution) are in `sub_distributions`; here they are
+repeated for the remaining load (step 4), the rest runs chunk by chunk (step 5), and the fastest
+plan is chosen (step 6). Sub-distributions are independent, so the best plan for a remaining load
+is computed once. With two copy engines the conditions are those of the paper's figure 1(b). A
+pipeline bound by its copies can't meet them; factoring by two is used if it is faster.
 """
 
 from __future__ import annotations
@@ -27,14 +26,13 @@ from hetsched.plans.timeline import timeline
 from hetsched.plans.validation import validate_request
 
 MAX_EXTRAPOLATION = 2.0
-"""A chunk over the largest measured one: beyond, a partial model only guesses."""
+"""Ratio of a chunk to the largest measured one above which a partial model only extrapolates."""
 MAX_OPTIONS = 12
-"""Sub-distributions of different sums, the fastest, that a plan may continue with."""
+"""Fastest sub-distributions, with different sums, with which a plan may continue."""
 MAX_ROOMS_PLANNED = 4
-"""A share over the room from which on the fastest sub-distribution is simply repeated."""
+"""Ratio of share to memory above which the fastest sub-distribution is simply repeated."""
 MAX_SEARCHED_ROOMS = 24
-"""Different remaining loads for which sub-distributions are searched; others use those of a
-smaller one."""
+"""Remaining loads for which sub-distributions are searched; others use those of a smaller one."""
 UNLIMITED = 1 << 62
 
 Option = tuple[Chunks, int, float]
@@ -43,7 +41,7 @@ Option = tuple[Chunks, int, float]
 
 @dataclass(frozen=True)
 class Installments:
-    """A plan, its makespan, and why it isn't that of the paper's steps (None: it is)."""
+    """A plan, its makespan, and why it deviates from the paper's steps (None: it doesn't)."""
 
     plan: DevicePlan
     seconds: float
@@ -66,7 +64,7 @@ def multi_installment(
     Returns
     -------
     DevicePlan
-        Sub-distributions that fit, one after the other.
+        Consecutive sub-distributions that fit.
 
     Raises
     ------
@@ -82,7 +80,7 @@ def multi_installment(
 def installments(
     share: int, model: DeviceModel, memory: MemoryDemand, *, overlap: Overlap
 ) -> Installments:
-    """Return `multi_installment` with its makespan and why it fell back, if it did.
+    """Return `multi_installment` with its makespan and the reason of any fallback.
 
     Parameters and errors: as for `multi_installment`.
     """
@@ -112,7 +110,7 @@ def paper_steps(
 
 
 def _largest_trusted(model: DeviceModel) -> int:
-    """Units of the largest chunk that the model has evidence for; unlimited without points."""
+    """Return the largest chunk supported by the model's evidence; unlimited without points."""
     points = getattr(model.compute, "points", None)
     if points is None or not len(points):
         return UNLIMITED
@@ -151,7 +149,7 @@ class _RemainingLoads:
         return repeated + self._best(share)
 
     def _best(self, share: int) -> tuple[Chunks, ...]:
-        """The plan of least time; smaller remaining loads first, so that nothing recurses."""
+        """Return the fastest plan. Smaller remaining loads come first, to avoid recursion."""
         best_of: dict[int, tuple[float, Chunks]] = {0: (0.0, ())}
         options_of = self._reachable(share)
         for remaining in sorted(options_of):
@@ -169,7 +167,7 @@ class _RemainingLoads:
         return tuple(sub_distributions)
 
     def _reachable(self, share: int) -> dict[int, list[Option]]:
-        """Remaining loads that can occur, and what may come first of each."""
+        """Return the remaining loads that can occur, with the options for each."""
         options_of: dict[int, list[Option]] = {share: []}
         waiting = [share]
         while waiting:
@@ -183,7 +181,7 @@ class _RemainingLoads:
         return options_of
 
     def _options(self, remaining: int) -> list[Option]:
-        """What may come first of `remaining` units."""
+        """Return the options for the first sub-distribution of `remaining` units."""
         options = [(s.chunks, s.units, s.seconds) for s in self._fastest_within(remaining)]
         single = self._costs.largest
         if remaining < single:
@@ -192,7 +190,7 @@ class _RemainingLoads:
         return [*options, ((single,), single, seconds)]
 
     def _fastest_within(self, remaining: int) -> list[SubDistribution]:
-        """The fastest sub-distributions of at most `remaining` units, one for each sum."""
+        """Return the fastest sub-distributions of at most `remaining` units, one per sum."""
         room = min(remaining, self._room)
         if room not in self._fastest and len(self._fastest) >= MAX_SEARCHED_ROOMS:
             room = max((searched for searched in self._fastest if searched <= room), default=0)

@@ -1,7 +1,7 @@
 """Sub-distributions of overlapping chunks: three to begin with, extended chunk by chunk.
 
-Ilic & Sousa, section 3, steps 1 to 3. Where the paper leaves a choice: sizes whose phase takes at
-least (at most) a time are the smallest (largest) whole ones; a chunk that no longer fits is cut to
+Ilic & Sousa, section 3, steps 1 to 3. Where the paper leaves a choice, a phase of at least (at
+most) a given time means the smallest (largest) whole size; a chunk that no longer fits is cut to
 the remaining room, as in the published lists; branching is bounded.
 """
 
@@ -24,11 +24,11 @@ from hetsched.plans.recurrence import (
 )
 
 MAX_END_SIZES = 160
-"""Sizes of a first or third chunk that are compared: all, or as many spread evenly by ratio."""
+"""Sizes of a first or third chunk to compare: all, or so many spread evenly by ratio."""
 MAX_BRANCHES = 12
-"""Sub-distributions of greatest speed that are extended further."""
+"""Fastest sub-distributions that are extended further."""
 MAX_CHUNKS = 64
-"""Chunks of a sub-distribution; more cost more than they save. Arbitrary."""
+"""Maximum chunks of a sub-distribution; more cost more than they save. Arbitrary."""
 
 Chunks = tuple[int, ...]
 
@@ -43,22 +43,22 @@ class SubDistribution:
 
     @property
     def seconds(self) -> float:
-        """The makespan, as if copies didn't slow each other down."""
+        """The makespan, ignoring the slowdown of simultaneous copies."""
         return self.recurrence.makespan
 
     @property
     def speed(self) -> float:
-        """psi_delta: units a second."""
+        """psi_delta: units per second."""
         return self.units / self.seconds
 
 
 class SubDistributionSearch:
-    """Finds fast sub-distributions for a device.
+    """A search for fast sub-distributions of a device.
 
     Parameters
     ----------
     costs : PhaseCosts
-        Up to the largest chunk that may be used.
+        Up to the largest allowed chunk.
     overlap : Overlap
         One copy engine or two.
     room : int, units
@@ -91,7 +91,7 @@ class SubDistributionSearch:
     # ---- steps 1 and 2: three chunks
 
     def _all_triples(self) -> tuple[Sizes, Sizes]:
-        """Every b1, b3 with the b2 of equation (7), the fastest first; and their sums."""
+        """Return all b1, b3 with the b2 of equation (7), fastest first; and their sums."""
         largest_end = min(self._largest, self._room - 2)
         if largest_end < 1:
             return np.zeros((0, 3), dtype=np.int64), np.zeros(0, dtype=np.int64)
@@ -112,7 +112,7 @@ class SubDistributionSearch:
         return triples[order], sums[keep][order]
 
     def _first(self, room: int) -> Iterator[SubDistribution]:
-        """The fastest triple that fits, and with chunks at its ends that hide b2's copies."""
+        """Yield the fastest triple that fits, and the one whose end chunks hide b2's copies."""
         fitting = self._sums <= room
         if not fitting.any():
             return
@@ -131,17 +131,17 @@ class SubDistributionSearch:
                 yield self._sub_distribution(chunks)
 
     def _allowed(self, size: int) -> int:
-        """`size`, at least 1; 0 where it exceeds the largest chunk."""
+        """Return `size`, at least 1; 0 if it exceeds the largest chunk."""
         return max(1, size) if size <= self._largest else 0
 
     def _at_least(self, phase: int, seconds: Floats) -> Sizes:
-        """The smallest sizes whose `phase` takes at least `seconds`; beyond the largest: none."""
+        """Return the smallest sizes whose `phase` takes at least `seconds`."""
         return np.searchsorted(self._rising[phase], seconds * (1 - 1e-12))
 
     # ---- step 3: one more chunk
 
     def _longer(self, prefix: SubDistribution, room: int) -> Iterator[SubDistribution]:
-        """`prefix` with one chunk more: the smallest that equation (5) admits, and the largest."""
+        """Yield `prefix` plus one chunk: the smallest and largest that equation (5) admits."""
         remaining = room - prefix.units
         if remaining < 1:
             return

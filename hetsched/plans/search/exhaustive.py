@@ -1,4 +1,4 @@
-"""Small shares: every plan is compared, so that the best is certain. Exact up to 10 units."""
+"""Exhaustive search for small shares: exact up to 10 units."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hetsched.plans.memory_fit import MAX_SLOTS
 from hetsched.plans.phase_costs import Floats, PhaseCosts
 
 MAX_EXHAUSTIVE_SHARE = 10
-"""Units: 512 ways to cut them into chunks."""
+"""Units; there are 512 ways to cut 10 units into chunks."""
 
 Chunks = tuple[int, ...]
 
@@ -72,10 +72,10 @@ def _fastest_first(seconds: Floats) -> list[int]:
 
 
 def _usable_cuts(units: int, costs: PhaseCosts) -> Sizes:
-    """All ordered ways to cut `units` into chunks that have costs: rows, fewer chunks first.
+    """Return all ordered ways to cut `units` into chunks with known costs, fewest chunks first.
 
-    Bit k of a cut's number, from the left, says whether there is a cut after unit k; so among cuts
-    into as many chunks those with larger first chunks come first.
+    Bit k of a row's number, from the left, is a cut after unit k; so among rows of equally many
+    chunks those with larger first chunks come first.
     """
     numbers = np.arange(1 << (units - 1))[:, None]
     has_cut = (numbers >> np.arange(units - 2, -1, -1)) & 1

@@ -1,8 +1,8 @@
-"""Ramps: sizes that grow from chunk to chunk just so fast that the busiest engine never waits.
+"""Ramps: chunk sizes that grow as fast as possible without stalling the busiest engine.
 
-The first chunk is small, so that work begins early; every further one is the largest that arrives
-in time (Ilic & Sousa, equations (5) and (9), with any engine as the busiest). The mirrored ramp
-ends a plan: the last phase of a chunk is the first of its mirror image.
+The first chunk is small, so that work begins early; each further one is the largest that arrives
+in time (Ilic & Sousa, equations (5) and (9), for any busiest engine). The mirrored ramp ends a
+plan: the last phase of a chunk is the first of its mirror image.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Ramp = tuple[int, ...]
 
 FIRST_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256, 512, 1024)
 GROWTH_FACTOR = 3.0
-"""Of ramps that grow by ratio, whatever the costs. Arbitrary."""
+"""Growth factors of ramps with a fixed ratio. Arbitrary."""
 MAX_GROWTH = 8
-"""A chunk over the one before it."""
+"""Ratio of a chunk to its predecessor."""
 MAX_RAMP_CHUNKS = 24
 
 
@@ -34,7 +34,7 @@ def ramps(phases: tuple[Floats, Floats, Floats], largest: int, overlap: Overlap)
     Parameters
     ----------
     phases : three (sizes,) float64, seconds
-        By size, in the order in which a chunk goes through them; reversed for the mirrored ramp.
+        Indexed by size, in order of execution; reversed for the mirrored ramp.
     largest : int, units
     overlap : Overlap
     """
@@ -65,7 +65,7 @@ def _geometric(first_size: int, largest: int) -> Ramp:
 def _just_in_time(
     first_size: int, tables: list[list[float]], largest: int, overlap: Overlap
 ) -> Ramp:
-    """The largest next chunk that doesn't let the busiest engine wait, again and again."""
+    """Return a ramp whose chunks are each the largest that doesn't stall the busiest engine."""
     first, middle, last, until_computed, beyond_copy = tables
     full = overlap is Overlap.FULL
     link_seconds = last[largest] if full else first[largest] + last[largest]
@@ -96,5 +96,5 @@ def _just_in_time(
 
 
 def _largest_within(rising: list[float], seconds: float) -> int:
-    """The largest size whose phase takes at most `seconds`."""
+    """Return the largest size whose phase takes at most `seconds`."""
     return bisect_right(rising, seconds * (1 + 1e-12)) - 1

@@ -1,8 +1,8 @@
-"""Ways to cut a share: a ramp up, a steady middle, a ramp down; one recipe serves any share.
+"""Recipes for cutting any share: a ramp up, a steady middle, a ramp down.
 
-Equal sublots are a good heuristic for a flow shop of three stages (Potts & Baker 1989), geometric
-ones at the ends make the pipeline fill and drain sooner (Glass, Gupta & Potts 1994). Where memory
-holds an odd number of units, the middle repeats a pattern that fills it: 2, 3, 2, 3 in room for 5.
+Equal sublots are a good heuristic for a flow shop of three stages (Potts & Baker 1989); geometric
+ones at the ends fill and drain the pipeline faster (Glass, Gupta & Potts 1994). If memory holds an
+odd number of units, the middle repeats a pattern that fills it: 2, 3, 2, 3 in room for 5.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from hetsched.plans.search.ramps import Ramp
 
 
 class Recipe(NamedTuple):
-    """How to cut any share into chunks.
+    """A rule for cutting any share into chunks.
 
     Attributes
     ----------
     middle : tuple of int, units
-        One size: equal chunks of at most that. Several: repeated in turn.
+        One size: equal chunks of at most that size. Several: repeated in turn.
     slots : int
-        Of the ring; 0: all chunks are in device memory together.
+        Slots of the ring; 0: all chunks are in device memory together.
     up, down : tuple of int, units
         Sizes that grow; `down` is mirrored.
     """
@@ -34,7 +34,7 @@ class Recipe(NamedTuple):
     down: Ramp = ()
 
     def chunks(self, share: int) -> tuple[int, ...]:
-        """Cut `share` units. Ramps lose their largest sizes where the share is too small."""
+        """Cut `share` units. If the share is too small, ramps lose their largest sizes."""
         largest = min(*self.middle, share)
         up, down = _below(self.up, largest), _below(self.down, largest)
         rest = share - sum(up) - sum(down)
@@ -60,9 +60,9 @@ class Recipe(NamedTuple):
 
 
 def leftover_patterns(share: int, sizes: tuple[int, ...]) -> Iterable[tuple[int, ...]]:
-    """Yield patterns for `share` in as few chunks as possible, for memory that holds `sizes`.
+    """Yield patterns for `share` in as few chunks as possible, for slots of `sizes`.
 
-    If a few chunks remain after whole turns through all slots, those slots are used once more and
+    If a few chunks remain after full turns through all slots, those slots are used once more and
     may hold larger chunks than the others: 12 8 12 8 12 for 52 units in room for 20.
     """
     slots, room = len(sizes), sum(sizes)

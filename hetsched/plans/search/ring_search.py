@@ -45,14 +45,14 @@ CHUNK_COUNTS = (
     96,
     128,
 )
-"""Chunks of the middle that are tried first, before sizes around the best are."""
+"""Numbers of chunks in the middle tried first, before refining sizes around the best."""
 MAX_EQUAL_CHUNKS = 64
 MAX_CHEAP_CHUNKS = 512
-"""Chunks of the middle where they are small because small ones cost less a unit."""
+"""Maximum chunks in the middle where small chunks cost less per unit."""
 MAX_SEARCHED_CHUNKS = 160
 """Chunks beyond which a plan is searched at a shorter share."""
 RECIPES_KEPT = 4
-"""The fastest recipes, which the next step starts from."""
+"""Fastest recipes kept for the next step."""
 REFINEMENTS = 2
 """Rounds of changes to the best recipes. Arbitrary: further ones gain almost nothing."""
 SIZE_FACTORS = (0.5, 0.65, 0.8, 0.9, 1.1, 1.25, 1.5, 2.0)
@@ -66,7 +66,7 @@ Ring = tuple[tuple[int, ...], int]
 
 @dataclass(frozen=True)
 class PricedRing:
-    """A plan of one sub-distribution and what it costs. `slots`: as in `Ring`."""
+    """A plan of one sub-distribution with its makespan. `slots`: as in `Ring`."""
 
     seconds: float
     chunks: tuple[int, ...]
@@ -78,7 +78,7 @@ class PricedRing:
 
 
 class RingSearch:
-    """Searches for the fastest ring for one share.
+    """A search for the fastest ring for one share.
 
     Parameters
     ----------
@@ -100,13 +100,13 @@ class RingSearch:
         self._overlap = overlap
         self._patterns = patterns(share, memory)
         if len(self._patterns) > 1:
-            del self._patterns[1]  # with one slot nothing overlaps: `serial_chunks` knows better
+            del self._patterns[1]  # with one slot nothing overlaps: `serial_chunks` is optimal
         self._share = share
         largest = max(min(sizes) for sizes in self._patterns.values())
         self._short_share = min(share, MAX_SEARCHED_CHUNKS * largest)
 
     def best(self) -> PricedRing:
-        """The fastest ring that was searched, which fits."""
+        """Return the fastest ring of the search that fits."""
         if self._overlap is Overlap.NONE:
             return self.quick()
         recipes = refined = self._recipes()
@@ -115,17 +115,17 @@ class RingSearch:
         return self._fastest([*self._rings([*recipes, *refined]), *self._equal_rings()])
 
     def quick(self) -> PricedRing:
-        """A ring that takes less time to search: mostly within 0.5 % of the best."""
+        """Return a ring after a shorter search: mostly within 0.5 % of the best."""
         recipes = [] if self._overlap is Overlap.NONE else self._recipes()
         return self._fastest(self._rings(recipes))
 
     def _rings(self, recipes: Sequence[Recipe]) -> list[Ring]:
-        """The rings of `recipes`, and chunks one after the other."""
+        """Return the rings of `recipes`, and the serial chunks."""
         serial = (serial_chunks(self._share, self._costs), 1)
         return [serial, *((recipe.chunks(self._share), recipe.slots) for recipe in recipes)]
 
     def _equal_rings(self) -> Iterable[Ring]:
-        """All rings of equal chunks, so that none of them is ever better."""
+        """Yield all rings of equal chunks, so that no equal-chunk plan beats the result."""
         fewest = -(-self._share // self._costs.largest)
         for chunks in range(fewest, min(MAX_EQUAL_CHUNKS, self._share) + 1):
             for slots, sizes in self._patterns.items():
@@ -134,7 +134,7 @@ class RingSearch:
                     yield spread_out(self._share, chunks), slots
 
     def _fastest(self, rings: Sequence[Ring]) -> PricedRing:
-        """The fastest of `rings` that fits, in as few slots as are as fast."""
+        """Return the fastest of `rings` that fits, in the fewest slots of equal speed."""
         rings = list(dict.fromkeys(rings))
         seconds = self._seconds(rings)
         for index in np.argsort(seconds, kind="stable").tolist():
@@ -144,12 +144,12 @@ class RingSearch:
         return self._unit_by_unit()
 
     def _fits(self, ring: PricedRing) -> bool:
-        """Whether slots of the sizes that the chunks need fit together."""
+        """Return whether the slots for these chunks fit together."""
         slots = ring.slots or len(ring.chunks)
         return self._memory.fits(slot_sizes(ring.chunks, slots))
 
     def _with_fewest_slots(self, ring: PricedRing) -> PricedRing:
-        """The same chunks in as few slots as are as fast, so that little is sent ahead."""
+        """Return the same chunks in the fewest slots of equal speed, to send few chunks ahead."""
         slots = ring.slots or len(ring.chunks)
         if slots <= 2 or len(ring.chunks) > MAX_SEARCHED_CHUNKS:
             return ring
@@ -163,14 +163,14 @@ class RingSearch:
         return ring
 
     def _unit_by_unit(self) -> PricedRing:
-        """What always fits, for demands whose bytes don't grow with size."""
+        """Return single units, which always fit, for demands that don't grow with size."""
         seconds = self._share * sum(float(phase[1]) for phase in self._costs.phases)
         return PricedRing(seconds, (1,) * self._share, 1)
 
     # ---- recipes
 
     def _recipes(self) -> list[Recipe]:
-        """The fastest few at the short share: a middle first, then its ramps, then its size."""
+        """Search recipes at the short share: the middle first, then its ramps, then its size."""
         up, down = self._ramps
         best = self._fastest_recipes(self._middles())
         best = self._fastest_recipes([r._replace(up=ramp) for r in best for ramp in up])
@@ -178,7 +178,7 @@ class RingSearch:
         return self._fastest_recipes([*best, *self._other_middles(best)])
 
     def _refined(self, best: list[Recipe]) -> list[Recipe]:
-        """The fastest few around `best`, whose ramps were chosen for another middle."""
+        """Return the fastest recipes near `best`, whose ramps were chosen for another middle."""
         up, down = self._ramps
         best = self._fastest_recipes([*best, *(best[0]._replace(up=ramp) for ramp in up)])
         best = self._fastest_recipes([*best, *(best[0]._replace(down=ramp) for ramp in down)])
@@ -186,7 +186,7 @@ class RingSearch:
 
     @cached_property
     def _ramps(self) -> tuple[list[Ramp], list[Ramp]]:
-        """Ramps up, and down before they are mirrored."""
+        """Return ramps up, and ramps down before mirroring."""
         largest = max(sizes[0] for _, sizes in self._sizes_in_memory())
         up, down = (
             ramps(phases, largest, self._overlap)
@@ -208,7 +208,7 @@ class RingSearch:
         return recipes
 
     def _equal_sizes(self, largest: int) -> list[int]:
-        """Sizes of equal chunks, units, for a middle."""
+        """Return sizes of equal chunks, units, for a middle."""
         sizes = {min(largest, -(-self._short_share // count)) for count in CHUNK_COUNTS}
         cheapest = self._cheapest_size(largest)
         if self._short_share <= MAX_CHEAP_CHUNKS * cheapest:
@@ -216,13 +216,13 @@ class RingSearch:
         return sorted(sizes)
 
     def _cheapest_size(self, largest: int) -> int:
-        """The size that costs the busiest engine least a unit; with cliffs it may be small."""
+        """Return the size of least cost per unit on the busiest engine; small where cliffs are."""
         c_in, compute, c_out = (phase[1 : largest + 1] for phase in self._costs.phases)
         link = c_in + c_out if self._overlap is Overlap.SINGLE else np.maximum(c_in, c_out)
         return 1 + int(np.argmin(np.maximum(link, compute) / np.arange(1, len(compute) + 1)))
 
     def _sizes_in_memory(self) -> Iterable[tuple[int, tuple[int, ...]]]:
-        """Slots and the largest chunks they hold; 0 slots: the whole share, if that fits."""
+        """Yield slots and the largest chunks they hold; 0 slots: the whole share, if it fits."""
         yield from self._patterns.items()
         if self._short_share == self._share == self._costs.largest:
             yield 0, (self._share,)
@@ -238,7 +238,7 @@ class RingSearch:
                     yield recipe._replace(middle=sizes, slots=slots)
 
     def _fastest_recipes(self, recipes: Iterable[Recipe]) -> list[Recipe]:
-        """The fastest few of `recipes` at the short share, all different there."""
+        """Return the fastest of `recipes` at the short share, without duplicates."""
         recipe_of: dict[Ring, Recipe] = {}
         for recipe in recipes:
             recipe_of.setdefault((recipe.chunks(self._short_share), recipe.slots), recipe)

@@ -1,7 +1,7 @@
-"""Chunks that go one after the other: those whose phases add up to the least.
+"""Serial chunks: those with the minimum sum of phases.
 
-Where a fixed cost is all that larger chunks save, few large ones are best. Measured curves have
-cliffs and steps, so there sizes are chosen by their cost.
+If larger chunks save only fixed costs, a few large ones are best. Measured curves have cliffs and
+steps, where sizes are chosen by cost.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from hetsched.plans.bounds.convex_minorant import ROUNDING
 from hetsched.plans.phase_costs import Floats, PhaseCosts
 
 MAX_EXACT_SHARE = 1024
-"""Units up to which all sums of chunks are compared; beyond, those of one size and a rest."""
+"""Units up to which all cuts are compared; larger shares use one size and a remainder."""
 
 
 def serial_chunks(share: int, costs: PhaseCosts) -> tuple[int, ...]:
-    """Return the chunks, units, of least time for `share` units (>= 1) in one slot; largest first.
+    """Return the fastest chunks, units, for `share` units (>= 1) in one slot; largest first.
 
     Exact for shares of up to `MAX_EXACT_SHARE` units. O(share x largest chunk), or O(largest
     chunk).
@@ -32,7 +32,7 @@ def serial_chunks(share: int, costs: PhaseCosts) -> tuple[int, ...]:
 
 
 def _is_concave(total: Floats) -> bool:
-    """Whether a unit more never costs more than the one before: then large chunks are best."""
+    """Return whether each further unit costs no more than the last: large chunks are best."""
     bends = np.diff(total, 2)
     return not len(bends) or float(bends.max()) <= ROUNDING * float(np.abs(total).max())
 
@@ -43,7 +43,7 @@ def _repeated(share: int, size: int) -> tuple[int, ...]:
 
 
 def _cheapest_sum(share: int, total: Floats) -> tuple[int, ...]:
-    """Dynamic programming over shares: the units after the last chunk are a smaller share."""
+    """Find the cheapest cut by dynamic programming over shares."""
     seconds = np.zeros(share + 1)
     last_chunk = np.zeros(share + 1, dtype=np.int64)
     for units in range(1, share + 1):

@@ -21,7 +21,7 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 def parse_groups(groups: Sequence[Any] | None, devices: int) -> Groups:
-    """Convert `groups` to tuples of indices; None: one group of all devices.
+    """Convert `groups` to tuples of indices; None gives one group of all devices.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def parse_groups(groups: Sequence[Any] | None, devices: int) -> Groups:
     Raises
     ------
     UsageError
-        A device is in no group or doesn't exist; a group is empty; not one label per device.
+        A device is in no group or doesn't exist; a group is empty; labels aren't one per device.
     """
     if groups is None:
         return (tuple(range(devices)),)
@@ -68,12 +68,12 @@ def _members(group: Any, devices: int) -> tuple[int, ...]:
 
 
 def are_neighbourhoods(groups: Groups) -> bool:
-    """Whether the groups overlap."""
+    """Return whether the groups overlap."""
     return sum(map(len, groups)) > len(set().union(*groups))
 
 
 def add_to_groups(groups: Groups, device: int) -> Groups:
-    """Add a device as a separate group, or as a neighbourhood with the device before it."""
+    """Add a device as a separate group, or as a neighbourhood with the preceding device."""
     if are_neighbourhoods(groups) and device:
         return (*groups, (device - 1, device))
     return (*groups, (device,))
@@ -121,7 +121,7 @@ def _inside(
 def _between_neighbours(
     nodes: Mapping[int, Node], total: float, groups: Sequence[Sequence[int]]
 ) -> list[Trade]:
-    """One trade per neighbourhood, least balanced first; no device takes part in two."""
+    """Choose one trade per neighbourhood, least balanced first; no device trades twice."""
     trades: list[Trade] = []
     trading: set[int] = set()
     order = sorted(groups, key=lambda group: -_factor([nodes[i] for i in group], total))
@@ -151,14 +151,14 @@ def _by_levels(
         return trades
     group_nodes = [_combined([nodes[i] for i in group]) for group in groups]
     worst = max(range(len(groups)), key=factors.__getitem__)
-    # Small differences inside and between groups may add up to more than the tolerance.
+    # Small differences within and between groups may add up to more than the tolerance.
     if _factor(group_nodes, total) >= factors[worst]:
         trades = _between_groups(nodes, group_nodes, total, pairs, groups)
     return trades or _inside(nodes, total, pairs, groups[worst])
 
 
 def _combined(members: Sequence[Node]) -> Node:
-    """A group as one device: it ends with its last member, and members split what it takes."""
+    """Return a group as one device, which ends with its last member and shares what it takes."""
     last = min(members, key=lambda node: node.wait)
     part = _rate(last) / sum(_rate(node) for node in members)
     return Node(
@@ -171,7 +171,7 @@ def _combined(members: Sequence[Node]) -> Node:
 
 
 def _rate(node: Node) -> float:
-    """Units in one more second; bounded for a device whose time doesn't depend on units."""
+    """Return units per additional second; bounded if the time doesn't depend on units."""
     return 1 / max(sum(node.slopes), 1e-12 * sum(node.times), 1e-300)
 
 
@@ -182,7 +182,7 @@ def _between_groups(
     pairs: int,
     groups: Sequence[Sequence[int]],
 ) -> list[Trade]:
-    """Trades between groups as trades between their members, in proportion to their rates."""
+    """Divide trades between groups among their members, in proportion to their rates."""
     trades: list[Trade] = []
     for trade in choose_trades(group_nodes, total, pairs):
         givers, takers = groups[trade.giver], groups[trade.taker]

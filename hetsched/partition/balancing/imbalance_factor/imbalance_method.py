@@ -22,7 +22,7 @@ from hetsched.partition.geometric import geometric
 
 
 class ImbalanceMethod(Method):
-    """Trades by waits; with a `split`, a global partition of the same history instead."""
+    """Trades by wait times; with a `split`, a global partition of the same history instead."""
 
     max_unbalanced_runs = 2
 
@@ -82,9 +82,9 @@ def _is_full(share: int, limit: int | None) -> bool:
 
 
 def _node(model: Any, share: int, wait: float, limit: int | None, load: int) -> Node:
-    """Describe a device to `repartition`; it keeps at least one unit, so that it has a history.
+    """Return a device as a Node. It keeps at least one unit, so that its history continues.
 
-    A model without `phase_costs` has a single phase, in proportion to its share.
+    A model without `phase_costs` has a single phase, proportional to its share.
     """
     spare, room = share - 1, (load if limit is None else limit) - share
     if hasattr(model, "phase_costs"):

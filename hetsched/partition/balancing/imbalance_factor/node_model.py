@@ -1,4 +1,4 @@
-"""The history table of one device, and its prediction: NEC, US 9,038,088.
+"""The history table of one device and its predictions: NEC, US 9,038,088.
 
 Rows of load, compute time and transfer time; both times are assumed to be linear in the load.
 """
@@ -21,11 +21,11 @@ from hetsched.partition.balancing.phase import Reading
 Line = tuple[float, float]
 """Gap and slope, seconds and seconds/unit."""
 MAX_RATIO = 1.2
-"""A time that differs from the prediction by more may mean a changed speed. Arbitrary: far above
-noise, and a line through a curve may be wrong by as much."""
+"""Relative deviation from the prediction that may mean a changed speed. Arbitrary: far above
+noise, and a line fitted to a curve may be wrong by as much."""
 MIN_DEVIATIONS = 2
-"""Consecutive rows, all too slow or all too fast, that mean a changed speed: a single one may be a
-hiccup."""
+"""Consecutive rows, all too slow or all too fast, that mean a changed speed: a single one may be
+an outlier."""
 MAX_ROWS = 32
 """Rows kept, the latest."""
 
@@ -33,8 +33,8 @@ MAX_ROWS = 32
 class NodeModel:
     """Seconds of a device's compute and transfer phases, each gap + slope x for x > 0 units.
 
-    Fitted by least squares to the history, with neither parameter negative; through the origin
-    while there is only one size.
+    Fitted to the history by non-negative least squares; through the origin while there is only one
+    size.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class NodeModel:
             self.observe(*row)
 
     def observe(self, units: float, compute: float, transfer: float = 0.0) -> None:
-        """Add a row. Raises UsageError as the constructor does."""
+        """Add a row. Raises UsageError like the constructor."""
         require_observation(units, compute + transfer)
         if compute < 0 or transfer < 0:
             raise UsageError(f"observation: {compute}, {transfer} s, must not be negative")
@@ -81,12 +81,12 @@ class NodeModel:
 
     @property
     def rows(self) -> Floats:
-        """(n, 3) float64, units, compute seconds, transfer seconds: the history, oldest first."""
+        """Return (n, 3) float64, units, compute and transfer seconds, oldest first."""
         return np.array(self._rows).reshape(-1, 3)
 
     @property
     def points(self) -> Floats:
-        """(n, 2) float64, units and median seconds of both phases, by units."""
+        """Return (n, 2) float64, units and median seconds of both phases, by units."""
         rows = self.rows
         if not len(rows):
             return NO_POINTS.copy()
@@ -95,27 +95,27 @@ class NodeModel:
         return np.column_stack((sizes, middle))
 
     def compute(self, units: float) -> float:
-        """Seconds of the compute phase."""
+        """Return the seconds of the compute phase."""
         (gap, slope), _ = self._lines()
         return gap + slope * units if units else 0.0
 
     def transfer(self, units: float) -> float:
-        """Seconds of the transfer phase."""
+        """Return the seconds of the transfer phase."""
         _, (gap, slope) = self._lines()
         return gap + slope * units if units else 0.0
 
     @property
     def slopes(self) -> tuple[float, float]:
-        """Seconds that one more unit adds to the compute and to the transfer phase."""
+        """Return the slopes of the compute and the transfer phase, seconds per unit."""
         (_, compute), (_, transfer) = self._lines()
         return compute, transfer
 
     def phase_costs(self, units: float) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Seconds of the compute and the transfer phase, and the slope of each."""
+        """Return the seconds of the compute and the transfer phase, and the slope of each."""
         return (self.compute(units), self.transfer(units)), self.slopes
 
     def time(self, x: float | Numbers, /) -> float | Floats:
-        """Seconds of both phases for `x` units (number or array); 0 for x = 0."""
+        """Return the seconds of both phases for `x` units (number or array); 0 for x = 0."""
         compute, transfer = self._lines()
         gap, slope = compute[0] + transfer[0], compute[1] + transfer[1]
         if isinstance(x, np.ndarray):
@@ -123,11 +123,11 @@ class NodeModel:
         return gap + slope * x if x else 0.0
 
     def speed(self, x: float | Numbers, /) -> float | Floats:
-        """Units a second at `x` > 0 units (number or array)."""
+        """Return units per second at `x` > 0 units (number or array)."""
         return x / self.time(x)
 
     def _lines(self) -> tuple[Line, Line]:
-        """Lines of the compute and of the transfer phase."""
+        """Return the lines of the compute and of the transfer phase."""
         if self._fit is None:
             if not self._rows:
                 raise UsageError("NodeModel: no history yet; call observe(units, seconds) first")
@@ -137,7 +137,7 @@ class NodeModel:
 
 
 class NodeLearner(Learner):
-    """Adds the phases of each run to a NodeModel; the convergence check counts as computing."""
+    """A learner of phases for a NodeModel; the convergence check counts as computing."""
 
     def learn(self, units: int, reading: Reading) -> None:
         self.curve.observe(units, reading.compute + reading.converge, reading.transfer)

@@ -1,10 +1,10 @@
 """Trades by imbalance factor: NEC, US 9,038,088, with a rule that can't stall.
 
-In each repartition the device with the shortest wait gives units to the one with the longest (the
-patent swaps the two in places), or the n shortest to the n longest. Equal compute times would need
-D_cmpt units, equal transfer times D_xfer, and the patent moves the smaller number. That stalls
-when transfers are equal already, whatever the speeds: so a phase whose times hardly differ is
-ignored, and no move is larger than what makes the sums of both equal.
+Each repartition moves units from the device with the shortest wait to the one with the longest
+(the patent swaps the two in places), or from the n shortest to the n longest. Equal compute times
+would need D_cmpt units, equal transfer times D_xfer, and the patent moves the smaller number. That
+stalls if transfers are already equal, regardless of the speeds. So a phase whose times hardly
+differ is ignored, and no move is larger than the one that equalises the sums.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hetsched.errors import UsageError
 from hetsched.partition.balancing.phase import Reading
 
 MIN_PHASE_DIFFERENCE = 0.02
-"""Fraction of an iteration by which a phase's times must differ to count. Arbitrary."""
+"""Fraction of an iteration; phases whose times differ by less are ignored. Arbitrary."""
 COMMON_WAIT = 0.25
 """Fraction of an iteration: if all devices wait longer, moving data won't help. The patent asks
 for this test but gives no threshold."""
@@ -35,8 +35,8 @@ def imbalance_factor(
     waits : sequence of float, seconds, optional
         Default: T - busy.
     multiplier : bool
-        Whether to multiply by T / (T - mean wait): imbalance over the mean busy time. The patent
-        has a multiplier that detects excessive waits, but doesn't print its form.
+        Whether to multiply by T / (T - mean wait), which gives imbalance over the mean busy time.
+        The patent has a multiplier that detects excessive waits, but doesn't print its formula.
 
     Returns
     -------
@@ -66,9 +66,9 @@ def imbalance_factor(
 def total_and_waits(
     readings: Sequence[Reading], shares: Sequence[int]
 ) -> tuple[float, list[float]]:
-    """Seconds of the whole iteration, and of each device's wait: as reported, or the remainder.
+    """Return the seconds of the iteration and of each device's wait, reported or the remainder.
 
-    Devices without a share don't count.
+    Devices without a share are ignored.
     """
     busy = [
         reading.busy if share else 0.0 for reading, share in zip(readings, shares, strict=True)
@@ -91,7 +91,7 @@ class Node:
         Of each phase, by the model.
     slopes : tuple of float, seconds/unit
     spare, room : int, units
-        How much it can give and take.
+        Maximum that it can give and take.
     """
 
     wait: float
@@ -154,7 +154,7 @@ def _trade(nodes: Sequence[Node], giver: int, taker: int, total: float) -> Trade
     units = int(min(min(candidates) + 0.5, slow.spare, fast.room))
     rise = sum(fast.slopes)
     if rise > 0:
-        # Rounded up, the taker must not end later than the giver did.
+        # After rounding up, the taker must not end later than the giver did.
         units = min(units, int((late - early) / rise))
     if units < 1 or late <= early:
         return Trade(giver, taker, 0, 0.0)
@@ -163,5 +163,5 @@ def _trade(nodes: Sequence[Node], giver: int, taker: int, total: float) -> Trade
 
 
 def _units_to_equal(difference: float, slope: float) -> float:
-    """Units to move to equalise two times; 0 if none can."""
+    """Return the units to move to equalise two times; 0 if impossible."""
     return max(difference, 0.0) / slope if slope > 0 else 0.0
