@@ -12,6 +12,7 @@ import difflib
 import functools
 import importlib
 import importlib.metadata
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,8 @@ Kernel = Callable[[Arrays, Arrays], None]
 """kernel(inputs, outputs) computes all units that the arrays hold; it never allocates them."""
 
 GROUP = "hetsched.workloads"
+TYPE_NAMES = {"int": "a whole number", "float": "a number", "bool": "true or false"}
+"""Types of parameters, as error messages call them."""
 
 __all__ = [
     "COMPLEX64",
@@ -264,7 +267,19 @@ def convert(workload: Workload, values: Mapping[str, Any]) -> Any:
     try:
         return msgspec.convert(dict(values), workload.Params, strict=False)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{workload.name}: {error}") from None
+        raise UsageError(_conversion_error(workload, values, str(error))) from None
+
+
+def _conversion_error(workload: Workload, values: Mapping[str, Any], text: str) -> str:
+    """msgspec's `text`, in terms of the parameters."""
+    missing = re.fullmatch(r"Object missing required field `(\w+)`", text)
+    if missing:
+        return f"{workload.name} needs {missing[1]}"
+    wrong = re.fullmatch(r"Expected `(\w+)`, got `\w+` - at `\$\.(\w+)`", text)
+    if wrong:
+        kind, name = TYPE_NAMES.get(wrong[1], wrong[1]), wrong[2]
+        return f"{name}: {quoted(values[name])} is not {kind}"
+    return f"{workload.name}: {text}"
 
 
 def _closest(word: str, names: Sequence[str]) -> str:

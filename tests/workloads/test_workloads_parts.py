@@ -12,6 +12,10 @@ from hetsched_workloads.pool import Pool
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hetsched.errors import UsageError
+from hetsched.workload import convert
+from hetsched.workload import find as workload_called
+
 
 @given(count=st.integers(0, 5000), exponent=st.integers(0, 9))
 def test_pieces_cover_a_chunk_in_order_with_powers_of_two(count: int, exponent: int) -> None:
@@ -85,6 +89,15 @@ def test_a_missing_library_has_no_version(monkeypatch: pytest.MonkeyPatch) -> No
     assert installed.version("no_such_module_here", "numpy") is None
     assert installed.version("numpy", "no-such-distribution-here") is None
     assert installed.shared_library("no-such-distribution-here", "lib") is None
+
+
+def test_values_that_are_no_parameters_are_named() -> None:
+    workload = workload_called("matrix_update")
+
+    with pytest.raises(UsageError, match=r"^matrix_update needs rows$"):
+        convert(workload, {})
+    with pytest.raises(UsageError, match=r"^cols: 1\.5 is not a whole number$"):
+        convert(workload, {"rows": 4, "cols": 1.5, "inner": 2})
 
 
 def test_the_version_is_that_of_the_distribution() -> None:
