@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from hetsched.cli.output.job_table import summary, table
 from hetsched.job import DeviceReport, JobReport
 from hetsched.text import grouped_rows
@@ -73,6 +75,12 @@ def test_the_first_run_has_no_prediction_and_one_device_no_spread() -> None:
     )
 
     assert summary(report) == ["fft: 5 units  in 1 s (no prediction: first run of this kind)"]
+
+
+def test_a_device_that_tries_another_variant_is_why_there_is_no_prediction() -> None:
+    report = msgspec.structs.replace(REPORT, predicted_seconds=None)
+
+    assert "(no prediction: no measurements for pyfftw on gpu0)" in summary(report)[0]
 
 
 def test_late_phases_are_a_warning() -> None:

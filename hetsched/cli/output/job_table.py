@@ -64,9 +64,20 @@ def _headline(report: JobReport) -> str:
 
 def _prediction(report: JobReport) -> str:
     if not report.predicted_seconds or report.seconds is None:
-        return " (no prediction: first run of this kind)"
+        return f" (no prediction: {_why_unpredicted(report)})"
     error = 100 * (report.seconds / report.predicted_seconds - 1)
     return f" (predicted {format_seconds(report.predicted_seconds)}, {error:+.1f} %)"
+
+
+def _why_unpredicted(report: JobReport) -> str:
+    active = [device for device in report.devices if device.share]
+    unmeasured = [device for device in active if device.predicted_seconds is None]
+    if not unmeasured or len(unmeasured) == len(active):
+        return "first run of this kind"
+    variant = unmeasured[0].variant
+    names = [device.device for device in unmeasured if device.variant == variant]
+    labels = ", ".join(label for label, _ in grouped_rows(names, str, MAX_GROUP_ROWS))
+    return f"no measurements for {variant} on {labels}"
 
 
 def _is_reason(report: JobReport, text: str) -> bool:
