@@ -7,7 +7,7 @@ from hetsched.cli.commands.doctor.check_result import CheckResult
 from hetsched.cli.connect import control
 from hetsched.config import load
 from hetsched.errors import HetschedError, Unavailable
-from hetsched.units import format_seconds
+from hetsched.units import counted, format_seconds
 
 
 def models() -> list[CheckResult]:
@@ -15,7 +15,8 @@ def models() -> list[CheckResult]:
     from hetsched.store.models.catalogue import collect
 
     path = paths.models_path()
-    return [CheckResult("models", f"{path}: {len(collect(path).models) or 'none yet'}")]
+    count = len(collect(path).models)
+    return [CheckResult("models", f"{path}: {counted(count, 'model') if count else 'none yet'}")]
 
 
 def configuration(name: str | None) -> list[CheckResult]:

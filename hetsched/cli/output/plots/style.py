@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 INK, FAINT, GRID = "#22262b", "#5b6470", "#e3e6ea"
 COLOURS = (
     "#0b5cad", "#d1495b", "#2a9d4a", "#b8740a", "#6a4fb3", "#0f8b8d", "#8a8f98", "#c2397f",
+    "#7a4b2a", "#35a7e0", "#93a81c", "#22262b",
 )  # fmt: skip
 
 
