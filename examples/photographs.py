@@ -1,8 +1,8 @@
-"""Real input with no download: crops of the photographs that the scikit-image wheel ships.
+"""Real input without a download: crops of the photographs in the scikit-image wheel.
 
-Every photograph of at least 512x512 is cut into 512x512 crops, 256 apart, so that neighbours
-overlap by half; of a colour photograph each channel counts as a plane. Crops that are equal byte
-for byte are taken once. The result is one ``.npy`` of shape (planes, 512, 512).
+Every photograph of at least 512x512 is cut into 512x512 crops at intervals of 256, so that
+neighbours overlap by half; each channel of a colour photograph is a plane. Identical crops are
+included once. The result is one ``.npy`` of shape (planes, 512, 512).
 
     python examples/photographs.py photographs.npy [--dtype float32]
 """
@@ -25,7 +25,7 @@ SUFFIXES = {".png", ".jpg"}
 
 
 def folder() -> Path:
-    """Where the wheel keeps its pictures: looked up, because importing skimage takes a second."""
+    """Return the wheel's folder of pictures, without importing skimage, which takes a second."""
     spec = importlib.util.find_spec("skimage")
     if spec is None or spec.origin is None:
         raise SystemExit("scikit-image isn't installed; pip install 'hetsched[demo]'")
@@ -33,7 +33,7 @@ def folder() -> Path:
 
 
 def channels(path: Path) -> Iterator[np.ndarray]:
-    """The planes of one picture, (rows, cols) uint8: one if it is grey, else three."""
+    """Return the planes of a picture, (rows, cols) uint8: one if it is grey, else three."""
     with Image.open(path) as picture:
         mode = "L" if picture.mode in ("1", "L", "LA") else "RGB"
         pixels = np.asarray(picture.convert(mode))
@@ -44,7 +44,7 @@ def channels(path: Path) -> Iterator[np.ndarray]:
 
 
 def crops(plane: np.ndarray) -> Iterator[np.ndarray]:
-    """All SIDE x SIDE pieces of `plane` whose corner is a multiple of STRIDE."""
+    """Return all SIDE x SIDE pieces of `plane` at multiples of STRIDE."""
     rows, cols = plane.shape
     for row in range(0, rows - SIDE + 1, STRIDE):
         for col in range(0, cols - SIDE + 1, STRIDE):
@@ -52,12 +52,12 @@ def crops(plane: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def photographs(dtype: str = "complex64") -> tuple[np.ndarray, list[str]]:
-    """All distinct crops, (planes, SIDE, SIDE) of `dtype`, and the picture each comes from.
+    """Return all distinct crops, (planes, SIDE, SIDE) of `dtype`, and the picture of each.
 
     Raises
     ------
     SystemExit
-        Fewer than ENOUGH distinct crops: this scikit-image ships other pictures.
+        Fewer than ENOUGH distinct crops: this version of scikit-image has other pictures.
     """
     kept: dict[bytes, tuple[np.ndarray, str]] = {}
     for path in sorted(folder().iterdir()):

@@ -1,4 +1,4 @@
-"""A picture of a few photographs above the log power spectra that hetsched computed of them.
+"""Plots a few photographs above their log power spectra, as computed by hetsched.
 
 python examples/spectra.py photographs.npy spectra.npy spectra.png
 """
@@ -18,17 +18,17 @@ from matplotlib.axes import Axes
 
 COLUMNS = 5
 SKIP = 32
-"""Of a thumbnail: every so many pixels."""
+"""Pixels between the samples of a thumbnail."""
 
 
 def log_power(spectrum: np.ndarray) -> np.ndarray:
-    """log10 of the power of one (rows, cols) spectrum, its zero frequency in the middle."""
+    """Return log10 of the power of a (rows, cols) spectrum, zero frequency in the middle."""
     power = np.abs(np.fft.fftshift(spectrum)) ** 2
     return np.asarray(np.log10(power + 1.0))
 
 
 def choose(planes: np.ndarray, count: int) -> list[int]:
-    """`count` planes that look different: each far from all chosen before, by thumbnail."""
+    """Choose `count` different planes: each thumbnail is far from all chosen before."""
     small = np.abs(planes[:, ::SKIP, ::SKIP]).reshape(len(planes), -1)
     small = (small - small.mean(1, keepdims=True)) / (small.std(1, keepdims=True) + 1.0)
     chosen = [0]
@@ -46,7 +46,7 @@ def show(axes: Axes, pixels: np.ndarray, colours: str, title: str) -> None:
 
 
 def picture(planes: np.ndarray, spectra: np.ndarray, path: Path) -> None:
-    """Save the picture: photographs in the upper row, spectra in the lower."""
+    """Save the picture: photographs in the upper row, spectra in the lower row."""
     chosen = choose(planes, COLUMNS)
     figure, rows = plt.subplots(2, len(chosen), figsize=(2.6 * len(chosen), 5.6), squeeze=False)
     for column, index in enumerate(chosen):

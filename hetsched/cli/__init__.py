@@ -1,1 +1,1 @@
-"""The command line: Typer on top, one file a command, and what they print."""
+"""The command line: a Typer application, one file per command, and its output."""

@@ -94,7 +94,7 @@ class LazyGroup(typer.core.TyperGroup):
     """A group that knows the names of its commands and makes each when it is needed."""
 
     noun = "command"
-    """What its subcommands are called in error messages."""
+    """Name of its subcommands in error messages."""
 
     def names(self) -> list[str]:
         return list(COMMANDS)

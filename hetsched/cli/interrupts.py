@@ -1,4 +1,4 @@
-"""Ctrl-C that is never lost, even if the import that it interrupts swallows it."""
+"""Ctrl-C that isn't lost if it interrupts an import that swallows exceptions."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def _code_and_message(error: Exception) -> tuple[int, str]:
 
 
 def _fail(code: int, message: str, debug: bool) -> int:
-    """Print `message` and return `code`, which a further Ctrl-C can't change any more."""
+    """Print `message` and return `code`, whether or not Ctrl-C is pressed again."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     from hetsched.cli.output.terminal import clean
 
@@ -87,7 +87,7 @@ def _fail(code: int, message: str, debug: bool) -> int:
 
 
 def _flush() -> None:
-    """Flush standard output: a full disk behind it may show only now.
+    """Flush standard output: a full disk may be reported only now.
 
     Raises
     ------

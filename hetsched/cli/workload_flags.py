@@ -151,7 +151,7 @@ def _check_clashes(
     for reserved in [*(parameter.name for parameter in common), *RESERVED]:
         if reserved in flags:
             raise UsageError(
-                f"workload {name}: its parameter {reserved!r} has the name of a flag that"
+                f"workload {name}: its parameter {reserved!r} clashes with a flag that"
                 " every workload has; rename it in its Params"
             )
 

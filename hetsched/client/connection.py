@@ -21,7 +21,7 @@ from hetsched.transport.messages import Answer, Envelope, Refused, Reply, Reques
 T = TypeVar("T")
 
 LAST_REPLIES_SECONDS = 0.2
-"""How long the last replies may take after the session's end. Arbitrary."""
+"""Seconds that the last replies may take after the session's end. Arbitrary."""
 
 _decode: Decoder[Reply] = Decoder(Reply)
 
@@ -131,7 +131,7 @@ class Connection:
         if not self._thread.is_alive():
             return
         self._loop.call_soon_threadsafe(
-            lambda: self._fail(UsageError("this client is closed; open another one"))
+            lambda: self._fail(UsageError("this client is closed; create another one"))
         )
         self._loop.stop()
         if threading.current_thread() is not self._thread:

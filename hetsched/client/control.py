@@ -1,4 +1,4 @@
-"""All that a client can do without arrays. NumPy isn't imported, so `hetsched status` is fast."""
+"""Client operations without arrays. NumPy isn't imported, so `hetsched status` is fast."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Control:
         cancel.cancel(self._connection, job)
 
     def explain(self, job: int) -> Explanation:
-        """Explain job number `job`, a running one as far as it has come.
+        """Explain job number `job`; a running one up to now.
 
         Raises InputMissing if it isn't known, TryAgain if it hasn't started.
         """
@@ -115,7 +115,7 @@ class Control:
         fetch: Callable[[Done], Any] | None = None,
         follow: Listener | None = None,
     ) -> Job:
-        """Submit `spec` as it is. Raises the daemon's error if it is refused."""
+        """Submit `spec` unchanged. Raises the daemon's error if it is refused."""
         return submit.submit(
             self._connection, spec, self._cancel_soon, fetch or self._fetch, follow
         )

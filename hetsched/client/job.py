@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 Listener = Callable[[JobState], None]
 
-FROM_CALLBACK = "from a callback would wait for itself: hand it to another thread"
+FROM_CALLBACK = "can't be called from a callback, which would wait for itself; use another thread"
 """Error for waiting on the thread that delivers the jobs' states."""
 
 
@@ -75,11 +75,11 @@ class Job(Future[Any]):
 
     @property
     def report(self) -> JobReport | None:
-        """The job's report, once it has ended."""
+        """Return the job's report; None until it has ended."""
         return self._last_state.report if isinstance(self._last_state, Done | Failed) else None
 
     def explain(self) -> Explanation:
-        """Explain the job, a running one as far as it has come; `str` of it is readable text.
+        """Explain the job, a running one up to now; `str` of the result is readable text.
 
         Raises
         ------

@@ -1,7 +1,7 @@
-"""From arrays and keywords to a JobSpec, and from a Done state to arrays.
+"""Converts arrays and keywords to a JobSpec, and a Done state to arrays.
 
-The same for the daemon's client and the embedded engine, which differ in the source of shared
-memory (`SharedArrays`).
+The daemon's client and the embedded engine both use it, with different sources of shared memory
+(`SharedArrays`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hetsched.transport.array_views import locate_in_segment
 from hetsched.units import NUMBER_LIMIT, quoted
 
 ONLY = ""
-"""The name that stands for the only array."""
+"""Name that stands for the only array."""
 
 PRIORITIES = (-20, 19)
 """Minimum and maximum, as for nice(1)."""
@@ -46,7 +46,7 @@ class SharedArrays(Protocol):
 
 @dataclass
 class PreparedJob:
-    """A JobSpec, and what the caller needs to make the result of a Done state.
+    """A JobSpec, and what the caller needs to convert a Done state to a result.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""The client's end of the session: token, shared memory, detection of the daemon's end.
+"""The client's end of the session: token, shared memory, detection of a stopped daemon.
 
 It stays open after its client as long as arrays on shared memory exist: closing it would free
 their segments, and other clients could write into them.
@@ -105,7 +105,7 @@ class Session:
         """
         with self._lock:
             self._check_usable()
-            self._has_open_request = True  # stays so after an interrupt or a timeout
+            self._has_open_request = True  # still set after an interrupt or a timeout
             answer, fds = self._ask(message)
             self._has_open_request = False
         if isinstance(answer, SegmentFd) and len(fds) == int(answer.is_new):
@@ -161,13 +161,13 @@ class Session:
 
     def _check_usable(self) -> None:
         if self._is_closing:
-            raise UsageError("this client is closed; open another one")
+            raise UsageError("this client is closed; create another one")
         if self._is_lost:
             raise self.lost_error()
         if (
             self._has_open_request
         ):  # its answer may still come, and would be taken for this request's
-            raise TryAgain("an earlier request was never answered; open another client")
+            raise TryAgain("an earlier request was never answered; create another client")
 
     def _greet(self) -> Welcome:
         answer, _ = self._ask(Hello(PROTOCOL, __version__, os.getpid()))

@@ -1,4 +1,4 @@
-"""The client's shared memory: maps each segment once, drops references of freed arrays."""
+"""The client's shared memory: maps each segment once and drops references of freed arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Submitting jobs of arrays: the same for the daemon's client and the embedded engine."""
+"""Submission of jobs with arrays, shared by the daemon's client and the embedded engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hetsched.client.job_request import ArrayOrPath, PreparedJob, SharedArrays, 
 
 
 class JobSubmitter(ABC):
-    """What `Client` and `Local` have in common. `_segments`: their source of shared memory."""
+    """The methods that `Client` and `Local` share. `_segments`: their source of shared memory."""
 
     _segments: SharedArrays
 
@@ -35,7 +35,7 @@ class JobSubmitter(ABC):
         UsageError
             The shape is invalid; the message names the axis.
         DataError, TryAgain
-            It exceeds the limit; others hold too much at present.
+            It exceeds the limit; too much shared memory is in use at present.
         """
         return self._segments.empty(validation.extents(shape), numeric(dtype))
 

@@ -19,9 +19,9 @@ MAX_TIMEOUT = 2e6
 """Seconds: poll(2) counts milliseconds in 31 bits."""
 
 MAX_AXES = 64
-"""Of NumPy's arrays."""
+"""NumPy's limit on the axes of an array."""
 MAX_ITEM_BYTES = 32
-"""Of NumPy's largest number, clongdouble."""
+"""Bytes of NumPy's largest number, clongdouble."""
 
 
 def integer(name: str, value: Any, minimum: int, maximum: int = NUMBER_LIMIT - 1) -> int:

@@ -1,1 +1,1 @@
-"""The daemon: a core without I/O, its sockets, start and stop."""
+"""The daemon: a core without I/O, its sockets, start-up and shutdown."""

@@ -1,8 +1,8 @@
 """The daemon's core: events in, commands out. No socket, file, thread or clock.
 
-Owns the rules: who may make requests (a token, valid as long as its session), who holds which
-reference, what followers receive and when, how long results are kept. Whether the queue has room
-is the engine's decision. `server.py` feeds the core and executes its commands.
+Owns the rules: which requests are allowed (a token, valid as long as its session), the references
+of sessions and jobs, what followers receive and when, how long results are kept. The engine
+decides whether the queue is full. `server.py` passes events to the core and executes its commands.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from hetsched.transport.messages import (
 )
 
 PROGRESS_INTERVAL = 0.1
-"""Seconds between two progress messages of one job: nobody sees more than 10 per second."""
+"""Seconds between two progress messages of one job; more than 10 per second are unreadable."""
 FETCH_SECONDS = 5.0
-"""How long a result is kept in any case, for a client that follows its job. Arbitrary."""
+"""Seconds that a result is kept at least, for a client that follows its job. Arbitrary."""
 
 
 class Core:
-    """All rules of the daemon. `now` is monotonic seconds; every event returns commands."""
+    """The rules of the daemon. `now` is monotonic seconds; event handlers return commands."""
 
     def __init__(
         self,
@@ -84,11 +84,11 @@ class Core:
             return [AnswerSession(number, Refused(to_record(error)))]
 
     def on_invalid_message(self, number: int, error: ProtocolError) -> list[Command]:
-        """Refuse a message that can't be understood, and close the session."""
+        """Refuse a message that can't be decoded, and close the session."""
         return [AnswerSession(number, Refused(to_record(error))), CloseSession(number)]
 
     def on_disconnect(self, number: int, now: float) -> list[Command]:
-        """Release what a session held, as its client has ended. Its jobs continue."""
+        """Release the segments of a session whose client has ended. Its jobs continue."""
         session = self.ledger.sessions.pop(number, None)
         if session is None:
             return []
@@ -140,7 +140,7 @@ class Core:
             return [requester.reply(Refused(to_record(error)))]
 
     def on_undecodable_request(self, identity: bytes, error: ProtocolError) -> list[Command]:
-        """Reply with number 0, no request's: a client of another version learns what is wrong."""
+        """Reply with number 0, which no request has, to explain a mismatch of versions."""
         return [SendReply(identity, Reply(0, Refused(to_record(error))), droppable=True)]
 
     # the engine
@@ -158,7 +158,7 @@ class Core:
         return [entry.requester.reply(Accepted(answer))]
 
     def on_engine_error(self, ticket: int, error: ErrorRecord) -> list[Command]:
-        """Handle an exception from the engine's submit, unless it had accepted the job."""
+        """Handle an exception from the engine's submit, unless the job was already accepted."""
         entry = self.ledger.tickets.get(ticket)
         if entry is None or entry.job:
             return []
@@ -233,7 +233,7 @@ class Core:
         return commands
 
     def _schedule_trim_if_idle(self, now: float) -> None:
-        """Free memory won't be used soon if there are neither sessions nor jobs."""
+        """Schedule a trim if there are no sessions or jobs that would use the free memory soon."""
         if not self.ledger.sessions and not self.ledger.open_jobs():
             self._trim_at = now + self.ledger.limits.warm_for
 

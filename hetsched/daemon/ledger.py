@@ -20,7 +20,7 @@ MAX_ENDED_JOBS = 1000
 
 
 class Ledger:
-    """Everything the daemon knows, and the small steps that requests consist of.
+    """The daemon's state, and the operations on it that requests consist of.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Running the daemon: folder, lock, sockets, signals, and an orderly stop."""
+"""Runs the daemon: folder, lock, sockets, signals, orderly shutdown."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from hetsched.transport.messages import Answer, Reply, State
 
 @dataclass(frozen=True)
 class Limits:
-    """What the daemon keeps, and for how long.
+    """Limits on what the daemon keeps, and for how long.
 
     Attributes
     ----------

@@ -22,15 +22,16 @@ from hetsched.transport.sockets import remove_socket
 log = logging.getLogger(__name__)
 
 MAX_BACKLOG = 1000
-"""Replies that wait for a client that doesn't read; later ones are dropped. Arbitrary."""
+"""Largest number of replies queued for a client that doesn't read; later ones are dropped.
+Arbitrary."""
 RETRY_SECONDS = 0.02
-"""Until sending to a client that doesn't read is tried again. Arbitrary."""
+"""Seconds until sending to a client that doesn't read is retried. Arbitrary."""
 MAX_FRAMES_PER_TURN = 64
-"""Frames received before other handlers on the loop have their turn. Arbitrary."""
+"""Frames received before other handlers on the loop run. Arbitrary."""
 
 
 class Router:
-    """A ROUTER that never blocks and never grows without bound.
+    """A ROUTER socket that never blocks, with a bounded backlog.
 
     Parameters
     ----------
@@ -96,7 +97,7 @@ class Router:
         return max(map(len, self._waiting.values()), default=0)
 
     def close(self) -> None:
-        """Close and remove the socket, after a moment for the last replies."""
+        """Close and remove the socket, after a short wait for the last replies."""
         self._loop.remove_reader(self._socket)
         self._socket.close(linger=200)
         if self._path is not None:
@@ -114,7 +115,7 @@ class Router:
                 log.warning("dropped a message of %d frames", len(frames) - 1)
 
     def _try_send(self, identity: bytes, payload: bytes) -> bool:
-        """Return whether the message needs no retry: it was taken, or its client has ended."""
+        """Return whether the message needs no retry: it was sent, or its client has ended."""
         try:
             self._socket.send_multipart([identity, payload], zmq.NOBLOCK)
         except zmq.Again:

@@ -1,6 +1,7 @@
-"""The daemon's sockets, on the engine's loop: events to the core, its commands to the sockets.
+"""The daemon's sockets, on the engine's loop: passes events to the core and executes its commands.
 
-Whatever clients send or fail to read can't stop or block the loop, or grow without bound.
+No client can stop or block the loop, or make a queue grow without bound, whatever it sends and
+whether or not it reads.
 """
 
 from __future__ import annotations
@@ -43,13 +44,14 @@ from hetsched.transport.sockets import close_all, listen, receive_message, send_
 log = logging.getLogger(__name__)
 
 MAX_SESSION_REQUEST = 4096
-"""Bytes of a request on a session's socket; all are small."""
+"""Largest request on a session's socket, bytes; all are small."""
 MAX_EXPLAINED_CHUNKS = 3000
-"""Chunks in an explanation's timelines: at about 200 bytes each they fit a frame."""
+"""Largest number of chunks in an explanation's timelines: at about 200 bytes each they fit a
+frame."""
 
 
 class JobEngine(Protocol):
-    """What the server needs of the engine (`engine/engine.py`)."""
+    """The engine's methods that the server uses (`engine/engine.py`)."""
 
     def submit(
         self,

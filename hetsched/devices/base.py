@@ -1,4 +1,4 @@
-"""The seam between the pipeline and the devices: six methods, the same for every kind.
+"""The interface between the pipeline and the devices: six methods, the same for every kind.
 
 A device works on one job at a time and is driven by one thread. `copy_in`, `compute` and
 `copy_out` only start an operation; they are called in this order for each chunk, chunk after
@@ -29,7 +29,7 @@ class HostArray(Protocol):
     spec: ArraySpec
 
     def direct(self, first: int, count: int) -> np.ndarray | None:
-        """A view of `count` units from `first` on, None if they can't be used as they are."""
+        """Return a view of `count` units from `first`; None if they must be converted or read."""
 
     def read(self, first: int, count: int, into: np.ndarray) -> None:
         """Copy (and convert) units into `into` (count, *unit_shape). Raises IOFailure."""
@@ -40,7 +40,7 @@ class HostArray(Protocol):
 
 @dataclass(frozen=True)
 class DeviceJob:
-    """One job as a device sees it.
+    """The description of a job that a device receives.
 
     Attributes
     ----------
@@ -48,9 +48,9 @@ class DeviceJob:
         Array name -> HostArray; an inout array is in both. Resident inputs are read with
         ``direct(0, 0)`` or ``read(0, 0, array)``: they ignore `first` and `count`.
     chunk : int, units
-        Of the largest chunk.
+        Size of the largest chunk.
     memory : int, bytes
-        Device memory to set aside for slots (devices with a link).
+        Device memory to reserve for slots (devices with a link).
     threads : int
         Threads that one kernel may use.
     cache : str
@@ -79,7 +79,7 @@ class Device(Protocol):
     def describe(self) -> DeviceInfo: ...
 
     def prepare(self, job: DeviceJob | None) -> None:
-        """Make the kernel, set slots aside, copy resident inputs in: everything that isn't timed.
+        """Make the kernel, reserve slots, copy resident inputs in: everything that isn't timed.
 
         Replaces the previous job; None only drops it and every reference to its arrays.
 

@@ -1,4 +1,4 @@
-"""The cores and device names that the devices of one configuration share out."""
+"""The cores and device names that are divided among the devices of one configuration."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class CorePool:
     cores : tuple of int
         The affinity mask.
     usable : int
-        How many may be busy at once: fewer than `cores` under a cgroup quota.
+        Number that may be busy at once: fewer than `cores` under a cgroup quota.
     reserved : set of int
-        Cores that a device has to itself.
+        Cores reserved for one device.
     names : set of str
         Names of the devices probed so far.
     """
@@ -31,12 +31,12 @@ class CorePool:
 
     @property
     def is_pinned(self) -> bool:
-        """Whether threads are pinned: not under a quota, or every container on the machine would
+        """Whether threads are pinned. Not under a quota, or every container on the machine would
         choose the same cores."""
         return self.usable == len(self.cores)
 
     def free(self) -> tuple[int, ...]:
-        """The cores that no device has to itself."""
+        """The cores that aren't reserved."""
         return tuple(core for core in self.cores if core not in self.reserved)
 
     def reserve(self, number: int) -> int:
@@ -47,6 +47,6 @@ class CorePool:
 
 
 def core_pool() -> CorePool:
-    """The cores of this process, all free."""
+    """Return the cores of this process, all free."""
     allowed = tuple(cores.allowed())
     return CorePool(allowed, max(1, math.ceil(min(len(allowed), cores.quota()))))

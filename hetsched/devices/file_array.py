@@ -19,17 +19,16 @@ from hetsched.units import counted
 from hetsched.workload import ArraySpec
 
 STAGING_BYTES = 1 << 20
-"""Bytes that a conversion holds at a time: fits the cache, and is enough for full disk speed."""
+"""Bytes converted at a time: they fit the cache, and suffice for full disk speed."""
 MAX_ROW_GAP = 16 << 10
-"""Bytes. Rows of a Fortran-ordered file at most this far apart are read together with what lies
-between them: a call costs as much as reading this much from the page cache. Good within a factor
-of four."""
+"""Bytes. Rows of a Fortran-ordered file at most this far apart are read in one call with the gap:
+a call costs as much as reading this much from the page cache. Accurate to a factor of four."""
 
 _NO_SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class FileArray:
-    """An array in a file, from byte `offset` on. The caller keeps `fd` open.
+    """An array in a file, starting at byte `offset`. The caller keeps `fd` open.
 
     Parameters
     ----------
@@ -85,7 +84,7 @@ class FileArray:
             self._pwrite(_bytes(np.ascontiguousarray(piece, self._dtype)), item)
 
     def _staged(self, count: int, item: int) -> np.ndarray:
-        """`count` stored items from `item` on."""
+        """Return `count` stored items, starting at `item`."""
         staged = np.empty(count, self._dtype)
         self._pread(_bytes(staged), item)
         return staged
@@ -111,7 +110,7 @@ class FileArray:
             self._read_fortran(part, row + i * inner, first, count)
 
     def _rows(self, row: int, rows: int, first: int, count: int) -> np.ndarray:
-        """`count` columns from `first` on of `rows` rows of the file, shape (rows, count)."""
+        """Return `count` columns from `first` of `rows` rows of the file, shape (rows, count)."""
         units = self._shape[0]
         if units * self._dtype.itemsize <= MAX_ROW_GAP:
             span = (rows - 1) * units + count
@@ -126,7 +125,7 @@ class FileArray:
         return slab
 
     def _pread(self, into: memoryview, item: int) -> None:
-        """Fill `into` from `item` on."""
+        """Fill `into`, starting at `item`."""
         position = self._offset + item * self._dtype.itemsize
         while into:
             try:
@@ -163,12 +162,12 @@ class FileArray:
 
 
 def _bytes(array: np.ndarray) -> memoryview:
-    """The bytes of a C-contiguous array."""
+    """Return the bytes of a C-contiguous array."""
     return array.reshape(-1).view(np.uint8).data
 
 
 def _pieces(array: np.ndarray, item: int, itemsize: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Views of `array` as flat pieces of bounded size, each with the index of its first item.
+    """Yield `array` as flat pieces of bounded size, each with the index of its first item.
 
     `array`, a buffer of a slot or a generated block, starts at `item` of the file.
     """

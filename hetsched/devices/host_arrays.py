@@ -22,7 +22,7 @@ class ArenaArray:
     spec : ArraySpec
         What kernels expect.
     stored : ndarray
-        All of the array as it is stored; any dtype, order and alignment.
+        The whole array as stored; any dtype, order and alignment.
     """
 
     def __init__(self, spec: ArraySpec, stored: np.ndarray) -> None:
@@ -49,7 +49,7 @@ class ArenaArray:
 
 
 def resident_values(array: HostArray) -> np.ndarray:
-    """All of a resident array as kernels expect it, copied only if necessary."""
+    """Return a whole resident array as kernels expect it, copied only if necessary."""
     values = array.direct(0, 0)
     if values is None:
         values = np.empty(array.spec.unit_shape, array.spec.dtype)

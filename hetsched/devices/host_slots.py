@@ -1,4 +1,4 @@
-"""Slots in host memory: for cores whose chunks pass through a buffer, and emulated devices."""
+"""Slots in host memory: for cores with buffered chunks, and for emulated devices."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from hetsched.devices.base import DeviceOutOfMemory
 from hetsched.devices.slot_layout import Buffer, SlotLayout
 
 CACHE_LINE = 64
-"""Bytes: the alignment that SIMD code likes."""
+"""Alignment preferred by SIMD code, bytes."""
 
 Views = dict[str, np.ndarray]
 
 
 def fresh_pages(nbytes: int) -> np.ndarray:
-    """Page-aligned bytes of this process alone; mmap's default counts as shared memory."""
+    """Return private page-aligned bytes; mmap's default counts as shared memory."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     return np.frombuffer(mmap.mmap(-1, nbytes, flags=flags), np.uint8)
 
 
 def touched_pages(memory: np.ndarray, nbytes: int) -> np.ndarray:
-    """`memory` if it has `nbytes`, else fresh page-aligned bytes; first touched here, untimed."""
+    """Return `memory` if it has `nbytes`, else fresh pages, touched here, where it isn't timed."""
     if memory.size >= nbytes:
         return memory
     fresh = fresh_pages(nbytes)
@@ -35,7 +35,7 @@ def touched_pages(memory: np.ndarray, nbytes: int) -> np.ndarray:
 def slot_views(
     layout: SlotLayout, memory: np.ndarray, slot: Slot, units: int
 ) -> tuple[Views, Views]:
-    """Inputs and outputs of a chunk of `units` in `slot` of `memory` (bytes).
+    """Return the inputs and outputs of a chunk of `units` in `slot` of `memory` (bytes).
 
     Raises
     ------

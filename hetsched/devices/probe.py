@@ -1,4 +1,4 @@
-"""Which devices a configuration means on this machine, and which processes host them.
+"""Finds the devices of a configuration on this machine, and the processes that host them.
 
 Opens nothing. Each kind finds its own devices; see `hetsched.devices.registry`.
 """
@@ -35,9 +35,9 @@ def probe(config: Config) -> Probe:
 
 
 def _probe_order() -> list[DeviceKind]:
-    """Kinds that reserve cores come first; cores last: a team's name must differ from all others.
+    """Return the order in which kinds are probed: those that reserve cores first, cores last.
 
-    Otherwise in the order of the table.
+    Cores come last because a team's name must differ from all others. Otherwise in table order.
     """
     return sorted(DEVICE_KINDS.values(), key=lambda kind: (not kind.reserves_cores, kind.is_core))
 

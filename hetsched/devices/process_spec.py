@@ -1,4 +1,4 @@
-"""What probing yields: the device processes to start, and the devices that are missing."""
+"""Results of probing: the device processes to start, and the missing devices."""
 
 from __future__ import annotations
 

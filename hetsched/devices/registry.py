@@ -1,7 +1,7 @@
 """Loads the package of a device kind. To add a kind, write its package and register it.
 
 The package of a kind has two modules with the functions of the protocols below: ``probe`` is
-imported where devices are looked for, ``device`` only in a device process. The kind itself is one
+imported where devices are probed, ``device`` only in a device process. The kind itself is one
 entry of `hetsched.device_kinds.DEVICE_KINDS`. Vendor libraries are imported inside the functions.
 """
 
@@ -28,7 +28,7 @@ class ProbeModule(Protocol):
     def probe(self, tables: Sequence[ConfigTable], pool: CorePool) -> Probe:
         """Find the devices that `tables`, all those of this kind, ask for.
 
-        Opens nothing. Cores that a device has to itself are reserved in `pool`.
+        Opens nothing. Cores dedicated to a device are reserved in `pool`.
 
         Raises
         ------
@@ -56,7 +56,7 @@ def probe_module(kind: DeviceKind) -> ProbeModule:
 
 
 def device_opener(package: str, config: DeviceConfig) -> Callable[[DeviceInfo], Device]:
-    """Import the module that opens devices of a kind; the result opens one of them."""
+    """Import the module that opens devices of a kind; return a function that opens one."""
     module: Any = importlib.import_module(f"{package}.device")
     kind: DeviceModule = module
     return lambda info: kind.open_device(info, config)

@@ -1,8 +1,8 @@
-"""Where the arrays of a chunk lie in its slot of device memory. Pure.
+"""Layout of a chunk's arrays in its slot of device memory. Pure.
 
-The arrays follow each other in order of decreasing element size, so that each is aligned to its
-elements and a slot takes no more than `MemoryDemand.data` says. Where the slot is larger, they
-start at multiples of the alignment that the device likes.
+The arrays are packed in order of decreasing element size, so that each is aligned to its elements
+and a slot takes no more than `MemoryDemand.data`. In a larger slot, they start at multiples of the
+alignment that the device prefers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hetsched.workload import ArraySpec
 
 
 def unit_bytes(spec: ArraySpec) -> int:
-    """Bytes of one unit of an array, or of all of a resident one."""
+    """Return the bytes of one unit of an array, or of a whole resident one."""
     return math.prod(spec.unit_shape) * np.dtype(spec.dtype).itemsize
 
 
@@ -32,7 +32,7 @@ class Buffer:
     ----------
     spec : ArraySpec
     index : int
-        Of the buffer among those of the slot. An output computed in place has its input's.
+        Index of the buffer within the slot. An output computed in place has its input's.
     unit_bytes : int
     """
 
@@ -56,9 +56,9 @@ class SlotLayout:
     inputs, outputs : mapping
         Array name -> its buffer.
     unit_sizes : tuple of int, bytes
-        Of one unit in each buffer.
+        Bytes of one unit in each buffer.
     alignment : int, bytes
-        Where buffers start if the slot has room for it.
+        Alignment of the buffers if the slot has room for it.
     """
 
     inputs: Mapping[str, Buffer]
@@ -78,16 +78,16 @@ class SlotLayout:
         return _total(self.outputs.values())
 
     def nbytes(self, units: int) -> int:
-        """Bytes of the slot of `units`: what the demand says, or more if the arrays need it."""
+        """Return the bytes of a slot of `units`: the demand, or more if the arrays need more."""
         return max(slot_bytes(self.demand, units), self._pack(units, 1)[1])
 
     def offsets(self, units: int) -> list[int]:
-        """Where each buffer of a chunk of `units` starts, bytes from the start of the slot."""
+        """Return the start of each buffer of a chunk of `units`, bytes from the slot's start."""
         offsets, end = self._pack(units, self.alignment)
         return offsets if end <= self.nbytes(units) else self._pack(units, 1)[0]
 
     def _pack(self, units: int, alignment: int) -> tuple[list[int], int]:
-        """Offsets of the buffers, and their end."""
+        """Return the offsets of the buffers, and their end."""
         offsets, end = [], 0
         for size in self.unit_sizes:
             start = -(-end // alignment) * alignment

@@ -1,7 +1,7 @@
 """SQLite files of the state folder: opening, versions, migration, transactions.
 
-Owns no table: a `DatabaseFormat` says what a file holds. A file of an older version is migrated
-where it is opened for writing; where it is only read, a migrated copy in memory is read instead.
+Owns no table: a `DatabaseFormat` defines a file's contents. A file of an older version is migrated
+when it is opened for writing; a reader gets a migrated copy in memory instead.
 A file of a newer version is refused.
 """
 
@@ -17,8 +17,8 @@ import apsw
 from hetsched.errors import ConfigError
 
 BUSY_MS = 10_000
-"""How long to wait for other writers. Each holds the lock for milliseconds, but on a busy machine
-with a slow disk SQLite's locking isn't fair, and data that isn't written at the end is lost."""
+"""Time to wait for other writers. Each holds the lock for milliseconds, but SQLite's locking isn't
+fair on a busy machine with a slow disk, and data that isn't written at exit is lost."""
 CREATE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 IN_MEMORY = ":memory:"
 
@@ -33,7 +33,7 @@ class NewerFile(ConfigError):
 
 @dataclass(frozen=True)
 class DatabaseFormat:
-    """What a database file holds.
+    """The format of a database file.
 
     Attributes
     ----------
@@ -108,7 +108,7 @@ def open_copy(path: Path | None, file_format: DatabaseFormat) -> apsw.Connection
 
 @contextlib.contextmanager
 def _opened(name: str, flags: int) -> Iterator[apsw.Connection]:
-    """A connection that is closed again if the body fails."""
+    """Open a connection, and close it again if the body fails."""
     try:
         connection = apsw.Connection(name, flags)
         try:
@@ -138,7 +138,7 @@ def check_version(
         raise apsw.NotADBError("not a file of hetsched")
     if version > file_format.version:
         raise NewerFile(
-            f"{path}: written by a newer hetsched (version {version}, this one knows"
+            f"{path}: written by a newer hetsched (version {version}, this one reads up to"
             f" {file_format.version}); update hetsched, or set HETSCHED_STATE_DIR to another"
             " folder"
         )
@@ -161,7 +161,7 @@ def _migrate(connection: apsw.Connection, file_format: DatabaseFormat, path: Pat
 
 @contextlib.contextmanager
 def transaction(connection: apsw.Connection) -> Iterator[None]:
-    """All or nothing, holding the file's write lock from the start."""
+    """Run the body in a transaction that holds the file's write lock from the start."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -174,5 +174,5 @@ def transaction(connection: apsw.Connection) -> Iterator[None]:
 
 
 def data_version(connection: apsw.Connection) -> int:
-    """A number that changes when another connection has written."""
+    """Return a number that changes when another connection has written."""
     return int(connection.execute("PRAGMA data_version").get)

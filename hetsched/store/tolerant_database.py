@@ -1,6 +1,6 @@
-"""A database whose failures never stop a job: each costs one warning, and work goes on without it.
+"""A database whose failures never stop a job: one warning is logged, and jobs run without it.
 
-Owns the connection and the warning. Does not own what is read or written.
+Owns the connection and the warning. Does not own the data or the statements.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hetsched.store import database
 from hetsched.store.database import NewerFile
 
 UNUSABLE = (apsw.Error, NewerFile)
-"""What can go wrong with a file without stopping a job."""
+"""Errors of the file that don't stop a job."""
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class TolerantDatabase:
             return None
 
     def write(self, action: Callable[[apsw.Connection], object]) -> bool:
-        """Run `action` in a transaction, under the file's write lock; return whether it is in."""
+        """Run `action` in a transaction, under the file's write lock; return whether it did."""
         if self.connection is None:
             return False
         try:
@@ -80,7 +80,7 @@ class TolerantDatabase:
             self.connection = None
 
     def _warn(self, error: apsw.Error | NewerFile) -> None:
-        """Warn once, until the file works again."""
+        """Log one warning until the file works again."""
         if not self._has_warned and isinstance(error, NewerFile):
             _log.warning("%s; new measurements stay in memory", error)
         elif not self._has_warned:

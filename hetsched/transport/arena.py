@@ -24,13 +24,14 @@ from hetsched.transport.array_views import array_view
 from hetsched.units import format_bytes
 
 SIZE_GRANULARITY = 64 << 10
-"""Sizes are multiples of this, so that small segments are interchangeable. Arbitrary."""
+"""Bytes that sizes are multiples of, so that small segments are interchangeable. Arbitrary."""
 MAX_OVERSIZE = 1.25
-"""Size of a reused segment over the requested size. Arbitrary."""
+"""Largest ratio of a reused segment's size to the requested size. Arbitrary."""
 MAX_WARM_FRACTION = 0.5
-"""Of the limit, for free segments. Arbitrary."""
+"""Largest fraction of the limit that free segments may take. Arbitrary."""
 MAX_WARM_SEGMENTS = 64
-"""Each costs every process that maps it a descriptor. Arbitrary."""
+"""Largest number of free segments; each takes a descriptor in every process that maps it.
+Arbitrary."""
 
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
@@ -75,9 +76,9 @@ class Segment:
         offset: int = 0,
         on_release: Callable[[], None] | None = None,
     ) -> np.ndarray:
-        """Return a C-contiguous array from byte `offset` on; it keeps the mapping alive.
+        """Return a C-contiguous array starting at byte `offset`; it keeps the mapping alive.
 
-        `on_release` is called once, on any thread, after the last array on this memory has died.
+        `on_release` is called once, on any thread, after the last array on this memory is freed.
 
         Raises
         ------
@@ -95,7 +96,7 @@ class Segment:
     def close(self) -> None:
         """Close the descriptor; the memory is freed with its last array. Idempotent."""
         if self._mapping is not None:
-            with contextlib.suppress(BufferError):  # arrays are alive: the last one unmaps
+            with contextlib.suppress(BufferError):  # arrays exist: freeing the last one unmaps
                 self._mapping.close()
             self._mapping = None
         self.release_fd()
@@ -141,7 +142,7 @@ class Arena:
         self._discard_callbacks.append(callback)
 
     def on_pressure(self, callback: Callable[[int], None]) -> None:
-        """Call ``callback(nbytes)`` when so much is missing, to release what can be spared."""
+        """Call ``callback(nbytes)`` when that much memory is missing, to release results."""
         self._pressure_callbacks.append(callback)
 
     def allocate(self, nbytes: int) -> Segment:
@@ -170,7 +171,7 @@ class Arena:
         self._lease(segment_id).references += 1
 
     def release(self, segment_id: int) -> None:
-        """Drop a reference; without any the segment is free."""
+        """Drop a reference; the segment becomes free with the last one."""
         lease = self._lease(segment_id)
         lease.references -= 1
         if lease.references == 0:
@@ -187,7 +188,7 @@ class Arena:
         return segment_id in self._leases
 
     def owns(self, segment: Segment) -> bool:
-        """Return whether `segment` is in use and of this arena: another may have the same id."""
+        """Return whether `segment` is in use and of this arena: two arenas may use the same id."""
         lease = self._leases.get(segment.id)
         return lease is not None and lease.segment is segment
 
@@ -196,7 +197,7 @@ class Arena:
         self._trim(0)
 
     def close(self) -> None:
-        """Close all segments, also those in use."""
+        """Close all segments, including those in use."""
         for lease in self._leases.values():
             lease.segment.close()
         self._leases.clear()
@@ -210,7 +211,7 @@ class Arena:
         return lease
 
     def _take_warm(self, size: int) -> Segment | None:
-        """Take the smallest free segment that fits; of equal ones the last used (warm caches)."""
+        """Take the smallest free segment that fits; of equal ones the last used (warm cache)."""
         fitting = [s for s in self._free if size <= s.nbytes <= size * MAX_OVERSIZE]
         if not fitting:
             return None

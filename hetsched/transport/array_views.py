@@ -14,7 +14,7 @@ from hetsched.errors import DataError
 
 
 class MappingExporter:
-    """The base of the arrays on a mapping: lives exactly as long as any of them.
+    """The base of the arrays on a mapping: it exists exactly as long as any of them.
 
     A slice can outlive the array that it was taken from, but NumPy keeps the base of both alive.
     The memoryview prevents the mapping from being closed meanwhile.
@@ -49,9 +49,9 @@ def array_view(
     offset: int = 0,
     on_release: Callable[[], None] | None = None,
 ) -> np.ndarray:
-    """Return a C-contiguous array on `mapping` from byte `offset` on; it keeps the mapping alive.
+    """Return a C-contiguous array at byte `offset` of `mapping`; it keeps the mapping alive.
 
-    `on_release` is called once, on any thread, after the last array on this memory has died.
+    `on_release` is called once, on any thread, after the last array on this memory is freed.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""Records to bytes and back: typed msgpack, never a pickle.
+"""Encodes and decodes records: typed msgpack, never a pickle.
 
-Decoding yields a record of the expected type or raises ProtocolError, whatever the peer sent.
+Decoding returns a record of the expected type or raises ProtocolError, whatever the peer sent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def encode(message: Any) -> bytes:
 
 
 class Decoder(Generic[T]):
-    """Decodes one type of message; safe from any thread.
+    """A thread-safe decoder of one type of message.
 
     Parameters
     ----------
@@ -53,6 +53,6 @@ class Decoder(Generic[T]):
         # msgspec raises UnicodeDecodeError on bad UTF-8 and RecursionError on deep nesting.
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise ProtocolError(
-                f"undecodable message ({error}); the peer may be of another version"
+                f"undecodable message ({error}); the peer may have another version"
             ) from None
         return message

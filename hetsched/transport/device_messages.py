@@ -2,7 +2,7 @@
 
 `device` is the index of a device within its process: a CPU process hosts one device per core.
 `job` numbers one start of a job; a job that starts over gets a new number, so that late answers
-to its earlier start can be dropped. Attach carries a file descriptor (SCM_RIGHTS).
+to the earlier start can be dropped. Attach carries a file descriptor (SCM_RIGHTS).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FailureCause = Literal["variant", "memory", "io", "kernel", "fault"]
 """Why a command failed.
 
 variant: the variant doesn't work on this device; memory: out of device memory; io: a file can't
-be read or written; kernel: any other error of the job; fault: the device is unusable, and its
+be read or written; kernel: any other error in the job; fault: the device is unusable and its
 process ends.
 """
 
@@ -57,7 +57,7 @@ class Detach(msgspec.Struct, frozen=True, tag="detach"):
 
 
 class Prepare(msgspec.Struct, frozen=True, tag="prepare", kw_only=True):
-    """Make the kernel and set memory aside. Answered by Prepared or CommandFailed.
+    """Make the kernel and reserve memory. Answered by Prepared or CommandFailed.
 
     Attributes
     ----------
@@ -68,13 +68,13 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare", kw_only=True):
     chunk : int, units
         The largest chunk.
     memory : int, bytes
-        Device memory to set aside for slots.
+        Device memory to reserve for slots.
     window : int
         Chunks that will be sent ahead.
     sizes : tuple of int, units
-        What each slot of a ring holds; () if each holds `chunk`.
+        Capacity of each slot of a ring; () if all hold `chunk`.
     answer : bool
-        False: send no Prepared. It would delay the first chunk, and nobody waits for it.
+        False: send no Prepared, which would delay the first chunk and isn't needed.
     """
 
     job: int
@@ -130,7 +130,7 @@ class Check(msgspec.Struct, frozen=True, tag="check"):
 
 
 class Release(msgspec.Struct, frozen=True, tag="release"):
-    """Drop everything that belongs to the job, which is over. No answer."""
+    """Drop everything that belongs to the job, which has ended. No answer."""
 
     job: int
     device: int
@@ -139,7 +139,7 @@ class Release(msgspec.Struct, frozen=True, tag="release"):
 class Fence(msgspec.Struct, frozen=True, tag="fence"):
     """Drop chunks that haven't started, finish the others, release the job. Answered by Fenced.
 
-    From then on the device writes to none of the job's arrays.
+    After that the device doesn't write to the job's arrays.
     """
 
     job: int
@@ -157,8 +157,8 @@ DeviceCommand = Prepare | Run | Fill | Check | Release | Fence
 class CommandBatch(msgspec.Struct, frozen=True, tag="batch"):
     """Commands to several devices of a process, in order, in one message.
 
-    Sent one by one, the first would start computing on the engine's own core before the engine
-    could send the next.
+    If they were sent separately, the first could start computing on the engine's core before the
+    engine sends the next.
     """
 
     commands: tuple[DeviceCommand, ...]
@@ -233,7 +233,7 @@ class CommandFailed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 class DeviceNote(msgspec.Struct, frozen=True, tag="note"):
-    """Text for the user, such as what takes long."""
+    """Text for the user, such as a slow step in progress."""
 
     job: int
     device: int

@@ -1,7 +1,7 @@
 """One event loop: file descriptors, ZeroMQ sockets, timers, and calls from other threads.
 
-Method names follow asyncio. Built on `zmq.Poller`, which takes both kinds of source; asyncio
-between ZeroMQ sockets takes three times as long per round trip. Single-threaded, except
+Method names follow asyncio's. Built on `zmq.Poller`, which accepts both kinds of source; with
+asyncio a round trip between ZeroMQ sockets takes three times as long. Single-threaded, except
 `call_soon_threadsafe` and `stop`.
 """
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 Callback = Callable[[], None]
 
 MAX_POLL_SECONDS = 86400.0
-"""Limit of one poll: its C type holds at most 24 days in milliseconds."""
+"""Longest poll: its C type holds at most 24 days in milliseconds."""
 
 
 class Loop:
@@ -37,7 +37,7 @@ class Loop:
         self._timer_numbers = itertools.count()
         self._calls: deque[Callback] = deque()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        # Reentrant: the garbage collector may interrupt a call and make one for a dead array.
+        # Reentrant: the garbage collector may interrupt a call and make one for a freed array.
         self._wake_lock = threading.RLock()
         self._stopping = False
         self.add_reader(self._wake_fd, self._clear_wake)
@@ -69,7 +69,7 @@ class Loop:
                 os.eventfd_write(self._wake_fd, 1)
 
     def stop(self) -> None:
-        """Let `run` return after this round. Safe from any thread."""
+        """Make `run` return after this round. Safe from any thread."""
         self.call_soon_threadsafe(self._stop)
 
     def run(self) -> None:
@@ -78,9 +78,9 @@ class Loop:
             self._run_round()
 
     def close(self) -> None:
-        """Release the descriptor; no callback runs any more."""
+        """Release the descriptor; no further callbacks run."""
         self._readers.clear()
-        with self._wake_lock:  # the number may soon be another file's
+        with self._wake_lock:  # the number may be reused for another file
             fd, self._wake_fd = self._wake_fd, -1
         if fd >= 0:
             os.close(fd)
@@ -95,7 +95,7 @@ class Loop:
             _run_guarded(self._calls.popleft())
 
     def _poll_timeout_ms(self) -> int:
-        """Milliseconds, rounded up: rounded down, the loop would spin until a timer is due."""
+        """Return milliseconds, rounded up: otherwise the loop would spin until a timer is due."""
         if self._calls:
             return 0
         if not self._timers:
@@ -116,7 +116,7 @@ class Loop:
 
 
 def _run_guarded(callback: Callback) -> None:
-    """Log a callback's error instead of ending the loop that serves everything else."""
+    """Call `callback`; log its error instead of ending the loop, which serves everything else."""
     try:
         callback()
     except Exception:

@@ -47,7 +47,7 @@ def raise_descriptor_limit() -> None:
 
 
 def _cgroup_limits(root: Path, membership: Path) -> list[int]:
-    """Return memory.max of this process's cgroup (version 2) and of its parents, where set."""
+    """Return memory.max of this process's cgroup (version 2) and its parents, where set."""
     try:
         lines = membership.read_text().splitlines()
     except OSError:

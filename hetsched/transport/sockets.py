@@ -1,4 +1,4 @@
-"""SOCK_SEQPACKET sockets with file descriptors beside the messages, and the locks around them.
+"""SOCK_SEQPACKET sockets that pass file descriptors with messages, and the daemon's lock file.
 
 A seqpacket socket preserves message boundaries, reports the end of file and passes descriptors
 (SCM_RIGHTS); ZeroMQ does only the first.
@@ -18,7 +18,7 @@ from hetsched.errors import ConfigError, ProtocolError
 from hetsched.paths import MAX_SOCKET_PATH
 
 MAX_FDS = 16
-"""In one message."""
+"""Largest number of descriptors in one message."""
 
 _ANCILLARY = socket.CMSG_SPACE(MAX_FDS * array.array("i").itemsize)
 
@@ -29,7 +29,7 @@ def send_message(sock: socket.socket, payload: bytes, fds: Sequence[int] = ()) -
     Raises
     ------
     OSError
-        BlockingIOError (non-blocking and full), BrokenPipeError (the peer is gone), ...
+        BlockingIOError (non-blocking and full), BrokenPipeError (the peer has closed), ...
     """
     if not fds:
         sock.send(payload, socket.MSG_NOSIGNAL)
@@ -64,7 +64,7 @@ def receive_message(sock: socket.socket, limit: int) -> tuple[bytes, list[int]]:
 
 
 def close_all(fds: Sequence[int]) -> None:
-    """Close descriptors; those that are closed already are ignored."""
+    """Close descriptors; those already closed are ignored."""
     for fd in fds:
         with contextlib.suppress(OSError):
             os.close(fd)
@@ -109,7 +109,7 @@ def acquire_lock(path: Path) -> int:
 def listen(path: Path) -> socket.socket:
     """Return a non-blocking session socket (mode 0600) that listens at `path`.
 
-    An existing socket there is taken for stale and removed: acquire the lock first.
+    An existing socket there is assumed stale and removed: acquire the lock first.
 
     Raises
     ------
@@ -162,7 +162,7 @@ def unreachable_reason(path: Path) -> str | None:
 
 
 def connect_failure(error: OSError) -> str:
-    """Return what a failed connect means, for messages."""
+    """Return the reason of a failed connect, for messages."""
     if isinstance(error, FileNotFoundError):
         return "no such file"
     if isinstance(error, ConnectionRefusedError):

@@ -148,7 +148,7 @@ ENGINE = [
     (("--input", "good.npy", "--batch", "5x16x16"), "4x16x16", 65),
     (("--input", "z=good.npy", "--batch", "4x16x16"), "z", 2),
     (("--input", "good.npy", "--output", "there.npy"), "exists", 73),
-    (("--input", "good.npy", "--output", "good.npy", "--force"), "is the input too", 65),
+    (("--input", "good.npy", "--output", "good.npy", "--force"), "is also the input", 65),
     (("--input", "good.npy", "--output", "folder"), "is a directory", 73),
     (("--input", "good.npy", "--output", "none/y.npy"), "there is no folder", 73),
     (("--input", "good.npy", "--output", "there.npy/y.npy"), "there is no folder", 73),

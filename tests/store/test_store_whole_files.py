@@ -60,7 +60,7 @@ def test_unreadable_files_are_an_error(tmp_path: Path) -> None:
         read_whole(str(tmp_path), MOST)
     with pytest.raises(DataError, match="is a device"):
         read_whole("/dev/zero", MOST)
-    with pytest.raises(DataError, match="larger than 1000 B"):
+    with pytest.raises(DataError, match="larger than the limit of 1000 B"):
         read_whole(str(tmp_path / "large"), MOST)
 
 

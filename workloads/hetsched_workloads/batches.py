@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 def powers(limit: int) -> tuple[int, ...]:
-    """Powers of two up to `limit` (at least 1), largest first: powers(6) is (4, 2, 1)."""
+    """Return the powers of two up to `limit`, largest first: powers(6) is (4, 2, 1)."""
     return tuple(1 << k for k in range(max(1, limit).bit_length() - 1, -1, -1))
 
 

@@ -1,4 +1,4 @@
-"""Which libraries are installed, without importing them."""
+"""Finds installed libraries without importing them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 from hetsched.workload import Kernel, KernelContext
 
 CUPY = ("cupy-cuda12x", "cupy-cuda13x", "cupy")
-"""The distributions that hold the module cupy."""
+"""The distributions that contain the module cupy."""
 
 
 @functools.cache

@@ -1,7 +1,7 @@
 """Plans kept from job to job, each used by one kernel at a time.
 
-A kernel takes the plans it needs; they return when it is garbage. So threads never share a plan,
-and a warm `make` costs microseconds.
+A kernel takes the plans it needs; they return when it is garbage-collected. So threads never share
+a plan, and a warm `make` takes microseconds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Pool(Generic[Plan]):
         return make()
 
     def lend(self, borrower: object, plans: dict[Hashable, Plan]) -> None:
-        """Return `plans` to the pool once `borrower` is garbage."""
+        """Return `plans` to the pool once `borrower` is garbage-collected."""
         weakref.finalize(borrower, self._give, plans).atexit = False
 
     def _give(self, plans: dict[Hashable, Plan]) -> None:

@@ -64,7 +64,7 @@ def check(name: Name = None) -> None:
 
 
 def _lines(config: Config) -> list[str]:
-    """Return one line per table: key = value, as JSON writes values; unset keys are left out."""
+    """Return one line per table: key = value, values as JSON; unset keys are left out."""
     lines = []
     record = msgspec.to_builtins(config)
     for device in record.pop("device"):

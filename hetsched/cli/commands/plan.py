@@ -1,4 +1,4 @@
-"""`hetsched plan WORKLOAD`: the plan of a job that isn't run; no daemon."""
+"""`hetsched plan WORKLOAD`: plan a job without running it; no daemon."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def _only_output(job: int, names: list[str]) -> str:
 
 def _already_saved(job: int, report: JobReport) -> str:
     files = ", ".join(report.outputs.values())
-    return f"job {job} saved its result itself: {files}" if files else f"job {job} has no result"
+    return f"job {job} already saved its result: {files}" if files else f"job {job} has no result"
 
 
 def _locations(state: Done) -> dict[str, str]:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "hetsched.accepted/1"
 GRACE_SECONDS = 1.0
-"""How long after Ctrl-C a second one cancels the job; also the wait for the number of a job that
-has just been sent. Arbitrary: a double press."""
+"""Seconds after Ctrl-C in which a second one cancels the job; also the time to wait for the number
+of a job that has just been sent. Arbitrary: a double press."""
 
 
 def group() -> Command:
@@ -69,7 +69,7 @@ def submit(
 
 
 def next_steps(number: int, report: JobReport) -> str:
-    """Return the last line below a daemon's job: what to do next."""
+    """Return the last line below the report of a daemon's job: what to do next."""
     save = "" if report.outputs else f" | hetsched result {number} -o out.npy"
     return f"next: hetsched show {number} | hetsched explain {number}{save}"
 

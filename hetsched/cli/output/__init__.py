@@ -1,1 +1,1 @@
-"""What commands print and draw: tables, lines, bars, charts."""
+"""Output of the commands: tables, lines, bars, charts."""

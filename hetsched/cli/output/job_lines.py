@@ -26,7 +26,7 @@ def word(state: JobState) -> str:
 
 
 def detail(state: JobState) -> str:
-    """Return what the state's word doesn't say, in a few words."""
+    """Return the details of a state, in a few words."""
     match state:
         case Queued():
             return f"{state.ahead} ahead"

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from hetsched.client.job import Job
 
 POLL_SECONDS = 0.1
-"""Between two looks at a job; also how often the bars move."""
+"""Seconds between two polls of a job; also how often the bars are redrawn."""
 
 
 class JobView(Protocol):
-    """Shows the states of a job as they come; the same state may come many times."""
+    """Shows the states of a job; a state may be repeated."""
 
     def show(self, state: JobState) -> None: ...
 
@@ -30,7 +30,7 @@ class JobLines:
     Parameters
     ----------
     from_start : bool
-        Print the changes that were too quick to be seen, too.
+        Also print changes that happened between two polls.
     """
 
     def __init__(self, from_start: bool = True) -> None:

@@ -1,1 +1,1 @@
-"""One file per request, of the same name as the daemon's."""
+"""One file per request, named like the daemon's file for it."""

@@ -1,4 +1,4 @@
-"""Explain: what a job did, and why."""
+"""Explain: a job's split, timing and alternatives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ping: is the daemon alive, and since when."""
+"""Ping: whether the daemon is alive, and since when."""
 
 from __future__ import annotations
 

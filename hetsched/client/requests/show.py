@@ -8,5 +8,5 @@ from hetsched.transport.messages import Show, State
 
 
 def show(connection: Connection, job: int) -> JobState:
-    """Raises InputMissing for a job that the daemon doesn't know."""
+    """Return the state of a job. Raises InputMissing for an unknown job."""
     return expect(State, connection.ask(Show(job))).state

@@ -22,7 +22,7 @@ def submit(
     fetch: Callable[[Done], Any],
     follow: Listener | None = None,
 ) -> Job:
-    """The accepted job.
+    """Submit a job and return it once it has been accepted.
 
     Raises
     ------

@@ -19,6 +19,6 @@ def handle(ledger: Ledger, session: ClientSession, request: Drop) -> list[Comman
         return commands
     job.stop_awaiting(session.id)
     if job.requester.session == session.id:
-        # The submitter has had its result: the next job can use the warm memory.
+        # The submitter has received its result, so the next job can use the warm memory.
         commands += ledger.release_result(job, segment)
     return commands

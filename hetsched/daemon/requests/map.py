@@ -10,7 +10,7 @@ from hetsched.transport.messages import Map
 
 
 def handle(ledger: Ledger, session: ClientSession, request: Map) -> list[Command]:
-    """Give the client a reference. Raises InputMissing if the result isn't kept any more."""
+    """Give the client a reference. Raises InputMissing if the result is no longer kept."""
     segment = request.segment
     if segment not in session.held and ledger.job_keeping(segment) is None:
         raise InputMissing(

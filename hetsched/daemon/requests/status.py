@@ -1,4 +1,4 @@
-"""Status: all remembered jobs, in few bytes each."""
+"""Status: all remembered jobs, a few bytes each."""
 
 from __future__ import annotations
 

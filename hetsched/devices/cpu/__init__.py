@@ -1,1 +1,1 @@
-"""CPU cores, one by one or as a team."""
+"""CPU cores, individually or as a team."""

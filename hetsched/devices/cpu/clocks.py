@@ -1,4 +1,4 @@
-"""The clocks of a core: how long a computation lasts. An emulated core has another one."""
+"""Clocks that time a core's computations. An emulated core has a clock of its own kind."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class CoreClock(Protocol):
         """A job starts; None: the previous one has ended, so drop every reference to it."""
 
     def now(self) -> float:
-        """Seconds on this clock."""
+        """Return seconds on this clock."""
 
     def busy_seconds(self) -> float | None:
-        """Processor time that this thread has used so far; None if that means nothing here."""
+        """Return the processor time that this thread has used so far; None if meaningless."""
 
     def end_of(self, chunk: Chunk, start: float) -> tuple[float, int]:
-        """End of the computation that began at `start` and has just returned; 1 if it was late."""
+        """Return the end of the computation begun at `start` and just completed; 1 if late."""
 
 
 class WallClock:
@@ -42,7 +42,7 @@ class WallClock:
 
 
 class TeamClock(WallClock):
-    """One thread of a team can't tell how much processor time the others got."""
+    """A clock without processor time: a thread can't measure that of the team's other threads."""
 
     def busy_seconds(self) -> float | None:
         return None

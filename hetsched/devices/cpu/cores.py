@@ -13,17 +13,17 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 
 def allowed() -> list[int]:
-    """The cores of the affinity mask, ascending."""
+    """Return the cores of the affinity mask, ascending."""
     return sorted(os.sched_getaffinity(0))
 
 
 def quota(membership: Path = _CGROUP, root: Path = _CGROUP_ROOT) -> float:
-    """Cores' worth of processor time that the control groups allow (v1, v2); inf: no limit."""
+    """Return the number of cores that the cgroups' quotas allow (v1, v2); inf: no limit."""
     return min((_group_quota(folder) for folder in _folders(membership, root)), default=math.inf)
 
 
 def processor(cpuinfo: Path = _CPUINFO) -> str:
-    """The processor's name, which is part of the key of its models."""
+    """Return the processor's name, which is part of the key of its models."""
     try:
         text = cpuinfo.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -38,7 +38,7 @@ def processor(cpuinfo: Path = _CPUINFO) -> str:
 
 
 def _folders(membership: Path, root: Path) -> list[Path]:
-    """The folders of our groups and their parents; in a container the path may not exist."""
+    """Yield the folders of this process's cgroups and their parents; some may not exist."""
     try:
         lines = membership.read_text(encoding="utf-8").splitlines()
     except OSError:

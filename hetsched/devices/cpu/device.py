@@ -1,8 +1,8 @@
 """A CPU core or a team of cores: no separate memory, no copy engines, blocking operations.
 
-Where kernels can use all arrays of a job as they are, they run directly on the arena. Otherwise
-(files, other dtypes) a chunk passes through a warm, page-aligned slot, and has copy phases. How
-long a computation lasts is up to a CoreClock, so that an emulated core is the same device.
+Where kernels can use all arrays of a job unconverted, they run directly on the arena. Otherwise
+(files, other dtypes) a chunk passes through a warm, page-aligned slot, and has copy phases. A
+CoreClock defines how long a computation lasts, so an emulated core is the same device.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class CpuJob:
         self.outputs = dict(job.outputs)
         split = [*self.inputs.values(), *self.outputs.values()]
         self.is_direct = all(array.direct(0, 1) is not None for array in split)
-        # Each copy in a slot needs its own buffer: arrays of the host must not be overwritten.
+        # Each copy in a slot needs its own buffer, so that the host's arrays aren't overwritten.
         specs = list({array.spec.name: array.spec for array in split}.values())
         self.layout = slot_layout(specs, in_place, job.demand, CACHE_LINE)
 
     def direct_views(self, chunk: Chunk) -> tuple[Views, Views]:
-        """The chunk's part of the inputs and outputs, in the arena."""
+        """Return the chunk's part of the inputs and outputs, in the arena."""
         return (
             {name: _view(array, chunk) for name, array in self.inputs.items()},
             {name: _view(array, chunk) for name, array in self.outputs.items()},

@@ -1,4 +1,4 @@
-"""Makes kernels, and keeps the last few of a core warm for the next job."""
+"""Makes kernels, and caches a core's most recent ones for the next job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hetsched.errors import HetschedError, UsageError
 from hetsched.workload import Kernel, KernelContext, Variant
 
 MAX_KERNELS = 16
-"""Kernels kept; they may hold plans and work areas. Arbitrary."""
+"""Largest number of cached kernels, which may hold plans and work areas. Arbitrary."""
 
 
 class CpuKernels:
@@ -24,7 +24,7 @@ class CpuKernels:
         self._kernels: OrderedDict[Any, tuple[Kernel, Mapping[str, str]]] = OrderedDict()
 
     def get(self, job: DeviceJob) -> tuple[Kernel, Mapping[str, str]]:
-        """The job's kernel, and the outputs that it can compute in place (output -> input).
+        """Return the job's kernel, and the outputs that it computes in place (output -> input).
 
         Raises
         ------
@@ -65,7 +65,7 @@ def make_kernel(variant: Variant, job: DeviceJob, context: KernelContext) -> Ker
 
 
 def find_variant(job: DeviceJob, kind: str) -> Variant:
-    """The variant of `kind` that `job` names. Raises UsageError with those installed."""
+    """Return the variant of `kind` that `job` names. Raises UsageError listing those installed."""
     variants = job.workload.variants(kind)
     for variant in variants:
         if variant.name == job.variant:

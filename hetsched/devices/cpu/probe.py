@@ -15,11 +15,11 @@ from hetsched.errors import ConfigError
 _PACKAGE = "hetsched.devices.cpu"
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-"""The environment variables that limit the threads of a library."""
+"""Environment variables that limit the threads of a library."""
 
 
 def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
-    """The cores that no other device reserves, and one team per table with several cores."""
+    """Return the unreserved cores, and one team per table with several cores."""
     processes: list[ProcessSpec] = []
     absent: dict[str, str] = {}
     for index, config in tables:
@@ -31,7 +31,7 @@ def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
 
 
 def throttle_reasons(info: DeviceInfo) -> tuple[str, ...]:
-    """Cores don't report throttling."""
+    """Return (): cores don't report throttling."""
     return ()
 
 
@@ -59,7 +59,7 @@ def _cores(index: int, config: DeviceConfig, pool: CorePool) -> ProcessSpec:
 
 
 def _teams(processes: Sequence[ProcessSpec], pool: CorePool) -> list[ProcessSpec]:
-    """One team for each process with several cores, under names that no other device has."""
+    """Return one team for each process with several cores, each with an unused name."""
     names = pool.names.union(info.name for process in processes for info in process.devices)
     free_names = (name for name in map("team{}".format, itertools.count()) if name not in names)
     return [
@@ -70,7 +70,7 @@ def _teams(processes: Sequence[ProcessSpec], pool: CorePool) -> list[ProcessSpec
 
 
 def _team(name: str, process: ProcessSpec) -> ProcessSpec:
-    """The cores of `process` as one device, for kernels that use threads.
+    """Return the cores of `process` as one device, for kernels that use threads.
 
     Its process is lazy: it costs time and memory, and most loads have enough units for all cores.
     """

@@ -1,1 +1,1 @@
-"""NVIDIA GPUs through CuPy. Only this folder knows CUDA."""
+"""NVIDIA GPUs through CuPy. All code specific to CUDA is in this folder."""

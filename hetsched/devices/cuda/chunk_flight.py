@@ -1,4 +1,4 @@
-"""A chunk between its copy in and its copy out: its events, and the times that they give."""
+"""A chunk between its copy in and its copy out: its events, and the times computed from them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hetsched.errors import InternalError
 
 @dataclass
 class PhaseEvents:
-    """The events of one chunk's phases."""
+    """Events that mark one chunk's phases."""
 
     in_start: Event
     in_end: Event
@@ -30,7 +30,7 @@ class PhaseEvents:
 
 
 class EventPool:
-    """Events that chunks take and give back: none is created in steady state."""
+    """A pool of events for chunks, so that none is created in steady state."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -46,7 +46,7 @@ class EventPool:
         self._free.append(events)
 
     def set_clock_base(self, events: PhaseEvents | None) -> None:
-        """The clock counts from one of `events` now; those it counted from before are free."""
+        """Keep `events`, the new base of the clock, and free the events of the old base."""
         if self._clock_base is not None:
             self._free.append(self._clock_base)
         self._clock_base = events
@@ -74,9 +74,9 @@ class ChunkFlight:
     def source(
         self, job: CudaJob, preparer: JobPreparer, route: Route, previous: ChunkFlight | None
     ) -> tuple[int, Pinned | None]:
-        """The host address of an input; a staging buffer is filled with the chunk's units first.
+        """Return the host address of an input; a staging buffer is first filled with the units.
 
-        `previous`: the chunk that had the slot, and so the buffer, before.
+        `previous`: the chunk that used the slot, and so the buffer, before.
         """
         chunk = self.chunk
         if route.pinned is not None:
@@ -91,7 +91,7 @@ class ChunkFlight:
     def target(
         self, job: CudaJob, preparer: JobPreparer, route: Route
     ) -> tuple[int, Pinned | None]:
-        """The host address that an output is copied to."""
+        """Return the host address that an output is copied to."""
         chunk = self.chunk
         if route.pinned is not None:
             return _address(route.host.direct(chunk.first, chunk.count)), route.pinned
@@ -112,7 +112,7 @@ class ChunkFlight:
         self.has_landed = True
 
     def times(self, clock: DeviceClock) -> ChunkTimes:
-        """Phases in order: rounding must not swap the borders of two phases."""
+        """Return the times of the phases, kept in order despite rounding."""
         events, at = self.events, clock.seconds
         start, in_end = at(events.in_start), at(events.in_end)
         if self.staging_start is not None:
@@ -150,7 +150,7 @@ def _address(view: np.ndarray | None) -> int:
 
 
 def _shaped(memory: np.ndarray, route: Route, units: int) -> np.ndarray:
-    """The first `units` of a staging buffer, as the host array sees them."""
+    """Return the first `units` of a staging buffer, shaped like the host array."""
     raw = memory[: route.buffer.nbytes(units)]
     spec = route.host.spec
     return raw.view(spec.dtype).reshape(units, *spec.unit_shape)

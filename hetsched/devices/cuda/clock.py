@@ -1,7 +1,7 @@
-"""From events to seconds of CLOCK_MONOTONIC.
+"""Converts events to seconds of CLOCK_MONOTONIC.
 
-The runtime gives the milliseconds between two events as float32, which loses microseconds over
-long distances. So each time is measured from a near event: the start of the previous chunk.
+The runtime returns the milliseconds between two events as float32, which loses microseconds over
+long intervals. So each time is measured from a recent event: the start of the previous chunk.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from hetsched.devices.cuda.faults import NOT_READY, CudaError
 from hetsched.devices.cuda.runtime import Event, Runtime, Stream
 
 MAX_ANCHORS = 3
-"""Anchors taken, of which the tightest counts: a context switch can ruin one."""
+"""Number of anchors, of which the tightest is used: a context switch can spoil one."""
 STALE_SECONDS = 1.0
-"""An idle device's clock is set again after this long; the clocks drift by parts per million."""
+"""Seconds after which an idle device's clock is set again; clocks drift by parts per million."""
 
 
 class DeviceClock:
-    """Seconds of events, exact to the few microseconds that a launch takes."""
+    """Times of events, accurate to the few microseconds that a launch takes."""
 
     def __init__(self, runtime: Runtime, stream: Stream) -> None:
         self._stream = stream
@@ -49,11 +49,11 @@ class DeviceClock:
         return True
 
     def seconds(self, event: Event) -> float:
-        """When `event`, which must have passed, happened."""
+        """Return the time of `event`, which must have passed."""
         return self._seconds + event.milliseconds_after(self._base) * 1e-3
 
     def follow(self, event: Event) -> None:
-        """Measure from `event` from now on; until the next call it must not be recorded again."""
+        """Measure relative to `event`, which must not be recorded again until the next call."""
         self._seconds = self.seconds(event)
         self._base = event
 

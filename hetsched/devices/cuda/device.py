@@ -1,7 +1,7 @@
 """One NVIDIA GPU: three streams, events, fixed slots.
 
 Copies in, kernels and copies out have a stream each. A chunk's compute waits for its copy in, its
-copy out for its compute, and its copy in for the copy out of the chunk that had the slot before.
+copy out for its compute, and its copy in for the copy out of the chunk that used the slot before.
 In steady state nothing is allocated, planned, pinned or issued to the default stream, and each
 copy is from or to pinned memory: any of these would block the host or serialise the streams.
 
@@ -51,11 +51,11 @@ class CudaDevice:
     Parameters
     ----------
     info : DeviceInfo
-        As probed; `describe` refines it by what the runtime reports. `memory` is an upper limit.
+        As probed; `describe` adds what the runtime reports. `memory` is an upper limit.
     pinned : int, bytes
         Quota of pinned host memory.
     slice_bytes : int
-        Pinned in one call.
+        Bytes pinned per call.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class CudaDevice:
         return self._info
 
     def close(self) -> None:
-        """Unpin everything, for another device in the same process. Only tests have one."""
+        """Unpin everything, for another device in the same process. Only used by tests."""
         self.prepare(None)
         self._pins.clear()
 
@@ -192,14 +192,14 @@ class CudaDevice:
         raise InternalError(f"{self._name}: chunk {chunk.id} was not copied in")
 
     def _wait_for_slot(self, flight: ChunkFlight, previous: ChunkFlight | None) -> None:
-        """The copy in starts when the slot is free, and after a barrier when all slots are."""
+        """Make the copy in wait until its slot is free, or after a barrier until all slots are."""
         if previous is not None and not previous.has_landed:
             self._h2d.wait(previous.events.out_end)
         if flight.chunk.barrier and len(self._flights) > 1:
             self._h2d.wait(self._flights[-2].events.out_end)
 
     def _drain(self) -> None:
-        """Let all streams run empty and drop the chunks that were never waited for."""
+        """Wait until all streams are idle, and drop the chunks that were never waited for."""
         self._runtime.synchronize()
         for flight in self._flights:
             self._events.give_back(flight.events)
@@ -208,7 +208,7 @@ class CudaDevice:
 
 
 def _refined(info: DeviceInfo, facts: DeviceFacts) -> DeviceInfo:
-    """`info` with what only the runtime knows: free memory, copy engines."""
+    """Return `info` with facts from the runtime: free memory, copy engines."""
     has_display = info.details.get("display") == "active" or facts.watchdog
     return msgspec.structs.replace(
         info,

@@ -1,4 +1,4 @@
-"""The memory that a CUDA device keeps between jobs: a block, a work area, kernels with plans."""
+"""Memory that a CUDA device keeps between jobs: a block, a work area, kernels with plans."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hetsched.plans.slot_allocation import aligned
 from hetsched.workload import Kernel
 
 CUDA_ALIGNMENT = 256
-"""Bytes: what cudaMalloc aligns to; the widest loads of cuFFT and cuBLAS need less."""
+"""Alignment of cudaMalloc, bytes; the widest loads of cuFFT and cuBLAS need less."""
 
 
 class SharedWorkArea:
     """`KernelContext.allocate`: one area for all kernels, which run one after the other.
 
     Plans that a workload keeps between jobs refer to the area that they were made with, so it is a
-    block of its own, replaced only where a larger one is needed.
+    separate block, replaced only when a larger one is needed.
     """
 
     def __init__(self, runtime: Runtime, nbytes: int) -> None:
@@ -30,7 +30,7 @@ class SharedWorkArea:
         return self._block.nbytes if self._block else 0
 
     def __call__(self, nbytes: int) -> Any:
-        """The area, or separate memory for a library that takes more than was declared."""
+        """Return the area, or separate memory if a library needs more than was declared."""
         block = self._block
         if block is None or nbytes > block.nbytes:
             block = self._runtime.allocate(nbytes)
@@ -47,16 +47,16 @@ class DeviceMemory:
         self._work_area: SharedWorkArea | None = None
 
     def block(self, nbytes: int) -> Block:
-        """At least `nbytes`: the current block, or a new one that replaces it."""
+        """Return a block of at least `nbytes`: the current one, or a new one that replaces it."""
         if self._block is None or self._block.nbytes < nbytes:
             self._block = None  # freed first: both together may not fit
             self._block = self.runtime.allocate(nbytes)
         return self._block
 
     def work_area(self, nbytes: int) -> SharedWorkArea:
-        """At least `nbytes`: the current area, or a new one, and then no kernels yet.
+        """Return an area of at least `nbytes`: the current one, or a new one without kernels.
 
-        A job without a work area has none in its budget, so the current one is freed.
+        If the job needs none, the current area is freed, as it isn't in the job's budget.
         """
         area = self._work_area
         is_unneeded = nbytes == 0 and area is not None and area.nbytes > 0
@@ -75,7 +75,7 @@ class DeviceMemory:
 
 @dataclass(frozen=True)
 class BlockLayout:
-    """What lies where in the block: resident arrays, then the slots.
+    """Offsets within the block: resident arrays, then the slots.
 
     Attributes
     ----------
@@ -84,9 +84,9 @@ class BlockLayout:
     slots : int
         Byte offset of the slots.
     slots_bytes : int
-        Set aside for slots.
+        Reserved for slots.
     nbytes : int
-        Of the whole block.
+        Size of the whole block.
     """
 
     residents: Mapping[str, int]

@@ -1,9 +1,9 @@
-"""A CUDA runtime that only models one: the CUDA device is tested on it where there is no GPU.
+"""A fake CUDA runtime, for testing the CUDA device without a GPU.
 
 Device memory is host memory. Streams defer their operations until the host waits, and then run in
-an order drawn from a seed that respects only what CUDA promises: order within a stream, and waits
-for events. An operation that has begun but not ended leaves poison where it will write. So for
-most seeds a missing wait corrupts data, as it might on a GPU.
+a seeded random order that respects only what CUDA guarantees: order within a stream, and waits for
+events. While an operation is in progress, its output is poisoned. So for most seeds a missing wait
+corrupts data, as it might on a GPU.
 
 Statuses are CUDA's. Kernels are NumPy, by the CPU variants.
 """
@@ -23,7 +23,7 @@ ALIGNMENT = 512
 BASE_ADDRESS = 1 << 56
 """Device addresses start beyond all host addresses."""
 MAX_BURST = 8
-"""Operations that one stream may run ahead of the others. Arbitrary."""
+"""Largest number of operations that a stream runs in a row. Arbitrary."""
 
 
 class FakeBlock:
@@ -54,16 +54,16 @@ class FakeRuntime:
     ----------
     memory : int, bytes
     seed : int
-        Of the order in which streams run.
+        Seed of the order in which streams run.
     ignores_waits : set of int
         Streams, in order of creation, that ignore all waits.
     faults : mapping
         Index of an operation (copies and launches, from 0) -> status that it fails with. After a
         sticky status all later calls fail too.
     pinnable : int, bytes
-        What may be registered in one call; more fails with status 2.
+        Largest number of bytes registered in one call; more fails with status 2.
     absent : int
-        Status that opening it fails with: 35 without a driver, 100 without a device.
+        Status with which opening it fails: 35 without a driver, 100 without a device.
     """
 
     kernels = "cpu"
@@ -85,7 +85,7 @@ class FakeRuntime:
         self.sticky = 0
         self.operations = 0
         self.pageable = 0
-        """Copies that had to run while the host waited."""
+        """Copies that were synchronous: the host waited for them."""
         self._random = random.Random(seed)
         self._ignores_waits = ignores_waits
         self._faults = faults or {}
@@ -94,7 +94,7 @@ class FakeRuntime:
         self._absent = absent
         self._streams: list[FakeStream] = []
         self._burst: tuple[FakeStream | None, int] = (None, 0)
-        """The stream that runs, and how many steps it may still make before the next draw."""
+        """The running stream, and the steps that it may still take before the next draw."""
 
     @property
     def facts(self) -> DeviceFacts:
@@ -152,7 +152,7 @@ class FakeRuntime:
             raise CudaError(status, f"operation {self.operations - 1}")
 
     def host_address(self, address: int, nbytes: int) -> int:
-        """The host address of device memory; an illegal device address is a sticky fault."""
+        """Return the host address of device memory; an illegal address is a sticky fault."""
         for start, memory in self.blocks.items():
             if start <= address and address + nbytes <= start + memory.nbytes:
                 return memory.ctypes.data + address - start
@@ -160,7 +160,7 @@ class FakeRuntime:
         raise CudaError(700, f"a copy of {nbytes} bytes at {address:#x}")
 
     def is_pinned(self, address: int, nbytes: int) -> bool:
-        """Whether a copy from here is asynchronous. One across a registration's end is refused."""
+        """Whether a copy from here is asynchronous; one across two registrations is refused."""
         for start, size in self.pins.items():
             if start <= address < start + size:
                 if address + nbytes > start + size:
@@ -170,7 +170,7 @@ class FakeRuntime:
         return False
 
     def step(self) -> bool:
-        """Let some stream run one step; False if none can."""
+        """Run one step of some stream; return False if none can."""
         ready = [stream for stream in self._streams if stream.is_ready()]
         if not ready:
             return False
@@ -183,7 +183,7 @@ class FakeRuntime:
         return True
 
     def run_until(self, done: Callable[[], bool]) -> None:
-        """Step until `done`. Raises on a deadlock: streams that wait for each other."""
+        """Step until `done`. Raises on a deadlock between streams."""
         self.check()
         while not done():
             if not self.step():

@@ -15,14 +15,14 @@ from hetsched.devices.cuda.faults import NOT_READY, CudaError
 from hetsched.devices.cuda.runtime import TO_DEVICE
 
 POISON = 0xFF
-"""Makes NaN of every floating-point type."""
+"""A byte whose repetition is NaN in every floating-point type."""
 
 Steps = Iterator[None]
-"""An operation; it yields where another stream may run in between."""
+"""An operation; it yields at points where another stream may run."""
 
 
 class FakeGpu(Protocol):
-    """What streams and events need of the fake runtime."""
+    """The methods of the fake runtime that streams and events use."""
 
     sticky: int
 
@@ -69,13 +69,13 @@ class FakeEvent:
 class FakeStream:
     """A queue of operations.
 
-    A call that raises does so late, when the host waits. The calls behind it, which the host
-    would not have issued on a GPU, are then left out (`poisoned`).
+    A call raises late, when the host waits. The calls behind it, which the host would not have
+    issued on a GPU, are then skipped (`poisoned`).
 
     Attributes
     ----------
     ignores_waits : bool
-        Its waits are dropped, to show that a test would notice.
+        Its waits are dropped, to show that tests detect a missing wait.
     """
 
     runtime: FakeGpu

@@ -3,7 +3,7 @@
 Imports no vendor library: errors are recognised by the names of their classes and their numbers.
 
 A *sticky* error has destroyed the context: every later call in this process fails or, worse,
-succeeds with garbage. Only ending the process helps.
+returns garbage. The process must be restarted.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ CUBLAS_STICKY = frozenset({11, 13, 14})
 NVML_ABSENT = frozenset({9, 12, 18})
 """Driver not loaded, library not found, library and driver of different versions."""
 NVML_LOST = frozenset({15, 16})
-"""The GPU fell off the bus, or needs a reset, which we never do."""
+"""The GPU fell off the bus, or needs a reset, which hetsched never performs."""
 
 
 class Fault(Enum):
-    """What to do about an error."""
+    """Kinds of errors, by the required reaction."""
 
     ABSENT = "no usable GPU: work without it"
     MEMORY = "out of memory: a smaller plan may fit"
-    USAGE = "our bug or a bad request: fail the job, keep the process"
+    USAGE = "a bug or a bad request: fail the job, keep the process"
     STICKY = "the context is lost: end the process"
 
 
@@ -72,7 +72,7 @@ _STATUS_ATTRIBUTES = {
 
 
 def status_of(error: BaseException) -> VendorStatus:
-    """The library and number behind `error`."""
+    """Return the library and number of `error`."""
     for kind in type(error).__mro__:
         library, attribute = _STATUS_ATTRIBUTES.get(kind.__name__, ("", ""))
         number = getattr(error, attribute, None) if attribute else None
@@ -104,12 +104,12 @@ def _classify_cuda(status: int, opening: bool) -> Fault:
         return Fault.ABSENT
     if status == OUT_OF_MEMORY:
         return Fault.MEMORY
-    # A GPU that vanishes in mid-job (999 unknown, 101 invalid device) is as final as sticky.
+    # Losing the GPU during a job (999 unknown, 101 invalid device) is as final as a sticky error.
     return Fault.STICKY if status in STICKY_STATUSES | ABSENT_STATUSES else Fault.USAGE
 
 
 def translate(error: BaseException, device: str, opening: bool = False) -> Exception:
-    """Our exception for a vendor's: one line with the device and the library's message."""
+    """Return our exception for a vendor's: one line with the device and the library's message."""
     text = " ".join(f"{error}".split()) or type(error).__name__
     match classify(error, opening):
         case Fault.ABSENT:
@@ -124,7 +124,7 @@ def translate(error: BaseException, device: str, opening: bool = False) -> Excep
 
 @contextmanager
 def translated(device: str, opening: bool = False) -> Iterator[None]:
-    """Translate vendors' exceptions; ours pass unchanged."""
+    """Translate vendors' exceptions raised in the body; others pass unchanged."""
     try:
         yield
     except (HetschedError, DeviceFault, DeviceOutOfMemory):

@@ -18,13 +18,13 @@ from hetsched.workload import Kernel
 
 @dataclass(frozen=True)
 class Route:
-    """How one split array travels.
+    """How one split array is copied.
 
     Attributes
     ----------
     host : HostArray
     buffer : Buffer
-        Where it lies in a slot.
+        Its location in a slot.
     pinned : Pinned or None
         The registration of the host's memory; None: it passes through a staging buffer.
     staged : int or None
@@ -39,7 +39,7 @@ class Route:
 
 @dataclass
 class CudaJob:
-    """What `prepare` makes for the chunks of a job."""
+    """The result of `prepare`, used by the chunks of a job."""
 
     job: DeviceJob
     block: Block
@@ -57,11 +57,11 @@ class CudaJob:
     )
 
     def address(self, buffer: Buffer, chunk: Chunk, slot: Slot) -> int:
-        """Where a chunk's part of an array lies in device memory."""
+        """Return the address of a chunk's part of an array in device memory."""
         return self.block.address + self._offset(buffer, chunk.count, slot)
 
     def arrays(self, units: int, slot: Slot) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The kernel's inputs and outputs for `units` in `slot`. Raises InternalError."""
+        """Return the kernel's inputs and outputs for `units` in `slot`. Raises InternalError."""
         key = (slot.offset, units)
         if key not in self._arrays:
             self._check(units, slot)
@@ -84,7 +84,7 @@ class CudaJob:
         return self.block_layout.slots + slot.offset + self._offsets[units][buffer.index]
 
     def _check(self, units: int, slot: Slot) -> None:
-        """A slot past the end would overwrite memory that isn't the job's."""
+        """Raise InternalError if the slot ends past the job's memory, which would be corrupted."""
         end = slot.offset + self.layout.nbytes(units)
         limit = self.block_layout.slots_bytes
         if slot.offset < 0 or end > limit or units > self.job.chunk:
@@ -97,7 +97,7 @@ class CudaJob:
 def copy_to_device(
     stream: Stream, target: int, source: int, nbytes: int, pinned: Pinned | None
 ) -> None:
-    """Start a copy in, cut where two registrations meet."""
+    """Start a copy in, split where two registrations meet."""
     pieces = pinned.pieces(source, nbytes) if pinned else [(source, nbytes)]
     for start, length in pieces:
         stream.copy(target + start - source, start, length, TO_DEVICE)
@@ -106,7 +106,7 @@ def copy_to_device(
 def copy_to_host(
     stream: Stream, target: int, source: int, nbytes: int, pinned: Pinned | None
 ) -> None:
-    """Start a copy out, cut where two registrations meet."""
+    """Start a copy out, split where two registrations meet."""
     pieces = pinned.pieces(target, nbytes) if pinned else [(target, nbytes)]
     for start, length in pieces:
         stream.copy(start, source + start - target, length, TO_HOST)

@@ -21,7 +21,7 @@ THROTTLE_REASONS = {
     0x40: "too hot (hardware)",
     0x80: "power brake",
 }
-"""Bits of the clocks' event reasons that invalidate a measurement. A power cap is ordinary."""
+"""Bits of the clocks' event reasons that invalidate a measurement. A power cap is normal."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All GPUs in the order of their PCI addresses. `problem`: why there are none, one line."""
+    """All GPUs in the order of their PCI addresses. `problem`: one line on why it is empty."""
 
     gpus: tuple[Gpu, ...] = ()
     driver: str = ""
     cuda: int = 0
-    """Newest CUDA that the driver knows: 12090 is 12.9; 0: unknown."""
+    """Newest CUDA version that the driver supports: 12090 is 12.9; 0: unknown."""
     problem: str = ""
 
 
@@ -64,7 +64,7 @@ def snapshot(library: Any = None) -> Snapshot:
 
 
 def throttled(uuid: str, library: Any = None) -> tuple[str, ...]:
-    """Why the GPU runs slower than it could; () if it doesn't or that is unknown."""
+    """Return the reasons for which the GPU is throttled; () if it isn't, or unknown."""
     try:
         nvml = library or importlib.import_module("pynvml")
         with _session(nvml):
@@ -72,7 +72,7 @@ def throttled(uuid: str, library: Any = None) -> tuple[str, ...]:
             bits = _query(nvml, "nvmlDeviceGetCurrentClocksEventReasons", handle)
             if bits is None:
                 bits = _query(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", handle)
-    except Exception:  # no library, no driver, no such GPU: nothing is known
+    except Exception:  # no library, no driver or no such GPU
         return ()
     return tuple(text for bit, text in THROTTLE_REASONS.items() if (bits or 0) & bit)
 
@@ -121,7 +121,7 @@ def _gpu(nvml: Any, index: int) -> Gpu | None:
 
 
 def _query(nvml: Any, name: str, *arguments: Any, lost: list[int] | None = None) -> Any:
-    """The result of one query, or None; the status of a lost GPU is added to `lost`."""
+    """Return the result of one query, or None; append the status of a lost GPU to `lost`."""
     call: Callable[..., Any] | None = getattr(nvml, name, None)
     if call is None:
         return None

@@ -2,7 +2,7 @@
 
 Pinning half a gigabyte costs more than a job on it, so a mapping is registered at its first use
 and stays registered. It is registered slice by slice, because a call holds driver locks that stall
-other processes. No copy may cross the border of two slices; `pieces` cuts it there.
+other processes. No copy may cross the boundary of two slices; `pieces` splits it.
 
 A registered mapping must not be unmapped: its pages would stay pinned, and copies from another
 mapping at the same address would read the old pages. Pins therefore hold the mapping's buffer, and
@@ -26,20 +26,20 @@ from hetsched.devices.cuda.runtime import Runtime
 from hetsched.devices.host_slots import fresh_pages
 
 SLICE_BYTES = 256 << 20
-"""Registered in one call."""
+"""Bytes registered per call."""
 MAX_PINNED_BYTES = 8 << 30
 MAX_PINNED_FRACTION = 0.25
-"""Limits of what one device pins: bytes, and fraction of the machine's memory."""
+"""Limits on pinned memory per device: bytes, and fraction of the machine's memory."""
 
 
 def default_quota() -> int:
-    """Bytes that one device may pin on this machine."""
+    """Return the bytes that one device may pin on this machine."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min(MAX_PINNED_BYTES, int(MAX_PINNED_FRACTION * memory))
 
 
 def pieces(start: int, nbytes: int, base: int, slice_bytes: int) -> Iterator[tuple[int, int]]:
-    """Cut [start, start + nbytes) at the borders of slices from `base` on: (address, bytes)."""
+    """Split [start, start + nbytes) at the boundaries of slices from `base`: (address, bytes)."""
     end = start + nbytes
     while start < end:
         border = base + ((start - base) // slice_bytes + 1) * slice_bytes
@@ -49,7 +49,7 @@ def pieces(start: int, nbytes: int, base: int, slice_bytes: int) -> Iterator[tup
 
 
 def mapping_of(array: np.ndarray) -> mmap.mmap | None:
-    """The mapping that `array` is a view of, or None if it lives elsewhere."""
+    """Return the mapping that `array` is a view of, or None."""
     root: Any = array
     while isinstance(root, np.ndarray):
         root = root.base
@@ -71,7 +71,7 @@ class Pinned:
         return pieces(start, nbytes, self.address, self.slice_bytes)
 
     def only_ours(self) -> bool:
-        """Nothing else refers to the mapping: one reference is `view`'s, one this call's."""
+        """Whether the mapping has no other references than `view`'s and this call's."""
         return sys.getrefcount(self.view.obj) <= 2
 
 
@@ -89,7 +89,7 @@ class Pins:
         self._slice_bytes = slice_bytes
         self._pinned: OrderedDict[int, Pinned] = OrderedDict()
         self.refused = ""
-        """Why the last mapping could not be pinned."""
+        """The reason why the last mapping could not be pinned."""
 
     @property
     def used(self) -> int:
@@ -115,7 +115,7 @@ class Pins:
         return pinned
 
     def sweep(self) -> None:
-        """Unpin the mappings that nothing else uses any more."""
+        """Unpin the mappings that nothing else uses."""
         for address in [a for a, pinned in self._pinned.items() if pinned.only_ours()]:
             self._drop(address)
 
@@ -163,7 +163,7 @@ class Staging:
     """Pinned buffers for data that can't be copied directly; kept warm.
 
     There is one per slot index and array; it is replaced only while the device is idle. Copies
-    from a buffer that can't be pinned are right but don't overlap.
+    from a buffer that can't be pinned are correct but don't overlap.
     """
 
     def __init__(self, pins: Pins) -> None:
@@ -173,7 +173,7 @@ class Staging:
     def buffer(
         self, key: tuple[int, int], nbytes: int, keep: set[int]
     ) -> tuple[np.ndarray, Pinned | None]:
-        """At least `nbytes` of host memory (uint8), and its registration; `keep`: see `cover`."""
+        """Return at least `nbytes` of host memory and its registration. `keep`: as in `cover`."""
         memory = self._buffers.get(key)
         if memory is None or memory.nbytes < nbytes:
             memory = None

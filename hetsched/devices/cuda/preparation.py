@@ -26,7 +26,7 @@ from hetsched.errors import UsageError
 from hetsched.workload import Kernel, KernelContext, Variant
 
 MAX_KERNELS = 8
-"""Kernels, with their plans, that are kept for later jobs like the earlier ones. Arbitrary."""
+"""Kernels, with their plans, that are cached for similar jobs. Arbitrary."""
 
 
 class JobPreparer:
@@ -80,7 +80,7 @@ class JobPreparer:
         return self._staging.buffer((slot.index, number), nbytes, prepared.mappings)
 
     def _reserve(self, work_bytes: int, nbytes: int) -> tuple[SharedWorkArea, Block]:
-        """Work area and block. Memory of earlier jobs may be in the way: then without it."""
+        """Return work area and block; if memory runs out, free that of earlier jobs and retry."""
         try:
             return self._memory.work_area(work_bytes), self._memory.block(nbytes)
         except Exception as error:
@@ -92,7 +92,7 @@ class JobPreparer:
     def _kernel(
         self, job: DeviceJob, variant: Variant, area: SharedWorkArea
     ) -> tuple[Kernel, bool]:
-        """The kernel, and whether it is new."""
+        """Return the kernel, and whether it is new."""
         params = msgspec.json.encode(job.params)
         key = (type(job.workload), params, variant.name, job.chunk, job.threads)
         kernels = self._memory.kernels
@@ -101,12 +101,12 @@ class JobPreparer:
             if len(kernels) >= MAX_KERNELS:
                 kernels.pop(next(iter(kernels)))
             kernels[key] = self._make_kernel(job, variant, area)
-            # Libraries set plans up in the default stream, which our streams don't wait for.
+            # Libraries initialise plans in the default stream, which our streams don't wait for.
             self._memory.runtime.synchronize()
         return kernels[key], is_new
 
     def _make_kernel(self, job: DeviceJob, variant: Variant, area: SharedWorkArea) -> Kernel:
-        """See `make_kernel`; out of memory and a lost context aren't the variant's fault."""
+        """Call `make_kernel`; out of memory and a lost context aren't blamed on the variant."""
         try:
             return make_kernel(variant, job, self._kernel_context(job, area))
         except UsageError as error:
@@ -166,10 +166,10 @@ class JobPreparer:
         return pinned
 
     def _warm_up(self, prepared: CudaJob) -> None:
-        """Run the kernel once for all the sizes that its plans may be made for.
+        """Run the kernel once for all sizes that it may have plans for.
 
-        Plans go by powers of two: the largest chunk needs some of them, one unit less than the
-        largest power the rest. The contents of the slots don't matter yet.
+        Sizes of plans are powers of two: the largest chunk needs some of them, one unit less than
+        the largest power the others. The contents of the slots don't matter yet.
         """
         chunk = prepared.job.chunk
         done = self._memory.runtime.event()

@@ -19,17 +19,17 @@ from hetsched.units import counted, format_bytes
 
 RESERVE_BYTES = 512 << 20
 RESERVE_FRACTION = 0.02
-"""Bytes, and fraction of the device's memory, left for CUDA and other processes."""
+"""Reserve for CUDA and other processes: bytes, and fraction of the device's memory."""
 DISPLAY_RESERVE_BYTES = 1 << 30
 DISPLAY_RESERVE_FRACTION = 0.1
-"""The same for a GPU that drives a display: with its memory full the desktop stutters."""
+"""The same for a GPU that drives a display: the desktop stutters when its memory is full."""
 CONTEXT_BYTES = 640 << 20
-"""Taken by a context, modules and cuBLAS. An estimate: the device process reports what is really
-free."""
+"""Bytes taken by a context, modules and cuBLAS. An estimate: the device process reports the memory
+that is actually free."""
 
 
 def budget(free: int, total: int, display: bool, limit: int | None) -> int:
-    """Bytes that a job may use (b of Ilic & Sousa) of `free`, once the context exists."""
+    """Return the bytes of `free` for jobs (b of Ilic & Sousa), once the context exists."""
     reserve, fraction = RESERVE_BYTES, RESERVE_FRACTION
     if display:
         reserve, fraction = DISPLAY_RESERVE_BYTES, DISPLAY_RESERVE_FRACTION
@@ -38,7 +38,7 @@ def budget(free: int, total: int, display: bool, limit: int | None) -> int:
 
 
 def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
-    """One process per GPU, on all cores that no other device reserves."""
+    """Return one process per GPU, on all unreserved cores."""
     processes: list[ProcessSpec] = []
     absent: dict[str, str] = {}
     cores = pool.free() if pool.is_pinned else ()
@@ -53,12 +53,12 @@ def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
 
 
 def throttle_reasons(info: DeviceInfo) -> tuple[str, ...]:
-    """What NVML says now."""
+    """Return NVML's current reasons."""
     return nvml.throttled(info.details.get("uuid", ""))
 
 
 def _process(info: DeviceInfo, config: DeviceConfig, cores: tuple[int, ...]) -> ProcessSpec:
-    """The process sees its own GPU only."""
+    """Return the process of a GPU, to which only that GPU is visible."""
     env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     if info.details.get("uuid"):
         env["CUDA_VISIBLE_DEVICES"] = info.details["uuid"]
@@ -67,9 +67,9 @@ def _process(info: DeviceInfo, config: DeviceConfig, cores: tuple[int, ...]) -> 
 
 
 def detect(config: DeviceConfig) -> tuple[list[DeviceInfo], dict[str, str]]:
-    """The GPUs that `config` asks for; and name -> reason for those that are missing.
+    """Return the GPUs that `config` asks for, and name -> reason for missing ones.
 
-    Takes what NVML takes: some ten milliseconds with a driver, one without.
+    Takes as long as NVML: tens of milliseconds with a driver, one without.
     """
     return select_gpus(config, snapshot(), os.environ.get("CUDA_VISIBLE_DEVICES"), has_cupy())
 
@@ -81,7 +81,7 @@ def has_cupy() -> bool:
 def select_gpus(
     config: DeviceConfig, machine: Snapshot, allowed: str | None, cupy: bool
 ) -> tuple[list[DeviceInfo], dict[str, str]]:
-    """The GPUs of `machine` that `config` asks for; `allowed` is CUDA_VISIBLE_DEVICES."""
+    """Return the GPUs of `machine` that `config` asks for; `allowed`: CUDA_VISIBLE_DEVICES."""
     if machine.problem:
         return [], {config.name or "gpu0": machine.problem}
     gpus = visible(machine.gpus, allowed)
@@ -99,7 +99,7 @@ def select_gpus(
 
 
 def visible(gpus: tuple[Gpu, ...], allowed: str | None) -> list[Gpu]:
-    """The GPUs that CUDA_VISIBLE_DEVICES names, in its order, up to the first invalid entry."""
+    """Return the GPUs in CUDA_VISIBLE_DEVICES, in its order, up to the first invalid entry."""
     if allowed is None:
         return list(gpus)
     chosen: list[Gpu] = []
@@ -125,7 +125,7 @@ def _name(config: DeviceConfig, number: int) -> str:
 
 
 def _reason(gpus: list[Gpu], number: int, cupy: bool, cuda: int) -> str:
-    """Why GPU `number` can't be used, or ""."""
+    """Return the reason why GPU `number` can't be used, or ""."""
     if number >= len(gpus):
         return f"this machine has only {counted(len(gpus), 'GPU')}"
     if gpus[number].lost:
@@ -138,7 +138,7 @@ def _reason(gpus: list[Gpu], number: int, cupy: bool, cuda: int) -> str:
 
 
 def _cuda_version(number: int) -> str:
-    """12090 is "12.9"; 0, which means unknown, is ""."""
+    """Format 12090 as "12.9"; 0, which means unknown, as ""."""
     return f"{number // 1000}.{number % 1000 // 10}" if number else ""
 
 

@@ -1,7 +1,7 @@
-"""The seam between the CUDA device and CUDA: what the device needs of a runtime, and CuPy's.
+"""The interface between the CUDA device and CUDA, and its implementation with CuPy.
 
-Thin on purpose. `fake_runtime.FakeRuntime` replaces it where there is no GPU, so that the device's
-code (waits, slots, pinning, faults) runs everywhere. Host memory is given by address; the caller
+Thin on purpose: `fake_runtime.FakeRuntime` replaces it where there is no GPU, so that the device's
+code (waits, slots, pinning, faults) runs everywhere. Host memory is passed by address; the caller
 keeps it alive until the copy has ended.
 """
 
@@ -46,7 +46,7 @@ class Event(Protocol):
     """A mark in a stream. Waiting for it sleeps: spinning would take a core from the CPU."""
 
     def status(self) -> int:
-        """0: passed, 600: not yet, else the fault. Not a bool: a fault would read as "not yet"."""
+        """Return 0 if passed, 600 if not yet, else the fault; a bool would hide faults."""
 
     def block(self) -> None: ...
 
@@ -54,7 +54,7 @@ class Event(Protocol):
 
 
 class Stream(Protocol):
-    """Operations in order; only `wait` orders two streams."""
+    """A queue of operations that run in order; only `wait` orders two streams."""
 
     def copy(self, target: int, source: int, nbytes: int, kind: int) -> None: ...
 
@@ -75,7 +75,7 @@ class Block(Protocol):
     def array(self, offset: int, shape: tuple[int, ...], dtype: str) -> Any: ...
 
     def pointer(self, offset: int) -> Any:
-        """What `KernelContext.allocate` passes to a vendor library."""
+        """Return the pointer that `KernelContext.allocate` passes to a vendor library."""
 
 
 class Runtime(Protocol):
@@ -167,7 +167,7 @@ class CupyRuntime:
         self._pool = self.xp.cuda.MemoryPool()
         self._pool.set_limit(size=MAX_TEMPORARY_BYTES)
         self.xp.cuda.set_allocator(self._pool.malloc)
-        self.xp.fft.config.get_plan_cache().set_size(0)  # not safe with streams of our own
+        self.xp.fft.config.get_plan_cache().set_size(0)  # not safe with several streams
         self.xp.cuda.device.get_cublas_handle()
         self.synchronize()
 
@@ -208,7 +208,7 @@ class CupyRuntime:
 
 
 def open_cupy(name: str, visible: str, cache: str) -> CupyRuntime:
-    """Import CuPy and create the context of the GPU `visible` (a UUID), `name` in messages.
+    """Import CuPy and create the context of the GPU `visible` (a UUID), called `name` in messages.
 
     Called once in the GPU's own process, before anything imports CuPy.
 
@@ -226,7 +226,7 @@ def open_cupy(name: str, visible: str, cache: str) -> CupyRuntime:
         os.environ.setdefault("CUDA_CACHE_PATH", f"{cache}/cuda")
     with translated(name, opening=True):
         cupy = importlib.import_module("cupy")
-        cupy.cuda.runtime.getDeviceCount()  # raises where a Stream() would only print noise
+        cupy.cuda.runtime.getDeviceCount()  # raises where Stream() would only print warnings
         runtime = CupyRuntime(cupy)
         runtime.warm_up()
     return runtime

@@ -10,8 +10,8 @@ from hetsched.devices.base import DeviceJob
 from hetsched.devices.emulated.costs import ModelledCosts
 
 MAX_BACK_TO_BACK_SECONDS = 500e-6
-"""A computation that begins this soon after the modelled end of the previous one counts from
-there: oversleeping and sending are artefacts of the emulation, and must not add up. Arbitrary."""
+"""A computation that begins so soon after the previous one's modelled end counts from that end:
+oversleeping and sending are artefacts of the emulation and must not add up. Arbitrary."""
 
 
 class _ModelledCoreClock:
@@ -31,7 +31,7 @@ class _ModelledCoreClock:
 
 
 class RealCoreClock(_ModelledCoreClock):
-    """Sleeps until the modelled end; work that takes longer is late."""
+    """A clock that sleeps until the modelled end; work that takes longer is late."""
 
     _last_end = 0.0
 
@@ -52,7 +52,7 @@ class RealCoreClock(_ModelledCoreClock):
 
 
 class VirtualCoreClock(_ModelledCoreClock):
-    """Computes the time, which starts at 0 with each job."""
+    """A clock with computed time, which starts at 0 with each job."""
 
     _now = 0.0
 

@@ -1,4 +1,4 @@
-"""What the operations of an emulated device cost according to its configuration; random stalls."""
+"""Configured costs of an emulated device's operations, and its random stalls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hetsched.config import Cost, DeviceConfig
 from hetsched.devices.base import DeviceJob
 
 STALL_FACTOR = 20.0
-"""A stalled operation takes this many times as long."""
+"""Factor by which a stall lengthens an operation."""
 
 
 class ModelledCosts:
@@ -22,7 +22,7 @@ class ModelledCosts:
     config : DeviceConfig
     job : DeviceJob
     input_bytes, output_bytes : int
-        Copied per unit.
+        Bytes copied per unit.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class ModelledCosts:
         self._computed: dict[tuple[str, int], float] = {}
 
     def seconds(self, phase: str, chunk: int, units: int) -> float:
-        """Of one operation. Whether it stalls doesn't depend on earlier operations."""
+        """Return one operation's seconds. Whether it stalls doesn't depend on earlier ones."""
         seconds = self._computed.get((phase, units))
         if seconds is None:
             seconds = self._computed[phase, units] = self._modelled(phase, units)
@@ -51,7 +51,7 @@ class ModelledCosts:
         return seconds
 
     def host_overhead(self, units: int) -> float | None:
-        """Modelled seconds of processor time; None if not configured."""
+        """Return modelled seconds of processor time; None if not configured."""
         if self._costs["host_overhead"] is None:
             return None
         return self._modelled("host_overhead", units)

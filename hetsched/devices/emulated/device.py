@@ -34,7 +34,7 @@ def open_device(info: DeviceInfo, config: DeviceConfig) -> Device:
 
 
 class OperationClock(Protocol):
-    """Runs operations: in virtual time, or in real time."""
+    """Runs operations in virtual or in real time."""
 
     def reset(self) -> None: ...
 
@@ -141,7 +141,7 @@ class EmulatedDevice:
             host_overhead=self._current_job().costs.host_overhead(chunk.count),
         )
 
-    # Which operation waits for which. Tests drop each of these and must notice.
+    # Which operation waits for which. Tests remove each of these waits and must then fail.
 
     def _slot_free(self, previous: _EmulatedChunk | None) -> list[Operation]:
         return [] if previous is None or previous.copy_out is None else [previous.copy_out]
@@ -172,7 +172,7 @@ class EmulatedDevice:
         return operation
 
     def _drain(self) -> None:
-        """Let everything that was issued end; its results are no longer wanted."""
+        """Wait until all issued operations have ended, and discard their results."""
         self._issue_deferred()
         for issued in self._chunks.values():
             for operation in (issued.copy_in, issued.compute, issued.copy_out):

@@ -1,4 +1,4 @@
-"""A job on an emulated device: where its arrays lie, and the real work of each operation."""
+"""A job on an emulated device: the locations of its arrays, the real work of each operation."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class LoadedJob:
     memory: np.ndarray
 
     def views(self, slot: Slot, units: int) -> tuple[Views, Views]:
-        """Inputs and outputs of a chunk of `units` in `slot`. Raises DeviceOutOfMemory."""
+        """Return inputs and outputs of a chunk of `units` in `slot`. Raises DeviceOutOfMemory."""
         return slot_views(self.layout, self.memory, slot, units)
 
     def copy_in(self, chunk: Chunk, inputs: Views, slot_memory: np.ndarray) -> Work:
-        """From its start a copy in owns the whole slot, the outputs' part included."""
+        """Return the work of a copy in, which owns the whole slot from its start."""
 
         def run(sources: Sequence[np.ndarray]) -> None:
             for name, view in inputs.items():
@@ -44,7 +44,7 @@ class LoadedJob:
         return Work((), (slot_memory,), run)
 
     def compute(self, inputs: Views, outputs: Views, check: Callable[[], None]) -> Work:
-        """The kernel on these views; `check` raises if the copy in failed."""
+        """Return the work of the kernel on these views; `check` raises if the copy in failed."""
         names = list(inputs)
 
         def run(sources: Sequence[np.ndarray]) -> None:
@@ -55,7 +55,7 @@ class LoadedJob:
         return Work(list(inputs.values()), list(outputs.values()), run)
 
     def copy_out(self, chunk: Chunk, outputs: Views, check: Callable[[], None]) -> Work:
-        """`check` raises if the computation failed."""
+        """Return the work of a copy out; `check` raises if the computation failed."""
         names = list(outputs)
 
         def run(sources: Sequence[np.ndarray]) -> None:
@@ -74,7 +74,7 @@ class JobLoader:
     Parameters
     ----------
     name : str
-        Of the device, for messages.
+        Name of the device, for messages.
     config : DeviceConfig
         Its `memory` limits what a job may use.
     """
@@ -100,7 +100,7 @@ class JobLoader:
         return LoadedJob(job, kernel, layout, costs, residents, memory)
 
     def _slots_bytes(self, job: DeviceJob, layout: SlotLayout, resident_bytes: int) -> int:
-        """Bytes set aside for slots. Raises DeviceOutOfMemory if they don't fit."""
+        """Return the bytes reserved for slots. Raises DeviceOutOfMemory if they don't fit."""
         work = job.demand.workspace(job.chunk) if job.demand.work == "max" else 0
         nbytes = job.memory or self._capacity - resident_bytes - work
         required = layout.nbytes(job.chunk)

@@ -16,7 +16,7 @@ from hetsched.errors import ConfigError
 
 
 def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
-    """Emulated devices always exist; those with `core` reserve one core each."""
+    """Return all emulated devices; those with `core` reserve one core each."""
     processes: list[ProcessSpec] = []
     for index, config in tables:
         processes += _copies(index, config, pool, len(processes))
@@ -24,14 +24,14 @@ def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
 
 
 def throttle_reasons(info: DeviceInfo) -> tuple[str, ...]:
-    """The speed of an emulated device never changes."""
+    """Return (): the speed of an emulated device never changes."""
     return ()
 
 
 def _copies(
     index: int, config: DeviceConfig, pool: CorePool, first_number: int
 ) -> list[ProcessSpec]:
-    """One process for each copy; copies are pinned to consecutive cores."""
+    """Return one process for each copy; copies are pinned to consecutive cores."""
     count = config.count or 1
     processes = []
     for number in range(count):
@@ -57,7 +57,7 @@ def _reserve(index: int, number: int, pool: CorePool) -> int:
 
 
 def _info(name: str, config: DeviceConfig, pinned: tuple[int, ...]) -> DeviceInfo:
-    """`identity` contains a hash of the costs, so that each configuration has its own models."""
+    """Describe a device; `identity` has a hash of the costs, to keep their models apart."""
     costs = [config.compute, config.h2d, config.d2h, config.engines, config.duplex, config.stalls]
     costs += [] if config.host_overhead is None else [config.host_overhead]
     digest = hashlib.blake2b(msgspec.json.encode(costs), digest_size=4).hexdigest()

@@ -1,9 +1,9 @@
 """The real clock: operations really copy and compute, and last until their modelled end.
 
-One thread follows the model of the streams; one thread per engine does the real work. Ends are
-absolute deadlines of the model, so a thread that wakes up late delays nothing else. Real work is
-done as soon as its dependencies are done, ahead of the model: on a shared core a thread may wait
-longer for its turn than a copy lasts, and only work that can't keep up at all should be late.
+One thread runs the model of the streams; one thread per engine does the real work. Ends are
+absolute deadlines of the model, so a thread that wakes up late delays nothing else. Real work runs
+as soon as its dependencies are done, ahead of the model: on a shared core a thread may wait longer
+to be scheduled than a copy lasts, and only work that is really too slow should count as late.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class RealClock:
             pass
 
     def _do(self, item: tuple[Operation, Work] | None) -> bool:
-        """Do one piece of real work; False for the end marker. Keeps no reference to it."""
+        """Do one piece of real work without keeping a reference; False at the end marker."""
         if item is None:
             return False
         operation, work = item
@@ -100,7 +100,7 @@ class RealClock:
             operation.error = error
         with self._lock:
             now = time.monotonic()
-            self._advance(now)  # else lateness would depend on which thread runs first
+            self._advance(now)  # otherwise lateness would depend on which thread runs first
             self._streams.done(operation, now)
             self._worked.notify_all()
             if operation.late:

@@ -1,4 +1,4 @@
-"""When the operations of an emulated device start and end. Pure: time is a parameter.
+"""Model of when the operations of an emulated device start and end. Pure: time is a parameter.
 
 Three FIFO streams (copy in, compute, copy out) run on engines: with two copy engines each stream
 has an engine, with one the copies share an engine, with none all three share one. The head of an
@@ -6,8 +6,8 @@ engine's queue starts when the engine is free, the operations that it depends on
 its earliest start has passed. While copies run in both directions, each is slowed to a configured
 fraction of its full pace (a fluid model).
 
-The same model drives both clocks: the virtual clock runs it up to the operation that is waited
-for, the real clock up to now.
+Both clocks use this model: the virtual clock advances it to the operation that is waited for, the
+real clock to the present.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Operation:
     ended: float | None = None
     error: BaseException | None = None
     remaining: float = field(default=0.0, init=False)
-    """Seconds at full pace that remained at `since`; they have passed at `pace` since then."""
+    """Seconds at full pace that remained at `since`; since then time has passed at `pace`."""
     since: float = field(default=0.0, init=False)
     pace: float = field(default=1.0, init=False)
 
@@ -63,7 +63,7 @@ class Operation:
 
     @property
     def span(self) -> tuple[float, float]:
-        """Start and end, of an operation that has ended."""
+        """Return start and end of an operation that has ended."""
         assert self.started is not None and self.ended is not None
         return self.started, self.ended
 
@@ -88,19 +88,19 @@ class Streams:
         self.now = 0.0
 
     def engine(self, operation: Operation) -> int:
-        """The index of the engine that runs it."""
+        """Return the index of the engine that runs `operation`."""
         return self._engine_of[operation.phase]
 
     def issue(self, operation: Operation) -> None:
         self._queues[self.engine(operation)].append(operation)
 
     def next_time(self) -> float | None:
-        """When the next operation starts or ends; None if nothing that was issued can."""
+        """Return when the next issued operation starts or ends; None if none can."""
         event = self._next_event()
         return None if event is None else event[0]
 
     def advance(self, until: float) -> Iterator[tuple[Operation, bool]]:
-        """All events up to `until` in order of time: (operation, whether it ends)."""
+        """Process all events up to `until`; yield (operation, whether it ends) in time order."""
         while True:
             event = self._next_event()
             if event is None or event[0] > until:
@@ -113,13 +113,13 @@ class Streams:
         self.now = max(self.now, until) if until != float("inf") else self.now
 
     def done(self, operation: Operation, now: float) -> None:
-        """The real work of `operation` is done; one that was overdue ends now."""
+        """Record that the real work of `operation` is done; an overdue one ends now."""
         operation.ready = True
         if operation.late:
             operation.remaining, operation.since, operation.pace = 0.0, now, 1.0
 
     def _next_event(self) -> tuple[float, bool, int] | None:
-        """(time, whether it is an end, engine). Of simultaneous events ends come first."""
+        """Return (time, whether it is an end, engine); of simultaneous events ends come first."""
         best: tuple[float, int, int] | None = None
         for engine, active in enumerate(self._active):
             if active is None:
@@ -146,7 +146,7 @@ class Streams:
         operation = self._queues[engine].popleft()
         operation.started = operation.since = time
         operation.remaining = operation.seconds
-        operation.after = ()  # else each operation of a job would keep all before it alive
+        operation.after = ()  # otherwise each operation would keep all earlier ones alive
         self._active[engine] = operation
         self._repace()
         return operation
@@ -164,7 +164,7 @@ class Streams:
         return operation
 
     def _repace(self) -> None:
-        """From now on each copy runs at the pace that the other direction leaves it.
+        """Set the pace of each copy according to whether the other direction is busy.
 
         A copy that started in the past (the host issued it late) ran at full pace until now.
         """

@@ -1,8 +1,8 @@
 """The virtual clock: time is computed, and memory behaves as badly as a real device's may.
 
-The host counts as infinitely fast, so that times don't depend on when messages arrive. When an
-operation starts, everything that it will write is poisoned; it writes when it ends. Bytes of its
-source that changed in between are read as poison. So a missing wait shows in the results.
+The host is assumed infinitely fast, so that times don't depend on when messages arrive. When an
+operation starts, its whole output is poisoned; the output is written when it ends. Bytes of its
+source that changed in between are read as poison. So a missing wait corrupts the results.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from hetsched.devices.emulated.streams import Operation, Streams
 
 POISON = 0xFB
-"""A byte. As a float it is a huge negative number, not NaN, which users' data may contain."""
+"""A byte. As a float it is a huge negative number; NaN could occur in users' data."""
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Work:
 
 
 def torn(values: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """`values`, poisoned wherever the source changed from `before` to `after`."""
+    """Return `values`, poisoned wherever the source changed from `before` to `after`."""
     raw = values.reshape(-1).view(np.uint8)
     changed = before.reshape(-1).view(np.uint8) != after.reshape(-1).view(np.uint8)
     raw[changed] = POISON
@@ -60,7 +60,7 @@ def torn(values: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarra
 
 
 class VirtualClock:
-    """Runs operations in the order of virtual time, up to the one that is waited for."""
+    """A clock that runs operations in order of virtual time, up to the one that is waited for."""
 
     def __init__(self, engines: int, duplex: tuple[float, float]) -> None:
         self._engines = engines
@@ -69,12 +69,12 @@ class VirtualClock:
         self._frontier = 0.0
 
     def reset(self) -> None:
-        """Time starts at 0 again."""
+        """Restart the time at 0."""
         self._streams = Streams(self._engines, self._duplex)
         self._frontier = 0.0
 
     def earliest_start(self, after_wait: bool) -> float:
-        """When an operation issued now may start at the earliest.
+        """Return the earliest start of an operation issued now.
 
         `after_wait`: the host had to wait for earlier operations before it issued this one.
         """
@@ -98,7 +98,7 @@ class VirtualClock:
 
 
 def _perform(operation: Operation, ends: bool) -> None:
-    """Errors are kept for the caller that waits for `operation`, not the one waiting now."""
+    """Start or end `operation`; keep an error for the caller that waits for this operation."""
     try:
         if ends:
             operation.finish()

@@ -1,1 +1,1 @@
-"""Array files: inputs, outputs that appear whole or not at all, and the ``.npy`` format."""
+"""Array files: inputs, outputs that appear complete or not at all, and the ``.npy`` format."""

@@ -1,7 +1,7 @@
-"""Files that are read: arrays in ``.npy`` files, and small files read as a whole.
+"""Opens input files: arrays in ``.npy`` files, and small files read as a whole.
 
-Owns which files may be inputs. Does not own headers (`npy_format`) or data: devices `pread` from
-the descriptors opened here, from the header's `offset` on.
+Owns which files may be inputs. Does not own headers (`npy_format`) or data: devices `pread` it
+from the descriptors opened here, starting at the header's `offset`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def open_npy(path: str) -> tuple[int, NpyHeader]:
     """Open `path` for reading and read its header; the caller closes the descriptor.
 
     The file must be exactly as long as its header says: further bytes are usually a second array
-    in the same file, which would go unnoticed until the results are wrong.
+    in the same file, which would otherwise be ignored silently.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def read_whole(path: str, max_bytes: int) -> bytes:
         except OSError as error:
             raise IOFailure(f"{path}: {error.strerror}") from None
     if len(raw) > max_bytes:
-        raise DataError(f"{path}: larger than {format_bytes(max_bytes)}, the most that is read")
+        raise DataError(f"{path}: larger than the limit of {format_bytes(max_bytes)}")
     return raw
 
 
@@ -72,7 +72,7 @@ def file_kind(mode: int) -> str:
 
 
 def _open_regular(path: str, expected: str = "a .npy file", allow_pipe: bool = False) -> int:
-    """O_NONBLOCK: opening a FIFO without a writer would block.
+    """Open a regular file with O_NONBLOCK: opening a FIFO without a writer would block.
 
     `allow_pipe`: a FIFO is accepted too; it ends at once if it has no writer.
     """

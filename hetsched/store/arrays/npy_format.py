@@ -18,7 +18,7 @@ MAGIC = b"\x93NUMPY"
 MAX_HEADER = 10_000
 """Bytes; NumPy's own limit. Real headers have 128."""
 MAX_QUOTED = 60
-"""Characters of a wrong header that a message quotes."""
+"""Characters of an invalid header that a message quotes."""
 MAX_DIGITS = 19
 """Digits of an extent: as many as 2**63 has."""
 ALIGNMENT = 64
@@ -45,7 +45,7 @@ class NpyHeader:
         NumPy's dtype string, byte order included ("<c8").
     order : "C" or "F"
     offset : int, bytes
-        Where the data begins.
+        Start of the data.
     nbytes : int, bytes
         Size of the data alone.
     """
@@ -91,7 +91,7 @@ def read_header(path: str, fd: int) -> NpyHeader:
 
 
 def _header_text(path: str, fd: int, size: int) -> tuple[str, int]:
-    """The header's text, and where the data begins."""
+    """Return the header's text, and the offset of the data."""
     if size == 0:
         raise DataError(f"{path}: is empty, not a .npy file")
     start = _read(path, fd, 12, 0)
@@ -119,7 +119,7 @@ def _header_text(path: str, fd: int, size: int) -> tuple[str, int]:
 
 
 def _entries(path: str, text: str) -> dict[str, str]:
-    """The three entries as text, parsed by our own grammar."""
+    """Parse the three entries, as text, without evaluating them."""
     body = text.strip()
     entries: dict[str, str] = {}
     position, end = 1, len(body) - 1

@@ -1,7 +1,7 @@
-"""Files that are written: they appear whole or not at all.
+"""Writes output files, which appear complete or not at all.
 
-Owns where an unfinished output lives, and when it gets its name. Does not own the data: devices
-`pwrite` to the descriptor, from `offset` on.
+Owns where an unfinished output is stored, and when it gets its name. Does not own the data, which
+devices `pwrite` to the descriptor, starting at `offset`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from hetsched.store.arrays.unnamed_file import (
 
 @dataclass
 class OutputFile:
-    """An unfinished file: its space is allocated, its data is to be written to `fd`.
+    """An unfinished file: its space is allocated, and its data must be written to `fd`.
 
     End it with `publish` or `discard`; both close `fd` and may be called again without effect.
     """
@@ -48,16 +48,16 @@ class OutputFile:
     mode: int
 
     def publish(self, sync: bool = True) -> None:
-        """Give the file its name, whole or not at all.
+        """Give the complete file its name, atomically.
 
-        `sync`: wait until the disk has it, so that it also survives a power cut.
+        `sync`: first wait until it is on disk, so that it survives a power cut.
 
         Raises
         ------
         CantCreate
             The target was created meanwhile, or its folder no longer exists.
         IOFailure
-            The disk refused the data.
+            The data can't be written to the disk.
         """
         if self.fd < 0:
             return
@@ -94,9 +94,9 @@ class OutputFile:
                 fsync(self.path, folder)
 
     def _link(self, to: str, folder: int) -> None:
-        """A link fails where its target exists; a rename would replace it.
+        """Link the file to its name, which fails if that exists; a rename would replace it.
 
-        With a `dst_dir_fd` Python calls linkat, which alone can follow /proc/self/fd.
+        With a `dst_dir_fd` Python calls linkat, the only call that can follow /proc/self/fd.
         """
         source = self.temporary or f"/proc/self/fd/{self.fd}"
         try:
@@ -153,7 +153,7 @@ def create_output(
 
 
 def write_whole(path: str, raw: bytes, force: bool = False) -> None:
-    """Write a file with just these bytes, whole or not at all.
+    """Write a file with exactly these bytes, completely or not at all.
 
     Raises
     ------
@@ -179,14 +179,14 @@ def write_whole(path: str, raw: bytes, force: bool = False) -> None:
 
 
 def _target_mode(path: str, target: str, force: bool, inputs: Collection[tuple[int, int]]) -> int:
-    """Permission bits of the new file: those of the one it replaces, else by the umask."""
+    """Return the permissions of the new file: those of the one it replaces, else by the umask."""
     with creation_errors(path):
         try:
             existing = Path(target).stat()
         except FileNotFoundError:
             return 0o666 & ~umask()
     if (existing.st_dev, existing.st_ino) in inputs:
-        raise DataError(f"{path}: is the input too; give the output another name")
+        raise DataError(f"{path}: is also the input; give the output another name")
     if not stat.S_ISREG(existing.st_mode):
         raise CantCreate(f"{path}: is {file_kind(existing.st_mode)}; give the name of a file")
     if not force:

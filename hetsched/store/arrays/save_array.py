@@ -1,4 +1,4 @@
-"""Writing an array in memory to a ``.npy`` file, whole or not at all."""
+"""Saves an array in memory as a ``.npy`` file, completely or not at all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hetsched.errors import IOFailure
 from hetsched.store.arrays.output_files import create_output
 
 MAX_WRITE = 64 << 20
-"""Bytes of one write: the kernel takes at most 2 GiB at once, and Ctrl-C waits for its end."""
+"""Bytes per write: the kernel accepts at most 2 GiB, and Ctrl-C waits until a write has ended."""
 
 
 def save_array(path: str, array: np.ndarray, force: bool = False) -> None:

@@ -1,9 +1,9 @@
-"""Files without a name yet, and the system calls that give them space and a name.
+"""Files without a name, and the system calls that allocate their space and name them.
 
 A new file has no name (O_TMPFILE), so that nothing is left behind however a process ends; on file
 systems without O_TMPFILE it is a hidden file beside the target.
 
-Python ignores SIGXFSZ from its start, so a file over RLIMIT_FSIZE is an EFBIG here and no signal.
+Python ignores SIGXFSZ, so exceeding RLIMIT_FSIZE raises EFBIG here instead of a signal.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def umask() -> int:
 
 
 def fsync(path: str, fd: int) -> None:
-    """Wait until the disk has the file or folder. Raises IOFailure."""
+    """Wait until the file or folder is on disk. Raises IOFailure."""
     try:
         os.fsync(fd)
     except OSError as error:

@@ -1,1 +1,1 @@
-"""The learnt models: ``models.db``, its use by jobs and by people, and exports."""
+"""The learnt models: ``models.db``, its use by jobs and by commands, and exports."""

@@ -1,6 +1,6 @@
-"""``models.db`` for people who inspect or change it: read as a whole, and every error is raised.
+"""``models.db`` for commands that inspect or change it: read as a whole, with every error raised.
 
-Running jobs use `ModelStore` instead, which no trouble with the file may stop.
+Running jobs use `ModelStore` instead, which tolerates errors of the file.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ImportCounts:
 
 
 def restore(path: Path, export: Export) -> ImportCounts:
-    """Add all of an export to the file at `path`, which is created if needed; or none of it.
+    """Add an export to the file at `path`, created if needed, completely or not at all.
 
     Raises
     ------

@@ -17,10 +17,10 @@ class ModelDifference:
     Attributes
     ----------
     ratios : sequence of (float, float), units and a ratio
-        Seconds of the second over seconds of the first, at the sizes that both have measured; if
-        there are none, at those of either that lie within the sizes of both.
+        Seconds of the second over seconds of the first, at the sizes measured in both; without
+        such sizes, at those of either that lie within the range of both.
     agree : bool
-        The confidence intervals overlap at every size that both have measured.
+        The confidence intervals overlap at every size measured in both.
     """
 
     key: ModelKey
@@ -31,7 +31,7 @@ class ModelDifference:
 
 
 def difference(first: Export, second: Export) -> list[ModelDifference]:
-    """Compare two exports; all keys of both, sorted."""
+    """Compare two exports; return all keys of both, sorted."""
     first_models = {model.key: model for model in first.models}
     second_models = {model.key: model for model in second.models}
     keys = sorted(first_models | second_models)

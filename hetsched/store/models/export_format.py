@@ -1,8 +1,7 @@
 """The records of an export of models, and merging two of them. Pure.
 
 Each model is exported with its key, its runs, and the raw observations, oldest first, as [curve,
-units, seconds, seconds since the epoch]. A fit is never exported: the importing side makes it from
-the observations.
+units, seconds, seconds since the epoch]. Fits aren't exported: the importing side repeats them.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class StoredModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         ]
 
     def history(self) -> History:
-        """Return the history that these observations amount to."""
+        """Return the history made of these observations."""
         return History(self.runs, [Sample(*row[:3]) for row in self.rows])
 
     def knots(self, curve: CurveName) -> list[Knot]:
@@ -90,15 +89,15 @@ class Export(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def describe_key(key: ModelKey) -> str:
-    """Describe a key to people."""
+    """Describe a key, for messages."""
     return f"{key.workload} ({key.variant} {key.version}) on {key.device}, {key.storage}"
 
 
 def merged(first: StoredModel, second: StoredModel) -> StoredModel:
     """Merge two models of one key, by time; return `first` itself if `second` adds nothing.
 
-    Observations in both count once. Runs are the larger number of the two: of two histories of one
-    machine, one is usually a continuation of the other.
+    Observations in both count once. The number of runs is the larger of the two, since one of two
+    histories of a machine is usually a continuation of the other.
     """
     first_counts, second_counts = Counter(first.observations), Counter(second.observations)
     runs = max(first.runs, second.runs)

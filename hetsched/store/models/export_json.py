@@ -11,11 +11,11 @@ from hetsched.store.models.export_format import KIND, VERSION, Export, describe_
 from hetsched.store.models.export_v1 import ExportV1
 
 MAX_QUOTED = 60
-"""Characters of a wrong schema that an error quotes."""
+"""Characters of an unknown schema that an error quotes."""
 
 
 class _ExportHeader(msgspec.Struct):
-    """The field that tells an export, of any version, from other files."""
+    """The field that identifies an export of any version."""
 
     schema: str = ""
 
@@ -51,7 +51,7 @@ def decode(raw: bytes, source: str) -> Export:
 
 
 def _version(raw: bytes, source: str) -> int:
-    """Return the format's version, checked against ours."""
+    """Return the format's version. Raises ConfigError if it is newer than this one's."""
     try:
         schema = msgspec.json.decode(raw, type=_ExportHeader).schema
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -62,7 +62,7 @@ def _version(raw: bytes, source: str) -> int:
         raise DataError(f"{source}: not an export of hetsched models: {reason}")
     if int(number) > VERSION:
         raise ConfigError(
-            f"{source}: exported by a newer hetsched (format {number[:20]}, this one knows"
+            f"{source}: exported by a newer hetsched (format {number[:20]}, this one reads up to"
             f" {VERSION}); update hetsched"
         )
     return int(number)

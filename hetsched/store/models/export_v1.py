@@ -1,6 +1,6 @@
 """Version 1 of the export format, which can still be imported.
 
-It said `place` for `storage`, "arena" for "memory", and "feed" for "host_overhead". Pure.
+It has `place` for `storage`, "arena" for "memory", and "feed" for "host_overhead". Pure.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The learnt models, kept between runs in ``models.db``, shared by the daemon and embedded runs.
 
-Owns a copy in memory of the part of the file that is in use. A file that can't be used (disk full,
-made read-only mid-run, broken, of a newer version) costs one warning, and learning goes on in
-memory: no job fails because of it. What couldn't be written is written later, if the file works
-again.
+Owns a copy in memory of the part of the file that is in use. If the file can't be used (disk full,
+made read-only during a run, damaged, of a newer version), one warning is logged and learning
+continues in memory: no job fails because of it. Data that couldn't be written is written once the
+file is usable again.
 
 SQLite with a rollback journal, one row per observation: processes that share the file add rows
 under its lock and lose none of each other's. Each reads what others added when the file's
@@ -32,7 +32,7 @@ from hetsched.store.tolerant_database import TolerantDatabase
 __all__ = ["ModelKey", "ModelStore"]
 
 MAX_PENDING_RUNS = 1000
-"""Runs that wait for a file that can't be written; beyond it the oldest stay in memory only."""
+"""Runs kept for writing while the file can't be written; older ones stay in memory only."""
 
 
 class ModelStore:
@@ -43,7 +43,7 @@ class ModelStore:
     path : Path or None
         None: in memory only.
     copy : bool
-        Copy the file into memory and leave it as it is.
+        Copy the file into memory and don't change it.
 
     Raises
     ------
@@ -90,14 +90,14 @@ class ModelStore:
     def observe_many(
         self, runs: Iterable[tuple[ModelKey, Sequence[Sample]]], at: float, *, flush: bool = True
     ) -> dict[ModelKey, SpeedChange]:
-        """As `observe`, for all devices of a run in one transaction, so one wait for the disk.
+        """As `observe`, for all devices of a run, in one transaction: a single wait for the disk.
 
-        Without `flush` the file gets it later: at the next `flush` or `close`.
+        Without `flush` the data is written at the next `flush` or `close`.
 
         Returns
         -------
         dict of ModelKey to Change
-            The keys whose speed has changed, as this run confirmed.
+            The keys for which this run confirmed a change of speed.
         """
         observed: dict[ModelKey, History] = {}
         for key, samples in runs:
@@ -137,7 +137,7 @@ class ModelStore:
         return sorted(keys)
 
     def flush(self) -> None:
-        """Write what the file doesn't have yet."""
+        """Write pending runs."""
         rewritten: list[History] = []
         if self._file.connection is None:
             self._pending.clear()
@@ -149,7 +149,7 @@ class ModelStore:
             self._rewrites += len(rewritten)  # `replace_observations` counted each
 
     def close(self) -> None:
-        """Write pending runs and close the file. What was learnt stays in memory."""
+        """Write pending runs and close the file. Models stay in memory."""
         self.flush()
         self._file.close()
 
@@ -165,9 +165,9 @@ class ModelStore:
             self._file.read(self._catch_up)
 
     def _catch_up(self, connection: apsw.Connection) -> None:
-        """Take over what other processes have written since the last time."""
+        """Read what other processes have written since the last call."""
         database.check_version(connection, models_db.FORMAT, self._name)
-        # Read first, so that what is written meanwhile is noticed next time.
+        # Read first, so that concurrent writes are detected next time.
         self._data_version = database.data_version(connection)
         rewrites = models_db.rewrite_count(connection)
         if rewrites != self._rewrites:
@@ -186,7 +186,7 @@ class ModelStore:
                 self._histories[key].add(run)
 
     def _write(self, action: Callable[[apsw.Connection], object]) -> bool:
-        """Run `action` in a transaction; return whether the file has it."""
+        """Run `action` in a transaction; return whether it was committed."""
         last_id = 0
 
         def write(connection: apsw.Connection) -> None:

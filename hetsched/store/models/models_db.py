@@ -38,14 +38,14 @@ UPDATE model SET storage = 'memory' || substr(storage, 6)
     WHERE storage = 'arena' OR storage LIKE 'arena,%';
 UPDATE observation SET curve = 'host_overhead' WHERE curve = 'feed';
 """
-"""Version 1 said `place` for `storage`, "arena" for "memory", and "feed" for "host_overhead"."""
+"""Version 1 has `place` for `storage`, "arena" for "memory", and "feed" for "host_overhead"."""
 
 FORMAT = DatabaseFormat(
     application_id=0x68737364,
     version=2,
     schema=_SCHEMA,
     migrations={1: _FROM_1},
-    # NORMAL: a power cut may cost the last observations; a crash of ours costs nothing.
+    # NORMAL: a power cut may lose the last observations; a crash of this process loses none.
     pragmas="PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = NORMAL",
 )
 
@@ -60,7 +60,7 @@ class ObservationRow(NamedTuple):
 
 
 class ModelKey(msgspec.Struct, frozen=True, order=True):
-    """What a model is of. Two runs with the same key have the same speeds.
+    """Identifies a model. Two runs with the same key have the same speeds.
 
     `speed_key`: the parameters that change a unit's speed. `device`: name and identity. `storage`:
     "memory" or "file", with ", converted" if some input has another dtype or order than kernels

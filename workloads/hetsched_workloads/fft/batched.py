@@ -1,4 +1,4 @@
-"""What the FFT kernels share: the size of their calls, addresses, scaling."""
+"""Parts shared by the FFT kernels: the size of their calls, addresses, scaling."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def pointer(array: np.ndarray, name: str) -> int:
 
 
 def scale(planes: np.ndarray, factor: float) -> None:
-    """Multiply in place by a real number; as reals, in half the time."""
+    """Multiply in place by a real number, viewed as reals, which takes half the time."""
     if factor != 1.0:
         real = np.dtype(DTYPES[planes.dtype.name].real).type
         parts = planes.view(real)

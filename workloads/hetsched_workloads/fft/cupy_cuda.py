@@ -27,7 +27,7 @@ MAX_POINTS = 2**31 - 1
 
 
 class PlanSetKey(NamedTuple):
-    """What the plans of a set have in common; `allocate` identifies the pool of the work area."""
+    """The common properties of a set's plans; `allocate` identifies the pool of the work area."""
 
     device: int
     rows: int

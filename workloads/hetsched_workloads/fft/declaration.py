@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class FftParams(msgspec.Struct, frozen=True):
-    """What an FFT job is."""
+    """Parameters of an FFT job."""
 
     batch: Annotated[str, msgspec.Meta(description="COUNTxROWSxCOLS, as 256x512x512")]
     dtype: Annotated[str, msgspec.Meta(description=DTYPES.description)] = DTYPES.single.name
@@ -54,7 +54,7 @@ class FftParams(msgspec.Struct, frozen=True):
 
     @property
     def scale(self) -> float:
-        """The factor that the last transform has."""
+        """Factor of the last transform."""
         return 1.0 if self.direction == "forward" else 1.0 / self.points
 
 
@@ -81,10 +81,10 @@ class Fft(Workload):
         )
 
     def demand(self, p: FftParams, kind: str) -> MemoryDemand:
-        """On a GPU the result replaces the input in its slot and one work area serves all chunks.
+        """Return the demand: on a GPU results replace inputs, and chunks share a work area.
 
         The work area is assumed as large as a chunk, four times for sizes with prime factors above
-        7 (Bluestein's algorithm); the CUDA variant asks cuFFT for what it really takes.
+        7 (Bluestein's algorithm); the CUDA variant queries cuFFT for the actual size.
         """
         plane = p.plane_bytes
         if kind != "cuda":
@@ -93,7 +93,7 @@ class Fft(Workload):
         return MemoryDemand(input_bytes=plane, work_bytes=work, output_bytes=0, work="max")
 
     def flops(self, p: FftParams, x: int) -> float:
-        """5 n log2 n per transform by convention, and 2 n if the result is scaled."""
+        """Return 5 n log2 n per transform by convention, and 2 n if the result is scaled."""
         n = float(p.points)
         transform = 5 * n * max(1.0, math.log2(n))
         transforms = 2 if p.direction == "roundtrip" else 1
@@ -127,7 +127,7 @@ class Fft(Workload):
 
 
 def _smooth(n: int) -> bool:
-    """Has no prime factor above 7."""
+    """Whether `n` has no prime factor above 7."""
     for prime in (2, 3, 5, 7):
         while n % prime == 0:
             n //= prime
@@ -136,5 +136,5 @@ def _smooth(n: int) -> bool:
 
 @functools.cache
 def _verification() -> Any:
-    """Imports NumPy, so it waits until somebody computes."""
+    """Import it late: it needs NumPy."""
     return importlib.import_module("hetsched_workloads.fft.verification")

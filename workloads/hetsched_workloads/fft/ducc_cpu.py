@@ -1,4 +1,4 @@
-"""FFT by ducc0: as many planes a call as the cache holds, no plans to keep."""
+"""FFT by ducc0: as many planes per call as the cache holds; ducc0 needs no plans."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ UNNORMALISED, BY_SIZE = 0, 2
 
 
 def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:
-    """A kernel for any number of planes.
+    """Return a kernel for any number of planes.
 
     ducc0 transforms the rows of all planes of a call, then their columns: with all planes of a
-    chunk in one call the columns find nothing in the cache any more, which costs 5 to 15 %.
+    chunk in one call the columns miss the cache, which costs 5 to 15 %.
     """
     largest = cache_sized(p.plane_bytes, chunk, CACHE_BYTES * context.threads)
 

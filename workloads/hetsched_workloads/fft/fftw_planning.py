@@ -1,10 +1,9 @@
-"""How FFTW's plans are found: by wisdom, else by measuring.
+"""Makes FFTW's plans: from wisdom, else by measuring.
 
-The planner isn't thread-safe: one lock. A job that is worth it gets PATIENT plans: on some
-processors they are 10 to 80 % faster than MEASURE's, and they are kept for good. Planning times
-pieces of a transform in the cache, on a machine that may be busy, so it is done more than once
-where that is quick, and the plans run against each other on data that streams through memory, as a
-job's does.
+The planner isn't thread-safe, hence the lock. Large jobs get PATIENT plans: on some processors
+they are 10 to 80 % faster than MEASURE's, and wisdom makes them permanent. FFTW times parts of a
+transform in the cache, on a machine that may be busy; so where planning is quick it is repeated,
+and the plans are compared on data that streams through memory, as a job's does.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from hetsched_workloads.fft import wisdom
 
 MEASURE, PATIENT = "FFTW_MEASURE", "FFTW_PATIENT"
 MAX_ATTEMPTS, MAX_SECONDS = 5, 2.0
-"""Plans to choose from, and time to make them. One in four is 20 % slower than the others."""
+"""Number of plans to choose from, and time to make them. One in four is 20 % slower."""
 MAX_PATIENT_POINTS = 1 << 18
 """Of a plane. PATIENT takes 0.3 s at 64x64, 2 s at 256x256, 5 s at 512x512, 23 s at 1024x1024."""
 MAX_QUICK_POINTS = 1 << 14
 MIN_LOAD_BYTES, MIN_QUICK_LOAD_BYTES = 96 << 20, 8 << 20
 """Jobs with more input get PATIENT plans; up to MAX_QUICK_POINTS planning is quick."""
 ROUNDS = 7
-"""How often each plan is timed; the minimum counts, as other processes use the machine too."""
+"""Times that each plan is timed; the minimum is used, as other processes may be running."""
 MIN_TIMED_BYTES = 512 << 10
-"""Of a call. Smaller plans only serve the remainder of a chunk: one MEASURE plan will do."""
+"""Bytes of a call. Smaller plans only serve the remainder of a chunk: one MEASURE plan will do."""
 STREAM_BYTES, MAX_STREAM_PIECES = 32 << 20, 64
 """Data that plans are compared on, input and output each: larger than most caches."""
 CACHE_LINE = 64
@@ -41,7 +40,7 @@ _planning_lock = threading.Lock()
 
 
 class FftwPlanKey(NamedTuple):
-    """What a plan is for; `in_place` plans are the second half of a roundtrip."""
+    """Identifies a plan; `in_place` plans are the second half of a roundtrip."""
 
     shape: tuple[int, int, int]
     dtype: str
@@ -69,7 +68,7 @@ def planned(key: FftwPlanKey, x: np.ndarray, y: np.ndarray, context: KernelConte
         if context.cache:
             wisdom.load(context.cache)
         try:
-            # wisdom of a greater effort will do, of a lesser one won't
+            # uses wisdom of a greater effort, but not of a lesser one
             plan = _fftw(key, x, y, (effort, "FFTW_WISDOM_ONLY"))
         except RuntimeError:
             count, rows, cols = key.shape
@@ -87,7 +86,7 @@ def _effort(key: FftwPlanKey, nbytes: int) -> str:
 
 
 def _best(key: FftwPlanKey, x: np.ndarray, y: np.ndarray, effort: str) -> pyfftw.FFTW:
-    """Return the fastest of a few plans and make its wisdom the process's."""
+    """Return the fastest of a few plans and add its wisdom to the process's."""
     if not key.thorough or x.nbytes < MIN_TIMED_BYTES:
         return _fftw(key, x, y, (effort,))
     initial = pyfftw.export_wisdom()

@@ -20,7 +20,7 @@ MAX_EXTENT_LENGTH = 60
 
 @functools.lru_cache(maxsize=256)
 def extent(batch: str) -> tuple[int, int, int]:
-    """(count, rows, columns) of "256x512x512". Raises UsageError."""
+    """Parse "256x512x512" as (count, rows, columns). Raises UsageError."""
     if not batch:
         raise UsageError("batch is empty: give COUNTxROWSxCOLS, as 256x512x512")
     if len(batch) > MAX_EXTENT_LENGTH:
@@ -43,14 +43,14 @@ def check_direction(direction: object) -> None:
 def infer(
     explicit: Mapping[str, Any], array: tuple[tuple[int, ...], str] | None
 ) -> dict[str, Any]:
-    """`explicit` with batch and dtype filled in from the input's (shape, dtype name), if any.
+    """Return `explicit` with batch and dtype filled in from the input's (shape, dtype name).
 
     Raises
     ------
     UsageError
         Malformed, or neither a batch nor an input.
     DataError
-        The input isn't COUNTxROWSxCOLS numbers, or isn't what batch says.
+        The input isn't COUNTxROWSxCOLS numbers, or contradicts batch.
     """
     full = dict(explicit)
     if full.get("dtype") is not None:
@@ -85,14 +85,14 @@ def _agreed(batch: str | None, shape: Sequence[int], dtype: str) -> str:
         )
     if batch is not None and extent(batch) != tuple(shape):
         raise DataError(
-            f"x holds {dtype} of shape {tuple(shape)}, batch says {batch};"
+            f"x holds {dtype} of shape {tuple(shape)}, but batch is {batch};"
             f" give batch {text}, or leave it out"
         )
     return text
 
 
 def _fitting(dtype: str) -> str:
-    """The dtype to compute in for a stored one, given by name or array-protocol code."""
+    """Return the dtype to compute in for a stored one, a name or array-protocol code."""
     fitting = DTYPES.fitting(dtype)
     if fitting is None:
         raise DataError(

@@ -1,8 +1,8 @@
 """FFT by MKL's DFTI interface, batched descriptors, through ctypes (which releases the GIL).
 
-MKL contains an imitation of FFTW's interface that replaces the real one in a pyFFTW imported
-later, even if libmkl_rt is loaded with RTLD_LOCAL, because it loads its parts globally. So pyFFTW
-is imported first. One thread per kernel (SEQUENTIAL): MKL's OpenMP leaves files in shared memory
+MKL contains a wrapper with FFTW's interface that replaces the real one in a pyFFTW imported later,
+even if libmkl_rt is loaded with RTLD_LOCAL, because it loads its parts globally. So pyFFTW is
+imported first. One thread per kernel (SEQUENTIAL): MKL's OpenMP leaves files in shared memory
 when its process is killed.
 """
 
@@ -33,7 +33,7 @@ SEQUENTIAL = 1
 
 
 class DescriptorKey(NamedTuple):
-    """What a descriptor is committed for."""
+    """Identifies a committed descriptor."""
 
     shape: tuple[int, int]
     planes: int

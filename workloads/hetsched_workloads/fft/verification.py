@@ -1,4 +1,4 @@
-"""Test data of an FFT, the reference and the check of every plane.
+"""Test data of an FFT, the reference, and the check of every plane.
 
 The residual
 ------------
@@ -6,8 +6,8 @@ For a plane x (r, c), y = F_r x F_c and a random vector u of r unit-modulus phas
 ((F_r u).x) F_c: c numbers, computed on both sides in O(r c) (Freivalds; F is symmetric). So each
 column of y is projected separately. A single wrong element shows in full, whatever u is, because
 |u_i| = 1; rounding errors grow as sqrt(r) only, and those of the column that holds the mean, which
-is huge in photographs, hide nothing in the others. A single projection of the whole plane would
-have almost no margin there.
+is huge in photographs, don't mask errors in the others. A single projection of the whole plane
+would have almost no margin there.
 
 Tolerance of column j: eps (12 |F(x)| + 24 |y_j|), the Frobenius norm of the expected result (by
 Parseval) and the norm of the column; eps = 2**-24. Rounding in the first of the two passes spreads
@@ -30,7 +30,7 @@ TOLERANCE_SINGLE, TOLERANCE_DOUBLE = 2e-3, 2e-11
 PLANE_FACTOR, COLUMN_FACTOR = 12.0, 24.0
 DOUBLE_FACTOR = 32.0
 BLOCK_BYTES = 1 << 18
-"""Bytes of a block in double precision: it stays in the second-level cache."""
+"""Bytes of a block in double precision: it fits the second-level cache."""
 
 
 def generate(seed: int, array: str, first: int, out: np.ndarray) -> None:

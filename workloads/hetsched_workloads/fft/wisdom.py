@@ -1,7 +1,7 @@
 """FFTW's wisdom on disk: one JSON file per version of pyFFTW, version of FFTW, and processor.
 
 Several processes share the file: a writer merges its current contents and replaces it as a whole.
-An unreadable file only costs planning time.
+If the file is unreadable, plans are only made again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def wisdom_file(folder: str) -> Path:
 
 
 def load(folder: str) -> bool:
-    """Add the file's wisdom to the process's. Returns False if there was nothing new."""
+    """Add the file's wisdom to the process's. Return False if nothing was new."""
     path = wisdom_file(folder)
     try:
         changed = path.stat().st_mtime_ns

@@ -1,4 +1,4 @@
-"""C + A B on a GPU by one cuBLAS call a chunk, in place in C's slot."""
+"""C + A B on a GPU by one cuBLAS call per chunk, in place in C's slot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hetsched_workloads.matrix_update.declaration import MatrixParams
 
 
 def make(p: MatrixParams, chunk: int, context: KernelContext) -> Kernel:
-    """A kernel for any number of rows, on the current stream."""
+    """Return a kernel for any number of rows, on the current stream."""
 
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
         old, new = inputs["C"], outputs["C"]

@@ -1,7 +1,7 @@
 """The workload `matrix_update`: C := C + A B, a unit is a row of C and of A. No NumPy in here.
 
 C is (rows, cols), A (rows, inner), B (inner, cols); B is resident on every device. On the host the
-new C is another array than the old one, so that a chunk can run again.
+new C is a separate array, so that a chunk can run again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HERE = "hetsched_workloads.matrix_update."
 
 
 class MatrixParams(msgspec.Struct, frozen=True):
-    """What a matrix update is."""
+    """Parameters of a matrix update."""
 
     rows: Annotated[int, msgspec.Meta(description="rows of C and A")]
     cols: Annotated[int, msgspec.Meta(description="columns of C and B")]
@@ -53,7 +53,7 @@ class MatrixUpdate(Workload):
         )
 
     def demand(self, p: MatrixParams, kind: str) -> MemoryDemand:
-        """On a GPU the new rows of C replace the old ones in their slot."""
+        """Return the demand: on a GPU the new rows of C replace the old ones in their slot."""
         item = DTYPES[p.dtype].item_bytes
         return MemoryDemand(
             input_bytes=(p.cols + p.inner) * item,
@@ -86,7 +86,7 @@ class MatrixUpdate(Workload):
         return float(_verification().tolerance(p.dtype, p.inner))
 
     def scale(self, p: MatrixParams, inputs: Arrays, i: int) -> Mapping[str, np.ndarray]:
-        """See `verification.scale`: C may be nearly -A B."""
+        """See `verification.scale`: C may nearly equal -A B."""
         return {"C": _verification().scale(inputs["C"][i], inputs["A"][i], inputs["B"])}
 
     def infer(
@@ -101,7 +101,7 @@ class MatrixUpdate(Workload):
 def _variants(kind: str) -> tuple[Variant, ...]:
     if kind == "cpu":
         installed = version("numpy", "numpy")
-        # NumPy's BLAS uses as many threads as the environment of its process says.
+        # NumPy's BLAS takes its number of threads from the environment.
         make = late(HERE + "numpy_cpu")
         return (Variant("numpy", installed, make, threaded=True),) if installed else ()
     installed = version("cupy", *CUPY) if kind == "cuda" else None

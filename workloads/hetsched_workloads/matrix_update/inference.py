@@ -21,14 +21,14 @@ def check_sizes(sizes: Mapping[str, int]) -> None:
 
 
 def infer(explicit: Mapping[str, Any], arrays: Shapes) -> dict[str, Any]:
-    """`explicit` with sizes and dtype filled in from the input arrays' shapes and dtypes.
+    """Return `explicit` with sizes and dtype filled in from the input arrays.
 
     Raises
     ------
     UsageError
         Malformed, or a size that neither the user nor an array gives.
     DataError
-        The arrays contradict each other or what was explicit.
+        The arrays contradict each other or the explicit parameters.
     """
     full = {key: value for key, value in explicit.items() if value is not None}
     if "dtype" in full:

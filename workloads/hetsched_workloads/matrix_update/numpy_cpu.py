@@ -8,7 +8,7 @@ from hetsched.workload import Arrays, Kernel, KernelContext
 from hetsched_workloads.matrix_update.declaration import MatrixParams
 
 BLOCK_ROWS = 512
-"""Enough rows for BLAS to run at full speed, few enough for C to be added in the cache.
+"""Rows per call: enough for BLAS to run at full speed, few enough to add C in the cache.
 
 Measured for 4096 columns, 512 inner: 64 rows 15 to 30 % slower, the whole matrix 4 % in float32.
 """

@@ -1,4 +1,4 @@
-"""Test data of a matrix update, the reference and the check of every row.
+"""Test data of a matrix update, the reference, and the check of every row.
 
 The residual: with a random vector w of +1 and -1, row i must have c.w = c0.w + a.(B w)
 (Freivalds), all in double precision. A wrong element shows in full, rounding errors as
@@ -31,7 +31,7 @@ SAMPLED_ROWS = 64
 
 
 def tolerance(dtype: str, inner: int) -> float:
-    """Return 64 eps sqrt(inner): a row's largest error over its rms, unless all entries cancel."""
+    """Return 64 eps sqrt(inner), the limit of a row's largest error over its rms."""
     return TOLERANCE_FACTOR * _eps(np.dtype(dtype)) * math.sqrt(inner)
 
 
@@ -144,7 +144,7 @@ def _double_blocks(matrix: np.ndarray) -> Iterator[np.ndarray]:
 def _project(
     matrix: np.ndarray, vector: np.ndarray, sizes: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(matrix @ vector, sum of squares of each row) in double, the columns divided by `sizes`."""
+    """Return (matrix @ vector, squares' sum of each row) in double, columns divided by `sizes`."""
     result, squares = np.empty(len(matrix)), np.empty(len(matrix))
     first = 0
     for block in _double_blocks(matrix):

@@ -29,7 +29,7 @@ def doctor(config: ConfigName = None, json: Json = False) -> int:
 
 
 def _checks(config: str | None) -> dict[str, Check]:
-    """Return the checks; the name is the row's if the check itself fails."""
+    """Return the checks; the name labels the row if the check itself fails."""
     return {
         "versions": software_checks.versions,
         "libzmq": software_checks.libzmq,
@@ -45,7 +45,7 @@ def _checks(config: str | None) -> dict[str, Check]:
 
 
 def _run(name: str, check: Check) -> list[CheckResult]:
-    """Run one check; an exception is a problem too."""
+    """Run one check; an exception is reported as a problem."""
     try:
         return check()
     except HetschedError as error:

@@ -6,7 +6,7 @@ import msgspec
 
 
 class CheckResult(msgspec.Struct, frozen=True):
-    """What was checked and what was found. `code`: 0, or the exit code of jobs that need it."""
+    """One row of the report: subject, result. `code`: 0, or the exit code of jobs that need it."""
 
     what: str
     found: str

@@ -11,7 +11,7 @@ from hetsched.units import counted, format_seconds
 
 
 def models() -> list[CheckResult]:
-    """Read all models: a database may be broken anywhere."""
+    """Read all models, since any page of a database may be damaged."""
     from hetsched.store.models.catalogue import collect
 
     path = paths.models_path()
@@ -42,7 +42,7 @@ def devices(name: str | None) -> list[CheckResult]:
 
 
 def daemon() -> list[CheckResult]:
-    """Report the daemon; a missing one is no problem, as `run` needs none."""
+    """Report the daemon; none is needed for `run`, so its absence isn't an error."""
     try:
         with control() as connection:
             pong = connection.ping()

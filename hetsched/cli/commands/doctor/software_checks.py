@@ -9,7 +9,7 @@ from hetsched.cli.commands.doctor.check_result import CheckResult
 from hetsched.errors import InternalError
 
 MIN_LIBZMQ = (4, 3, 5)
-"""Older versions can be attacked by local users, and abort where this one doesn't."""
+"""Older versions are vulnerable to local users and abort the process more often."""
 REQUIRED = ("numpy", "scipy", "pyfftw", "pyzmq", "msgspec", "apsw", "typer", "rich")
 OPTIONAL = {"mkl": "mkl", "ducc0": "ducc", "cupy": "cuda12", "matplotlib": "plot"}
 """Module or distribution -> the extra that installs it."""

@@ -50,7 +50,7 @@ class ModelCommands(LazyGroup):
 
 
 def with_subcommand(words: Sequence[str]) -> list[str]:
-    """Put `list` in front of `words` unless they name a subcommand."""
+    """Insert `list` before `words` unless they name a subcommand."""
     first = words[0] if words else ""
     if first in COMMANDS or first == "--help":
         return list(words)

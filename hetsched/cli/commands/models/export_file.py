@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = "-"
 MAX_BYTES = 256 << 20
-"""Of an export: thousands of models. A longer file is something else and isn't read."""
+"""Largest export, enough for thousands of models. A larger file isn't one and is refused."""
 
 
 def read(file: str) -> Export:

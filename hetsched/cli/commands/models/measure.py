@@ -1,4 +1,4 @@
-"""`hetsched models measure WORKLOAD`: repeat chosen sizes until their times are well known."""
+"""`hetsched models measure WORKLOAD`: repeat chosen sizes until their times are accurate."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hetsched.local import Local
 
 DEFAULT_SIZES = 6
-"""Sizes that are measured without --sizes: the load, its half, and so on."""
+"""Number of sizes measured without --sizes: the load, half of it, and so on."""
 MAX_REPEATS = 10_000
 
 

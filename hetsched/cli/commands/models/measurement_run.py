@@ -1,4 +1,4 @@
-"""One measurement: run jobs until every size is known well enough."""
+"""One measurement: run jobs until every size has been measured accurately enough."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MeasurementRun:
     Attributes
     ----------
     jobs : int
-        Jobs that have ended well.
+        Jobs that have succeeded.
     late : int
         Phases of emulated devices that took longer than modelled.
     """

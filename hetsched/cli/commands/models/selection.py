@@ -1,4 +1,4 @@
-"""Which models a command is about: by workload and device."""
+"""Selects the models of a workload and device that a command applies to."""
 
 from __future__ import annotations
 

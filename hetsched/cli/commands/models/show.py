@@ -31,7 +31,7 @@ HEADER = ("curve", "units", "seconds", "units/s", "within", "times")
 
 
 class CurveRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One curve as JSON; `gap` (s) and `slope` (s per unit) only of a straight line."""
+    """One curve as JSON; `gap` (s) and `slope` (s per unit) only for a straight line."""
 
     knots: list[KnotRecord]
     gap: float | None = None
@@ -90,7 +90,7 @@ def _models(workload: str, device: str | None, work: str | None) -> list[StoredM
     models = select(all_models, workload, device)
     if not models:
         raise InputMissing(
-            f"no models of {workload} yet; every run adds to them,"
+            f"no models of {workload} yet; run it,"
             f" or measure it: hetsched models measure {workload}"
         )
     if work is None:

@@ -1,4 +1,4 @@
-"""`hetsched simulate`: the papers' experiments beside the papers' figures, and whole machines."""
+"""`hetsched simulate`: the papers' experiments, compared with their figures, and machines."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from hetsched.errors import UsageError
 
 MAX_RUNS = 1000
 MAX_NOISE = 0.3
-"""Of the phases' times; with more, nothing can be learnt."""
+"""Largest relative noise of phase times; with more, models can't be learnt."""
 DEFAULT_NOISE, DEFAULT_SEED = 0.02, 1
 
 

@@ -15,7 +15,7 @@ from hetsched.units import parse_size
 MIB = 1 << 20
 MAX_PLATFORMS = 10_000
 CLARKE_RESERVE, CLARKE_FACTOR, CLARKE_WIDTH = "44MiB", 75.0, 0.05
-"""Defaults, which the sweep must tell from values that were given."""
+"""Defaults, which the sweep must distinguish from flags that were given."""
 
 Tolerance = Annotated[
     float, typer.Option(metavar="T", help="Relative spread of times that counts as balanced.")

@@ -1,4 +1,4 @@
-"""What all simulations share: flags and printing the results."""
+"""Flags and printed results of all simulations."""
 
 from __future__ import annotations
 

@@ -19,11 +19,11 @@ Dashes = str | tuple[int, tuple[float, ...]]
 
 MAX_COLUMNS = 2
 MAX_MARKED_POINTS = 30
-"""Points of a line up to which each is marked."""
+"""Lines of up to this many points have markers."""
 DASHES: tuple[Dashes, ...] = (
     "-", (0, (4, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (2, 3)),
 )  # fmt: skip
-"""Different for each line, so that lines on top of each other can all be seen."""
+"""Different for each line, so that overlapping lines stay visible."""
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def figure_class() -> type[Figure]:
 
 
 def save(figure: Figure, file: str, force: bool) -> None:
-    """Write `figure` to `file`, as whole or not at all.
+    """Write `figure` to `file`, completely or not at all.
 
     Raises
     ------

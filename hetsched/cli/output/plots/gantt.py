@@ -1,7 +1,7 @@
 """The picture of a job's --plot: a Gantt chart, as the papers draw them.
 
-A band for each device with a row for each kind of phase; in a row the plan lies above, pale, and
-the measurement below. Boxes are chunks, with their units where these fit.
+Each device has a band with one row per kind of phase. In a row the plan is above, in pale colours,
+and the measurement below. Boxes are chunks, labelled with their units where there is room.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 WIDTH = 11.0
 """Inches."""
 DIGIT_WIDTH = 0.058
-"""Inches of a digit in a box."""
+"""Width of a digit in a box, inches."""
 MIN_EDGED_BOX = 0.02
 """Inches: narrower boxes have no edge."""
 MIN_LABELLED_BOX = 0.1
@@ -177,7 +177,7 @@ def _add_legend(picture: Figure, rows: Sequence[GanttRow]) -> None:
 
 
 def _legend_colours(rows: Sequence[GanttRow]) -> dict[str, str]:
-    """Return label -> colour of the kinds of boxes that there are."""
+    """Return label -> colour of the kinds of boxes in use."""
     has_plan = any(row.planned is not None for row in rows)
     has_measurement = any(row.measured is not None for row in rows)
     colours: dict[str, str] = {}

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 TALL_ROW, SHORT_ROW = 0.42, 0.14
 """Inches; short where many devices of one kind have rows."""
 MAX_TALL_DEVICES = 16
-"""Devices of a kind up to which each has tall rows."""
+"""Up to this many devices of a kind have tall rows."""
 GAP = 0.33
-"""Between two devices, as a fraction of a row."""
+"""Space between two devices, as a fraction of a row."""
 MEASURED_COLOUR = {"copy_in": COLOURS[0], "compute": COLOURS[2], "copy_out": COLOURS[3]}
 PLANNED_COLOUR = {"copy_in": "#a3c1e0", "compute": "#b0dabb", "copy_out": "#e4cba5"}
 WHOLE_CHUNK_COLOUR = "#cfd4da"
-"""Of chunks that were predicted as a whole, copies included."""
+"""Colour of chunks that were predicted as a whole, copies included."""
 
 
 @dataclass(frozen=True)

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from hetsched.store.models.export_format import StoredModel
 
 MAX_SETS = 6
-"""Sets of parameters in one picture: more panels can't be read."""
+"""Largest number of parameter sets in one picture; more panels are unreadable."""
 MAX_LEGEND_COLUMNS = 4
 CURVE_POINTS = 200
 HEADROOM = 1.15
-"""Height of the axes over the highest point. Infinite intervals are cut off there."""
+"""Height of the axes relative to the highest point; infinite intervals are clipped there."""
 
 
 def draw(workload: str, models: Sequence[StoredModel], file: str, force: bool) -> None:
