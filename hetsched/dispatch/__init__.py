@@ -1,1 +1,1 @@
-"""Decides which device runs which chunk next: events in, commands out. Pure."""
+"""Dispatch of chunks to devices: events in, commands out. Pure."""

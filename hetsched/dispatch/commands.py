@@ -1,4 +1,4 @@
-"""What the dispatcher tells its driver to do."""
+"""Commands of the dispatcher to its driver."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Finished:
-    """Every unit is done; given once."""
+    """Every unit is done; issued once."""
 
 
 Command = Send | Finished

@@ -21,18 +21,18 @@ class DeviceQueue:
     waiting : deque of Chunk
         Not sent yet.
     window : int
-        Maximum number of chunks sent and not finished.
+        Maximum number of chunks sent but not finished.
     limit : int, units
-        The largest chunk that it takes.
+        The largest chunk that it can run.
     pace : PaceTracker
     sent : dict of int to Chunk
         Chunks at the device, by id, oldest first.
     abandoned : deque of Chunk
-        Unfinished when the device was lost, and not taken by a device yet.
+        Chunks unfinished when the device was lost and not yet reassigned.
     is_lost : bool
     done : int, units
     pending : int, units
-        Waiting and sent: kept as a sum, because each event looks at every device.
+        Waiting and sent: kept as a sum, because each event reads it for every device.
     """
 
     waiting: deque[Chunk]
@@ -47,18 +47,18 @@ class DeviceQueue:
 
     @property
     def share(self) -> int:
-        """Units done, and units that are still this device's to do."""
+        """Units done and pending."""
         unfinished = itertools.chain(self.waiting, self.sent.values(), self.abandoned)
         return self.done + sum(chunk.count for chunk in unfinished)
 
     @property
     def has_room(self) -> bool:
-        """Whether it may be sent a chunk."""
+        """Whether another chunk may be sent."""
         return not self.is_lost and len(self.sent) < self.window
 
     @property
     def is_stealable(self) -> bool:
-        """Whether units can be taken such that one chunk remains."""
+        """Whether units can be stolen with one chunk remaining."""
         return len(self.waiting) > 1 or (len(self.waiting) == 1 and self.waiting[0].count > 1)
 
     @property
@@ -67,24 +67,24 @@ class DeviceQueue:
         return next((chunk.count for chunk in self.sent.values()), 0)
 
     def expected_finish(self, now: float) -> ExpectedFinish | None:
-        """When all its chunks will be done; None while its pace is unknown."""
+        """Predict when all its chunks will be done; None while its pace is unknown."""
         pace = self.pace.seconds_per_unit(now, self.in_flight)
         end = self.pace.expected_end(now, self.in_flight, self.pending)
         return None if pace is None or end is None else ExpectedFinish(end, pace)
 
     def send(self, chunk: Chunk, now: float) -> None:
-        """Note that `chunk` is sent."""
+        """Record that `chunk` was sent."""
         if not self.sent:
             self.pace.resume(now)
         self.sent[chunk.id] = chunk
 
     def finish(self, chunk: Chunk, now: float) -> None:
-        """Count a chunk that the device has finished."""
+        """Record a finished chunk."""
         self.done += chunk.count
         self.pace.record(chunk.count, now)
 
     def abandon(self) -> None:
-        """The device is lost: none of its chunks is its own any more."""
+        """Mark the device as lost and its unfinished chunks as abandoned."""
         self.is_lost = True
         self.abandoned.extend([*self.sent.values(), *self.waiting])
         self.sent.clear()
@@ -102,7 +102,7 @@ class DeviceQueue:
     def split_off(self, units: int, chunk_id: int) -> Chunk:
         """Remove at most `units` from the end of the waiting chunks, for another device.
 
-        One chunk remains, marked `last`: no result is held back for a chunk that never comes.
+        One chunk remains, marked `last`, so that its result isn't held back for a further chunk.
         `chunk_id`: the id of the new chunk if the final chunk is divided.
         """
         final = self.waiting.pop()

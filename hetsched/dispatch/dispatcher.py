@@ -1,10 +1,10 @@
-"""Decides which device runs which chunk next. No clock, no socket.
+"""The dispatcher: which device runs which chunk next. No clock, no socket.
 
-Chunks wait here, not at the devices: a device is sent a window of them ahead, nothing sent is
+Chunks wait here, not at the devices: each device is sent a window of chunks ahead, nothing sent is
 revoked, and a finished chunk is never sent again. The unfinished chunks of a lost device go to a
-pool, from which devices without waiting chunks take. Each chunk sent from the pool has a new id,
-so a late answer of a dead process can't be mistaken for that of its successor. When the pool is
-empty too, idle devices may steal from the end of another device's waiting chunks.
+pool for devices without waiting chunks. Each chunk sent from the pool has a new id, so a late
+answer of a dead process can't be mistaken for its successor's. If the pool is empty too, idle
+devices may steal from the end of another device's waiting chunks.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from hetsched.dispatch.stealing import ExpectedFinish, PaceTracker, units_to_ste
 from hetsched.job import DeviceProgress
 
 Victim = tuple[ExpectedFinish, DeviceQueue]
-"""The device expected to finish last of those with units to steal, and when."""
+"""The device expected to finish last among those with stealable units, and its finish time."""
 
 
 class Dispatcher:
-    """Hands the chunks of one run to its devices.
+    """The assignment of one run's chunks to devices, as a state machine.
 
     Parameters
     ----------
     queues : mapping
         Device -> its chunks in order; ids are unique across all devices.
     windows : mapping
-        Device -> how many chunks it may have at once.
+        Device -> maximum number of chunks sent but not finished.
     limits : mapping, units
-        Device -> the largest chunk it takes; larger chunks of other devices are divided.
+        Device -> the largest chunk that it can run; larger chunks of other devices are divided.
     paces : mapping, seconds/unit, optional
         Device -> the planned time of a unit of its share, None if unknown. Without the mapping
-        nothing is stolen.
+        there is no stealing.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Dispatcher:
         return self._queues[device].done
 
     def progress(self) -> tuple[DeviceProgress, ...]:
-        """Each device's units, done and in all; the sum is the load. O(unfinished chunks)."""
+        """Return each device's units, done and total; totals sum to the load. O(unfinished)."""
         return tuple(
             DeviceProgress(name, queue.done, queue.share) for name, queue in self._queues.items()
         )
@@ -108,7 +108,7 @@ class Dispatcher:
         if chunk is not None:
             queue.pending -= chunk.count
         else:
-            # It may have finished before its device's loss was noticed.
+            # It may have finished before its device's loss was detected.
             chunk = queue.remove_abandoned(event.chunk)
             self._pool -= 0 if chunk is None else chunk.count
         if chunk is not None:
@@ -147,7 +147,7 @@ class Dispatcher:
         return tuple(chunks)
 
     def _chunk_for_idle(self, idle: DeviceQueue, now: float) -> Chunk | None:
-        """Policy: a chunk for a device with room and no waiting chunks.
+        """Choose a chunk for a device with room and no waiting chunks.
 
         First chunks that it abandoned itself, then those of others, then chunks worth stealing.
         """
@@ -163,8 +163,8 @@ class Dispatcher:
     def _take_from_pool(self, idle: DeviceQueue) -> Chunk:
         """Take abandoned units, at most one chunk of the device's limit.
 
-        Always marked `last`: another device may take what follows, and a single copy engine
-        would hold this chunk's result back forever.
+        Always marked `last`: another device may take the following chunk, and a single copy engine
+        would then hold this chunk's result back forever.
         """
         queues = (idle, *self._queues.values())
         abandoned = next(queue.abandoned for queue in queues if queue.abandoned)
@@ -196,9 +196,9 @@ class Dispatcher:
         return queue.split_off(units, next(self._new_ids))
 
     def _last_to_finish(self, now: float) -> Victim | None:
-        """The device expected to finish last of those with units to steal.
+        """Return the device expected to finish last among those with stealable units.
 
-        Computed once per event and theft, because all idle devices need it.
+        Cached per event and theft, because all idle devices need it.
         """
         if not self._is_victim_current or (self._victim and not self._victim[1].is_stealable):
             self._victim = max(

@@ -1,4 +1,4 @@
-"""What can happen during one run."""
+"""Events of one run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Started:
-    """All devices are ready. Nothing is sent before."""
+    """All devices are ready. Nothing is sent before this event."""
 
 
 @dataclass(frozen=True)

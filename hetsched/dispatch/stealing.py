@@ -1,8 +1,8 @@
-"""Whether an idle device takes chunks from another, and how many units. Ours.
+"""Work stealing: whether an idle device takes chunks from another, and how many units. Ours.
 
-Each device's pace is tracked: the planned one until it has finished a few chunks, then that of
-those chunks. The paces give the times at which devices will finish; units move from the device
-expected to finish last if that makes the run noticeably shorter.
+Each device's pace is tracked: the planned one at first, then that of its latest chunks. The paces
+predict when devices finish; units move from the device expected to finish last if that shortens
+the run noticeably.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 MIN_GAIN = 0.1
 """Fraction of the remaining time that stealing must gain: less is within the noise of paces."""
 RECENT_CHUNKS = 4
-"""Finished chunks that give the pace, so that a device that slows down is noticed soon."""
+"""Latest chunks that determine the pace, few enough to detect a slowdown soon."""
 
 
 @dataclass
@@ -24,11 +24,11 @@ class PaceTracker:
     ----------
     planned : float or None, seconds/unit
     started : float or None, seconds
-        When it was first sent a chunk.
+        When the first chunk was sent.
     first_chunk : float or None, seconds/unit
-        What its first chunk took, with no other to overlap with.
+        Of the first chunk, which overlaps with no other.
     measured : float or None, seconds/unit
-        What the latest chunks took.
+        Of the latest chunks.
     """
 
     planned: float | None
@@ -41,7 +41,7 @@ class PaceTracker:
     _done: int = 0
 
     def resume(self, now: float) -> None:
-        """Start timing again: the device is sent a chunk after a pause, which doesn't count."""
+        """Restart timing when a chunk is sent after a pause."""
         if self.started is None:
             self.started = now
         if self._marks:
@@ -71,7 +71,7 @@ class PaceTracker:
         return pace
 
     def expected_end(self, now: float, in_flight: int, units: int) -> float | None:
-        """When `units`, those in flight included, will be done; None while the pace is unknown."""
+        """Predict when `units`, including those in flight, are done; None without a pace."""
         pace = self.seconds_per_unit(now, in_flight)
         if pace is None:
             return None
@@ -84,7 +84,7 @@ class PaceTracker:
 
 @dataclass(frozen=True)
 class ExpectedFinish:
-    """When a device will finish, as predicted at one moment.
+    """The predicted finish time of a device.
 
     Attributes
     ----------
@@ -97,7 +97,7 @@ class ExpectedFinish:
 
 
 def units_to_steal(now: float, thief: ExpectedFinish, victim: ExpectedFinish) -> int:
-    """Units to move from `victim` to `thief` so that both finish together; 0: not worth it.
+    """Return units to move from `victim` to `thief` so that both finish together; 0: no gain.
 
     `thief.pace` is the cost of additional units.
     """

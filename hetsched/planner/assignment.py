@@ -17,22 +17,22 @@ from hetsched.plans.search.recipes import evenly
 from hetsched.plans.slot_allocation import slot_bytes
 
 CHUNKS_PER_CORE = 4
-"""Chunks of a core's share where their times allow it. More cost more: a matrix product packs its
-right side anew for each."""
+"""Chunks of a core's share if their times allow. More cost more: a matrix product packs its right
+side for each."""
 MIN_CHUNK_SECONDS, MAX_CHUNK_SECONDS = 0.020, 0.100
-"""Of a core: dispatch costs well under 1 % of the one, and a cancel or a lost device never costs
-more than the other."""
+"""Bounds on a core's chunk: dispatch costs well under 1 % of the minimum, and a cancel or a lost
+device at most the maximum."""
 MIN_FIRST_CHUNKS, MIN_FIRST_UNITS = 16, 64
-"""A core's first share has at least so many chunks, if it has so many units: the cost of a unit is
-not known yet, and a cancel waits for the running chunk. Arbitrary."""
+"""Minimum chunks in a core's first share, if it has as many units: there are no measurements yet,
+and a cancel waits for the running chunk. Arbitrary."""
 MAX_FIRST_CHUNK_BYTES = 64 << 20
 """Input and output of a chunk of a core's first share, for the same reason."""
 MAX_FILE_CHUNK_BYTES = 16 << 20
 """Input and output of a core's chunk when the arrays are in files."""
 CORE_WINDOW, LONG_CHUNK_WINDOW = 4, 2
-"""Chunks sent ahead to a core: on a busy machine the engine may not get to run for several
-milliseconds. Fewer where one chunk lasts longer than that: a chunk that was sent can't be given to
-another device any more."""
+"""Chunks sent ahead to a core: on a busy machine the engine may be descheduled for several
+milliseconds. Fewer if a single chunk lasts longer than that: a sent chunk can't be moved to
+another device."""
 UNMEASURED_WINDOW = 4
 """Chunks sent ahead to a device with a link that has no model."""
 
@@ -47,7 +47,7 @@ def make_assignment(
     chunk_ids: Iterator[int],
     linked_plan: DevicePlan | None = None,
 ) -> Assignment:
-    """Return how `candidate` handles units `first` to `first` + `share`.
+    """Return the assignment of units `first` to `first` + `share` to `candidate`.
 
     Parameters
     ----------
@@ -56,12 +56,12 @@ def make_assignment(
     model : DeviceModel or None
         Of the phases; None: no measurements.
     curve : SpeedFunction or None
-        The total by which the share was found; it predicts.
+        The total by which the share was determined, for predictions.
     share : int, units, >= 1
     first : int, units
     chunk_ids : iterator of int
     linked_plan : DevicePlan, optional
-        Of a device with a link; None: its share was not found by its plans.
+        Of a device with a link; None: its share wasn't determined by plans.
     """
     link = candidate.info.link
     if link:
@@ -118,7 +118,7 @@ def _largest_core_chunk(candidate: Candidate, is_first_share: bool, share: int) 
 
 
 def _chunks(plan: DevicePlan, first: int, chunk_ids: Iterator[int]) -> tuple[Chunk, ...]:
-    """`last` where nothing follows that a single copy engine could copy in before the copy out."""
+    """Return the chunks, marked `last` if no copy in follows that could delay their copy out."""
     serial = plan.mode is Mode.RING and plan.slots == 1
     chunks = []
     for number, sub_distribution in enumerate(plan.sub_distributions):
@@ -131,7 +131,7 @@ def _chunks(plan: DevicePlan, first: int, chunk_ids: Iterator[int]) -> tuple[Chu
 
 
 def _slots(plan: DevicePlan, link: bool) -> int:
-    """A device without a link works through its chunks one after the other, in one buffer."""
+    """Return the number of slots; a device without a link uses one buffer for all chunks."""
     if not link:
         return 1
     return plan.slots or max(len(chunks) for chunks in plan.sub_distributions)
@@ -140,7 +140,7 @@ def _slots(plan: DevicePlan, link: bool) -> int:
 def _window(
     plan: DevicePlan, link: bool, model: DeviceModel | None, curve: SpeedFunction | None
 ) -> int:
-    """With a model no chunk comes later than planned: one more than are on the device at once."""
+    """Return the window; with a model, one more chunk than are on the device at once."""
     if not link:
         shortest = None if curve is None else float(curve.time(min(plan.chunks)))
         is_long = shortest is not None and shortest >= MIN_CHUNK_SECONDS
@@ -149,6 +149,6 @@ def _window(
 
 
 def _slot_memory(plan: DevicePlan, sizes: tuple[int, ...], demand: MemoryDemand) -> int:
-    """Bytes of all slots that the plan needs at once."""
+    """Return the bytes of all slots that the plan needs at once."""
     resident = [sizes] if sizes else dict.fromkeys(plan.sub_distributions)
     return max(sum(slot_bytes(demand, count) for count in chunks) for chunks in resident)

@@ -1,9 +1,8 @@
-"""Host overhead in a split: what driving a device with a link costs the cores.
+"""Host overhead in a split: the cost of driving a device with a link, paid by the cores.
 
-The process of such a device submits, copies and waits on some core. A core that also computes
-finishes later by that much, so it gets fewer units, and all devices still finish together. The
-overhead depends on the plan and the plan on the overhead: the job is planned again until both
-agree.
+The process of such a device submits, copies and waits on some core. If that core also computes, it
+finishes later by as much, so it gets fewer units and all devices still finish together. The
+overhead depends on the plan and the plan on the overhead, so planning repeats until they agree.
 """
 
 from __future__ import annotations
@@ -19,13 +18,12 @@ from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.units import format_seconds
 
 MAX_ROUNDS = 4
-"""Plans of one job: each changes what remains by less than the overhead's fraction of all cores'
-time."""
+"""Maximum plans of one job. The difference shrinks each time to the overhead's fraction of all
+cores' time."""
 MAX_IGNORED_CHANGE = 4e-3
-"""Fraction of the makespan: a smaller change of the overhead isn't worth another plan.
-Arbitrary."""
+"""Fraction of the makespan; a smaller change of the overhead needs no further plan. Arbitrary."""
 MIN_REPORTED_FRACTION = 0.01
-"""Fraction of the makespan from which on a core's overhead is mentioned. Arbitrary."""
+"""Fraction of the makespan at which a core's overhead is reported. Arbitrary."""
 
 
 def plan_with_host_overhead(
@@ -37,7 +35,7 @@ def plan_with_host_overhead(
 ) -> JobPlan:
     """Plan as `plan_job` does, with each core's host overhead added to its time.
 
-    Parameters, Raises: as for `plan_job`.
+    Parameters and errors: as for `plan_job`.
     """
     cache = PlanCache() if cache is None else cache
     plan = plan_job(load, candidates, fixed_shares, cache=cache)
@@ -66,10 +64,10 @@ def _agree(first: Mapping[str, float], second: Mapping[str, float], tolerance: f
 
 
 def host_overheads(plan: JobPlan) -> dict[str, float]:
-    """Return core (or team) -> seconds that it loses to driving the other devices of `plan`.
+    """Return the seconds that each core (or team) loses to driving other devices of `plan`.
 
-    A process that may run on several cores uses them equally; one that finds a core without work
-    costs nothing.
+    A process that may run on several cores uses them equally; a process with an idle core costs
+    nothing.
     """
     cores = [assignment for assignment in plan.assignments if _info(assignment).is_core]
     overheads: dict[str, float] = {}
@@ -92,7 +90,7 @@ def may_share_core(driven: DeviceInfo, core: DeviceInfo) -> bool:
 
 
 def _overhead_seconds(assignment: Assignment) -> float:
-    """Processor time that driving a device through its chunks takes."""
+    """Return the processor time of driving a device through its chunks."""
     if assignment.model is None or assignment.model.host_overhead is None:
         return 0.0
     overhead = assignment.model.host_overhead
@@ -103,7 +101,7 @@ def _overhead_seconds(assignment: Assignment) -> float:
 def _has_idle_core(
     driven: Assignment, cores: Sequence[Assignment], candidates: Sequence[Candidate]
 ) -> bool:
-    """Whether a core that the device's process may use has no share."""
+    """Return whether a core that the device's process may use has no share."""
     info = _info(driven)
     allowed = [
         candidate.info

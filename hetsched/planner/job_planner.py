@@ -1,9 +1,9 @@
-"""From a load and the models of all devices to a JobPlan: variants, shares, chunks and reasons.
+"""The JobPlan of a load, given models of all devices: variants, shares, chunks and reasons.
 
 Devices without a model get an equal share (with a link by factoring by two: Ilic & Sousa,
 initialization). The rest is partitioned so that all devices with a model finish together; a device
-with a link is judged by the predicted time of its best plan. Pure: the engine looks models up
-before, and stores measurements after.
+with a link is represented by the predicted time of its best plan. Pure: the engine looks up models
+beforehand and stores measurements afterwards.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Participant:
         return None if self.total is None else self.total.curve
 
     def linked_plan(self, share: int) -> DevicePlan | None:
-        """The plan for `share` of a device whose total follows from its plans."""
+        """Return the plan for `share` if the device's total is based on plans."""
         return self.total.plan(share) if isinstance(self.total, PlannedCurve) else None
 
 
@@ -66,9 +66,9 @@ def plan_job(
     load : int, units, >= 1
     candidates : sequence of Candidate
     fixed_shares : mapping of device to int, units, optional
-        Plan only the chunks of these shares, instead of splitting the load.
+        Plan only the chunks of these shares; don't split the load.
     cache : PlanCache, optional
-        Results of earlier plans; None: nothing is kept beyond this call.
+        Results of earlier plans; None: nothing is kept after this call.
 
     Raises
     ------
@@ -101,11 +101,11 @@ def plan_job(
 
 
 def _usable(candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[str]]:
-    """The candidates whose memory holds one unit, and why the others are not used."""
+    """Return the candidates whose memory holds one unit, and why the others are not used."""
     usable, reasons = [], []
     for candidate in candidates:
         if not candidate.models:
-            reasons.append(f"{candidate.info.name}: not used, it has no variant to run")
+            reasons.append(f"{candidate.info.name}: not used, it has no usable variant")
         elif candidate.info.link and not slotted(candidate.demand).fits([1]):
             reasons.append(_too_big(candidate))
         else:
@@ -143,14 +143,14 @@ def _total(
     if candidate.uses_measured_total:
         return TotalCurve(model.total)
     if load == 1 and largest_measured(model):
-        # There is only one possible plan, and it was measured.
+        # There is only one possible plan, and it has been measured.
         return TotalCurve(model.total)
     plans = plan_table(candidate, model, load, cache)
     return PlannedCurve(plans, model, load, is_corrected=not candidate.is_memory_limited)
 
 
 def _with_overhead(curve: SpeedFunction, seconds: float, cache: PlanCache) -> SpeedFunction:
-    """`curve` plus host overhead."""
+    """Return `curve` plus host overhead."""
     if not seconds:
         return curve
     fingerprint = planner_curve(curve).fingerprint()
@@ -159,13 +159,13 @@ def _with_overhead(curve: SpeedFunction, seconds: float, cache: PlanCache) -> Sp
 
 
 def _split(load: int, participants: Sequence[_Participant], cache: PlanCache) -> list[int]:
-    """Units of each participant; unmeasured ones first, so that even one unit is measured."""
+    """Return the units of each participant; unmeasured ones first, so that small loads measure."""
     measured = [i for i, part in enumerate(participants) if part.total is not None]
     unmeasured = [i for i, part in enumerate(participants) if part.total is None]
     shares = [0] * len(participants)
     remaining = load
     for order, index in enumerate(unmeasured):
-        # Where no measured device takes the rest, the last ones make up for rounding.
+        # Without a measured device for the rest, the last ones make up for rounding.
         waiting = len(unmeasured) - order if not measured else 0
         equal = -(-remaining // waiting) if waiting else max(1, load // len(participants))
         shares[index] = min(remaining, equal)
@@ -211,7 +211,7 @@ def _assignments(
 
 
 def _longest(assignments: Sequence[Assignment]) -> float | None:
-    """Predicted seconds of the slowest device; None if a device has no prediction."""
+    """Return the predicted seconds of the slowest device; None without a prediction for each."""
     seconds = [assignment.predicted_seconds for assignment in assignments]
     predicted = [value for value in seconds if value is not None]
     return max(predicted) if len(predicted) == len(seconds) else None
@@ -221,7 +221,7 @@ def _reason(participant: _Participant, share: int) -> str:
     name, variant = participant.name, participant.choice.variant
     units = counted(share, "unit")
     if share == 0 and participant.total is None:
-        return f"{name}: no share, too few units to measure it as well"
+        return f"{name}: no share, too few units to measure it too"
     if share == 0:
         return f"{name}: no share, the job finishes sooner without it"
     if participant.total is None:
@@ -233,7 +233,7 @@ def _reason(participant: _Participant, share: int) -> str:
 
 
 def _describe(plan: DevicePlan) -> str:
-    """The kind of plan in a few words."""
+    """Describe the kind of plan in a few words."""
     count = len(plan.chunks)
     chunks = "one chunk" if count == 1 else f"{count} chunks"
     if plan.mode is Mode.RING:

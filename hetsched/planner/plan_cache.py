@@ -1,8 +1,8 @@
 """Results of planning that later plans reuse: one explicit cache, owned by the caller.
 
-The engine owns one `PlanCache` for its lifetime and passes it to every call of the planner, and so
-does a simulation. A planner function called without one makes its own, so that nothing outlives
-that call. Keys hold what a result depends on, by value, so an entry never goes stale.
+The engine owns one `PlanCache` for its lifetime and passes it to every call of the planner; so
+does a simulation. A planner function called without a cache creates a temporary one. Keys hold all
+inputs of a result by value, so an entry never goes stale.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 MAX_PLAN_TABLES = 128
-"""Pairs of device and load: a few loads for each device of a machine."""
+"""Entries for pairs of device and load: a few loads for each device of a machine."""
 MAX_SPLITS = 32
 MAX_BOUNDS = 32
 MAX_POOLED_CURVES = 32
-"""Groups of equal cores."""
+"""Entries for groups of equal cores."""
 MAX_DELAYED_CURVES = 256
 
 
@@ -68,7 +68,7 @@ class PlanCache:
     bounds : BoundedCache of float, seconds
         By kind of bound, load and devices.
     pooled_curves : BoundedCache of list of SpeedFunction
-        By the curves of equal cores, by identity: learnt curves must not change any more.
+        By the curves of equal cores, by identity: learnt curves must not change afterwards.
     delayed_curves : BoundedCache of SpeedFunction
         By curve and delay.
     """

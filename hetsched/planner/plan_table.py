@@ -1,4 +1,4 @@
-"""The best plan of one device for each share, computed when it is first requested."""
+"""The best plan of one device for each share, computed on first request."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from hetsched.plans.share_estimate import ShareEstimate
 from hetsched.plans.timeline import timeline
 
 MAX_RELATIVE_GAP = 0.015
-"""A plan further above its lower bound than this is searched for longer. Arbitrary: the longer
-search takes five times as long and mostly gains less."""
+"""Relative gap to the lower bound above which the longer search is used. Arbitrary: it takes five
+times as long and mostly gains less."""
 
 MAX_SEARCHED_SHARE = 1024
-"""Units up to which a share is searched for longer."""
+"""Largest share, units, for the longer search."""
 MAX_SEARCHED_CHUNKS = 80
-"""Chunks up to which a plan is searched for longer."""
+"""Most chunks of a plan for the longer search."""
 
 PlanAndSeconds = tuple[DevicePlan, float]
 
@@ -42,9 +42,9 @@ class PlanTable:
     load : int, units
         No share is larger.
     fingerprint : hashable, optional
-        What the plans follow from, by value; None: it can't be compared.
+        The inputs of the plans, by value; None: they can't be compared.
     bound_memory : MemoryDemand, optional
-        For lower bounds: demands no more than `memory` and is evaluated faster.
+        For lower bounds: demands at most as much as `memory` and evaluates faster.
 
     Raises
     ------
@@ -84,7 +84,7 @@ class PlanTable:
         return planned
 
     def _best(self, share: int) -> PlanAndSeconds:
-        """A quickly found plan, or where that is far above its bound the best of a search."""
+        """Return a quick plan, or if that is far above its bound the best of a longer search."""
         if share <= MAX_EXHAUSTIVE_SHARE:
             return self._timed(self._ring_plan(share))
         plan, seconds = self._timed(quick_plan(share, self._model, self._memory, self._overlap))
@@ -127,7 +127,7 @@ def plan_table(candidate: Candidate, model: DeviceModel, load: int, cache: PlanC
 
 
 def phase_fingerprint(model: DeviceModel) -> Hashable | None:
-    """Return the phases by value; None if one of the curves can't be compared."""
+    """Return the phase curves by value; None if a curve can't be compared."""
     fingerprints: list[bytes | None] = []
     for curve in (model.compute, model.h2d, model.d2h):
         fingerprint = None if curve is None else planner_curve(curve).fingerprint()

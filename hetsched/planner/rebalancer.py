@@ -1,8 +1,8 @@
 """The plan of each run of one kind of job: the planner proposes, a Balancer decides.
 
-Data flow one way. The caller asks whether candidates are needed and passes them in; the planner
-computes a job plan; the Balancer decides whether its shares are worth leaving the present ones
-for; the planner makes chunks of whichever shares stay.
+Data flow one way. The caller passes in candidates if they are needed; the planner computes a job
+plan; the Balancer decides whether to move to its shares; the planner cuts the chosen shares into
+chunks.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.teams import plan_fixed_shares, plan_with_teams
 
 MAX_REPEATS = 8
-"""Runs that follow a plan which proved good before the models are consulted again: planning takes
-a millisecond, but what was learnt meanwhile should count eventually. Arbitrary."""
+"""Runs of a good plan before the models are consulted again: planning takes a millisecond, but new
+measurements should count eventually. Arbitrary."""
 MAX_PREDICTION_ERROR = 0.10
-"""Relative error of the predicted time up to which a plan is repeated as it is."""
+"""Relative error of the predicted time up to which a plan is repeated unchanged."""
 TOLERANCE = 0.04
-"""Of the Balancer. Moving units from the slower to the faster of two devices gains at most half of
-the spread, so with 0.05 or more a spread of 0.1 could persist. Medians of runs decide, which keeps
-noise below it."""
+"""The Balancer's tolerance. Moving units from the slower to the faster of two devices gains at
+most half of the spread, so with 0.05 or more a spread of 0.1 could persist. Decisions use medians
+of runs, whose noise is smaller."""
 
 
 class Rebalancer:
-    """Chooses the plan of each run of one kind of job; used in the planner's thread only.
+    """The choice of the plan of each run of one kind of job. For the planner's thread only.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class Rebalancer:
     devices : sequence of str
         The devices that may take part.
     cache : PlanCache, optional
-        Results of earlier plans, of other loads too; None: kept for this load only.
+        Results of earlier plans, including other loads'; None: kept for this load only.
     """
 
     def __init__(self, load: int, devices: Sequence[str], cache: PlanCache | None = None) -> None:
@@ -69,26 +69,26 @@ class Rebalancer:
 
     @property
     def _must_start_over(self) -> bool:
-        """Whether there is no balance to keep.
+        """Return whether there is no balance to keep.
 
-        After a trial; or after runs that all failed: a device died in each.
+        This is the case after a trial, or after runs that all failed because a device died.
         """
         has_failed = self._is_unreported and self._uses >= MAX_REPEATS
         return has_failed or (self._plan is not None and self._is_trial(self._plan))
 
     def repeat(self) -> JobPlan:
-        """Return the last plan again, for the next run; not while `needs_candidates`."""
+        """Return the last plan for the next run. Call only if `needs_candidates` is false."""
         assert self._plan is not None and not self.needs_candidates, "call replan()"
         self._balancer.ask()
         return self._issued(self._plan)
 
     def replan(self, candidates: Sequence[Candidate]) -> JobPlan:
-        """Make the plan of the next run from the present models.
+        """Make the plan of the next run from the current models.
 
         Parameters
         ----------
         candidates : sequence of Candidate
-            With models as they are now.
+            With their current models.
 
         Raises
         ------
@@ -111,16 +111,16 @@ class Rebalancer:
         return self._issued(plan)
 
     def _propose(self, proposal: JobPlan) -> None:
-        """Let the Balancer choose between the present shares and those of `proposal`."""
+        """Have the Balancer choose between the present shares and those of `proposal`."""
         for device, planned in zip(self._devices, self._curves, strict=True):
             planned.curve = proposal.curves.get(device)
         seconds = proposal.predicted_seconds
         if seconds is None or self._is_trial(proposal) or self._lacks_curves(proposal):
-            seconds = math.nan  # try it, whatever it gains
+            seconds = math.nan  # try it regardless of its gain
         self._balancer.propose(Distribution(_shares(proposal, self._devices), seconds, math.nan))
 
     def _issued(self, plan: JobPlan) -> JobPlan:
-        """Note that `plan` is about to run."""
+        """Record `plan` as the last one issued, and return it."""
         self._plan, self._is_unreported = plan, True
         self._uses += 1
         self._runs += 1
@@ -129,23 +129,23 @@ class Rebalancer:
         return plan
 
     def _is_trial(self, plan: JobPlan) -> bool:
-        """Whether shares only serve to measure: an unmeasured device, or a change of devices.
+        """Return whether shares only serve to measure: an unmeasured device or a device change.
 
-        Devices that have shares anyway can keep them while they try another variant.
+        Devices with shares keep them while they try another variant.
         """
         return plan.predicted_seconds is None or (
             plan.is_exploring and _working(plan) != self._working
         )
 
     def _lacks_curves(self, proposal: JobPlan) -> bool:
-        """Whether the last plan has devices of which `proposal` has no curve."""
+        """Return whether the last plan has devices without a curve in `proposal`."""
         assignments = () if self._plan is None else self._plan.assignments
         return any(assignment.device not in proposal.curves for assignment in assignments)
 
     def report(self, plan: JobPlan, seconds: Mapping[str, float], makespan: float) -> None:
         """Report a run of `plan`: seconds of each device with a share, and of the whole run.
 
-        Ignored unless `plan` is the last one issued, and each of its devices took some time.
+        Ignored unless `plan` is the last one issued and each of its devices has a positive time.
         """
         if not self._is_last(plan):
             return
@@ -157,10 +157,9 @@ class Rebalancer:
             self._balancer.reconsider()
 
     def report_moved_work(self, plan: JobPlan) -> None:
-        """Report a run of `plan` in which idle devices took work of others.
+        """Report a run of `plan` in which idle devices stole chunks.
 
-        Such shares aren't worth keeping: the next plan follows the models, which have learnt from
-        this run.
+        Its shares aren't kept: the next plan follows the models, which have learnt from this run.
         """
         if self._is_last(plan):
             self._start_over()

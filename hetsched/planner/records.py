@@ -19,7 +19,7 @@ class Candidate:
     ----------
     info : DeviceInfo
     demand : MemoryDemand
-        Of the workload on this kind of device, the device's limit filled in.
+        Of the workload on this kind of device, with the device's limit.
     models : mapping
         Variant -> its model on this device, None without measurements; in order of preference.
     run_counts : mapping
@@ -27,12 +27,12 @@ class Candidate:
     is_staged : bool
         Chunks pass through host buffers: the arrays are in files.
     host_overhead_seconds : float, seconds
-        Of its time that driving other devices takes (`planner.host_overhead`).
+        Host overhead of other devices on this one (`planner.host_overhead`).
     needs_start : bool
         Its process has to be started first.
     uses_measured_total : bool
-        Its share is weighed by the measured times of its last ones, whatever their plans were, as
-        Ilic & Sousa do; not by the predicted time of its best plan.
+        Its share is based on the measured times of its last shares with any plans, as by Ilic &
+        Sousa, instead of the predicted time of its best plan.
     """
 
     info: DeviceInfo
@@ -46,7 +46,7 @@ class Candidate:
 
     @property
     def is_memory_limited(self) -> bool:
-        """Whether it may use less than its memory: shares then take longer than with all of it."""
+        """Whether it may use only part of its memory, which makes shares slower."""
         memory, limit = self.info.memory, self.demand.limit
         return memory is not None and limit is not None and limit < memory
 
@@ -64,7 +64,7 @@ class Assignment:
     slots : int
         Chunks that may be in device memory (or in buffers) at once.
     slot_memory : int, bytes
-        To set aside for slots; 0 without a link.
+        To reserve for slots; 0 without a link.
     window : int
         Chunks to send ahead.
     predicted_seconds : float or None
@@ -72,9 +72,9 @@ class Assignment:
     slot_sizes : tuple of int, units
         Of each slot of a ring on a device with a link; else ().
     candidate : Candidate or None
-        The device as it was planned with, for explanations.
+        The planner's input for this device, for explanations.
     model : DeviceModel or None
-        Of the variant, as it was planned with; None: no measurements.
+        Of the variant, as used for the plan; None: no measurements.
     """
 
     device: str
@@ -115,7 +115,7 @@ class JobPlan:
     is_exploring : bool
         A device tries a variant other than the best measured one.
     curves : mapping of device to SpeedFunction
-        Seconds of its share as planned with; without devices that have no measurements.
+        Seconds of its share, as used for the plan; only devices with measurements.
     candidates : tuple of Candidate
         All devices that could have had a share.
     """

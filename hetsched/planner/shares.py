@@ -2,7 +2,7 @@
 
 The curve of each device with a link starts as a closed-form estimate. Plans are made only for the
 shares of the resulting split; the curves are refined with their times, and the load is split
-again, until the split repeats or gains nothing more. (Ours; the partitioner is that of
+again, until the split repeats or stops improving. (Ours; the partitioner is that of
 Lastovetsky & Reddy.)
 """
 
@@ -16,13 +16,13 @@ from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.total_curves import TotalCurve
 
 MAX_ROUNDS = 6
-"""Splits for which plans are made."""
+"""Maximum number of splits for which plans are made."""
 MIN_RELATIVE_GAIN = 2e-4
 """A smaller gain isn't worth another round of plans. Arbitrary."""
 
 
 def split_load(load: int, totals: Sequence[TotalCurve], cache: PlanCache) -> tuple[int, ...]:
-    """Return shares that sum to `load`, such that the last device finishes as soon as possible.
+    """Return shares that sum to `load`, with the shortest makespan.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def _search(load: int, totals: Sequence[TotalCurve]) -> tuple[int, ...]:
 
 
 def _fastest_device(totals: Sequence[TotalCurve]) -> tuple[int, ...]:
-    """Give a single unit to the device that finishes it first."""
+    """Return shares of a single unit, for the device that finishes it first."""
     times = [float(total.curve.time(1.0)) for total in totals]
     fastest = times.index(min(times))
     totals[fastest].refine(1)

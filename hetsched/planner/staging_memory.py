@@ -1,7 +1,7 @@
-"""The memory that a plan for a device with a link must fit: the device's, and any host buffers.
+"""The memory limits of a plan for a device with a link: the device's, and any host buffers'.
 
-Arrays in files pass through host buffers. Every slot has its own, as large as the largest chunk's,
-so that a factored share of a few GiB would take several times that.
+Arrays in files pass through host buffers. Each slot has one as large as the largest chunk needs,
+so a factored share of a few GiB would take several times its size.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hetsched.planner.records import Candidate
 from hetsched.plans.slot_allocation import slotted
 
 MAX_BUFFER_BYTES = 64 << 20
-"""Of all host buffers of a device: enough to keep a link busy, little for a host."""
+"""Bytes of all host buffers of a device: enough to keep a link busy, little for a host."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class StagedDemand(MemoryDemand):
     buffer: Callable[[int], int]
 
     def fits(self, chunks: Iterable[int]) -> bool:
-        """A single chunk of one unit always has its buffer, else large units would never run."""
+        """Return whether `chunks` fit. A chunk of one unit always has its buffer."""
         sizes = list(chunks)
         if not super().fits(sizes):
             return False
@@ -38,7 +38,7 @@ class StagedDemand(MemoryDemand):
 
 
 def planning_memory(candidate: Candidate) -> MemoryDemand:
-    """Return the demand that plans for `candidate`, which has a link, must fit."""
+    """Return the demand that limits plans for `candidate`, which has a link."""
     memory = slotted(candidate.demand)
     if not candidate.is_staged:
         return memory

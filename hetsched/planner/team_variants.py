@@ -1,4 +1,4 @@
-"""The variant of a core team: which ones may be fast on it, and which should be tried. Pure."""
+"""Variants of a core team: which may be fast on it, and which to try. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from hetsched.planner.variants import (
 )
 
 MAX_CORE_TIME_RATIO = 1.25
-"""A variant this much slower than the fastest on one core isn't tried on a team (FFTW's plans
-alone take 10 s for 4096x4096). Arbitrary."""
+"""Maximum ratio of a variant's time to the fastest one's on a core for it to be tried on a team
+(FFTW's planning alone takes 10 s for 4096x4096). Arbitrary."""
 
 
 def candidate_variants(
@@ -24,7 +24,7 @@ def candidate_variants(
 ) -> list[str]:
     """Return variants that may be fast on a team, the fastest on single cores first.
 
-    Slow ones are included where the team itself has measured them.
+    Slow ones are included if measured on the team itself.
     """
     members = [c for c in candidates if c.info.name in team.info.members]
     seconds: dict[str, float] = {}
@@ -39,7 +39,7 @@ def candidate_variants(
 
 
 def best_variant(team: Candidate, names: Sequence[str], units: float) -> str:
-    """Return the variant that is fastest on the team; without measurements the first."""
+    """Return the fastest variant on the team; without measurements the first."""
     seconds = {}
     for name in names:
         model = team.models[name]
@@ -53,7 +53,7 @@ def best_variant(team: Candidate, names: Sequence[str], units: float) -> str:
 
 
 def variant_to_try(team: Candidate, names: Sequence[str], units: int) -> str | None:
-    """Return a variant whose time at `units` is not trusted yet; None: all are."""
+    """Return a variant without a trusted time at `units`; None if all have one."""
     best = best_variant(team, names, units)
     best_model = team.models[best]
     for name in [best, *names]:
@@ -68,7 +68,7 @@ def variant_to_try(team: Candidate, names: Sequence[str], units: int) -> str | N
 
 
 def similar_runs(team: Candidate, name: str, units: int) -> int:
-    """Return the runs of a variant at loads like `units`; all where the model keeps none."""
+    """Return the runs of a variant at loads like `units`; all runs if the model keeps no times."""
     model, runs = team.models[name], team.run_counts.get(name, 0)
     evidence = None if model is None else planner_curve(model.total).evidence()
     if evidence is None:
@@ -78,5 +78,5 @@ def similar_runs(team: Candidate, name: str, units: int) -> int:
 
 
 def with_only(team: Candidate, variant: str) -> Candidate:
-    """Return `team` with no other variant to choose."""
+    """Return `team` with `variant` as its only one."""
     return replace(team, models={variant: team.models[variant]})

@@ -1,8 +1,8 @@
 """Single cores or a core team: the same job planned both ways, and the faster plan chosen.
 
-A core team is a device made of the cores of others, its members. It computes a chunk with one
-thread per core: for loads with fewer units than cores, or with units so large that whole ones
-leave cores waiting. A team and its members never take part in the same plan. Pure.
+A core team is a device that consists of the cores of other devices, its members. It computes a
+chunk with one thread per core: for loads with fewer units than cores, or with units so large that
+some cores would idle. A team and its members are never part of the same plan. Pure.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from hetsched.planner.team_variants import (
 from hetsched.units import format_seconds
 
 MIN_RELATIVE_GAIN = 0.05
-"""What another choice must gain before the present one changes: less may be noise, and would
-change back and forth. Arbitrary."""
+"""Minimum gain for changing the present choice; a smaller one may be noise, and the choice would
+alternate. Arbitrary."""
 MIN_UNITS_PER_CORE = 4
-"""With fewer units, whole ones leave cores waiting at the end. Arbitrary."""
+"""With fewer units per core, cores idle at the end. Arbitrary."""
 LARGE_UNIT_SECONDS = 0.020
-"""A team may pay for units that take a core this long, however many there are."""
+"""Time of a unit on one core at which a team may pay for any number of units."""
 MIN_JOB_SECONDS = 0.005
-"""More threads are no use to shorter jobs. Arbitrary."""
+"""Shorter jobs don't benefit from more threads. Arbitrary."""
 MAX_TRIAL_TIME_RATIO = 1.25
-"""A team this much slower than its cores at other loads isn't tried. Arbitrary."""
+"""Ratio of a team's time to its cores' at other loads above which it isn't tried. Arbitrary."""
 START_SECONDS = 0.5
-"""To start a team's process: a little more than measured."""
+"""Start-up time of a team's process: a little more than measured."""
 
 
 @dataclass(frozen=True)
 class _TeamOption:
     """The job planned with `team` instead of its `members`.
 
-    `plan`: None where the team isn't considered, for the reason `rejection`. `start_seconds`:
-    the cost of starting its process, per expected job. `is_trial`: it is not measured well yet.
+    `plan`: None if the team isn't considered, for the reason `rejection`. `start_seconds`: the
+    cost of starting its process, per expected job. `is_trial`: it has too few measurements.
     """
 
     team: Candidate
@@ -73,18 +73,17 @@ def plan_with_teams(
     load : int, units, >= 1
     candidates : sequence of Candidate
     current_devices : collection of str
-        Devices that have the shares at present: another choice must gain `MIN_RELATIVE_GAIN`.
+        Devices with a share at present: another choice must gain `MIN_RELATIVE_GAIN`.
     runs : int
-        Jobs of this kind so far; as many are expected to come. A team whose process is not running
-        must be worth its start to them: the decision then costs at most twice what would have been
-        best in hindsight.
+        Jobs of this kind so far; as many more are expected. They must repay the start of a team
+        whose process isn't running, so the decision costs at most twice the best in hindsight.
     cache : PlanCache, optional
 
     Returns
     -------
     JobPlan
-        `is_exploring` where a team is tried: where it could pay, `MIN_TRUSTED_RUNS` times at
-        similar loads.
+        `is_exploring` if a team is tried: `MIN_TRUSTED_RUNS` times at similar loads where it could
+        pay.
 
     Raises
     ------
@@ -117,9 +116,9 @@ def plan_fixed_shares(
     *,
     cache: PlanCache | None = None,
 ) -> JobPlan:
-    """Plan the chunks of `fixed_shares`, which are those of a team or of its members.
+    """Plan the chunks of `fixed_shares`, of a team or of its members.
 
-    Parameters, Raises: as for `plan_with_host_overhead`.
+    Parameters and errors: as for `plan_with_host_overhead`.
     """
     cache = PlanCache() if cache is None else cache
     teams = _teams(candidates)
@@ -133,7 +132,7 @@ def plan_fixed_shares(
 
 
 def _teams(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The teams with members among the candidates; one without is a device like others."""
+    """Return the teams with members among the candidates; others are treated like any device."""
     names = {candidate.info.name for candidate in candidates}
     return [c for c in candidates if c.models and names.intersection(c.info.members)]
 
@@ -141,7 +140,7 @@ def _teams(candidates: Sequence[Candidate]) -> list[Candidate]:
 def _without(
     candidates: Sequence[Candidate], teams: Sequence[Candidate], working: Candidate | None
 ) -> list[Candidate]:
-    """The candidates that may take part when `working` does, and no other team."""
+    """Return the candidates that may work together with `working`, without other teams."""
     excluded = {team.info.name for team in teams if team is not working}
     if working is not None:
         excluded.update(working.info.members)
@@ -186,7 +185,7 @@ def _option(
 def _variant_on_trial(
     team: Candidate, variants: Sequence[str], best: str, plan: JobPlan, single_seconds: float
 ) -> str | None:
-    """The variant that the team should try now; None: it is measured well, or was too slow."""
+    """Return the variant that the team should try now; None: well measured, or too slow."""
     shares = (a.plan.share for a in plan.assignments if a.device == team.info.name)
     share = next(shares, 0)
     time_ratio = _seconds(plan) / single_seconds  # infinite: no measurements
@@ -199,23 +198,23 @@ def _variant_on_trial(
 
 
 def _rejection(single: JobPlan, members: frozenset[str]) -> str:
-    """Why a team of `members` need not be considered; empty: it should be."""
+    """Return why a team of `members` isn't considered; empty if it is."""
     if single.predicted_seconds is None:
-        return "its cores have to be measured first"
+        return "its cores must be measured first"
     if single.predicted_seconds < MIN_JOB_SECONDS:
         return "the job is too short for several threads"
     units = sum(a.plan.share for a in single.assignments if a.device in members)
     curves = [single.curves[name] for name in members if name in single.curves]
     longest = max((float(curve.time(1.0)) for curve in curves), default=LARGE_UNIT_SECONDS)
     if units >= MIN_UNITS_PER_CORE * len(members) and longest < LARGE_UNIT_SECONDS:
-        return "there are enough small units for each of its cores"
+        return "there are enough small units for all of its cores"
     return ""
 
 
 def _fastest(
     single: JobPlan, options: Sequence[_TeamOption], current_devices: Collection[str]
 ) -> _TeamOption | None:
-    """The fastest option, but the current one unless another gains enough; None: no team."""
+    """Return the fastest option, or the current one if the gain is too small; None: no team."""
     planned = [option for option in options if option.plan is not None]
     current = next((option for option in planned if option.name in current_devices), None)
     chosen, least = current, _seconds(single if current is None else current.plan)
@@ -232,7 +231,7 @@ def _fastest(
 
 
 def _seconds(plan: JobPlan | None) -> float:
-    """Infinite without a prediction: such a plan is never the fastest."""
+    """Return the predicted seconds; infinite without a prediction, to rule the plan out."""
     if plan is None or plan.predicted_seconds is None:
         return math.inf
     return plan.predicted_seconds
@@ -241,18 +240,18 @@ def _seconds(plan: JobPlan | None) -> float:
 def _reasons(
     single: JobPlan, options: Sequence[_TeamOption], chosen: _TeamOption | None
 ) -> list[str]:
-    """Why devices outside the chosen plan have no share."""
+    """Return why devices outside the chosen plan have no share."""
     reasons = []
     for option in options:
         if option is chosen:
             faster = f"finishes sooner{_compared(option.plan, single)}"
-            why = f"{option.name} {'is tried instead' if option.is_trial else faster}"
-            reasons += [f"{member}: no share, {why}" for member in sorted(option.members)]
+            reason = f"{option.name} {'is tried instead' if option.is_trial else faster}"
+            reasons += [f"{member}: no share, {reason}" for member in sorted(option.members)]
         elif option.plan is None:
             reasons.append(f"{option.name}: no share, {option.rejection}")
         else:
-            why = f"its cores finish sooner one by one{_compared(single, option.plan)}"
-            reasons.append(f"{option.name}: no share, {why}")
+            reason = f"its cores finish sooner separately{_compared(single, option.plan)}"
+            reasons.append(f"{option.name}: no share, {reason}")
     return reasons
 
 

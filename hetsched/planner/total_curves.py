@@ -1,8 +1,8 @@
-"""psi_t of each device: seconds as a function of its share, as the partitioner sees it.
+"""psi_t of each device: seconds as a function of its share, for the partitioner.
 
-Ilic & Sousa measure psi_t of whatever was executed last. Here the curve of a device with a link
-follows from its best plans: it is estimated in closed form, and made exact where the partitioner
-looks.
+Ilic & Sousa measure psi_t of the last executed plans. Here the curve of a device with a link is
+based on its best plans: it is estimated in closed form, and made exact at the shares that the
+partitioner returns.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hetsched.plans.share_estimate import ShareEstimate
 
 
 class TotalCurve:
-    """Seconds of a device as a function of its share; this one is exact from the start.
+    """Seconds of a device as a function of its share; this class is exact from the start.
 
     Attributes
     ----------
@@ -44,14 +44,14 @@ class TotalCurve:
 
     @property
     def fingerprint(self) -> Hashable | None:
-        """What the curve follows from, by value; None: it can't be compared."""
+        """Return the inputs of the curve, by value; None: they can't be compared."""
         return planner_curve(self.curve).fingerprint()
 
     def refine(self, share: int) -> None:
         """Make the curve exact at `share` units, 1 or more."""
 
     def adopt(self, curve: SpeedFunction) -> None:
-        """Take over the refined curve of an equal device."""
+        """Use the refined curve of an equal device."""
         self._curve = curve
 
 
@@ -93,7 +93,7 @@ class RefinedCurve(TotalCurve):
         return _through(*self._knots())
 
     def _knots(self, extra_units: Sequence[float] = ()) -> tuple[Floats, Floats]:
-        """(n,) units and seconds of the curve's knots, `extra_units` among them."""
+        """Return (n,) units and seconds of the curve's knots, including `extra_units`."""
         estimate, units, seconds = self._estimate, self._estimate.units, self._estimate.seconds
         refined = np.array(sorted(self._exact), dtype=float)
         extra = np.union1d(refined, extra_units)
@@ -112,7 +112,7 @@ class RefinedCurve(TotalCurve):
 class PlannedCurve(RefinedCurve):
     """The total of a device with a link, by its best plans.
 
-    Scaled by how much longer or shorter the latest shares took than planned.
+    Scaled by the ratio of measured to planned times of the latest shares.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class PlannedCurve(RefinedCurve):
         Its total holds the measured times of the latest shares.
     load : int, units
     is_corrected : bool
-        Whether to scale: only if those shares were planned for the memory that is usable now.
+        Whether to scale: only if those shares were planned for the memory usable now.
     """
 
     def __init__(

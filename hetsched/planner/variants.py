@@ -1,13 +1,12 @@
-"""The variant of each device: the one measured best, found by bounded exploration.
+"""The variant of each device: the fastest measured one, with bounded exploration.
 
 Equal CPU devices share their measurements: one curve for all of them, times a factor for each
-(`models.evidence.equal_cores`). Until every variant was measured somewhere, each device tries
-another one (a single device every other run): two cores measure four variants in two runs, and are
-balanced from the fourth on. A variant that may only have been unlucky is tried again much later,
-by one device at a time, so that no job pays much for it, until two tries agree. It is also tried
-again where loads have become much larger or smaller than those it was judged by, or where it is
-only presumed that a device which became slower with another variant is slower with this one.
-Devices other than cores take the first variant.
+(`models.evidence.equal_cores`). Until every variant has been measured on some device, each device
+tries a different one (a single device every other run): two cores measure four variants in two
+runs, and are balanced from the fourth on. A variant whose times may be outliers is retried much
+later, on one device at a time, which costs a job little, until two tries agree. It is also retried
+if loads have become much larger or smaller than its measured ones, or if its slowdown is only
+presumed from another variant on the same device. Devices other than cores use the first variant.
 """
 
 from __future__ import annotations
@@ -24,25 +23,25 @@ from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Candidate
 
 MAX_EQUAL_TIME_RATIO = 1.03
-"""Variants whose times differ by less are equally fast, as far as noisy runs can tell: changing
-between them would only change the split each time. Arbitrary."""
+"""Variants whose times differ by less count as equally fast: with noisy runs, choosing between
+them would only change the split each time. Arbitrary."""
 MAX_RETRY_TIME_RATIO = 2.0
-"""A variant up to this much slower than the best may only have been unlucky: one measurement
-beside a busy neighbour is that far off. Arbitrary."""
+"""Ratio to the best time up to which a variant is retried: a single measurement beside a busy
+neighbour may be that far off. Arbitrary."""
 MIN_TRUSTED_RUNS = 3
-"""Runs after which a variant's time is believed, if two didn't agree. Arbitrary."""
+"""Runs after which a variant's time is trusted even if no two agree. Arbitrary."""
 RUNS_PER_RETRY = 8
-"""Runs of the best variant for each try of another that is close to it. Arbitrary."""
+"""Runs of the best variant per retry of one that is nearly as fast. Arbitrary."""
 MAX_SIMILAR_LOAD_RATIO = 4.0
 """Runs of loads that differ by less are comparable. Arbitrary."""
 RUNS_PER_FIRST_TRY = 2
-"""Runs of the best variant for each try of another that was never tried at a similar load; fewer
-would keep a core trying whose share stays far from the expected one. Arbitrary."""
+"""Runs of the best variant per try of one never tried at a similar load; with fewer, a core whose
+share stays far from the expected one would keep trying. Arbitrary."""
 
 
 @dataclass(frozen=True)
 class VariantChoice:
-    """`model` may be an equal device's where this one has not run the variant yet."""
+    """A variant with its model, or an equal device's model if this one never ran the variant."""
 
     variant: str
     model: DeviceModel | None
@@ -58,7 +57,7 @@ def choose_variants(
     ----------
     candidates : sequence of Candidate
     units : float
-        Their mean share. Each is judged at a share proportional to its speed.
+        Their mean share. Each is evaluated at a share proportional to its speed.
     cache : PlanCache, optional
     """
     cache = PlanCache() if cache is None else cache
@@ -77,7 +76,7 @@ def choose_variants(
 
 
 def _expected_shares(candidates: Sequence[Candidate], units: float) -> list[float]:
-    """In proportion to the speeds at `units`; a mean share where no speed is known."""
+    """Return shares in proportion to the speeds at `units`; the mean share without a speed."""
     best_seconds = [
         min(
             (_rough_seconds(model, units) for model in candidate.models.values() if model),
@@ -93,7 +92,7 @@ def _expected_shares(candidates: Sequence[Candidate], units: float) -> list[floa
 
 
 def _rough_seconds(model: DeviceModel, units: float) -> float:
-    """Seconds of `units`; of a device with a link those of its slowest phase."""
+    """Return the seconds of `units`; with a link those of the slowest phase."""
     if not model.link:
         return float(model.total.time(units))
     phases = (model.h2d, model.compute, model.d2h)
@@ -121,7 +120,7 @@ def _choose_for_group(
 def _measured_seconds(
     members: Sequence[Candidate], names: Sequence[str], units: float
 ) -> dict[str, float]:
-    """Variant -> seconds of `units` on the fastest member; only variants with a model."""
+    """Return variant -> seconds of `units` on the fastest member; only variants with a model."""
     seconds = {}
     for name in names:
         models = {id(m.models[name]): m.models[name] for m in members}.values()
@@ -132,7 +131,7 @@ def _measured_seconds(
 
 
 def _best(seconds: dict[str, float], runs: dict[str, int]) -> str:
-    """The fastest variant, or of equally fast ones the one with the most runs."""
+    """Return the fastest variant; of equally fast ones the one with the most runs."""
     limit = MAX_EQUAL_TIME_RATIO * min(seconds.values())
     equally_fast = [name for name in seconds if seconds[name] <= limit]
     return max(equally_fast, key=lambda name: (runs[name], -seconds[name]))
@@ -145,19 +144,19 @@ def _explorers(
     runs: dict[str, int],
     units: float,
 ) -> list[tuple[int, str]]:
-    """(index of a member, the variant it tries)."""
+    """Return the variant to try by index of the member that tries it."""
     unmeasured = [n for n in runs if n not in seconds and runs[n] < MIN_TRUSTED_RUNS]
     if unmeasured:
         if len(members) == 1 and sum(runs.values()) % 2:
             return []
-        # Members that have measured the best explore first: the others measure it meanwhile.
+        # Members that have measured the best variant explore first, while the others measure it.
         order = sorted(range(len(members)), key=lambda i: (members[i].models[best] is None, -i))
         return list(zip(order, unmeasured, strict=False))
     similar_runs = {name: _trusted_runs(members, name, units) for name in runs}
     retried = _variant_to_retry(best, seconds, runs, similar_runs)
     if retried is None:
         return []
-    # A member that hasn't run it yet goes first: the others may have been unlucky with it.
+    # A member that hasn't run it yet goes first: the others' times may be outliers.
     fewest = min(range(len(members)), key=lambda i: members[i].run_counts.get(retried, 0))
     return [(fewest, retried)]
 
@@ -165,7 +164,10 @@ def _explorers(
 def _variant_to_retry(
     best: str, seconds: dict[str, float], runs: dict[str, int], similar_runs: dict[str, int]
 ) -> str | None:
-    """`similar_runs`: runs of each variant at loads like the expected one."""
+    """Return the variant to retry, if any.
+
+    `similar_runs`: runs of each variant at loads like the expected one.
+    """
     for name in sorted(seconds, key=lambda name: seconds[name]):
         is_new_load = similar_runs[best] > 0 and similar_runs[name] == 0
         interval = RUNS_PER_FIRST_TRY if is_new_load else RUNS_PER_RETRY
@@ -176,9 +178,9 @@ def _variant_to_retry(
 
 
 def _trusted_runs(members: Sequence[Candidate], name: str, units: float) -> int:
-    """Runs of `name` at loads like `units` on any member; enough of them where two agree.
+    """Return runs of `name` at loads like `units` on any member; enough once two agree.
 
-    All runs where a model keeps no observations; none if its time is only presumed.
+    All runs if a model keeps no observations; none if its time is only presumed.
     """
     runs, paces = 0, []
     for member in members:
@@ -195,7 +197,7 @@ def _trusted_runs(members: Sequence[Candidate], name: str, units: float) -> int:
 
 
 def _paces(times: dict[float, list[float]], units: float) -> list[float]:
-    """Seconds per unit of each observation at a load like `units`."""
+    """Return the seconds per unit of each observation at a load like `units`."""
     return [
         seconds / size
         for size, observed in times.items()
@@ -207,10 +209,10 @@ def _paces(times: dict[float, list[float]], units: float) -> list[float]:
 def _models(
     members: Sequence[Candidate], name: str, units: float, cache: PlanCache
 ) -> list[DeviceModel | None]:
-    """Each member's model of `name`, with the measurements of all of them.
+    """Return each member's model of `name`, with the measurements of all members.
 
-    A member that has not run it yet gets the median one of its equals, scaled by how much slower
-    it is with other variants.
+    A member that hasn't run it yet gets the median model of its equals, scaled by its slowness
+    with other variants.
     """
     models = pooled_models([member.models[name] for member in members], cache)
     measured = [model for model in models if model is not None]
@@ -252,7 +254,7 @@ def pooled_models(
 
 
 def _slowness(members: Sequence[Candidate], index: int, units: float, cache: PlanCache) -> float:
-    """Time of one member relative to its equals': the median over the variants it has run."""
+    """Return one member's time relative to its equals': the median over its variants."""
     ratios = []
     for name in members[index].models:
         models = pooled_models([member.models[name] for member in members], cache)

@@ -1,4 +1,4 @@
-"""Cores one by one or as a team: which way is planned, when a team is tried, what keeps a way."""
+"""Single cores or a team: which is planned, when a team is tried, when the choice stays."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_team_is_considered_for_many_large_units() -> None:
     slow = plan_with_teams(101, [*cores(4, fft=0.1), team(4, 101, fft=0.03)])
 
     assert who(fast) == {"team0": 101}
-    assert reason(slow, "team0").endswith("sooner one by one (2.6 s against 3.03 s)")
+    assert reason(slow, "team0").endswith("sooner separately (2.6 s against 3.03 s)")
 
 
 def test_other_devices_work_beside_a_team() -> None:
@@ -92,7 +92,7 @@ def test_a_team_is_not_tried_before_its_cores_are_measured() -> None:
     plan = plan_with_teams(1, [*cores(2, fft=None), team(2, fft=None)])
 
     assert who(plan) == {"cpu0": 1}
-    assert reason(plan, "team0") == "team0: no share, its cores have to be measured first"
+    assert reason(plan, "team0") == "team0: no share, its cores must be measured first"
 
 
 @pytest.mark.parametrize(

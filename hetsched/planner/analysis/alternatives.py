@@ -16,9 +16,9 @@ from hetsched.plans.timeline import timeline
 
 
 def device_alternatives(plan: JobPlan) -> dict[str, tuple[Alternative, ...]]:
-    """Return device with a link -> the best plan of each kind for its share.
+    """Return the best plan of each kind for each device with a link, by device.
 
-    Only for the first device of each group (names that differ by a number): the search takes time.
+    Only for the first device of each group (names that differ by a number): the search is slow.
     """
     firsts = {group[0] for group in groups_of([a.device for a in plan.assignments])}
     return {

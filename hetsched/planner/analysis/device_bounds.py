@@ -21,15 +21,15 @@ class CoreBound:
         self._curve = curve
 
     def total(self) -> TotalCurve:
-        """Return the bound as `split_load` takes it."""
+        """Return the bound as an argument of `split_load`."""
         return TotalCurve(self._curve)
 
     def seconds(self, share: int) -> float:
-        """Return the bound for `share` units; 0 for none."""
+        """Return the bound for `share` units; 0 for a share of 0."""
         return float(self._curve.time(share)) if share else 0.0
 
     def units_below(self, seconds: float, guess: int) -> int:
-        """Return the most units that take less than `seconds`; fast if that is near `guess`."""
+        """Return the most units that take less than `seconds`; fast if near `guess`."""
         low = high = guess
         step = 1
         while low > 0 and self.seconds(low) >= seconds:

@@ -1,11 +1,11 @@
-"""Groups of equal devices: those whose names differ only by their numbers."""
+"""Groups of equal devices, whose names differ only by their numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 MAX_LISTED_DEVICES = 2
-"""Devices of a group that are named individually."""
+"""Maximum size of a group whose devices are named individually."""
 
 
 def groups_of(names: Sequence[str]) -> list[list[str]]:

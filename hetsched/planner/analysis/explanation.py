@@ -1,7 +1,7 @@
-"""The explanation of a job: its plan beside what was measured. Pure.
+"""The explanation of a job: its plan compared with measurements. Pure.
 
 All figures are computed here and in `time_breakdown`, `alternatives` and `what_if`, from the plan,
-the models it was made with, and the times of chunks where they really ran.
+the models behind it, and the times of chunks on the devices that ran them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hetsched.units import format_bytes, format_seconds
 
 @dataclass(frozen=True)
 class ExplainedJob:
-    """The job that is explained. `job`: None for a plan that is not run."""
+    """The job to explain. `job`: None for a plan that is not run."""
 
     job: int | None
     state: str
@@ -60,10 +60,10 @@ def explain_job(
     *,
     cache: PlanCache | None = None,
 ) -> Explanation:
-    """Explain what happened in a job that followed `plan`, or the plan itself without `runs`.
+    """Explain a job that followed `plan`, or without `runs` the plan itself.
 
-    Chunks count where they ran, including stolen and repeated ones. Virtual clocks all start with
-    their device's first chunk.
+    Chunks count for the device that ran them, including stolen and repeated ones. A virtual clock
+    starts with its device's first chunk.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def explain_job(
 
 
 def _measured_timelines(runs: Mapping[str, ExecutedChunks]) -> dict[str, Timeline]:
-    """Seconds from the start of the job's first chunk, of each device that ran a chunk."""
+    """Return timelines in seconds from the job's first chunk, of each device that ran a chunk."""
     starts = {
         name: min(times.start for _, times in run.chunks)
         for name, run in runs.items()
@@ -174,16 +174,16 @@ def _chunk_reason(
     planned: Timeline | None,
     bound: float | None,
 ) -> str:
-    """Why the share is cut as it is."""
+    """Return why the share is cut into these chunks."""
     if assignment.candidate is None or info is None:
         return ""
     if info.link:
         return _linked_chunk_reason(assignment, planned, bound)
     if assignment.pace is None:
-        return "small chunks as long as there are no measurements: a cancel waits for one"
+        return "small chunks until there are measurements: a cancel waits for the running chunk"
     seconds = format_seconds(assignment.pace * assignment.max_chunk)
     if len(assignment.chunks) == 1:
-        return f"one chunk, it takes only {seconds}"
+        return f"one chunk, which takes only {seconds}"
     return f"chunks of at most {seconds}: a cancel or a lost device costs one"
 
 
@@ -208,9 +208,9 @@ def _info(assignment: Assignment) -> DeviceInfo | None:
 
 
 def _planned_timeline(assignment: Assignment) -> Timeline | None:
-    """The phases as predicted; None: no model.
+    """Return the predicted phases; None without a model.
 
-    Of a device without a link only the whole share was predicted: each unit gets an equal part.
+    For a device without a link only the whole share was predicted; each unit gets an equal part.
     """
     info = _info(assignment)
     if info is not None and info.link and assignment.model is not None:
@@ -226,7 +226,7 @@ def _planned_timeline(assignment: Assignment) -> Timeline | None:
 
 
 def _has_unknown_phases(assignment: Assignment) -> bool:
-    """Whether the prediction includes copies that aren't known separately: a core's, of files."""
+    """Return whether the prediction includes copies without separate times: a core's, of files."""
     candidate = assignment.candidate
     return candidate is not None and candidate.is_staged and not candidate.info.link
 
@@ -238,7 +238,7 @@ def _model_runs(assignment: Assignment) -> int | None:
 
 
 def _length(line: Timeline | None) -> float | None:
-    """Seconds from a device's first chunk to the end of its last."""
+    """Return the seconds from the start of a device's first chunk to the end of its last."""
     if line is None or not line.chunks:
         return None
     first = line.chunks[0]

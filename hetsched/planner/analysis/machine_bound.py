@@ -1,8 +1,8 @@
-"""Lower bounds of any split of a load over a machine, whatever each device's plan is.
+"""Lower bounds on the time of any split of a load over a machine, with any plans.
 
-Two bounds. The fluid one takes the load for infinitely divisible and every device at its best
-possible rate, with nothing lost to fill and drain. The whole-unit one takes the largest number of
-whole units that each device could do in a given time, by `lower_bound` for those with a link.
+The fluid bound assumes an infinitely divisible load and every device at its best possible rate,
+without time to fill and drain pipelines. The whole-unit bound uses the largest number of whole
+units that each device could finish in a given time, by `lower_bound` for those with a link.
 (Ours.)
 """
 
@@ -28,20 +28,20 @@ from hetsched.plans.phase_costs import Floats, seconds_of
 from hetsched.plans.share_estimate import link_seconds
 
 MAX_SIZES = 4096
-"""Sizes at which a curve's best rate is looked for; all there are in smaller loads."""
+"""Number of sizes at which a curve's best rate is searched; all sizes in smaller loads."""
 ENDLESS_UNITS = 1e12
-"""Of a chunk so large that its fixed cost vanishes."""
+"""Units of a chunk so large that its fixed cost vanishes."""
 
 
 @dataclass(frozen=True)
 class MachineDevice:
-    """A device of a machine, as bounds see it.
+    """A device of a machine, with what bounds depend on.
 
     Attributes
     ----------
     name : str
     model : DeviceModel
-        Without a link its `total` counts, of whole shares; else its phases.
+        Without a link its `total` is used, for whole shares; otherwise its phases.
     memory : MemoryDemand or None
         None: no link.
     overlap : Overlap or None
@@ -68,7 +68,7 @@ class MachineDevice:
 def fluid_bound(
     load: int, devices: Sequence[MachineDevice], *, cache: PlanCache | None = None
 ) -> float:
-    """Return the least seconds of `load` units if they could be cut arbitrarily finely.
+    """Return the minimum seconds of `load` units if units were divisible.
 
     Parameters
     ----------
@@ -92,10 +92,10 @@ def fluid_bound(
 def whole_unit_bound(
     load: int, devices: Sequence[MachineDevice], *, cache: PlanCache | None = None
 ) -> float:
-    """Return the least seconds of `load` whole units.
+    """Return the minimum seconds of `load` whole units.
 
-    The least T at which the devices' largest loads with a lower bound of at most T add up to the
-    load. Never above what the best split with the best plans takes, if times rise with size.
+    This is the smallest T for which the devices' largest loads with a lower bound of at most T add
+    up to the load. If times rise with size, it never exceeds the best split with the best plans.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def _check(load: int, devices: Sequence[MachineDevice]) -> None:
 
 
 def _key(kind: str, load: int, devices: Sequence[MachineDevice]) -> Hashable | None:
-    """All that a bound depends on, by value; None: a curve can't be compared."""
+    """Return everything that a bound depends on, by value; None: a curve can't be compared."""
     fingerprints = tuple(_fingerprint(device) for device in devices)
     return None if None in fingerprints else (kind, load, fingerprints)
 
@@ -146,7 +146,7 @@ def _fluid(load: int, devices: Sequence[MachineDevice]) -> float:
 
 
 def _best_rate(load: int, device: MachineDevice) -> float:
-    """Units per second at most, with chunks of any size."""
+    """Return the maximum units per second, with chunks of any size."""
     sizes = np.unique(np.geomspace(1, load, MAX_SIZES).round()) if load > MAX_SIZES else None
     units = np.append(np.arange(1, load + 1) if sizes is None else sizes, ENDLESS_UNITS)
     model = device.model
@@ -166,7 +166,7 @@ def _inverse(seconds: float) -> float:
 
 
 def _best_pace(curve: SpeedFunction | None, units: Floats) -> float:
-    """Seconds per unit at least; 0 for a phase that doesn't exist."""
+    """Return the minimum seconds per unit; 0 for a phase that doesn't exist."""
     return 0.0 if curve is None else float((seconds_of(curve, units) / units).min())
 
 
@@ -186,7 +186,10 @@ def _whole_unit(load: int, devices: Sequence[MachineDevice], cache: PlanCache) -
 
 
 def _least_time(load: int, bounds: Sequence[CoreBound], shares: Sequence[int]) -> float:
-    """The least T at which the devices' largest loads add up to `load`, near that of `shares`."""
+    """Return the smallest T at which the devices' largest loads add up to `load`.
+
+    The search starts from the times of `shares`.
+    """
     while True:
         seconds = max(bound.seconds(x) for bound, x in zip(bounds, shares, strict=True))
         units = [bound.units_below(seconds, x) for bound, x in zip(bounds, shares, strict=True)]

@@ -1,4 +1,4 @@
-"""Where the time of one device went, from the start and end of each phase of its chunks."""
+"""The use of one device's time, from the start and end of each phase of its chunks."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def phase_seconds(line: Timeline) -> PhaseSeconds:
 def hidden_fraction(line: Timeline) -> float | None:
     """Return the fraction of the copies' time that overlapped other phases; None without copies.
 
-    The sum of all phases, less the time in which any was running, is what overlap saved: all of it
-    copies, of one direction or of both at once.
+    The time saved by overlap is the sum of all phases less the time in which any was running. It
+    consists of copies only, in one direction or in both at once.
     """
     sums = phase_seconds(line)
     if sums.copies <= 0:
@@ -53,7 +53,7 @@ def hidden_fraction(line: Timeline) -> float | None:
 
 
 def time_breakdown(line: Timeline, total: float) -> TimeBreakdown:
-    """Return how a device used the `total` seconds of a job; the parts sum to it."""
+    """Return a device's use of the `total` seconds of a job; the parts sum to the total."""
     if not line.chunks:
         return TimeBreakdown(computing=0.0, copying=0.0, between=0.0, before=0.0, idle=total)
     spans = _all_spans(line.chunks)

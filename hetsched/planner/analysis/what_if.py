@@ -1,4 +1,4 @@
-"""The time of a job on other machines, by the same models as its plan; and the plan's bounds."""
+"""What-if analysis: the job's time on other machines by the plan's models; the plan's bounds."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from hetsched.plans.bounds.lower_bound import lower_bound
 from hetsched.plans.device_plan import Overlap
 
 ENOUGH_RUNS = 9
-"""Runs of the only variant of a changed machine's device: the planner has nothing to try."""
+"""Run count of a changed machine's only variants: enough that the planner explores nothing."""
 MAX_PLANNED_SIZE = 10_000
-"""Units times devices with a link up to which changed machines are planned for, in about a second;
-above, their bound is used. Arbitrary."""
+"""Units times devices with a link up to which changed machines are planned, in about a second;
+larger ones only get bounds. Arbitrary."""
 
 Change = Callable[[list[Candidate]], list[Candidate]]
 
@@ -44,7 +44,7 @@ class _MeasuredDevice:
 
 
 def plan_bounds(plan: JobPlan, cache: PlanCache) -> tuple[float, float] | None:
-    """Return seconds of the fluid and of the whole-unit bound; None if a device has no model."""
+    """Return the fluid and the whole-unit bound, seconds; None if a device has no model."""
     devices = [_machine_device(d.candidate, d.model) for d in _measured_devices(plan)]
     if not devices or _has_unmeasured_device(plan):
         return None
@@ -55,7 +55,7 @@ def plan_bounds(plan: JobPlan, cache: PlanCache) -> tuple[float, float] | None:
 
 
 def device_bound(assignment: Assignment) -> float | None:
-    """Return the least seconds of any plan for a device with a link; None for other devices."""
+    """Return the minimum seconds of any plan for a device with a link; None for other devices."""
     candidate, model = assignment.candidate, assignment.model
     if candidate is None or model is None or not candidate.info.link:
         return None
@@ -64,7 +64,7 @@ def device_bound(assignment: Assignment) -> float | None:
 
 
 def what_if(plan: JobPlan, cache: PlanCache) -> tuple[WhatIf, ...]:
-    """Return changes of the machine and the times that the planner predicts with them."""
+    """Return changes of the machine with their predicted times."""
     devices = _measured_devices(plan)
     if not devices or _has_unmeasured_device(plan) or plan.predicted_seconds is None:
         return ()
@@ -88,7 +88,7 @@ def _planned_seconds(load: int, machine: Sequence[Candidate], cache: PlanCache) 
 
 
 def _bound_seconds(load: int, machine: Sequence[Candidate], cache: PlanCache) -> float | None:
-    """The bound, which is close to the plan where loads are large."""
+    """Return the bound, which is close to the plan for large loads."""
     devices = []
     for candidate in machine:
         (model,) = candidate.models.values()
@@ -98,7 +98,7 @@ def _bound_seconds(load: int, machine: Sequence[Candidate], cache: PlanCache) ->
 
 
 def _measured_devices(plan: JobPlan) -> list[_MeasuredDevice]:
-    """The devices with a model that have a share or could have had one."""
+    """Return the devices with a model that have a share or could have had one."""
     devices = {
         a.device: _MeasuredDevice(a.candidate, a.variant, a.model)
         for a in plan.assignments
@@ -115,7 +115,7 @@ def _measured_devices(plan: JobPlan) -> list[_MeasuredDevice]:
 
 
 def _comparable(model: DeviceModel) -> SpeedFunction:
-    """The curve that compares variants: a device with a link may never have run a whole share."""
+    """Return the curve to compare variants by; with a link, there may be no whole-share times."""
     return model.compute if model.link else model.total
 
 
@@ -124,7 +124,7 @@ def _has_unmeasured_device(plan: JobPlan) -> bool:
 
 
 def _with_one_variant(device: _MeasuredDevice) -> Candidate:
-    """Nothing to choose; and plans of a link aren't scaled by the times of its latest shares."""
+    """Return the candidate with one variant, and without correction by its latest shares."""
     candidate, model = device.candidate, device.model
     if candidate.info.link:
         model = replace(model, total=PiecewiseLinear())
@@ -145,7 +145,7 @@ def _machine_device(candidate: Candidate, model: DeviceModel) -> MachineDevice:
 
 
 def _changes(machine: Sequence[Candidate]) -> dict[str, Change]:
-    """Description -> change of the machine."""
+    """Return changes of the machine by description."""
     linked = [candidate for candidate in machine if candidate.info.link]
     changes: dict[str, Change] = {}
     if linked:
@@ -172,15 +172,15 @@ def _with_another(candidate: Candidate) -> Change:
 
 def _with_faster_link(candidate: Candidate) -> Candidate:
     def change(model: DeviceModel) -> DeviceModel:
-        h2d = None if model.h2d is None else HalfTime(model.h2d)
-        d2h = None if model.d2h is None else HalfTime(model.d2h)
+        h2d = None if model.h2d is None else DoubledSpeed(model.h2d)
+        d2h = None if model.d2h is None else DoubledSpeed(model.d2h)
         return replace(model, h2d=h2d, d2h=d2h)
 
     return _with_models(candidate, change)
 
 
 def _with_faster_compute(candidate: Candidate) -> Candidate:
-    return _with_models(candidate, lambda m: replace(m, compute=HalfTime(m.compute)))
+    return _with_models(candidate, lambda m: replace(m, compute=DoubledSpeed(m.compute)))
 
 
 def _with_models(candidate: Candidate, change: Callable[[DeviceModel], DeviceModel]) -> Candidate:
@@ -200,8 +200,8 @@ def _with_more_engines(candidate: Candidate) -> Candidate:
 
 
 @dataclass(frozen=True)
-class HalfTime:
-    """A curve of half the time."""
+class DoubledSpeed:
+    """A curve with twice the speed of another."""
 
     curve: SpeedFunction
 
