@@ -1,1 +1,1 @@
-"""What runs in a device process: its main thread, one thread per device, the pipeline."""
+"""The device process: its main thread, one thread per device, the pipeline."""

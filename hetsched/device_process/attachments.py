@@ -1,4 +1,4 @@
-"""The segments and files attached to a device process, and the arrays on them."""
+"""Segments and files attached to a device process, and the arrays in them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class OpenFileArray(FileArray):
 
 
 class Attachments:
-    """Segments and files by key; attached on the main thread, used on those of the devices."""
+    """Segments and files by key; attached by the main thread, used by the device threads."""
 
     def __init__(self) -> None:
         self._objects: dict[int, np.ndarray | OpenFile] = {}
@@ -48,7 +48,7 @@ class Attachments:
         self._lock = threading.Lock()
 
     def attach(self, command: Attach, fd: int) -> None:
-        """Map or keep `fd`, and take it over."""
+        """Map or keep `fd`, taking ownership of it."""
         if command.kind == "file":
             self._objects[command.key] = OpenFile(fd)
             return
@@ -70,7 +70,7 @@ class Attachments:
         Raises
         ------
         InternalError
-            An array isn't attached or isn't one of the workload's.
+            An array isn't attached, or the workload has no such array.
         """
         specs_by_name = {spec.name: spec for spec in specs}
         inputs: dict[str, HostArray] = {}

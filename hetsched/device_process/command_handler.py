@@ -1,4 +1,4 @@
-"""Handles the commands to one open device; the answers go out as events."""
+"""Handling of the commands to one open device; answers are sent as events."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from hetsched.workload import Workload, find
 
 
 class CommandHandler:
-    """One device, and the job that it is prepared for.
+    """The handler of one device's commands, with the job that the device is prepared for.
 
     Parameters
     ----------
@@ -89,11 +89,11 @@ class CommandHandler:
             self._current.pipeline.step()
         except ChunkFailed:
             self._current = None
-            self._device.prepare(None)  # or it would hold the job's files until the next job
+            self._device.prepare(None)  # release the job's files now, not at the next job
             raise
 
     def handle(self, command: DeviceCommand) -> None:
-        """Handle one command. Raises whatever the job or the device raises."""
+        """Handle one command. Raises any error of the job or the device."""
         match command:
             case Prepare():
                 self._prepare(command)
@@ -135,7 +135,7 @@ class CommandHandler:
         return report
 
     def _run(self, command: Run) -> None:
-        """Add the chunks; drop them if the job failed here, which the engine knows by now."""
+        """Add the chunks; drop them if the job failed here, which was already reported."""
         if self._current is not None and self._current.number == command.job:
             self._current.pipeline.add(command.chunks)
 

@@ -22,7 +22,7 @@ MAX_KERNELS = 1000
 
 @dataclass(frozen=True)
 class CurrentJob:
-    """The job that commands refer to; `number` is that of `Prepare.job`."""
+    """The job that commands refer to; `number` is `Prepare.job`."""
 
     number: int
     workload: Workload
@@ -32,13 +32,16 @@ class CurrentJob:
 
 
 class ColdKernels:
-    """Tells the first chunk of each kernel in this process: it loads code and fills caches."""
+    """Detection of the first chunk of each kernel in this process, which is slow.
+
+    It loads code and fills caches.
+    """
 
     def __init__(self) -> None:
         self._warm: set[tuple[str, bytes, str]] = set()
 
     def is_first_chunk(self, command: Prepare) -> bool:
-        """Return whether no chunk of this kernel was reported before."""
+        """Return whether this kernel has no reported chunk yet."""
         kernel = (command.workload, command.params, command.variant)
         if kernel in self._warm:
             return False
@@ -56,7 +59,7 @@ def device_job(
     arrays: HostArrays,
     say: Callable[[str], None],
 ) -> DeviceJob:
-    """Return the job of `command` as the device `info` takes it."""
+    """Return the job of `command` in the form that device `info` requires."""
     inputs, outputs = arrays
     return DeviceJob(
         workload=workload,
@@ -102,7 +105,7 @@ def build_pipeline(
 
 @functools.cache
 def _cache_folder() -> str:
-    """The cache folder, created once per process: checking each time costs a job 0.1 ms."""
+    """Return the cache folder, created once per process: checking each time costs 0.1 ms."""
     folder = cache_dir()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return str(folder)

@@ -1,4 +1,4 @@
-"""The thread of one device: opens it, then takes commands and advances chunks in turn."""
+"""The thread of one device: opens it, then alternates between commands and chunks."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from hetsched.transport.device_messages import DeviceCommand, Event, Fence, Rele
 FAULT_EXIT = 17
 """Exit status of a process whose device has become unusable."""
 VIRTUAL_CLOCK_WAIT = 2.0
-"""Seconds that a device on a virtual clock waits for chunks on their way: its times must not
-depend on when messages arrive. Arbitrary; only a cancelled run waits so long."""
+"""Seconds that a device with a virtual clock waits for announced chunks: its times must not depend
+on message latency. Arbitrary; only a cancelled run waits so long."""
 
 
 class DeviceThread(threading.Thread):
-    """Opens the device, then handles `commands` until None arrives.
+    """The thread that opens the device, then handles `commands` until None arrives.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class DeviceThread(threading.Thread):
     send : callable
         Sends an event to the engine.
     on_opened : callable
-        Called with the index and the description of the open device, or why it can't be opened.
+        Called with the index and the description of the open device, or the error of opening it.
     """
 
     def __init__(
@@ -128,14 +128,14 @@ def _unusable(error: Exception) -> DeviceFault:
 
 
 def _pin_threads(info: DeviceInfo) -> None:
-    """Pin this thread, and those that it will start, to the device's cores."""
+    """Pin this thread, and threads that it starts later, to the device's cores."""
     if info.cores:
         os.sched_setaffinity(0, info.cores)  # 0: this thread
     if info.cores and info.members:
-        # A team has its process to itself: pin the threads that libraries have started, too.
+        # A team has a separate process: also pin the threads that libraries have started.
         for thread in Path("/proc/self/task").iterdir():
-            with contextlib.suppress(OSError):  # it has just ended
+            with contextlib.suppress(OSError):  # the thread has just ended
                 os.sched_setaffinity(int(thread.name), info.cores)
     # The engine's thread may be on this core and has other devices to serve.
-    with contextlib.suppress(OSError):  # a sandbox may refuse; it's only faster
+    with contextlib.suppress(OSError):  # a sandbox may refuse; this is only an optimisation
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

@@ -1,4 +1,4 @@
-"""Classifies what goes wrong in a device process, for the engine."""
+"""Classification of failures in a device process, for the engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hetsched.errors import (
 from hetsched.transport.device_messages import CommandFailed, FailureCause
 
 MAX_MESSAGE_CHARACTERS = 2000
-"""Of an error: a message must fit into the socket."""
+"""Maximum length of an error's text: a message must fit into the socket."""
 
 
 def command_failed(

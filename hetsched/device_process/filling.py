@@ -1,4 +1,4 @@
-"""Fills arrays block by block, in bounded memory: with generated units, or with NaN."""
+"""Filling of arrays block by block, in bounded memory: with generated units or NaN."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hetsched.devices.slot_layout import unit_bytes
 from hetsched.workload import Workload
 
 BLOCK_BYTES = 8 << 20
-"""Of all arrays together; a block has at least one unit."""
+"""Bytes of a block in all arrays together; a block has at least one unit."""
 POISON_BYTE = 0xFB
-"""Fills integer arrays, which have no NaN."""
+"""The byte that fills integer arrays, which have no NaN."""
 
 
 def generate(
@@ -40,7 +40,7 @@ def poison(array: HostArray, first: int, count: int) -> None:
 
 
 def block_ranges(first: int, count: int, arrays: Sequence[HostArray]) -> Iterator[tuple[int, int]]:
-    """Yield (first, count) of blocks of units that take BLOCK_BYTES in all `arrays` together."""
+    """Yield (first, count) of blocks of about BLOCK_BYTES in all `arrays` together."""
     bytes_per_unit = sum(unit_bytes(array.spec) for array in arrays)
     step = max(1, BLOCK_BYTES // max(1, bytes_per_unit))
     for start in range(first, first + count, step):

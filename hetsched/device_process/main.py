@@ -81,7 +81,7 @@ class DeviceHost:
         self.send(Hello(os.getpid(), tuple(infos[index] for index in sorted(infos))))
 
     def serve(self) -> bool:
-        """Handle commands until Stop (returns True) or the end of the engine (False)."""
+        """Handle commands; return True at Stop, False at the end of the engine."""
         while True:
             payload, fds = receive_message(self._sock, MAX_FRAME)
             if not payload:
@@ -143,7 +143,7 @@ def main(arguments: list[str] | None = None) -> None:
     sock = socket.socket(fileno=options.fd)
     sock.set_inheritable(False)
     status = run_host(DeviceHost(sock, msgspec.json.decode(options.spec, type=ProcessSpec)))
-    # Not a normal exit: destructors of vendor libraries print and may hang.
+    # Skip destructors of vendor libraries, which print and may hang.
     sys.stderr.flush()
     os._exit(status)
 
@@ -158,7 +158,7 @@ def run_host(host: DeviceHost) -> int:
         if host.serve():
             host.stop()
     except HetschedError as error:
-        print(error, file=sys.stderr)  # noqa: T201 - the engine reads it
+        print(error, file=sys.stderr)  # noqa: T201 - read by the engine
         return error.code
     except Exception:
         traceback.print_exc()

@@ -1,7 +1,7 @@
-"""Runs a stream of chunks over one device of any kind.
+"""The pipeline of chunks through one device of any kind.
 
-A bounded number of chunks is in flight. Slots come from `plans.slot_allocation`; the device orders
-its operations itself, except where the allocator requires that no chunk is in flight.
+A bounded number of chunks is in flight. Slots come from `plans.slot_allocation`. The device orders
+its own operations, except where the allocator requires that no chunk is in flight.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hetsched.plans.slot_allocation import SlotAllocator
 
 
 class ChunkFailed(Exception):
-    """`chunk` failed, with the reason as ``__cause__``; no chunk is in flight any more."""
+    """`chunk` failed, with the reason as ``__cause__``; no chunk is in flight."""
 
     def __init__(self, chunk: Chunk) -> None:
         super().__init__(chunk.id)
@@ -30,8 +30,8 @@ class Pipeline:
     ----------
     slots : SlotAllocator
     depth : int
-        Maximum of chunks in flight: 1 for a device that works synchronously; where copies and
-        computations overlap one more than there are slots, but at most the window.
+        Maximum number of chunks in flight: 1 for a synchronous device; with overlap one more than
+        the slots, but at most the window.
     on_done : callable
         Called with each finished chunk, in order.
     """
@@ -61,7 +61,7 @@ class Pipeline:
 
     @property
     def expects_more(self) -> bool:
-        """Whether more chunks are on their way and could start before the oldest finishes."""
+        """Whether further chunks are announced and could start before the oldest finishes."""
         if self._waiting or not self._in_flight:
             return False
         return len(self._in_flight) < self._depth - 1 and not self._in_flight[-1].last
@@ -106,7 +106,7 @@ class Pipeline:
 
     @contextlib.contextmanager
     def _errors_of(self, chunk: Chunk) -> Iterator[None]:
-        """Turn an error into ChunkFailed, after the other chunks in flight have finished."""
+        """Convert an error to ChunkFailed, after the other chunks in flight have finished."""
         try:
             yield
         except (ChunkFailed, DeviceFault):

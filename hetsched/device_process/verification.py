@@ -1,4 +1,4 @@
-"""Verifies results block by block, in bounded memory: residuals and reference values."""
+"""Verification of results block by block, in bounded memory: residuals and reference values."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from hetsched.devices.host_arrays import resident_values
 from hetsched.workload import Workload
 
 ROUNDINGS = 8.0
-"""Rounding errors of a unit's largest value that are always allowed: a transform takes log2(n)
-steps with one each, which partly cancel. Measured: 1 to 4."""
+"""Allowed error in roundings of a unit's largest value: a transform has log2(n) steps with one
+rounding each, which partly cancel. Measured: 1 to 4."""
 
 Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class RangeVerification:
-    """The errors of a range of units; fields as in `device_messages.Checked`."""
+    """Errors of a range of units; fields as in `device_messages.Checked`."""
 
     worst: float
     unit: int
@@ -92,12 +92,12 @@ def unit_errors(
 ) -> tuple[float, float]:
     """Return max|y - ref| over max|ref|, and over rms(ref without its largest value).
 
-    The second is for natural images: their mean is huge, and its transform would hide errors.
+    The second one suits natural images, whose huge mean would otherwise hide errors.
 
     Parameters
     ----------
     finite : bool
-        Whether the unit's input is; if not, its output must not be all finite.
+        Whether the unit's input is finite; if not, its output must not be all finite.
     floor : float, roundings of the largest value
         Lower limit of the rms: the spectrum of a constant plane has nothing but its mean.
     scale : float or array

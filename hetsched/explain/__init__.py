@@ -1,4 +1,4 @@
-"""The explanation of a job: its records, their text and their trace. Pure, without NumPy.
+"""The explanation of a job: records, text and trace. Pure, without NumPy.
 
 Only the records are imported here, since every client needs them; `text`, `trace` and `thinning`
 are imported where they are used.

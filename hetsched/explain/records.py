@@ -1,4 +1,4 @@
-"""The explanation of a job or of a plan, as figures; `text` puts them in words."""
+"""The explanation of a job or of a plan, as figures; `text` formats them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class PhaseSeconds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimeBreakdown(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the job's time went on one device, seconds; they sum to the job's time.
+    """One device's use of the job's time, seconds; the parts sum to the job's time.
 
-    `computing`; `copying` without computing, so waiting for its link; `between` its chunks, doing
-    neither; `before` its first chunk began; `idle` after its last one.
+    `computing`; `copying` without computing, that is waiting for the link; `between` chunks, doing
+    neither; `before` its first chunk; `idle` after its last one.
     """
 
     computing: float
@@ -45,7 +45,7 @@ class Alternative(msgspec.Struct, frozen=True):
 
 
 class WhatIf(msgspec.Struct, frozen=True):
-    """A change of the machine: predicted seconds, and the fraction of the time that it saves."""
+    """A change of the machine: predicted seconds, and the fraction of time saved."""
 
     change: str
     seconds: float
@@ -58,9 +58,9 @@ class DeviceExplanation(msgspec.Struct, frozen=True, kw_only=True):
     Attributes
     ----------
     planned, share : int, units
-        Assigned by the plan; done, or 0 where nothing ran yet.
+        Assigned by the plan; done, or 0 if nothing has run yet.
     chunks : tuple of (count, units)
-        As planned, in order, successive equal ones as one pair; `thinned` leaves out the middle of
+        As planned, in order, with runs of equal chunks as one pair; `thinned` omits the middle of
         a long list.
     planned_chunks : int
         Their number.
@@ -69,11 +69,11 @@ class DeviceExplanation(msgspec.Struct, frozen=True, kw_only=True):
     slots : int
         Chunks that may be in device memory at once.
     chunk_reason : str
-        Why these chunks.
+        Why the share is cut this way.
     runs : int or None
-        Runs that its model was learnt from; None: no model.
+        Runs behind its model; None: no model.
     predicted_seconds, seconds : float or None
-        Of the whole share, by the curve it was planned with; from its first chunk to its last.
+        Of the whole share: by the curve used for planning; measured from first to last chunk.
     predicted, measured : PhaseSeconds or None
     predicted_hidden, hidden : float or None
         Fraction of the copies' time that overlapped with other phases.
@@ -81,7 +81,7 @@ class DeviceExplanation(msgspec.Struct, frozen=True, kw_only=True):
     bound : float or None, seconds
         Lower bound of any plan for the share on a device with a link.
     alternatives : tuple of Alternative
-        Other plans for the share; only for the first of several equal devices.
+        Other plans for the share; only for the first of equal devices.
     late : int
         Phases that took longer than their modelled time.
     plan, timeline : Timeline or None
@@ -114,12 +114,12 @@ class DeviceExplanation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_only_whole_chunks(self) -> bool:
-        """Whether `plan` has whole chunks as compute phases, since no phases were predicted."""
+        """Whether `plan` shows whole chunks as compute phases, for lack of predicted phases."""
         return self.plan is not None and self.predicted is None
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened in a job and why; its `str` is for people.
+    """The outcome of a job and its reasons; `str` gives the text for users.
 
     Attributes
     ----------
@@ -128,11 +128,11 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     state : str
         "planned", "running", "done", "failed" or "cancelled".
     seconds, predicted_seconds : float or None
-        From the first chunk's start to the last chunk's end, of a running job until now; None:
+        From the first chunk's start to the last chunk's end, or until now for a running job; None:
         unknown.
     fluid_bound, whole_unit_bound : float or None, seconds
-        Lower bounds of any split by the models: of a load that can be cut arbitrarily finely, and
-        of whole units; None where a device has no model.
+        Lower bounds of any split by the models, for divisible and for whole units; None if a
+        device has no model.
     reasons : tuple of str
         The planner's.
     alternatives : tuple of Alternative
@@ -159,7 +159,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
     def __str__(self) -> str:
-        # Every client imports the records, few print one.
+        # Every client imports the records; few print one.
         from hetsched.explain.text import explanation_text
 
         return explanation_text(self)

@@ -1,4 +1,4 @@
-"""Explanations of jobs with very many chunks, made short enough to travel."""
+"""Shortening of explanations with very many chunks, to fit into a message."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Span = tuple[float, float]
 
 
 def thinned(explanation: Explanation, max_chunks: int) -> Explanation:
-    """Return `explanation` with about `max_chunks` chunks in all of its timelines.
+    """Return `explanation` with about `max_chunks` chunks in all timelines together.
 
-    Successive chunks are merged, from the first start to the last end, and a note says so. Lists
+    Successive chunks are merged, from the first start to the last end, and a note is added. Lists
     of planned chunks are cut to `max_chunks`. A short explanation is returned unchanged.
     """
     counts = [_chunk_count(device) for device in explanation.devices]
@@ -63,7 +63,7 @@ def _merged_chunk(group: tuple[ChunkTimeline, ...]) -> ChunkTimeline:
 
 
 def _enclosing(spans: list[Span | None]) -> Span | None:
-    """From the first start to the last end; None without spans."""
+    """Return the span from the first start to the last end; None without spans."""
     present = [span for span in spans if span is not None]
     if not present:
         return None

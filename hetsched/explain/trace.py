@@ -25,7 +25,7 @@ PHASES = (("copy_in", "copy in"), ("compute", "compute"), ("copy_out", "copy out
 MAX_LANES = 100
 """Thread numbers reserved for each phase: phases of one kind may overlap on some devices."""
 MAX_CLOCK_SKEW_NS = 1000
-"""Shorter overlaps result from clocks that are read one after the other."""
+"""Shorter overlaps are artefacts of reading clocks in sequence."""
 
 
 def trace(explanation: Explanation) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _complete_event(
 
 
 def lanes(spans: Sequence[NumberedSpan]) -> list[list[NumberedSpan]]:
-    """Return `spans` on as few lanes as possible, such that none overlap on one."""
+    """Return `spans` on as few lanes as possible, without overlap within a lane."""
     filled: list[list[NumberedSpan]] = []
     for number, (start, end) in sorted(spans, key=lambda numbered: numbered[1]):
         for lane in filled:

@@ -1,4 +1,4 @@
-"""An explanation in words: every statement is a figure of the record, or follows from some."""
+"""The text of an explanation: all statements follow from the record's figures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["explanation_text"]
 
 
 def explanation_text(explanation: Explanation, width: int | None = None) -> str:
-    """Return all sections, in lines of about 100 characters, or of at most `width` if possible."""
+    """Return all sections, in lines of about 100 characters, or at most `width` if possible."""
     sections = [
         headline_lines(explanation),
         share_table(explanation, width),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hetsched.explain.records import Alternative, DeviceExplanation, Explanation
 
 MIN_SAVING = 0.01
-"""Fraction of the time; a smaller saving is none. Arbitrary."""
+"""Fraction of the time; smaller savings don't count. Arbitrary."""
 
 
 def alternative_lines(explanation: Explanation) -> list[str]:
@@ -51,7 +51,7 @@ def _rows(alternatives: Sequence[Alternative], planned: float, indent: str) -> l
 
 
 def what_if_lines(explanation: Explanation) -> list[str]:
-    """Return the changes of the machine that would save time, the best first."""
+    """Return the changes of the machine that would save time, best first."""
     changes = sorted(explanation.what_if, key=lambda change: -change.saves)
     lines = [
         f"{change.change}: {format_seconds(change.seconds)}, {100 * change.saves:.0f} % less"

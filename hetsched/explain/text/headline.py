@@ -41,7 +41,7 @@ def _time_line(explanation: Explanation) -> str:
 
 
 def _unmeasured(explanation: Explanation) -> str:
-    """The variants without a prediction, and their devices."""
+    """List the variants without a prediction, and their devices."""
     devices: dict[str, list[str]] = {}
     for device in explanation.devices:
         if device.predicted_seconds is None:

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from hetsched.explain.records import Explanation
 
 MIN_CORRECTION = 0.01
-"""Relative difference of the prediction from the plan's phases; less isn't shown. Arbitrary."""
+"""Relative difference of prediction and plan's phases; smaller ones aren't shown. Arbitrary."""
 
 _SHARE = re.compile(r"(\S+?)(\d*): (\d+ units?|no share,) (.*)")
 """Group, number, share and reason of one device."""
 
 
 def reason_lines(explanation: Explanation) -> list[str]:
-    """Return why each device has its share, and why its share is cut as it is."""
+    """Return why each device has its share, and why the share is cut into its chunks."""
     lines = [*_condensed(explanation.reasons), *_corrections(explanation)]
     lines += [f"note: {note}" for note in explanation.notes]
     split = ["why this split:", *(f"  {line}" for line in lines)] if lines else []
@@ -34,7 +34,7 @@ def reason_lines(explanation: Explanation) -> list[str]:
 
 
 def _corrections(explanation: Explanation) -> Iterable[str]:
-    """Devices whose prediction differs from the time of their plan's phases."""
+    """Yield the devices whose prediction differs from the time of their plan's phases."""
     for device in explanation.devices[:MAX_GROUP_ROWS]:
         planned = device.plan.makespan if device.plan is not None and device.mode else 0.0
         if not planned or not device.predicted_seconds:
@@ -49,7 +49,7 @@ def _corrections(explanation: Explanation) -> Iterable[str]:
 
 
 def _condensed(reasons: Iterable[str]) -> list[str]:
-    """The reasons, with one line for many devices of one kind that have the same."""
+    """Merge the lines of devices of one kind with the same reason."""
     groups: dict[tuple[str, str], list[tuple[str, int, str]]] = {}
     for reason in reasons:
         match = _SHARE.fullmatch(reason)

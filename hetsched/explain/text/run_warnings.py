@@ -1,4 +1,4 @@
-"""Warnings about a run: devices that finished late, waited, or were mispredicted."""
+"""Warnings about a run: late finishes, waits, wrong predictions."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 MIN_LOST_FRACTION = 0.05
 """Fraction of the time; less is normal. Arbitrary."""
 MIN_SPLIT_GAIN = 0.01
-"""Fraction of the time that a better split must save to be mentioned. Arbitrary."""
+"""Minimum fraction of the time that a better split must save to be reported. Arbitrary."""
 MIN_PREDICTION_ERROR = 0.10
-"""Relative error of a prediction; with less a plan is used again."""
+"""Relative error of a prediction; below it a plan is reused."""
 
 
 def run_warnings(explanation: Explanation) -> list[str]:
@@ -37,7 +37,7 @@ def run_warnings(explanation: Explanation) -> list[str]:
 
 
 def _lost_time(field: str, busy: list[DeviceExplanation], total: float) -> str:
-    """The device that lost most of its time in one way; empty if that is little."""
+    """Return the device that lost the most time in one way; empty if that is little."""
     worst = max(busy, key=lambda device: getattr(device.time_breakdown, field, 0.0))
     fraction = getattr(worst.time_breakdown, field, 0.0) / total
     if fraction < MIN_LOST_FRACTION:
@@ -52,7 +52,7 @@ def _lost_time(field: str, busy: list[DeviceExplanation], total: float) -> str:
 
 
 def _unequal_ends(busy: list[DeviceExplanation], total: float) -> str:
-    """How far apart the devices finished, if another split of whole units would have gained."""
+    """Return how far apart the devices finished; empty if no other split would have helped."""
     ends = {d.device: d.timeline.makespan for d in busy if d.timeline is not None}
     first, last = min(ends, key=lambda name: ends[name]), max(ends, key=lambda name: ends[name])
     if ends[last] < (1 + MIN_LOST_FRACTION) * ends[first]:
@@ -68,7 +68,7 @@ def _unequal_ends(busy: list[DeviceExplanation], total: float) -> str:
 
 
 def _balanced_seconds(busy: list[DeviceExplanation]) -> float:
-    """Seconds of the best split of the same whole units at the measured speeds."""
+    """Return the seconds of the best split of the same whole units at the measured speeds."""
     paces = [device.seconds / device.share for device in busy if device.seconds and device.share]
     load = sum(device.share for device in busy)
     fluid = load / sum(1 / pace for pace in paces)
@@ -80,7 +80,7 @@ def _balanced_seconds(busy: list[DeviceExplanation]) -> float:
 
 
 def _moved_units(explanation: Explanation) -> list[str]:
-    """Units that ran on another device than planned."""
+    """Return the units that ran on a different device than planned."""
     if explanation.state != "done":
         return []
     return [
@@ -92,7 +92,7 @@ def _moved_units(explanation: Explanation) -> list[str]:
 
 
 def _worst_predicted(busy: list[DeviceExplanation]) -> list[DeviceExplanation]:
-    """Of devices whose names differ only by a number, the one with the largest error."""
+    """Return the device with the largest error in each group (names that differ by a number)."""
     worst: dict[str, DeviceExplanation] = {}
     for device in busy:
         group = device.device.rstrip("0123456789")
@@ -103,7 +103,7 @@ def _worst_predicted(busy: list[DeviceExplanation]) -> list[DeviceExplanation]:
 
 
 def _prediction_error(device: DeviceExplanation) -> float:
-    """Relative error; 0 where the share changed during the run."""
+    """Return the relative error; 0 if the share changed during the run."""
     if not device.predicted_seconds or not device.seconds or device.share != device.planned:
         return 0.0
     return device.seconds / device.predicted_seconds - 1

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from hetsched.explain.records import DeviceExplanation, Explanation
 
 MIN_COLUMN_WIDTH = 24
-"""Characters of a column of text."""
+"""Maximum width of a text column, characters."""
 MAX_CHUNK_SIZES = 6
-"""Different sizes of chunks that a row lists."""
+"""Maximum number of chunk sizes in a row."""
 
 
 def share_table(explanation: Explanation, width: int | None) -> list[str]:
@@ -37,13 +37,13 @@ def share_table(explanation: Explanation, width: int | None) -> list[str]:
 
 
 def chunk_sizes(chunks: Sequence[tuple[int, int]], number: int) -> str:
-    """Return ((9, 4), (1, 2)) as "9x4 + 2", without the middle of a long list.
+    """Format ((9, 4), (1, 2)) as "9x4 + 2", without the middle of a long list.
 
     Parameters
     ----------
     chunks : sequence of (count, units)
     number : int
-        Of all chunks.
+        Number of all chunks.
     """
     parts = [f"{count}x{units}" if count > 1 else str(units) for count, units in chunks]
     if len(parts) <= MAX_CHUNK_SIZES:
@@ -68,7 +68,7 @@ def _device_chunks(device: DeviceExplanation) -> str:
 
 
 def _with_folded_column(header: list[str], rows: list[list[str]], width: int | None) -> list[str]:
-    """Columns, the last of which is text that is folded below itself."""
+    """Format columns, with the text of the last column wrapped."""
     front = columns(header[:-1], [row[:-1] for row in rows], left_columns=2)
     last = [header[-1], *(row[-1] for row in rows)]
     start = max(map(len, front)) + 2

@@ -1,4 +1,4 @@
-"""The tables of seconds, measured and predicted, and of where the time went."""
+"""The tables of measured and predicted seconds, and of each device's use of time."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def seconds_table(explanation: Explanation, width: int | None) -> list[str]:
 
 
 def _sources(explanation: Explanation) -> str:
-    """What the figures are, for the title: ", measured / predicted"."""
+    """Return the legend for the title: ", measured / predicted"."""
     sources = []
     if any(device.measured for device in explanation.devices):
         sources.append("measured")
@@ -74,7 +74,7 @@ def _phase_seconds(
 
 
 def _pairs(rows: Rows, measured: Seconds, predicted: Seconds) -> list[str]:
-    """ "0.603 / 0.619": the longest of each row's devices."""
+    """Format each row's maximum as "0.603 / 0.619"."""
     longest = [
         max((value for member in members if (value := of(member)) is not None), default=None)
         for of in (measured, predicted)
@@ -88,7 +88,7 @@ def _pairs(rows: Rows, measured: Seconds, predicted: Seconds) -> list[str]:
 
 
 def _hidden(members: Sequence[DeviceExplanation]) -> str:
-    """Mean fractions, measured and predicted."""
+    """Format mean fractions, measured and predicted."""
     columns_of_values = (
         [member.hidden for member in members],
         [member.predicted_hidden for member in members],
@@ -104,7 +104,7 @@ def _mean_percent(values: Sequence[float | None]) -> str:
 
 
 def breakdown_table(explanation: Explanation, width: int | None) -> list[str]:
-    """Return where the time went: fractions of the job's time, which sum to all of it per row."""
+    """Return each device's use of time as fractions of the job's time; each row sums to 1."""
     total = explanation.seconds
     if not total or not any(device.time_breakdown for device in explanation.devices):
         return []

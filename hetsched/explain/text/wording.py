@@ -1,4 +1,4 @@
-"""Phrases that several sections of an explanation use."""
+"""Phrases common to several sections of an explanation."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from hetsched.text import MAX_GROUP_ROWS, grouped_rows
 
 
 def device_names(names: Sequence[str]) -> str:
-    """Return "cpu0, cpu1", or "cpu (64)" for many devices of one kind."""
+    """Format names as "cpu0, cpu1", or as "cpu (64)" for many devices of one kind."""
     return ", ".join(label for label, _ in grouped_rows(names, str, MAX_GROUP_ROWS))
 
 
 def signed_percent(ratio: float) -> str:
-    """Return 0.25 as "+25.0 %"."""
+    """Format 0.25 as "+25.0 %"."""
     return f"{100 * ratio:+.1f} %"
