@@ -1,1 +1,1 @@
-"""What runs in the daemon or in `Local`: jobs, device processes, planning, learning."""
+"""The engine, run by the daemon or `Local`: jobs, device processes, planning, learning."""

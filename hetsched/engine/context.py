@@ -1,4 +1,4 @@
-"""What the parts of one engine share."""
+"""Parts and settings common to all of one engine."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class EngineContext:
     memory_limit : int or None, bytes
         Of each device's own memory, for jobs that don't set one.
     stealing : bool
-        Idle devices take chunks of others.
+        Idle devices steal chunks.
     verification_secret : int
-        Seeds the random projections of verification: no workload can know them beforehand.
+        Seeds the random projections of verification, so that no workload can predict them.
     new_attempt_id : callable
-        Numbers the attempts of all jobs: late answers to an earlier attempt are recognised by it.
+        Returns a new number for each attempt of any job, which identifies late answers.
     """
 
     fleet: Fleet

@@ -1,6 +1,6 @@
 """The engine: queues jobs, runs them one after the other, and learns. Used by daemon and Local.
 
-Everything happens on the thread of its loop, except for what `PlannerThread` runs.
+Everything runs on the loop's thread, except the tasks of `PlannerThread`.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ OnState = Callable[[JobState], None]
 Reply = Callable[[int | ErrorRecord], None]
 
 FLUSH_SECONDS = 0.5
-"""From the end of a job until models.db is written: the next job must not wait for the disk."""
+"""Delay from a job's end to writing models.db: the next job must not wait for the disk."""
 
 
 @dataclass(frozen=True, eq=False)
 class QueuedJob:
-    """A job that was accepted. `held_segments` are retained for it until it ends."""
+    """An accepted job. Its `held_segments` are retained until it ends."""
 
     number: int
     spec: JobSpec
@@ -62,15 +62,15 @@ class Engine:
     ----------
     config : Config
     loop : Loop
-        Its thread calls every method, and every callback is called there.
+        All methods must be called, and all callbacks are called, on its thread.
     arena : Arena
     models_path : Path or None
-        Of models.db; None: what is learnt is forgotten at the end.
+        Of models.db; None: models are kept in memory only.
 
     Raises
     ------
     ConfigError, Unavailable
-        The configuration asks for a device that isn't there; models.db is of a newer version.
+        A configured device is missing; models.db has a newer version.
     """
 
     def __init__(
@@ -103,20 +103,20 @@ class Engine:
         arena.on_discard(lambda segment: self._fleet.detach([segment]))
 
     def start(self) -> None:
-        """Start the device processes; jobs may be submitted at once."""
+        """Start the device processes. Jobs may be submitted immediately."""
         self._fleet.start()
 
     def submit(self, spec: JobSpec, reply: Reply, on_state: OnState) -> None:
         """Check a job and queue it.
 
-        `reply` is called with its number, or the reason for refusing it; then `on_state` with each
-        of its states, the last one Done or Failed. With Done, the callback takes over a reference
-        to each result segment.
+        `reply` is called with its number or the error that rejects it; then `on_state` with each
+        of its states, finally Done or Failed. With Done, the callback receives a reference to each
+        result segment.
         """
         try:
             self._check_queue()
             held_segments = hold_segments(self._arena, spec)
-        except Exception as error:  # the caller needs an answer even if it is our bug
+        except Exception as error:  # the caller needs a reply even to our own bugs
             reply(to_record(error))
             return
         self._resolving += 1
@@ -143,7 +143,7 @@ class Engine:
             self._context.planner_thread.submit(work, on_resolved)
 
     def cancel(self, number: int) -> None:
-        """Stop a job at a chunk's edge. No effect if it has ended."""
+        """Stop a job between chunks. No effect if it has ended."""
         error = Cancelled(f"job {number} was cancelled")
         for queued in self._queue:
             if queued.number == number:
@@ -154,9 +154,9 @@ class Engine:
             self._active.abort(error)
 
     def explain(self, number: int, on_done: OnDone) -> None:
-        """Explain a job that runs or has ended: ``on_done(explanation, error)``.
+        """Explain a running or ended job: ``on_done(explanation, error)``.
 
-        The error is TryAgain for a job that hasn't begun, InputMissing for an unknown one.
+        The error is TryAgain for a job that hasn't started, InputMissing for an unknown one.
         """
         running = None if self._active is None else self._active.snapshot()
         waiting = {queued.number for queued in self._queue}
@@ -168,11 +168,11 @@ class Engine:
         self._context.planner_thread.submit(work, on_done)
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
-        """The devices, and which are absent and why."""
+        """Return the devices, and the reasons for absent ones."""
         return self._fleet.infos, dict(self._fleet.absent)
 
     def pids(self) -> dict[str, int]:
-        """Device name -> id of its process."""
+        """Return device name -> process id."""
         return dict(self._fleet.pids())
 
     def kill(self) -> None:
@@ -180,7 +180,7 @@ class Engine:
         self._fleet.kill()
 
     def drain(self, on_drained: Callable[[], None]) -> None:
-        """Refuse new jobs, drop queued ones, stop the running one at a chunk's edge (exit 75)."""
+        """Reject new jobs, drop queued ones, stop the running one between chunks (exit 75)."""
         self._is_draining = True
         self._on_drained = on_drained
         while self._queue:
@@ -226,12 +226,12 @@ class Engine:
                 self._drop_unreported(queued, error)
 
     def _drop_unreported(self, queued: QueuedJob, error: Exception) -> None:
-        """Fail a job whose submitter can't be called back."""
+        """Fail a job whose callback raised."""
         log.error("job %d: unexpected error in a callback", queued.number, exc_info=error)
         self._drop(queued, error)
 
     def _drop(self, queued: QueuedJob, error: Exception) -> None:
-        """End a job that hasn't begun."""
+        """End a job that hasn't started."""
         record = to_record(error)
         report = minimal_report(queued.number, queued.job, record)
         self._context.planner_thread.submit(queued.job.close)
@@ -242,9 +242,10 @@ class Engine:
         )
 
     def _advance(self) -> None:
-        """Start the next job if none is active. A job that ends at once is followed by the next.
+        """Start queued jobs until one stays active.
 
-        A loop: when a job ends, this is called again, perhaps from below its own call.
+        A loop rather than recursion, since a job may end while it is being started, which calls
+        this method again.
         """
         if self._is_advancing:
             return
@@ -269,7 +270,7 @@ class Engine:
                 functools.partial(self._on_end, queued),
             )
         except Exception as error:
-            log.exception("job %d can't begin", queued.number)
+            log.exception("job %d can't start", queued.number)
             self._drop(queued, error)
             return
         self._active.begin()
@@ -278,7 +279,7 @@ class Engine:
         driver, self._active = self._active, None
         assert driver is not None
         self._end(queued, state, driver.snapshot)
-        # During the next job it would compete for the cores that are being measured.
+        # Learning during the next job would compete for the cores being measured.
         self._context.planner_thread.defer(learn, unless=lambda: self._active is not None)
         self._advance()
         if not self._flush_is_due:
@@ -288,7 +289,7 @@ class Engine:
     def _end(
         self, queued: QueuedJob, state: Done | Failed, snapshot: Callable[[], JobSnapshot]
     ) -> None:
-        """Report the last state. An exception must not keep the next job waiting."""
+        """Report the last state. An exception must not block the next job."""
         steps: tuple[Callable[[], None], ...] = (
             lambda: release_segments(self._arena, queued.held_segments),
             lambda: queued.on_state(state),
@@ -298,7 +299,7 @@ class Engine:
             try:
                 step()
             except Exception:
-                log.exception("job %d: unexpected error when its end was reported", queued.number)
+                log.exception("job %d: unexpected error while reporting its end", queued.number)
 
     def _flush(self) -> None:
         self._flush_is_due = False

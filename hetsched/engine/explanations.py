@@ -1,6 +1,6 @@
-"""Keeps recent jobs so that they can be explained on request.
+"""Archive of recent jobs, to explain them on request.
 
-Keeping a job stores references only, and none to its arrays.
+A kept job holds references only, and none to its arrays.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from hetsched.planner.job_planner import JobPlan
 from hetsched.planner.plan_cache import PlanCache
 
 MAX_JOBS = 64
-"""Ended jobs that can be explained. Arbitrary."""
+"""Maximum number of ended jobs to keep. Arbitrary."""
 MAX_CHUNKS = 100_000
-"""Of all kept jobs together, some hundred bytes each; the last job is kept in any case."""
+"""Maximum chunks of all kept jobs, some hundred bytes each; the last job is always kept."""
 
 TimesByDevice = Mapping[str, Sequence[tuple[int, ChunkTimes]]]
 """Device -> (units, times) of each finished chunk."""
@@ -33,7 +33,7 @@ TimesByDevice = Mapping[str, Sequence[tuple[int, ChunkTimes]]]
 
 @dataclass(frozen=True)
 class JobSnapshot:
-    """A job at one moment, to be explained. `params` become plain data only on request."""
+    """A job at one moment, to be explained. `params` are converted to plain data on request."""
 
     number: int
     workload: str
@@ -54,7 +54,7 @@ class JobSnapshot:
 
     @property
     def chunk_count(self) -> int:
-        """Planned and finished chunks: what keeping this job costs."""
+        """Planned and finished chunks, as a measure of memory."""
         planned = sum(len(assignment.chunks) for assignment in self.plan.assignments)
         return planned + sum(map(len, self.times.values()))
 
@@ -91,7 +91,7 @@ class ExplanationArchive:
     info : callable
         Device -> DeviceInfo.
     cache : PlanCache
-        Used by the functions that `explainer` returns: in the planner's thread.
+        Used only by the functions from `explainer`, in the planner's thread.
     """
 
     def __init__(self, info: Callable[[str], DeviceInfo], cache: PlanCache) -> None:
@@ -101,7 +101,7 @@ class ExplanationArchive:
         self._chunk_count = 0
 
     def add(self, job: JobSnapshot) -> None:
-        """Keep a job that has ended, and drop the oldest beyond the limits. O(devices)."""
+        """Add an ended job, and drop the oldest ones beyond the limits. O(devices)."""
         self._jobs[job.number] = job
         self._chunk_count += job.chunk_count
         while len(self._jobs) > 1 and (
@@ -127,9 +127,9 @@ class ExplanationArchive:
         Raises
         ------
         TryAgain
-            It hasn't started, or isn't planned yet.
+            It hasn't started or isn't planned yet.
         InputMissing
-            No such job, or it is no longer kept.
+            The job doesn't exist or is no longer kept.
         """
         if running is not None and running.number == number:
             if not running.plan.assignments:

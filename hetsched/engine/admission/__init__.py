@@ -1,1 +1,1 @@
-"""From a job request to a resolved job: parameters, inputs, outputs, devices, limits."""
+"""Admission of job requests: parameters, inputs, outputs, devices, limits."""

@@ -1,4 +1,4 @@
-"""Binds the arrays of a workload to what a job names: files, segments, or nothing yet."""
+"""Binding of a workload's arrays to the files and segments of a job request."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from hetsched.workload import ArraySpec, Workload
 
 
 def open_inputs(workload: Workload, spec: JobSpec, files: set[int]) -> dict[str, StoredArray]:
-    """Open the inputs of `spec` and return them by array name, generated ones left out.
+    """Open the inputs of `spec` and return them by array name, without generated ones.
 
     Parameters
     ----------
     files : set of int
-        The fds of opened files are added to it, also where an error follows.
+        The fds of opened files are added to it, even if an error follows.
 
     Raises
     ------
     UsageError
-        An unknown input, or an unnamed one beside others.
+        An unknown input, or an unnamed one together with others.
     DataError, InputMissing
     """
     opened: dict[str, StoredArray] = {}
@@ -47,7 +47,7 @@ def open_inputs(workload: Workload, spec: JobSpec, files: set[int]) -> dict[str,
 
 
 def bind_input(job: ResolvedJob, array: ArraySpec, stored: StoredArray | None) -> None:
-    """Add the input `array` to `job`; it is generated where nothing is stored.
+    """Add the input `array` to `job`; it is generated if `stored` is None.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def dtype_name(dtype: str) -> str:
 
 
 def only_input(workload: Workload) -> str:
-    """Return the input that an unnamed array stands for. Raises UsageError if there are more."""
+    """Return the workload's only input. Raises UsageError if there are several."""
     names = workload.inputs
     if len(names) != 1:
         raise UsageError(
@@ -129,7 +129,7 @@ def _check_names(workload: Workload, spec: JobSpec) -> None:
 def _resolve_unnamed(
     workload: Workload, opened: Mapping[str, StoredArray]
 ) -> dict[str, StoredArray]:
-    """Replace the name "" by that of the workload's only input."""
+    """Replace the name "" by the name of the workload's only input."""
     if "" not in opened:
         return dict(opened)
     if len(opened) > 1:
@@ -139,14 +139,14 @@ def _resolve_unnamed(
 
 
 def bind_outputs(job: ResolvedJob, spec: JobSpec) -> None:
-    """Create output files, and check arrays in the arena that results go into.
+    """Create output files, and check the caller's arena arrays for results.
 
     Raises
     ------
     UsageError
         An unknown output.
     DataError
-        A given array has the wrong shape or dtype, or overlaps an input.
+        A caller's array has the wrong shape or dtype, or overlaps an input.
     CantCreate
     """
     input_files = {_file_identity(fd) for fd in job.files}
@@ -162,7 +162,7 @@ def bind_outputs(job: ResolvedJob, spec: JobSpec) -> None:
 
 
 def output_target(job: ResolvedJob, spec: JobSpec, name: str) -> FileOut | ArenaOut:
-    """Return where `spec` wants the output `name`. Raises UsageError for unknown outputs."""
+    """Return the target of output `name` in `spec`. Raises UsageError for unknown outputs."""
     outputs = [array.name for array in job.specs if array.is_output]
     for requested in spec.outputs:
         if requested and requested not in outputs:

@@ -1,4 +1,4 @@
-"""Device names and groups, as users write them, to the devices of this machine."""
+"""Resolution of users' device names and groups to the devices of this machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEAM_GROUP = "team"
 def select_devices(
     requested: Sequence[str], infos: Sequence[DeviceInfo], absent: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return the names of the devices that the `requested` names and groups stand for.
+    """Return the devices selected by the `requested` names and groups.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ def select_devices(
     infos : sequence of DeviceInfo
         The devices of this machine.
     absent : mapping
-        Device or kind that can't be used -> why.
+        Unusable device or kind -> reason.
 
     Raises
     ------

@@ -1,6 +1,7 @@
-"""Checks a job request against the workload, the files and this machine.
+"""Validation of a job request against the workload, the files and this machine.
 
-Opens files, so it may block. Every mistake in a request is found here, before the job is queued.
+It opens files, so it may block. All errors in a request are detected here, before the job is
+queued.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ def resolve(
     infos : sequence of DeviceInfo
         The devices of this machine.
     absent : mapping
-        Device or kind that can't be used -> why.
+        Unusable device or kind -> reason.
     arena_limit : int, bytes
         Of all shared memory.
     create_outputs : bool
-        False: create no output file, and don't check that it could be created.
+        False: neither create output files nor check that they could be created.
 
     Raises
     ------
@@ -108,7 +109,7 @@ def _check_shared_memory(job: ResolvedJob, spec: JobSpec, limit: int) -> None:
     Raises
     ------
     DataError
-        They don't; names the largest load that fits.
+        They don't; the message gives the largest load that fits.
     """
     results = [
         array
@@ -127,7 +128,7 @@ def _check_shared_memory(job: ResolvedJob, spec: JobSpec, limit: int) -> None:
 
 
 def _max_load(job: ResolvedJob, needed: int, limit: int) -> int:
-    """Return the largest load that fits, 0 if none does."""
+    """Return the largest load that fits; 0 if none does."""
     fixed = sum(array_bytes(a, job.load) for a in job.generate if a.role == "resident")
     unit_bytes = (needed - fixed) / job.load
     return max(0, int((limit - fixed) // unit_bytes)) if unit_bytes else 0

@@ -1,4 +1,4 @@
-"""A job request that was checked and bound to arrays and devices, with its files open."""
+"""A validated job request, bound to arrays and devices, with its files open."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class ResolvedJob:
     specs : sequence of ArraySpec
         All arrays of the workload.
     devices : tuple of str
-        That the job may use.
+        Devices that the job may use.
     inputs : mapping
         Array name -> StoredArray; its `key` is the segment's id, or the `file_key` of a file.
     generate : list of ArraySpec
         Inputs that the device processes generate.
     into : mapping
-        Output name -> where in the arena the caller wants it; None: in a new segment.
+        Output name -> the caller's arena array for it; None: a new segment.
     outputs : mapping
         Output name -> its file.
     files : set of int
@@ -44,7 +44,7 @@ class ResolvedJob:
     measure : mapping
         `JobSpec.measure`.
     converted : bool
-        An input is stored in another dtype or order than kernels take.
+        An input's dtype or order differs from the kernels'.
     in_files : bool
         An array is stored in a file; still true after `close`.
     """
@@ -67,7 +67,7 @@ class ResolvedJob:
 
     @property
     def storage(self) -> str:
-        """Where the arrays live, for the keys of models."""
+        """The location of the arrays, for the keys of models."""
         storage = "file" if self.in_files else "memory"
         return f"{storage}, converted" if self.converted else storage
 
@@ -85,7 +85,7 @@ class ResolvedJob:
 
 
 def file_key(fd: int) -> int:
-    """Return the key of an open file: negative, so that it can't be a segment's id."""
+    """Return the key of an open file: negative, unlike a segment's id."""
     return -1 - fd
 
 
@@ -100,14 +100,14 @@ def array_shape(spec: ArraySpec, load: int) -> tuple[int, ...]:
 
 
 def array_bytes(spec: ArraySpec, load: int) -> int:
-    """Return the bytes of the whole array, in the dtype that kernels take."""
+    """Return the bytes of the whole array, in the kernels' dtype."""
     return math.prod(array_shape(spec, load)) * np.dtype(spec.dtype).itemsize
 
 
 def kernel_layout(
     spec: ArraySpec, load: int, key: int, *, output: bool, offset: int = 0
 ) -> StoredArray:
-    """Return the record of an array that is stored in the dtype and order that kernels take."""
+    """Return the record of an array stored in the kernels' dtype and order."""
     return StoredArray(
         array=spec.name,
         key=key,

@@ -1,4 +1,4 @@
-"""The arena segments that a job names: checked, and retained from its submission to its end."""
+"""Arena segments of a job request: checked, and retained from submission to the job's end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hetsched.transport.arena import Arena
 
 
 def hold_segments(arena: Arena, spec: JobSpec) -> list[int]:
-    """Retain every segment that `spec` names, and list them; all or none.
+    """Retain every segment named in `spec`, or none on error; return the segments.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def _check(arena: Arena, ref: ArenaRef) -> None:
         raise DataError(f"segment {ref.segment} is not in the arena; it may have been released")
     try:
         size = math.prod(ref.shape) * np.dtype(ref.dtype).itemsize
-    except Exception:  # a client's text: NumPy's parser raises all sorts of exceptions
+    except Exception:  # NumPy's parser raises various exceptions for a client's text
         raise DataError(f"{ref.dtype!r} is not a dtype") from None
     capacity = arena.segment(ref.segment).nbytes
     if min(ref.shape, default=1) < 0 or ref.offset < 0 or ref.offset + size > capacity:

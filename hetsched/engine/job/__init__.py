@@ -1,1 +1,1 @@
-"""One job from its turn to its end."""
+"""One job from its start to its end."""

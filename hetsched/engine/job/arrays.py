@@ -1,4 +1,4 @@
-"""Where the arrays of one running job are stored, and which segments it allocated itself."""
+"""Storage of one running job's arrays, including the segments that it allocates."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from hetsched.workload import ArraySpec
 
 
 class JobArrays:
-    """Allocates generated inputs, and results for which the caller gave no array.
+    """Arrays of one job; allocates generated inputs, and results without a caller's array.
 
     Attributes
     ----------
     stored : list of StoredArray
         All arrays, as messages to device processes describe them.
     results : mapping
-        Output name -> where it is in the arena; the job holds a reference to each segment.
+        Output name -> its place in the arena; the job holds a reference to each segment.
     """
 
     def __init__(self, job: ResolvedJob, arena: Arena) -> None:
@@ -42,7 +42,7 @@ class JobArrays:
     def allocate(self) -> None:
         """Allocate every segment.
 
-        Raises TryAgain when the arena is full; `close` releases those allocated before.
+        Raises TryAgain if the arena is full; `close` releases the segments allocated so far.
         """
         job = self._job
         self.stored = list(job.inputs.values())
@@ -73,7 +73,7 @@ class JobArrays:
     def prepare_message(
         self, attempt_id: int, device: int, assignment: Assignment, answer: bool
     ) -> Prepare:
-        """The message that prepares device number `device` of its process."""
+        """Return the message that prepares device number `device` of its process."""
         return Prepare(
             job=attempt_id,
             device=device,
@@ -91,12 +91,12 @@ class JobArrays:
         )
 
     def hand_over(self) -> dict[str, ArenaRef]:
-        """The results; the caller takes over the reference to each segment."""
+        """Return the results; the caller becomes the owner of each segment reference."""
         results, self.results = self.results, {}
         return results
 
     def close(self, fleet: Fleet) -> None:
-        """Release what wasn't handed over. Segments stay attached to processes, files don't."""
+        """Release everything not handed over. Segments stay attached to processes, files don't."""
         fleet.detach([stored.key for stored in self.stored if stored.key < 0])
         for segment in [*self._allocated, *(ref.segment for ref in self.results.values())]:
             self._arena.release(segment)

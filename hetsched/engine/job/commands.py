@@ -1,6 +1,6 @@
-"""What a job's state machine asks for; `driver.py` executes it. Pure records.
+"""Commands of a job's state machine, executed by `driver.py`. Pure records.
 
-Structs, because they are made several times as fast as frozen dataclasses.
+Structs, because they are several times faster to create than frozen dataclasses.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ class AllocateArrays(msgspec.Struct, frozen=True):
 
 
 class WaitForProcesses(msgspec.Struct, frozen=True):
-    """Answered by ProcessesSettled, perhaps at once."""
+    """Answered by ProcessesSettled, possibly at once."""
 
     devices: tuple[str, ...]
 
 
 class MakePlan(msgspec.Struct, frozen=True):
-    """Answered by PlanReady or PlanFailed; at once if the plan was made ahead."""
+    """Answered by PlanReady or PlanFailed; at once if the plan was made in advance."""
 
     infos: tuple[DeviceInfo, ...]
 
 
 class StartProcesses(msgspec.Struct, frozen=True):
-    """Start those processes that only run when they are needed. Answered by ProcessesStarted."""
+    """Start the needed on-demand processes. Answered by ProcessesStarted."""
 
     assignments: tuple[Assignment, ...]
 
 
 class PrepareDevice(msgspec.Struct, frozen=True):
-    """Attach the job's arrays and prepare the kernel. `answer`: a Prepared message is wanted."""
+    """Attach the job's arrays and prepare the kernel. `answer`: request a Prepared message."""
 
     attempt_id: int
     assignment: Assignment
@@ -66,7 +66,7 @@ class CheckUnits(msgspec.Struct, frozen=True):
 
 
 class FenceDevice(msgspec.Struct, frozen=True):
-    """Have the device finish the chunks it has begun and drop the others; it answers Fenced."""
+    """Finish the device's started chunks and drop the others. Answered by Fenced."""
 
     attempt_id: int
     device: str
@@ -81,27 +81,27 @@ class ReportProgress(msgspec.Struct, frozen=True):
 
 
 class RememberKernels(msgspec.Struct, frozen=True):
-    """The devices have prepared the kernels of these assignments."""
+    """Record that devices have prepared the kernels of these assignments."""
 
     assignments: tuple[Assignment, ...]
 
 
 class ExcludeVariant(msgspec.Struct, frozen=True):
-    """`variant` doesn't work on devices like `info`: plan without it from now on."""
+    """Exclude `variant`, which failed on devices like `info`, from later plans."""
 
     info: DeviceInfo
     variant: str
 
 
 class ReduceMemory(msgspec.Struct, frozen=True):
-    """`device` ran out of memory with `memory` bytes for slots: plan for less from now on."""
+    """Plan for less memory on `device`, which ran out with `memory` bytes for slots."""
 
     device: str
     memory: int
 
 
 class LogMessage(msgspec.Struct, frozen=True):
-    """`error`: its traceback is logged too."""
+    """Log `text`; with `error`, including its traceback."""
 
     level: Literal["info", "warning", "error"]
     text: str
@@ -109,16 +109,16 @@ class LogMessage(msgspec.Struct, frozen=True):
 
 
 class FinishJob(msgspec.Struct, frozen=True):
-    """Release everything that the job holds, then report its last state. Always the last command.
+    """Release the job's resources, then report its last state. Always the last command.
 
     Attributes
     ----------
     error : ErrorRecord or None
-        None: the job is done, and its results are handed over.
+        None: the job is done and its results are handed over.
     attempt_id : int or None
-        The attempt that `devices` were prepared for; None: no device was.
+        The attempt for which `devices` were prepared; None: no device was prepared.
     runs : mapping or None
-        Device -> what it did, to learn from; None: nothing can be learnt from this run.
+        Device -> its run, for learning; None: the run isn't suitable.
     """
 
     report: JobReport

@@ -14,21 +14,21 @@ from hetsched.transport.device_messages import ChunkDone
 
 
 class Computation:
-    """The dispatcher of one pass, and what its chunks took.
+    """The dispatcher of one pass, with the times of its chunks.
 
     Parameters
     ----------
     assignments : mapping
         Device -> its assignment.
     times : dict
-        Device -> (units, times) of the chunks that it has done; filled here.
+        Device -> (units, times) of its finished chunks; filled here.
     stealing : bool
-        Idle devices take chunks of others.
+        Idle devices steal chunks.
 
     Attributes
     ----------
     has_lost_device : bool
-        A device was lost on the way, so the times say nothing about the plan.
+        A device was lost, so the times aren't those of the plan.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class Computation:
         return self.handle(DeviceJoined(device), now)
 
     def progress(self) -> tuple[DeviceProgress, ...]:
-        """Units done and in all, per device."""
+        """Return units done and total units, per device."""
         return self._dispatcher.progress()
 
     def handle(self, event: Event, now: float) -> list[Command]:
-        """Pass `event` to the dispatcher; the sizes of the chunks it sends are noted."""
+        """Pass `event` to the dispatcher, and record the sizes of chunks to send."""
         commands = self._dispatcher.handle(event, now)
         for command in commands:
             if isinstance(command, Send):

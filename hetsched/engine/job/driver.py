@@ -1,7 +1,7 @@
 """Executes the commands of one job's state machine on the fleet, the arena and the planner thread.
 
-Decides nothing. An exception while a command is executed becomes an event (StageFailed), so it
-fails this job and nothing else.
+It makes no decisions. An exception in a command becomes an event (StageFailed), which fails only
+this job.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ def _do_nothing(*arguments: object) -> None:
 
 
 class JobDriver:
-    """Drives one job, on the loop's thread.
+    """The driver of one job, on the loop's thread.
 
     Parameters
     ----------
     on_state : callable
         Called with each Running state.
     on_end : callable
-        Called once with the last state, and what learns from the run: a function for the planner's
-        thread, to be run when the state has been reported.
+        Called once with the last state and the learning task: a function for the planner's thread,
+        to be run after the state has been reported.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class JobDriver:
         self._post(Begin())
 
     def abort(self, error: BaseException) -> None:
-        """Stop at a chunk's edge: nothing more is sent, what was sent is waited for."""
+        """Stop between chunks: send nothing more and wait for the chunks already sent."""
         self._post(AbortRequested(error))
 
     def on_message(self, device: str, message: device_messages.Event) -> None:
@@ -107,7 +107,7 @@ class JobDriver:
         self._post(DevicesJoined(devices))
 
     def snapshot(self) -> JobSnapshot:
-        """What an explanation of the job is based on, as far as it has come."""
+        """Return the job's present state for an explanation."""
         record = self._machine.record
         attempt = record.latest
         plan = attempt.plan if attempt else JobPlan((), None, ())
@@ -119,7 +119,7 @@ class JobDriver:
     # ---- events in, commands out
 
     def _post(self, event: JobEvent) -> None:
-        """Handle `event`, and those that executing its commands leads to, one after the other."""
+        """Handle `event`, then any events posted by its commands, in order."""
         self._events.append(event)
         if self._is_handling:
             return
@@ -131,7 +131,7 @@ class JobDriver:
             self._is_handling = False
 
     def _post_made(self, make_event: Callable[[], JobEvent]) -> None:
-        """Post the event that `make_event` returns, or its exception, in a callback of others."""
+        """Post the event from `make_event`, or its exception. For use in callbacks."""
         try:
             event = make_event()
         except Exception as error:
@@ -145,8 +145,8 @@ class JobDriver:
             if not isinstance(event, StageFailed):
                 self._events.append(StageFailed(error))
                 return
-            log.exception("job %d: its failure can't be handled", self.number)
-            log.error("job %d: the failure", self.number, exc_info=event.error)
+            log.exception("job %d: error while handling a failure", self.number)
+            log.error("job %d: the original failure", self.number, exc_info=event.error)
             commands = self._machine.give_up(event.error)
         for command in commands:
             try:
@@ -234,7 +234,7 @@ class JobDriver:
         attempt_id = command.attempt_id
         self._fleet.send(command.device, lambda index: device_messages.Fence(attempt_id, index))
 
-    # ---- what was found out
+    # ---- findings about devices
 
     def _remember_kernels(self, command: do.RememberKernels) -> None:
         self._context.planning.kernels.add(self._job, command.assignments)
@@ -261,7 +261,7 @@ class JobDriver:
         self._post(Published() if error is None else PublishFailed(error))
 
     def _finish(self, command: do.FinishJob) -> None:
-        """No exception keeps the other steps from being taken."""
+        """Take all final steps, even if some of them raise."""
         state: Done | Failed
         if command.error is None:
             state = Done(self.number, command.report, self._arrays.hand_over())
@@ -272,7 +272,7 @@ class JobDriver:
         self._guarded(self._arrays.close, self._fleet)
         self._guarded(self._close_files)
         on_end = self._on_end
-        # These lead to the caller's arrays: no cycle may keep those from being freed at once.
+        # These refer to the caller's arrays: break cycles, so that the arrays are freed now.
         self._on_state = self._on_end = _do_nothing
         self._guarded(on_end, state, learn)
 

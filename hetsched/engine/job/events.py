@@ -1,6 +1,6 @@
-"""What can happen to a job: the events that its state machine handles. Pure records.
+"""Events of a job's state machine. Pure records.
 
-Structs, because they are made several times as fast as frozen dataclasses.
+Structs, because they are several times faster to create than frozen dataclasses.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from hetsched.transport import device_messages
 
 
 class Begin(msgspec.Struct, frozen=True):
-    """It is the job's turn."""
+    """The job is first in the queue."""
 
 
 class ProcessesSettled(msgspec.Struct, frozen=True):
-    """It is clear which device processes can be used.
+    """The set of usable device processes is known.
 
     Attributes
     ----------
     attempt_id : int
-        A number never used before: messages of the next attempt carry it.
+        A new number for the messages of the next attempt.
     infos : tuple of DeviceInfo
-        The usable devices among those that the job may use.
+        Usable devices among the job's.
     absent : mapping
-        Device -> why it can't be used.
+        Unusable device -> reason.
     """
 
     attempt_id: int
@@ -46,16 +46,16 @@ class PlanFailed(msgspec.Struct, frozen=True):
 
 
 class ProcessesStarted(msgspec.Struct, frozen=True):
-    """The processes of the assigned devices have started, or failed to.
+    """The processes of the assigned devices have started or failed to start.
 
     Attributes
     ----------
     ready : frozenset of str
-        Devices that take commands.
+        Devices that accept commands.
     infos : mapping
-        Assigned device -> its description, complete now that its process runs.
+        Assigned device -> its description, complete once its process runs.
     kernels_cached : bool
-        These devices have prepared these kernels before, so preparing them is quick.
+        These devices have prepared these kernels before, so preparation is quick.
     """
 
     ready: frozenset[str]
@@ -64,14 +64,14 @@ class ProcessesStarted(msgspec.Struct, frozen=True):
 
 
 class DeviceMessage(msgspec.Struct, frozen=True):
-    """`device` has sent `message`, perhaps about an earlier attempt."""
+    """`device` has sent `message`, possibly about an earlier attempt."""
 
     device: str
     message: device_messages.Event
 
 
 class DevicesLost(msgspec.Struct, frozen=True):
-    """The process of `devices` has died. `abandoned`: devices of the job that won't come back."""
+    """The process of `devices` died. `abandoned`: devices of the job that won't restart."""
 
     devices: tuple[str, ...]
     reason: str
@@ -79,7 +79,7 @@ class DevicesLost(msgspec.Struct, frozen=True):
 
 
 class DevicesJoined(msgspec.Struct, frozen=True):
-    """The process of `devices` has started, or started again; it knows nothing of the job."""
+    """The process of `devices` has started or restarted, without any state of the job."""
 
     devices: tuple[str, ...]
 
@@ -93,13 +93,13 @@ class PublishFailed(msgspec.Struct, frozen=True):
 
 
 class AbortRequested(msgspec.Struct, frozen=True):
-    """Stop at a chunk's edge; the job ends with `error`."""
+    """Stop between chunks; the job ends with `error`."""
 
     error: BaseException
 
 
 class StageFailed(msgspec.Struct, frozen=True):
-    """An exception in a transition, or in the execution of `command`."""
+    """An exception in a transition or in the execution of `command`."""
 
     error: Exception
     command: JobCommand | None = None

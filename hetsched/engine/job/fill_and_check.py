@@ -1,4 +1,4 @@
-"""Which devices fill inputs and check results, which units, and what the checks found. Pure."""
+"""Distribution of filling inputs and checking results over devices; results of checks. Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hetsched.planner.job_planner import Assignment
 from hetsched.transport.device_messages import Checked
 
 RANDOM_SAMPLES = 8
-"""Random units that are compared with the reference, besides the edges of shares. Arbitrary."""
+"""Random units compared with the reference, besides the edges of shares. Arbitrary."""
 
 
 @dataclass(frozen=True)
 class FillOrder:
-    """Generate `count` units of `array` from `seed`, from unit `first` on; or poison them."""
+    """An order to generate or poison `count` units of `array` from unit `first` on."""
 
     device: str
     array: str
@@ -31,7 +31,7 @@ class FillOrder:
 
 @dataclass(frozen=True)
 class CheckOrder:
-    """Check `count` units from unit `first` on; compare those of `samples` with the reference."""
+    """An order to check `count` units from `first` on, `samples` against the reference."""
 
     device: str
     first: int
@@ -40,7 +40,7 @@ class CheckOrder:
 
 
 def helpers(infos: Sequence[DeviceInfo]) -> list[str]:
-    """Devices that fill and check: the cores, or all devices if there are no cores."""
+    """Return the devices that fill and check: the cores, or all devices if there are no cores."""
     cores = [info.name for info in infos if info.is_core]
     return cores or [info.name for info in infos]
 
@@ -48,7 +48,7 @@ def helpers(infos: Sequence[DeviceInfo]) -> list[str]:
 def fill_orders(
     job: ResolvedJob, helpers: Sequence[str], seed: int, poisoned: Collection[str]
 ) -> list[FillOrder]:
-    """Generate the inputs that weren't given, and poison the outputs named in `poisoned`.
+    """Return orders to generate missing inputs, and to poison the outputs named in `poisoned`.
 
     Outputs to be verified are poisoned because segments are reused: units that a device failed to
     compute could still hold the correct results of an earlier job.
@@ -69,7 +69,7 @@ def fill_orders(
 def check_orders(
     load: int, helpers: Sequence[str], assignments: Iterable[Assignment], seed: int
 ) -> list[CheckOrder]:
-    """Check every unit once; samples include the first and last unit of each device's share."""
+    """Return orders to check every unit once, with the edges of each share among the samples."""
     edges = [unit for assignment in assignments for unit in _edges(assignment.chunks)]
     samples = sample_units(load, edges, seed)
     return [
@@ -81,7 +81,7 @@ def check_orders(
 
 
 def _edges(chunks: Sequence[Chunk]) -> tuple[int, int]:
-    """The first and the last unit of contiguous chunks."""
+    """Return the first and the last unit of contiguous chunks."""
     return chunks[0].first, chunks[-1].first + chunks[-1].count - 1
 
 
@@ -93,18 +93,18 @@ def ranges(load: int, parts: int) -> list[tuple[int, int]]:
 
 
 def sample_units(load: int, edges: Sequence[int], seed: int) -> list[int]:
-    """Units to compare with the reference: the edges of the shares, and a few at random."""
+    """Return units to compare with the reference: the edges of the shares, and random ones."""
     sampled = random.Random(seed).sample(range(load), min(RANDOM_SAMPLES, load))
     return sorted({unit for unit in [*edges, *sampled] if 0 <= unit < load})
 
 
 class VerificationResult:
-    """What the Checked messages of one job add up to.
+    """The combined Checked messages of one job.
 
     Attributes
     ----------
     error : JobFailed or None
-        The first error beyond what rounding explains.
+        The first error larger than rounding errors.
     max_error : float
         Largest max|y - reference| / max|reference| over the sampled units.
     """
@@ -116,7 +116,7 @@ class VerificationResult:
     def add(self, checked: Checked) -> None:
         self.max_error = max(self.max_error, checked.max_error)
         for value, name in ((checked.worst, "residual"), (checked.sample_error, "difference")):
-            if not value <= 1 and self.error is None:  # NaN is an error too
+            if not value <= 1 and self.error is None:  # NaN counts as an error
                 self.error = JobFailed(
                     f"verification failed: unit {checked.unit}: the {name} is {value:.3g} times"
                     " what rounding explains; the result was not kept"

@@ -1,4 +1,4 @@
-"""What the state machine of one job knows beside the current stage. Pure."""
+"""The data of one job's state machine besides the current stage. Pure."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from hetsched.engine.job.states import (
 from hetsched.job import JobSpec, Running
 
 PROGRESS_SECONDS = 0.1
-"""Between two progress states of a job."""
+"""Minimum interval between two progress states of a job."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """What never changes while a job runs.
+    """Constants of one job.
 
-    `verification_seed` seeds random projections: workloads can't know it beforehand.
+    `verification_seed` seeds random projections, unpredictably for workloads.
 
-    `stealing`: idle devices may take chunks of others.
+    `stealing`: idle devices may steal chunks.
     """
 
     number: int
@@ -44,16 +44,16 @@ class JobSettings:
 
 @dataclass(slots=True)
 class JobRecord:
-    """The state of a job, and what outlives a stage.
+    """The state of a job, with data that outlive a stage.
 
     Attributes
     ----------
     notes : list of str
         About device processes that died, for the report.
     inputs_filled : bool
-        Inputs have been generated and outputs poisoned; a later attempt needn't.
+        Inputs have been generated and outputs poisoned; a later attempt skips this.
     latest : Attempt or None
-        The last one that got a plan: what reports and explanations are about.
+        The last attempt with a plan: the subject of reports and explanations.
     reported_at : float, seconds
         When progress was last reported.
     """
@@ -67,14 +67,14 @@ class JobRecord:
     reported_at: float = -math.inf
 
     def steals(self, infos: Sequence[DeviceInfo]) -> bool:
-        """Only between devices on the wall clock: virtual paces can't be compared with it."""
+        """Return whether to steal: only between devices on the wall clock, not on virtual ones."""
         measuring = bool(self.settings.job.measure)
         is_wall = {info.clock for info in infos} == {"wall"}
         return self.settings.stealing and not measuring and is_wall
 
 
 def helper_devices(attempt: Attempt) -> list[str]:
-    """The prepared devices that fill and check."""
+    """Return the prepared devices that fill and check."""
     return helpers(
         [attempt.infos[name] for name in attempt.assignments if name in attempt.prepared]
     )
@@ -83,7 +83,7 @@ def helper_devices(attempt: Attempt) -> list[str]:
 def progress(
     record: JobRecord, state: DeviceStage, now: float, text: str = "", *, force: bool = False
 ) -> list[JobCommand]:
-    """Report `state` to the job's followers, at most every PROGRESS_SECONDS unless forced."""
+    """Report `state` to the job's subscribers, at most every PROGRESS_SECONDS unless forced."""
     if not force and now - record.reported_at < PROGRESS_SECONDS:
         return []
     record.reported_at = now

@@ -1,4 +1,4 @@
-"""Makes the report of a job that has ended. Pure."""
+"""The report of a job that has ended. Pure."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def job_report(
     verified: bool | None = None,
     max_error: float = 0.0,
 ) -> JobReport:
-    """The report of a job that ran; without an `error` it is done.
+    """Return the report of a job that ran; without an `error` it is done.
 
     Parameters
     ----------
     runs : mapping
-        Device -> what it did.
+        Device -> its part of the run.
     verified : bool or None
         None: nothing was verified.
     max_error : float
-        Of the samples; reported if `verified`.
+        Over the samples; reported if `verified`.
     """
     is_done = error is None
     return JobReport(
@@ -55,7 +55,7 @@ def job_report(
 
 
 def minimal_report(number: int, job: ResolvedJob, error: ErrorRecord) -> JobReport:
-    """The report of a job that never ran, or whose full report can't be made."""
+    """Return the report of a job that never ran, or without a full report because of an error."""
     return JobReport(
         job=number,
         state=end_state(error),
@@ -66,7 +66,7 @@ def minimal_report(number: int, job: ResolvedJob, error: ErrorRecord) -> JobRepo
 
 
 def end_state(error: ErrorRecord | None) -> str:
-    """State of an ended job: "done", "cancelled" or "failed"."""
+    """Return the state of an ended job: "done", "cancelled" or "failed"."""
     if error is None:
         return "done"
     return "cancelled" if error.code == Cancelled.code else "failed"

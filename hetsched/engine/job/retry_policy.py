@@ -1,4 +1,4 @@
-"""How often a job is retried before it fails. Pure."""
+"""The limits on retries of a job. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hetsched.errors import JobFailed
 from hetsched.text import MAX_GROUP_ROWS, grouped_rows
 
 MAX_ATTEMPTS = 5
-"""Attempts at one job. Arbitrary; a job must not start over forever."""
+"""Maximum attempts at one job. Arbitrary; prevents endless restarts."""
 MAX_DEATHS = 3
 """Deaths of device processes after which the job is assumed to cause them. Arbitrary."""
 
@@ -32,19 +32,19 @@ class RetryCounts:
         return RetryCounts(self.attempts, self.deaths, reason)
 
     def attempts_error(self) -> JobFailed | None:
-        """The error of a job that has used up its attempts."""
+        """Return the error of a job that has used up its attempts; None while some remain."""
         if self.attempts <= MAX_ATTEMPTS:
             return None
         return JobFailed(f"gave up after {MAX_ATTEMPTS} attempts: {self.reason}")
 
     def deaths_error(self, reason: str) -> JobFailed | None:
-        """The error of a job whose device processes died too often; `reason` of the last death."""
+        """Return the error of a job whose device processes died too often; `reason`: the last."""
         if self.deaths < MAX_DEATHS:
             return None
         return JobFailed(f"its device processes died {self.deaths} times: {reason}")
 
 
 def loss_note(devices: Sequence[str], reason: str) -> str:
-    """The note in a job's report about a device process that died."""
+    """Return the note for a job's report about a device process that died."""
     names = ", ".join(label for label, _ in grouped_rows(devices, str, MAX_GROUP_ROWS))
     return f"the process of {names} died, {reason}: its unfinished chunks ran again"

@@ -1,7 +1,7 @@
 """The state machine of one job: handle(event, now) -> commands. No clock, thread, process or log.
 
-The table is the whole of it: an event that the current stage doesn't list is without effect, as is
-a message about an earlier attempt.
+`TRANSITIONS` is complete: an event that it doesn't list for the current stage is ignored, and so
+is a message about an earlier attempt.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ Transition = Callable[[JobRecord, Any, Any, float], list[JobCommand]]
 def on_note(
     record: JobRecord, state: DeviceStage, event: DeviceMessage, now: float
 ) -> list[JobCommand]:
-    """A device says what takes long."""
+    """Report a device's note about a slow step."""
     assert isinstance(event.message, DeviceNote)
     return progress(record, state, now, event.message.text, force=True)
 
@@ -71,7 +71,7 @@ ENDS_AT_ONCE: dict[type, Transition] = {
     AbortRequested: stopping.on_abort_at_once,
     StageFailed: stopping.on_exception_at_once,
 }
-"""In stages in which no device knows of the job."""
+"""Transitions of stages in which no device is prepared for the job."""
 ENDS_AFTER_FENCES: dict[type, Transition] = {
     DeviceNote: on_note,
     CommandFailed: stopping.on_command_failed,
@@ -79,10 +79,10 @@ ENDS_AFTER_FENCES: dict[type, Transition] = {
     AbortRequested: stopping.on_abort,
     StageFailed: stopping.on_exception,
 }
-"""In stages in which devices work for the job."""
+"""Transitions of stages in which devices work for the job."""
 
 ACTIVE_STATES = (Preparing, Filling, ReloadingResidents, Computing, Verifying, Stopping)
-"""States in which messages of devices count."""
+"""States in which messages of devices are handled."""
 
 TRANSITIONS: dict[type[JobStage], dict[type, Transition]] = {
     New: {**ENDS_AT_ONCE, Begin: planning.on_begin},
@@ -123,11 +123,11 @@ TRANSITIONS: dict[type[JobStage], dict[type, Transition]] = {
     },
     Ended: {StageFailed: stopping.on_exception_after_end},
 }
-"""Stage -> type of an event, or of a device's message -> its transition."""
+"""Stage -> type of an event or of a device's message -> transition."""
 
 
 class JobStateMachine:
-    """Decides what to do for one job."""
+    """The state machine of one job."""
 
     def __init__(self, settings: JobSettings) -> None:
         self.record = JobRecord(settings)
@@ -137,7 +137,7 @@ class JobStateMachine:
         return self.record.state
 
     def handle(self, event: JobEvent, now: float) -> list[JobCommand]:
-        """What to do about `event`; `now` in monotonic seconds."""
+        """Return the commands that follow from `event`; `now` in monotonic seconds."""
         record = self.record
         kind: type = type(event)
         if isinstance(event, DeviceMessage):
@@ -148,12 +148,12 @@ class JobStateMachine:
         return [] if transition is None else transition(record, record.state, event, now)
 
     def give_up(self, error: Exception) -> list[JobCommand]:
-        """End the job although handling StageFailed raised `error`."""
+        """End the job if handling StageFailed itself raised `error`."""
         return ending.fail_without_report(self.record, error)
 
 
 def _is_current(state: JobStage, message: Event) -> bool:
-    """Whether `message` is about the present attempt, not an earlier one or another job's."""
+    """Return whether `message` is about the current attempt, not an earlier one or another job."""
     if not isinstance(state, ACTIVE_STATES) or isinstance(message, Hello):
         return False
     return message.job == state.attempt.id

@@ -19,7 +19,7 @@ from hetsched.planner.job_planner import Assignment, JobPlan
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One start of a job, from its plan on. A job that starts over makes another attempt.
+    """One start of a job, from its plan on. A job that starts over begins another attempt.
 
     Attributes
     ----------
@@ -28,13 +28,13 @@ class Attempt:
     infos : mapping
         Device -> its description.
     assignments : mapping
-        Device -> its assignment; devices without chunks are left out.
+        Device -> its assignment; only devices with chunks.
     live : set of str
-        Assigned devices whose process runs.
+        Assigned devices with a running process.
     prepared : set of str
-        Live devices that have prepared the kernel.
+        Live devices with a prepared kernel.
     times : mapping
-        Device -> (units, times) of the chunks that it has done.
+        Device -> (units, times) of its finished chunks.
     """
 
     id: int
@@ -46,7 +46,7 @@ class Attempt:
     times: dict[str, list[tuple[int, ChunkTimes]]] = field(default_factory=dict)
 
     def runs(self) -> dict[str, DeviceRun]:
-        """Device -> what it has done."""
+        """Device -> its part of the run."""
         return {
             device: DeviceRun(assignment, self.infos[device], tuple(self.times.get(device, ())))
             for device, assignment in self.assignments.items()
@@ -54,7 +54,7 @@ class Attempt:
 
 
 class PendingAnswers:
-    """Pending answers by device.
+    """Counts of pending answers by device.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class PendingAnswers:
         return bool(self._counts)
 
     def answered(self, device: str) -> bool:
-        """Count one answer; whether it was expected."""
+        """Count one answer; return whether it was expected."""
         count = self._counts.get(device, 0)
         if count > 1:
             self._counts[device] = count - 1
@@ -81,7 +81,7 @@ class PendingAnswers:
         return count > 0
 
     def drop(self, devices: Iterable[str]) -> None:
-        """Expect nothing more from `devices`."""
+        """Expect no further answers from `devices`."""
         for device in devices:
             self._counts.pop(device, None)
 
@@ -98,7 +98,7 @@ class WaitingForProcesses:
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """The planner works on a plan for the devices of `infos`."""
+    """The planner is planning for the devices of `infos`."""
 
     attempt_id: int
     infos: dict[str, DeviceInfo]
@@ -106,14 +106,14 @@ class Planning:
 
 @dataclass(frozen=True, slots=True)
 class DiscardingPlan:
-    """Aborted while the planner works: the job ends with `error` when the planner answers."""
+    """Aborted during planning: the job ends with `error` when the planner answers."""
 
     error: BaseException
 
 
 @dataclass(frozen=True, slots=True)
 class StartingProcesses:
-    """Processes of assigned devices that only run on demand are starting."""
+    """On-demand processes of assigned devices are starting."""
 
     attempt: Attempt
 
@@ -151,7 +151,7 @@ class ReloadingResidents:
 
 @dataclass(frozen=True, slots=True)
 class Computing:
-    """Chunks run. The only stage that is timed."""
+    """Chunks run. The only timed stage."""
 
     stage: ClassVar[str] = "computing"
 
@@ -175,7 +175,7 @@ class Verifying:
 class Publishing:
     """Output files get their names; too late to abort.
 
-    `runs`: to learn from; None if a device was lost.
+    `runs`: for learning; None if a device was lost.
     """
 
     attempt: Attempt
@@ -197,7 +197,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """Waits until no device writes to the job's arrays any more, then takes the next step."""
+    """Waiting until no device writes to the job's arrays, before the next step."""
 
     attempt: Attempt
     pending: PendingAnswers
@@ -206,7 +206,7 @@ class Stopping:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Nothing is held, and no event has an effect."""
+    """All resources are released; events have no effect."""
 
 
 DeviceStage = Preparing | Filling | ReloadingResidents | Computing | Verifying

@@ -1,1 +1,1 @@
-"""Measuring on purpose: equal plans, and the schedule of sizes to measure."""
+"""Explicit measurements: equal plans, and the schedule of sizes to measure."""

@@ -1,4 +1,4 @@
-"""The plan of a job for measuring: every device gets the same number of units. Pure."""
+"""The plan of a measuring job: every device gets the same number of units. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hetsched.plans.search.recipes import evenly
 from hetsched.plans.slot_allocation import slot_bytes, slotted
 
 WINDOW = 2
-"""Chunks sent ahead, of a share that memory divides into several."""
+"""Chunks sent ahead of a share that doesn't fit in memory as a whole."""
 
 
 def equal_plan(
@@ -33,9 +33,9 @@ def equal_plan(
     devices : sequence of (DeviceInfo, MemoryDemand)
         The devices that are available.
     variants : mapping
-        Device to measure -> the variant that it runs.
+        Device to measure -> its variant.
     usable_variants : callable
-        DeviceInfo -> the names of the variants that it can run.
+        DeviceInfo -> names of its usable variants.
 
     Raises
     ------

@@ -1,11 +1,11 @@
-"""Which size to measure next, until every size is known well enough.
+"""The schedule of measurements: which size to measure next, until all sizes are certain enough.
 
-A job for measuring gives every device the same number of units, in one chunk: its copy in, kernel
-and copy out don't overlap, so each phase is measured at exactly that size. All devices run at
-once, as in other jobs: cores that share memory are slower then, and that is the speed to plan
-with. Sizes alternate, so that a disturbance of some seconds doesn't hit all repeats of one size. A
-size is repeated until its confidence interval is narrow (Khaleghzadeh, Reddy & Lastovetsky,
-HPOPTA, TPDS 2018: 2.5 %), up to a limit.
+A measuring job gives every device the same number of units in one chunk: its copy in, kernel and
+copy out don't overlap, so each phase is measured at exactly that size. All devices run at once, as
+in other jobs: cores that share memory are slower then, and planning needs that speed. Sizes
+alternate, so that a disturbance of some seconds doesn't affect all repeats of one size. A size is
+repeated until its confidence interval is narrow (Khaleghzadeh, Reddy & Lastovetsky, HPOPTA, TPDS
+2018: 2.5 %), up to a limit.
 
 Pure: records in, records out.
 """
@@ -23,14 +23,14 @@ from hetsched.models import Knot
 from hetsched.models.evidence.confidence import knot_of
 
 MIN_REPEATS = 3
-"""Of a size, before its interval counts."""
+"""Minimum repeats of a size before its interval counts."""
 MAX_REPEATS = 30
-"""Of a size by default, however wide its interval: as many as models keep."""
+"""Default maximum repeats of a size with a wide interval: as many as models keep."""
 
 
 @dataclass(frozen=True)
 class MeasurementCase:
-    """One job that is repeated: so many units on each device, each with a variant."""
+    """One job to repeat: `units` on each device, each with a variant."""
 
     units: int
     variants: Mapping[str, str]
@@ -53,13 +53,13 @@ class MeasuredSize:
 
     @property
     def half_width(self) -> float:
-        """Of the widest confidence interval, relative to its median."""
+        """Half-width of the widest confidence interval, relative to its median."""
         return max((knot.half_width for knot in self.knots.values()), default=math.inf)
 
 
 @dataclass(frozen=True)
 class CaseProgress:
-    """How far the measurement of a case is; `half_width` of its widest confidence interval."""
+    """Progress in measuring a case; `half_width`: of its widest confidence interval."""
 
     case: MeasurementCase
     repeats: int
@@ -71,7 +71,7 @@ class CaseProgress:
 class _CaseEvidence:
     """A case and its times, (device, curve) -> seconds of each repeat.
 
-    All repeats count: a drift within the measurement is noise to it.
+    All repeats count; drift during the measurement counts as noise.
     """
 
     case: MeasurementCase
@@ -98,20 +98,20 @@ class _CaseEvidence:
 
 
 class MeasurementSchedule:
-    """Chooses the next case (`ask`) and takes its results (`tell`).
+    """The schedule: `ask` returns the next case, `tell` records its results.
 
     Parameters
     ----------
     sizes : sequence of int, units per device
     variants : mapping
-        Device -> the variants to measure. A device with fewer than others repeats its last one
-        meanwhile, so that the others have the usual load beside them.
+        Device -> the variants to measure. A device with fewer variants than others repeats its
+        last one, to keep the machine under its usual load.
     until : float
-        Half-width of the confidence interval, relative to the median, that is narrow enough.
+        Target half-width of the confidence interval, relative to the median.
     max_repeats : int
         Of each case.
     apart : collection of str
-        The devices that are measured in jobs of their own: a team uses the cores of others.
+        Devices measured in separate jobs: a team uses the cores of others.
 
     Raises
     ------
@@ -158,7 +158,7 @@ class MeasurementSchedule:
             evidence.add(device)
 
     def drop(self, case: MeasurementCase) -> None:
-        """Leave out a case that can't run."""
+        """Drop a case that can't run."""
         self._evidence.remove(self._evidence_of(case))
         self._turns = itertools.cycle(range(len(self._evidence)))
 
@@ -188,7 +188,7 @@ class MeasurementSchedule:
 
 
 def _cases(variants: Mapping[str, Sequence[str]], sizes: Sequence[int]) -> list[MeasurementCase]:
-    """Every size with the first variant of each device, then with the second, and so on."""
+    """Return every size with the first variant of each device, then with the second, and so on."""
     rounds = max(map(len, variants.values()), default=0)
     return [
         MeasurementCase(
@@ -201,7 +201,7 @@ def _cases(variants: Mapping[str, Sequence[str]], sizes: Sequence[int]) -> list[
 
 
 def _phase_seconds(report: DeviceReport, units: int) -> dict[str, float]:
-    """Curve -> seconds; phases only of a share in one chunk, as those of others differ in size."""
+    """Return curve -> seconds; phases only for a share in one chunk, whose sizes are equal."""
     seconds = {"total": report.seconds}
     if report.chunks == (units,) and (report.copy_in_seconds or report.copy_out_seconds):
         seconds["compute"] = report.compute_seconds

@@ -1,1 +1,1 @@
-"""Plans runs from models, and learns models from runs."""
+"""Planning runs from models, and learning models from runs."""

@@ -1,4 +1,4 @@
-"""What the devices of one run did: their chunks, shares and times. Pure."""
+"""The devices of one run: their chunks, shares and times. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class DeviceRun:
 
     @property
     def seconds(self) -> float:
-        """From the start of its first phase to the end of its last."""
+        """Seconds from the start of its first phase to the end of its last."""
         if not self.chunks:
             return 0.0
         start = min(times.start for _, times in self.chunks)
@@ -38,9 +38,9 @@ class DeviceRun:
 
 
 def makespan(runs: Mapping[str, DeviceRun]) -> float:
-    """Seconds from the first start to the last end over all devices.
+    """Return the seconds from the first start to the last end over all devices.
 
-    Virtual clocks all start at 0: there it is the longest time of a device.
+    Virtual clocks all start at 0; with them it is the longest time of a device.
     """
     busy = [run for run in runs.values() if run.chunks]
     if any(run.info.clock == "virtual" for run in busy):

@@ -1,4 +1,4 @@
-"""From what a run took to the models in models.db. Runs in the planner's thread."""
+"""Learning from a run's times: updates of models.db. Runs in the planner's thread."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def learn(
     Parameters
     ----------
     runs : mapping
-        Device -> what it did.
+        Device -> its part of the run.
     kind : JobKind
-        Of the job on the devices that were there.
+        Of the job on the devices usable at the time.
     """
     keys = _model_keys(job, runs, state)
     overhead = _host_overhead(runs)
@@ -67,9 +67,9 @@ def learn(
 def _model_keys(
     job: ResolvedJob, runs: Mapping[str, DeviceRun], state: PlanningState
 ) -> dict[str, ModelKey]:
-    """Device -> its model's key, of devices that computed.
+    """Return device -> model key, for devices that computed.
 
-    Left out where the variant has failed in a later job.
+    Devices whose variant has since failed in a later job are omitted.
     """
     speed_key = job.workload.speed_key(job.params)
     return {
@@ -103,7 +103,7 @@ def _samples(run: DeviceRun, overhead: float) -> list[Sample]:
 
 
 def _without_total(evidence: Sequence[Sample], run: DeviceRun) -> list[Sample]:
-    """Drop the time of the whole share: with all of its memory the device is faster."""
+    """Drop the time of the whole share, which limited memory made slower."""
     sizes = {units for units, _ in run.chunks}
     return [sample for sample in evidence if sample.curve != "total" or sample.units in sizes]
 
@@ -129,7 +129,7 @@ def _host_overhead(runs: Mapping[str, DeviceRun]) -> dict[str, float]:
 def _fit_equal_cores(
     runs: Mapping[str, DeviceRun], keys: Mapping[str, ModelKey], state: PlanningState
 ) -> None:
-    """Fit the models that equal cores share now, so that the next plan needn't wait for it."""
+    """Fit the common models of equal cores in advance, for the next plan."""
     groups: dict[tuple[str, str], list[ModelKey]] = {}
     for device, key in keys.items():
         info = runs[device].info
@@ -151,7 +151,7 @@ def _rebalance(
     if all(run.share == run.assignment.plan.share for run in runs.values()):
         seconds = {device: run.seconds for device, run in runs.items() if run.chunks}
         rebalancer.report(plan, seconds, makespan(runs))
-    else:  # the times aren't those of the planned shares
+    else:  # devices ran other shares than planned
         rebalancer.report_moved_work(plan)
 
 

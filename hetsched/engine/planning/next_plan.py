@@ -1,4 +1,4 @@
-"""The plan of the next run of a job, from what models.db and earlier runs say of its devices."""
+"""The plan of the next run of a job, from models.db and earlier runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def next_plan(
     memory_limit : int or None, bytes
         Of each device's own memory.
     unstarted : collection of str
-        Those of the devices whose process would first have to start.
+        Devices whose process isn't running yet.
 
     Raises
     ------
@@ -77,14 +77,14 @@ def find_candidates(
     memory_limit: int | None,
     unstarted: Collection[str] = (),
 ) -> list[Candidate]:
-    """Return a candidate for each device that a variant is installed for.
+    """Return a candidate for each device with an installed variant.
 
     Parameters
     ----------
     memory_limit : int or None, bytes
-        Of each device's own memory, as the user or the configuration set it.
+        Of each device's own memory, from the user or the configuration.
     unstarted : collection of str
-        Devices whose process would first have to start.
+        Devices whose process isn't running yet.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def model_key(job: ResolvedJob, info: DeviceInfo, variant: Variant, speed_key: s
 def device_demand(
     job: ResolvedJob, info: DeviceInfo, state: PlanningState, memory_limit: int | None
 ) -> MemoryDemand:
-    """Return the demand of `job` on `info` with its lowest limit; no limit without a link."""
+    """Return the demand of `job` on `info` with its lowest limit, or no limit without a link."""
     demand = job.workload.demand(job.params, info.kind)
     limits = (info.memory, memory_limit, state.memory_limits.get(info.name)) if info.link else ()
     limit = min((limit for limit in limits if limit is not None), default=None)

@@ -1,4 +1,4 @@
-"""The planner's thread: runs in order what may block (file headers, models.db, planning)."""
+"""The planner's thread, for blocking work in order (file headers, models.db, planning)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from hetsched.transport.loop import Loop
 log = logging.getLogger(__name__)
 
 DEFERRAL_SECONDS = 0.003
-"""Delay of deferred work: the client that waits for a result wakes up first, and shouldn't have
-to compete for a core."""
+"""Delay of deferred work, so that it doesn't compete for a core with the client waiting for a
+result."""
 
 OnDone = Callable[[Any, BaseException | None], None]
 """``on_done(value, error)``: `error` is None on success."""
@@ -42,7 +42,7 @@ class PlannerThread:
         self._tasks.put((function, on_done or _log_error))
 
     def defer(self, function: Callable[[], Any], unless: Callable[[], bool]) -> None:
-        """Run `function` in a moment, but before anything submitted after it.
+        """Run `function` after a short delay, but before any function submitted later.
 
         If ``unless()`` is true by then, it waits for the next submission or deferral.
         """
@@ -53,7 +53,7 @@ class PlannerThread:
 
     @property
     def deferred_count(self) -> int:
-        """Deferred functions that still wait."""
+        """Return the number of deferred functions still waiting."""
         return len(self._deferred)
 
     def close(self) -> None:
@@ -69,7 +69,7 @@ class PlannerThread:
     def _run_tasks(self) -> None:
         while (task := self._tasks.get()) is not None:
             run_inline(task[0], functools.partial(self._report, task[1]))
-            del task  # hold no arrays or fds while idle
+            del task  # keep no arrays or fds alive while idle
 
     def _report(self, on_done: OnDone, value: Any, error: BaseException | None) -> None:
         self._loop.call_soon_threadsafe(lambda: on_done(value, error))
@@ -78,12 +78,12 @@ class PlannerThread:
 def run_inline(function: Callable[[], Any], on_done: OnDone) -> None:
     """Run `function`, then ``on_done(value, error)``, both on this thread.
 
-    For functions that are too quick to be worth a thread switch.
+    For functions too short to be worth a thread switch.
     """
     value, failure = None, None
     try:
         value = function()
-    except BaseException as error:  # on_done must be called whatever happens
+    except BaseException as error:  # on_done must always be called
         failure = error
     try:
         on_done(value, failure)

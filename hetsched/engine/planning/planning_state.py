@@ -1,4 +1,4 @@
-"""What one engine keeps between jobs to plan the next one."""
+"""State that one engine keeps between jobs for planning."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ from hetsched.planner.records import Assignment
 from hetsched.store.models.model_store import ModelStore
 
 MAX_KERNELS = 8
-"""Of each device. A device keeps 16, so these are surely among them."""
+"""Kernels remembered per device: fewer than the 16 that a device caches, so none is evicted."""
 
 
 class MemoryLimits:
-    """Bytes to plan with, of devices that had less memory than they reported."""
+    """Memory limits, bytes, of devices that had less memory than they reported."""
 
     def __init__(self) -> None:
         self._limits: dict[str, int] = {}
 
     def get(self, device: str) -> int | None:
-        """Return the limit of `device`; None: what it reports."""
+        """Return the limit of `device`; None: its reported memory."""
         return self._limits.get(device)
 
     def lower(self, device: str, failed_bytes: int) -> None:
-        """Halve the memory of `device`, which couldn't set aside `failed_bytes`."""
+        """Halve the limit of `device`, which couldn't reserve `failed_bytes`."""
         self._limits[device] = max(1, failed_bytes // 2)
 
     def raise_after_success(self, devices: Iterable[str]) -> None:
-        """Double the limits of these devices: the memory that was missing may be free again."""
+        """Double the limits of these devices: memory may be free again."""
         for device in devices:
             if device in self._limits:
                 self._limits[device] *= 2
 
 
 class WarmKernels:
-    """The kernels that device processes keep, the most recent last: preparing these is quick."""
+    """Kernels cached in device processes, the most recent last: preparing these is quick."""
 
     def __init__(self) -> None:
         self._by_device: dict[str, list[str]] = {}
 
     def contains_all(self, job: ResolvedJob, assignments: Iterable[Assignment]) -> bool:
-        """Return whether each of these devices has made its kernel before."""
+        """Return whether each of these devices has prepared its kernel before."""
         return all(
             _kernel_key(job, assignment) in self._by_device.get(assignment.device, ())
             for assignment in assignments
         )
 
     def add(self, job: ResolvedJob, assignments: Iterable[Assignment]) -> None:
-        """Record the kernels that these devices have made."""
+        """Record the kernels that these devices have prepared."""
         for assignment in assignments:
             kernels = self._by_device.setdefault(assignment.device, [])
             key = _kernel_key(job, assignment)
@@ -73,14 +73,14 @@ class WarmKernels:
 class PlanningState:
     """Models, variants, memory limits and the plans of repeated jobs.
 
-    The `record_` methods also drop all plans, which were based on what no longer holds.
+    The `record_` methods also drop all plans, whose assumptions no longer hold.
 
     Attributes
     ----------
     plan_cache : PlanCache
-        Of the engine. Only for the planner's thread.
+        The engine's. Only for the planner's thread.
     speed_changes : dict
-        Device -> a change of its speed, for the notes of the next job.
+        Device -> change of its speed, for the notes of the next job.
     """
 
     store: ModelStore
@@ -95,22 +95,22 @@ class PlanningState:
         self.repeated_jobs = RepeatedJobs(self.plan_cache)
 
     def record_variant_failure(self, job: ResolvedJob, info: DeviceInfo, variant: str) -> None:
-        """`variant` couldn't be made on `info`: plan without it."""
+        """Exclude `variant`, which couldn't be prepared on `info`."""
         self.variants.exclude(job, info, variant)
         self.repeated_jobs.clear()
 
     def record_out_of_memory(self, device: str, failed_bytes: int) -> None:
-        """`device` couldn't set aside `failed_bytes`: plan with less."""
+        """Lower the limit of `device`, which couldn't reserve `failed_bytes`."""
         self.memory_limits.lower(device, failed_bytes)
         self.repeated_jobs.clear()
 
     def record_speed_change(self, device: str, change: str) -> None:
-        """The speed of `device` has changed: find the shares anew."""
+        """Record a change of speed of `device`, so that shares are computed anew."""
         self.speed_changes[device] = change
         self.repeated_jobs.clear()
 
 
 def _kernel_key(job: ResolvedJob, assignment: Assignment) -> str:
-    """Return what a kernel depends on; some libraries plan for the largest chunk, too."""
+    """Return the inputs of a kernel as a key; some libraries also plan for the largest chunk."""
     params = msgspec.json.encode(job.params)
     return f"{job.reference} {params!r} {assignment.variant} {assignment.max_chunk}"

@@ -1,4 +1,4 @@
-"""The plan of a job without running it: starts no process, creates no file."""
+"""The plan of a job without running it: no process is started, no file created."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def preview(spec: JobSpec, config: Config) -> Explanation:
     Raises
     ------
     UsageError, DataError, InputMissing, Unavailable, ConfigError
-        As the engine would.
+        As raised by the engine.
     """
     machine = probe(config)
     infos = [info for process in machine.processes for info in process.devices]

@@ -1,4 +1,4 @@
-"""Keeps, for each kind of job, its rebalancer and the plan of its next run.
+"""The rebalancer and the next plan of each kind of job.
 
 A kind of job is a workload with its parameters, storage, devices and memory limit.
 """
@@ -16,7 +16,7 @@ from hetsched.planner.rebalancer import Rebalancer
 from hetsched.planner.records import JobPlan
 
 MAX_KINDS = 256
-"""Kinds of job that are kept; the oldest goes first. Arbitrary."""
+"""Maximum kinds of job to keep; the oldest is dropped first. Arbitrary."""
 
 JobKind = tuple[str, bytes, str, tuple[str, ...], int | None]
 """Workload, params, storage, devices, memory limit."""
@@ -29,7 +29,7 @@ def job_kind(job: ResolvedJob, devices: Iterable[str], memory_limit: int | None)
 
 
 class RepeatedJobs:
-    """Rebalancers and plans made ahead, by kind of job. Safe from any thread.
+    """Rebalancers and plans made in advance, by kind of job. Thread-safe.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class RepeatedJobs:
         self._lock = threading.Lock()
 
     def rebalancer(self, kind: JobKind, load: int) -> Rebalancer:
-        """Return the rebalancer of this kind of job, a new one the first time."""
+        """Return the rebalancer of this kind of job, creating it if necessary."""
         with self._lock:
             rebalancer = self._rebalancers.get(kind)
             if rebalancer is None:
@@ -61,11 +61,11 @@ class RepeatedJobs:
         self._plans.setdefault(kind, plan)
 
     def take_plan(self, kind: JobKind) -> JobPlan | None:
-        """Remove and return the plan for the next job of this kind; None: there is none."""
+        """Remove and return the plan for the next job of this kind; None if there is none."""
         return self._plans.pop(kind, None)
 
     def clear(self) -> None:
-        """Drop everything: it was based on what no longer holds."""
+        """Drop everything, when its assumptions no longer hold."""
         with self._lock:
             self._rebalancers.clear()
             self._plans.clear()

@@ -1,6 +1,6 @@
-"""Plans one run of a job, and ahead of time the next run of such a job.
+"""Plans one run of a job, and in advance the next run of the same kind of job.
 
-Planning takes a millisecond, or ten with cold caches; a repeated job finds its plan ready.
+Planning takes a millisecond, or ten with cold caches; a repeated job's plan is ready.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from hetsched.planner.rebalancer import MAX_PREDICTION_ERROR
 from hetsched.planner.records import JobPlan
 
 MAX_DEFERRED = 2
-"""Jobs in a row that may follow one plan before any of them is learnt from. Arbitrary."""
+"""Maximum consecutive jobs with one plan before the first of them has been learnt from.
+Arbitrary."""
 MAX_SPREAD = 0.10
-"""Of the devices' times, up to which a plan is good. Arbitrary."""
+"""Maximum spread of the devices' times under a good plan. Arbitrary."""
 
 
 class RunPlanner:
-    """One start of a job, on the devices that are usable then.
+    """The planner of one start of a job, on the devices usable at that time.
 
     Parameters
     ----------
@@ -50,7 +51,7 @@ class RunPlanner:
         self._kind = job_kind(job, (info.name for info in infos), memory_limit)
 
     def begin(self, on_planned: OnDone) -> None:
-        """Call ``on_planned(plan, error)``: at once with a plan made ahead, else later."""
+        """Call ``on_planned(plan, error)``: at once with a plan made in advance, else later."""
         plan = self._take_ready_plan()
         if plan is None:
             self._planner_thread.submit(self._plan, on_planned)
@@ -58,10 +59,10 @@ class RunPlanner:
             on_planned(plan, None)
 
     def learning_task(self, plan: JobPlan, runs: Mapping[str, DeviceRun]) -> Callable[[], None]:
-        """Return what learns from a run and plans the next, for the planner's thread.
+        """Return a task for the planner's thread: learn from a run and plan the next.
 
-        Only for runs in which no device was lost. Until the task is done, the next such job
-        follows the same plan, if that proved good.
+        Only for runs in which no device was lost. Until the task is done, the next job of this
+        kind reuses the same plan, if it was good.
         """
         if is_good(plan, runs) and self._planner_thread.deferred_count < MAX_DEFERRED:
             self._state.repeated_jobs.offer_plan(self._kind, plan)
@@ -75,7 +76,7 @@ class RunPlanner:
         return learn_and_plan
 
     def _plan(self) -> JobPlan:
-        # Meanwhile the job before may have been learnt from, and this one planned.
+        # By now the previous job may have been learnt from, and this one planned.
         return self._take_ready_plan() or next_plan(
             self._job, self._infos, self._state, self._memory_limit, self._unstarted
         )

@@ -1,4 +1,4 @@
-"""The variants of workloads that are installed and work, by kind of device."""
+"""Installed and working variants of workloads, by kind of device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hetsched.workload import Variant
 
 
 class VariantCatalog:
-    """Variants by workload. Looks for installed ones once, because that takes milliseconds."""
+    """Variants by workload. Installed ones are detected once, because that takes milliseconds."""
 
     def __init__(self) -> None:
         self._installed: dict[tuple[str, str], Sequence[Variant]] = {}
@@ -28,7 +28,7 @@ class VariantCatalog:
         ]
 
     def exclude(self, job: ResolvedJob, info: DeviceInfo, variant: str) -> None:
-        """Leave out a variant that couldn't be made on `info`, also on devices like it."""
+        """Exclude a variant that couldn't be prepared on `info` from all devices like it."""
         self._failed.add((_scope(info), job.workload.name, variant))
 
     def _find_installed(self, job: ResolvedJob, kind: str) -> Sequence[Variant]:
@@ -39,5 +39,5 @@ class VariantCatalog:
 
 
 def _scope(info: DeviceInfo) -> str:
-    """Return what devices share on which a variant fails alike."""
+    """Return the key shared by devices on which a variant fails alike."""
     return f"{info.variant_kind} team" if info.members else info.variant_kind

@@ -1,1 +1,1 @@
-"""Device processes as the engine sees them."""
+"""The engine's side of device processes."""

@@ -1,4 +1,4 @@
-"""The engine's side of a device process: its start, its messages, its end and the reason."""
+"""The engine's side of one device process: start, messages, end and its reason."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ ONE_THREAD = {
 }
 """A device is one core: threads of the libraries would compete for it."""
 SOCKET_BUFFER_BYTES = 1 << 20
-"""In each direction."""
+"""Socket buffer in each direction."""
 MAX_QUEUED_MESSAGES = 10_000
-"""Kept for a process that doesn't read; one that far behind hangs. Arbitrary."""
+"""Maximum messages queued for a process that doesn't read; with more it is hung. Arbitrary."""
 MAX_EVENTS_PER_CALL = 256
-"""Of `receive`, so that other sources get their turn."""
+"""Maximum messages per `receive`, so that other sources are served too."""
 KEPT_STDERR_LINES = 8
 STOP_SECONDS = 5.0
-"""Time to end after Stop, before the process is killed."""
+"""Grace period after Stop before the process is killed."""
 STDERR_SECONDS = 0.2
-"""To wait for the last lines of a dead process."""
+"""Time to wait for the last lines of a dead process."""
 
 
 class DeviceProcess:
@@ -88,7 +88,7 @@ class DeviceProcess:
         return self._process.poll() is None
 
     def send(self, command: Command, fds: Sequence[int] = ()) -> None:
-        """Send, or queue until the process reads again; never blocks. A dead process gets nothing.
+        """Send, or queue until the process reads again; never block. Skip a dead process.
 
         Raises
         ------
@@ -101,14 +101,14 @@ class DeviceProcess:
         self.flush()
 
     def flush(self) -> bool:
-        """Send as many queued messages as the socket takes; return whether none is queued."""
+        """Send as many queued messages as the socket accepts; return whether none remain."""
         while self._queued:
             payload, fds = self._queued[0]
             try:
                 send_message(self._sock, payload, fds)
             except BlockingIOError:
                 return False
-            except OSError:  # it has died, which pidfd reports
+            except OSError:  # it has died, as pidfd reports
                 self._drop_queued()
                 return True
             close_all(fds)
@@ -160,7 +160,7 @@ class DeviceProcess:
         return self._reap()
 
     def exit_reason(self) -> str:
-        """How the process ended, with its last line on stderr. Only after its end."""
+        """Return how the process ended, with its last line on stderr. Only after its end."""
         status = self._reap()
         if status < 0:
             reason = f"ended by {signal.Signals(-status).name}"

@@ -1,6 +1,6 @@
-"""The device processes of one engine: started, watched, restarted; and their devices by name.
+"""The device processes of one engine: starting, monitoring, restarting; their devices by name.
 
-Knows nothing of jobs: events go to a listener.
+It is independent of jobs: events go to a listener.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from hetsched.transport.loop import Loop
 log = logging.getLogger(__name__)
 
 RESTART_SECONDS = 0.05
-"""Between a death and the next start: a process that always dies must not make us spin."""
+"""Delay between a death and the next start, to avoid a busy loop of failing processes."""
 RETRY_SECONDS = 1.0
-"""After the operating system refused to start a process."""
+"""Delay after the operating system refused to start a process."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class FleetListener:
 
 
 class Fleet:
-    """All device processes. A device is ready once its process has said hello.
+    """All device processes. A device is ready once its process has sent Hello.
 
     Attributes
     ----------
     absent : mapping
-        Device or kind that can't be used -> why.
+        Unusable device or kind -> reason.
     """
 
     def __init__(self, probe: Probe, loop: Loop, listener: FleetListener) -> None:
@@ -65,34 +65,34 @@ class Fleet:
                 self._infos[info.name] = info
 
     def start(self) -> None:
-        """Start all processes but those that start on demand."""
+        """Start all processes except on-demand ones."""
         for host in self._hosts:
             if not host.on_demand:
                 self._spawn(host)
 
     @property
     def infos(self) -> tuple[DeviceInfo, ...]:
-        """All devices that are or may become ready, in order."""
+        """Return all devices that are or may become ready, in order."""
         return tuple(info for name, info in self._infos.items() if name not in self._abandoned)
 
     def info(self, device: str) -> DeviceInfo:
-        """The description of a device, also of one that can't be used any more."""
+        """Return the description of a device, even if it is no longer usable."""
         return self._infos[device]
 
     def any_remaining(self, devices: Iterable[str]) -> bool:
-        """Whether at least one of these devices is or may become ready."""
+        """Return whether any of these devices is or may become ready."""
         return not self._abandoned.issuperset(devices)
 
     def ready(self) -> set[str]:
-        """Devices that take commands."""
+        """Return the devices that accept commands."""
         return {name for name, (host, _) in self._host_of.items() if host.is_ready}
 
     def unstarted(self) -> set[str]:
-        """Devices whose process starts on demand and hasn't been needed so far."""
+        """Return the devices whose on-demand process hasn't been needed so far."""
         return {name for name, (host, _) in self._host_of.items() if host.on_demand}
 
     def usable(self, devices: Iterable[str]) -> list[DeviceInfo]:
-        """Those of `devices` that are ready, or would be once started."""
+        """Return those of `devices` that are ready, or will be once started."""
         usable = (self.ready() | self.unstarted()).intersection(devices)
         return [info for info in self.infos if info.name in usable]
 
@@ -107,10 +107,10 @@ class Fleet:
         self.when_settled(unstarted, callback)
 
     def when_settled(self, devices: Iterable[str], callback: Callable[[], None]) -> None:
-        """Call back as soon as it is known which of `devices` are usable, possibly at once.
+        """Call back once it is certain which of `devices` are usable, possibly at once.
 
         Waits for processes that start for the first time; for one that restarts after a death
-        only if no other is ready; never for those that start on demand.
+        only if no other is ready; never for on-demand ones.
         """
         names = tuple(devices)
         if self._settled(names):
@@ -119,7 +119,7 @@ class Fleet:
             self._waiting.append((names, callback))
 
     def send(self, device: str, make_command: Callable[[int], DeviceCommand]) -> None:
-        """Send ``make_command(index of the device in its process)``; lost devices get nothing.
+        """Send ``make_command(index of the device in its process)``, unless the device is lost.
 
         Commands to a process within one round of the loop share a message.
         """
@@ -131,7 +131,7 @@ class Fleet:
         host.outbox.append(make_command(index))
 
     def attach(self, device: str, key: int, fd: int, nbytes: int, kind: str) -> None:
-        """Attach segment or file `key` to the process of `device`, if it hasn't it already."""
+        """Attach segment or file `key` to the process of `device`, unless already attached."""
         self._host_of[device][0].attach(key, fd, nbytes, kind)
 
     def detach(self, keys: Iterable[int]) -> None:
@@ -151,14 +151,14 @@ class Fleet:
             process.join()
 
     def kill(self) -> None:
-        """Kill all processes; from any thread. Their deaths aren't logged."""
+        """Kill all processes, without logging their deaths. Thread-safe."""
         self._killed = True
         for pid in self.pids().values():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
     def pids(self) -> Mapping[str, int]:
-        """Device -> process id, of running processes."""
+        """Return device -> process id, for running processes."""
         return {
             name: process.pid
             for name, (host, _) in self._host_of.items()
@@ -177,7 +177,7 @@ class Fleet:
             return
         try:
             process = DeviceProcess(host.spec)
-        except OSError as error:  # no descriptors or memory: perhaps later
+        except OSError as error:  # no descriptors or memory: retry later
             self._on_refused_start(host, error)
             return
         host.started(process)
@@ -218,7 +218,7 @@ class Fleet:
         self._recheck_waiting()
 
     def _on_death(self, host: HostedProcess, process: DeviceProcess) -> None:
-        """Handle what the process had sent before it died, then its death."""
+        """Handle the remaining messages of the process, then its death."""
         if host.process is not process:
             return
         while not process.ended:
@@ -233,7 +233,7 @@ class Fleet:
             self._abandon(names, reason)
         else:
             self._loop.call_later(RESTART_SECONDS, lambda: self._spawn(host))
-        if was_ready or host.is_abandoned:  # nothing needs to wait for its return
+        if was_ready or host.is_abandoned:  # nothing waits for its restart
             self._listener.on_lost(names, reason)
         self._recheck_waiting()
 

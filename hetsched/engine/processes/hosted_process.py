@@ -20,31 +20,31 @@ from hetsched.transport.device_messages import (
 log = logging.getLogger(__name__)
 
 MAX_FAILED_STARTS = 3
-"""Deaths in a row before Hello, after which the process isn't started again."""
+"""Consecutive deaths before Hello after which the process isn't restarted."""
 MAX_BATCH = 64
-"""Commands in one message, which must fit into a socket's buffer."""
+"""Maximum commands in one message, which must fit into a socket's buffer."""
 
 
 @dataclass
 class HostedProcess:
-    """What the fleet keeps of a process that it hosts.
+    """The fleet's entry for one process.
 
     Attributes
     ----------
     process : DeviceProcess or None
         None while it isn't running.
     is_ready : bool
-        It has said hello and takes commands.
+        It has sent Hello and accepts commands.
     was_ready : bool
-        It, or one before it, has said hello.
+        It or a predecessor has sent Hello.
     on_demand : bool
-        It starts when it is first needed, and hasn't been needed so far.
+        It starts when first needed, and hasn't been needed so far.
     failed_starts : int
-        In a row.
+        Consecutive ones.
     outbox : list of DeviceCommand
         To be sent with the next `flush`.
     attached : set of int
-        Keys of the segments and files that it holds.
+        Keys of its attached segments and files.
     """
 
     spec: ProcessSpec
@@ -66,11 +66,11 @@ class HostedProcess:
 
     @property
     def is_abandoned(self) -> bool:
-        """It failed to start too often and is never started again."""
+        """Whether it failed to start too often and is never restarted."""
         return self.failed_starts >= MAX_FAILED_STARTS
 
     def started(self, process: DeviceProcess) -> None:
-        """Take over a new process, which has no attachments yet."""
+        """Record a new process, which has no attachments yet."""
         self.process = process
         self.attached.clear()
         self.outbox.clear()
@@ -94,12 +94,12 @@ class HostedProcess:
         """Send `fd` as attachment `key`, once."""
         if self.process is None or not self.is_ready or key in self.attached:
             return
-        self.flush()  # commands before this one refer to the attachments before it
+        self.flush()  # earlier commands refer to earlier attachments
         self._send(Attach(key, kind, nbytes), fds=(fd,))
         self.attached.add(key)
 
     def detach(self, keys: Iterable[int]) -> None:
-        """Have the process drop those of `keys` that it holds."""
+        """Detach those of `keys` that are attached."""
         attached = tuple(key for key in keys if key in self.attached)
         if attached and self.process is not None:
             self.attached.difference_update(attached)

@@ -1,4 +1,4 @@
-"""The timed part: chunks run, lost devices' chunks run elsewhere."""
+"""The timed stage: chunks run, and those of lost devices run elsewhere."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def on_chunk_done(
 ) -> list[JobCommand]:
     done = event.message
     assert isinstance(done, device_messages.ChunkDone)
-    state.attempt.prepared.add(event.device)  # without an answer, this tells
+    state.attempt.prepared.add(event.device)  # a finished chunk implies it if no answer is due
     dispatched = state.computation.chunk_done(event.device, done, now)
     commands = _commands(record, state, dispatched, now)
     return commands + progress(record, state, now) if record.state is state else commands
@@ -38,7 +38,7 @@ def on_chunk_done(
 def on_prepared(
     record: JobRecord, state: Computing, event: DeviceMessage, now: float
 ) -> list[JobCommand]:
-    """A device that came back can take chunks."""
+    """Give chunks to a device that restarted."""
     state.attempt.prepared.add(event.device)
     dispatched = state.computation.device_joined(event.device, now)
     return _commands(record, state, dispatched, now)
@@ -58,7 +58,7 @@ def on_joined(
 def on_loss(
     record: JobRecord, state: Computing, event: DevicesLost, now: float
 ) -> list[JobCommand]:
-    """Run unfinished chunks on other devices; plan again if all assigned devices are abandoned."""
+    """Run unfinished chunks on other devices; replan if all assigned devices are abandoned."""
     attempt = state.attempt
     devices = [device for device in event.devices if device in attempt.assignments]
     if not devices:
@@ -77,7 +77,7 @@ def on_loss(
 def _commands(
     record: JobRecord, state: Computing, dispatched: Iterable[DispatchCommand], now: float
 ) -> list[JobCommand]:
-    """The dispatcher's commands as the job's."""
+    """Convert the dispatcher's commands to the job's."""
     commands: list[JobCommand] = []
     for command in dispatched:
         if isinstance(command, Send):

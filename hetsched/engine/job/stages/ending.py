@@ -1,4 +1,4 @@
-"""The end of a job: its report, and what is released."""
+"""The end of a job: its report and the release of resources."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hetsched.planner.job_planner import JobPlan
 def fail(
     record: JobRecord, error: BaseException, verified: bool | None = None
 ) -> list[JobCommand]:
-    """End the job with `error`; no device may be writing to its arrays any more."""
+    """End the job with `error`, once no device writes to its arrays."""
     error_record = to_record(error)
     attempt, settings = record.latest, record.settings
     report = job_report(
@@ -33,7 +33,7 @@ def fail(
 
 
 def fail_without_report(record: JobRecord, error: BaseException) -> list[JobCommand]:
-    """The last resort when `fail` itself raises."""
+    """End the job without a full report, if `fail` itself raises."""
     error_record = to_record(error)
     report = minimal_report(record.settings.number, record.settings.job, error_record)
     return [_failed(record, report, error_record)]

@@ -1,4 +1,4 @@
-"""From the job's turn to the devices that its plan needs: waiting, planning, waking."""
+"""The stages before preparation: waiting for processes, planning, starting processes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def on_begin(record: JobRecord, state: New, event: Begin, now: float) -> list[Jo
 def on_settled(
     record: JobRecord, state: WaitingForProcesses, event: ProcessesSettled, now: float
 ) -> list[JobCommand]:
-    """Plan for the devices that are there now."""
+    """Plan for the devices usable now."""
     record.retries = record.retries.with_attempt()
     attempts_error = record.retries.attempts_error()
     if attempts_error is not None:
@@ -51,7 +51,7 @@ def on_settled(
 
 
 def no_device_error(absent: Mapping[str, str]) -> Unavailable:
-    """The error of a job for which no device remains; `absent`: device -> why."""
+    """Return the error of a job without usable devices; `absent`: device -> reason."""
     reasons = "; ".join(f"{name}: {reason}" for name, reason in absent.items())
     return Unavailable(f"no device is available for this job ({reasons or 'none configured'})")
 

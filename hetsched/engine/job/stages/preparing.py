@@ -1,4 +1,4 @@
-"""Before the timed part: devices prepare the kernel, generate inputs, poison outputs."""
+"""The stages before the timed one: preparing kernels, generating inputs, poisoning outputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hetsched.engine.job.states import (
 def begin(
     record: JobRecord, attempt: Attempt, event: ProcessesStarted, now: float
 ) -> list[JobCommand]:
-    """Prepare every device; chunks follow at once if preparing is quick and nothing is filled."""
+    """Prepare every device; send chunks at once if kernels are cached and nothing is filled."""
     attempt.infos.update(event.infos)
     attempt.live.update(attempt.assignments)
     orders = _fill_orders(record, attempt)

@@ -1,7 +1,7 @@
-"""What ends an attempt early: an abort, the loss or failure of a device, an exception.
+"""Early ends of an attempt: an abort, the loss or failure of a device, an exception.
 
-Before anything is planned again or released, every live device must have passed a fence: from then
-on it writes to none of the job's arrays.
+Replanning and releasing wait until every live device has passed a fence, after which it no longer
+writes to the job's arrays.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def stop(record: JobRecord, attempt: Attempt, next_step: StartOver | Fail) -> li
 
 
 def start_over(record: JobRecord, attempt: Attempt, reason: str) -> list[JobCommand]:
-    """Stop, then plan again for the devices that are left."""
+    """Stop, then plan again for the remaining devices."""
     return [_restart_noted(record, reason), *stop(record, attempt, StartOver())]
 
 
 def start_over_unprepared(record: JobRecord, reason: str) -> list[JobCommand]:
-    """Plan again; no device knows of this attempt."""
+    """Plan again at once, since no device has been prepared for this attempt."""
     return [_restart_noted(record, reason), *wait_for_processes(record)]
 
 
@@ -79,7 +79,7 @@ def on_fenced(
 def on_loss_while_stopping(
     record: JobRecord, state: Stopping, event: DevicesLost, now: float
 ) -> list[JobCommand]:
-    """A dead process writes nothing: its fence needn't be waited for."""
+    """Drop the fences of dead processes, which write nothing."""
     error = record_loss(record, state.attempt, event)
     next_step = state.next_step
     if error is not None and isinstance(next_step, StartOver):
@@ -100,7 +100,7 @@ def on_abort_while_stopping(
 def on_exception_while_stopping(
     record: JobRecord, state: Stopping, event: StageFailed, now: float
 ) -> list[JobCommand]:
-    """A fence that couldn't be sent isn't waited for."""
+    """Drop a fence that couldn't be sent."""
     commands: list[JobCommand] = []
     next_step = state.next_step
     if isinstance(next_step, StartOver):
@@ -119,7 +119,7 @@ def on_exception_while_stopping(
 def on_abort_at_once(
     record: JobRecord, state: JobStage, event: AbortRequested, now: float
 ) -> list[JobCommand]:
-    """No device knows of this attempt yet."""
+    """End the job at once, since no device has been prepared for this attempt."""
     return fail(record, event.error)
 
 
@@ -142,7 +142,7 @@ def on_abort(
 def on_exception_at_once(
     record: JobRecord, state: JobStage, event: StageFailed, now: float
 ) -> list[JobCommand]:
-    """No device writes to the job's arrays."""
+    """Fail the job at once, since no device writes to its arrays."""
     return fail(record, event.error)
 
 
@@ -159,7 +159,7 @@ def on_exception_after_end(
 
 
 def logged_exception(event: StageFailed) -> JobCommand:
-    """For an exception in a job that ends with another error, or has ended."""
+    """Return the log entry of an exception in a job that has ended or ends with another error."""
     return LogMessage("error", "unexpected error at the end of the job", event.error)
 
 
@@ -169,7 +169,7 @@ def logged_exception(event: StageFailed) -> JobCommand:
 def on_loss(
     record: JobRecord, state: DeviceStage, event: DevicesLost, now: float
 ) -> list[JobCommand]:
-    """Outside of computing, the loss of an assigned device makes the job start over."""
+    """Start the job over after the loss of an assigned device, outside of computing."""
     attempt = state.attempt
     if attempt.assignments.keys().isdisjoint(event.devices):
         return []
@@ -180,7 +180,7 @@ def on_loss(
 
 
 def record_loss(record: JobRecord, attempt: Attempt, event: DevicesLost) -> JobFailed | None:
-    """Note the loss; the job's error if its device processes died too often."""
+    """Record the loss; return the job's error if its device processes died too often."""
     attempt.live.difference_update(event.devices)
     attempt.prepared.difference_update(event.devices)
     if attempt.assignments.keys().isdisjoint(event.devices):
@@ -193,7 +193,7 @@ def record_loss(record: JobRecord, attempt: Attempt, event: DevicesLost) -> JobF
 def on_command_failed(
     record: JobRecord, state: DeviceStage, event: DeviceMessage, now: float
 ) -> list[JobCommand]:
-    """A device reports an error: some are answered by another plan, the others fail the job."""
+    """Start over with another plan if that may avoid the device's error; else fail the job."""
     failure = event.message
     assert isinstance(failure, device_messages.CommandFailed)
     attempt = state.attempt
@@ -211,6 +211,6 @@ def on_command_failed(
             ReduceMemory(event.device, assignment.slot_memory),
             *start_over(record, attempt, failure.error.message),
         ]
-    if failure.cause == "fault":  # the process ends: its loss is the next event
+    if failure.cause == "fault":  # the process ends; its loss is the next event
         return []
     return stop(record, attempt, Fail(errors.from_record(failure.error)))

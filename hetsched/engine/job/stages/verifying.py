@@ -1,4 +1,4 @@
-"""After the timed part: check the result if that was asked for, publish it, report."""
+"""The stages after the timed one: verify the result if requested, publish it, report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hetsched.transport import device_messages
 
 
 def begin(record: JobRecord, state: Computing, now: float) -> list[JobCommand]:
-    """Every unit is computed."""
+    """Verify, publish or finish, once every unit is computed."""
     settings, attempt = record.settings, state.attempt
     if not settings.spec.verify:
         return _publish(record, state, None, 0.0)
@@ -63,7 +63,7 @@ def _publish(
 
 
 def _finish(record: JobRecord, state: Publishing) -> list[JobCommand]:
-    """The job is done."""
+    """End the job successfully."""
     attempt = state.attempt
     record.state = Ended()
     return [FinishJob(state.report, None, attempt.id, tuple(attempt.assignments), state.runs)]
