@@ -15,8 +15,8 @@ from hetsched.models import SpeedFunction
 
 Linear = Literal["time", "speed"]
 MAX_FACTOR = 1e6
-"""Limit of the slowdown by paging, and of its width in capacities. Arbitrary: no real machine is
-near it."""
+"""Maximum slowdown by paging, and maximum of its width in capacities. Arbitrary: far beyond real
+machines."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Saturating:
     ----------
     peak : float, units/s
     half : float, units
-        Size at which the fixed cost takes as long as the work.
+        Size at which the fixed cost equals the time of the work.
     fade : float, units
 
     Raises
@@ -49,13 +49,13 @@ class Saturating:
                 raise UsageError(f"{name}: {value} must be positive and finite")
 
     def time(self, x: Any, /) -> Any:
-        """Seconds for `x` units (number or array); 0 for x = 0."""
+        """Return the seconds for `x` units (number or array); 0 for x = 0."""
         units = np.asarray(x, dtype=np.float64)
         seconds = (units + self.half) * (1 + units / self.fade) / self.peak
         return _like(x, np.where(units > 0, seconds, 0.0))
 
     def speed(self, x: Any, /) -> Any:
-        """Units a second at `x` units (number or array)."""
+        """Return units per second at `x` units (number or array)."""
         units = np.asarray(x, dtype=np.float64)
         speed = self.peak * units / (units + self.half) / (1 + units / self.fade)
         return _like(x, speed)
@@ -65,8 +65,8 @@ class Saturating:
 class Paging:
     """A machine that pages when its share exceeds its memory.
 
-    Beyond `capacity` the time of a unit rises until it is `factor` times as long at (1 + width)
-    capacity, and stays so from there on.
+    Beyond `capacity` the time per unit rises to `factor` times its value at (1 + width) capacity,
+    and is constant from there on.
 
     Parameters
     ----------
@@ -75,8 +75,7 @@ class Paging:
     capacity : float, units
     factor, width : float
     linear : "time" or "speed"
-        What changes linearly in between: the time of a unit, which makes the speed a cliff, or
-        the speed.
+        Which of the two changes linearly in between. With time, speed falls off a cliff.
 
     Raises
     ------
@@ -104,7 +103,7 @@ class Paging:
             raise UsageError(f"linear: {self.linear!r} must be time or speed")
 
     def time(self, x: Any, /) -> Any:
-        """Seconds for `x` units (number or array)."""
+        """Return the seconds for `x` units (number or array)."""
         beyond = (np.asarray(x, dtype=np.float64) / self.capacity - 1) / self.width
         progress = np.clip(beyond, 0.0, 1.0)
         if self.linear == "time":
@@ -114,18 +113,18 @@ class Paging:
         return _like(x, np.asarray(self.within.time(x)) * slower)
 
     def speed(self, x: Any, /) -> Any:
-        """Units a second at `x` units (number or array), x > 0."""
+        """Return units per second at `x` > 0 units (number or array)."""
         units = np.asarray(x, dtype=np.float64)
         return _like(x, units / np.asarray(self.time(units)))
 
     def pages(self, share: float) -> bool:
-        """Whether `share` units exceed the memory."""
+        """Return whether `share` units exceed the memory."""
         return share > self.capacity
 
 
 @dataclass(frozen=True)
 class Noisy:
-    """A curve whose times are multiplied by a new log-normal factor each time.
+    """A curve with multiplicative log-normal noise, drawn anew for each evaluation.
 
     Parameters
     ----------
@@ -138,13 +137,13 @@ class Noisy:
     draw: Callable[[int], ArrayLike]
 
     def time(self, x: Any, /) -> Any:
-        """Seconds for `x` units (number or array)."""
+        """Return the seconds for `x` units (number or array)."""
         seconds = np.asarray(self.curve.time(x), dtype=np.float64)
         exponents = np.reshape(self.draw(seconds.size), seconds.shape)
         return seconds * np.exp(exponents)
 
     def speed(self, x: Any, /) -> Any:
-        """Units a second at `x` > 0 units (number or array)."""
+        """Return units per second at `x` > 0 units (number or array)."""
         return x / self.time(x)
 
 

@@ -1,7 +1,7 @@
-"""Learning a simulated machine from scratch: planned, played and learnt from, run by run.
+"""Learning a simulated machine from scratch: a loop of planning, running and learning.
 
-The loop is the product's own: its `Rebalancer` decides when to plan anew, its planner how, and its
-`History` makes models of chunk timings. Only the source of the timings differs.
+The loop is the product's: its `Rebalancer` decides when to replan, its planner makes the plans,
+and its `History` makes models of chunk timings. Only the source of the timings differs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hetsched.simulate.machine import (
 
 @dataclass(frozen=True)
 class LearningRun:
-    """One run of a machine that is being learnt.
+    """One run of the learning loop.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class LearningRun:
 
 
 def ideal_plan(machine: SimulatedMachine) -> JobPlan:
-    """Make the product's plan for a machine whose costs are all known exactly."""
+    """Make the product's plan for a machine with exactly known costs."""
     return plan_job(machine.load, machine.candidates(machine.true_models))
 
 
@@ -68,7 +68,7 @@ def learn(
         Standard deviation of the relative error of each phase of each chunk.
     seed : int
     uses_measured_total : bool
-        Whether shares are weighed as by Ilic & Sousa, by the measured time of the latest ones.
+        Whether shares are based on the measured times of the latest shares, as by Ilic & Sousa.
     """
     loop = _LearningLoop(machine, noise, seed, uses_measured_total)
     return [loop.run() for _ in range(runs)]

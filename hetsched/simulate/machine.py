@@ -1,7 +1,7 @@
-"""A simulated machine: planned by the product's planner, and played in virtual time.
+"""A simulated machine: planned by the product's planner, run in virtual time.
 
-Owns the true costs of the devices and the timings that running a plan on them produces: start and
-end of each phase, with optional noise. Learning from these is in `learning`.
+Owns the true costs of the devices and the timings of a plan on them: start and end of each phase,
+with optional noise. Learning from these is in `learning`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hetsched.plans.timeline import timeline
 from hetsched.simulate.curves import Noisy
 
 VARIANT = "curve"
-"""The only implementation that a simulated device has."""
+"""The only variant of a simulated device."""
 
 ChunkTimings = tuple[tuple[int, ChunkTimes], ...]
 """Units and times of each chunk of one device, in the order of its plan."""
@@ -62,11 +62,11 @@ class SimulatedMachine:
 
     @property
     def true_models(self) -> dict[str, DeviceModel]:
-        """The true costs of each device, by name."""
+        """Return the true costs of each device, by name."""
         return {device.name: device.model for device in self.devices}
 
     def candidates(self, models: Mapping[str, DeviceModel | None]) -> list[Candidate]:
-        """The devices as the planner sees them, with `models` instead of the true costs."""
+        """Return the devices as candidates, with `models` instead of the true costs."""
         return [
             Candidate(
                 info=device.info,
@@ -78,7 +78,7 @@ class SimulatedMachine:
         ]
 
     def bound_devices(self) -> list[MachineDevice]:
-        """The devices as bounds need them, without those whose memory holds no unit."""
+        """Return the devices for bounds, except those whose memory holds no unit."""
         return [
             MachineDevice(device.name, device.model, device.demand, device.overlap)
             if device.info.link
@@ -108,12 +108,12 @@ class SimulatedMachine:
 
 
 def device_seconds(chunks: Sequence[tuple[int, ChunkTimes]]) -> float:
-    """Seconds from the start of the first chunk to the end of the last one."""
+    """Return the seconds from the start of the first chunk to the end of the last one."""
     return max(times.end for _, times in chunks) - min(times.start for _, times in chunks)
 
 
 def makespan(timings: Mapping[str, ChunkTimings]) -> float:
-    """Seconds until all devices are done; they start together."""
+    """Return the seconds until all devices are done; they start together."""
     return max(device_seconds(chunks) for chunks in timings.values())
 
 

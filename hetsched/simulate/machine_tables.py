@@ -21,9 +21,9 @@ from hetsched.simulate.results import Cell, Chart, ExperimentResult, Series, Tab
 from hetsched.text import MAX_GROUP_ROWS, grouped_rows
 
 MAX_LISTED_CHUNKS = 12
-"""Chunks of a device that are listed in full."""
+"""Maximum number of a device's chunks listed in full."""
 MAX_LINKED_DEVICES = 4
-"""Devices with a link whose pipelines are drawn."""
+"""Maximum number of devices with a link whose pipelines are drawn."""
 
 
 def plan_result(machine: SimulatedMachine, source: str) -> ExperimentResult:
@@ -53,7 +53,7 @@ def learning_result(
     seed: int,
     uses_measured_total: bool,
 ) -> ExperimentResult:
-    """Run the machine repeatedly, with models learnt from noisy timings alone.
+    """Run the machine repeatedly, with models learnt only from noisy timings.
 
     Raises as `plan_result`.
     """
@@ -101,7 +101,7 @@ def _shares(plan: JobPlan, timings: dict[str, ChunkTimings], machine: SimulatedM
 def _share_row(
     name: str, members: Sequence[Assignment], timings: dict[str, ChunkTimings]
 ) -> tuple[Cell, ...]:
-    """A device; or several equal cores with the range of their shares."""
+    """Return the row of a device, or of several equal cores with the range of their shares."""
     if not members:
         return (name, 0, None, None, None, None)
     shares = [assignment.plan.share for assignment in members]
@@ -146,7 +146,7 @@ def _bounds(machine: SimulatedMachine, planned: float) -> Table:
 
 
 def _reasons(plan: JobPlan) -> Table:
-    """One per device, or per group of equal cores: the first one's."""
+    """Return one reason per device or per group of equal cores."""
     reasons = [
         reason.replace(f"by the speed of {VARIANT}", "by its speed") for reason in plan.reasons
     ]
@@ -157,9 +157,9 @@ def _reasons(plan: JobPlan) -> Table:
 
 
 def _pipelines(machine: SimulatedMachine, timings: dict[str, ChunkTimings]) -> list[Chart]:
-    """Units copied in, computed and copied out over time, of the first devices with a link.
+    """Chart units copied in, computed and copied out over time, for the first devices with a link.
 
-    Without any such device: the time of each device.
+    Without such devices: the time of each device.
     """
     linked = [
         device.name for device in machine.devices if device.info.link and device.name in timings
@@ -212,7 +212,7 @@ def _makespans(learning: Sequence[LearningRun], ideal: float) -> Chart:
 
 
 def _share_chart(machine: SimulatedMachine, learning: Sequence[LearningRun]) -> Chart:
-    """Shares of the first devices with a link, and of all others together."""
+    """Chart the shares of the first devices with a link, and of all others together."""
     numbers = tuple(float(number) for number in range(1, len(learning) + 1))
     linked = [device.name for device in machine.devices if device.info.link][:MAX_LINKED_DEVICES]
     shares = [{a.device: a.plan.share for a in run.plan.assignments} for run in learning]

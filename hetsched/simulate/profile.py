@@ -1,4 +1,4 @@
-"""Turns a machine profile, a configuration with a load, into a simulated machine."""
+"""Conversion of a machine profile (a configuration with a load) to a simulated machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hetsched.units import parse_size
 
 MAX_UNITS = 10_000_000
 MAX_DEVICES = 4096
-"""More than any machine has; planning is tested for fewer only."""
+"""Limit on devices: more than any machine has; planning is tested only for fewer."""
 
 
 def machine_of(config: Config, source: str) -> SimulatedMachine:
@@ -88,7 +88,7 @@ def _kind(table: DeviceConfig) -> DeviceKind:
 
 
 def _names(table: DeviceConfig, numbers: Counter[str]) -> Iterator[str]:
-    """The configured name; with a number for several devices, or if there is none."""
+    """Yield the configured name, numbered for several devices; without one, the kind's name."""
     count = table.count or 1
     if table.name is not None:
         yield from (f"{table.name}{i}" if table.count else table.name for i in range(count))

@@ -1,4 +1,4 @@
-"""The result of an experiment: tables and charts as plain data. Showing them is the CLI's work."""
+"""The result of an experiment: tables and charts as plain data, displayed by the CLI."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """One panel of a picture.
+    """One panel of a figure.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class ExperimentResult:
-    """Tables and charts of one experiment, with the paper or profile that it repeats."""
+    """Tables and charts of one experiment, with its source: a paper or a profile."""
 
     experiment: str
     source: str

@@ -11,12 +11,12 @@ from hetsched.partition.balancing.phase import DeviceTime, Phase
 from hetsched.partition.balancing.run_history import Shares
 
 Measure = Callable[[Shares], Sequence[DeviceTime]]
-"""Shares of a run -> what each machine reports of it."""
+"""Shares of a run -> each machine's report."""
 
 
 @dataclass(frozen=True)
 class LoopRun:
-    """One iteration: the shares, and how long each machine was busy.
+    """One iteration: the shares and each machine's busy time.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class LoopTrace:
     ----------
     runs : tuple of LoopRun
     final : LoopRun
-        Of the shares that the balancer chose in the end, if they were measured; else the last.
+        With the shares finally chosen by the balancer, if measured; else the last run.
     balanced : bool
     reason : str
         Why the balancer stopped; empty if the maximum number of runs came first.
@@ -69,11 +69,11 @@ class LoopTrace:
         return max(len({size for size in column if size}) for column in sizes)
 
     def first_within(self, seconds: float) -> int | None:
-        """Number, from 1, of the first run that took at most `seconds`; None: no run did."""
+        """Return the number, from 1, of the first run within `seconds`; None if there is none."""
         return next((k for k, run in enumerate(self.runs, 1) if run.makespan <= seconds), None)
 
     def moved_units(self) -> list[int]:
-        """Units that changed machines before each run but the first."""
+        """Return the units moved before each run except the first."""
         pairs = zip(self.runs, self.runs[1:], strict=False)
         return [
             sum(max(b - a, 0) for a, b in zip(before.shares, after.shares, strict=True))
@@ -82,7 +82,7 @@ class LoopTrace:
 
 
 def exact_times(machines: Sequence[SpeedFunction]) -> Measure:
-    """Machines that report the seconds of their curves, without noise."""
+    """Return a measurement of machines that report the seconds of their curves, without noise."""
     return lambda shares: [
         float(machine.time(share)) if share else 0.0
         for machine, share in zip(machines, shares, strict=True)
@@ -90,12 +90,12 @@ def exact_times(machines: Sequence[SpeedFunction]) -> Measure:
 
 
 def drive(balancer: Balancer, measure: Measure, max_runs: int) -> LoopTrace:
-    """Ask, run and report until the balancer stops or `max_runs` are over.
+    """Ask, run and report until the balancer stops or after `max_runs`.
 
     Parameters
     ----------
     balancer : Balancer
-        New. It is asked once more in the end, for the shares that it has chosen.
+        New. It is asked once more at the end, for its final shares.
     measure : callable
     max_runs : int
         At least 1.
@@ -112,7 +112,7 @@ def drive(balancer: Balancer, measure: Measure, max_runs: int) -> LoopTrace:
 
 
 def busy_seconds(time: DeviceTime) -> float:
-    """Seconds of all phases but waiting; 0 for a lost device."""
+    """Return the seconds of all phases except waiting; 0 for a lost device."""
     if time is None:
         return 0.0
     if isinstance(time, float):
@@ -121,7 +121,7 @@ def busy_seconds(time: DeviceTime) -> float:
 
 
 def best_split(machines: Sequence[SpeedFunction], load: int) -> LoopRun:
-    """The exact optimum, computed from the machines' own curves."""
+    """Return the exact optimum, computed from the machines' true curves."""
     shares = optimal(machines, load).shares
     pairs = zip(machines, shares, strict=True)
     return LoopRun(shares, tuple(float(machine.time(share)) for machine, share in pairs))

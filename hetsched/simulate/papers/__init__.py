@@ -1,1 +1,1 @@
-"""The experiments of the papers, repeated on simulated machines."""
+"""The papers' experiments on simulated machines."""

@@ -23,15 +23,15 @@ RAM_MIB = (256, 256, 512, 1024)
 """P1 to P4: the paper's table 1, cluster 2."""
 CLOCK_GHZ = (3.6, 3.0, 3.4, 3.4)
 ELEMENTS = 5000 * 11000
-"""Matrix elements per second and GHz. It only scales times; no share depends on it."""
+"""Matrix elements per second and GHz. It only scales times, not shares."""
 ELEMENT_BYTES = 8
 """A row has as many elements as there are rows."""
 MIB = 1 << 20
 
 MAX_NEAR_RATIO = 1.05
-"""A run is near the optimum if it takes at most this many times as long."""
+"""Maximum ratio to the optimum's time of a run near the optimum."""
 TOLERANCE = 0.05
-"""The paper doesn't give its own."""
+"""Ours; the paper doesn't give its tolerance."""
 MAX_RUNS = 30
 MAX_ROWS = 100_000
 
@@ -51,7 +51,7 @@ class ClarkeSetting:
     width : float
         Fraction of the capacity over which the slowdown is reached.
     linear : "time" or "speed"
-        What changes linearly there.
+        Which of the two changes linearly there.
     """
 
     rows: int
@@ -88,7 +88,7 @@ class ClarkeSetting:
 
 
 STANDARD = ClarkeSetting(11000)
-"""The machines as assumed above."""
+"""The machines with the assumptions above."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,9 @@ class ClarkeOutcome:
     ----------
     trace : LoopTrace
     optimum : LoopRun
-        Exact, computed from the machines' own curves.
+        Exact, computed from the machines' true curves.
     pages : tuple of int
-        Numbers of the runs, from 1, in which a machine pages.
+        Numbers, from 1, of the runs in which a machine pages.
     """
 
     setting: ClarkeSetting
@@ -112,7 +112,7 @@ class ClarkeOutcome:
 
     @property
     def near(self) -> int | None:
-        """Number of the first run near the optimum; None: no run is."""
+        """Number of the first run near the optimum; None without such a run."""
         return self.trace.first_within(MAX_NEAR_RATIO * self.optimum.makespan)
 
     @property
@@ -140,7 +140,7 @@ def balance(
     limited : bool
         Whether the balancer knows the machines' capacities.
     forgets_runs : bool
-        Whether it forgets measured distributions, as the paper's loops do.
+        Whether it forgets measured distributions, like the paper's loops.
     tolerance : float
     max_runs : int
     """
@@ -160,7 +160,7 @@ def balance(
 
 @functools.lru_cache(maxsize=256)
 def optimum(setting: ClarkeSetting) -> LoopRun:
-    """Compute the exact optimum of `setting` from the machines' own curves."""
+    """Compute the exact optimum of `setting` from the machines' true curves."""
     return best_split(setting.machines(), setting.rows)
 
 

@@ -46,7 +46,7 @@ def run_experiment(
     ----------
     loads : sequence of int, rows
     like : ClarkeSetting
-        How the machines page. Unless it is the standard, the paper's column stays empty.
+        How the machines page. The paper's column is empty unless this is the standard setting.
     tolerance : float
 
     Raises
@@ -159,7 +159,7 @@ def _times(outcomes: dict[str, ClarkeOutcome]) -> Chart:
 
 
 def _speeds(outcome: ClarkeOutcome) -> Chart:
-    """The true speeds, and the measured points (the paper's figure 9)."""
+    """Chart the true speeds and the measured points (the paper's figure 9)."""
     series = []
     largest = max(max(run.shares) for run in outcome.trace.runs)
     grid = np.linspace(largest / 400, largest, 400)

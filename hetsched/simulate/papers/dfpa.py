@@ -1,4 +1,4 @@
-"""DFPA, Lastovetsky & Reddy 2010: partial speed functions, measured beforehand with a kernel.
+"""DFPA, Lastovetsky & Reddy 2010: partial speed functions, measured with a benchmark kernel.
 
 Two experiments: the paper's 16 machines, and random platforms. The paper prints the machines'
 speeds for one size, its iterations and the maximum number of points, but neither the tolerance
@@ -93,8 +93,8 @@ def partition(
 def smooth_platform(rng: np.random.Generator) -> tuple[int, list[Saturating]]:
     """Draw a load and 2 to 16 machines without paging.
 
-    100 to 2,000 units per machine; peak speeds 1 to 3; the fixed cost takes as long as 1 to 50 %
-    of an even share, and speed would be halved at 2.5 to 10 even shares.
+    100 to 2,000 units per machine; peak speeds 1 to 3; a fixed cost equal to 1 to 50 % of an even
+    share; speed halved at 2.5 to 10 even shares.
     """
     count = int(rng.integers(2, 17))
     share = int(rng.integers(100, 2001))
@@ -114,8 +114,8 @@ def paging_platform(
 ) -> tuple[int, list[Paging]]:
     """Draw a smooth platform whose machines all page, most of them near their best share.
 
-    Beyond 50 to 150 % of the share that it would have with enough memory, a machine becomes
-    `factor` times as slow over `width` of its capacity.
+    Beyond 50 to 150 % of its share with enough memory, a machine becomes `factor` times as slow
+    over `width` of its capacity.
     """
     load, machines = smooth_platform(rng)
     shares = best_split(machines, load).shares

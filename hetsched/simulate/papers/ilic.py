@@ -35,21 +35,21 @@ LOAD = 256
 KERNEL, COPY_IN, COPY_OUT = 1.45e-3, 0.552 * 1.45e-3, 0.441 * 1.45e-3
 """Seconds per plane."""
 START_KERNEL, START_COPY = 0.10e-3, 0.05e-3
-"""Seconds, for any size: without them, the paper's steps find chunks of 3 and 5 planes."""
+"""Seconds, for any size; without them, the paper's steps result in chunks of 3 and 5 planes."""
 CORE_PACES = (11.612e-3, 14.606e-3, 14.606e-3)
 """Seconds per plane on each core."""
 CLIFF, CLIFF_FACTOR, CLIFF_WIDTH = 105.0, 3.5, 5 / 105
-"""Planes in a batch above which it slows down; how many times; over which fraction of `CLIFF`."""
+"""Planes in a batch above which it slows down; the factor; the width as a fraction of `CLIFF`."""
 MIB = 1 << 20
 MEMORY = MemoryDemand(input_bytes=4 * MIB, work_bytes=4 * MIB, output_bytes=0, limit=112 * 8 * MIB)
 """In place, with a work area of the same size: sums of the printed lists stay below 112."""
 TOLERANCE = 0.08
-"""The paper doesn't print its own."""
+"""Ours; the paper doesn't print its tolerance."""
 MAX_RUNS, CONSTANT_RUNS = 30, 8
 """Constant speeds never converge: as many runs as in the paper."""
 MAX_NOISE = 0.3
 NoiseAdder = Callable[[Any], Any]
-"""A curve -> the same with noise."""
+"""A curve -> the same curve with noise."""
 CURVES = ("total", "compute", "h2d", "d2h")
 """In the order of a DeviceModel's arguments."""
 
@@ -70,7 +70,7 @@ class IlicSetting:
     cliff: bool = True
 
     def gpu(self) -> DeviceModel:
-        """Model the GPU; `total` is that of a single chunk, one phase after the other."""
+        """Return the GPU's model; `total` is that of a single chunk, with sequential phases."""
         kernel: SpeedFunction = Affine(START_KERNEL, KERNEL)
         if self.cliff:
             kernel = Paging(kernel, CLIFF, CLIFF_FACTOR, CLIFF_WIDTH)
@@ -96,7 +96,7 @@ class GpuStep:
     plan : DevicePlan
     seconds : float
     one_by_one : float, seconds
-        The same chunks without any overlap.
+        The same chunks without overlap.
     single : float, seconds
         The same planes in one chunk.
     total : tuple of (float, float), units and seconds
@@ -104,7 +104,7 @@ class GpuStep:
     repeats : int
         Repeated observations of the same sizes, so far: the accuracy points.
     fallback : str or None
-        Why the plan isn't that of the paper's steps.
+        Why the plan deviates from the paper's steps.
     """
 
     plan: DevicePlan
@@ -152,7 +152,7 @@ def run_paper_steps(
     noise: float = 0.0,
     seed: int = 0,
 ) -> IlicOutcome:
-    """Run the paper's algorithm: measured psi_t splits the load, its steps cut the GPU's share.
+    """Run the paper's algorithm: split the load by measured psi_t, cut the GPU's share by steps.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ def run_single_chunks(
 
 @dataclass(frozen=True)
 class IdealPlan:
-    """The product's plan with all curves known.
+    """The product's plan for exactly known curves.
 
     Attributes
     ----------
@@ -273,19 +273,19 @@ class _LearningGpu:
 
     @property
     def points(self) -> Any:
-        """Points of psi_t: (n, 2) float64, units and seconds."""
+        """Return the points of psi_t: (n, 2) float64, units and seconds."""
         return self._curves["total"].points
 
     def time(self, x: Any, /) -> Any:
-        """Seconds for `x` units (number or array). Raises UsageError before the first run."""
+        """Return the seconds for `x` units (number or array). Raises UsageError before a run."""
         return self._curves["total"].time(x)
 
     def speed(self, x: Any, /) -> Any:
-        """Units a second at `x` units (number or array)."""
+        """Return units per second at `x` units (number or array)."""
         return self._curves["total"].speed(x)
 
     def run(self, share: int) -> float:
-        """Plan `share` with the partial model, run it, and learn; return its seconds."""
+        """Plan `share` with the partial model, run it, learn from it; return its seconds."""
         plan, fallback = factoring(share, MEMORY), None
         if self.steps:
             result = installments(
@@ -318,16 +318,16 @@ class _LearningGpu:
 
 @dataclass(frozen=True)
 class _SequentialPhases:
-    """Phases one after the other."""
+    """Sequential phases."""
 
     phases: tuple[SpeedFunction, ...]
 
     def time(self, x: Any, /) -> Any:
-        """Seconds for `x` units (number or array)."""
+        """Return the seconds for `x` units (number or array)."""
         return sum(phase.time(x) for phase in self.phases)
 
     def speed(self, x: Any, /) -> Any:
-        """Units a second at `x` > 0 units (number or array)."""
+        """Return units per second at `x` > 0 units (number or array)."""
         return x / self.time(x)
 
 

@@ -60,7 +60,7 @@ class MethodComparison:
 
     @property
     def outcomes(self) -> tuple[tuple[str, IlicOutcome], ...]:
-        """Those that learn, by name."""
+        """Return the outcomes of methods that learn, by name."""
         return (
             (PAPER_STEPS, self.paper_steps),
             (FUNCTIONAL, self.functional),
@@ -133,7 +133,7 @@ def _runs(outcome: IlicOutcome) -> Table:
 
 
 def _chunks(outcome: IlicOutcome) -> Table:
-    """The paper's lists of chunks are timed on the simulated machine."""
+    """Tabulate the chunks, with the paper's lists timed on the simulated machine."""
     gpu, overlap = outcome.setting.gpu(), outcome.setting.overlap
     rows: list[tuple[Cell, ...]] = []
     for at, step in enumerate(outcome.steps):
@@ -217,7 +217,7 @@ def _noisy_loops(
 
 
 def _speeds(machine: MethodComparison) -> Chart:
-    """The paper's figure 3."""
+    """Chart the paper's figure 3."""
     grid = np.arange(1.0, LOAD)
     curve = machine.setting.gpu().total
     series = [

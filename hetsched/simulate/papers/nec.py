@@ -23,7 +23,7 @@ from hetsched.simulate.results import Cell, Chart, ExperimentResult, Series, Tab
 from hetsched.simulate.runs import LoopRun, LoopTrace, Measure, best_split, drive
 
 TOLERANCE = 0.1
-"""The patent has a threshold but doesn't print it."""
+"""Ours; the patent doesn't print its threshold."""
 MAX_RUNS = 400
 MAX_CHART_RUNS = 60
 MAX_NODES = 128
@@ -37,13 +37,13 @@ class ClusterNode:
     transfer: float = 0.0
 
     def time(self, x: Any, /) -> Any:
-        """Seconds for `x` units (number or array); 0 for x = 0."""
+        """Return the seconds for `x` units (number or array); 0 for x = 0."""
         units = np.asarray(x, dtype=np.float64)
         seconds = np.where(units > 0, self.transfer + self.pace * units, 0.0)
         return float(seconds) if np.ndim(x) == 0 else seconds
 
     def speed(self, x: Any, /) -> Any:
-        """Units a second at `x` > 0 units (number or array)."""
+        """Return units per second at `x` > 0 units (number or array)."""
         return x / self.time(x)
 
 
@@ -65,7 +65,7 @@ class NecCase:
     tolerance: float = TOLERANCE
 
 
-# k-means exchanges its means, PCG the edges of its strips: equally long for any shares.
+# k-means exchanges its means, PCG the edges of its strips: the same time for any shares.
 TWO_NODES = NecCase("two nodes, 1:2", 1000, (ClusterNode(2e-3), ClusterNode(1e-3)))
 K_MEANS = NecCase(
     "k-means, 1:1:10",
@@ -125,7 +125,7 @@ class NecOutcome:
 
 
 def phase_times(nodes: Sequence[ClusterNode]) -> Measure:
-    """Nodes that report the time of each phase, waits at the barrier included."""
+    """Return a measurement of nodes that report each phase, including waits at the barrier."""
 
     def measure(shares: Shares) -> list[Mapping[Phase, float]]:
         busy = [node.time(share) for node, share in zip(nodes, shares, strict=True)]
@@ -169,7 +169,7 @@ def random_cluster(count: int, seed: int) -> NecCase:
 
 
 def rules_for(nodes: int) -> tuple[NecRule, ...]:
-    """The patent's variants that differ for this number of nodes, and the global partition."""
+    """Return the patent's distinct variants for this number of nodes, and the global partition."""
     rules = [ONE_PAIR]
     if nodes >= 4:
         four = tuple(tuple(range(i, min(i + 4, nodes))) for i in range(0, nodes, 4))
