@@ -1,5 +1,5 @@
 # Two commands: `make demo` and `make test`. Everything else is listed by `make help`.
-# Needs Python 3.11 or later with venv; .ci/venv says how to get what is missing.
+# Needs Python 3.11 or later with venv; .ci/venv explains how to install what is missing.
 
 SHELL := /bin/bash
 BIN := .venv/bin
@@ -15,15 +15,15 @@ export PYTHONDONTWRITEBYTECODE PIP_NO_INPUT := 1
 
 help:
 	@echo "make demo         install, transform real photographs on all cores and an emulated GPU"
-	@echo "make test         install what the checks need, run every check"
+	@echo "make test         install the development tools, run all checks"
 	@echo "make test-matrix  the tests as on Intel, as on AMD, and without optional packages"
 	@echo "make lint         ruff and mypy only"
-	@echo "make wheel-check  build the wheel and try it away from here"
+	@echo "make wheel-check  build the wheel, install it elsewhere and test it"
 	@echo "make bench        all benchmarks, or NAMES=\"warm_job overhead\"; benchmarks/README.md"
 	@echo "make gpu-check    on a GPU host: OUT=folder for the JSON, WHEELS=folder offline, CUDA=12|13"
-	@echo "make clean        remove what these commands made"
+	@echo "make clean        remove everything that these commands created"
 
-# One stamp an extra: installed again only when pyproject.toml has changed.
+# One stamp per extra: reinstalled only when pyproject.toml has changed.
 .venv/.installed-%: pyproject.toml .ci/venv
 	@.ci/venv $*
 
@@ -67,7 +67,7 @@ wheel-check: .venv/.installed-dev
 bench: .venv/.installed-bench .venv-plain/.installed-ducc
 	$(BIN)/python -m benchmarks $(NAMES)
 
-# With WHEELS nothing is installed: the host's Python with that folder's packages beside it.
+# With WHEELS nothing is installed: the host's Python is used, plus the packages in that folder.
 gpu-check: $(if $(WHEELS),,.venv/.installed-cuda$(CUDA))
 	$(if $(WHEELS),python3,$(BIN)/python) -m benchmarks.gpu_check --out $(OUT) $(if $(WHEELS),--wheels $(WHEELS))
 

@@ -1,5 +1,5 @@
-"""Figures that README and docs claim, measured again by `make bench`.
+"""Reproduces the figures in README and docs; run by `make bench`.
 
-Every comparison is paired: hetsched and its peers do one repetition each, in turn, so that
-whatever else the machine does hits all of them alike. Compare only ratios between machines.
+Every comparison is paired: hetsched and its peers run one repetition each, in turn, so that other
+load on the machine affects all of them alike. Compare only ratios between machines.
 """

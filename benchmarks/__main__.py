@@ -1,4 +1,4 @@
-"""Runs benchmarks: all of them, or those named; `--quick` tries them on small cases, unsaved.
+"""Runs all benchmarks, or those named; `--quick` runs small cases and saves nothing.
 
 python -m benchmarks [--quick] [NAME ...]
 """
@@ -29,7 +29,7 @@ from benchmarks import (
 )
 
 PLAIN = Path(".venv-plain")
-"""An environment with ducc0 and without MKL: `make bench` makes it."""
+"""An environment with ducc0 and without MKL, created by `make bench`."""
 
 
 def plain(quick: bool) -> results.Result:

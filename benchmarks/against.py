@@ -1,4 +1,4 @@
-"""Compares this checkout with another one, repetition by repetition in turn.
+"""Compares this checkout with another one, alternating repetitions.
 
 python -m benchmarks.against FOLDER [--rounds 9]
 
@@ -33,7 +33,7 @@ CASES: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
 
 
 class Peer:
-    """A checkout in processes of its own."""
+    """A checkout that runs in separate processes."""
 
     def __init__(self, folder: Path, state: str) -> None:
         environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
@@ -64,7 +64,7 @@ class Peer:
 
 
 def compare(ours: Peer, theirs: Peer, rounds: int) -> None:
-    """Print a line for each figure of each case."""
+    """Print one line for each figure of each case."""
     for title, action, arguments in CASES:
         pairs: dict[str, list[tuple[float, float]]] = defaultdict(list)
         for turn in range(-1, rounds):  # the first round warms up

@@ -1,4 +1,4 @@
-"""One checkout's side of `against`: does what standard input asks for, answers with seconds.
+"""One checkout's side of `against`: reads requests from standard input, replies with seconds.
 
 Runs with the checkout's own Python, in its folder. Uses public names only, and the checkout's
 `benchmarks.planning_time`, so that it works in older checkouts too.
@@ -21,7 +21,7 @@ import hetsched  # noqa: E402 - of the current folder
 
 COMMAND = Path(sys.prefix) / "bin/hetsched"
 WARM_UP_JOBS = 30
-"""By then variants have been tried and the fastest one is kept."""
+"""Runs after which all variants have been tried and the fastest is used."""
 Answer = dict[str, float]
 
 
@@ -43,7 +43,7 @@ class Checkout:
         return hetsched.Client()
 
     def jobs(self, batch: str, count: int) -> Answer:
-        """Medians over `count` warm jobs: submit to result, and the daemon's own part of it."""
+        """Return medians over `count` warm jobs: submit to result, and the daemon's part of it."""
         if batch not in self._arrays:
             shape = tuple(map(int, batch.split("x")))
             self._arrays[batch] = tuple(self.client.empty(shape, "complex64") for _ in "xy")
@@ -66,17 +66,17 @@ class Checkout:
         return pairs
 
     def plan(self, load: int, gpus: int, cores: int, seed: int) -> Answer:
-        """Seconds to plan a machine that was never seen, and to plan it again."""
+        """Return seconds to plan a machine that is new to the planner, and to plan it again."""
         from benchmarks import planning_time
 
         subject = planning_time.machine(load, gpus, cores, seed)
         cache_type = getattr(planning_time, "PlanCache", None)
-        cache = () if cache_type is None else (cache_type(),)  # older checkouts hide theirs
+        cache = () if cache_type is None else (cache_type(),)  # older checkouts lack it
         cold, warm = (planning_time.once(subject, *cache) for _ in range(2))
         return {"cold": cold, "warm": warm}
 
     def status(self) -> Answer:
-        """Seconds of a whole `hetsched status` process."""
+        """Return seconds of a whole `hetsched status` process."""
         start = time.perf_counter()
         subprocess.run([str(COMMAND), "status"], check=True, capture_output=True)
         return {"process": time.perf_counter() - start}

@@ -1,4 +1,4 @@
-"""Peers as child processes that do one repetition when told to."""
+"""Peers as child processes that run one repetition on request."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class Peer:
         return self
 
     def run(self) -> float:
-        """Seconds of one repetition."""
+        """Run one repetition and return its seconds."""
         return float(self._ask("run")["seconds"])
 
     def error(self) -> float:
-        """How wrong its last result is, relative."""
+        """Return the relative error of the last result."""
         return float(self._ask("check")["error"])
 
     def close(self) -> None:
@@ -79,14 +79,14 @@ class Peer:
 
 
 class Peers:
-    """All peers of a case that are installed, for the length of a `with`."""
+    """A context manager that runs all installed peers of a case."""
 
     def __init__(self, modules: tuple[str, ...], case: dict[str, Any], limit: float) -> None:
         self._modules, self._case, self._limit = modules, case, limit
         self._running: list[Peer] = []
 
     def __enter__(self) -> list[Peer]:
-        # One after the other: a plan that is measured while others compute is a bad plan.
+        # One after the other: a plan measured while others compute is a bad plan.
         for module in self._modules:
             try:
                 self._running.append(Peer(module, self._case).ready())

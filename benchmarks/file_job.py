@@ -1,4 +1,4 @@
-"""A job from file to file: its memory, and its time against `cp` and the same job in the arena.
+"""A job from file to file: its memory, and its time relative to `cp` and the job in the arena.
 
 Needs 8 GiB of disk in the temporary folder (TMPDIR).
 """
@@ -24,7 +24,7 @@ from benchmarks.stats import Sample, quartiles
 PLANES, QUICK_PLANES = 1024, 64
 SIDE = 512
 DISTINCT = 32
-"""Planes of random numbers, repeated: making 2 GiB of them would take longer than the job."""
+"""Number of random planes, which are repeated: generating 2 GiB would take longer than the job."""
 ROUNDS, QUICK_ROUNDS = 7, 3
 WARM_UP = 4
 MEMORY = (400 + 256) << 20
@@ -63,7 +63,7 @@ def write_input(path: Path, planes: int) -> None:
 
 
 class FileJob:
-    """The three things that are timed, on one input."""
+    """The three operations that are timed, on one input."""
 
     def __init__(self, served: Served, folder: Path) -> None:
         self._client = served.client
@@ -88,7 +88,7 @@ class FileJob:
         return time.perf_counter() - start
 
     def copy(self) -> float:
-        """To a file that isn't there yet."""
+        """Copy to a new file."""
         self._copy.unlink(missing_ok=True)
         os.sync()
         command = [shutil.which("cp") or "cp", "--reflink=never", "--sparse=never"]
@@ -97,7 +97,7 @@ class FileJob:
         return time.perf_counter() - start
 
     def check(self) -> None:
-        """Some planes. Raises RuntimeError."""
+        """Check some planes. Raises RuntimeError."""
         x, y = np.load(self._input, mmap_mode="r"), np.load(self._output, mmap_mode="r")
         planes = range(0, len(x), max(1, len(x) // 16))
         if x.shape != y.shape or worst(x, y, planes) > 1e-5:

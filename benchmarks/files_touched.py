@@ -1,9 +1,9 @@
-"""How many source files a warm `hetsched submit fft` runs through, over all its processes.
+"""Counts the source files that a warm `hetsched submit fft` runs through, in all processes.
 
-Counted from the start of the command to its result: learning from the run, which follows, is held
-back. A file counts if any code in it runs: in the command's own process that includes the bodies
-of the modules it imports; the daemon and the device processes have run such jobs before, so there
-it is functions only. Files below `hetsched/` and `workloads/` count, once for all processes.
+Counted from the start of the command to its result; learning from the run, which follows, is
+deferred. A file counts if any code in it runs: in the command's own process that includes the
+bodies of imported modules; the daemon and the device processes have run such jobs before, so only
+functions count there. Files below `hetsched/` and `workloads/` count, once for all processes.
 
     python -m benchmarks.files_touched [PYTHON ...]     with other environments, and a list
 """
@@ -27,9 +27,9 @@ RECORDER = Path(__file__).parent / "file_recorder"
 SUBMIT = ("submit", "fft", "--batch", "64x512x512")
 MAX_FILES = 70
 WARM_UP_JOBS = 30
-"""By then variants have been tried, and plans that proved good are repeated."""
+"""Jobs after which all variants have been tried, and good plans are repeated."""
 SETTLE_SECONDS = 0.5
-"""Until all processes have seen that the window opens or closes, and are idle."""
+"""Seconds until all processes have noticed that the window opens or closes, and are idle."""
 TIMEOUT = 120.0
 
 

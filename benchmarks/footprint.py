@@ -12,10 +12,10 @@ INTERVAL = 0.05
 
 
 class Footprint:
-    """Samples in a thread, for the length of a `with`; `peak` is in bytes.
+    """A context manager that samples in a thread; `peak` is in bytes.
 
-    Shared memory (the arena) is left out. Mapped files are left in: jobs never map theirs, so what
-    counts is libraries.
+    Shared memory (the arena) isn't counted. Mapped files are: jobs never map their files, so these
+    are libraries.
     """
 
     def __init__(self, pids: list[int]) -> None:
@@ -55,7 +55,7 @@ def family(pids: list[int]) -> set[int]:
 
 
 def private(pid: int) -> int:
-    """Bytes: Pss less Pss_Shmem; 0 for a process that has just ended."""
+    """Return Pss less Pss_Shmem in bytes; 0 for a process that has just ended."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:

@@ -2,9 +2,9 @@
 
 python3 -m benchmarks.gpu_check --out FOLDER [--wheels FOLDER] [--dry-run] [--only NAME,NAME]
 
-Each section runs in a process of its own, within its own time, and writes FOLDER/NAME.json as it
-goes, so that a fault or a hang costs that section only. Imports nothing but the standard library:
-what the host lacks comes from the folder of wheels. `--dry-run` needs no GPU: a fake runtime, and
+Each section runs in a separate process with a time limit, and writes FOLDER/NAME.json as it goes,
+so that a fault or a hang affects that section only. Imports only the standard library; packages
+that the host lacks come from the folder of wheels. `--dry-run` needs no GPU: a fake runtime, and
 the emulated GPU for whole jobs. See docs/gpu.md.
 """
 
@@ -24,7 +24,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 BUDGET = 525.0
-"""Seconds for everything: nine minutes less what starting and packing up take."""
+"""Seconds for all sections: nine minutes less the time to start and finish."""
 SECTIONS = {
     "facts": 45.0,
     "conformance": 60.0,
@@ -37,9 +37,9 @@ SECTIONS = {
     "telemetry": 20.0,
     "faults": 40.0,
 }
-"""Name -> the most seconds that it may take; the most important first."""
+"""Name -> time limit in seconds; the most important first."""
 LEAST = 5.0
-"""Seconds that must be left for a section to be begun."""
+"""Seconds that must remain for a section to be started."""
 
 
 def main() -> int:
@@ -74,7 +74,7 @@ def names(text: str) -> list[str]:
 
 
 def prepare(scratch: Path, wheels: Path | None) -> dict[str, str]:
-    """Install the wheels beside everything else; state and caches go to `scratch`, too."""
+    """Install the wheels in `scratch`, where state and caches go too."""
     paths = [str(scratch / "packages"), str(ROOT), str(ROOT / "workloads")]
     if wheels is not None:
         files = sorted(str(wheel) for wheel in wheels.glob("*.whl"))
@@ -90,7 +90,7 @@ def prepare(scratch: Path, wheels: Path | None) -> dict[str, str]:
 def run(
     name: str, out: Path, dry: bool, environment: dict[str, str], deadline: float
 ) -> dict[str, Any]:
-    """One section; what became of it."""
+    """Run one section and return its outcome."""
     limit = min(SECTIONS[name], deadline - time.monotonic())
     if limit < LEAST:
         return {"name": name, "state": "no time left", "seconds": 0.0}
@@ -112,7 +112,7 @@ def run(
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Nothing of a section outlives it: its process group is its own."""
+    """Kill a section's process group, so that nothing of it outlives it."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -123,7 +123,7 @@ def line(section: dict[str, Any]) -> str:
 
 
 def write(path: Path, content: Any) -> None:
-    """All of it or nothing: a reader, or a kill, never meets half a file."""
+    """Write atomically, so that a partial file is never visible."""
     part = path.with_suffix(".part")
     part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     part.rename(path)

@@ -1,4 +1,4 @@
-"""What a figure depends on: processor, memory, versions, and the load of the machine."""
+"""Describes the machine that figures depend on: processor, memory, versions, load."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def describe() -> dict[str, Any]:
 
 
 def processor() -> str:
-    """The model as the kernel tells it; on processors that don't, the architecture."""
+    """Return the processor's model as reported by the kernel, else the architecture."""
     fields = dict(
         line.split(":", 1)
         for line in Path("/proc/cpuinfo").read_text().splitlines()
@@ -48,7 +48,7 @@ def version(name: str) -> str | None:
 
 
 def loaded(pid: int | str = "self") -> list[str]:
-    """The libraries with kernels that process `pid` has mapped: what really runs."""
+    """Return the libraries with kernels that process `pid` has mapped."""
     lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
     files = {Path(line.split(maxsplit=5)[5]).name for line in lines if ".so" in line}
     return sorted(name for name in files if any(word in name.lower() for word in KERNELS))

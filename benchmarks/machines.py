@@ -1,4 +1,4 @@
-"""Random machines for emulated devices, slow enough that any real machine keeps their pace."""
+"""Random machines of emulated devices, slow enough for any real machine to emulate."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ import random
 CORES = (1, 3)
 CORE_RATE = (0.3, 0.8)
 GPU_RATE = (0.8, 2.5)
-"""Gflop/s: a 512x512 plane takes 10 ms at least, of which a real core needs 1 to 4."""
+"""Gflop/s: a 512x512 plane takes at least 10 ms; a real core needs 1 to 4 ms."""
 LINK_RATE = (0.3, 2.0)
 """GB/s"""
 GAP = (10, 100)
-"""Microseconds of a kernel call or a copy."""
+"""Fixed cost of a kernel call or a copy, microseconds."""
 MEMORY = (24, 128)
-"""Times the bytes of half a 512x512 plane of complex64, which is 1 MiB."""
+"""In units of half a 512x512 plane of complex64, which is 1 MiB."""
 DUPLEX = (0.6, 1.0)
 
 
 def draw(seed: int, clock: str, unit_bytes: int = 2 << 20) -> str:
-    """A configuration: 1 to 3 cores and a GPU behind a link, or 2 to 4 cores.
+    """Draw a configuration: 1 to 3 cores and a GPU behind a link, or 2 to 4 cores.
 
     Parameters
     ----------
     seed : int
-        Of everything that is random about it.
+        Seed of all random values.
     clock : "real" or "virtual"
     unit_bytes : int
-        Of one unit's input, which the GPU's memory is measured in.
+        Bytes of one unit's input, of which the GPU's memory is a multiple.
     """
     chance = random.Random(seed)
     gpu = chance.random() < 0.75

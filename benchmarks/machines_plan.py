@@ -1,4 +1,4 @@
-"""Plans of whole machines: their distance to the bounds, on both profiles and random machines.
+"""Plans of whole machines: their distance to the bounds, for both profiles and random machines.
 
 Machines are drawn at random: 1 to 64 cores of 1 to 4 ms a unit (equal ones, or up to twice as
 slow as each other), 1 to 4 GPUs of 3 to 100 times a core's speed behind links of 10 to 100 GB/s
@@ -138,7 +138,7 @@ def gpu(chance: random.Random, number: int, unit: float, load: int) -> Simulated
 
 
 def skewed(chance: random.Random, ends: tuple[float, float]) -> float:
-    """Between both, their logarithm evenly."""
+    """Draw a number between both ends, log-uniform."""
     return math.exp(chance.uniform(math.log(ends[0]), math.log(ends[1])))
 
 
@@ -152,7 +152,7 @@ def rooms(machine: SimulatedMachine) -> list[int]:
 
 
 def explain(machine: SimulatedMachine, plan: JobPlan) -> str:
-    """Say which device ends last, and how good its own plan is."""
+    """Describe which device ends last, and how good its plan is."""
     played = machine.play(plan)
     last = max(played, key=lambda name: device_seconds(played[name]))
     device = next(device for device in machine.devices if device.info.name == last)

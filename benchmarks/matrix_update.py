@@ -1,4 +1,4 @@
-"""C + A B through the daemon against NumPy's `C += A @ B` with all threads."""
+"""C + A B through the daemon, compared with NumPy's `C += A @ B` with all threads."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def one_case(
 
 
 def check(values: dict[str, np.ndarray], out: np.ndarray, limit: float) -> None:
-    """Two rows in double precision. Raises RuntimeError."""
+    """Check two rows in double precision. Raises RuntimeError."""
     for row in (0, -1):
         c, a, b = (values[name].astype("float64") for name in "CAB")
         want = c[row] + a[row] @ b

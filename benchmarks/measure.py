@@ -1,4 +1,4 @@
-"""What `hetsched models measure` learns of emulated devices, beside the curves they were given."""
+"""Compares curves measured by `hetsched models measure` with those of the emulated devices."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from hetsched.workload import find
 
 SIZES, QUICK_SIZES = (1, 2, 4, 8, 16), (1, 4)
 LONG = 5e-3
-"""Seconds that a phase must last at least on the real clock, for its bar to hold."""
+"""Shortest phase on the real clock to which the limit applies, seconds."""
 REAL, VIRTUAL = 0.03, 1e-9
-"""Relative errors allowed."""
+"""Allowed relative errors."""
 CURVES: tuple[CurveName, ...] = ("compute", "h2d", "d2h")
 
 
@@ -83,7 +83,7 @@ def add(
 
 
 def run(words: list[Any]) -> dict[str, Any]:
-    """What `models measure fft` reports."""
+    """Return the report of `models measure fft`."""
     command = [sys.executable, "-m", "hetsched.cli.main", "models", "measure", "fft", "--json"]
     done = subprocess.run(
         [*command, *map(str, words)], stdout=subprocess.PIPE, env=os.environ, check=True
@@ -93,7 +93,7 @@ def run(words: list[Any]) -> dict[str, Any]:
 
 
 def compared(config: Config, batch: str) -> Iterator[Point]:
-    """Every knot that was learnt, beside what its device was told."""
+    """Return every measured point with the configured time of its device."""
     fft = find("fft")
     params = fft.infer({"batch": batch}, {})
     flops, nbytes = fft.flops(params, 1), params.plane_bytes

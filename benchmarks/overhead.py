@@ -1,4 +1,4 @@
-"""What hetsched costs beside computing: the daemon's own part, small jobs, whole processes."""
+"""Measures hetsched's overhead: the daemon's part of a job, small jobs, whole processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REPEATS, QUICK_REPEATS = 200, 10
 PROCESSES, QUICK_PROCESSES = 15, 3
 WARM_UP = 15
 OWN_PART, SMALL_JOB, STATUS, RUN = 3e-3, 3e-3, 0.3, 2.5
-"""Seconds allowed, in the median."""
+"""Allowed median, seconds."""
 
 
 def measure(quick: bool) -> Result:
@@ -52,7 +52,7 @@ def jobs(
 
 
 def one(client: hetsched.Client, x: Any, y: Any) -> tuple[float, float]:
-    """Seconds from submit to result, and from the first chunk's start to the last chunk's end."""
+    """Return seconds from submit to result, and from the first chunk's start to the last's end."""
     start = time.perf_counter()
     job = client.submit("fft", x, out=y)
     job.result()
@@ -60,7 +60,7 @@ def one(client: hetsched.Client, x: Any, y: Any) -> tuple[float, float]:
 
 
 def whole(command: Sequence[str], repeats: int) -> Sample:
-    """Processes from start to end, two more before them to warm the caches."""
+    """Time whole processes, after two to warm the caches."""
 
     def run() -> float:
         start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Contestants in turn: one repetition each, round after round, the order turning."""
+"""Runs contestants in turn: one repetition each per round, in rotating order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SETTLE = 0.25
 def interleave(
     contestants: Mapping[str, Callable[[], float]], rounds: int, settle: float = SETTLE
 ) -> dict[str, Sample]:
-    """Name -> seconds of each round; round i of one was measured next to round i of the others."""
+    """Return name -> seconds of each round; equal rounds were measured next to each other."""
     names = list(contestants)
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(rounds):

@@ -1,4 +1,4 @@
-"""Partitioners: how long a split takes, and whether it is the optimum in thousands of cases."""
+"""Partitioners: the time to make a split, and whether it is optimal in thousands of cases."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from benchmarks.stats import Sample
 from hetsched.partition import Distribution, geometric, optimal
 
 POINTS, EACH = 30, 100
-"""Knots of a curve, and units a device."""
+"""Knots of a curve, and units per device."""
 DEVICES = {16: (300, 0.5), 1_000: (50, 5.0), 100_000: (7, 1000.0)}
-"""Devices: repetitions, and milliseconds allowed in the median."""
+"""Number of devices: repetitions, and allowed median in milliseconds."""
 NEAR_LINEAR = 4.0
-"""Times as long a device, 100,000 against 1,000: the models no longer fit into caches."""
+"""Allowed ratio of the time per device, 100,000 to 1,000: the models no longer fit in caches."""
 MEMORY_GIB = 1.0
 SAWTOOTH = (16, 10_000, 7, 100.0)
-"""Devices, units, repetitions, milliseconds allowed."""
+"""Devices, units, repetitions, allowed milliseconds."""
 MONOTONE, ARBITRARY = 10_000, 1_000
 EXACT = 1e-12
-"""Relative difference of makespans that are the same."""
+"""Relative difference up to which makespans count as equal."""
 
 
 def measure(quick: bool) -> Result:
@@ -43,7 +43,7 @@ def measure(quick: bool) -> Result:
 
 
 def _many_devices(result: Result, quick: bool) -> None:
-    """Whole units for so many devices, their models given as objects that are fitted already."""
+    """Time splits into whole units for many devices with fitted models."""
     each: dict[int, float] = {}
     for devices, (repeats, allowed) in DEVICES.items():
         if quick and devices > 1_000:
@@ -72,7 +72,7 @@ def _exact(
     make: Callable[[int], Case],
     cases: int,
 ) -> None:
-    """In how many of the first `cases` cases the makespan is that of exhaustive search."""
+    """Count the cases, of the first `cases`, whose makespan equals that of exhaustive search."""
     right, worst = 0, 0.0
     for seed in range(cases):
         case = make(seed)
@@ -96,7 +96,7 @@ def _timed(call: Callable[[], Any], repeats: int) -> Sample:
 
 
 def _peak(call: Callable[[], Any]) -> float:
-    """GiB that `call` has allocated at most; NumPy's arrays count, the models don't."""
+    """Return the peak GiB allocated by `call`, including NumPy's arrays, without the models."""
     gc.collect()
     tracemalloc.start()
     call()

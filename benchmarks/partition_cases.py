@@ -1,4 +1,4 @@
-"""Random questions for partitioners, by seed, and the least makespan by exhaustive search."""
+"""Random cases for partitioners, by seed, and the least makespan by exhaustive search."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 
 
 class Scalar:
-    """Somebody else's model: numbers only, and nothing but a time and a speed."""
+    """A third-party model: accepts single numbers only, and has just `time` and `speed`."""
 
     def __init__(self, curve: Any) -> None:
         self._curve = curve
@@ -34,7 +34,7 @@ class Scalar:
 
 
 class Table:
-    """Times given outright, those of 1, 2, 3, ... units; takes numbers and arrays of them."""
+    """A table of the times of 1, 2, 3, ... units; accepts numbers and arrays of them."""
 
     def __init__(self, times: Sequence[float] | Floats) -> None:
         self.times: Floats = np.concatenate(([0.0], times))
@@ -48,14 +48,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Case:
-    """A question: 1 to 6 devices, 1 to 60 units; None: no limits."""
+    """A case: 1 to 6 devices, 1 to 60 units; None: no limits."""
 
     models: list[Any]
     load: int
     limits: list[int | None] | None
 
     def least(self) -> float:
-        """The least makespan, s: best(m) = min over x of max(best(m - x), t(x))."""
+        """Return the least makespan, s: best(m) = min over x of max(best(m - x), t(x))."""
         best = np.full(self.load + 1, np.inf)
         best[0] = 0.0
         sizes = np.arange(self.load + 1)
@@ -70,7 +70,7 @@ class Case:
 
 
 def monotone(seed: int) -> Case:
-    """Times that never fall; every kind of model whose times don't, ours and others'."""
+    """Draw a case with non-decreasing times, of every kind of model that has them."""
     rng = np.random.default_rng(seed)
     load = int(rng.integers(1, 61))
     models = [_rising(rng) for _ in range(rng.integers(1, 7))]
@@ -78,7 +78,7 @@ def monotone(seed: int) -> Case:
 
 
 def arbitrary(seed: int) -> Case:
-    """Times that do what they like: few different ones, so that there are ties, or many."""
+    """Draw a case with arbitrary times: few different ones, to get ties, or many."""
     rng = np.random.default_rng(seed)
     load = int(rng.integers(1, 61))
     models = [Table(_any_times(rng)) for _ in range(rng.integers(1, 7))]
@@ -86,7 +86,7 @@ def arbitrary(seed: int) -> Case:
 
 
 def learnt(devices: int, points: int = 30, seed: int = 1) -> list[PiecewiseLinear]:
-    """Fitted curves through `points` noisy observations each, of devices up to tenfold faster."""
+    """Fit curves to `points` noisy observations each, of devices whose speeds differ up to 10x."""
     rng, x = np.random.default_rng(seed), np.linspace(10, 5000, points)
     models = []
     for speed in rng.uniform(50, 500, devices):
@@ -97,7 +97,7 @@ def learnt(devices: int, points: int = 30, seed: int = 1) -> list[PiecewiseLinea
 
 
 def sawtooth(devices: int, load: int, seed: int = 1) -> list[Table]:
-    """Times that rise to the double within every 64 units and then fall back."""
+    """Return times that double within every 64 units and then fall back."""
     rng, x = np.random.default_rng(seed), np.arange(1, load + 1)
     times = x * (1 + x % 64 / 64)
     return [Table(times / speed) for speed in rng.uniform(50, 500, devices)]
@@ -110,7 +110,7 @@ def _rising(rng: Generator) -> Any:
     if kind == 1:
         return Affine(float(rng.uniform(0, 10)), float(rng.uniform(0.01, 10)))
     if kind == 2:
-        # Level stretches and leaps.
+        # Plateaus and jumps.
         return Table(np.maximum.accumulate(rng.integers(1, 30, 60) + rng.integers(0, 2, 60) * 0.1))
     if kind == 3:
         return Table(np.cumsum(rng.exponential(1.0, 60) ** 3))

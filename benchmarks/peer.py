@@ -1,4 +1,4 @@
-"""The child process of one peer: says that it is ready, then one repetition for each line.
+"""The child process of one peer: reports that it is ready, then runs one repetition per line.
 
     python -m benchmarks.peer MODULE CASE_JSON
 

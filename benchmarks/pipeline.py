@@ -1,4 +1,4 @@
-"""A share larger than the device's memory: what overlapping gains, and whether it was planned."""
+"""A share larger than the device's memory: the gain by overlap, and the error of the plan."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ compute = {{ gap = "30us", rate = "4Gflop/s" }}
 h2d = {{ gap = "10us", rate = "0.4GB/s" }}
 d2h = {{ gap = "10us", rate = "0.4GB/s" }}
 """
-"""Rates that one core keeps: it has 6 ms for a plane, and needs half of that to copy and compute.
-Copies of both directions take as long as computing: what is gained is most."""
+"""Rates that one core can sustain: it has 6 ms per plane, and needs half of that to copy and
+compute. Copies in each direction take as long as computing, where overlap gains most."""
 LEARNING, RUNS, QUICK_RUNS = 4, 5, 1
 ERROR, FASTER = 0.10, 1.5
 
@@ -51,7 +51,7 @@ def measure(quick: bool) -> Result:
     result = Result("pipeline", "A share larger than the device's memory", columns)
     runs, shape = QUICK_RUNS if quick else RUNS, QUICK_SHAPE if quick else SHAPE
     jobs = planned(shape, runs)
-    with ThreadPoolExecutor(1) as thread:  # it will be pinned to a core
+    with ThreadPoolExecutor(1) as thread:  # this process will be pinned to a core
         alone = [thread.submit(one_by_one, shape, job["chunks"]).result() for job in jobs]
         beyond = thread.submit(over_cap, shape).result()
     for how, found in (("overlapped, as planned", jobs), ("the same, one by one", alone)):
@@ -78,7 +78,7 @@ def row(how: str, one: dict[str, Any]) -> tuple[str, ...]:
 
 
 def planned(shape: tuple[int, ...], runs: int) -> list[dict[str, Any]]:
-    """So many jobs by a daemon that knows the device from a few."""
+    """Run jobs through a daemon that has learnt the device's models from a few."""
     with tempfile.TemporaryDirectory(prefix="hs-") as folder:
         path = Path(folder) / "machine.toml"
         path.write_text(MACHINE, encoding="utf-8")
@@ -104,7 +104,7 @@ def planned(shape: tuple[int, ...], runs: int) -> list[dict[str, Any]]:
 
 
 def one_by_one(shape: tuple[int, ...], sizes: Sequence[int]) -> dict[str, Any]:
-    """The same chunks on the same device, each begun when the one before is through."""
+    """Run the same chunks on the same device, each started when the previous one has ended."""
     device, job = opened(shape, max(sizes))
     device.prepare(job)
     times: list[ChunkTimes] = []
@@ -124,7 +124,7 @@ def one_by_one(shape: tuple[int, ...], sizes: Sequence[int]) -> dict[str, Any]:
 
 
 def over_cap(shape: tuple[int, ...]) -> int:
-    """Bytes that the device sets aside beyond its cap, if it is asked for that."""
+    """Return the bytes that the device reserves beyond its cap, if requested."""
     device, job = opened(shape, 1, memory=CAP + 1)
     try:
         device.prepare(job)
@@ -138,7 +138,7 @@ def over_cap(shape: tuple[int, ...]) -> int:
 def opened(
     shape: tuple[int, ...], chunk: int, memory: int | None = None
 ) -> tuple[EmulatedDevice, DeviceJob]:
-    """The device in this process and a job for it. The calling thread is pinned to its core."""
+    """Open the device in this process, with a job. Pins the calling thread to its core."""
     config = parse(MACHINE, "machine").device[0]
     core = sorted(os.sched_getaffinity(0))[-1]
     os.sched_setaffinity(0, {core})

@@ -1,7 +1,6 @@
-"""How long it takes to plan a whole machine, both bounds included: from nothing, and once more.
+"""Measures the time to plan a whole machine, both bounds included: cold, then once more, warm.
 
-Every machine is new to the planner: its models were never seen, so that no plan is kept of it.
-Then the same is asked again.
+Every machine is new to the planner, so no plan is cached for it. Then the request is repeated.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ from hetsched.planner.plan_cache import PlanCache
 from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine
 
 CASES = ((256, 1, 16, 21), (4096, 1, 16, 15), (100_000, 8, 128, 9), (64, 0, 2, 21))
-"""Units, GPUs, cores, machines."""
+"""Units, GPUs, cores, number of machines."""
 QUICK = 3
 COLD = {256: 0.020, 4096: 0.100, 100_000: 1.0}
 WARM = {256: 0.001}
 WORST = 3
-"""Times as long as the median's limit may be the longest."""
+"""Allowed ratio of the longest time to the median's limit."""
 UNIT_BYTES, MEMORY = 2 << 20, 1 << 30
 SIZES = (1, 2, 4, 8, 16, 33)
-"""Shares at which a core was measured."""
+"""Shares at which cores were measured."""
 
 
 def measure(quick: bool) -> Result:
     columns = ("units", "GPUs", "cores", "cold, ms", "worst", "at most", "warm, ms", "worst")
     result = Result("planning_time", "Time to plan a whole machine, bounds included", columns)
-    once(machine(256, 1, 1, -1), PlanCache())  # what the first plan of a process loads isn't meant
+    once(machine(256, 1, 1, -1), PlanCache())  # the first plan of a process includes imports
     for load, gpus, cores, count in CASES:
         pairs = []
         for seed in range(QUICK if quick else count):
@@ -67,7 +66,7 @@ def bars(what: str, times: Sequence[float], limit: float) -> list[Bar]:
 
 
 def once(subject: SimulatedMachine, cache: PlanCache) -> float:
-    """Seconds for a plan and both bounds."""
+    """Return seconds for a plan and both bounds."""
     candidates, parts = subject.candidates(subject.true_models), subject.bound_devices()
     start = time.perf_counter()
     plan_job(subject.load, candidates, cache=cache)
@@ -81,7 +80,7 @@ def shown(times: Sequence[float]) -> tuple[str, str]:
 
 
 def machine(load: int, gpus: int, cores: int, seed: int) -> SimulatedMachine:
-    """GPUs behind PCIe 2 and cores that take 2.1 ms a unit, none quite like another."""
+    """Draw GPUs behind PCIe 2 and cores of about 2.1 ms per unit, all slightly different."""
     chance = random.Random(f"{load} {gpus} {cores} {seed}")
     devices = [gpu(chance, number) for number in range(gpus)]
     return SimulatedMachine(load, (*devices, *(core(chance, number) for number in range(cores))))
@@ -99,7 +98,7 @@ def gpu(chance: random.Random, number: int) -> SimulatedDevice:
 
 
 def core(chance: random.Random, number: int) -> SimulatedDevice:
-    """As it was learnt from a few runs."""
+    """Return a core with a model learnt from a few runs."""
     units = 2.1e-3 * chance.uniform(0.98, 1.02)
     total = PiecewiseLinear(
         [(size, size * units * chance.uniform(0.98, 1.02)) for size in SIZES * 3]

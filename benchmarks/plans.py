@@ -28,9 +28,9 @@ from hetsched.plans.search.recipes import evenly, spread_out
 DEVICES, QUICK = 1000, 60
 UNITS, MIN_ROOM, LARGE_ROOM = (64, 4096), 4, 8
 GAPS, DECADES = (5e-6, 30e-6), (-5.3, -3.5)
-"""Seconds; powers of ten of seconds a unit."""
+"""Seconds; powers of ten of seconds per unit."""
 SMALL_UNITS = (-6.0, -4.0)
-"""For comparison: units so small that fixed costs decide."""
+"""For comparison: units so small that fixed costs dominate."""
 MAX_MEDIAN, MAX_90TH, MAX_WORST = 0.005, 0.02, 0.10
 MAX_EQUAL_CHUNKS, MAX_SLOTS = 64, 4
 ROUNDING = 1e-9
@@ -40,7 +40,7 @@ LIMITS = {64: (10, 50), 256: (10, 50), 1024: (50, 50), 4096: (50, 50), 100_000: 
 """Units: milliseconds for a quick plan, and for the best one."""
 LINK_BOUND = 16.5
 TIMED = 15
-"""Devices of each size for which planning is timed."""
+"""Number of devices of each size for which planning is timed."""
 
 
 @dataclass(frozen=True)

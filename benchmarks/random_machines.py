@@ -1,4 +1,4 @@
-"""The split and its prediction from nothing, on emulated machines drawn at random."""
+"""The split and its prediction, learnt from scratch, on random emulated machines."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from benchmarks.split import facts
 from hetsched.config import parse
 
 RUNS, BALANCED_BY = 8, 4
-"""Runs of each machine, and the run by which it must be balanced."""
+"""Runs per machine, and the run by which it must be balanced."""
 REAL, VIRTUAL = 10, 50
 QUICK_REAL, QUICK_VIRTUAL = 1, 3
 REAL_SHAPE, VIRTUAL_SHAPE = (64, 512, 512), (150, 64, 64)
 MAX_PREDICTION_ERROR = 0.10
 MIN_BALANCED = 0.9
-"""Share of the trials on the real clock in which the bars must hold."""
+"""Fraction of the trials on the real clock that must meet the limits."""
 
 
 def measure(quick: bool) -> Result:
@@ -50,7 +50,7 @@ def measure(quick: bool) -> Result:
 
 
 def trial(seed: int, clock: str) -> dict[str, Any]:
-    """Run one machine from nothing. `holds`: balanced by run 4, and predicted if virtual."""
+    """Run one machine without models. `holds`: balanced by run 4, and predicted if virtual."""
     shape = REAL_SHAPE if clock == "real" else VIRTUAL_SHAPE
     text = f"stealing = false\n{draw(seed, clock, shape[1] * shape[2] * 8)}"
     runs = list(served(text, shape) if clock == "real" else embedded(text, shape))

@@ -1,4 +1,4 @@
-"""What a benchmark found: a JSON file, a table in README.md, and which bars hold."""
+"""Results of a benchmark: a JSON file, a table in README.md, and whether its limits hold."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Bar:
 
 @dataclass
 class Result:
-    """`columns` and `rows` are the table as text; `data` is everything measured, for the JSON."""
+    """`columns` and `rows`: the table as text. `data`: all measurements, for the JSON."""
 
     name: str
     title: str
@@ -70,7 +70,7 @@ def save(result: Result) -> Path:
 
 
 def replaced(page: str, name: str, section: str) -> str:
-    """`page` with `section` between the markers of `name`; new ones are added at the end."""
+    """Return `page` with `section` between the markers of `name`; new ones go at the end."""
     begin, end = f"<!-- {name} begin -->", f"<!-- {name} end -->"
     block = f"{begin}\n{section.rstrip()}\n{end}"
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)

@@ -1,4 +1,4 @@
-"""A daemon of our own for the length of a `with`: own sockets and models, the user's caches."""
+"""A private daemon as a context manager: separate sockets and models, the user's caches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Served:
 
 @contextmanager
 def daemon(config: str = "cpu-only", environment: Path | None = None) -> Iterator[Served]:
-    """A client of a fresh daemon; `environment` is the virtual environment it runs from."""
+    """Start a fresh daemon from the virtual environment `environment`; yield a client of it."""
     command = Path(environment or sys.prefix) / "bin" / "hetsched"
     with tempfile.TemporaryDirectory(prefix="hs-") as folder, places(folder):
         process = subprocess.Popen([command, "serve", "--config", config], stderr=subprocess.PIPE)
@@ -44,14 +44,14 @@ def daemon(config: str = "cpu-only", environment: Path | None = None) -> Iterato
 
 
 def report(job: hetsched.Job) -> JobReport:
-    """What an ended job did."""
+    """Return the report of an ended job."""
     assert job.report is not None
     return job.report
 
 
 @contextmanager
 def places(folder: str) -> Iterator[None]:
-    """The runtime and state folders inside `folder`, for this process and its children."""
+    """Use runtime and state folders inside `folder`, for this process and its children."""
     names = {"HETSCHED_RUNTIME_DIR": "run", "HETSCHED_STATE_DIR": "state"}
     before = {name: os.environ.get(name) for name in names}
     os.environ.update({name: str(Path(folder) / part) for name, part in names.items()})

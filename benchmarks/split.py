@@ -1,4 +1,4 @@
-"""How soon the split is balanced, and how well the time is predicted, from fresh models on."""
+"""How soon the split is balanced, and how well the time is predicted, from empty models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hetsched.job import JobReport
 TRIALS, QUICK_TRIALS = 5, 1
 RUNS = 10
 FIRST = 4
-"""The run from which on the bars hold."""
+"""The run from which the limits apply."""
 SPREAD, PREDICTION = 0.10, 0.15
 CASES = {
     "emulated GPU": ("emulated-gpu", (64, 512, 512), False),
@@ -43,7 +43,7 @@ def measure(quick: bool) -> Result:
 
 
 def trial(config: str, shape: tuple[int, ...], busy: bool) -> Iterator[dict[str, Any]]:
-    """One fresh daemon, RUNS equal jobs; nothing is stolen, or it would hide the spread."""
+    """Run RUNS equal jobs on a fresh daemon, without stealing, which would hide the spread."""
     core = min(os.sched_getaffinity(0))
     with alone(config) as path, daemon(path) as served, neighbour(core, busy):
         client: hetsched.Client = served.client
@@ -57,7 +57,7 @@ def trial(config: str, shape: tuple[int, ...], busy: bool) -> Iterator[dict[str,
 
 @contextmanager
 def alone(config: str) -> Iterator[str]:
-    """The path of a shipped configuration with which each device does its own share."""
+    """Yield the path of a shipped configuration without stealing."""
     with tempfile.TemporaryDirectory(prefix="hs-") as folder:
         path = Path(folder) / "alone.toml"
         text = Path(load(config)[1]).read_text(encoding="utf-8")
@@ -82,7 +82,7 @@ def facts(report: JobReport) -> dict[str, Any]:
 
 @contextmanager
 def neighbour(core: int, busy: bool) -> Iterator[None]:
-    """A process that never sleeps, pinned to `core`."""
+    """Run a process that never sleeps, pinned to `core`."""
     if not busy:
         yield
         return
@@ -96,7 +96,7 @@ def neighbour(core: int, busy: bool) -> Iterator[None]:
 
 
 def prediction_error(ratios: Sequence[float | None]) -> float:
-    """Median of abs(predicted / measured - 1): signed ones would cancel. None: no prediction."""
+    """Return the median of abs(predicted / measured - 1); None without predictions."""
     return statistics.median(math.inf if ratio is None else abs(ratio - 1) for ratio in ratios)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Sample:
-    """Repetitions of one thing, seconds."""
+    """Seconds of the repetitions of one operation."""
 
     seconds: tuple[float, ...]
 
@@ -28,7 +28,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Of pairs that were measured side by side: median, quartiles."""
+    """Median and quartiles of the ratios of pairs measured side by side."""
 
     median: float
     low: float
@@ -39,7 +39,7 @@ class Ratio:
 
 
 def ratio(theirs: Sequence[float], ours: Sequence[float]) -> Ratio:
-    """How many times faster than theirs ours is, pair by pair; above 1 is good for ours."""
+    """Return how many times faster `ours` is than `theirs`, pair by pair."""
     pairs = sorted(their / our for their, our in zip(theirs, ours, strict=True))
     low, middle, high = quartiles(pairs)
     return Ratio(middle, low, high)

@@ -1,4 +1,4 @@
-"""One big plane by a core team, beside what single cores make of it; what a team costs others."""
+"""One large plane on a core team, compared with single cores; the team's cost to other jobs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ CASES = {
     "256x512x512": ((256, 512, 512), 25, 0.95),
     "1x64x64": ((1, 64, 64), 200, 0.95),
 }
-"""Shape, rounds, the least speed over an engine without a team. Arbitrary: an FFT of one big plane
-is bound by memory for half of its time."""
+"""Shape, rounds, minimum speed over an engine without a team. Arbitrary: an FFT of one large plane
+is memory-bound for half of its time."""
 WARM_UP, QUICK_WARM_UP, QUICK_ROUNDS = 40, 8, 3
-"""Jobs until every variant is known, and the team has been worth its start and was tried."""
+"""Jobs until every variant has been measured and the team has been started and tried."""
 PROCESSES = 7
 UNAFFECTED = 0.9
-"""Of a whole process, which takes 1.4 s, give or take a tenth."""
+"""Minimum speed of a whole process, which takes 1.4 s within 10 %."""
 SETTLE = 0.02
 
 
@@ -46,7 +46,7 @@ def measure(quick: bool) -> Result:
 def jobs(
     result: Result, name: str, shape: Sequence[int], rounds: int, least: float, quick: bool
 ) -> None:
-    """Two engines, one with a team and one without, do one job each in turn: submit to result."""
+    """Run one job each in turn on two engines, with and without a team: submit to result."""
     with engine(team=True) as having, engine(team=False) as lacking:
         contestants = {"with": warm_job(having, shape), "without": warm_job(lacking, shape)}
         for job in contestants.values():
@@ -63,7 +63,7 @@ def jobs(
 
 
 def processes(result: Result, rounds: int) -> None:
-    """`hetsched run` of one big plane: whole processes, from start to end."""
+    """Run `hetsched run` with one large plane: whole processes, from start to end."""
     with tempfile.TemporaryDirectory(prefix="hs-") as folder:
         contestants = {
             name: process(Path(folder), name, team)
@@ -77,7 +77,7 @@ def processes(result: Result, rounds: int) -> None:
 
 
 def process(folder: Path, name: str, team: str) -> Callable[[], float]:
-    """A run with models of its own."""
+    """Return a function that runs a process with separate models."""
     config = folder / f"{name}.toml"
     config.write_text(f"[[device]]\nkind = 'cpu'\nteam = {team}\n", encoding="utf-8")
     command = [sys.executable, "-m", "hetsched.cli.main", "run", "fft", "--batch", "1x4096x4096"]

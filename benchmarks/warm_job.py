@@ -1,4 +1,4 @@
-"""A warm FFT job through the daemon against each library called directly: submit to result."""
+"""A warm FFT job through the daemon, compared with direct library calls: submit to result."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ DTYPES = ("complex64", "complex128")
 LIMITS = {"complex64": 1e-5, "complex128": 1e-13}
 ROUNDS, QUICK_ROUNDS = 11, 3
 LEAST_WARM_UP, SETTLED, MOST_WARM_UP = 30, 4, 50
-"""Runs: variants that may only have been unlucky are tried again until about the 25th; then until
-so many in a row used the same variants, or an arbitrary stop."""
+"""Runs: slow variants are retried until about the 25th, in case a measurement was an outlier; then
+until this many in a row used the same variants, or an arbitrary maximum."""
 
 
 def measure(quick: bool) -> Result:
@@ -35,7 +35,7 @@ def measure(quick: bool) -> Result:
 
 
 def measure_plain(quick: bool, environment: Path) -> Result:
-    """The same from an environment without MKL, against the peers that aren't MKL."""
+    """Measure the same from an environment without MKL, against the peers without MKL."""
     peers = tuple(peer for peer in PEERS if peer not in MKL)
     title = "Warm FFT job, MKL not installed"
     return compare("warm_job_plain", title, quick, peers, environment)
@@ -76,7 +76,7 @@ def one_case(
 def repetition(
     client: hetsched.Client, x: Any, y: Any
 ) -> Callable[[], tuple[float, tuple[str, ...]]]:
-    """() -> (seconds from submit to result, the variants that ran)."""
+    """Return a function () -> (seconds from submit to result, variants that ran)."""
 
     def run() -> tuple[float, tuple[str, ...]]:
         start = time.perf_counter()
@@ -89,7 +89,7 @@ def repetition(
 
 
 def warm_up(run: Callable[[], tuple[float, tuple[str, ...]]]) -> None:
-    """Until the daemon has tried its variants and stays with one."""
+    """Run jobs until the daemon has tried its variants and keeps one."""
     seen: list[tuple[str, ...]] = []
     while len(seen) < LEAST_WARM_UP or len(set(seen[-SETTLED:])) > 1:
         seen.append(run()[1])

@@ -1,4 +1,4 @@
-"""Record which source files run in this process, while a window is open.
+"""Records which source files run in this process during a window of time.
 
 Python imports this module at start-up because `files_touched.py` puts its folder on PYTHONPATH.
 HETSCHED_FILE_RECORDER names a folder: recording starts when `begin` appears in it; when `end`
@@ -54,7 +54,7 @@ def _hold_back_learning() -> None:
 
 
 def _watch() -> None:
-    """Forget what ran before the window; write what ran in it."""
+    """Discard what ran before the window; write what ran during it."""
     _wait_for("begin")
     _hold_back_learning()
     _codes.clear()

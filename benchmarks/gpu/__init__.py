@@ -1,1 +1,1 @@
-"""Parts of `benchmarks.gpu_check`, one file a section; each runs in a process of its own."""
+"""Sections of `benchmarks.gpu_check`, one per file; each runs in a separate process."""

@@ -1,4 +1,4 @@
-"""What sections share: the report, the runtime, host memory, times by events."""
+"""Parts shared by the sections: the report, the runtime, host memory, times by events."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MIB = 1 << 20
 
 
 class Report:
-    """A section's findings, on disk after each of them."""
+    """The findings of a section; each is written to disk at once."""
 
     def __init__(self, path: Path, dry: bool) -> None:
         self._path = path
@@ -42,7 +42,7 @@ class Report:
 
 
 def device_info(dry: bool) -> DeviceInfo:
-    """The first GPU. Raises Unavailable."""
+    """Return the first GPU. Raises Unavailable."""
     if dry:
         return FAKE
     infos, absent = detect(DeviceConfig(kind="gpu"))
@@ -59,7 +59,7 @@ def open_runtime(dry: bool) -> Runtime:
 
 
 def mapped(nbytes: int) -> np.ndarray:
-    """A sealed-size memfd, mapped with its pages in place, as the arena has them (uint8)."""
+    """Return a memfd of sealed size, mapped with its pages in place like the arena's (uint8)."""
     fd = os.memfd_create("gpu-check")
     try:
         os.ftruncate(fd, nbytes)
@@ -69,7 +69,7 @@ def mapped(nbytes: int) -> np.ndarray:
 
 
 def seconds(call: Callable[[], object], repeat: int = 5) -> float:
-    """Median of the wall time."""
+    """Return the median of the wall time."""
     times = []
     for _ in range(repeat):
         start = time.perf_counter()
@@ -79,7 +79,7 @@ def seconds(call: Callable[[], object], repeat: int = 5) -> float:
 
 
 class Span:
-    """Times what is put into a stream between `start` and `stop`, by events."""
+    """Times the work issued to a stream between `start` and `stop`, by events."""
 
     def __init__(self, runtime: Runtime, stream: Stream) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""The CUDA device computes right results: storage, slots, chunk sizes, barriers, cut copies."""
+"""Checks the CUDA device's results: storage, slots, chunk sizes, barriers, split copies."""
 
 from __future__ import annotations
 

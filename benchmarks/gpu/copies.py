@@ -44,7 +44,7 @@ class Link:
             self.runtime.unpin(host.ctypes.data)
 
     def run(self, nbytes: int, directions: tuple[int, ...]) -> list[float]:
-        """Median bytes per second in each of `directions`, all at the same time."""
+        """Return the median bytes per second in each of `directions`, all at the same time."""
         count = max(2, min(64, 256 * MIB // nbytes)) if nbytes < self.half else 2
         samples = []
         for _ in range(REPEAT):

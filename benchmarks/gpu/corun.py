@@ -1,4 +1,4 @@
-"""How much the GPU's copies and the cores' FFTs slow each other down when both run."""
+"""Measures how much the GPU's copies and the cores' FFTs slow each other down."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def measure(report: Report) -> None:
 
 
 def ring(runs, duration: float) -> float:  # type: ignore[no-untyped-def]
-    """Median seconds of a run, over `duration` seconds."""
+    """Return the median seconds of a run, over `duration` seconds."""
     is_running, walls = until(duration), []
     while is_running() or not walls:
         walls.append(next(runs)[0])
@@ -57,7 +57,7 @@ def ring(runs, duration: float) -> float:  # type: ignore[no-untyped-def]
 
 
 def cores(planes: np.ndarray, is_running) -> float:  # type: ignore[no-untyped-def]
-    """Planes per second on all cores, until `is_running` returns False."""
+    """Return planes per second on all cores, until `is_running` returns False."""
     done, start = 0, time.perf_counter()
     while True:
         scipy.fft.fft2(planes, workers=os.cpu_count())

@@ -14,7 +14,7 @@ from hetsched.config import load
 
 FFT = "hetsched_workloads.fft:Fft"
 MATRIX = "hetsched_workloads.matrix_update:MatrixUpdate"
-"""By reference: entry points need an installed package."""
+"""Workloads by reference, since entry points need an installed package."""
 RUNS = 7
 TIMEOUT_SECONDS = 60.0
 
@@ -80,7 +80,7 @@ def run_cases(
 
 
 def fill(array: np.ndarray) -> np.ndarray:
-    """Fill with normal values quickly: the same row or plane, each with another factor."""
+    """Fill with normal values quickly: one row or plane, each time with another factor."""
     real = np.zeros(0, array.dtype).real.dtype
     values = array.view(real).reshape(len(array), -1)
     template = np.random.default_rng(0).standard_normal(values.shape[1]).astype(real)

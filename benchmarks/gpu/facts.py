@@ -1,4 +1,4 @@
-"""What GPU, driver and libraries these are, and what opening them costs."""
+"""Records GPU, driver and libraries, and the time to open them."""
 
 from __future__ import annotations
 

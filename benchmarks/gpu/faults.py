@@ -1,4 +1,4 @@
-"""A kernel that faults is a DeviceFault, and memory that runs out isn't; what the statuses are."""
+"""Checks that a faulting kernel is a DeviceFault and out of memory isn't; records the statuses."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def measure(report: Report) -> None:
     except DeviceFault as fault:
         report.put(device_fault=str(fault))
     else:
-        raise RuntimeError("the device went on after a sticky fault")
+        raise RuntimeError("the device continued after a sticky fault")
     os.sync()
 
 
 def memory(report: Report, runtime: Any) -> None:
-    """Ask for more than there is."""
+    """Request more memory than the device has."""
     try:
         with translated("gpu0"):
             runtime.allocate(runtime.facts.total + MIB)
     except DeviceOutOfMemory as error:
         report.put(out_of_memory=str(error), cause=repr(error.__cause__))
     else:
-        raise RuntimeError("more memory than there is was given")
+        raise RuntimeError("an allocation larger than the device's memory succeeded")
 
 
 def wild(report: Report, runtime: Any) -> None:

@@ -1,4 +1,4 @@
-"""What it costs to touch, register and unregister host memory: cold and again, by slice."""
+"""Measures touching, registering and unregistering host memory, cold and repeated, by slice."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def register(
 
 
 def allocate(report: Report, runtime: Runtime, total: int) -> None:
-    """cudaHostAlloc, which takes the pages and pins them in one go."""
+    """Measure cudaHostAlloc, which allocates and pins pages in one call."""
     calls = runtime.xp.cuda.runtime
     start = time.perf_counter()
     address = calls.hostAlloc(total, 1)

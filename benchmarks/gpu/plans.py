@@ -1,4 +1,4 @@
-"""cuFFT plans: time to make, work area as assumed and as it is, time to run."""
+"""cuFFT plans: time to make them, assumed and actual work area, time to run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The FFT of a batch through the pipeline, by slots and chunk size, against its bound.
+"""The FFT of a batch through the pipeline, by slots and chunk size, compared with its bound.
 
 T(c) = c/h + c/k + c/d + (V - c)/r + (V/c) o, with r = min(k, duplex pace): fill, drain, steady
 pace and the fixed cost of a chunk. V: bytes each way, c: bytes of a chunk.
@@ -25,13 +25,13 @@ from hetsched.devices.host_arrays import ArenaArray
 from hetsched.plans.slot_allocation import SlotAllocator, slot_bytes
 
 GAP = 15e-6
-"""Seconds that a chunk costs beside its bytes: assumed, the measured runs show how well."""
+"""Assumed fixed cost of a chunk, seconds; the measured runs show how accurate it is."""
 REPEAT = 5
 
 
 @dataclass
 class Load:
-    """A batch of planes on the host, and what it becomes."""
+    """A batch of planes on the host, and its result."""
 
     params: FftParams
     x: np.ndarray
@@ -66,7 +66,7 @@ class Load:
         )
 
     def error(self) -> float:
-        """Of the first and last plane, relative to the largest value."""
+        """Return the error of the first and last plane, relative to the largest value."""
         worst = 0.0
         for index in (0, len(self.x) - 1):
             exact = np.fft.fft2(self.x[index].astype("complex128"))
@@ -87,7 +87,7 @@ class Times:
 def passes(
     device: CudaDevice, load: Load, variant: str, chunk: int, slots: int, kind: str
 ) -> Iterator[tuple[float, list[ChunkTimes]]]:
-    """Wall seconds and phases of one run after the other."""
+    """Yield the wall seconds and phases of successive runs."""
     job = load.job(variant, chunk, slots, kind)
     count = Fft().load(load.params)
     while True:
@@ -109,7 +109,7 @@ def passes(
 
 
 def bound(volume: float, chunk: float, rates: Rates, compute: float) -> float:
-    """T(c) in seconds; `volume` and `chunk` in bytes each way, `compute` in bytes a second."""
+    """Return T(c) in seconds; `volume` and `chunk` in bytes each way, `compute` in bytes/s."""
     slow, fast = sorted((rates.h2d_duplex, rates.d2h_duplex))
     one_way = rates.h2d if rates.h2d_duplex <= rates.d2h_duplex else rates.d2h
     pace = min(compute, 1 / (1 / fast + (1 - slow / fast) / one_way))

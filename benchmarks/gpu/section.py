@@ -26,4 +26,4 @@ def main() -> int:
 if __name__ == "__main__":
     code = main()
     sys.stderr.flush()
-    os._exit(code)  # destructors of a faulted context print floods and may hang
+    os._exit(code)  # destructors of a faulted context print many errors and may hang

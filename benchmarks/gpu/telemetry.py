@@ -1,4 +1,4 @@
-"""Which NVML queries work here and how long they take."""
+"""Records which NVML queries work on this host and how long they take."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def ask(call: Callable[[], Any]) -> dict[str, Any]:
 
 
 def energy(report: Report, nvml: Any, handle: Any) -> None:
-    """How often the energy counter moves."""
+    """Measure how often the energy counter changes."""
     try:
         values = []
         end = time.perf_counter() + 1.0

@@ -1,5 +1,5 @@
-"""Other libraries, each in a process of its own with its best setting: one file a library.
+"""Other libraries, each in a separate process with its best settings: one file per library.
 
-Each file has ``make(case) -> run``: `run()` does one repetition on warm arrays. What is slow and
-done once (plans, descriptors) belongs into `make`.
+Each file has ``make(case) -> run``: `run()` does one repetition on warm arrays. Slow one-time work
+(plans, descriptors) belongs in `make`.
 """

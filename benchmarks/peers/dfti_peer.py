@@ -1,6 +1,6 @@
-"""MKL's own interface, DFTI: one descriptor for the whole batch, all threads, out of place.
+"""MKL's native interface, DFTI: one descriptor for the whole batch, all threads, out of place.
 
-Written apart from the workload's variant, so that an error there can't hide here. The values are
+Independent of the workload's variant, so that they can't share an error. The values are
 those of mkl_dfti.h.
 """
 
@@ -45,7 +45,7 @@ def make(case: dict[str, Any]) -> tuple[Callable[[], None], Callable[[], float]]
 
 
 def library() -> ctypes.CDLL:
-    """libmkl_rt as the `mkl` wheel installs it."""
+    """Load libmkl_rt as installed by the `mkl` wheel."""
     found = sorted(Path(sys.prefix, "lib").glob("libmkl_rt.so*"))
     if not found:
         raise ImportError(f"no libmkl_rt in {sys.prefix}/lib")

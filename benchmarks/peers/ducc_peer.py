@@ -1,4 +1,4 @@
-"""ducc0: all threads, into an array of the caller's."""
+"""ducc0: all threads, into an array of the caller."""
 
 from __future__ import annotations
 

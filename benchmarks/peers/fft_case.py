@@ -9,7 +9,7 @@ import numpy as np
 
 
 def fill(x: np.ndarray) -> None:
-    """Normal numbers, plane by plane, so that no copy of the whole is ever made."""
+    """Fill with normal numbers, plane by plane, to avoid copying the whole array."""
     generator = np.random.default_rng(1)
     for plane in x:
         plane.real = generator.standard_normal(plane.shape, dtype="float32")
@@ -17,14 +17,14 @@ def fill(x: np.ndarray) -> None:
 
 
 def arrays(case: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """(input, output) of shape `case["shape"]`; both touched."""
+    """Return (input, output) of shape `case["shape"]`, both touched."""
     x = np.empty(case["shape"], case["dtype"])
     fill(x)
     return x, np.zeros_like(x)
 
 
 def worst(x: np.ndarray, y: np.ndarray, planes: Sequence[int] = (0, -1)) -> float:
-    """Largest error of some planes, relative to their largest value."""
+    """Return the largest error of some planes, relative to their largest value."""
     wanted = [np.fft.fft2(x[index].astype("complex128")) for index in planes]
     errors = [np.abs(y[index] - want).max() for index, want in zip(planes, wanted, strict=True)]
     return float(

@@ -1,4 +1,4 @@
-"""mkl_fft, Intel's Python package: all threads, into an array of the caller's."""
+"""mkl_fft, Intel's Python package: all threads, into an array of the caller."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def make(case: dict[str, Any]) -> tuple[Callable[[], None], Callable[[], float]]
 
 
 def operands(case: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """C (rows, cols), A (rows, inner), B (inner, cols): the same numbers everywhere."""
+    """Return C (rows, cols), A (rows, inner), B (inner, cols), the same numbers in every peer."""
     rows, cols, inner = case["shape"]
     generator = np.random.default_rng(1)
     shapes = ((rows, cols), (rows, inner), (inner, cols))

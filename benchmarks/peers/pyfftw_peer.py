@@ -29,7 +29,7 @@ def plan(x: np.ndarray, y: np.ndarray, threads: int) -> Any:
 
 
 def seconds(plan: Any) -> float:
-    """The least of three executions."""
+    """Return the minimum seconds of three executions."""
     times = []
     for _ in range(3):
         start = time.perf_counter()
