@@ -92,7 +92,7 @@ class DeviceHost:
             self._dispatch(command, fds)
 
     def stop(self) -> None:
-        """Let the devices finish their commands, then end their threads."""
+        """Wait until the devices have finished their commands, then end their threads."""
         for thread in self._threads:
             thread.commands.put(None)
         for thread in self._threads:

@@ -88,7 +88,7 @@ class Dispatcher:
         return self._commands(now)
 
     def done_units(self, device: str) -> int:
-        """Units that `device` has finished."""
+        """Return the units that `device` has finished."""
         return self._queues[device].done
 
     def progress(self) -> tuple[DeviceProgress, ...]:

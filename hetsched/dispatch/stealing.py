@@ -59,7 +59,7 @@ class PaceTracker:
             self.measured = (end - start) / (after - before)
 
     def seconds_per_unit(self, now: float, in_flight: int) -> float | None:
-        """The present pace; None while it is unknown.
+        """Return the present pace; None while it is unknown.
 
         `in_flight`: units of the chunk expected to finish next, which may already be late.
         """

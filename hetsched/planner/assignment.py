@@ -105,7 +105,7 @@ def _core_plan(candidate: Candidate, curve: SpeedFunction | None, share: int) ->
 
 
 def _largest_core_chunk(candidate: Candidate, is_first_share: bool, share: int) -> int:
-    """Units, at least 1: limited by bytes, and in a first share by the number of chunks."""
+    """Return units, at least 1: limited by bytes, and in a first share by the number of chunks."""
     unit_bytes = max(candidate.demand.data(1), 1)
     largest = share
     if is_first_share:

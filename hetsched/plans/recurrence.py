@@ -143,7 +143,7 @@ def _copy_alone(recurrence: Recurrence[Time], begin: Time, seconds: Time) -> Tim
 
 
 def _copy_before_last_out(recurrence: Recurrence[Time], begin: Time, seconds: Time) -> Time:
-    """One copy engine: I_k precedes O_{k-1}."""
+    """Schedule a copy in with one copy engine: I_k precedes O_{k-1}."""
     end = begin + seconds
     recurrence.delay_last_out(end)
     return end

@@ -68,7 +68,7 @@ class PendingAnswers:
             self._counts[device] = self._counts.get(device, 0) + 1
 
     def __bool__(self) -> bool:
-        """Whether an answer is pending."""
+        """Return whether an answer is pending."""
         return bool(self._counts)
 
     def answered(self, device: str) -> bool:

@@ -52,7 +52,7 @@ def makespan(runs: Mapping[str, DeviceRun]) -> float:
 
 
 def spread(runs: Mapping[str, DeviceRun]) -> float:
-    """(max - min) / min of the times of devices with a share; 0 for fewer than two."""
+    """Return (max - min) / min of the times of devices with a share; 0 for fewer than two."""
     seconds = [run.seconds for run in runs.values() if run.chunks]
     if len(seconds) < 2 or min(seconds) <= 0:
         return 0.0

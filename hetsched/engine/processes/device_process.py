@@ -80,7 +80,7 @@ class DeviceProcess:
         self._stderr_reader.start()
 
     def fileno(self) -> int:
-        """The socket, readable when there are events."""
+        """Return the socket's descriptor, readable when there are events."""
         return self._sock.fileno()
 
     @property

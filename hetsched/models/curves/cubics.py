@@ -57,7 +57,7 @@ class SmoothCurve(FittedCurve[Fit]):
 
     @abstractmethod
     def _at(self, x: Floats) -> tuple[Floats, Floats]:
-        """Seconds and seconds per unit at `x` >= 0. Raises UsageError without observations."""
+        """Return seconds and seconds per unit at `x` >= 0. Raises UsageError without data."""
 
     @overload
     def time(self, x: float, /) -> float: ...

@@ -29,7 +29,7 @@ def isotonic(values: Floats, weights: Floats) -> Floats:
 
 
 def rising(values: Floats, weights: Floats) -> Floats:
-    """`isotonic`, then made strictly increasing by at least `MIN_RELATIVE_RISE`."""
+    """Return `isotonic` made strictly increasing by at least `MIN_RELATIVE_RISE`."""
     fitted = isotonic(values, weights)
     for j in range(1, len(fitted)):
         fitted[j] = max(fitted[j], fitted[j - 1] * (1 + MIN_RELATIVE_RISE))

@@ -86,7 +86,7 @@ def slopes(x: Floats, y: Floats) -> Floats:
 
 
 def _solve(curve: Cubics, times: Floats, target: Floats) -> Floats:
-    """(n,) float64, units at which the curve, whose knots have `times`, reaches `target`."""
+    """Return (n,) float64, units at which the curve, with knots at `times`, reaches `target`."""
     knots = curve.starts[1:]
     piece = np.clip(np.searchsorted(times, target, "right") - 1, 0, len(times) - 2)
     low, high = knots[piece].copy(), knots[piece + 1].copy()

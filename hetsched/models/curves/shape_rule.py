@@ -40,7 +40,7 @@ def shape_fit(units: Floats, seconds: Floats) -> Floats:
 
 
 def _majorant(x: Floats, y: Floats) -> Floats:
-    """The least concave function above the points, at `x`: the upper side of their hull."""
+    """Return the least concave function above the points, at `x`: their upper hull."""
     hull: list[int] = []
     for j in range(len(x)):
         while len(hull) > 1 and _lies_below(x, y, hull[-2], hull[-1], j):
@@ -53,5 +53,5 @@ def _majorant(x: Floats, y: Floats) -> Floats:
 
 
 def _lies_below(x: Floats, y: Floats, i: int, j: int, k: int) -> bool:
-    """Whether point j lies below the line from i to k."""
+    """Return whether point j lies below the line from i to k."""
     return bool((y[j] - y[i]) * (x[k] - x[i]) < (y[k] - y[i]) * (x[j] - x[i]))

@@ -63,7 +63,7 @@ class SizeWindows:
         ]
 
     def has_since(self, units: float, first: int) -> bool:
-        """Whether a size was observed in run `first` or later."""
+        """Return whether a size was observed in run `first` or later."""
         return any(run >= first for run, _ in self._times[units])
 
     def drop_before(self, units: float, first: int, factor: float) -> None:

@@ -246,5 +246,5 @@ def _length(line: Timeline | None) -> float | None:
 
 
 def _counted_sizes(sizes: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """(8, 8, 3) -> ((2, 8), (1, 3))."""
+    """Return (count, size) of runs of equal sizes: (8, 8, 3) -> ((2, 8), (1, 3))."""
     return tuple((len(list(equal)), units) for units, equal in groupby(sizes))
