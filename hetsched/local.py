@@ -5,6 +5,7 @@ The engine runs on its own thread; every call that uses it is posted to that thr
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 from collections.abc import Callable
@@ -173,8 +174,11 @@ class Local(JobSubmitter):
         """Submit `prepared`. Refused in a job's callback: its thread would have to reply."""
         self._refuse_in_callback("submit")
         accepted: Future[Job] = Future()
-        self._post(lambda: self._submit(prepared, accepted, follow), accepted)
-        return accepted.result()
+        self._post(functools.partial(self._submit, prepared, accepted, follow), accepted)
+        try:
+            return accepted.result()
+        finally:
+            del accepted  # its error refers to this frame, which must not keep arrays alive
 
     def _submit(
         self, prepared: PreparedJob, accepted: Future[Job], follow: Listener | None

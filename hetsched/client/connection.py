@@ -95,7 +95,10 @@ class Connection:
         handler = SingleAnswer()
         self.check_thread(request)
         self.send(request, handler)
-        return self.wait(handler.future)
+        try:
+            return self.wait(handler.future)
+        finally:
+            del handler  # its error refers to this frame
 
     def check_thread(self, request: Request) -> None:
         """Raise UsageError on the connection's own thread, which would wait for itself."""
@@ -125,6 +128,8 @@ class Connection:
             return future.result(self.timeout)
         except TimeoutError:
             raise TryAgain(f"the daemon hasn't answered for {self.timeout:g} s") from None
+        finally:
+            del future  # its error refers to this frame
 
     def close(self) -> None:
         """Stop the thread; the Futures of jobs that haven't ended fail. Idempotent."""

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from concurrent.futures import CancelledError, wait
 from typing import Any
 
 import pytest
+from daemon_harness import Harness
 
+from hetsched.client.client import Client
 from hetsched.client.job import Job
 from hetsched.device import ChunkTimeline, Timeline
 from hetsched.errors import DataError, ErrorRecord, TryAgain, WaitTimeout
@@ -151,3 +155,18 @@ def test_asyncio_can_await_it() -> None:
         return await asyncio.wrap_future(job)
 
     assert asyncio.run(story()) == "result"
+
+
+def test_a_refused_job_keeps_no_array_alive(harness: Harness, client: Client) -> None:
+    x = client.empty((4, 5))
+    array = weakref.ref(x)
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(DataError):
+            client.submit("refuse", x)
+        del x
+
+        assert harness.until(lambda: array() is None)
+    finally:
+        gc.enable()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
@@ -70,6 +71,22 @@ def in_a_callback(local: hetsched.Local, act: Any) -> Future[Any]:
 
     local.submit("fft", batch="1x8x8", follow=called)
     return outcome
+
+
+def test_a_refused_job_keeps_no_array_alive(local: hetsched.Local) -> None:
+    x = plane(local, 1)
+    array = weakref.ref(x)
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(UsageError, match="nonsense"):
+            local.submit("fft", x, devices="nonsense")
+        del x
+        local.devices()  # after the callbacks of that job
+
+        assert array() is None
+    finally:
+        gc.enable()
 
 
 def test_a_callback_may_not_wait_for_its_own_thread(local: hetsched.Local) -> None:

@@ -32,7 +32,10 @@ def submit(
     handler = JobHandler(connection, cancel, fetch, follow)
     connection.check_thread(Submit(spec))
     connection.send(Submit(spec), handler)
-    return connection.wait(handler.accepted)
+    try:
+        return connection.wait(handler.accepted)
+    finally:
+        del handler  # its error refers to this frame and its callers', which hold arrays
 
 
 class JobHandler:
