@@ -1,4 +1,4 @@
-"""A daemon in a thread of the test, with an engine that only doubles what it is given."""
+"""A daemon in a thread of the test, with an engine that only doubles its input."""
 
 from __future__ import annotations
 

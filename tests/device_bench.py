@@ -1,4 +1,4 @@
-"""Runs the toy workloads on a device through the real pipeline: what all device tests share."""
+"""Runs the toy workloads on a device through the real pipeline, for all device tests."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_bytes_are_numbers(name: str, bad: object) -> None:
 
 @pytest.mark.parametrize("bad", [*WRONG, None], ids=repr)
 @pytest.mark.parametrize("name", SIZES)
-def test_functions_must_say_bytes(name: str, bad: object) -> None:
+def test_functions_must_return_bytes(name: str, bad: object) -> None:
     found = demand(limit=100, **{name: lambda units: bad})
     for ask in (found.fits, found.need):
         with pytest.raises(UsageError, match=f"^{name} of 3 units: "):

@@ -98,7 +98,7 @@ def test_extents(numbers: list[int]) -> None:
         ("256 x512x512", "is not a number"),
     ],
 )
-def test_wrong_extents_say_what_is_wrong(text: str, what: str) -> None:
+def test_errors_of_extents_name_the_problem(text: str, what: str) -> None:
     with pytest.raises(UsageError, match=what):
         parse_extent(text, FFT)
 
@@ -115,12 +115,12 @@ def test_wrong_extents_say_what_is_wrong(text: str, what: str) -> None:
         (3 << 40, "3 TiB"),
     ],
 )
-def test_bytes_for_people(count: float, text: str) -> None:
+def test_formatted_bytes(count: float, text: str) -> None:
     assert format_bytes(count) == text
 
 
 @given(st.integers(0, 2**60))
-def test_bytes_for_people_are_right_and_plain(count: int) -> None:
+def test_formatted_bytes_are_accurate_and_without_exponents(count: int) -> None:
     text = format_bytes(count)
 
     assert "e" not in text
@@ -139,12 +139,12 @@ def test_bytes_for_people_are_right_and_plain(count: int) -> None:
         (61, "1 min 1 s"),
     ],
 )
-def test_seconds_for_people(seconds: float, text: str) -> None:
+def test_formatted_seconds(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
 
 
 @given(st.floats(1e-6, 1e6))
-def test_seconds_for_people_are_plain(seconds: float) -> None:
+def test_formatted_seconds_have_no_exponents(seconds: float) -> None:
     text = format_seconds(seconds)
 
     assert "e" not in text

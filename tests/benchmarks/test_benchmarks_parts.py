@@ -1,4 +1,4 @@
-"""What the benchmarks' figures are made of; they themselves aren't run by tests."""
+"""Parts of the benchmarks; tests don't run the benchmarks themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line in this process and as a process of its own, with folders of their own."""
+"""The command line in this process and as a separate process, with separate folders."""
 
 from __future__ import annotations
 

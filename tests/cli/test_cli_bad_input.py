@@ -1,4 +1,4 @@
-"""What users get wrong: one line that says what, the exit code, and nothing left behind."""
+"""Users' mistakes: an error of one line, the exit code, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ USAGE = [
 @pytest.mark.usefixtures("clean")
 @pytest.mark.parametrize("verb", ["run", "submit"])
 @pytest.mark.parametrize(("flags", "word"), USAGE[:-1])
-def test_what_can_be_said_at_once_needs_no_daemon(
+def test_errors_detected_at_once_need_no_daemon(
     call: Call, verb: str, flags: tuple[str, ...], word: str
 ) -> None:
     ended = call(verb, "fft", *flags)
@@ -159,7 +159,7 @@ ENGINE = [
 
 @pytest.mark.usefixtures("clean")
 @pytest.mark.parametrize(("flags", "word", "code"), ENGINE)
-def test_what_the_files_and_the_machine_decide(
+def test_errors_of_files_and_machine(
     call: Call, flags: tuple[str, ...], word: str, code: int
 ) -> None:
     ended = call("run", "fft", *flags, "--config", "cpu-only")
@@ -212,7 +212,7 @@ OTHERS = [
 
 @pytest.mark.usefixtures("clean")
 @pytest.mark.parametrize(("words", "code", "word"), OTHERS)
-def test_other_commands_say_it_as_well(
+def test_other_commands_report_errors_alike(
     call: Call, words: tuple[str, ...], code: int, word: str
 ) -> None:
     ended = call(*words)

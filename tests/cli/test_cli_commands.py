@@ -1,4 +1,4 @@
-"""Commands that need no daemon, done right; and how fast the program starts."""
+"""Successful commands that need no daemon; start-up time."""
 
 from __future__ import annotations
 

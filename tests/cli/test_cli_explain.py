@@ -1,4 +1,4 @@
-"""`hetsched explain`, and what `submit` writes: with a daemon of computed clocks."""
+"""`hetsched explain`, and the files that `submit` writes, with a daemon on virtual clocks."""
 
 from __future__ import annotations
 

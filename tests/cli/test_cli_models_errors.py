@@ -1,4 +1,4 @@
-"""`hetsched models` and what can be wrong: words, files, the store."""
+"""Errors of `hetsched models`: arguments, files, the store."""
 
 from __future__ import annotations
 

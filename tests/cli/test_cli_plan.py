@@ -1,4 +1,4 @@
-"""`hetsched plan`, and the traces and pictures of `run`: on devices whose clocks are computed."""
+"""`hetsched plan`, and the traces and pictures of `run`: on devices with virtual clocks."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_errors_are_those_of_run(call: Call, words: tuple[str, ...], code: int, 
     assert said in ended.error
 
 
-def test_a_broken_store_is_told_once_and_left_alone(call: Call, store: Path) -> None:
+def test_a_damaged_store_is_reported_once_and_not_changed(call: Call, store: Path) -> None:
     store.write_bytes(b"not a database" * 100)
 
     ended = call("plan", *BATCH)

@@ -1,4 +1,4 @@
-"""The closing table, from records made by hand."""
+"""The closing table, from handwritten records."""
 
 from __future__ import annotations
 

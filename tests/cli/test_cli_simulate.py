@@ -1,4 +1,4 @@
-"""`hetsched simulate`: tables, JSON and pictures of the papers' experiments; what it refuses."""
+"""`hetsched simulate`: tables, JSON and pictures of the papers' experiments; errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hetsched simulate machine`: tables, JSON, pictures, and what it refuses."""
+"""`hetsched simulate machine`: tables, JSON, pictures, errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client of a real server; its engine only doubles what it is given."""
+"""A client of a real server; its engine only doubles its input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller may not say: refused at once, in a sentence with the value and the range."""
+"""Invalid arguments: refused at once, in one sentence with the value and the range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client against a real server, whose engine only doubles what it is given."""
+"""The client against a real server, whose engine only doubles its input."""
 
 from __future__ import annotations
 

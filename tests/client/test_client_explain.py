@@ -1,4 +1,4 @@
-"""Asking the daemon what became of a job, over real sockets; its engine knows of job 1 only."""
+"""Explanations from the daemon over real sockets; its engine can explain job 1 only."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def story() -> Story:
     return Story()
 
 
-def test_a_session_that_does_not_say_hello_first_is_hung_up(story: Story) -> None:
+def test_a_session_that_does_not_start_with_hello_is_closed(story: Story) -> None:
     story.core.on_connect(1)
     answer, hang_up = story.core.on_session_request(1, say.Allocate(5))
     assert refused([answer]).code == 76
@@ -109,7 +109,7 @@ def test_a_token_dies_with_its_session(story: Story) -> None:
     assert refused(story.ask(token, say.Ping())).code == 77
 
 
-def test_the_engine_is_asked_to_explain_a_job_that_is_known(story: Story) -> None:
+def test_the_engine_explains_a_known_job(story: Story) -> None:
     token = story.hello(1)
     ticket = story.submit(token)
     assert story.ask(token, say.Explain(ticket), 4) == [do.ExplainJob(token.encode(), 4, ticket)]
@@ -125,13 +125,13 @@ def test_a_segment_belongs_to_its_session_until_it_ends(story: Story) -> None:
     assert story.core.on_disconnect(1, story.now) == [do.ReleaseSegment(7)]
 
 
-def test_a_segment_for_a_session_that_died_meanwhile_goes_back(story: Story) -> None:
+def test_a_segment_for_a_session_that_has_ended_is_released(story: Story) -> None:
     story.hello(1)
     story.core.on_disconnect(1, story.now)
     assert story.core.on_allocated(1, 7, MIB) == [do.ReleaseSegment(7)]
 
 
-def test_a_descriptor_goes_to_a_session_only_once(story: Story) -> None:
+def test_a_descriptor_is_sent_to_a_session_only_once(story: Story) -> None:
     story.hello(1)
     story.core.on_allocated(1, 7, MIB)
     assert story.core.on_session_request(1, say.Drop(7)) == [do.ReleaseSegment(7)]
@@ -147,7 +147,7 @@ def test_dropping_what_one_does_not_hold_changes_nothing(story: Story) -> None:
     assert story.core.on_session_request(1, say.Drop(7)) == []
 
 
-def test_a_job_on_somebody_elses_segment_is_refused(story: Story) -> None:
+def test_a_job_on_another_sessions_segment_is_refused(story: Story) -> None:
     mine, _ = story.hello(1), story.hello(2)
     story.core.on_allocated(2, 7, MIB)
     for spec in (
@@ -164,14 +164,14 @@ def test_a_stopping_daemon_takes_no_jobs_and_gives_no_memory(story: Story) -> No
     assert refused(story.core.on_session_request(1, say.Allocate(5))).code == 75
 
 
-def test_what_the_engine_refuses_reaches_who_asked(story: Story) -> None:
+def test_a_refusal_by_the_engine_reaches_the_requester(story: Story) -> None:
     token = story.hello(1)
     (start,) = story.ask(token, say.Submit(JobSpec(workload="w", params={})), 9)
     answer = story.core.on_engine_reply(start.ticket, ErrorRecord(65, "too big"), 0.0)  # type: ignore[union-attr]
     assert answer == [do.SendReply(b"t1", say.Reply(9, say.Refused(ErrorRecord(65, "too big"))))]
 
 
-def test_a_short_job_is_told_only_its_end(story: Story) -> None:
+def test_of_a_short_job_only_the_end_is_reported(story: Story) -> None:
     job = story.submit(story.hello(1))
     assert story.state(Queued(job, 0)) == []
     assert story.state(Running(job, "computing")) == []
@@ -187,7 +187,7 @@ def test_progress_comes_ten_times_a_second_at_most(story: Story) -> None:
     assert 9 <= told <= 10
 
 
-def test_the_last_progress_is_told_even_if_none_follows(story: Story) -> None:
+def test_the_last_progress_is_reported_even_if_none_follows(story: Story) -> None:
     job = story.submit(story.hello(1))
     story.state(Running(job, "computing"))
     due = story.core.next_tick()
@@ -196,7 +196,7 @@ def test_the_last_progress_is_told_even_if_none_follows(story: Story) -> None:
     assert story.core.next_tick() is None
 
 
-def test_a_queued_job_is_told_at_once_that_it_waits(story: Story) -> None:
+def test_a_queued_job_is_reported_at_once(story: Story) -> None:
     job = story.submit(story.hello(1))
     assert states(story.state(Queued(job, 3))) == [Queued(job, 3)]
 
@@ -217,7 +217,7 @@ def test_following_an_ended_job_is_answered_once(story: Story) -> None:
     assert [ended(state) for state in states(story.ask(token, say.Follow(job)))] == [True]
 
 
-def test_an_unknown_job_is_66_and_says_the_newest(story: Story) -> None:
+def test_an_unknown_job_is_66_and_the_error_gives_the_newest(story: Story) -> None:
     token = story.hello(1)
     story.submit(token)
     for request in (say.Show(9), say.Follow(9), say.Cancel(9)):
@@ -225,7 +225,7 @@ def test_an_unknown_job_is_66_and_says_the_newest(story: Story) -> None:
         assert (error.code, "newest is 1" in error.message) == (66, True)
 
 
-def test_cancelling_goes_to_the_engine_but_for_ended_jobs(story: Story) -> None:
+def test_cancelling_is_passed_to_the_engine_except_for_ended_jobs(story: Story) -> None:
     token = story.hello(1)
     job = story.submit(token)
     assert do.CancelJob(job) in story.ask(token, say.Cancel(job))
@@ -233,7 +233,7 @@ def test_cancelling_goes_to_the_engine_but_for_ended_jobs(story: Story) -> None:
     assert do.CancelJob(job) not in story.ask(token, say.Cancel(job))
 
 
-def test_a_dead_clients_job_goes_on_and_tells_nobody(story: Story) -> None:
+def test_a_dead_clients_job_continues_without_reports(story: Story) -> None:
     job = story.submit(story.hello(1))
     story.core.on_disconnect(1, story.now)
     assert story.done(job, 7) == []
@@ -250,7 +250,7 @@ def test_a_result_is_kept_for_its_time_and_then_released() -> None:
     assert story.core.next_tick() is None
 
 
-def test_free_memory_goes_when_there_has_been_nobody_for_a_while() -> None:
+def test_free_memory_is_trimmed_after_a_while_without_clients() -> None:
     story = Story(results_for=0.0, warm_for=30.0)
     job = story.submit(story.hello(1), follow=False)
     story.core.on_disconnect(1, story.now)
@@ -262,7 +262,7 @@ def test_free_memory_goes_when_there_has_been_nobody_for_a_while() -> None:
     assert story.core.next_tick() is None
 
 
-def test_free_memory_stays_when_somebody_comes_in_time(story: Story) -> None:
+def test_free_memory_is_kept_if_a_client_connects_in_time(story: Story) -> None:
     story.hello(1)
     story.core.on_disconnect(1, story.now)
     assert story.core.next_tick() == story.now + 60.0
@@ -270,7 +270,7 @@ def test_free_memory_stays_when_somebody_comes_in_time(story: Story) -> None:
     assert story.core.next_tick() is None
 
 
-def test_whoever_asks_in_time_gets_a_result_of_any_job(story: Story) -> None:
+def test_any_client_gets_the_result_of_any_job_in_time(story: Story) -> None:
     job = story.submit(story.hello(1))
     story.done(job, 7)
     story.hello(2)
@@ -371,7 +371,7 @@ def test_a_list_of_long_specs_fits_one_message(story: Story) -> None:
     assert [line.job for line in jobs] == list(range(21, 31))
 
 
-def test_following_too_much_says_try_again(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_following_too_many_jobs_is_refused(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hetsched.daemon.requests.follow.MAX_FOLLOWED_JOBS", 3)
     token = story.hello(1)
     job = story.submit(token, follow=False)

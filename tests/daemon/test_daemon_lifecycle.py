@@ -36,6 +36,6 @@ def test_systemd_hears_that_we_are_ready(tmp_path: Path, monkeypatch: pytest.Mon
         assert systemd.recv(100) == b"READY=1"
 
 
-def test_without_systemd_nobody_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_systemd_no_notification_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     notify("READY=1")

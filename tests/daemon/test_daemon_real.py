@@ -1,4 +1,4 @@
-"""The whole daemon in a process of its own: real engine, real device processes, real clients."""
+"""The whole daemon in a separate process: real engine, device processes and clients."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_two_hundred_jobs_of_four_clients_leave_nothing_behind(daemon: RealDaemo
     until(daemon, lambda: possessions(daemon) == before)
 
 
-def test_a_client_killed_in_mid_job_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_client_killed_during_a_job_leaves_nothing_behind(tmp_path: Path) -> None:
     with serving(tmp_path, CONFIG + SLOW) as daemon:
         job_done(daemon.folder)
         before = settled(daemon)
@@ -137,7 +137,7 @@ def test_a_running_job_is_cancelled_at_a_chunks_edge(tmp_path: Path) -> None:
         assert client.submit("fft", batch="2x8x8").result(60).shape == (2, 8, 8)
 
 
-def test_a_killed_daemon_is_noticed_and_another_takes_its_place(tmp_path: Path) -> None:
+def test_a_killed_daemon_is_detected_and_another_can_start(tmp_path: Path) -> None:
     with serving(tmp_path, CONFIG + SLOW) as daemon, Client(daemon.folder) as client:
         children = daemon.ps.children(recursive=True)
         job = client.submit("fft", batch="500x8x8")
@@ -150,7 +150,7 @@ def test_a_killed_daemon_is_noticed_and_another_takes_its_place(tmp_path: Path) 
         job_done(daemon.folder)
 
 
-def test_a_second_daemon_is_told_the_pid_of_the_first(daemon: RealDaemon) -> None:
+def test_a_second_daemon_reports_the_pid_of_the_first(daemon: RealDaemon) -> None:
     second = subprocess.run(
         SERVE, env=environment(daemon.folder), capture_output=True, text=True, check=False
     )

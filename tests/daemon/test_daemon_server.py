@@ -102,7 +102,7 @@ def test_what_is_not_a_socket_is_never_replaced(tmp_path: Path) -> None:
     [b"\xc1", b"\x00" * (MAX_SESSION_REQUEST + 1), encode(Map(1)), encode({"type": "hello"})],
     ids=["garbage", "oversized", "before hello", "half a hello"],
 )
-def test_a_session_that_makes_no_sense_is_told_so_and_ended(
+def test_a_session_with_an_invalid_message_gets_an_error_and_is_closed(
     harness: Harness, session: socket.socket, payload: bytes
 ) -> None:
     session.send(payload)
@@ -142,7 +142,7 @@ def test_messages_of_too_many_frames_are_dropped(
     assert decode_reply(dealer.recv()).number == 5
 
 
-def test_an_oversized_frame_cuts_its_sender_off_and_nobody_else(
+def test_an_oversized_frame_disconnects_its_sender_only(
     harness: Harness, dealer: zmq.Socket[bytes]
 ) -> None:
     dealer.send(bytes(MAX_FRAME + 1))
@@ -188,7 +188,7 @@ def test_a_dead_clients_segments_are_free(harness: Harness) -> None:
     client.close()
 
 
-def test_a_result_that_nobody_waits_for_is_let_go_in_time(tmp_path: Path) -> None:
+def test_a_result_without_followers_is_released_in_time(tmp_path: Path) -> None:
     with daemon_harness.daemon(tmp_path, Limits(results_for=0.0)) as harness:
         with Client(harness.folder) as client:
             number = client.submit("wait", client.empty((10,), "float32")).id
@@ -205,7 +205,7 @@ def test_a_report_with_very_many_chunks_still_fits_a_message() -> None:
     assert len(encode_bounded(Reply(1, State(Done(1, report))))) < 1000
 
 
-def test_bytes_that_are_not_zeromq_at_all_disturb_nobody(harness: Harness) -> None:
+def test_bytes_that_are_not_zeromq_affect_no_other_client(harness: Harness) -> None:
     random = Random(1)
     for greeting in (b"", b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\0NULL"):
         for _ in range(20):

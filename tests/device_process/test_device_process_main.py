@@ -1,4 +1,4 @@
-"""Device processes, spoken to over their socket."""
+"""Device processes, driven over their socket."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_wrong_unit_is_found(cpu: Talk) -> None:
     assert (checked.unit, checked.worst > 1, checked.sample_error > 1) == (17, True, True)
 
 
-def test_what_takes_long_is_said(cpu: Talk) -> None:
+def test_slow_steps_are_reported(cpu: Talk) -> None:
     cpu.prepare()
     cpu.expect(Prepared)
 

@@ -1,4 +1,4 @@
-"""The pipeline, on a device that only writes down what it is asked."""
+"""The pipeline, on a device that only records its calls."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def run(flow: Pipeline) -> None:
         flow.step()
 
 
-def test_phases_come_in_order_and_chunks_are_told_in_order() -> None:
+def test_phases_run_in_order_and_chunks_are_reported_in_order() -> None:
     device, done = Notebook(), list[int]()
     flow = pipeline(device, 1, done)
 
@@ -109,7 +109,7 @@ def test_memory_that_is_full_empties_the_device_first() -> None:
 
 
 @pytest.mark.parametrize("call", ["copy_in", "compute", "copy_out", "wait"])
-def test_a_chunk_that_fails_ends_the_run_and_the_others_are_told(call: str) -> None:
+def test_a_chunk_that_fails_ends_the_run_and_the_others_are_reported(call: str) -> None:
     device, done = Notebook((call, 1)), list[int]()
     flow = pipeline(device, 3, done)
     flow.add(cut([1, 1, 1, 1]))

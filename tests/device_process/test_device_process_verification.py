@@ -56,7 +56,7 @@ def test_a_wrong_value_is_found_with_its_unit(bench: Bench, value: float) -> Non
     assert result.worst > 1 and result.sample_error > 1 and result.max_error > 0
 
 
-def test_only_the_asked_units_are_checked(bench: Bench) -> None:
+def test_only_the_requested_units_are_checked(bench: Bench) -> None:
     corrupt(bench.outputs["y"], 12, 99.0)
 
     assert verified(bench, 0, 12).worst <= 1 < verified(bench, 12, 3).worst

@@ -1,4 +1,4 @@
-"""What every kind of device must do, whatever it is made of."""
+"""Requirements that every kind of device must meet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CUDA device on the fake runtime: right results whatever the order of streams, and faults."""
+"""The CUDA device on the fake runtime: correct results in any order of the streams, and faults."""
 
 from __future__ import annotations
 

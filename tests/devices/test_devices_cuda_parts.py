@@ -1,4 +1,4 @@
-"""The CUDA device's parts: faults, slots, pins, clock, probe; CuPy's pointers, if it is there."""
+"""The CUDA device's parts: faults, slots, pins, clock, probe; CuPy's pointers, if installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Emulated devices: missing waits show, times are those of the model, memory has an end."""
+"""Emulated devices: missing waits are visible, times are the model's, memory is limited."""
 
 from __future__ import annotations
 

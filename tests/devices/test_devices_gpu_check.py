@@ -1,4 +1,4 @@
-"""`benchmarks.gpu_check` works without a GPU, and a section that fails costs only itself."""
+"""`benchmarks.gpu_check` works without a GPU, and a failing section affects no other."""
 
 from __future__ import annotations
 

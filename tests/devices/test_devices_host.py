@@ -1,4 +1,4 @@
-"""Host arrays: what is stored comes out as kernels want it, in bounded memory."""
+"""Host arrays: stored data are converted for kernels, in bounded memory."""
 
 from __future__ import annotations
 

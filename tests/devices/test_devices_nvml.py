@@ -1,4 +1,4 @@
-"""NVML's answers, and its refusals: each query stands alone."""
+"""NVML's results and errors: each query is independent."""
 
 from __future__ import annotations
 

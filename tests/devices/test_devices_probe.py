@@ -1,4 +1,4 @@
-"""Which devices there are: cores, quotas, emulated devices, GPUs that aren't there."""
+"""Probing: cores, quotas, emulated devices, missing GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real clock of emulated devices: real work waits for what it comes after."""
+"""The real clock of emulated devices: real work waits for its dependencies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Once a job is prepared nothing is allocated any more: chunks live in memory that is there."""
+"""Once a job is prepared nothing more is allocated: chunks use existing memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices that are only paces, driven by a `Dispatcher` in virtual time."""
+"""Devices of constant speed, driven by a `Dispatcher` in virtual time."""
 
 from __future__ import annotations
 

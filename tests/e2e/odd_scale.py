@@ -1,4 +1,4 @@
-"""C := F C row by row, with things that go wrong outside the kernel."""
+"""C := F C row by row, with errors outside the kernel."""
 
 from __future__ import annotations
 

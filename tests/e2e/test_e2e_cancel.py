@@ -1,4 +1,4 @@
-"""A cancelled job goes on for no longer than what was sent ahead takes."""
+"""A cancelled job continues only until the chunks sent ahead are done."""
 
 from __future__ import annotations
 

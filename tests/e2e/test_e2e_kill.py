@@ -1,4 +1,4 @@
-"""A job that dies, fails or is cancelled costs the next one nothing."""
+"""A job that is killed, fails or is cancelled doesn't affect the next one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A device process that dies in mid-plan, in every phase of a chunk, costs at most a window."""
+"""A device process killed during a plan, in any phase of a chunk, costs at most a window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""C := C + A B by the whole engine, with named arrays."""
+"""C := C + A B with the whole engine and named arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong beside the kernels ends its own job, and nothing else."""
+"""An error outside the kernels ends its own job only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A variant that can't be made is one less to choose from, not the job's end."""
+"""A variant that can't be made is skipped; the job doesn't fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A 2D FFT that errs on demand: what `--verify` has to catch. Loaded by device processes too."""
+"""A 2D FFT with errors on demand, which `--verify` must detect. Loaded by device processes too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One kind of job again and again: who decides its shares, and when it is planned anew."""
+"""Repeated jobs of one kind: how their shares are chosen, and when they are planned again."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_from_work_that_moved_the_models_learn_and_the_split_follows(seed: int) 
     assert planned == pytest.approx([1600, 2400], rel=0.05)
 
 
-def test_after_a_run_in_which_work_moved_all_is_planned_anew() -> None:
+def test_after_a_run_in_which_work_moved_the_job_is_planned_again() -> None:
     machine = Machine(1.0, 3.0)
     for _ in range(4):
         machine.run()
@@ -146,7 +146,7 @@ def test_what_was_not_planned_last_teaches_no_split() -> None:
     assert machine.run() == (1000, 3000)
 
 
-def test_when_memory_ran_out_all_is_planned_anew() -> None:
+def test_after_running_out_of_memory_the_job_is_planned_again() -> None:
     machine = Machine(1.0, 3.0)
     for _ in range(3):
         machine.run()

@@ -1,4 +1,4 @@
-"""Which devices the words after --devices stand for."""
+"""The devices that the names in --devices stand for."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_cpu_is_all_cores_one_by_one_or_as_a_team(
     assert select_devices(requested, KNOWN, {}) == chosen
 
 
-def test_the_nearest_group_is_said() -> None:
+def test_the_error_suggests_the_nearest_group() -> None:
     with pytest.raises(UsageError, match="did you mean team0"):
         select_devices(["tean0"], KNOWN, {})
 

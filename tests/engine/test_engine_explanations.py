@@ -58,7 +58,7 @@ def test_a_job_that_has_ended_is_explained() -> None:
     assert [one.share for one in explanation.devices] == [4]
 
 
-def test_a_job_that_failed_says_what_with() -> None:
+def test_a_failed_job_is_explained_with_its_error() -> None:
     archive = ExplanationArchive(lambda device: INFO, PlanCache())
     report = JobReport(job=1, state="failed", workload="toy", load=4)
     archive.add(evidence(1).ended(Failed(1, report, ErrorRecord(1, "kernel broke"))))
@@ -68,7 +68,7 @@ def test_a_job_that_failed_says_what_with() -> None:
     assert (explanation.state, explanation.error) == ("failed", "kernel broke")
 
 
-def test_a_running_job_is_explained_as_it_was_when_asked() -> None:
+def test_a_running_job_is_explained_as_of_the_request() -> None:
     running = evidence(2)
     times: Any = running.times
     make = archive_of(1).explainer(2, running, (), 2)

@@ -92,7 +92,7 @@ def test_cores_are_learnt_without_host_overhead_and_predicted_with_it() -> None:
     assert plan.predicted_seconds == pytest.approx(seconds, rel=0.01)
 
 
-def test_a_core_that_feeds_nobody_any_more_is_predicted_at_its_own_speed() -> None:
+def test_a_core_without_host_overhead_is_predicted_at_its_full_speed() -> None:
     machine = Machine()
     for _ in range(4):
         machine.run()

@@ -1,4 +1,4 @@
-"""From what a run took to what is known, and to what the next plan says of it."""
+"""From a run's times to models, and to the next plan."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Loop(ToyLoop):
         return plan.reasons
 
 
-def test_a_change_of_speed_is_logged_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_change_of_speed_is_logged_and_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     loop = Loop()
     with caplog.at_level(logging.INFO, "hetsched.engine.planning.learning"):
         notes = [loop.run(seconds) for seconds in [1.0] * 12 + [2.0] * 6]

@@ -1,4 +1,4 @@
-"""Measuring on purpose: which job comes next, when it is enough, and what each device is to do."""
+"""Measurements: which job is next, when a size is accurate, and each device's share."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def run(measuring: MeasurementSchedule, noise: float = 0.0) -> list[MeasurementC
     return ran
 
 
-def test_sizes_take_turns_until_each_is_known() -> None:
+def test_sizes_take_turns_until_each_is_accurate() -> None:
     ran = run(MeasurementSchedule([4, 8], {"cpu0": ["v"]}, until=0.025))
 
     assert [case.units for case in ran] == [4, 8, 4, 8, 4, 8]
@@ -95,7 +95,7 @@ def test_more_noise_takes_more_repeats_within_the_most(noise: float, least: int)
     assert found.half_width <= 0.025 or repeats == 12
 
 
-def test_with_a_link_every_phase_must_be_known() -> None:
+def test_with_a_link_every_phase_must_be_accurate() -> None:
     measuring = MeasurementSchedule([4], {"emu0": ["v"]}, until=0.025, max_repeats=5)
     for copies in (0.1, 0.2, 0.1, 0.2, 0.1):
         case = measuring.ask()
@@ -108,7 +108,7 @@ def test_with_a_link_every_phase_must_be_known() -> None:
     assert (found.knots["compute"].half_width, found.half_width > 0.1) == (0.0, True)
 
 
-def test_a_share_in_several_chunks_tells_nothing_of_phases_at_its_size() -> None:
+def test_a_share_in_several_chunks_does_not_measure_phases_at_its_size() -> None:
     measuring = MeasurementSchedule([4], {"emu0": ["v"]}, until=0.025)
     case = measuring.ask()
     assert case is not None
@@ -130,7 +130,7 @@ def test_what_cannot_be_run_is_dropped() -> None:
     assert [progress.repeats for progress in measuring.progress()] == [3, 3]
 
 
-def test_one_that_was_never_run_is_not_known() -> None:
+def test_a_size_that_was_never_run_is_not_accurate() -> None:
     measuring = MeasurementSchedule([4], {"cpu0": ["v"]}, until=0.025)
 
     (progress,) = measuring.progress()
@@ -174,7 +174,7 @@ def test_every_device_gets_the_same_in_one_chunk() -> None:
     )  # fmt: skip
 
 
-def test_what_memory_does_not_hold_goes_one_chunk_after_the_other() -> None:
+def test_a_share_larger_than_memory_runs_chunk_by_chunk() -> None:
     plan = equal_plan(50, [(LINKED, SMALL)], {"emu0": "a"}, lambda info: ["a"])
 
     (linked,) = plan.assignments
@@ -188,19 +188,19 @@ def test_what_memory_does_not_hold_goes_one_chunk_after_the_other() -> None:
     ("variants", "why"),
     [({"gpu0": "a"}, "gpu0.*no longer available"), ({"cpu0": "b"}, "cpu0.*with b.*doesn't work")],
 )
-def test_what_is_not_there_is_said(variants: dict[str, str], why: str) -> None:
+def test_missing_devices_and_variants_are_errors(variants: dict[str, str], why: str) -> None:
     with pytest.raises(Unavailable, match=why):
         equal_plan(8, [(CORE, DEMAND)], variants, lambda info: ["a"])
 
 
-def test_a_load_that_cannot_be_shared_equally_is_said() -> None:
+def test_a_load_that_cannot_be_shared_equally_is_an_error() -> None:
     devices = [(CORE, DEMAND), (LINKED, SMALL)]
 
     with pytest.raises(UsageError, match=r"7 units.*2 devices"):
         equal_plan(7, devices, {"cpu0": "a", "emu0": "a"}, lambda info: ["a"])
 
 
-def test_a_unit_that_does_not_fit_is_said() -> None:
+def test_a_unit_that_does_not_fit_is_an_error() -> None:
     tiny = MemoryDemand(input_bytes=512, work_bytes=0, output_bytes=512, limit=600)
 
     with pytest.raises(DataError, match="one unit"):
@@ -231,7 +231,7 @@ class Fixed(msgspec.Struct, frozen=True):
     name: str = "x"
 
 
-def test_a_workload_whose_load_cannot_be_changed_says_so() -> None:
+def test_a_workload_whose_load_cannot_be_changed_is_an_error() -> None:
     class Rigid(find("fft").__class__):  # type: ignore[misc]
         name = "rigid"
 

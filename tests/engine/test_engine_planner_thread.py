@@ -1,4 +1,4 @@
-"""Work on the planner's thread, and at once."""
+"""Work on the planner's thread, and work done synchronously."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_sending_to_a_dead_process_does_nothing() -> None:
     talk.release()
 
 
-def test_what_a_process_says_last_is_in_its_exit_reason() -> None:
+def test_the_last_output_of_a_process_is_in_its_exit_reason() -> None:
     odd = DeviceInfo(name="odd", kind="nonsense", identity="")
     spec = ProcessSpec(package="hetsched.devices.nonsense", devices=(odd,), config=CPU.config)
 

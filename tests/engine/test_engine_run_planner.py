@@ -102,7 +102,7 @@ def test_but_only_so_often() -> None:
     assert jobs.thread.submitted == 2
 
 
-def test_another_kind_of_job_has_a_plan_of_its_own() -> None:
+def test_another_kind_of_job_has_a_separate_plan() -> None:
     jobs = Jobs()
     jobs.run()
     jobs.job.params = {"other": 1}
@@ -112,7 +112,7 @@ def test_another_kind_of_job_has_a_plan_of_its_own() -> None:
     assert jobs.thread.submitted == 2
 
 
-def test_what_was_planned_ahead_is_forgotten_with_what_it_was_made_of() -> None:
+def test_plans_made_ahead_are_dropped_with_the_models_they_depend_on() -> None:
     jobs = Jobs()
     jobs.run()
 
@@ -122,7 +122,7 @@ def test_what_was_planned_ahead_is_forgotten_with_what_it_was_made_of() -> None:
     assert jobs.thread.submitted == 2
 
 
-def test_where_arrays_were_is_known_when_the_files_are_closed(tmp_path: Path) -> None:
+def test_the_storage_of_arrays_is_known_after_the_files_are_closed(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones((2, 4, 4), "complex64"))
     spec = JobSpec(workload="fft", params={}, inputs={"": FileRef(str(tmp_path / "x.npy"))})
     job = resolve(spec, [INFO], {}, 1 << 30)

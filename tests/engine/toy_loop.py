@@ -1,4 +1,4 @@
-"""A toy job that is planned and learnt from again and again: subclasses say what it took."""
+"""A toy job that is planned and learnt from again and again: subclasses define its times."""
 
 from __future__ import annotations
 

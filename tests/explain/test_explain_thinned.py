@@ -1,4 +1,4 @@
-"""Explanations of many chunks are made short enough to travel."""
+"""Explanations of many chunks are shortened to fit a message."""
 
 from __future__ import annotations
 

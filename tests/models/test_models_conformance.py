@@ -1,4 +1,4 @@
-"""What holds for all our speed functions, and what they refuse."""
+"""Properties of all shipped speed functions, and the input that they refuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waits and guards taken out of what plans cost and of who gets which chunk, one by one."""
+"""Waits and guards of timelines and of the dispatcher, removed one by one."""
 
 from mutations.runner import Mutation
 

@@ -3,8 +3,8 @@
 python tests/mutations/runner.py LIST     such as `partition`, for mutations/partition.py
 
 Each mutation runs in a process forked from one that has imported pytest, but not hetsched, and
-tests by properties are left out: a few tenths of a second each. What survives, and what is no
-mutation any more, is told, one a line.
+tests by properties are left out: a few tenths of a second each. Mutations that survive, or
+no longer apply, are reported, one per line.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ print("\\n".join(complaints(mutations, here / "toy_package")))
 """
 
 
-def test_every_mutation_of_a_partitioner_is_found_out() -> None:
+def test_every_mutation_of_a_partitioner_is_detected() -> None:
     done = subprocess.run(
         [sys.executable, str(RUNNER), "partition"], capture_output=True, text=True, check=False
     )

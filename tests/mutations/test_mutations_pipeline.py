@@ -7,7 +7,7 @@ from pathlib import Path
 RUNNER = Path(__file__).parent / "runner.py"
 
 
-def test_every_mutation_is_found_out() -> None:
+def test_every_mutation_is_detected() -> None:
     done = subprocess.run(
         [sys.executable, str(RUNNER), "pipeline"], capture_output=True, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""Whatever partitioners are given, they say what is wrong with it in one sentence."""
+"""Partitioners refuse invalid input with an error of one sentence."""
 
 from collections.abc import Callable
 from typing import Any

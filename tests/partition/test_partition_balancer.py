@@ -1,4 +1,4 @@
-"""The Balancer: its loop, the ways to end it, devices that come and go."""
+"""The Balancer: its loop, how it ends, devices that are added and removed."""
 
 import math
 from itertools import pairwise

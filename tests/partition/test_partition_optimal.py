@@ -1,4 +1,4 @@
-"""The optimal partitioner, against the table method on times that do what they like."""
+"""The optimal partitioner, against the table method on arbitrary times."""
 
 from collections.abc import Sequence
 from importlib import import_module

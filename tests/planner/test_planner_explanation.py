@@ -1,4 +1,4 @@
-"""Accounts: one case by hand, clocks, what ran elsewhere, plans, and what isn't known."""
+"""Explanations: one case by hand, clocks, what ran elsewhere, plans, and what isn't known."""
 
 from __future__ import annotations
 

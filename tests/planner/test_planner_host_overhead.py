@@ -1,4 +1,4 @@
-"""Feeding a GPU takes processor time of cores that compute: what the planner makes of it."""
+"""Host overhead: driving a GPU takes processor time from cores, and plans account for it."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_whole_units_and_pipelines_that_fill_cost_more_than_a_fluid() -> None:
 @pytest.mark.parametrize(
     ("overlap", "seconds"), [(Overlap.FULL, 3.0), (Overlap.SINGLE, 5.0), (Overlap.NONE, 6.0)]
 )
-def test_a_fluid_goes_at_the_pace_of_the_busiest_engine(overlap: Overlap, seconds: float) -> None:
+def test_a_fluid_load_is_bound_by_the_busiest_engine(overlap: Overlap, seconds: float) -> None:
     model = DeviceModel(Affine(0, 1), Affine(5, 1), Affine(5, 2), Affine(5, 3))
     memory = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
     assert fluid_bound(10, [MachineDevice("g", model, memory, overlap)]) == pytest.approx(

@@ -119,7 +119,7 @@ def test_a_device_that_would_slow_the_job_down_gets_no_share() -> None:
     assert "gpu0: no share, the job finishes sooner without it" in plan.reasons
 
 
-def test_a_device_whose_memory_holds_no_unit_is_not_used_and_a_reason_says_so() -> None:
+def test_a_device_whose_memory_holds_no_unit_is_not_used_with_a_reason() -> None:
     plan = plan_job(8, [core(0), gpu(memory=MIB)])
     assert shares(plan) == {"cpu0": 8}
     assert "gpu0: not used, one unit needs 4 MiB of its memory, the limit is 1 MiB" in plan.reasons

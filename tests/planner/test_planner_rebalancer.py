@@ -82,7 +82,7 @@ def test_a_small_gain_leaves_the_present_shares() -> None:
     assert shares(rebalancer.replan(candidates(3.003, 1.0))) == (1000, 3000)
 
 
-def test_unmeasured_devices_are_tried_and_then_planned_anew() -> None:
+def test_unmeasured_devices_are_tried_and_then_planned_again() -> None:
     rebalancer = Rebalancer(LOAD, NAMES)
     plan = rebalancer.replan(candidates(None, None))
     report(rebalancer, plan, 3.0, 1.0)

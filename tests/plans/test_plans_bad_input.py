@@ -1,4 +1,4 @@
-"""What planners are given wrongly: refused at once, in one sentence, never a hang."""
+"""Invalid input of planners: refused at once, in one sentence, without a hang."""
 
 from collections.abc import Callable
 from typing import Any
@@ -108,7 +108,7 @@ def test_factoring_timeline_and_check_need_what_they_work_on(bad: Any) -> None:
     "answer", [-1, NAN, -INF, None, "a", [1, 2, 3], ZeroDivisionError("no\nunits")], ids=repr
 )
 @pytest.mark.parametrize("phase", ["compute", "h2d", "d2h"])
-def test_a_model_must_say_times(phase: str, answer: Any) -> None:
+def test_a_model_must_return_times(phase: str, answer: Any) -> None:
     curves = {"total": CURVE, "compute": CURVE, "h2d": CURVE, "d2h": CURVE, phase: Odd(answer)}
     model = DeviceModel(**curves)  # type: ignore[arg-type]
     for planner in PLANNERS.values():

@@ -12,7 +12,7 @@ from hetsched.plans.phase_costs import costs_of
 
 
 @pytest.mark.parametrize("overlap", list(Overlap))
-def test_a_batch_of_plans_costs_what_the_timeline_says(overlap: Overlap) -> None:
+def test_a_batch_of_plans_has_the_costs_of_the_timeline(overlap: Overlap) -> None:
     for seed in range(60):
         rng = random.Random(seed)
         model = random_model(rng)

@@ -169,7 +169,7 @@ def test_nothing_has_a_plan_of_nothing() -> None:
     assert best_plan(0, device(random.Random(0)), memory(0), overlap=Overlap.FULL).chunks == ()
 
 
-def test_bad_requests_are_said() -> None:
+def test_invalid_requests_are_errors() -> None:
     model = device(random.Random(0))
     with pytest.raises(UsageError, match="-1 units is negative"):
         best_plan(-1, model, memory(1), overlap=Overlap.FULL)

@@ -97,7 +97,7 @@ def test_slower_copies_at_once_raise_it() -> None:
     assert bounds[0] < bounds[1]
 
 
-def test_nothing_takes_no_time_and_what_does_not_fit_is_said() -> None:
+def test_an_empty_load_takes_no_time_and_a_load_that_does_not_fit_is_an_error() -> None:
     assert lower_bound(0, affine(1, 1, 1), memory(0), Overlap.FULL) == 0.0
     with pytest.raises(DataError, match="one unit needs"):
         lower_bound(1, affine(1, 1, 1), memory(0), Overlap.FULL)

@@ -63,7 +63,7 @@ def test_memory_for_one_unit_leaves_one_slot() -> None:
     assert (plan.slots, plan.chunks) == (1, (1,) * 100)
 
 
-def test_a_unit_that_does_not_fit_is_said() -> None:
+def test_a_unit_that_does_not_fit_is_an_error() -> None:
     with pytest.raises(DataError, match="one unit needs"):
         quick_plan(1, DESKTOP, memory(0), Overlap.FULL)
 

@@ -44,14 +44,14 @@ def test_plans_are_at_least_as_fast_as_the_published_ones(share: int) -> None:
     assert (seconds, published) == pytest.approx(SECONDS[share])
 
 
-def test_three_chunks_keep_the_kernel_busy_as_equation_4_says() -> None:
+def test_three_chunks_keep_the_kernel_busy_as_in_equation_4() -> None:
     """With proportional costs 1 : 1.8 : 2.5, the published 14, 26, 36."""
     bases = SubDistributionSearch(costs_of(GTX, 112), Overlap.SINGLE, 112)
     b1, b2, b3 = next(bases.within(112)).chunks[:3]
     assert b2 == pytest.approx(0.441 * b1 + 0.552 * b3, abs=1)
 
 
-def test_every_sub_distribution_overlaps_as_equations_4_and_5_say() -> None:
+def test_every_sub_distribution_overlaps_as_in_equations_4_and_5() -> None:
     costs = costs_of(GTX, 112)
     for part in SubDistributionSearch(costs, Overlap.SINGLE, 112).within(112):
         sizes = part.chunks
@@ -63,7 +63,7 @@ def test_every_sub_distribution_overlaps_as_equations_4_and_5_say() -> None:
         )
 
 
-def test_a_link_bound_device_falls_back_to_factoring_and_says_so() -> None:
+def test_a_link_bound_device_falls_back_to_factoring_and_reports_it() -> None:
     slow = DeviceModel(Affine(0.0, 1.0), Affine(0.02, 0.011), Affine(0.01, 0.076),
                        Affine(0.01, 0.076))  # fmt: skip
     result = installments(205, slow, memory(112), overlap=Overlap.FULL)

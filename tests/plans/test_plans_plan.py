@@ -17,7 +17,7 @@ def ring(*chunks: int, slots: int) -> DevicePlan:
     return DevicePlan((chunks,), Mode.RING, slots)
 
 
-def test_a_plan_knows_its_share_and_its_chunks_in_order() -> None:
+def test_a_plan_has_its_share_and_its_chunks_in_order() -> None:
     plan = DevicePlan(((3, 2), (4,)))
     assert plan.share == 9
     assert plan.chunks == (3, 2, 4)
@@ -84,7 +84,7 @@ def test_factoring_of_nothing_is_nothing() -> None:
     assert factoring(0, memory(0)) == DevicePlan(())
 
 
-def test_factoring_says_when_not_even_one_unit_fits() -> None:
+def test_factoring_fails_if_not_even_one_unit_fits() -> None:
     with pytest.raises(DataError, match="one unit needs 1 bytes"):
         factoring(5, memory(0))
 

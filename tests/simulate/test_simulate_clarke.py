@@ -132,7 +132,7 @@ def test_impossible_settings_are_refused(setting: ClarkeSetting, message: str) -
         balance(setting, "geometric")
 
 
-def test_the_report_stands_beside_the_paper() -> None:
+def test_the_report_is_compared_with_the_paper() -> None:
     result = clarke_tables.run_experiment((11000,))
     table, by_run = result.tables
 

@@ -84,7 +84,7 @@ def test_random_platforms_are_those_of_their_seed() -> None:
     assert platform != other
 
 
-def test_the_report_stands_beside_the_paper() -> None:
+def test_the_report_is_compared_with_the_paper() -> None:
     result = dfpa.run_experiment(2, seed=3)
     machines, platforms = result.tables
 

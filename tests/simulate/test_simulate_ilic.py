@@ -134,7 +134,7 @@ def test_impossible_noise_is_refused(noise: float) -> None:
         run_paper_steps(noise=noise)
 
 
-def test_the_report_stands_beside_the_paper() -> None:
+def test_the_report_is_compared_with_the_paper() -> None:
     result = ilic_tables.run_experiment()
     runs, chunks, gains, _, methods, noisy = result.tables
 

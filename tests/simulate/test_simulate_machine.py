@@ -93,7 +93,7 @@ def test_noise_errs_a_little_and_the_same_again_with_the_same_seed() -> None:
     assert first == pytest.approx(exact, rel=0.05)
 
 
-def test_a_profile_says_what_each_device_costs() -> None:
+def test_a_profile_gives_the_costs_of_each_device() -> None:
     subject = machine(f"{CORE}\ncount = 2", GPU, CORE, f'{CORE}\nname = "big"')
     names = [device.name for device in subject.devices]
     assert names == ["cpu0", "cpu1", "gpu0", "cpu2", "big"]

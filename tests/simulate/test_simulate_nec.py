@@ -89,7 +89,7 @@ def test_the_result_has_every_rule() -> None:
     assert [chart.title for chart in result.charts] == ["4 nodes"]
 
 
-def test_the_result_says_why_each_ended() -> None:
+def test_the_result_gives_the_reason_why_each_ended() -> None:
     for table in nec.run_experiment((4,), seed=1).tables[1:]:
         rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
         ends = {row["rule"]: row["end"] for row in rows}

@@ -1,1 +1,1 @@
-"""A device kind of a third party: a package with the two modules that a kind needs."""
+"""A third-party device kind: a package with the two modules that a kind needs."""

@@ -1,4 +1,4 @@
-"""A toy: every operation is done when its call returns, on arrays of the device's own."""
+"""A toy device: every operation is done when its call returns, on the device's arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds toys: as many as the configuration asks for, each in a process of its own."""
+"""Finds toys: as many as the configuration asks for, each in a separate process."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_a_job_that_is_cancelled_while_it_starts_over_does_not_start_over() -> N
     assert story.only(do.FinishJob).report.state == "cancelled"
 
 
-def test_the_first_reason_to_end_stands() -> None:
+def test_the_first_reason_to_end_is_kept() -> None:
     story = story_at("Computing").feed(CANCEL, AbortRequested(TryAgain("stopping")))
 
     assert story.fenced(*DEVICES).only(do.FinishJob).error.code == 130
@@ -141,7 +141,7 @@ def test_an_exception_while_a_job_starts_over_fails_it() -> None:
     assert story.fenced(*DEVICES).only(do.FinishJob).error.code == 70
 
 
-def test_an_exception_while_a_job_fails_is_logged_and_its_own_error_stands() -> None:
+def test_an_exception_while_a_job_fails_is_logged_and_the_jobs_error_is_kept() -> None:
     story = story_at("Computing").feed(CANCEL, BUG)
     assert story.names == ["LogMessage"]
 

@@ -80,7 +80,7 @@ def test_a_job_waits_for_its_only_device_to_come_back() -> None:
 
 
 @pytest.mark.parametrize("state", ["WaitingForProcesses", "Planning", "StartingProcesses"])
-def test_before_devices_know_of_a_job_a_loss_costs_nothing(state: str) -> None:
+def test_before_a_job_reaches_its_devices_a_loss_has_no_effect(state: str) -> None:
     story = Story().to_stage(state).lost("cpu0")
 
     assert (story.state, story.commands) == (state, [])
@@ -94,7 +94,7 @@ def test_a_device_that_is_gone_when_its_plan_is_ready_makes_the_job_plan_again()
 
 
 @pytest.mark.parametrize("state", [*BESIDE_COMPUTING, "Computing", "Publishing"])
-def test_the_loss_of_a_device_without_a_share_costs_nothing(state: str) -> None:
+def test_the_loss_of_a_device_without_a_share_has_no_effect(state: str) -> None:
     story = Story(output="/y.npy").to_stage(state) if state == "Publishing" else story_at(state)
 
     story.lost("gpu0")

@@ -145,7 +145,7 @@ def test_every_unit_is_checked() -> None:
     assert story.only(do.ReportProgress).state.stage == "verifying"
 
 
-def test_a_verified_job_says_so() -> None:
+def test_the_report_of_a_verified_job_states_it() -> None:
     story = Story(verify=True).to_verifying().checked("cpu0").checked("cpu1", max_error=2e-9)
 
     report = story.only(do.FinishJob).report
