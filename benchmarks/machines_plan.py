@@ -31,7 +31,7 @@ UNIT_BYTES = 2 << 20
 CORES, GPUS, UNITS = (1, 64), (1, 4), (2, 200)
 CORE_UNIT, GPU_SPEEDUP = (1e-3, 4e-3), (3, 100)
 RATE, GAP = (10e9, 100e9), (5e-6, 30e-6)
-MIN_ROOM, LARGE_ROOM = 4, 8
+MIN_MEMORY_UNITS, LARGE_MEMORY_UNITS = 4, 8
 MAX_MEDIAN, MAX_90TH, MAX_WORST_WITH_ROOM, MAX_WORST = 0.005, 0.03, 0.06, 0.15
 WORST_SHOWN = 10
 PROFILES = {"desktop": 40.0e-3, "h100": 9.45e-3}
@@ -44,14 +44,14 @@ class Judgement:
 
     seed: int
     machine: SimulatedMachine
-    smallest_room: int
+    smallest_memory: int
     gap: float
     fluid_gap: float
     explanation: str
 
 
 def measure(quick: bool) -> Result:
-    columns = ("machine", "units", "cores", "room of each GPU", "above its bound, %", "why")
+    columns = ("machine", "units", "cores", "memory of each GPU", "above its bound, %", "why")
     result = Result("machines_plan", "Plans of whole machines", columns)
     profiles(result)
     judgements = [judged(seed) for seed in range(QUICK if quick else MACHINES)]
@@ -59,7 +59,7 @@ def measure(quick: bool) -> Result:
     result.rows += [row(judgement) for judgement in by_gap[: -WORST_SHOWN - 1 : -1]]
     result.data += [facts(judgement) for judgement in judgements]
     gaps = [judgement.gap for judgement in by_gap]
-    worst = max(j.gap for j in judgements if j.smallest_room >= LARGE_ROOM)
+    worst = max(j.gap for j in judgements if j.smallest_memory >= LARGE_MEMORY_UNITS)
     fluid = statistics.median(judgement.fluid_gap for judgement in judgements)
     result.rows.append(("median", "", "", "", f"{100 * gaps[len(gaps) // 2]:.2f}",
                         f"{100 * fluid:.2f} above the fluid bound"))  # fmt: skip
@@ -98,8 +98,8 @@ def judged(seed: int) -> Judgement:
     devices = machine.bound_devices()
     gap = seconds / whole_unit_bound(machine.load, devices) - 1
     fluid_gap = seconds / fluid_bound(machine.load, devices) - 1
-    smallest_room = min(rooms(machine))
-    return Judgement(seed, machine, smallest_room, gap, fluid_gap, explain(machine, plan))
+    smallest_memory = min(memory_units(machine))
+    return Judgement(seed, machine, smallest_memory, gap, fluid_gap, explain(machine, plan))
 
 
 def draw(seed: int) -> SimulatedMachine:
@@ -119,7 +119,7 @@ def draw(seed: int) -> SimulatedMachine:
 
 
 def gpu(chance: random.Random, number: int, unit: float, load: int) -> SimulatedDevice:
-    room = round(skewed(chance, (MIN_ROOM, max(load, 2 * MIN_ROOM))))
+    capacity = round(skewed(chance, (MIN_MEMORY_UNITS, max(load, 2 * MIN_MEMORY_UNITS))))
     compute, copy_in, copy_out = (
         Affine(chance.uniform(*GAP), slope)
         for slope in (
@@ -128,7 +128,7 @@ def gpu(chance: random.Random, number: int, unit: float, load: int) -> Simulated
             UNIT_BYTES / skewed(chance, RATE),
         )
     )
-    limit = room * 2 * UNIT_BYTES
+    limit = capacity * 2 * UNIT_BYTES
     info = DeviceInfo(
         name=f"gpu{number}", kind="cuda", identity=f"{number}", link=True, memory=limit,
         engines=chance.choice((1, 2)),
@@ -146,7 +146,7 @@ def demand(limit: int | None) -> MemoryDemand:
     return MemoryDemand(input_bytes=UNIT_BYTES, work_bytes=0, output_bytes=UNIT_BYTES, limit=limit)
 
 
-def rooms(machine: SimulatedMachine) -> list[int]:
+def memory_units(machine: SimulatedMachine) -> list[int]:
     limits = [device.demand.limit for device in machine.devices]
     return [limit // (2 * UNIT_BYTES) for limit in limits if limit is not None]
 
@@ -161,10 +161,10 @@ def explain(machine: SimulatedMachine, plan: JobPlan) -> str:
         return f"{last} ends last: {share} units, whole ones"
     bound = lower_bound(share, device.model, device.demand, device.overlap)
     gap = 100 * (device_seconds(played[last]) / bound - 1)
-    room = (device.demand.limit or 0) // (2 * UNIT_BYTES)
+    capacity = (device.demand.limit or 0) // (2 * UNIT_BYTES)
     engines = f"{device.info.engines} engine{'s' * (device.info.engines > 1)}"
     return (
-        f"{last} ends last: {share} units through room for {room}, {engines}; its plan is"
+        f"{last} ends last: {share} units, memory for {capacity}, {engines}; its plan is"
         f" {gap:.1f} % above its own bound"
     )
 
@@ -172,10 +172,10 @@ def explain(machine: SimulatedMachine, plan: JobPlan) -> str:
 def row(judgement: Judgement) -> tuple[str, ...]:
     machine = judgement.machine
     cores = sum(not device.info.link for device in machine.devices)
-    listed_rooms = " ".join(map(str, rooms(machine)))
+    listed_memories = " ".join(map(str, memory_units(machine)))
     gap = f"{100 * judgement.gap:.2f}"
     seed, load = str(judgement.seed), str(machine.load)
-    return seed, load, str(cores), listed_rooms, gap, judgement.explanation
+    return seed, load, str(cores), listed_memories, gap, judgement.explanation
 
 
 def facts(judgement: Judgement) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def facts(judgement: Judgement) -> dict[str, Any]:
         "seed": judgement.seed,
         "units": judgement.machine.load,
         "devices": len(judgement.machine.devices),
-        "rooms": rooms(judgement.machine),
+        "memory_units": memory_units(judgement.machine),
         "above_whole_unit_bound": judgement.gap,
         "above_fluid_bound": judgement.fluid_gap,
         "why": judgement.explanation,

@@ -30,12 +30,17 @@ def measure(quick: bool) -> Result:
             jobs(result, served.client, name, shape, QUICK_REPEATS if quick else REPEATS)
         processes = QUICK_PROCESSES if quick else PROCESSES
         status = [str(served.command), "status"]
-        add(result, "`hetsched status`, whole process", whole(status, processes), STATUS)
+        add(result, "`hetsched status`, whole process", process_times(status, processes), STATUS)
         floor = [str(served.command.parent / "python"), "-c", "import numpy"]
-        add(result, "for scale: `python -c 'import numpy'`", whole(floor, processes), None)
+        add(
+            result,
+            "for scale: `python -c 'import numpy'`",
+            process_times(floor, processes),
+            None,
+        )
         command = [str(served.command), "run", "fft", "--batch", "32x512x512"]
     with tempfile.TemporaryDirectory(prefix="hs-") as folder, places(folder):
-        add(result, f"`hetsched {' '.join(command[1:])}`", whole(command, processes), RUN)
+        add(result, f"`hetsched {' '.join(command[1:])}`", process_times(command, processes), RUN)
     return result
 
 
@@ -44,14 +49,14 @@ def jobs(
 ) -> None:
     x, y = client.empty(shape, "complex64"), client.empty(shape, "complex64")
     fill(x)
-    pairs = [one(client, x, y) for _ in range(WARM_UP + repeats)][WARM_UP:]
+    pairs = [timed_job(client, x, y) for _ in range(WARM_UP + repeats)][WARM_UP:]
     own = Sample(tuple(total - running for total, running in pairs))
     add(result, f"{name}: the daemon's own part", own, OWN_PART)
     total = Sample(tuple(total for total, _ in pairs))
     add(result, f"{name}: submit to result", total, SMALL_JOB if shape[0] == 1 else None)
 
 
-def one(client: hetsched.Client, x: Any, y: Any) -> tuple[float, float]:
+def timed_job(client: hetsched.Client, x: Any, y: Any) -> tuple[float, float]:
     """Return seconds from submit to result, and from the first chunk's start to the last's end."""
     start = time.perf_counter()
     job = client.submit("fft", x, out=y)
@@ -59,7 +64,7 @@ def one(client: hetsched.Client, x: Any, y: Any) -> tuple[float, float]:
     return time.perf_counter() - start, report(job).seconds or 0.0
 
 
-def whole(command: Sequence[str], repeats: int) -> Sample:
+def process_times(command: Sequence[str], repeats: int) -> Sample:
     """Time whole processes, after two to warm the caches."""
 
     def run() -> float:

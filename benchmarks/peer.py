@@ -23,16 +23,16 @@ def main() -> None:
     try:
         run, check = importlib.import_module(f"benchmarks.peers.{module}").make(case)
     except ImportError as error:
-        say({"missing": str(error)})
+        send({"missing": str(error)})
         return
     for _ in range(WARM_UP):
         run()
-    say({"loaded": machine.loaded()})
+    send({"loaded": machine.loaded()})
     for line in sys.stdin:
         command = line.strip()
         if command == "quit":
             return
-        say({"seconds": timed(run)} if command == "run" else {"error": check()})
+        send({"seconds": timed(run)} if command == "run" else {"error": check()})
 
 
 def timed(run: Any) -> float:
@@ -41,7 +41,7 @@ def timed(run: Any) -> float:
     return time.perf_counter() - start
 
 
-def say(answer: dict[str, Any]) -> None:
+def send(answer: dict[str, Any]) -> None:
     print(json.dumps(answer), flush=True)
 
 

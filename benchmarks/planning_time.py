@@ -44,8 +44,8 @@ def measure(quick: bool) -> Result:
         cold, warm = ([pair[i] for pair in pairs] for i in (0, 1))
         limit = COLD.get(load)
         result.rows.append((
-            str(load), str(gpus), str(cores), *shown(cold),
-            "" if limit is None else f"{limit * 1e3:g}", *shown(warm),
+            str(load), str(gpus), str(cores), *formatted(cold),
+            "" if limit is None else f"{limit * 1e3:g}", *formatted(warm),
         ))  # fmt: skip
         result.data.append(
             {"units": load, "gpus": gpus, "cores": cores, "cold": cold, "warm": warm}
@@ -75,7 +75,7 @@ def once(subject: SimulatedMachine, cache: PlanCache) -> float:
     return time.perf_counter() - start
 
 
-def shown(times: Sequence[float]) -> tuple[str, str]:
+def formatted(times: Sequence[float]) -> tuple[str, str]:
     return f"{statistics.median(times) * 1e3:.3g}", f"{max(times) * 1e3:.3g}"
 
 

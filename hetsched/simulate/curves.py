@@ -124,7 +124,7 @@ class Paging:
 
 @dataclass(frozen=True)
 class Noisy:
-    """A curve with multiplicative log-normal noise, drawn anew for each evaluation.
+    """A curve with multiplicative log-normal noise, drawn again for each evaluation.
 
     Parameters
     ----------

@@ -19,8 +19,8 @@ DEMAND = MemoryDemand(input_bytes=1024, work_bytes=0, output_bytes=1024)
 class Machine(ToyLoop):
     """Four equal cores, and a GPU whose host overhead they share; without noise."""
 
-    def __init__(self, tells: bool = True) -> None:
-        self.tells = tells
+    def __init__(self, reports_overhead: bool = True) -> None:
+        self.reports_overhead = reports_overhead
         self.slower = 1.0
         infos = [
             DeviceInfo(name=f"cpu{i}", kind="cpu", identity="x", cores=(i,)) for i in range(CORES)
@@ -55,7 +55,7 @@ class Machine(ToyLoop):
             start, now = now, now + chunk.count * pace
             times = ChunkTimes(compute=(start, now), busy=CORE * chunk.count)
             if info.link:
-                fed = FED * chunk.count if self.tells else None
+                fed = FED * chunk.count if self.reports_overhead else None
                 copied = (start, start + 1e-6 * chunk.count)
                 times = ChunkTimes(
                     copy_in=copied, compute=(start, now), copy_out=copied, host_overhead=fed
@@ -104,7 +104,7 @@ def test_a_core_without_host_overhead_is_predicted_at_its_full_speed() -> None:
 
 
 def test_a_device_that_does_not_report_host_overhead_makes_its_cores_seem_slower() -> None:
-    machine = Machine(tells=False)
+    machine = Machine(reports_overhead=False)
     for _ in range(4):
         machine.run()
     machine.infos.pop()

@@ -1,4 +1,4 @@
-"""Clocks that time a core's computations. An emulated core has a clock of its own kind."""
+"""Clocks that time a core's computations. Emulated cores have other clocks."""
 
 from __future__ import annotations
 

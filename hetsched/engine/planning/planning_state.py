@@ -105,7 +105,7 @@ class PlanningState:
         self.repeated_jobs.clear()
 
     def record_speed_change(self, device: str, change: str) -> None:
-        """Record a change of speed of `device`, so that shares are computed anew."""
+        """Record a change of speed of `device`, so that shares are computed again."""
         self.speed_changes[device] = change
         self.repeated_jobs.clear()
 
