@@ -80,7 +80,7 @@ class Rebalancer:
         """Return the last plan for the next run. Call only if `needs_candidates` is false."""
         assert self._plan is not None and not self.needs_candidates, "call replan()"
         self._balancer.ask()
-        return self._issued(self._plan)
+        return self._record_issued(self._plan)
 
     def replan(self, candidates: Sequence[Candidate]) -> JobPlan:
         """Make the plan of the next run from the current models.
@@ -108,7 +108,7 @@ class Rebalancer:
             fixed_shares = dict(zip(self._devices, shares, strict=True))
             plan = plan_fixed_shares(self._load, candidates, fixed_shares, cache=self._cache)
         self._uses = 0
-        return self._issued(plan)
+        return self._record_issued(plan)
 
     def _propose(self, proposal: JobPlan) -> None:
         """Have the Balancer choose between the present shares and those of `proposal`."""
@@ -119,7 +119,7 @@ class Rebalancer:
             seconds = math.nan  # try it regardless of its gain
         self._balancer.propose(Distribution(_shares(proposal, self._devices), seconds, math.nan))
 
-    def _issued(self, plan: JobPlan) -> JobPlan:
+    def _record_issued(self, plan: JobPlan) -> JobPlan:
         """Record `plan` as the last one issued, and return it."""
         self._plan, self._is_unreported = plan, True
         self._uses += 1

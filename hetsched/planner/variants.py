@@ -188,7 +188,7 @@ def _trusted_runs(members: Sequence[Candidate], name: str, units: float) -> int:
         evidence = None if model is None else planner_curve(model.total).evidence()
         if evidence is None:
             runs += member_runs
-        elif not evidence.is_doubtful:
+        elif not evidence.is_presumed:
             similar = _paces(evidence.times(), units)
             runs += min(member_runs, len(similar))
             paces += similar

@@ -75,7 +75,7 @@ def test_every_variant_is_measured_and_all_devices_go_on_meanwhile() -> None:
 def test_a_team_is_measured_apart_from_its_cores() -> None:
     variants = {"cpu0": ["a", "b"], "cpu1": ["a", "b"], "team0": ["b"]}
 
-    ran = run(MeasurementSchedule([4], variants, until=0.025, apart=["team0"]))
+    ran = run(MeasurementSchedule([4], variants, until=0.025, separate=["team0"]))
 
     assert {tuple(case.variants.items()) for case in ran} == {
         (("cpu0", "a"), ("cpu1", "a")),

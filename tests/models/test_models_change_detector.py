@@ -108,46 +108,46 @@ def times(windows: ObservationWindows) -> list[float]:
 
 def test_a_change_of_other_work_is_presumed_until_a_run_confirms_it() -> None:
     windows = known_twice()
-    windows.follow(2.0)
+    windows.apply_change(2.0)
     assert times(windows) == pytest.approx([2.0, 6.0])
-    assert windows.is_doubtful and windows.copy().is_doubtful
+    assert windows.is_presumed and windows.copy().is_presumed
     windows.add(10, 2.1)
-    assert not windows.is_doubtful
+    assert not windows.is_presumed
     assert times(windows) == pytest.approx([2.0, 6.0], rel=0.1)
 
 
 def test_a_presumed_change_is_reverted_by_a_run_at_the_old_speed() -> None:
     windows = known_twice()
-    windows.follow(2.0)
+    windows.apply_change(2.0)
     windows.add(17, 1.7)
-    assert not windows.is_doubtful
+    assert not windows.is_presumed
     assert times(windows) == pytest.approx([1.0, 1.7, 3.0])
 
 
 def test_a_presumed_speedup_is_not_doubtful() -> None:
     windows = known_twice()
-    windows.follow(0.5)
-    assert not windows.is_doubtful
+    windows.apply_change(0.5)
+    assert not windows.is_presumed
     assert times(windows) == pytest.approx([0.5, 1.5])
 
 
 def test_opposite_presumed_changes_cancel() -> None:
     windows = known_twice()
-    windows.follow(2.0)
-    windows.follow(0.5)
-    assert not windows.is_doubtful
+    windows.apply_change(2.0)
+    windows.apply_change(0.5)
+    assert not windows.is_presumed
     assert times(windows) == pytest.approx([1.0, 3.0])
 
 
 def test_observations_that_show_the_change_are_not_scaled_again() -> None:
     windows = ObservationWindows([(10, 1.0)] * 5 + [(10, 2.0)] * 2 + [(30, 6.0)], near=1.5)
-    windows.follow(2.0)
-    assert not windows.is_doubtful
+    windows.apply_change(2.0)
+    assert not windows.is_presumed
     assert times(windows) == pytest.approx([2.0, 6.0])
 
 
 def test_without_observations_there_is_nothing_to_follow() -> None:
     windows = ObservationWindows(near=1.5)
-    windows.follow(2.0)
+    windows.apply_change(2.0)
     windows.add(10, 1.0)
-    assert (times(windows), windows.is_doubtful) == ([1.0], False)
+    assert (times(windows), windows.is_presumed) == ([1.0], False)

@@ -190,7 +190,7 @@ def test_a_share_far_from_the_mean_is_judged_by_its_own_loads() -> None:
 def test_a_variant_whose_time_is_only_presumed_is_tried_once() -> None:
     total = PiecewiseLinear(near=1.5, observations=[(1000, 1200.0)] * 5)
     windows = total._windows
-    windows.follow(2.0)
+    windows.apply_change(2.0)
     models = {
         "fftw": measured(2.0, [1000] * 5),
         "mkl": DeviceModel(PiecewiseLinear.of(windows), Constant(1.0)),

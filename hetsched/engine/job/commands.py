@@ -80,7 +80,7 @@ class ReportProgress(msgspec.Struct, frozen=True):
     state: Running
 
 
-class RememberKernels(msgspec.Struct, frozen=True):
+class RecordKernels(msgspec.Struct, frozen=True):
     """Record that devices have prepared the kernels of these assignments."""
 
     assignments: tuple[Assignment, ...]
@@ -140,7 +140,7 @@ JobCommand = (
     | FenceDevice
     | PublishOutputs
     | ReportProgress
-    | RememberKernels
+    | RecordKernels
     | ExcludeVariant
     | ReduceMemory
     | LogMessage

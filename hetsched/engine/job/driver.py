@@ -130,7 +130,7 @@ class JobDriver:
         finally:
             self._is_handling = False
 
-    def _post_made(self, make_event: Callable[[], JobEvent]) -> None:
+    def _post_result_of(self, make_event: Callable[[], JobEvent]) -> None:
         """Post the event from `make_event`, or its exception. For use in callbacks."""
         try:
             event = make_event()
@@ -160,7 +160,7 @@ class JobDriver:
         self._arrays.allocate()
 
     def _wait_for_processes(self, command: do.WaitForProcesses) -> None:
-        self._fleet.when_settled(command.devices, lambda: self._post_made(self._settled))
+        self._fleet.when_settled(command.devices, lambda: self._post_result_of(self._settled))
 
     def _settled(self) -> JobEvent:
         infos = tuple(self._fleet.usable(self._job.devices))
@@ -181,7 +181,7 @@ class JobDriver:
     def _start_processes(self, command: do.StartProcesses) -> None:
         devices = [assignment.device for assignment in command.assignments]
         started = functools.partial(self._started, command)
-        self._fleet.ensure_started(devices, lambda: self._post_made(started))
+        self._fleet.ensure_started(devices, lambda: self._post_result_of(started))
 
     def _started(self, command: do.StartProcesses) -> JobEvent:
         infos = {a.device: self._fleet.info(a.device) for a in command.assignments}
@@ -236,7 +236,7 @@ class JobDriver:
 
     # ---- findings about devices
 
-    def _remember_kernels(self, command: do.RememberKernels) -> None:
+    def _record_kernels(self, command: do.RecordKernels) -> None:
         self._context.planning.kernels.add(self._job, command.assignments)
 
     def _exclude_variant(self, command: do.ExcludeVariant) -> None:
@@ -267,16 +267,16 @@ class JobDriver:
             state = Done(self.number, command.report, self._arrays.hand_over())
         else:
             state = Failed(self.number, command.report, command.error)
-        learn = self._guarded(self._learning_task, command) or _do_nothing
-        self._guarded(self._release_devices, command)
-        self._guarded(self._arrays.close, self._fleet)
-        self._guarded(self._close_files)
+        learn = self._run_final_step(self._learning_task, command) or _do_nothing
+        self._run_final_step(self._release_devices, command)
+        self._run_final_step(self._arrays.close, self._fleet)
+        self._run_final_step(self._close_files)
         on_end = self._on_end
         # These refer to the caller's arrays: break cycles, so that the arrays are freed now.
         self._on_state = self._on_end = _do_nothing
-        self._guarded(on_end, state, learn)
+        self._run_final_step(on_end, state, learn)
 
-    def _guarded(self, step: Callable[..., Any], *arguments: Any) -> Any:
+    def _run_final_step(self, step: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return step(*arguments)
         except Exception:
@@ -314,7 +314,7 @@ EXECUTE: dict[type[do.JobCommand], Callable[[JobDriver, Any], None]] = {
     do.FenceDevice: JobDriver._fence_device,
     do.PublishOutputs: JobDriver._publish,
     do.ReportProgress: JobDriver._report_progress,
-    do.RememberKernels: JobDriver._remember_kernels,
+    do.RecordKernels: JobDriver._record_kernels,
     do.ExcludeVariant: JobDriver._exclude_variant,
     do.ReduceMemory: JobDriver._reduce_memory,
     do.LogMessage: JobDriver._log,

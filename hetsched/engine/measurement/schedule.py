@@ -110,7 +110,7 @@ class MeasurementSchedule:
         Target half-width of the confidence interval, relative to the median.
     max_repeats : int
         Of each case.
-    apart : collection of str
+    separate : collection of str
         Devices measured in separate jobs: a team uses the cores of others.
 
     Raises
@@ -125,7 +125,7 @@ class MeasurementSchedule:
         variants: Mapping[str, Sequence[str]],
         until: float,
         max_repeats: int = MAX_REPEATS,
-        apart: Collection[str] = (),
+        separate: Collection[str] = (),
     ) -> None:
         if not sizes or min(sizes) < 1:
             raise UsageError(f"sizes {list(sizes)}: give at least one, each at least 1 unit")
@@ -136,8 +136,8 @@ class MeasurementSchedule:
         self.until = until
         self.max_repeats = max_repeats
         groups = [
-            {device: names for device, names in variants.items() if device not in apart},
-            *({device: variants[device]} for device in variants if device in apart),
+            {device: names for device, names in variants.items() if device not in separate},
+            *({device: variants[device]} for device in variants if device in separate),
         ]
         self._evidence = [_CaseEvidence(case) for group in groups for case in _cases(group, sizes)]
         self._turns = itertools.cycle(range(len(self._evidence)))

@@ -82,7 +82,7 @@ class ChangeDetector:
                 return changed
         return []
 
-    def first_run_like(self, factor: float) -> int | None:
+    def first_run_slowed_by(self, factor: float) -> int | None:
         """Return the first run that may take `factor` times as long; None if none does."""
         runs = self._runs[int(factor < 1)]
         return runs[0][0] if runs else None

@@ -85,11 +85,11 @@ class History:
                 self.changes[curve] = windows.change.factor
         self._models.clear()
 
-    def follow(self, changes: Mapping[CurveName, float]) -> None:
+    def apply_changes(self, changes: Mapping[CurveName, float]) -> None:
         """Apply the changes detected in another history of the same device."""
         for curve, factor in changes.items():
             if curve in self._curves:
-                self._curves[curve].follow(factor)
+                self._curves[curve].apply_change(factor)
                 self.rewritten = True
                 self._models.clear()
 

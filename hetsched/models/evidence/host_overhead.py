@@ -27,7 +27,9 @@ def overhead_by_core(cores: Mapping[str, TimedChunks], seconds: float) -> dict[s
     The loss may have other causes, in our processes or others. As much of it as possible is
     attributed to host overhead, in proportion to each core's loss.
     """
-    losses = {name: sum(_lost(times) for _, times in chunks) for name, chunks in cores.items()}
+    losses = {
+        name: sum(_lost_seconds(times) for _, times in chunks) for name, chunks in cores.items()
+    }
     total = sum(losses.values())
     ratio = min(1.0, seconds / total) if total > 0 else 0.0
     return {name: ratio * loss for name, loss in losses.items()}
@@ -35,12 +37,14 @@ def overhead_by_core(cores: Mapping[str, TimedChunks], seconds: float) -> dict[s
 
 def without_overhead(chunks: TimedChunks, seconds: float) -> tuple[tuple[int, ChunkTimes], ...]:
     """Shorten the computations of `chunks` by `seconds` in all, each in proportion to its loss."""
-    total = sum(_lost(times) for _, times in chunks)
+    total = sum(_lost_seconds(times) for _, times in chunks)
     ratio = seconds / total if total > 0 else 0.0
-    return tuple((units, _shortened(times, ratio * _lost(times))) for units, times in chunks)
+    return tuple(
+        (units, _shortened(times, ratio * _lost_seconds(times))) for units, times in chunks
+    )
 
 
-def _lost(times: ChunkTimes) -> float:
+def _lost_seconds(times: ChunkTimes) -> float:
     """Return the seconds of a computation during which another process had the core."""
     start, end = times.compute
     return 0.0 if times.busy is None else max(0.0, end - start - times.busy)

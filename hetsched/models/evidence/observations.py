@@ -150,7 +150,7 @@ class ObservationWindows:
             self._sizes.drop_before(units, changed[0][0], factor)
         self.change = SpeedChange(factor, len(changed))
 
-    def follow(self, factor: float) -> None:
+    def apply_change(self, factor: float) -> None:
         """Scale times by `factor`, a change detected in other work on the same device.
 
         Observations since the suspected start of the change are not scaled. If there are none,
@@ -164,15 +164,15 @@ class ObservationWindows:
         has_recent = False
         for size in list(self._sizes):
             detector = self._detectors.get(self._detector_key(size))
-            began = detector.first_run_like(factor) if detector else None
+            began = detector.first_run_slowed_by(factor) if detector else None
             end = self._run + 1 if began is None else began
-            has_recent = has_recent or self._sizes.has_since(size, end)
+            has_recent = has_recent or self._sizes.is_observed_since(size, end)
             self._sizes.scale(size, factor, end)
         self._detectors.clear()
         self._presumed = 1.0 if has_recent or not len(self._sizes) else self._presumed * factor
 
     @property
-    def is_doubtful(self) -> bool:
+    def is_presumed(self) -> bool:
         """Whether a change is only presumed, from other work on the device."""
         return self._presumed > 1 + NARROW_HALF_WIDTH
 

@@ -62,7 +62,7 @@ class SizeWindows:
             if run < before
         ]
 
-    def has_since(self, units: float, first: int) -> bool:
+    def is_observed_since(self, units: float, first: int) -> bool:
         """Return whether a size was observed in run `first` or later."""
         return any(run >= first for run, _ in self._times[units])
 

@@ -130,7 +130,7 @@ class Balancer:
         self._decision = Decision(self._method, self._tolerance, policy)
         check_request(self.models, self._load, self._limits)
         check_models(self.models)
-        self._lost: set[int] = set()
+        self._lost_devices: set[int] = set()
         self._joined_meanwhile = 0
         self._asked_shares: Shares | None = None
         self._is_running = False
@@ -204,12 +204,12 @@ class Balancer:
         self._is_running = False
         has_newcomers, self._joined_meanwhile = self._joined_meanwhile > 0, 0
         self.iterations += 1
-        lost = {i for i, reading in enumerate(readings) if reading is None} - self._lost
+        lost = {i for i, reading in enumerate(readings) if reading is None} - self._lost_devices
         for i, reading in enumerate(readings):
             if reading is not None and shares[i]:
                 self._learners[i].learn(shares[i], reading)
         if lost or has_newcomers:
-            self._lost |= lost
+            self._lost_devices |= lost
             self._decision.reset(self.iterations)
         else:
             busy = [reading or Reading(0.0) for reading in readings]
@@ -280,7 +280,7 @@ class Balancer:
 
     def _partition(self) -> Distribution:
         """Split the load over the devices that aren't lost."""
-        present = [i for i in range(len(self._learners)) if i not in self._lost]
+        present = [i for i in range(len(self._learners)) if i not in self._lost_devices]
         if not present:
             raise DataError(f"all {len(self._learners)} devices are lost")
         models = [self._learners[i].curve for i in present]
@@ -288,7 +288,7 @@ class Balancer:
         check_request(models, self._load, limits)
         call = checked_split if self._split_takes_unmeasured else split_with_unmeasured
         distribution = call(self._method.split, models, self._load, limits)
-        if not self._lost:
+        if not self._lost_devices:
             return distribution
         shares = [0] * len(self._learners)
         for i, share in zip(present, distribution.shares, strict=True):

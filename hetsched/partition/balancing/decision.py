@@ -76,7 +76,7 @@ class Decision:
             self._policy.forget_times(now.iterations)
         self._policy.history.add(shares, [reading.busy for reading in readings])
         is_tolerated = self._method.imbalance(shares, readings, now.limits) <= self._tolerance
-        if is_tolerated and not self._policy.leaves_devices_out(shares):
+        if is_tolerated and not self._policy.excludes_useful_devices(shares):
             self._unbalanced_runs = 0
             self._stay(shares, self._method.balanced_reason(readings), now.limits)
             self.is_open = self._forced

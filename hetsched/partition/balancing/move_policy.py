@@ -75,7 +75,7 @@ class MovePolicy:
         if reason != BUDGET:
             self._search_runs = 0
 
-    def leaves_devices_out(self, shares: Shares) -> bool:
+    def excludes_useful_devices(self, shares: Shares) -> bool:
         """Return whether `shares` use only some devices though others finished sooner."""
         if not self._stop_when_seen or all(shares):
             return False

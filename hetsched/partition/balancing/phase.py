@@ -47,11 +47,11 @@ class Reading:
 
 
 def parse_readings(
-    times: Sequence[DeviceTime], shares: Sequence[int], newcomers: int = 0
+    times: Sequence[DeviceTime], shares: Sequence[int], new_devices: int = 0
 ) -> list[Reading | None]:
     """Check the times of a run with `shares`; None for a device that is lost.
 
-    The time of a device without a share is set to 0. The last `newcomers` devices took no part in
+    The time of a device without a share is set to 0. The last `new_devices` ones took no part in
     the run and may be missing.
 
     Raises
@@ -62,8 +62,8 @@ def parse_readings(
     """
     if isinstance(times, str | Mapping) or not hasattr(times, "__len__"):
         raise UsageError(f"tell: {times!r} must be a sequence with one entry per device")
-    if len(times) == len(shares) - newcomers:
-        times = [*times, *[0.0] * newcomers]
+    if len(times) == len(shares) - new_devices:
+        times = [*times, *[0.0] * new_devices]
     if len(times) != len(shares):
         raise UsageError(f"tell: {len(times)} times for {len(shares)} devices; give one each")
     return [

@@ -128,7 +128,7 @@ class ModelStore:
         device = changed.workload, changed.device, changed.storage
         for key in self.keys():
             if (key.workload, key.device, key.storage) == device and key not in observed:
-                self._history(key).follow(changes)
+                self._history(key).apply_changes(changes)
 
     def keys(self) -> list[ModelKey]:
         """Return the keys of all models, sorted."""

@@ -53,7 +53,7 @@ def test_when_all_are_prepared_chunks_are_sent() -> None:
     chunks = [assignment.chunks for assignment in plan().assignments]
     progress = (DeviceProgress("cpu0", 0, 2), DeviceProgress("cpu1", 0, 2))
     assert story.commands == [
-        do.RememberKernels(plan().assignments),
+        do.RecordKernels(plan().assignments),
         do.ReportProgress(Running(JOB, "computing", progress, 2.0)),
         do.RunChunks(41, "cpu0", chunks[0][:1]),
         do.RunChunks(41, "cpu1", chunks[1][:1]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hetsched.engine.job.commands import FillUnits, JobCommand, PrepareDevice, RememberKernels
+from hetsched.engine.job.commands import FillUnits, JobCommand, PrepareDevice, RecordKernels
 from hetsched.engine.job.events import DeviceMessage, ProcessesStarted
 from hetsched.engine.job.fill_and_check import FillOrder, fill_orders, helpers
 from hetsched.engine.job.job_record import JobRecord, progress
@@ -60,7 +60,7 @@ def on_prepared(
     state.pending.answered(event.device)
     if state.pending:
         return []
-    kernels = RememberKernels(tuple(attempt.assignments.values()))
+    kernels = RecordKernels(tuple(attempt.assignments.values()))
     if not state.fill_orders:
         return [kernels, *computing.begin(record, attempt, now)]
     devices = [order.device for order in state.fill_orders]
