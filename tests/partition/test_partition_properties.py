@@ -44,12 +44,20 @@ def learnt(name: str, observed: Points, factor: float = 1.0) -> Any:
 
 
 def rising(models: Sequence[Any], load: int) -> bool:
-    """Whether no model's time falls anywhere up to the load."""
+    """Whether no model's time falls from one whole size to the next, up to the load."""
     return all(bool((np.diff(model.time(np.arange(load + 1))) >= 0).all()) for model in models)
 
 
+def strictly_rising(models: Sequence[Any], load: int) -> bool:
+    """Whether every model's time rises all the way up to the load, between whole sizes too."""
+    loads = np.linspace(0.0, load, 16 * load + 1)
+    return all(bool((np.diff(model.time(loads)) > 0).all()) for model in models)
+
+
 def best(method: str, models: Sequence[Any], load: int) -> bool:
-    """Whether `method` promises the least makespan here."""
+    """Whether `method` promises the least makespan here; a root finder needs strict times."""
+    if method == "smooth":
+        return strictly_rising(models, load)
     return method == "optimal" or (method != "constant" and rising(models, load))
 
 
