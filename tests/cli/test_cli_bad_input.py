@@ -178,7 +178,11 @@ OTHERS = [
     (("run", ".a:b"), 2, "'.a:b' can't be loaded"),
     (("run", "hetsched.workload:Workload"), 2, "abstract"),
     (("run", "broken:Load"), 2, "SyntaxError"),
-    (("run", "matrix_update", "--rows", "ten"), 2, "rows: 'ten' is not a whole number"),
+    (
+        ("run", "matrix_update", "--rows", "ten", "--cols", "4", "--inner", "2"),
+        2,
+        "rows: 'ten' is not a whole number",
+    ),
     (("run", "fft", "--batch", "4x16x16", "--memory-limit", "1e400"), 2, "--memory-limit"),
     (("submit", "fft", "--batch", "4x16x16", "--memory-limit", "1e18T"), 2, "--memory-limit"),
     (("show", "9" * 23), 2, "ID"),

@@ -137,7 +137,7 @@ def test_doctor_counts_the_models(learnt: None, call: Call) -> None:
     found = json.loads(call("doctor", "--json").out)["findings"]
 
     (models,) = (one["found"] for one in found if one["what"] == "models")
-    assert models.endswith("models.db: 1")
+    assert models.endswith("models.db: 1 model")
 
 
 def make(harm: str) -> None:
