@@ -56,9 +56,9 @@ class CudaError(RuntimeError):
 
 @dataclass(frozen=True)
 class VendorStatus:
-    """`library`: "cuda", "cufft", "cublas", or "" for an exception without a number."""
+    """`vendor`: "cuda", "cufft", "cublas", or "" for an exception without a number."""
 
-    library: str
+    vendor: str
     number: int
 
 
@@ -86,13 +86,13 @@ def classify(error: BaseException, opening: bool = False) -> Fault:
     if isinstance(error, MemoryError):
         return Fault.MEMORY
     status = status_of(error)
-    if status.library == "cuda":
+    if status.vendor == "cuda":
         return _classify_cuda(status.number, opening)
-    if status.library == "cufft":
+    if status.vendor == "cufft":
         if status.number == CUFFT_OUT_OF_MEMORY:
             return Fault.MEMORY
         return Fault.STICKY if status.number in CUFFT_STICKY else Fault.USAGE
-    if status.library == "cublas":
+    if status.vendor == "cublas":
         if status.number == CUBLAS_OUT_OF_MEMORY:
             return Fault.MEMORY
         return Fault.STICKY if status.number in CUBLAS_STICKY else Fault.USAGE
