@@ -10,7 +10,7 @@ WHEELS :=
 NAMES :=
 export PYTHONDONTWRITEBYTECODE PIP_NO_INPUT := 1
 
-.PHONY: help demo test test-matrix lint bench gpu-check wheel-check clean
+.PHONY: help demo test test-matrix lint bench robust robust-long gpu-check wheel-check clean
 .DELETE_ON_ERROR:
 
 help:
@@ -20,6 +20,8 @@ help:
 	@echo "make lint         ruff and mypy only"
 	@echo "make wheel-check  build the wheel, install it elsewhere and test it"
 	@echo "make bench        all benchmarks, or NAMES=\"warm_job overhead\"; benchmarks/README.md"
+	@echo "make robust       inject faults into real daemons, ten minutes; NAMES= as for bench; docs/robustness.md"
+	@echo "make robust-long  the same with full counts and default deadlines, more than an hour"
 	@echo "make gpu-check    on a GPU host: OUT=folder for the JSON, WHEELS=folder offline, CUDA=12|13"
 	@echo "make clean        remove everything that these commands created"
 
@@ -67,10 +69,16 @@ wheel-check: .venv/.installed-dev
 bench: .venv/.installed-bench .venv-plain/.installed-ducc
 	$(BIN)/python -m benchmarks $(NAMES)
 
+robust: .venv/.installed-dev
+	$(BIN)/python -m robustness $(NAMES)
+
+robust-long: .venv/.installed-dev
+	$(BIN)/python -m robustness --long $(NAMES)
+
 # With WHEELS nothing is installed: the host's Python is used, plus the packages in that folder.
 gpu-check: $(if $(WHEELS),,.venv/.installed-cuda$(CUDA))
 	$(if $(WHEELS),python3,$(BIN)/python) -m benchmarks.gpu_check --out $(OUT) $(if $(WHEELS),--wheels $(WHEELS))
 
 clean:
 	rm -rf .venv .venv-plain .venv-minimal $(DEMO) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find hetsched workloads tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} +
+	find hetsched workloads tests benchmarks robustness examples -name __pycache__ -prune -exec rm -rf {} +

@@ -54,18 +54,18 @@ class Result:
         return f"{self.table()}\n\n{bars}\n"
 
 
-def save(result: Result) -> Path:
-    """Write ``results/NAME.json`` and the table between NAME's markers in README.md."""
+def save(result: Result, folder: Path = FOLDER / "results", page: Path = README) -> Path:
+    """Write ``NAME.json`` in `folder`, and the table between NAME's markers in `page`."""
     facts = machine.describe()
     when = datetime.now(UTC).strftime("%Y-%m-%d")
-    path = FOLDER / "results" / f"{result.name}.json"
-    path.parent.mkdir(exist_ok=True)
+    path = folder / f"{result.name}.json"
+    folder.mkdir(exist_ok=True)
     content = {"name": result.name, "date": when, "machine": facts, "data": result.data}
     content["bars"] = [{**asdict(bar), "holds": bar.holds} for bar in result.bars]
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     where = f"{facts['processor']}, {facts['cores']} cores, {when}"
     section = f"## {result.title}\n\n{where}.\n\n{result.text()}"
-    README.write_text(replaced(README.read_text(encoding="utf-8"), result.name, section))
+    page.write_text(replaced(page.read_text(encoding="utf-8"), result.name, section))
     return path
 
 

@@ -14,9 +14,19 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 import code_report  # noqa: E402 - tools/ is not a package
 
+PACKAGES = ("hetsched", "workloads")
 SOURCES = sorted(
     path
-    for folder in ("hetsched", "workloads", "tests", "benchmarks", "examples", "tools", "docs")
+    for folder in (
+        "hetsched",
+        "workloads",
+        "tests",
+        "benchmarks",
+        "robustness",
+        "examples",
+        "tools",
+        "docs",
+    )
     for path in (ROOT / folder).rglob("*.py")
 )
 SHIPPED = [

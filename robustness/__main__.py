@@ -1,0 +1,63 @@
+"""Runs all scenarios, or those named, and records their figures in docs/robustness.md.
+
+python -m robustness [--long | --quick] [--seed N] [NAME ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.results import Result, save
+from robustness import stop_signal
+from robustness.scale import LONG, SHORT, TEST, Scale
+
+PAGE = Path(__file__).parent.parent / "docs" / "robustness.md"
+RESULTS = Path(__file__).parent / "results"
+
+SCENARIOS: dict[str, Callable[[Scale], Result]] = {
+    "stop_signal": stop_signal.measure,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m robustness")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SCENARIOS))
+    parser.add_argument("--seed", type=int, default=0)
+    counts = parser.add_mutually_exclusive_group()
+    counts.add_argument("--long", action="store_true", help="full counts, default deadlines")
+    counts.add_argument("--quick", action="store_true", help="the counts of the tests, unsaved")
+    given = parser.parse_args()
+    if unknown := set(given.names) - set(SCENARIOS):
+        parser.error(
+            f"no scenario {', '.join(sorted(unknown))}; choose from: {', '.join(SCENARIOS)}"
+        )
+    scale = replace(LONG if given.long else TEST if given.quick else SHORT, seed=given.seed)
+    failed = [name for name in given.names or SCENARIOS if not _passes(name, scale)]
+    if failed:
+        print(f"failed: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+def _passes(name: str, scale: Scale) -> bool:
+    """Run one scenario, save and print its result; an exception in it fails only this one."""
+    print(f"{name}:", flush=True)
+    begin = time.monotonic()
+    try:
+        result = SCENARIOS[name](scale)
+    except Exception:
+        traceback.print_exc()
+        return False
+    print(f"\n{result.text()}\n({time.monotonic() - begin:.0f} s)", flush=True)
+    if scale.name != "test":
+        print(f"saved {save(result, RESULTS, PAGE)}", flush=True)
+    return all(bar.holds for bar in result.bars)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

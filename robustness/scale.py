@@ -1,0 +1,36 @@
+"""How much a scenario does: in `make test`, in `make robust` or in `make robust-long`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+Number = TypeVar("Number", int, float)
+
+SHORT_DEADLINES = """
+[deadlines]
+hello = "5s"
+fence = "1s"
+chunk = "2s"
+"""
+"""So that a stopped device process is found in seconds. Everything else keeps its default."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The scale of one run; `seed` seeds everything random."""
+
+    name: Literal["test", "short", "long"]
+    seed: int = 0
+
+    def of(self, test: Number, short: Number, long: Number) -> Number:
+        """Return the count or the seconds for this scale."""
+        return {"test": test, "short": short, "long": long}[self.name]
+
+    @property
+    def deadlines(self) -> str:
+        """The `[deadlines]` table of the configuration: the defaults only in the long run."""
+        return "" if self.name == "long" else SHORT_DEADLINES
+
+
+TEST, SHORT, LONG = Scale("test"), Scale("short"), Scale("long")
