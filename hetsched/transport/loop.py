@@ -2,13 +2,12 @@
 
 Method names follow asyncio's. Built on `zmq.Poller`, which accepts both kinds of source; with
 asyncio a round trip between ZeroMQ sockets takes three times as long. Single-threaded, except
-`call_soon_threadsafe` and `stop`.
+`call_soon_threadsafe` and `stop`. Callbacks must not block: `latency` measures what they cost
+each other, and the log names those that are slow.
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import logging
 import os
 import threading
@@ -19,12 +18,22 @@ from typing import Any
 
 import zmq
 
+from hetsched.transport.loop_latency import LoopLatency, callback_name
+from hetsched.transport.signal_wakeup import SignalWakeup
+from hetsched.transport.timers import Timer, TimerQueue
+
 log = logging.getLogger(__name__)
 
 Callback = Callable[[], None]
 
 MAX_POLL_SECONDS = 86400.0
 """Longest poll: its C type holds at most 24 days in milliseconds."""
+SLOW_CALLBACK_SECONDS = 0.1
+"""A callback that takes longer is logged: meanwhile, no client was served. Arbitrary."""
+SLOW_LOG_SECONDS = 1.0
+"""Least time between two of these messages. Arbitrary."""
+IMMEDIATE_SECONDS = 20e-6
+"""A poll that takes less found its events: they may have come at any time since the last poll."""
 
 
 class Loop:
@@ -33,13 +42,16 @@ class Loop:
     def __init__(self) -> None:
         self._poller = zmq.Poller()
         self._readers: dict[Any, Callback] = {}
-        self._timers: list[tuple[float, int, Callback]] = []
-        self._timer_numbers = itertools.count()
-        self._calls: deque[Callback] = deque()
+        self._timers = TimerQueue()
+        self._calls: deque[tuple[float, Callback]] = deque()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         # Reentrant: the garbage collector may interrupt a call and make one for a freed array.
         self._wake_lock = threading.RLock()
         self._stopping = False
+        self._signals: SignalWakeup | None = None
+        self.latency = LoopLatency()
+        self._polled_at = time.monotonic()
+        self._next_slow_log = 0.0
         self.add_reader(self._wake_fd, self._clear_wake)
 
     def add_reader(self, source: Any, callback: Callback) -> None:
@@ -52,18 +64,28 @@ class Loop:
         if self._readers.pop(source, None) is not None:
             self._poller.unregister(source)
 
-    def call_later(self, seconds: float, callback: Callback) -> None:
-        """Call `callback` once, `seconds` from now."""
-        due = time.monotonic() + seconds
-        heapq.heappush(self._timers, (due, next(self._timer_numbers), callback))
+    def call_later(self, seconds: float, callback: Callback) -> Timer:
+        """Call `callback` once, `seconds` from now, unless the timer is cancelled before."""
+        return self._timers.add(time.monotonic() + seconds, callback)
+
+    def on_signal(self, number: int, callback: Callback) -> None:
+        """Call `callback` whenever the process receives signal `number`, until `close`.
+
+        Only on the main thread. No signal is lost, however busy or idle the loop is; several of a
+        kind in quick succession may become one call.
+        """
+        if self._signals is None:
+            self._signals = SignalWakeup()
+            self.add_reader(self._signals.fileno(), self._on_signals)
+        self._signals.add(number, callback)
 
     def call_soon(self, callback: Callback) -> None:
         """Call `callback` after this round's events. Only on the loop's thread."""
-        self._calls.append(callback)
+        self._calls.append((time.monotonic(), callback))
 
     def call_soon_threadsafe(self, callback: Callback) -> None:
         """Call `callback` on the loop's thread soon, from any thread. Ignored after `close`."""
-        self._calls.append(callback)
+        self._calls.append((time.monotonic(), callback))
         with self._wake_lock:
             if self._wake_fd >= 0:
                 os.eventfd_write(self._wake_fd, 1)
@@ -78,46 +100,76 @@ class Loop:
             self._run_round()
 
     def close(self) -> None:
-        """Release the descriptor; no further callbacks run."""
+        """Release the descriptors and restore signal handlers; no further callbacks run."""
         self._readers.clear()
+        if self._signals is not None:
+            self._signals.close()
+            self._signals = None
         with self._wake_lock:  # the number may be reused for another file
             fd, self._wake_fd = self._wake_fd, -1
         if fd >= 0:
             os.close(fd)
 
     def _run_round(self) -> None:
-        for source, _ in self._poller.poll(self._poll_timeout_ms()):
+        before = time.monotonic()
+        events = self._poller.poll(self._poll_timeout_ms(before))
+        now = time.monotonic()
+        ready = now if now - before > IMMEDIATE_SECONDS else self._polled_at
+        self._polled_at = now
+        for source, _ in events:
             callback = self._readers.get(source)
             if callback is not None:
-                _run_guarded(callback)
-        self._run_timers()
+                now = self._run_callback(callback, ready, now)
+        now = self._run_timers(now)
         for _ in range(len(self._calls)):
-            _run_guarded(self._calls.popleft())
+            called_at, callback = self._calls.popleft()
+            now = self._run_callback(callback, called_at, now)
 
-    def _poll_timeout_ms(self) -> int:
+    def _poll_timeout_ms(self, now: float) -> int:
         """Return milliseconds, rounded up: otherwise the loop would spin until a timer is due."""
         if self._calls:
             return 0
-        if not self._timers:
+        due = self._timers.next_due()
+        if due is None:
             return -1
-        seconds = min(self._timers[0][0] - time.monotonic(), MAX_POLL_SECONDS)
+        seconds = min(due - now, MAX_POLL_SECONDS)
         return max(0, int(seconds * 1000) + 1)
 
-    def _run_timers(self) -> None:
-        now = time.monotonic()
-        while self._timers and self._timers[0][0] <= now:
-            _run_guarded(heapq.heappop(self._timers)[2])
+    def _run_timers(self, now: float) -> float:
+        """Run the timers due by `now`, not those that they add. Return the time afterwards."""
+        due_by = now
+        while (timer := self._timers.pop_due(due_by)) is not None:
+            due, callback = timer
+            now = self._run_callback(callback, due, now)
+        return now
+
+    def _run_callback(self, callback: Callback, due: float, now: float) -> float:
+        """Call `callback`; log its error instead of ending the loop, which serves everything else.
+
+        Returns the time afterwards.
+        """
+        try:
+            callback()
+        except Exception:
+            log.exception("unexpected error in a callback; the loop continues")
+        ended = time.monotonic()
+        self.latency.record(now - due, ended - now, callback)
+        if ended - now > SLOW_CALLBACK_SECONDS and ended >= self._next_slow_log:
+            self._next_slow_log = ended + SLOW_LOG_SECONDS
+            log.warning(
+                "the event loop was blocked for %.0f ms by %s",
+                (ended - now) * 1000,
+                callback_name(callback),
+            )
+        return ended
+
+    def _on_signals(self) -> None:
+        if self._signals is not None:
+            for callback in self._signals.take_callbacks():
+                self.call_soon(callback)
 
     def _clear_wake(self) -> None:
         os.eventfd_read(self._wake_fd)
 
     def _stop(self) -> None:
         self._stopping = True
-
-
-def _run_guarded(callback: Callback) -> None:
-    """Call `callback`; log its error instead of ending the loop, which serves everything else."""
-    try:
-        callback()
-    except Exception:
-        log.exception("unexpected error in a callback; the loop continues")

@@ -1,6 +1,9 @@
 import os
+import signal
 import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import zmq
@@ -97,4 +100,71 @@ def test_a_timer_may_be_due_in_any_number_of_seconds(loop: Loop) -> None:
     loop.call_later(1e300, lambda: None)
     loop.stop()
     loop.run()
-    assert 0 < loop._poll_timeout_ms() < 2**31
+    assert 0 < loop._poll_timeout_ms(time.monotonic()) < 2**31
+
+
+def test_a_cancelled_timer_is_not_called(loop: Loop) -> None:
+    calls: list[str] = []
+    timer = loop.call_later(0.0, lambda: calls.append("cancelled"))
+    loop.call_later(0.001, loop.stop)
+    timer.cancel()
+    loop.run()
+    assert calls == []
+
+
+def test_a_signal_that_interrupts_nothing_is_not_lost(loop: Loop) -> None:
+    """A Python handler alone would wait for the main thread's next bytecode, here forever."""
+    received = threading.Event()
+    in_time: list[bool] = []
+    loop.on_signal(signal.SIGUSR1, received.set)
+
+    def signal_this_thread() -> None:
+        wait_for_sleep(threading.main_thread())
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+        in_time.append(received.wait(20))
+        loop.stop()
+
+    thread = threading.Thread(target=signal_this_thread)
+    thread.start()
+    loop.run()
+    thread.join()
+    assert in_time == [True]
+
+
+def test_signal_handlers_are_restored() -> None:
+    before = signal.getsignal(signal.SIGUSR1)
+    loop = Loop()
+    loop.on_signal(signal.SIGUSR1, lambda: None)
+    loop.close()
+    assert signal.getsignal(signal.SIGUSR1) is before
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_a_slow_callback_is_logged_by_name(
+    loop: Loop, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hetsched.transport.loop.SLOW_CALLBACK_SECONDS", 0.0)
+
+    def ponder() -> None:
+        loop.stop()
+
+    loop.call_soon(ponder)
+    loop.run()
+    assert "blocked for 0 ms by" in caplog.text
+    assert "ponder" in caplog.text
+
+
+def test_the_loop_measures_how_long_callbacks_wait(loop: Loop) -> None:
+    loop.call_soon(lambda: None)
+    loop.stop()
+    loop.run()
+    latency = loop.latency.snapshot()
+    assert latency.count == 3  # and the wake-up
+    assert 0 < latency.p50 <= latency.p99 <= latency.max
+
+
+def wait_for_sleep(thread: threading.Thread) -> None:
+    """Return once `thread` is in a system call that waits."""
+    status = Path(f"/proc/self/task/{thread.native_id}/stat")
+    while status.read_text().rpartition(")")[2].split()[0] != "S":
+        pass
