@@ -8,7 +8,7 @@ decides whether the queue is full. `server.py` passes events to the core and exe
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from hetsched.daemon.commands import (
     AnswerSession,
@@ -89,13 +89,9 @@ class Core:
 
     def on_disconnect(self, number: int, now: float) -> list[Command]:
         """Release the segments of a session whose client has ended. Its jobs continue."""
-        session = self.ledger.sessions.pop(number, None)
+        session = self.ledger.remove_session(number)
         if session is None:
             return []
-        self.ledger.sessions_by_token.pop(session.token, None)
-        for entry in self.ledger.tickets.values():
-            entry.followers = [f for f in entry.followers if f.session != number]
-            entry.stop_awaiting(number)
         self._schedule_trim_if_idle(now)
         return [
             ReleaseSegment(segment)
@@ -149,12 +145,12 @@ class Core:
         """Handle the engine's answer to SubmitJob: the job's number, or why it was refused."""
         entry = self.ledger.tickets[ticket]
         if isinstance(answer, ErrorRecord):
-            del self.ledger.tickets[ticket]
+            self.ledger.discard(entry)
             return [entry.requester.reply(Refused(answer))]
         entry.job, entry.reported_at = answer, now
         self.ledger.jobs[answer] = entry
         if entry.follow and entry.requester.session in self.ledger.sessions:
-            entry.followers.append(entry.requester)
+            self.ledger.add_follower(entry, entry.requester)
         return [entry.requester.reply(Accepted(answer))]
 
     def on_engine_error(self, ticket: int, error: ErrorRecord) -> list[Command]:
@@ -162,7 +158,7 @@ class Core:
         entry = self.ledger.tickets.get(ticket)
         if entry is None or entry.job:
             return []
-        del self.ledger.tickets[ticket]
+        self.ledger.discard(entry)
         return [entry.requester.reply(Refused(error))]
 
     def on_job_state(
@@ -178,8 +174,8 @@ class Core:
             return self._on_job_end(entry, segment_sizes, now)
         is_due = now - entry.reported_at >= PROGRESS_INTERVAL
         if is_due or _is_urgent(previous, state):
-            return list(entry.report(now))
-        entry.has_unreported_state = True
+            return self.ledger.report(entry, now)
+        self.ledger.held_back[ticket] = entry
         return []
 
     def on_memory_pressure(self, nbytes: int, now: float) -> list[Command]:
@@ -208,11 +204,10 @@ class Core:
 
     def next_tick(self) -> float | None:
         """Return when `on_tick` should be called next; None: not needed."""
-        times = [
-            entry.reported_at + PROGRESS_INTERVAL if entry.has_unreported_state else entry.expires
-            for entry in self.ledger.tickets.values()
-            if entry.has_unreported_state or entry.kept_results
-        ]
+        times = [entry.reported_at + PROGRESS_INTERVAL for entry in self.ledger.held_back.values()]
+        first_to_expire = self.ledger.results.first()
+        if first_to_expire is not None:
+            times.append(first_to_expire.expires)
         if self._trim_at is not None:
             times.append(self._trim_at)
         return min(times, default=None)
@@ -220,13 +215,12 @@ class Core:
     def on_tick(self, now: float) -> list[Command]:
         """Report progress that was held back, release expired results, trim free memory."""
         commands: list[Command] = []
-        for entry in list(self.ledger.tickets.values()):
-            is_due = now - entry.reported_at >= PROGRESS_INTERVAL
-            if entry.has_unreported_state and is_due:
-                commands += entry.report(now)
-            elif entry.kept_results and now >= entry.expires:
-                commands += self.ledger.release_results(entry)
-                self._schedule_trim_if_idle(now)
+        for entry in list(self.ledger.held_back.values()):
+            if now - entry.reported_at >= PROGRESS_INTERVAL:
+                commands += self.ledger.report(entry, now)
+        for entry in self.ledger.results.expired(now):
+            commands += self.ledger.release_results(entry)
+            self._schedule_trim_if_idle(now)
         if self._trim_at is not None and now >= self._trim_at:
             commands.append(TrimArena())
             self._trim_at = None
@@ -247,23 +241,22 @@ class Core:
             if ref.segment in caller_segments:
                 commands.append(ReleaseSegment(ref.segment))  # the caller holds its own reference
             else:
-                entry.kept_results[ref.segment] = size
+                self.ledger.results.add(entry, ref.segment, size)
                 self.ledger.segment_sizes[ref.segment] = size
         entry.awaiting_sessions = {follower.session for follower in entry.followers}
         entry.fetch_deadline = now + FETCH_SECONDS if entry.awaiting_sessions else 0.0
         entry.keep_until = now + self.ledger.limits.results_for
-        commands += entry.report(now)
-        entry.followers = []
-        self.ledger.close_ticket(entry)
+        commands += self.ledger.report(entry, now)
+        commands += self.ledger.end(entry)
         self._schedule_trim_if_idle(now)
-        return commands + self._enforce_quota(now) + self.ledger.trim_history()
+        return commands + self._enforce_quota(now)
 
     def _enforce_quota(self, now: float) -> list[Command]:
         """Release the oldest results until the others fit the limit."""
-        jobs = self.ledger.jobs_with_results()
-        excess = sum(sum(entry.kept_results.values()) for entry in jobs)
-        excess -= self.ledger.limits.results
+        excess = self.ledger.results.nbytes - self.ledger.limits.results
         commands: list[Command] = []
+        if excess <= 0:
+            return commands
         for entry in self._evictable_jobs(now):
             if excess <= 0:
                 break
@@ -271,9 +264,8 @@ class Core:
             commands += self.ledger.release_results(entry)
         return commands
 
-    def _evictable_jobs(self, now: float) -> list[JobEntry]:
-        jobs = self.ledger.jobs_with_results()
-        return [entry for entry in jobs if now >= entry.fetch_deadline]
+    def _evictable_jobs(self, now: float) -> Iterator[JobEntry]:
+        return (entry for entry in self.ledger.results if now >= entry.fetch_deadline)
 
 
 def _is_urgent(previous: JobState | None, state: JobState) -> bool:

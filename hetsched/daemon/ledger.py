@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hetsched.daemon.commands import AnswerSession, Command, ReleaseSegment
+from hetsched.daemon.kept_results import KeptResults
 from hetsched.daemon.records import (
     ClientSession,
     DaemonInfo,
@@ -28,6 +31,10 @@ class Ledger:
         Number -> every remembered job.
     tickets : dict
         Ticket -> job that hasn't ended or keeps results.
+    held_back : dict
+        Ticket -> job with a state that its followers haven't received yet.
+    follows : Counter
+        Session -> its requests that follow a job.
     segment_sizes : dict
         Segment that clients use -> bytes.
     """
@@ -39,9 +46,15 @@ class Ledger:
         self.sessions_by_token: dict[str, ClientSession] = {}
         self.jobs: dict[int, JobEntry] = {}
         self.tickets: dict[int, JobEntry] = {}
+        self.held_back: dict[int, JobEntry] = {}
+        self.results = KeptResults()
+        self.follows: Counter[int] = Counter()
         self.segment_sizes: dict[int, int] = {}
         self.is_draining = False
         self._next_ticket = 1
+        self._unended = 0
+        self._ended: dict[int, None] = {}
+        """Numbers of ended jobs that are remembered, the first to end first."""
 
     def new_entry(
         self, spec: JobSpec, requester: Requester, follow: bool, submitted_at: float
@@ -50,6 +63,7 @@ class Ledger:
         entry = JobEntry(self._next_ticket, spec, requester, follow, submitted_at)
         self._next_ticket += 1
         self.tickets[entry.ticket] = entry
+        self._unended += 1
         return entry
 
     def job(self, number: int) -> JobEntry:
@@ -73,16 +87,6 @@ class Ledger:
         answer = SegmentFd(segment, self.segment_sizes[segment], is_new)
         return AnswerSession(session.id, answer, segment if is_new else None)
 
-    def job_keeping(self, segment: int) -> JobEntry | None:
-        """Return the ended job that keeps `segment` as its result."""
-        entries = (entry for entry in self.tickets.values() if segment in entry.kept_results)
-        return next(entries, None)
-
-    def jobs_with_results(self) -> list[JobEntry]:
-        """Return the jobs that keep results, first to expire first. O(tickets)."""
-        entries = [entry for entry in self.tickets.values() if entry.kept_results]
-        return sorted(entries, key=lambda entry: entry.expires)
-
     def segments_in_use(self) -> set[int]:
         """Return the segments that sessions or unfinished jobs hold."""
         segments = {segment for session in self.sessions.values() for segment in session.held}
@@ -93,40 +97,68 @@ class Ledger:
 
     def release_results(self, entry: JobEntry) -> list[Command]:
         """Stop keeping a job's results."""
-        commands: list[Command] = [ReleaseSegment(segment) for segment in entry.kept_results]
-        entry.kept_results.clear()
-        self.close_ticket(entry)
-        return commands
+        segments = list(entry.kept_results)
+        return [command for segment in segments for command in self.release_result(entry, segment)]
 
     def release_result(self, entry: JobEntry, segment: int) -> list[Command]:
         """Stop keeping one of a job's results."""
-        if entry.kept_results.pop(segment, None) is None:
+        if not self.results.remove(entry, segment):
             return []
         self.close_ticket(entry)
         return [ReleaseSegment(segment)]
+
+    def report(self, entry: JobEntry, now: float) -> list[Command]:
+        """Send a job's present state to its followers."""
+        self.held_back.pop(entry.ticket, None)
+        return list(entry.report(now))
+
+    def end(self, entry: JobEntry) -> list[Command]:
+        """Note that a job has ended; forget the oldest ended jobs beyond MAX_ENDED_JOBS."""
+        self._unended -= 1
+        for follower in entry.followers:
+            self._count_follow(follower.session, -1)
+        entry.followers = []
+        self._ended[entry.job] = None
+        self.close_ticket(entry)
+        commands: list[Command] = []
+        while len(self._ended) > MAX_ENDED_JOBS:
+            oldest = next(iter(self._ended))
+            del self._ended[oldest]
+            commands += self.release_results(self.jobs.pop(oldest))
+        return commands
 
     def close_ticket(self, entry: JobEntry) -> None:
         """Remove the ticket of a job that has ended and keeps no results."""
         if entry.has_ended and not entry.kept_results:
             self.tickets.pop(entry.ticket, None)
 
-    def trim_history(self) -> list[Command]:
-        """Forget the oldest ended jobs beyond MAX_ENDED_JOBS."""
-        ended_jobs = [entry for entry in self.jobs.values() if entry.has_ended]
-        commands: list[Command] = []
-        for entry in ended_jobs[: max(0, len(ended_jobs) - MAX_ENDED_JOBS)]:
-            commands += self.release_results(entry)
-            del self.jobs[entry.job]
-        return commands
-
     def open_jobs(self) -> int:
         """Count the jobs that haven't ended."""
-        return sum(not entry.has_ended for entry in self.tickets.values())
+        return self._unended
 
-    def followed_by(self, session: int) -> int:
-        """Count the requests of `session` that follow a job."""
-        return sum(
-            follower.session == session
-            for entry in self.tickets.values()
-            for follower in entry.followers
-        )
+    def discard(self, entry: JobEntry) -> None:
+        """Remove a job that was refused."""
+        self._unended -= 1
+        del self.tickets[entry.ticket]
+
+    def add_follower(self, entry: JobEntry, follower: Requester) -> None:
+        """Send the job's states to `follower` from now on."""
+        entry.followers.append(follower)
+        self._count_follow(follower.session, 1)
+
+    def remove_session(self, number: int) -> ClientSession | None:
+        """Remove a session whose client has ended, and what it follows. O(tickets)."""
+        session = self.sessions.pop(number, None)
+        if session is None:
+            return None
+        self.sessions_by_token.pop(session.token, None)
+        self.follows.pop(number, None)
+        for entry in self.tickets.values():
+            entry.followers = [f for f in entry.followers if f.session != number]
+            entry.stop_awaiting(number)
+        return session
+
+    def _count_follow(self, session: int, change: int) -> None:
+        self.follows[session] += change
+        if self.follows[session] <= 0:
+            del self.follows[session]

@@ -93,8 +93,6 @@ class JobEntry:
         Followers that haven't fetched the results yet.
     reported_at : float, seconds
         When followers last received a state.
-    has_unreported_state : bool
-        A newer state has been held back since.
     """
 
     ticket: int
@@ -110,7 +108,6 @@ class JobEntry:
     fetch_deadline: float = 0.0
     keep_until: float = 0.0
     reported_at: float = 0.0
-    has_unreported_state: bool = False
 
     @property
     def expires(self) -> float:
@@ -128,7 +125,7 @@ class JobEntry:
 
     def report(self, now: float) -> list[SendReply]:
         """Send the present state to all followers."""
-        self.reported_at, self.has_unreported_state = now, False
+        self.reported_at = now
         if self.state is None:
             return []
         message = State(self.state)

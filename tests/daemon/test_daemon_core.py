@@ -341,7 +341,7 @@ def test_a_result_that_is_still_used_makes_no_room_and_stays(story: Story) -> No
     story.submit(token, reading, follow=False)
     story.core.ledger.sessions[1].drop(12)
     assert story.core.on_memory_pressure(2 * MIB, story.now) == [do.ReleaseSegment(13)]
-    assert story.core.ledger.job_keeping(11) is not None
+    assert story.core.ledger.results.job_keeping(11) is not None
 
 
 def test_a_job_that_the_engine_failed_over_is_refused_and_forgotten(story: Story) -> None:

@@ -14,7 +14,7 @@ def handle(ledger: Ledger, session: ClientSession, request: Drop) -> list[Comman
     if not session.drop(segment):
         return []
     commands: list[Command] = [ReleaseSegment(segment)]
-    job = ledger.job_keeping(segment)
+    job = ledger.results.job_keeping(segment)
     if job is None or segment in session.held:
         return commands
     job.stop_awaiting(session.id)

@@ -17,9 +17,9 @@ def handle(ledger: Ledger, requester: Requester, request: Follow, now: float) ->
     """Add a follower to a job. Raises InputMissing, TryAgain."""
     entry = ledger.job(request.job)
     if not entry.has_ended:
-        if ledger.followed_by(requester.session) >= MAX_FOLLOWED_JOBS:
+        if ledger.follows[requester.session] >= MAX_FOLLOWED_JOBS:
             raise TryAgain(
                 f"this client already follows {MAX_FOLLOWED_JOBS} jobs; try again later"
             )
-        entry.followers.append(requester)
+        ledger.add_follower(entry, requester)
     return [requester.reply(State(entry.state or Queued(entry.job, 0)))]
