@@ -94,6 +94,31 @@ class QueueConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     limit: Annotated[int, msgspec.Meta(ge=1)] = 1000
 
 
+class DeadlinesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long to wait for device processes: times. See `docs/configuration.md`.
+
+    One that misses a deadline is killed, and its chunks run elsewhere.
+    """
+
+    hello: str = "30s"
+    """From the start of a process until its devices are open."""
+    silence: str = "30s"
+    """For any sign of life, message or processor time, of a process with commands."""
+    fence: str = "5s"
+    """After a cancellation, until devices have stopped."""
+    chunk: str = "30s"
+    """The least time for a chunk; also until devices have stopped where nothing was cancelled."""
+    chunk_factor: Annotated[float, msgspec.Meta(ge=1)] = 10.0
+    """Times the predicted time of a chunk."""
+    unpredicted_chunk: str = "30m"
+    prepare: str = "10m"
+    """Without a note about progress; the same for `fill` and `check`."""
+    fill: str = "10m"
+    check: str = "30m"
+    exit: str = "5s"
+    """Until a process that should end has ended, then until a killed one has."""
+
+
 class LoadConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The load of a machine profile: units, and bytes per unit in each direction."""
 
@@ -112,6 +137,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A device that runs out of chunks takes some from the one expected to finish last."""
     arena: ArenaConfig = ArenaConfig()
     queue: QueueConfig = QueueConfig()
+    deadlines: DeadlinesConfig = DeadlinesConfig()
     load: LoadConfig | None = None
 
 
@@ -186,6 +212,7 @@ def parse(text: str, source: str) -> Config:
     for index, device in enumerate(config.device):
         _check_device(device, f"{source}: device[{index}]")
     _parsed(f"{source}: memory_limit", parse_size, config.memory_limit)
+    _check_deadlines(config.deadlines, f"{source}: deadlines")
     return config
 
 
@@ -196,6 +223,7 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
     "device": DeviceConfig,
     "arena": ArenaConfig,
     "queue": QueueConfig,
+    "deadlines": DeadlinesConfig,
     "load": LoadConfig,
     "compute": Cost,
     "h2d": Cost,
@@ -222,6 +250,12 @@ def _rephrased(invalid: str) -> str:
 def _closest(word: str, choices: Sequence[str]) -> str:
     match = difflib.get_close_matches(word, choices, n=1)
     return f"did you mean {match[0]}?" if match else f"choose from: {', '.join(choices)}"
+
+
+def _check_deadlines(deadlines: DeadlinesConfig, location: str) -> None:
+    for key, value in msgspec.structs.asdict(deadlines).items():
+        if isinstance(value, str) and not _parsed(f"{location}.{key}", parse_time, value):
+            raise ConfigError(f"{location}.{key}: {value!r} should be above 0")
 
 
 def _check_device(device: DeviceConfig, location: str) -> None:

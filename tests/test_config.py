@@ -113,6 +113,9 @@ def test_costs_are_a_gap_and_a_rate_or_a_time_a_unit() -> None:
         (EMULATED + "duplex = [0.9, 0.0]", ["duplex"]),
         (EMULATED + "engines = 3", ["engines"]),
         ("memory_limit = 'much'", ["memory_limit"]),
+        ("[deadlines]\nhello = 'soon'", ["deadlines.hello: 'soon' is not a time"]),
+        ("[deadlines]\nfence = '0s'", ["deadlines.fence: '0s' should be above 0"]),
+        ("[deadlines]\nchunk_factor = 0.5", ["deadlines.chunk_factor: expected float >= 1"]),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(text: str, words: list[str]) -> None:

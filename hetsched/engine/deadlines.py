@@ -1,0 +1,43 @@
+"""The deadlines of device processes in seconds, from the configuration. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hetsched.config import DeadlinesConfig
+from hetsched.units import parse_time
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Seconds; see `DeadlinesConfig` for the meaning of each."""
+
+    hello: float
+    silence: float
+    fence: float
+    chunk: float
+    chunk_factor: float
+    unpredicted_chunk: float
+    prepare: float
+    fill: float
+    check: float
+    exit: float
+
+    @classmethod
+    def of(cls, config: DeadlinesConfig) -> Deadlines:
+        """Return the deadlines of a checked configuration."""
+        return cls(
+            hello=parse_time(config.hello),
+            silence=parse_time(config.silence),
+            fence=parse_time(config.fence),
+            chunk=parse_time(config.chunk),
+            chunk_factor=config.chunk_factor,
+            unpredicted_chunk=parse_time(config.unpredicted_chunk),
+            prepare=parse_time(config.prepare),
+            fill=parse_time(config.fill),
+            check=parse_time(config.check),
+            exit=parse_time(config.exit),
+        )
+
+
+DEFAULT_DEADLINES = Deadlines.of(DeadlinesConfig())
