@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -18,8 +20,11 @@ from hetsched.device import DeviceInfo
 from hetsched.devices.process_spec import ProcessSpec
 from hetsched.engine.processes import device_process
 from hetsched.engine.processes.device_process import DeviceProcess
-from hetsched.errors import InternalError
+from hetsched.errors import InternalError, ProtocolError
+from hetsched.transport.codec import Decoder
 from hetsched.transport.device_messages import Detach
+from hetsched.transport.large_messages import MARKER, MAX_INLINE, MAX_LARGE, unpack
+from hetsched.transport.sockets import receive_message
 
 
 @pytest.fixture(autouse=True)
@@ -72,54 +77,80 @@ def test_the_last_output_of_a_process_is_in_its_exit_reason() -> None:
     assert "nonsense" in process.exit_reason()
 
 
-def stuck(monkeypatch: pytest.MonkeyPatch, max_queued: int) -> DeviceProcess:
-    """A process that never reads its socket."""
-    monkeypatch.setattr(device_process, "MAX_QUEUED_MESSAGES", max_queued)
-    process = DeviceProcess(CPU)
-    engine_end, process_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    engine_end.setblocking(False)
-    process._sock.close()
-    process._sock = engine_end
-    process._process_end = process_end  # type: ignore[attr-defined]
-    return process
+class StuckProcess(DeviceProcess):
+    """A process that never reads its socket: `process_end` does so in its place."""
+
+    def __init__(self) -> None:
+        super().__init__(CPU)
+        engine_end, self.process_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        engine_end.setblocking(False)
+        self._sock.close()
+        self._sock = engine_end
+
+    def close(self) -> None:
+        self.kill()
+        self.join(30)
+        self.process_end.close()
 
 
-def test_what_a_full_socket_does_not_take_is_kept_and_sent_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    process = stuck(monkeypatch, 100_000)
-    process_end = process._process_end  # type: ignore[attr-defined]
+@pytest.fixture
+def stuck() -> Iterator[StuckProcess]:
+    with contextlib.closing(StuckProcess()) as process:
+        yield process
+
+
+def test_what_a_full_socket_does_not_take_is_kept_and_sent_later(stuck: StuckProcess) -> None:
     with Path(os.devnull).open() as file:
         fds = open_fds()
         for key in range(5000):
-            process.send(Detach((key,)), fds=(file.fileno(),) if key == 4999 else ())
-    is_queued = not process.flush()
+            stuck.send(Detach((key,)), fds=(file.fileno(),) if key == 4999 else ())
+    is_queued = not stuck.flush()
 
     received = 0
-    process_end.setblocking(False)
+    stuck.process_end.setblocking(False)
     while received < 5000:
         try:
-            process_end.recv(1000)
+            stuck.process_end.recv(1000)
             received += 1
         except BlockingIOError:
-            process.flush()
-    process.join(0)
-    process_end.close()
+            stuck.flush()
 
     assert is_queued
-    assert process.flush()
+    assert stuck.flush()
     assert open_fds() <= fds
 
 
-def test_a_process_that_never_reads_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    process = stuck(monkeypatch, 10)
+def test_a_process_that_never_reads_is_given_up_before_memory_runs_out(
+    stuck: StuckProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_process, "MAX_QUEUED_BYTES", 10_000)
 
-    with pytest.raises(InternalError, match="stopped reading"):
+    with pytest.raises(InternalError, match="hasn't read 1"):
         for key in range(100_000):
-            process.send(Detach((key,)))
+            stuck.send(Detach((key,)))
 
-    process.join(0)
-    process._process_end.close()  # type: ignore[attr-defined]
+
+def test_a_command_larger_than_the_socket_buffer_arrives(stuck: StuckProcess) -> None:
+    fds = open_fds()
+    keys = tuple(range(1 << 32, (1 << 32) + 100_000))
+
+    stuck.send(Detach(keys))
+
+    payload, descriptors = receive_message(stuck.process_end, MAX_INLINE)
+    command = Decoder[Detach](Detach, MAX_LARGE)(unpack(payload, descriptors))
+    assert command == Detach(keys)
+    assert open_fds() == fds
+
+
+@pytest.mark.parametrize("descriptors", [0, 2])
+def test_a_large_message_without_its_memory_is_a_protocol_error(descriptors: int) -> None:
+    before = open_fds()
+    fds = [os.open(os.devnull, os.O_RDONLY) for _ in range(descriptors)]
+
+    with pytest.raises(ProtocolError, match=f"{descriptors} descriptors"):
+        unpack(MARKER, fds)
+
+    assert open_fds() == before
 
 
 def test_device_processes_die_with_their_engine() -> None:

@@ -20,7 +20,7 @@ from hetsched.devices.process_spec import ProcessSpec
 from hetsched.errors import InternalError, ProtocolError
 from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.device_messages import Command, Event, Stop
-from hetsched.transport.messages import MAX_FRAME
+from hetsched.transport.large_messages import MARKER, MAX_INLINE, MAX_LARGE, in_memfd, unpack
 from hetsched.transport.sockets import close_all, receive_message, send_message
 
 ONE_THREAD = {
@@ -34,8 +34,10 @@ ONE_THREAD = {
 """A device is one core: threads of the libraries would compete for it."""
 SOCKET_BUFFER_BYTES = 1 << 20
 """Socket buffer in each direction."""
-MAX_QUEUED_MESSAGES = 10_000
-"""Maximum messages queued for a process that doesn't read; with more it is hung. Arbitrary."""
+MAX_QUEUED_BYTES = 64 << 20
+"""Bytes queued for a process that doesn't read, which a deadline ends much sooner. Arbitrary."""
+QUEUED_BYTES = 200
+"""Memory of a queued message besides its payload."""
 MAX_EVENTS_PER_CALL = 256
 """Maximum messages per `receive`, so that other sources are served too."""
 KEPT_STDERR_LINES = 8
@@ -61,8 +63,10 @@ class DeviceProcess:
     def __init__(self, spec: ProcessSpec) -> None:
         self.spec = spec
         self.ended = False
-        self._decode: Decoder[Event] = Decoder(Event)
-        self._queued: deque[tuple[bytes, list[int]]] = deque()
+        self._decode: Decoder[Event] = Decoder(Event, MAX_LARGE)
+        self._queued: deque[tuple[bytes, list[int], int]] = deque()
+        """Payload, descriptors, and the bytes that they occupy."""
+        self._queued_bytes = 0
         self._stderr_lines: deque[str] = deque(maxlen=KEPT_STDERR_LINES)
         engine_end, process_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (engine_end, process_end):
@@ -93,17 +97,28 @@ class DeviceProcess:
         Raises
         ------
         InternalError
-            Too many messages are queued: the process hangs and should be killed.
+            MAX_QUEUED_BYTES are queued: the process hangs and should be killed.
+        OSError
+            No descriptors are left; nothing was sent.
         """
-        if len(self._queued) >= MAX_QUEUED_MESSAGES:
-            raise InternalError(f"device process {self.pid} has stopped reading commands")
-        self._queued.append((encode(command), [os.dup(fd) for fd in fds]))
+        if self._queued_bytes >= MAX_QUEUED_BYTES:
+            raise InternalError(
+                f"device process {self.pid} hasn't read {self._queued_bytes} bytes of commands"
+            )
+        payload = encode(command)
+        nbytes = QUEUED_BYTES + len(payload)
+        if len(payload) > MAX_INLINE:
+            assert not fds, "only small commands have descriptors"
+            self._queued.append((MARKER, [in_memfd(payload)], nbytes))
+        else:
+            self._queued.append((payload, [os.dup(fd) for fd in fds], nbytes))
+        self._queued_bytes += nbytes
         self.flush()
 
     def flush(self) -> bool:
         """Send as many queued messages as the socket accepts; return whether none remain."""
         while self._queued:
-            payload, fds = self._queued[0]
+            payload, fds, nbytes = self._queued[0]
             try:
                 send_message(self._sock, payload, fds)
             except BlockingIOError:
@@ -113,6 +128,7 @@ class DeviceProcess:
                 return True
             close_all(fds)
             self._queued.popleft()
+            self._queued_bytes -= nbytes
         return True
 
     def receive(self) -> list[Event]:
@@ -121,22 +137,31 @@ class DeviceProcess:
         self.flush()
         while not self.ended and len(events) < MAX_EVENTS_PER_CALL:
             try:
-                payload, _ = receive_message(self._sock, MAX_FRAME)
+                event = self._receive_event()
             except BlockingIOError:
                 self.ended = not self.is_alive  # a child process may hold the socket open
                 break
-            except OSError:
-                payload = b""
-            if not payload:
-                self.ended = True
-                break
-            try:
-                events.append(self._decode(payload))
             except ProtocolError as error:
                 self._stderr_lines.append(str(error))
                 self.kill()
+                event = None
+            if event is None:
                 self.ended = True
+            else:
+                events.append(event)
         return events
+
+    def _receive_event(self) -> Event | None:
+        """Return the next event; None at the end. Raises BlockingIOError, ProtocolError."""
+        try:
+            payload, fds = receive_message(self._sock, MAX_INLINE)
+        except BlockingIOError:
+            raise
+        except OSError:
+            return None
+        payload = unpack(payload, fds)
+        close_all(fds)
+        return self._decode(payload) if payload else None
 
     def stop(self) -> None:
         """Ask the process to end, or kill it if it hangs; `join` waits for the end."""
@@ -181,9 +206,10 @@ class DeviceProcess:
         return status
 
     def _drop_queued(self) -> None:
-        for _, fds in self._queued:
+        for _, fds, _ in self._queued:
             close_all(fds)
         self._queued.clear()
+        self._queued_bytes = 0
 
 
 def _spawn(spec: ProcessSpec, fd: int) -> subprocess.Popen[bytes]:
