@@ -43,7 +43,7 @@ class Affine(Workload):
         return 2.0 * WIDTH * x
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        makers = {"numpy": affine, "broken": broken, "fatal": fatal}
+        makers = {"numpy": affine, "broken": broken, "fatal": fatal, "talkative": talkative}
         return [Variant(name, np.__version__, make) for name, make in makers.items()]
 
     def generate(self, p: Any, seed: int, array: str, first: int, out: np.ndarray) -> None:
@@ -80,6 +80,11 @@ def fatal(p: Any, chunk: int, context: KernelContext) -> Kernel:
         os.kill(os.getpid(), 9)
 
     return kernel
+
+
+def talkative(p: Any, chunk: int, context: KernelContext) -> Kernel:
+    context.say("x" * 1_000_000)
+    return affine(p, chunk, context)
 
 
 class UpdateParams(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 from device_toys import AffineParams
+from faulty_workload import FaultyParams
 
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
@@ -63,6 +64,17 @@ class Talk:
 
     def prepare(self, job: int = 1, device: int = 0, **changes: Any) -> Prepare:
         """Send a Prepare for the attached arrays and return it."""
+        command = self.prepare_command(job, device, **changes)
+        self.process.send(command)
+        return command
+
+    def prepare_faulty(self, fault: str) -> Prepare:
+        """Send a Prepare for kernels with `fault` (`faulty_workload.FAULTS`)."""
+        params = msgspec.json.encode(FaultyParams(self.units, fault=fault))
+        return self.prepare(workload="faulty_workload:Faulty", params=params)
+
+    def prepare_command(self, job: int = 1, device: int = 0, **changes: Any) -> Prepare:
+        """Return a Prepare for the attached arrays."""
         shape = (self.units, 4)
         settings: dict[str, Any] = {
             "workload": "device_toys:Affine",
@@ -76,9 +88,7 @@ class Talk:
             "window": 4,
             **changes,
         }
-        command = Prepare(job=job, device=device, **settings)
-        self.process.send(command)
-        return command
+        return Prepare(job=job, device=device, **settings)
 
     def events(self) -> list[Event]:
         """Wait for an event or the end, and return the events."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -20,6 +22,8 @@ from hetsched.transport.device_messages import DeviceCommand, Event, Fence, Rele
 
 FAULT_EXIT = 17
 """Exit status of a process whose device has become unusable."""
+THREAD_EXIT = 18
+"""Exit status of a process with a device thread that ended unexpectedly."""
 VIRTUAL_CLOCK_WAIT = 2.0
 """Seconds that a device with a virtual clock waits for announced chunks: its times must not depend
 on message latency. Arbitrary; only a cancelled run waits so long."""
@@ -59,12 +63,22 @@ class DeviceThread(threading.Thread):
         self._on_opened = on_opened
 
     def run(self) -> None:
-        """Open the device and handle commands."""
+        """Open the device and handle commands.
+
+        The process ends with this thread unless it was asked to end: the engine would wait
+        forever for its answers.
+        """
+        try:
+            self._serve()
+        except BaseException:
+            _end_process(THREAD_EXIT)
+
+    def _serve(self) -> None:
         try:
             _pin_threads(self._info)
             device = self._open_device(self._info)
             self._info = device.describe()
-        except Exception as error:
+        except BaseException as error:
             self._on_opened(self._index, as_hetsched_error(error))
             return
         self._on_opened(self._index, self._info)
@@ -96,7 +110,7 @@ class DeviceThread(threading.Thread):
             self._report_failure(job.number, failed.__cause__ or failed, failed.chunk.id)
         except DeviceFault as fault:
             self._report_failure(job.number, fault)
-        except Exception as error:
+        except BaseException as error:
             self._report_failure(job.number, _unusable(error))
 
     def _handle(self, handler: CommandHandler, command: DeviceCommand) -> None:
@@ -106,19 +120,28 @@ class DeviceThread(threading.Thread):
         """
         try:
             handler.handle(command)
-        except Exception as error:
+        except BaseException as error:
             stops = isinstance(command, Fence | Release)
             self._report_failure(command.job, _unusable(error) if stops else error)
 
     def _report_failure(self, job: int, error: BaseException, chunk: int | None = None) -> None:
-        event = command_failed(job, self._index, error, chunk)
+        has_link = self._info.link
+        event = command_failed(job, self._index, error, chunk, has_link=has_link)
         self._send(event)
         if event.cause == "fault":
             # A normal exit would run destructors on a device that no longer responds.
             os._exit(FAULT_EXIT)
 
 
-def _unusable(error: Exception) -> DeviceFault:
+def _end_process(status: int) -> None:
+    """End the process after the traceback of the present exception."""
+    with contextlib.suppress(BaseException):
+        traceback.print_exc()
+        sys.stderr.flush()
+    os._exit(status)
+
+
+def _unusable(error: BaseException) -> DeviceFault:
     """Return `error` as a fault: the device may still be working for its job."""
     if isinstance(error, DeviceFault):
         return error

@@ -19,19 +19,27 @@ MAX_MESSAGE_CHARACTERS = 2000
 
 
 def command_failed(
-    job: int, device: int, error: BaseException, chunk: int | None = None
+    job: int,
+    device: int,
+    error: BaseException,
+    chunk: int | None = None,
+    *,
+    has_link: bool = False,
 ) -> CommandFailed:
     """Return the event that reports `error`."""
     record = to_record(as_hetsched_error(error))
     record = ErrorRecord(record.code, record.message[:MAX_MESSAGE_CHARACTERS])
-    return CommandFailed(job, device, failure_cause(error), record, chunk)
+    return CommandFailed(job, device, failure_cause(error, has_link), record, chunk)
 
 
-def failure_cause(error: BaseException) -> FailureCause:
-    """Return the class of `error`; see `FailureCause`."""
+def failure_cause(error: BaseException, has_link: bool) -> FailureCause:
+    """Return the class of `error`; see `FailureCause`.
+
+    A MemoryError of a kernel that runs in host memory is the kernel's: a smaller plan won't help.
+    """
     if isinstance(error, DeviceFault):
         return "fault"
-    if isinstance(error, MemoryError):
+    if isinstance(error, DeviceOutOfMemory) or (isinstance(error, MemoryError) and has_link):
         return "memory"
     if isinstance(error, IOFailure | CantCreate):
         return "io"
@@ -43,5 +51,13 @@ def as_hetsched_error(error: BaseException) -> HetschedError:
     if isinstance(error, HetschedError):
         return error
     if isinstance(error, DeviceOutOfMemory | DeviceFault):
-        return JobFailed(str(error))
-    return JobFailed(f"the kernel failed: {type(error).__name__}: {error}")
+        return JobFailed(_text(error))
+    return JobFailed(f"the kernel failed: {type(error).__name__}: {_text(error)}")
+
+
+def _text(error: BaseException) -> str:
+    """Return the text of an error of any class: that of a plug-in may fail to print itself."""
+    try:
+        return str(error)
+    except Exception as failure:
+        return f"(its text can't be read: {type(failure).__name__})"

@@ -36,7 +36,7 @@ from hetsched.transport.device_messages import (
     Hello,
     Stop,
 )
-from hetsched.transport.messages import MAX_FRAME
+from hetsched.transport.large_messages import MARKER, MAX_INLINE, MAX_LARGE, in_memfd, unpack
 from hetsched.transport.sockets import close_all, receive_message, send_message
 
 STOP_SECONDS = 5.0
@@ -52,7 +52,7 @@ class DeviceHost:
     def __init__(self, sock: socket.socket, spec: ProcessSpec) -> None:
         self._sock = sock
         self._send_lock = threading.Lock()
-        self._decode: Decoder[Command] = Decoder(Command)
+        self._decode: Decoder[Command] = Decoder(Command, MAX_LARGE)
         self._attachments = Attachments()
         self._open_results: SimpleQueue[_OpenResult] = SimpleQueue()
         open_device = device_opener(spec.package, spec.config)
@@ -83,10 +83,10 @@ class DeviceHost:
     def serve(self) -> bool:
         """Handle commands; return True at Stop, False at the end of the engine."""
         while True:
-            payload, fds = receive_message(self._sock, MAX_FRAME)
+            payload, fds = receive_message(self._sock, MAX_INLINE)
             if not payload:
                 return False
-            command = self._decode(payload)
+            command = self._decode(unpack(payload, fds))
             if isinstance(command, Stop):
                 return True
             self._dispatch(command, fds)
@@ -100,12 +100,15 @@ class DeviceHost:
 
     def send(self, event: Event) -> None:
         """Send `event` to the engine. Safe from any thread."""
-        payload = encode(event)
+        payload, fds = encode(event), []
+        if len(payload) > MAX_INLINE:
+            payload, fds = MARKER, [in_memfd(payload)]
         try:
             with self._send_lock:
-                send_message(self._sock, payload)
+                send_message(self._sock, payload, fds)
         except OSError:
             os._exit(0)  # the engine has ended
+        close_all(fds)
 
     def _dispatch(self, command: Command, fds: list[int]) -> None:
         match command:
@@ -160,7 +163,7 @@ def run_host(host: DeviceHost) -> int:
     except HetschedError as error:
         print(error, file=sys.stderr)  # noqa: T201 - read by the engine
         return error.code
-    except Exception:
+    except BaseException:
         traceback.print_exc()
         return InternalError.code
     return 0

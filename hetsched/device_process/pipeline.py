@@ -106,11 +106,14 @@ class Pipeline:
 
     @contextlib.contextmanager
     def _errors_of(self, chunk: Chunk) -> Iterator[None]:
-        """Convert an error to ChunkFailed, after the other chunks in flight have finished."""
+        """Convert an error to ChunkFailed, after the other chunks in flight have finished.
+
+        Including SystemExit and KeyboardInterrupt, which a kernel may raise, too.
+        """
         try:
             yield
         except (ChunkFailed, DeviceFault):
             raise
-        except Exception as error:
+        except BaseException as error:
             self.drain()
             raise ChunkFailed(chunk) from error

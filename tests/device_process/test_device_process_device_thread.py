@@ -16,7 +16,7 @@ from device_toys import AffineParams
 
 from hetsched.device_process import device_thread
 from hetsched.device_process.attachments import Attachments
-from hetsched.device_process.device_thread import FAULT_EXIT, DeviceThread
+from hetsched.device_process.device_thread import FAULT_EXIT, THREAD_EXIT, DeviceThread
 from hetsched.device_process.pipeline import Pipeline
 from hetsched.devices.emulated.device import EmulatedDevice, open_device
 from hetsched.transport.arena import Arena
@@ -172,3 +172,14 @@ def test_an_error_that_is_not_of_a_chunk_ends_the_process(
     _, failed = bench.answers(Prepared, CommandFailed)
     bench.close()
     assert (failed.cause, exits[0]) == ("fault", FAULT_EXIT)
+
+
+def test_a_thread_that_ends_unexpectedly_ends_its_process(
+    bench: Bench, exits: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DeviceThread, "_next_command", dividing_by_zero)
+
+    bench.start()
+    bench.thread.join(PATIENCE)
+
+    assert exits == [THREAD_EXIT]

@@ -7,9 +7,11 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from device_bench import LINKED, VIRTUAL, cut, info_of
+from device_toys import AffineParams
 from spawned_process import CPU, Talk
 
 from hetsched.devices.process_spec import ProcessSpec
@@ -17,6 +19,7 @@ from hetsched.transport.device_messages import (
     Attach,
     Check,
     Checked,
+    CommandBatch,
     CommandFailed,
     Detach,
     Fill,
@@ -223,6 +226,46 @@ def test_the_death_of_a_process_is_seen_and_explained(cpu: Talk) -> None:
     cpu.process.send(Run(1, 0, tuple(cut([10] * 4))))
 
     assert cpu.wait_end() == "ended by SIGKILL"
+
+
+@pytest.mark.parametrize(
+    "fault", ["recursion", "memory", "SystemExit", "KeyboardInterrupt", "unprintable"]
+)
+def test_whatever_a_kernel_raises_is_a_failure_of_its_job(cpu: Talk, fault: str) -> None:
+    cpu.prepare_faulty(fault)
+    cpu.expect(Prepared)
+    cpu.process.send(Run(1, 0, tuple(cut([10] * 4))))
+
+    failed = failure(cpu, "kernel")
+
+    assert failed.error.code == 1
+    assert failed.error.message.startswith("the kernel failed: ")
+    cpu.prepare(job=2)
+    cpu.expect(Prepared)
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"), [("segfault", "ended by SIGSEGV"), ("exit", "exit status 3")]
+)
+def test_a_kernel_that_ends_its_process_is_seen(cpu: Talk, fault: str, reason: str) -> None:
+    cpu.prepare_faulty(fault)
+    cpu.expect(Prepared)
+
+    cpu.process.send(Run(1, 0, tuple(cut([10] * 4))))
+
+    assert cpu.wait_end().startswith(reason)
+
+
+def test_commands_and_events_of_any_size_arrive(cpu: Talk) -> None:
+    params = b" " * 6600 + msgspec.json.encode(AffineParams(cpu.units))
+    commands = [cpu.prepare_command(job=i, params=params) for i in range(64)]
+    cpu.process.send(CommandBatch(tuple(commands)))
+    cpu.expect(Prepared, 64)
+
+    cpu.prepare(variant="talkative")
+
+    cpu.expect(Prepared)
+    assert max(map(len, cpu.notes)) == 1_000_000
 
 
 def test_the_process_ends_when_its_socket_does(cpu: Talk) -> None:
