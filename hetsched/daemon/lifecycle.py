@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import signal
-import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import zmq
@@ -18,6 +16,9 @@ from hetsched.config import ArenaConfig, Config
 from hetsched.daemon.core import Core
 from hetsched.daemon.records import DaemonInfo, Limits
 from hetsched.daemon.server import Server
+from hetsched.daemon.stopping import ExitGuard, StopLadder
+from hetsched.daemon.systemd import ServiceManager
+from hetsched.daemon.watchdog import Watchdog
 from hetsched.engine.engine import Engine
 from hetsched.errors import ConfigError, HetschedError
 from hetsched.transport.arena import Arena
@@ -27,6 +28,9 @@ from hetsched.transport.sockets import acquire_lock, validate_socket_path
 from hetsched.units import parse_time
 
 log = logging.getLogger(__name__)
+
+ENGINE_SECONDS = 20.0
+"""Time for the device processes and the planner's thread to end. Arbitrary."""
 
 
 def serve(config: Config, on_ready: Callable[[], None] = lambda: None, source: str = "") -> None:
@@ -49,11 +53,12 @@ def serve(config: Config, on_ready: Callable[[], None] = lambda: None, source: s
     for path in (paths.endpoint_path(), paths.session_path()):
         validate_socket_path(path)
     check_private(folder)
+    manager = ServiceManager.from_environment(os.environ)
     lock_fd = acquire_lock(folder / "lock")
     try:
         log.info("configuration: %s", source or "passed in")
         raise_descriptor_limit()
-        _run(config, on_ready)
+        _run(config, manager, on_ready)
     finally:
         os.close(lock_fd)
     log.info("stopped")
@@ -95,48 +100,40 @@ def arena_limit(arena: ArenaConfig, memory: int) -> int:
     return resolve_size(arena.limit, memory, "arena.limit")
 
 
-def notify(state: str) -> None:
-    """Notify systemd, if it started the daemon (sd_notify)."""
-    address = os.environ.get("NOTIFY_SOCKET")
-    if not address:
-        return
-    if address.startswith("@"):
-        address = "\0" + address[1:]
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock, contextlib.suppress(OSError):
-        sock.connect(address)
-        sock.send(state.encode())
-
-
-def _run(config: Config, on_ready: Callable[[], None]) -> None:
+def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) -> None:
     total, core_limits = limits(config, machine_memory())
+    endpoint, session = paths.endpoint_path(), paths.session_path()
+    sockets = manager.listening_sockets(str(endpoint), str(session))
     with contextlib.ExitStack() as stack:
         loop = Loop()
         stack.callback(loop.close)
         arena = Arena(total)
         stack.callback(arena.close)
         engine = Engine(config, loop, arena, models_path=paths.models_path())
-        stack.callback(engine.close)
+        guard = ExitGuard(engine.kill)
+        stack.callback(guard.guarded("the engine", engine.close, ENGINE_SECONDS))
         core = Core(_info(), core_limits)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        endpoint, session = paths.endpoint_path(), paths.session_path()
         server = Server(core, loop, arena, engine, context, endpoint, session)
         stack.callback(server.close_sessions)
-        stack.callback(context.term)  # waits until the last replies are sent
-        stack.callback(server.close)
+        # Waits until the last replies are sent.
+        stack.callback(guard.guarded("ZeroMQ", context.term))
+        stack.callback(guard.guarded("the server", server.close))
         engine.start()
-        server.open()
+        server.open(sockets)
 
-        def stop() -> None:
-            log.info("stopping: no new jobs, running jobs stop after their current chunks")
-            notify("STOPPING=1")
+        def drain(on_drained: Callable[[], None]) -> None:
             server.drain()
-            engine.drain(loop.stop)
+            engine.drain(on_drained)
 
-        with _on_signals(loop, stop):
-            notify("READY=1")
-            log.info("listening in %s, pid %d", endpoint.parent, os.getpid())
-            on_ready()
-            loop.run()
+        ladder = StopLadder(loop, manager, drain, engine.kill)
+        ladder.listen()
+        Watchdog(loop, manager).start()
+        manager.notify("READY=1")
+        manager.notify(f"STATUS=listening in {endpoint.parent}")
+        log.info("listening in %s, pid %d", endpoint.parent, os.getpid())
+        on_ready()
+        loop.run()
 
 
 def _seconds(text: str, where: str) -> float:
@@ -151,24 +148,3 @@ def _info() -> DaemonInfo:
     return DaemonInfo(
         os.getpid(), __version__, str(paths.endpoint_path()), started=now, epoch=time.time() - now
     )
-
-
-@contextlib.contextmanager
-def _on_signals(loop: Loop, stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` on the loop on the first SIGTERM or SIGINT; ignore later ones."""
-    is_stopping = False
-
-    def handler(number: int, frame: object) -> None:
-        nonlocal is_stopping
-        if not is_stopping:
-            is_stopping = True
-            loop.call_soon_threadsafe(stop)
-
-    previous_handlers = {
-        number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)
-    }
-    try:
-        yield
-    finally:
-        for number, previous in previous_handlers.items():
-            signal.signal(number, previous)

@@ -51,8 +51,11 @@ class Router:
         self._path: Path | None = None
         self._waiting: dict[bytes, deque[bytes]] = {}
 
-    def bind(self, path: Path) -> None:
-        """Listen at `path` (0600). libzmq replaces what is there: hold the lock first.
+    def bind(self, path: Path, listening: int | None = None) -> None:
+        """Listen at `path` (0600), or on the descriptor `listening`, already bound to it.
+
+        libzmq owns the descriptor from then on. Without one it replaces what is at `path`: hold
+        the lock first.
 
         Raises
         ------
@@ -68,7 +71,11 @@ class Router:
             (zmq.HANDSHAKE_IVL, 2000),
         ):
             self._socket.setsockopt(option, value)
-        remove_socket(path)
+        if listening is not None:
+            self._socket.setsockopt(zmq.USE_FD, listening)
+        else:
+            remove_socket(path)
+            self._path = path
         mask = os.umask(0o177)
         try:
             self._socket.bind(f"ipc://{path}")
@@ -76,7 +83,6 @@ class Router:
             raise ConfigError(f"control socket {path}: {error.strerror}") from None
         finally:
             os.umask(mask)
-        self._path = path
         self._loop.add_reader(self._socket, self._receive)
 
     def send(self, identity: bytes, reply: Reply, droppable: bool = False) -> None:
@@ -97,7 +103,7 @@ class Router:
         return max(map(len, self._waiting.values()), default=0)
 
     def close(self) -> None:
-        """Close and remove the socket, after a short wait for the last replies."""
+        """Close the socket, after a short wait for the last replies; remove it if it is ours."""
         self._loop.remove_reader(self._socket)
         self._socket.close(linger=200)
         if self._path is not None:

@@ -20,6 +20,7 @@ from hetsched.daemon import commands
 from hetsched.daemon.core import Core
 from hetsched.daemon.records import result_refs
 from hetsched.daemon.router import Router
+from hetsched.daemon.systemd import NO_SOCKETS, ListeningSockets
 from hetsched.device import DeviceInfo
 from hetsched.errors import ErrorRecord, HetschedError, InternalError, ProtocolError, to_record
 from hetsched.explain import Explanation
@@ -97,6 +98,7 @@ class Server:
         self._endpoint, self._session = endpoint, session
         self._router = Router(context, loop, self._on_frame)
         self._listener: socket.socket | None = None
+        self._removes_session = True
         self._sessions: dict[int, socket.socket] = {}
         self._next_session = 1
         self._tick_due: float | None = None
@@ -116,16 +118,21 @@ class Server:
             commands.ExplainJob: self._explain,
         }
 
-    def open(self) -> None:
-        """Listen. Raises ConfigError if a socket can't be bound."""
+    def open(self, passed: ListeningSockets = NO_SOCKETS) -> None:
+        """Listen, on the sockets `passed` or on new ones.
+
+        Passed sockets stay in the file system when they are closed: clients that connect in the
+        meantime wait for the next daemon. Raises ConfigError if a socket can't be bound.
+        """
         self._arena.on_discard(
             lambda segment: self._execute(self._core.on_segment_discarded(segment))
         )
         self._arena.on_pressure(
             lambda nbytes: self._execute(self._core.on_memory_pressure(nbytes, time.monotonic()))
         )
-        self._router.bind(self._endpoint)
-        self._listener = listen(self._session)
+        self._router.bind(self._endpoint, passed.control)
+        self._removes_session = passed.session is None
+        self._listener = passed.session or listen(self._session)
         self._loop.add_reader(self._listener.fileno(), self._accept)
 
     def backlog(self) -> int:
@@ -142,7 +149,8 @@ class Server:
         if self._listener is not None:
             self._loop.remove_reader(self._listener.fileno())
             self._listener.close()
-            self._session.unlink(missing_ok=True)
+            if self._removes_session:
+                self._session.unlink(missing_ok=True)
 
     def close_sessions(self) -> None:
         """End all sessions, after the context's end: clients then stop waiting for replies."""

@@ -1,10 +1,7 @@
-import socket
-from pathlib import Path
-
 import pytest
 
 from hetsched.config import ArenaConfig, Config
-from hetsched.daemon.lifecycle import limits, notify
+from hetsched.daemon.lifecycle import limits
 from hetsched.daemon.records import Limits
 from hetsched.errors import ConfigError
 
@@ -26,16 +23,3 @@ def test_results_may_not_have_more_than_there_is() -> None:
 def test_a_wrong_value_names_its_key(key: str) -> None:
     with pytest.raises(ConfigError, match=rf"arena\.{key}: 'many'"):
         limits(Config(arena=ArenaConfig(**{key: "many"})), GIB)
-
-
-def test_systemd_hears_that_we_are_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-        systemd.bind(str(tmp_path / "n"))
-        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "n"))
-        notify("READY=1")
-        assert systemd.recv(100) == b"READY=1"
-
-
-def test_without_systemd_no_notification_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
-    notify("READY=1")

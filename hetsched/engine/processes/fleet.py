@@ -151,7 +151,7 @@ class Fleet:
             process.join()
 
     def kill(self) -> None:
-        """Kill all processes, without logging their deaths. Thread-safe."""
+        """Kill all processes for good, without logging their deaths. Thread-safe."""
         self._killed = True
         for pid in self.pids().values():
             with contextlib.suppress(ProcessLookupError):
@@ -173,7 +173,7 @@ class Fleet:
         return all(host.is_abandoned for host in hosts)
 
     def _spawn(self, host: HostedProcess) -> None:
-        if self._closing:
+        if self._closing or self._killed:
             return
         try:
             process = DeviceProcess(host.spec)

@@ -1,0 +1,178 @@
+"""The whole daemon as systemd runs it: passed sockets, notifications, signals."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from real_daemon import SERVE, RealDaemon, environment, serving
+from service_manager import NotifySocket, listening, notify_socket, passing
+
+from hetsched.client.client import Client
+from hetsched.errors import TryAgain
+from hetsched.job import JobState, Running
+
+CONFIG = """
+[[device]]
+kind = "cpu"
+count = 1
+"""
+SLOW = """
+[[device]]
+kind = "emulated"
+clock = "real"
+compute = { unit = "20s" }
+"""
+WAIT = 60.0
+
+
+@contextlib.contextmanager
+def activated(folder: Path, sockets: list[socket.socket]) -> Iterator[NotifySocket]:
+    """A daemon that systemd has started because a client connected to one of `sockets`."""
+    (folder / "test.toml").write_text(CONFIG)
+    descriptors = {sock.fileno(): "hetsched.socket" for sock in sockets}
+    command = passing(descriptors, [*SERVE, "--config", str(folder / "test.toml")])
+    with notify_socket(folder) as notified, (folder / "log").open("wb") as log:
+        variables = environment(folder) | {
+            "NOTIFY_SOCKET": notified.address,
+            "WATCHDOG_USEC": "100000",
+        }
+        process = subprocess.Popen(command, env=variables, stderr=log, pass_fds=[*descriptors])
+        try:
+            yield notified
+        finally:
+            process.terminate()
+            assert process.wait(WAIT) == 0, (folder / "log").read_text()
+
+
+def bound(folder: Path) -> list[socket.socket]:
+    folder.chmod(0o700)
+    return [
+        listening(folder / "control.sock", socket.SOCK_STREAM),
+        listening(folder / "session.sock", socket.SOCK_SEQPACKET),
+    ]
+
+
+def test_a_client_that_connected_before_the_daemon_is_served(tmp_path: Path) -> None:
+    sockets = bound(tmp_path)
+    pongs: list[int] = []
+
+    def ping() -> None:
+        with Client(tmp_path) as client:
+            pongs.append(client.ping().pid)
+
+    early = threading.Thread(target=ping)
+    early.start()
+    with activated(tmp_path, sockets) as notified:
+        early.join(WAIT)
+        notified.until("READY=1")
+
+    assert len(pongs) == 1
+    for sock in sockets:
+        sock.close()
+
+
+def test_passed_sockets_outlive_the_daemon_and_serve_the_next(tmp_path: Path) -> None:
+    sockets = bound(tmp_path)
+    inodes = {path.name: path.stat().st_ino for path in tmp_path.glob("*.sock")}
+    for _ in range(2):
+        with activated(tmp_path, sockets), Client(tmp_path) as client:
+            assert client.ping().pid
+        (tmp_path / "notify.sock").unlink()
+
+    assert {path.name: path.stat().st_ino for path in tmp_path.glob("*.sock")} == inodes
+    for sock in sockets:
+        sock.close()
+
+
+def test_the_manager_hears_of_start_life_and_stop(tmp_path: Path) -> None:
+    sockets = bound(tmp_path)
+    with activated(tmp_path, sockets) as notified:
+        notified.until("READY=1")
+        notified.until("WATCHDOG=1")
+        notified.until("WATCHDOG=1")
+    for sock in sockets:
+        sock.close()
+
+    assert f"STATUS=listening in {tmp_path}" in notified.lines
+
+
+def test_devices_processes_inherit_nothing_of_the_manager(tmp_path: Path) -> None:
+    with serving(tmp_path, CONFIG) as daemon:
+        (child,) = daemon.ps.children()
+
+        assert "NOTIFY_SOCKET" not in child.environ()
+
+
+@contextlib.contextmanager
+def computing(folder: Path) -> Iterator[tuple[RealDaemon, Client, object]]:
+    """A daemon with a job whose only chunk takes longer than the test."""
+    with serving(folder, SLOW) as daemon, Client(daemon.folder) as client:
+        started = threading.Event()
+
+        def on_state(state: JobState) -> None:
+            if isinstance(state, Running) and state.stage == "computing":
+                started.set()
+
+        job = client.submit("fft", batch="1x16x16", follow=on_state)
+        assert started.wait(WAIT)
+        yield daemon, client, job
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_stops_without_waiting_for_the_chunk(tmp_path: Path, number: int) -> None:
+    with computing(tmp_path) as (daemon, _, job):
+        daemon.process.send_signal(number)
+        until_logged(daemon, "stopping: no new jobs")
+        daemon.process.send_signal(number)
+
+        assert daemon.process.wait(15) == 0
+        with pytest.raises(TryAgain):
+            job.result(WAIT)
+    assert "killing the device processes: a second signal" in daemon.log.read_text()
+
+
+def test_sigquit_stops_at_once_and_the_device_processes_with_it(tmp_path: Path) -> None:
+    with computing(tmp_path) as (daemon, _, _):
+        children = daemon.ps.children(recursive=True)
+        daemon.process.send_signal(signal.SIGQUIT)
+
+        assert daemon.process.wait(5) == -signal.SIGQUIT
+        assert psutil.wait_procs(children, 10)[1] == []
+
+
+def test_a_closed_terminal_stops_the_daemon_in_order(tmp_path: Path) -> None:
+    with serving(tmp_path, CONFIG) as daemon:
+        assert daemon.stop(signal.SIGHUP) == 0
+
+
+def test_nohup_is_respected(tmp_path: Path) -> None:
+    previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with serving(tmp_path, CONFIG) as daemon, Client(daemon.folder) as client:
+            os.kill(daemon.process.pid, signal.SIGHUP)
+            assert client.ping().pid == daemon.process.pid
+    finally:
+        signal.signal(signal.SIGHUP, previous)
+
+
+def until_logged(daemon: RealDaemon, text: str) -> None:
+    """Wait until the daemon's log contains `text`."""
+    follower = subprocess.Popen(
+        ["tail", "-n", "+1", "-F", str(daemon.log)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert follower.stdout is not None
+    with follower, follower.stdout as lines:
+        assert any(text in line for line in lines)
+        follower.kill()
