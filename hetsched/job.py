@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -49,8 +49,19 @@ class FileOut(msgspec.Struct, frozen=True, tag="file-out"):
 OutputRef = ArenaOut | FileOut
 
 
+Condition = Literal["ok", "any", "fail"]
+"""Outcome of the earlier job that a Dependency asks for; "fail": it failed or was cancelled."""
+
+
+class Dependency(msgspec.Struct, frozen=True):
+    """The job runs after job number `job` has ended, if that ended as `condition` says."""
+
+    job: int
+    condition: Condition = "ok"
+
+
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user submits.
+    """What a user submits. `hetsched/queue_options.py` checks the fields from `priority` on.
 
     `inputs` and `outputs` are keyed by array name; "" stands for the only one. Inputs that aren't
     named are Generated, outputs that aren't named are ArenaOut().
@@ -65,6 +76,19 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     verify: bool = False
     seed: int = 0
     priority: int = 0
+    """Of two jobs that wait, the one with the larger number runs first."""
+    id: str = ""
+    """The client's own name for this submission; a second one with this name adds no job."""
+    label: str = ""
+    after: tuple[Dependency, ...] = ()
+    retries: int = 0
+    """How often a job that failed, perhaps only this time, is run again."""
+    timeout: float | None = None
+    """Seconds that each attempt may run."""
+    deadline: float | None = None
+    """Seconds since the epoch: a job that hasn't ended by then fails."""
+    hold: bool = False
+    """The job waits until it is released."""
     measure: dict[str, str] = {}
     """Device -> the variant to measure it with: all devices get equal shares, in as few chunks as
     their memory allows. Empty: the job is planned for speed."""
@@ -114,10 +138,12 @@ class DeviceProgress(msgspec.Struct, frozen=True):
 
 
 class Queued(msgspec.Struct, frozen=True, tag="queued"):
-    """`ahead` jobs run or wait before this one."""
+    """`ahead` jobs run or wait before this one; `reason`: what it waits for ("held", "after 12",
+    "priority", "resources"), or why it waits again."""
 
     job: int
     ahead: int
+    reason: str = ""
 
 
 class Running(msgspec.Struct, frozen=True, tag="running"):

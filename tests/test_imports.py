@@ -26,6 +26,7 @@ LEVELS = (
     (
         "memory",
         "job",
+        "queue_options",
         "device_kinds",
         "device",
         "dtypes",
@@ -49,6 +50,7 @@ LEVELS = (
 SIDEWAYS = {
     ("units", "errors"),
     ("job", "errors"),
+    ("queue_options", "job"),
     ("device", "device_kinds"),
     ("config", "device_kinds"),
     ("workload", "memory"),
@@ -62,7 +64,17 @@ SIDEWAYS = {
 """Edges within a level between different files or folders: (importer, imported)."""
 
 NARROW = {
-    "client": ("errors", "units", "job", "device", "explain", "paths", "config", "transport"),
+    "client": (
+        "errors",
+        "units",
+        "job",
+        "queue_options",
+        "device",
+        "explain",
+        "paths",
+        "config",
+        "transport",
+    ),
     "transport": ("errors", "units", "job", "device", "explain", "paths", "config"),
     "hetsched_workloads": ("errors", "units", "memory", "workload"),
 }

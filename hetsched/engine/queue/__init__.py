@@ -1,0 +1,1 @@
+"""The order of jobs: priorities, holds, dependencies, deadlines, retries. Pure."""

@@ -1,0 +1,82 @@
+"""One unfinished job of the engine, and its timers."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.job import JobSpec, JobState
+from hetsched.transport.loop import Loop
+
+MAX_TIMER_SECONDS = 60.0
+"""Deadlines are times of day, which may be set: they are compared with the clock this often."""
+
+OnState = Callable[[JobState], None]
+
+
+@dataclass(eq=False)
+class QueuedJob:
+    """An accepted job. Its `held_segments` are retained until it ends.
+
+    Attributes
+    ----------
+    is_open : bool
+        The files of `job` are open; False before another attempt.
+    failures : list of str
+        Why earlier attempts failed, for the report.
+    stop : Exception or None
+        End the job with it, once its files have been opened.
+    """
+
+    number: int
+    spec: JobSpec
+    job: ResolvedJob
+    held_segments: list[int]
+    on_state: OnState
+    is_open: bool = True
+    failures: list[str] = field(default_factory=list)
+    stop: Exception | None = None
+
+
+class JobTimers:
+    """Timers of an engine's jobs: one for the next deadline of all, one per running job.
+
+    Parameters
+    ----------
+    on_deadline : callable
+        Called when the next deadline may have passed.
+    on_timeout : callable
+        on_timeout(number, attempt): this attempt of a job has run as long as it may.
+    """
+
+    def __init__(
+        self, loop: Loop, on_deadline: Callable[[], None], on_timeout: Callable[[int, int], None]
+    ) -> None:
+        self._loop = loop
+        self._on_deadline = on_deadline
+        self._on_timeout = on_timeout
+        self._due: float | None = None
+
+    def watch_deadline(self, deadline: float | None) -> None:
+        """Call `on_deadline` at `deadline` (seconds since the epoch), or somewhat earlier."""
+        if deadline is None:
+            return
+        seconds = min(max(0.0, deadline - time.time()), MAX_TIMER_SECONDS)
+        due = time.monotonic() + seconds
+        if self._due is None or due < self._due:
+            self._due = due
+            self._loop.call_later(seconds, functools.partial(self._fire, due))
+
+    def limit_running(self, number: int, attempt: int, timeout: float | None) -> None:
+        """Call `on_timeout` in `timeout` seconds."""
+        if timeout is not None:
+            expired = functools.partial(self._on_timeout, number, attempt)
+            self._loop.call_later(timeout, expired)
+
+    def _fire(self, due: float) -> None:
+        if self._due == due:
+            self._due = None
+            self._on_deadline()

@@ -1,0 +1,323 @@
+"""Runs the accepted jobs of an engine in the queue's order, and reports their states.
+
+It carries out what `queue/` decides: starts drivers, ends jobs that can't run, queues failed ones
+again, sets timers. On the loop's thread only.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.engine.admission.segment_holds import release_segments
+from hetsched.engine.context import EngineContext
+from hetsched.engine.explanations import ExplanationArchive, JobSnapshot
+from hetsched.engine.job.driver import JobDriver, Learn
+from hetsched.engine.job.report import minimal_report
+from hetsched.engine.planning.planner_thread import OnDone
+from hetsched.engine.queue.job_queue import JobQueue
+from hetsched.engine.queue.records import (
+    AbortJob,
+    Decision,
+    FailJob,
+    Outcome,
+    QueuedTerms,
+    ReportPosition,
+)
+from hetsched.engine.queued_job import JobTimers, QueuedJob
+from hetsched.errors import Cancelled, HetschedError, JobFailed, TryAgain, to_record
+from hetsched.job import Done, Failed, JobSpec, Queued
+from hetsched.planner.records import JobPlan
+from hetsched.transport.loop import Loop
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class EngineHooks:
+    """What the scheduler needs of its engine.
+
+    Attributes
+    ----------
+    open_job : callable
+        open_job(spec, on_done): resolve a job again, for another attempt.
+    on_learn : callable
+        Takes the learning task of each attempt.
+    on_idle : callable
+        No job waits or runs.
+    """
+
+    open_job: Callable[[JobSpec, OnDone], None]
+    on_learn: Callable[[Learn], None]
+    on_idle: Callable[[], None]
+
+
+class JobScheduler:
+    """The unfinished jobs of one engine."""
+
+    def __init__(
+        self, context: EngineContext, loop: Loop, archive: ExplanationArchive, hooks: EngineHooks
+    ) -> None:
+        self._context = context
+        self._arena = context.arena
+        self._archive = archive
+        self._hooks = hooks
+        self.queue = JobQueue()
+        self._jobs: dict[int, QueuedJob] = {}
+        self._timers = JobTimers(loop, self._on_deadline, self._on_timeout)
+        self.active: JobDriver | None = None
+        self._opening: int | None = None
+        """The job whose files are being opened for another attempt."""
+        self._is_advancing = False
+        self._is_stopping = False
+
+    # ---- from the engine
+
+    def accept(self, queued: QueuedJob, attempts: int, reply: Callable[[int], None]) -> None:
+        """Queue a job and reply with its number."""
+        number = queued.number
+        self._jobs[number] = queued
+        terms = QueuedTerms.of(number, queued.spec, attempts)
+        decisions = self.queue.submit(terms, time.time())
+        try:
+            reply(number)
+        except Exception as error:
+            self._drop_unreported(queued, error)
+            return
+        if self._is_stopping:
+            self._drop(queued, stopping_error())
+            return
+        self._execute(decisions)
+        if self.queue.is_waiting(number):
+            self._timers.watch_deadline(queued.spec.deadline)
+            self._report_position(number)
+
+    def cancel(self, number: int) -> None:
+        """Stop a job between chunks. No effect if it has ended."""
+        self._stop_job(number, Cancelled(f"job {number} was cancelled"))
+        self.advance()
+
+    def hold(self, number: int) -> None:
+        """Keep a waiting job from starting. Raises UsageError if it runs."""
+        self._execute(self.queue.hold(number))
+
+    def release(self, number: int) -> None:
+        """Let a held job start when its turn comes. Raises UsageError if it runs."""
+        self._execute(self.queue.release(number))
+        self.advance()
+
+    def prioritize(self, number: int, priority: int) -> None:
+        """Change the priority of a waiting job. Raises UsageError if it runs."""
+        self._execute(self.queue.prioritize(number, priority))
+
+    def positions(self) -> dict[int, Queued]:
+        """Return the present position of each waiting job. O(n log n)."""
+        return {number: self._queued(number) for number in self.queue.waiting()}
+
+    def stop(self) -> None:
+        """Fail all waiting jobs, and stop running ones between chunks (exit 75)."""
+        self._is_stopping = True
+        for number in reversed(self.queue.waiting()):  # those that run after others come first
+            self._drop(self._jobs[number], stopping_error())
+        if self.active is not None:
+            self.active.abort(stopping_error())
+        self.advance()
+
+    def advance(self) -> None:
+        """Start queued jobs until one stays active.
+
+        A loop rather than recursion, since a job may end while it is being started, which calls
+        this method again.
+        """
+        if self._is_advancing:
+            return
+        self._is_advancing = True
+        try:
+            while not self.is_busy and (number := self.queue.first()) is not None:
+                self._start(self._jobs[number])
+        finally:
+            self._is_advancing = False
+        if not self.is_busy:
+            self._hooks.on_idle()
+
+    @property
+    def is_busy(self) -> bool:
+        return self.active is not None or self._opening is not None
+
+    # ---- the queue's decisions
+
+    def _queued(self, number: int, reason: str = "") -> Queued:
+        position = self.queue.position(number)
+        return Queued(number, position.ahead, reason or position.reason)
+
+    def _report_position(self, number: int, reason: str = "") -> None:
+        queued = self._jobs[number]
+        try:
+            queued.on_state(self._queued(number, reason))
+        except Exception as error:
+            if self.queue.is_waiting(number):
+                self._drop_unreported(queued, error)
+
+    def _execute(self, decisions: Iterable[Decision]) -> None:
+        for decision in decisions:
+            match decision:
+                case FailJob(number, error):
+                    self._report_unstarted(self._jobs[number], error)
+                case AbortJob(number, error):
+                    self._stop_job(number, error)
+                case ReportPosition(number):
+                    if self.queue.is_waiting(number):
+                        self._report_position(number)
+
+    def _stop_job(self, number: int, error: HetschedError) -> None:
+        """End a job with `error`; a running one between chunks. No effect if it has ended."""
+        if self.queue.is_waiting(number):
+            self._drop(self._jobs[number], error)
+        elif self._opening == number:
+            self._jobs[number].stop = error
+        elif self.active is not None and self.active.number == number:
+            self.active.abort(error)
+
+    def _drop_unreported(self, queued: QueuedJob, error: Exception) -> None:
+        """Fail a job whose callback raised."""
+        log.error("job %d: unexpected error in a callback", queued.number, exc_info=error)
+        self._drop(queued, error)
+
+    def _drop(self, queued: QueuedJob, error: Exception) -> None:
+        """End a job that hasn't started, or can't."""
+        if queued.number not in self.queue:
+            return
+        decisions = self.queue.end(queued.number, Outcome.of(to_record(error)))
+        self._report_unstarted(queued, error)
+        self._execute(decisions)
+
+    def _report_unstarted(self, queued: QueuedJob, error: Exception) -> None:
+        """Report the end of a job that isn't running and has left the queue."""
+        record = to_record(error)
+        report = minimal_report(queued.number, queued.job, record)
+        self._context.planner_thread.submit(queued.job.close)
+        self._end(
+            queued,
+            Failed(queued.number, report, record),
+            lambda: JobSnapshot.of(queued.number, queued.job, JobPlan((), None), {}),
+        )
+
+    def _start(self, queued: QueuedJob) -> None:
+        self.queue.start(queued.number)
+        if queued.is_open:
+            self._begin(queued)
+            return
+        self._opening = queued.number
+
+        def on_opened(job: ResolvedJob | None, error: BaseException | None) -> None:
+            self._opening = None
+            try:
+                self._reopened(queued, job, error)
+            finally:
+                self.advance()
+
+        self._hooks.open_job(queued.spec, on_opened)
+
+    def _reopened(
+        self, queued: QueuedJob, job: ResolvedJob | None, error: BaseException | None
+    ) -> None:
+        """Begin another attempt, with its files opened anew."""
+        if job is not None:
+            queued.job, queued.is_open = job, True
+        if queued.stop is not None or self._is_stopping:
+            self._drop(queued, queued.stop or stopping_error())
+        elif job is None:
+            self._drop(queued, error if isinstance(error, Exception) else TryAgain("no answer"))
+        else:
+            self._begin(queued)
+
+    def _begin(self, queued: QueuedJob) -> None:
+        try:
+            self.active = JobDriver(
+                queued.number,
+                queued.spec,
+                queued.job,
+                self._context,
+                queued.on_state,
+                functools.partial(self._on_end, queued),
+            )
+        except Exception as error:
+            log.exception("job %d can't start", queued.number)
+            self._drop(queued, error)
+            return
+        attempt = self.queue.terms(queued.number).attempts
+        self._timers.limit_running(queued.number, attempt, queued.spec.timeout)
+        self.active.begin()
+
+    def _on_end(self, queued: QueuedJob, state: Done | Failed, learn: Learn) -> None:
+        driver, self.active = self.active, None
+        assert driver is not None
+        if not self._is_requeued(queued, state):
+            error = state.error if isinstance(state, Failed) else None
+            decisions = self.queue.end(queued.number, Outcome.of(error))
+            if queued.failures:
+                state = _with_notes(state, queued.failures)
+            self._end(queued, state, driver.snapshot)
+            self._execute(decisions)
+        self._hooks.on_learn(learn)
+        self.advance()
+
+    def _is_requeued(self, queued: QueuedJob, state: Done | Failed) -> bool:
+        """Let a failed job wait for its next attempt, if it has one."""
+        if isinstance(state, Done) or self._is_stopping:
+            return False
+        if not self.queue.requeue(queued.number, state.error.code):
+            return False
+        queued.is_open = False
+        terms = self.queue.terms(queued.number)
+        text = f"attempt {terms.attempts} failed: {state.error.message}"
+        queued.failures.append(text)
+        log.warning(
+            "job %d: %s; retry %d of %d", queued.number, text, terms.failures, terms.retries
+        )
+        self._report_position(queued.number, f"retry {terms.failures} of {terms.retries}: {text}")
+        return True
+
+    def _end(
+        self, queued: QueuedJob, state: Done | Failed, snapshot: Callable[[], JobSnapshot]
+    ) -> None:
+        """Report the last state. An exception must not block the next job."""
+        self._jobs.pop(queued.number, None)
+        steps: tuple[Callable[[], None], ...] = (
+            lambda: release_segments(self._arena, queued.held_segments),
+            lambda: queued.on_state(state),
+            lambda: self._archive.add(snapshot().ended(state)),
+        )
+        for step in steps:
+            try:
+                step()
+            except Exception:
+                log.exception("job %d: unexpected error while reporting its end", queued.number)
+
+    def _on_deadline(self) -> None:
+        self._execute(self.queue.expire(time.time()))
+        self._timers.watch_deadline(self.queue.next_deadline())
+        self.advance()
+
+    def _on_timeout(self, number: int, attempt: int) -> None:
+        is_running = number in self.queue and not self.queue.is_waiting(number)
+        if is_running and self.queue.terms(number).attempts == attempt:
+            timeout = self._jobs[number].spec.timeout
+            error = JobFailed(f"job {number} ran longer than its timeout of {timeout:g} s")
+            self._stop_job(number, error)
+
+
+def _with_notes(state: Done | Failed, notes: Iterable[str]) -> Done | Failed:
+    """Add `notes` to the report in `state`."""
+    report = msgspec.structs.replace(state.report, notes=(*state.report.notes, *notes))
+    return msgspec.structs.replace(state, report=report)
+
+
+def stopping_error() -> TryAgain:
+    return TryAgain("the daemon is stopping; submit the job again later")
