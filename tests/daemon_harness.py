@@ -149,7 +149,8 @@ def daemon(folder: Path, limits: Limits | None = None, size: int = 64 << 20) -> 
         stack.callback(arena.close)
         engine = FakeEngine(arena)
         endpoint = folder / "control.sock"
-        core = Core(DaemonInfo(os.getpid(), __version__, str(endpoint)), limits or Limits())
+        daemon_info = DaemonInfo(os.getpid(), __version__, str(endpoint), uid=os.getuid())
+        core = Core(daemon_info, limits or Limits())
         server = Server(core, loop, arena, engine, context, endpoint, folder / "session.sock")
         stack.callback(server.close_sessions)
         stack.callback(context.term)

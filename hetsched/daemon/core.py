@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 
+from hetsched.daemon.access.roles import require_permission
 from hetsched.daemon.commands import (
     AnswerSession,
     CloseSession,
@@ -40,6 +41,7 @@ from hetsched.transport.messages import (
     Reply,
     SessionRequest,
 )
+from hetsched.transport.peers import Peer
 
 PROGRESS_INTERVAL = 0.1
 """Seconds between two progress messages of one job; more than 10 per second are unreadable."""
@@ -62,8 +64,8 @@ class Core:
 
     # sessions
 
-    def on_connect(self, number: int) -> list[Command]:
-        self.ledger.sessions[number] = ClientSession(number, self._make_token())
+    def on_connect(self, number: int, peer: Peer) -> list[Command]:
+        self.ledger.sessions[number] = ClientSession(number, self._make_token(), peer)
         self._trim_at = None
         return []
 
@@ -77,6 +79,7 @@ class Core:
                 number, ProtocolError("the first message must be hello")
             )
         try:
+            require_permission(type(request), session.peer.uid, self.ledger.daemon.uid)
             return BY_SESSION[type(request)](self.ledger, session, request)
         except ProtocolError as error:
             return self.on_invalid_message(number, error)
@@ -122,15 +125,22 @@ class Core:
 
     # requests over ZeroMQ
 
-    def on_request(self, identity: bytes, envelope: Envelope, now: float) -> list[Command]:
-        """Handle a request; it is answered at once or, for jobs, later."""
-        session = self.ledger.sessions_by_token.get(envelope.token)
+    def on_request(
+        self, identity: bytes, peer: Peer, envelope: Envelope, now: float
+    ) -> list[Command]:
+        """Handle a request; it is answered at once or, for jobs, later.
+
+        Its token must be that of a session of the same process.
+        """
+        session = self.ledger.session_of(envelope.token, peer)
         if session is None:
             error = NotPermitted("unknown token: send hello on the session socket first")
             return [SendReply(identity, Reply(envelope.number, Refused(to_record(error))))]
+        session.identity = identity
         requester = Requester(identity, envelope.number, session.id)
         request = envelope.request
         try:
+            require_permission(type(request), peer.uid, self.ledger.daemon.uid)
             return BY_ENVELOPE[type(request)](self.ledger, requester, request, now)
         except HetschedError as error:
             return [requester.reply(Refused(to_record(error)))]
@@ -138,6 +148,14 @@ class Core:
     def on_undecodable_request(self, identity: bytes, error: ProtocolError) -> list[Command]:
         """Reply with number 0, which no request has, to explain a mismatch of versions."""
         return [SendReply(identity, Reply(0, Refused(to_record(error))), droppable=True)]
+
+    def on_unread_replies(self, identity: bytes) -> list[Command]:
+        """Close the sessions of a client that doesn't read: its replies were dropped."""
+        return [
+            CloseSession(session.id)
+            for session in self.ledger.sessions.values()
+            if session.identity == identity
+        ]
 
     # the engine
 

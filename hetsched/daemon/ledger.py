@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from collections import Counter
 
 from hetsched.daemon.commands import AnswerSession, Command, ReleaseSegment
@@ -17,6 +18,7 @@ from hetsched.daemon.records import (
 from hetsched.errors import InputMissing
 from hetsched.job import JobSpec
 from hetsched.transport.messages import SegmentFd
+from hetsched.transport.peers import Peer
 
 MAX_ENDED_JOBS = 1000
 """Ended jobs that are remembered. Arbitrary."""
@@ -43,7 +45,7 @@ class Ledger:
         self.daemon = daemon
         self.limits = limits
         self.sessions: dict[int, ClientSession] = {}
-        self.sessions_by_token: dict[str, ClientSession] = {}
+        self._greeted_sessions: dict[Peer, list[ClientSession]] = {}
         self.jobs: dict[int, JobEntry] = {}
         self.tickets: dict[int, JobEntry] = {}
         self.held_back: dict[int, JobEntry] = {}
@@ -65,6 +67,20 @@ class Ledger:
         self.tickets[entry.ticket] = entry
         self._unended += 1
         return entry
+
+    def greet(self, session: ClientSession) -> None:
+        """Accept requests with the session's token, if they come from the same process."""
+        if not session.is_greeted:
+            session.is_greeted = True
+            self._greeted_sessions.setdefault(session.peer, []).append(session)
+
+    def session_of(self, token: str, peer: Peer) -> ClientSession | None:
+        """Return the session of `token`, if `peer` opened it."""
+        encoded = token.encode()
+        for session in self._greeted_sessions.get(peer, ()):
+            if hmac.compare_digest(encoded, session.token.encode()):
+                return session
+        return None
 
     def job(self, number: int) -> JobEntry:
         """Return a job. Raises InputMissing if it isn't known."""
@@ -151,12 +167,19 @@ class Ledger:
         session = self.sessions.pop(number, None)
         if session is None:
             return None
-        self.sessions_by_token.pop(session.token, None)
+        self._invalidate_token(session)
         self.follows.pop(number, None)
         for entry in self.tickets.values():
             entry.followers = [f for f in entry.followers if f.session != number]
             entry.stop_awaiting(number)
         return session
+
+    def _invalidate_token(self, session: ClientSession) -> None:
+        sessions = self._greeted_sessions.get(session.peer, [])
+        if session in sessions:
+            sessions.remove(session)
+        if not sessions:
+            self._greeted_sessions.pop(session.peer, None)
 
     def _count_follow(self, session: int, change: int) -> None:
         self.follows[session] += change

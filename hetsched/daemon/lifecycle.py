@@ -146,5 +146,10 @@ def _seconds(text: str, where: str) -> float:
 def _info() -> DaemonInfo:
     now = time.monotonic()
     return DaemonInfo(
-        os.getpid(), __version__, str(paths.endpoint_path()), started=now, epoch=time.time() - now
+        os.getpid(),
+        __version__,
+        str(paths.endpoint_path()),
+        started=now,
+        epoch=time.time() - now,
+        uid=os.getuid(),
     )

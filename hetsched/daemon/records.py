@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from hetsched.daemon.commands import SendReply
 from hetsched.job import ArenaOut, ArenaRef, Done, JobSpec, JobState, ended
 from hetsched.transport.messages import Answer, Reply, State
+from hetsched.transport.peers import NOBODY, Peer
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,17 @@ class Limits:
 
 @dataclass(frozen=True)
 class DaemonInfo:
-    """The daemon itself. `started`: on the clock of `now`; `epoch`: that clock's zero."""
+    """The daemon itself. `started`: on the clock of `now`; `epoch`: that clock's zero.
+
+    `uid`: the user that it runs as, and serves; nobody by default.
+    """
 
     pid: int
     version: str
     endpoint: str
     started: float = 0.0
     epoch: float = 0.0
+    uid: int = NOBODY.uid
 
 
 @dataclass(frozen=True)
@@ -61,10 +66,14 @@ class ClientSession:
         Segment -> the client's references to it.
     mapped : set
         Segments whose fd the client has received.
+    identity : bytes
+        Of its ZeroMQ socket, once it has sent a request.
     """
 
     id: int
     token: str
+    peer: Peer
+    identity: bytes = b""
     is_greeted: bool = False
     held: dict[int, int] = field(default_factory=dict)
     mapped: set[int] = field(default_factory=set)

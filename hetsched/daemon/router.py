@@ -5,51 +5,72 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections import deque
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import zmq
 from msgspec.structs import replace
 
+from hetsched.daemon.access.roles import ROOT_UID
+from hetsched.daemon.access.zap import DOMAIN
+from hetsched.daemon.limits.log_limiter import LogLimiter
+from hetsched.daemon.limits.reply_backlog import ReplyBacklog
 from hetsched.errors import ConfigError
 from hetsched.job import Done, Failed
 from hetsched.transport.codec import encode
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import MAX_FRAME, Reply, State
+from hetsched.transport.peers import NOBODY, Peer, address_peer
 from hetsched.transport.sockets import remove_socket
 
 log = logging.getLogger(__name__)
 
-MAX_BACKLOG = 1000
-"""Largest number of replies queued for a client that doesn't read; later ones are dropped.
-Arbitrary."""
-RETRY_SECONDS = 0.02
-"""Seconds until sending to a client that doesn't read is retried. Arbitrary."""
+MAX_CLIENT_BACKLOG = 8 << 20
+"""Bytes of unsent replies to one client; beyond, it is disconnected. Eight of the longest."""
+MAX_BACKLOG = 64 << 20
+"""Bytes of unsent replies to all clients together. Arbitrary."""
+SEND_QUEUE = 32
+"""Replies to one client that libzmq may hold; it counts messages, and each may have MAX_FRAME
+bytes. The others wait in the backlog, where bytes count."""
+RECEIVE_QUEUE = 64
+"""Requests of one client that libzmq may hold, of at most MAX_FRAME bytes each."""
+RETRY_SECONDS = (0.001, 0.02)
+"""Seconds until sending to a client that doesn't read is retried: at first, and at most."""
+LAST_REPLIES_SECONDS = 0.2
+"""Seconds that clients have to read their last replies, before the socket is closed. Arbitrary."""
 MAX_FRAMES_PER_TURN = 64
 """Frames received before other handlers on the loop run. Arbitrary."""
 
 
 class Router:
-    """A ROUTER socket that never blocks, with a bounded backlog.
+    """A ROUTER socket that never blocks, with a backlog bounded in bytes.
+
+    A ZapHandler for the same context must exist: without one every connection is refused.
 
     Parameters
     ----------
     on_frame : callable
-        on_frame(identity, frame) for every message of one frame; others are dropped.
+        on_frame(identity, frame, peer) for every message of one frame; others are dropped.
+    on_overflow : callable
+        on_overflow(identity): this client doesn't read, so its replies were dropped.
     """
 
     def __init__(
         self,
         context: zmq.Context[zmq.Socket[bytes]],
         loop: Loop,
-        on_frame: Callable[[bytes, bytes], None],
+        on_frame: Callable[[bytes, bytes, Peer], None],
+        on_overflow: Callable[[bytes], None],
     ) -> None:
         self._loop = loop
         self._on_frame = on_frame
+        self._on_overflow = on_overflow
         self._socket = context.socket(zmq.ROUTER)
         self._path: Path | None = None
-        self._waiting: dict[bytes, deque[bytes]] = {}
+        self._backlog = ReplyBacklog(MAX_CLIENT_BACKLOG, MAX_BACKLOG)
+        self._retrying: set[bytes] = set()
+        self._dropped_messages = LogLimiter()
 
     def bind(self, path: Path, listening: int | None = None) -> None:
         """Listen at `path` (0600), or on the descriptor `listening`, already bound to it.
@@ -66,13 +87,17 @@ class Router:
             (zmq.LINGER, 0),
             (zmq.MAXMSGSIZE, MAX_FRAME),
             (zmq.ROUTER_MANDATORY, 1),  # else replies to a slow client are silently dropped
-            (zmq.RCVHWM, 1000),
-            (zmq.SNDHWM, 1000),
+            (zmq.RCVHWM, RECEIVE_QUEUE),
+            (zmq.SNDHWM, SEND_QUEUE),
             (zmq.HANDSHAKE_IVL, 2000),
+            (zmq.ZAP_DOMAIN, DOMAIN),
+            (zmq.ZAP_ENFORCE_DOMAIN, 1),  # else no handler would mean no check
         ):
-            self._socket.setsockopt(option, value)
+            self._socket.set(option, value)
+        for uid in {os.getuid(), ROOT_UID}:  # others are refused before their greeting is read
+            self._socket.set(zmq.IPC_FILTER_UID, uid)
         if listening is not None:
-            self._socket.setsockopt(zmq.USE_FD, listening)
+            self._socket.set(zmq.USE_FD, listening)
         else:
             remove_socket(path)
             self._path = path
@@ -87,38 +112,67 @@ class Router:
 
     def send(self, identity: bytes, reply: Reply, droppable: bool = False) -> None:
         """Send now or, unless `droppable`, as soon as the client reads, if it still exists."""
-        waiting = self._waiting.get(identity)
-        if waiting is None and self._try_send(identity, payload := encode_bounded(reply)):
+        is_waiting = identity in self._backlog
+        if is_waiting and droppable:
             return
-        if droppable:
+        payload = encode_bounded(reply)
+        if (not is_waiting and self._try_send(identity, payload)) or droppable:
             return
-        if waiting is None:
-            waiting = self._waiting[identity] = deque([payload])
-            self._loop.call_later(RETRY_SECONDS, functools.partial(self._retry, identity))
-        elif len(waiting) < MAX_BACKLOG:
-            waiting.append(encode_bounded(reply))
+        if identity not in self._retrying:
+            self._retrying.add(identity)
+            self._retry_later(identity, RETRY_SECONDS[0])
+        for client in self._backlog.add(identity, payload):
+            self._drop_client(client)
 
     def backlog(self) -> int:
         """Count the replies that wait for the slowest client."""
-        return max(map(len, self._waiting.values()), default=0)
+        return self._backlog.longest()
+
+    def backlog_bytes(self) -> int:
+        """Return the bytes of all replies that wait."""
+        return self._backlog.nbytes
 
     def close(self) -> None:
         """Close the socket, after a short wait for the last replies; remove it if it is ours."""
         self._loop.remove_reader(self._socket)
-        self._socket.close(linger=200)
+        deadline = time.monotonic() + LAST_REPLIES_SECONDS
+        while (unread := self._flush()) and time.monotonic() < deadline:
+            time.sleep(RETRY_SECONDS[0])
+        if unread:
+            log.warning("stopping with %d replies that clients didn't read", unread)
+        self._socket.close(linger=int(LAST_REPLIES_SECONDS * 1000))
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 
     def _receive(self) -> None:
         for _ in range(MAX_FRAMES_PER_TURN):
             try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+                message = self._next_message()
             except zmq.Again:
                 return
-            if len(frames) == 2:
-                self._on_frame(*frames)
-            else:
-                log.warning("dropped a message of %d frames", len(frames) - 1)
+            if message is not None:
+                self._on_frame(*message)
+
+    def _next_message(self) -> tuple[bytes, bytes, Peer] | None:
+        """Return a client, its frame and its process; None for a message of several frames.
+
+        libzmq has all frames of a message in memory by now; only one is kept here.
+        """
+        identity = self._socket.recv(zmq.NOBLOCK)
+        frame = self._socket.recv(zmq.NOBLOCK, copy=False)
+        count = 1
+        while self._socket.getsockopt(zmq.RCVMORE):
+            self._socket.recv(zmq.NOBLOCK)
+            count += 1
+        if count > 1:
+            self._log_dropped(f"dropped a message of {count} frames")
+            return None
+        return identity, frame.bytes, _frame_peer(frame)
+
+    def _log_dropped(self, text: str) -> None:
+        suffix = self._dropped_messages.admit(time.monotonic())
+        if suffix is not None:
+            log.warning("%s%s", text, suffix)
 
     def _try_send(self, identity: bytes, payload: bytes) -> bool:
         """Return whether the message needs no retry: it was sent, or its client has ended."""
@@ -131,14 +185,45 @@ class Router:
                 raise
         return True
 
-    def _retry(self, identity: bytes) -> None:
-        waiting = self._waiting[identity]
-        while waiting and self._try_send(identity, waiting[0]):
-            waiting.popleft()
-        if waiting:
-            self._loop.call_later(RETRY_SECONDS, functools.partial(self._retry, identity))
+    def _retry_later(self, identity: bytes, seconds: float) -> None:
+        self._loop.call_later(seconds, functools.partial(self._retry, identity, seconds))
+
+    def _retry(self, identity: bytes, waited: float) -> None:
+        has_sent = self._send_waiting(identity)
+        if identity in self._backlog:
+            wait = RETRY_SECONDS[0] if has_sent else min(2 * waited, RETRY_SECONDS[1])
+            self._retry_later(identity, wait)
         else:
-            del self._waiting[identity]
+            self._retrying.discard(identity)
+
+    def _send_waiting(self, identity: bytes) -> bool:
+        """Send what a client's queue in libzmq takes; return whether that was anything."""
+        has_sent = False
+        while (payload := self._backlog.first(identity)) is not None:
+            if not self._try_send(identity, payload):
+                break
+            has_sent = True
+            self._backlog.drop_first(identity)
+        return has_sent
+
+    def _flush(self) -> int:
+        """Try to send all that waits; return the number of replies that still do."""
+        for identity in self._backlog.clients():
+            self._send_waiting(identity)
+        return len(self._backlog)
+
+    def _drop_client(self, identity: bytes) -> None:
+        count = self._backlog.forget(identity)
+        log.warning("disconnected a client that doesn't read: dropped %d replies to it", count)
+        self._on_overflow(identity)
+
+
+def _frame_peer(frame: zmq.Frame) -> Peer:
+    try:
+        address = frame.get("Peer-Address")
+    except zmq.ZMQError:  # the transport has no such property
+        return NOBODY
+    return address_peer(str(address))
 
 
 def encode_bounded(reply: Reply) -> bytes:

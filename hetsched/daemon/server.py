@@ -17,7 +17,10 @@ from typing import Any, Protocol
 import zmq
 
 from hetsched.daemon import commands
+from hetsched.daemon.access.roles import Role, role_of
+from hetsched.daemon.access.zap import ZapHandler
 from hetsched.daemon.core import Core
+from hetsched.daemon.limits.log_limiter import LogLimiter
 from hetsched.daemon.records import result_refs
 from hetsched.daemon.router import Router
 from hetsched.daemon.systemd import NO_SOCKETS, ListeningSockets
@@ -40,6 +43,7 @@ from hetsched.transport.messages import (
     Reply,
     SessionRequest,
 )
+from hetsched.transport.peers import Peer, socket_peer
 from hetsched.transport.sockets import close_all, listen, receive_message, send_message
 
 log = logging.getLogger(__name__)
@@ -96,12 +100,14 @@ class Server:
         self._arena = arena
         self._engine = engine
         self._endpoint, self._session = endpoint, session
-        self._router = Router(context, loop, self._on_frame)
+        self._zap = ZapHandler(context, loop, self._admits)
+        self._router = Router(context, loop, self._on_frame, self._on_overflow)
         self._listener: socket.socket | None = None
         self._removes_session = True
         self._sessions: dict[int, socket.socket] = {}
         self._next_session = 1
         self._tick_due: float | None = None
+        self._dropped_requests = LogLimiter()
         self._decode_request: Decoder[SessionRequest] = Decoder(SessionRequest)
         self._decode_envelope: Decoder[Envelope] = Decoder(Envelope)
         self._executors: dict[type, Callable[[Any], None]] = {
@@ -139,6 +145,10 @@ class Server:
         """Count the replies that wait for the slowest client."""
         return self._router.backlog()
 
+    def backlog_bytes(self) -> int:
+        """Return the bytes of all replies that wait for clients."""
+        return self._router.backlog_bytes()
+
     def drain(self) -> None:
         """Accept no new jobs."""
         self._core.drain()
@@ -146,6 +156,7 @@ class Server:
     def close(self) -> None:
         """Close and remove the sockets; the context's end sends the last replies."""
         self._router.close()
+        self._zap.close()
         if self._listener is not None:
             self._loop.remove_reader(self._listener.fileno())
             self._listener.close()
@@ -162,6 +173,10 @@ class Server:
             self._executors[type(command)](command)
         self._schedule_tick()
 
+    def _admits(self, peer: Peer) -> bool:
+        """Whether a process may connect at all; what it may do there: `roles.py`."""
+        return role_of(peer.uid, self._core.ledger.daemon.uid) is not Role.STRANGER
+
     # sessions
 
     def _accept(self) -> None:
@@ -172,9 +187,14 @@ class Server:
             log.warning("session not accepted: %s", error.strerror)
             return
         connection.setblocking(False)
+        peer = socket_peer(connection)
+        if not self._admits(peer):
+            log.warning("refused a session of uid %d (pid %d)", peer.uid, peer.pid)
+            connection.close()
+            return
         number, self._next_session = self._next_session, self._next_session + 1
         self._sessions[number] = connection
-        self._execute(self._core.on_connect(number))
+        self._execute(self._core.on_connect(number, peer))
         self._loop.add_reader(
             connection.fileno(), functools.partial(self._on_session_readable, number)
         )
@@ -239,15 +259,20 @@ class Server:
 
     # requests and replies
 
-    def _on_frame(self, identity: bytes, frame: bytes) -> None:
+    def _on_overflow(self, identity: bytes) -> None:
+        self._loop.call_soon(lambda: self._execute(self._core.on_unread_replies(identity)))
+
+    def _on_frame(self, identity: bytes, frame: bytes, peer: Peer) -> None:
         try:
             envelope = self._decode_envelope(frame)
         except ProtocolError as error:
-            log.warning("dropped a request: %s", error)
+            suffix = self._dropped_requests.admit(time.monotonic())
+            if suffix is not None:
+                log.warning("dropped a request: %s%s", error, suffix)
             self._execute(self._core.on_undecodable_request(identity, error))
             return
         try:
-            self._execute(self._core.on_request(identity, envelope, time.monotonic()))
+            self._execute(self._core.on_request(identity, peer, envelope, time.monotonic()))
         except Exception as error:
             log.exception("unexpected error in a request")
             self._router.send(identity, Reply(envelope.number, Refused(to_record(error))))

@@ -23,8 +23,10 @@ from hetsched.job import (
     ended,
 )
 from hetsched.transport import messages as say
+from hetsched.transport.peers import Peer
 
 MIB = 1 << 20
+OWNER = Peer(1000, 5)
 
 
 class Story:
@@ -32,20 +34,21 @@ class Story:
 
     def __init__(self, **limits: Any) -> None:
         self.core = Core(
-            DaemonInfo(1, "0", "/x"),
+            DaemonInfo(1, "0", "/x", uid=OWNER.uid),
             Limits(**limits),
             make_token=lambda: f"t{len(self.core.ledger.sessions) + 1}",
         )
         self.now = 100.0
 
     def hello(self, session: int) -> str:
-        self.core.on_connect(session)
+        self.core.on_connect(session, OWNER)
         (answer,) = self.core.on_session_request(session, say.Hello(say.PROTOCOL, "0", 5))
         assert isinstance(answer, do.AnswerSession) and isinstance(answer.answer, say.Welcome)
         return answer.answer.token
 
     def ask(self, token: str, request: say.Request, number: int = 1) -> list[do.Command]:
-        return self.core.on_request(token.encode(), say.Envelope(token, number, request), self.now)
+        envelope = say.Envelope(token, number, request)
+        return self.core.on_request(token.encode(), OWNER, envelope, self.now)
 
     def submit(self, token: str, spec: JobSpec | None = None, follow: bool = True) -> int:
         """The ticket of an accepted job, whose number is the same."""
@@ -85,14 +88,14 @@ def story() -> Story:
 
 
 def test_a_session_that_does_not_start_with_hello_is_closed(story: Story) -> None:
-    story.core.on_connect(1)
+    story.core.on_connect(1, OWNER)
     answer, hang_up = story.core.on_session_request(1, say.Allocate(5))
     assert refused([answer]).code == 76
     assert hang_up == do.CloseSession(1)
 
 
 def test_another_protocol_is_refused_with_both_versions(story: Story) -> None:
-    story.core.on_connect(1)
+    story.core.on_connect(1, OWNER)
     answer, hang_up = story.core.on_session_request(1, say.Hello(99, "7.0", 5))
     assert "protocol 99" in refused([answer]).message
     assert hang_up == do.CloseSession(1)

@@ -157,7 +157,7 @@ def test_a_client_that_never_reads_neither_blocks_nor_grows_the_daemon(
     for number in range(6000):
         dealer.send(encode(Envelope(token, number, Status())))
     assert still_serves(harness)
-    assert harness.ask(harness.server.backlog) <= MAX_BACKLOG
+    assert harness.ask(harness.server.backlog_bytes) <= MAX_BACKLOG
 
 
 def test_a_client_that_asks_and_never_reads_loses_its_session(

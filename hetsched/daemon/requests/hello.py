@@ -18,7 +18,6 @@ def handle(ledger: Ledger, session: ClientSession, request: Hello) -> list[Comma
             f" {daemon.version} (pid {daemon.pid}) speaks {PROTOCOL};"
             " install the same version for both"
         )
-    session.is_greeted = True
-    ledger.sessions_by_token[session.token] = session
+    ledger.greet(session)
     welcome = Welcome(PROTOCOL, daemon.version, session.token, daemon.endpoint, daemon.pid)
     return [AnswerSession(session.id, welcome)]

@@ -1,0 +1,1 @@
+"""Bounds on what clients can make the daemon keep or log."""

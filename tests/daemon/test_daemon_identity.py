@@ -1,0 +1,195 @@
+"""Who is served: credentials from the kernel on both sockets, a handshake that fails closed."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import daemon_harness
+import pytest
+import zmq
+from daemon_harness import Harness
+
+from hetsched.client.control import Control
+from hetsched.daemon.access.zap import DOMAIN, ZapHandler, decide
+from hetsched.daemon.router import Router
+from hetsched.transport.codec import Decoder, encode
+from hetsched.transport.loop import Loop
+from hetsched.transport.messages import Envelope, Hello, Ping, Pong, Refused, Reply, Welcome
+from hetsched.transport.peers import NOBODY, Peer, address_peer, socket_peer
+from hetsched.transport.sockets import connect, receive_message
+
+OTHER_UID = 65533
+
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+
+ASK = """
+import os, sys, zmq
+endpoint, uid, payload = sys.argv[1], int(sys.argv[2]), bytes.fromhex(sys.argv[3])
+if uid != os.getuid():
+    os.setgroups([]); os.setgid(uid); os.setuid(uid)
+dealer = zmq.Context().socket(zmq.DEALER)
+dealer.setsockopt(zmq.LINGER, 0)
+dealer.connect(f"ipc://{endpoint}")
+dealer.send(payload)
+print(dealer.recv().hex() if dealer.poll(int(sys.argv[4])) else "no reply", flush=True)
+os._exit(0)
+"""
+
+SESSION = """
+import os, socket, sys
+path, uid = sys.argv[1], int(sys.argv[2])
+os.setgroups([]); os.setgid(uid); os.setuid(uid)
+sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+sock.connect(path)
+print("answered" if sock.recv(100) else "closed")
+"""
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[Harness]:
+    with daemon_harness.daemon(tmp_path) as harness:
+        yield harness
+
+
+def test_the_kernel_says_who_is_at_the_other_end() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        assert socket_peer(ours) == Peer(os.getuid(), os.getpid())
+
+
+def test_zeromqs_address_of_a_peer_is_parsed() -> None:
+    assert address_peer("localhost:1000:100:4711") == Peer(1000, 4711)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "127.0.0.1", "127.0.0.1:5555", "localhost:0:0", "localhost:0:0:1:2", "localhost:-1:0:1",
+     "localhost:0:0:x", "localhost:٣:0:1", "evil:0:0:1"],
+)  # fmt: skip
+def test_any_other_address_is_nobodys(address: str) -> None:
+    assert address_peer(address) == NOBODY
+
+
+def test_a_token_is_worth_nothing_in_another_process(harness: Harness) -> None:
+    with connect(harness.folder / "session.sock") as session:
+        token = greet(session)
+        answer = ask_in_another_process(harness, Envelope(token, 3, Ping()), os.getuid())
+        assert isinstance(answer, Refused) and answer.error.code == 77
+        assert isinstance(ask_here(harness, Envelope(token, 3, Ping())), Pong)
+
+
+@needs_root
+def test_another_user_gets_no_reply_even_with_a_token(harness: Harness) -> None:
+    open_to_all(harness.folder)
+    with connect(harness.folder / "session.sock") as session:
+        envelope = Envelope(greet(session), 3, Ping())
+        assert ask_in_another_process(harness, envelope, OTHER_UID) is None
+    assert still_serves(harness)
+
+
+@needs_root
+def test_another_users_session_is_closed_unread(harness: Harness) -> None:
+    open_to_all(harness.folder)
+    path = str(harness.folder / "session.sock")
+    words = [sys.executable, "-c", SESSION, path, str(OTHER_UID)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+    assert done.stdout.strip() in ("closed", "") and "answered" not in done.stdout
+    assert still_serves(harness)
+
+
+@pytest.mark.parametrize(
+    ("frames", "status"),
+    [
+        ([b"r", b"", b"1.0", b"7", DOMAIN, b"localhost:1000:1:5", b"", b"NULL"], b"200"),
+        ([b"r", b"", b"1.0", b"7", DOMAIN, b"localhost:1001:1:5", b"", b"NULL"], b"400"),
+        ([b"r", b"", b"1.0", b"7", b"else", b"localhost:1000:1:5", b"", b"NULL"], b"400"),
+        ([b"r", b"", b"1.0", b"7", DOMAIN, b"127.0.0.1", b"", b"NULL"], b"400"),
+        ([b"r", b"", b"9.9", b"7", DOMAIN, b"localhost:1000:1:5", b"", b"NULL"], b"400"),
+        ([b"r", b"", b"1.0", b"7", DOMAIN, b"\xff\xfe", b"", b"NULL"], b"400"),
+        ([b"r", b"", b"1.0"], b"400"),
+    ],
+    ids=["own", "another uid", "another domain", "tcp", "another version", "not text", "short"],
+)
+def test_zap_admits_only_what_it_understands(frames: list[bytes], status: bytes) -> None:
+    assert decide(frames, lambda peer: peer.uid == 1000)[4] == status
+
+
+def test_without_a_zap_handler_nobody_is_served(tmp_path: Path) -> None:
+    received: list[bytes] = []
+    with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+        loop = Loop()
+        zap = ZapHandler(context, loop, lambda peer: True)
+        router = Router(
+            context, loop, lambda i, frame, peer: received.append(frame), lambda i: None
+        )
+        router.bind(tmp_path / "control.sock")
+        zap.close()
+        dealer.setsockopt(zmq.LINGER, 0)
+        with dealer.get_monitor_socket(zmq.EVENT_DISCONNECTED) as monitor:
+            dealer.connect(f"ipc://{tmp_path / 'control.sock'}")
+            dealer.send(b"anything")
+            assert monitor.poll(10_000)
+            dealer.disable_monitor()
+        loop.call_soon(loop.stop)
+        loop.run()
+        router.close()
+        loop.close()
+    assert received == []
+
+
+def greet(session: socket.socket) -> str:
+    session.settimeout(10)
+    session.send(encode(Hello(1, "test", os.getpid())))
+    welcome: Welcome = Decoder[Welcome](Welcome)(receive_message(session, 1000)[0])
+    return welcome.token
+
+
+def ask_here(harness: Harness, envelope: Envelope) -> object:
+    with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+        dealer.setsockopt(zmq.LINGER, 0)
+        dealer.connect(f"ipc://{harness.folder / 'control.sock'}")
+        dealer.send(encode(envelope))
+        assert dealer.poll(10_000)
+        return answer_in(dealer.recv())
+
+
+def ask_in_another_process(harness: Harness, envelope: Envelope, uid: int) -> object:
+    """The answer to a request from a process of `uid`; None if it gets none in time."""
+    patience = 10_000 if uid == os.getuid() else 500
+    endpoint = str(harness.folder / "control.sock")
+    words = [endpoint, str(uid), encode(envelope).hex(), str(patience)]
+    done = subprocess.run(
+        [sys.executable, "-c", ASK, *words],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    text = done.stdout.strip()
+    return None if text == "no reply" else answer_in(bytes.fromhex(text))
+
+
+def answer_in(payload: bytes) -> object:
+    reply: Reply = Decoder[Reply](Reply)(payload)
+    return reply.answer
+
+
+def open_to_all(folder: Path) -> None:
+    """Undo the protection by file modes, so that only credentials are left."""
+    for path in (folder, *folder.parents):
+        if path.stat().st_uid == os.getuid() and path != Path("/tmp"):
+            path.chmod(0o755 if path != folder else 0o777)
+        if path.name.startswith("pytest-of-"):
+            break
+    for name in ("control.sock", "session.sock"):
+        (folder / name).chmod(0o777)
+
+
+def still_serves(harness: Harness) -> bool:
+    with Control(harness.folder) as client:
+        return client.ping().pid == os.getpid()
