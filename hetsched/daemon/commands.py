@@ -40,6 +40,13 @@ class AllocateSegment:
 
 
 @dataclass(frozen=True)
+class AdoptSegment:
+    """Adopt the segment that came with the request being handled; then as AllocateSegment."""
+
+    session: int
+
+
+@dataclass(frozen=True)
 class RetainSegment:
     segment: int
 
@@ -92,6 +99,7 @@ Command = (
     | AnswerSession
     | CloseSession
     | AllocateSegment
+    | AdoptSegment
     | RetainSegment
     | ReleaseSegment
     | TrimArena

@@ -110,6 +110,13 @@ class Core:
         self.ledger.segment_sizes[segment] = nbytes
         return [self.ledger.grant_segment(session, segment)]
 
+    def on_adopted(self, number: int, segment: int, nbytes: int) -> list[Command]:
+        """As `on_allocated`, for a segment that the client has mapped."""
+        session = self.ledger.sessions.get(number)
+        if session is not None:
+            session.mapped.add(segment)
+        return self.on_allocated(number, segment, nbytes)
+
     def on_allocation_failed(self, number: int, error: HetschedError) -> list[Command]:
         return [AnswerSession(number, Refused(to_record(error)))]
 

@@ -107,7 +107,7 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
     with contextlib.ExitStack() as stack:
         loop = Loop()
         stack.callback(loop.close)
-        arena = Arena(total)
+        arena = Arena(total, first_id=time.time_ns() >> 1)  # unlike those of earlier daemons
         stack.callback(arena.close)
         engine = Engine(config, loop, arena, models_path=paths.models_path())
         guard = ExitGuard(engine.kill)

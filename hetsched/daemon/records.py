@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from hetsched.daemon.commands import SendReply
 from hetsched.job import ArenaOut, ArenaRef, Done, JobSpec, JobState, ended
+from hetsched.job_segments import arena_refs
 from hetsched.transport.messages import Answer, Reply, State
 from hetsched.transport.peers import NOBODY, Peer
 
@@ -145,8 +146,7 @@ class JobEntry:
 
 def input_and_output_segments(spec: JobSpec) -> list[int]:
     """Return the segments that `spec` names as inputs or as the caller's own outputs."""
-    inputs = [ref.segment for ref in spec.inputs.values() if isinstance(ref, ArenaRef)]
-    return [*inputs, *caller_outputs(spec)]
+    return [ref.segment for ref in arena_refs(spec)]
 
 
 def caller_outputs(spec: JobSpec) -> set[int]:

@@ -25,7 +25,14 @@ from hetsched.daemon.records import result_refs
 from hetsched.daemon.router import Router
 from hetsched.daemon.systemd import NO_SOCKETS, ListeningSockets
 from hetsched.device import DeviceInfo
-from hetsched.errors import ErrorRecord, HetschedError, InternalError, ProtocolError, to_record
+from hetsched.errors import (
+    DataError,
+    ErrorRecord,
+    HetschedError,
+    InternalError,
+    ProtocolError,
+    to_record,
+)
 from hetsched.explain import Explanation
 from hetsched.explain.thinning import thinned
 from hetsched.job import JobSpec, JobState
@@ -106,6 +113,8 @@ class Server:
         self._removes_session = True
         self._sessions: dict[int, socket.socket] = {}
         self._next_session = 1
+        self._received_fds: list[int] = []
+        """Of the session's request being handled; an executor that uses one removes it."""
         self._tick_due: float | None = None
         self._dropped_requests = LogLimiter()
         self._decode_request: Decoder[SessionRequest] = Decoder(SessionRequest)
@@ -115,6 +124,7 @@ class Server:
             commands.AnswerSession: self._answer,
             commands.CloseSession: self._close_session,
             commands.AllocateSegment: self._allocate,
+            commands.AdoptSegment: self._adopt,
             commands.RetainSegment: lambda command: arena.retain(command.segment),
             commands.ReleaseSegment: lambda command: arena.release(command.segment),
             commands.TrimArena: lambda command: arena.trim(),
@@ -204,8 +214,7 @@ class Server:
         if connection is None:
             return
         try:
-            payload, fds = receive_message(connection, MAX_SESSION_REQUEST)
-            close_all(fds)  # clients send none
+            payload, self._received_fds = receive_message(connection, MAX_SESSION_REQUEST)
         except BlockingIOError:
             return
         except ProtocolError as error:
@@ -213,6 +222,13 @@ class Server:
             return
         except OSError:
             payload = b""
+        try:
+            self._on_session_payload(number, payload)
+        finally:
+            close_all(self._received_fds)
+            self._received_fds = []
+
+    def _on_session_payload(self, number: int, payload: bytes) -> None:
         if not payload:
             self._end_session(number)
             return
@@ -256,6 +272,16 @@ class Server:
             self._execute(self._core.on_allocation_failed(command.session, error))
             return
         self._execute(self._core.on_allocated(command.session, segment.id, segment.nbytes))
+
+    def _adopt(self, command: commands.AdoptSegment) -> None:
+        try:
+            if not self._received_fds:
+                raise DataError("adopt: the segment's descriptor is missing")
+            segment = self._arena.adopt(self._received_fds.pop(0))
+        except HetschedError as error:
+            self._execute(self._core.on_allocation_failed(command.session, error))
+            return
+        self._execute(self._core.on_adopted(command.session, segment.id, segment.nbytes))
 
     # requests and replies
 

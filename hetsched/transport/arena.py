@@ -93,6 +93,9 @@ class Segment:
             os.close(self.fd)
             self.fd = -1
 
+    def __del__(self) -> None:
+        self.release_fd()
+
     def close(self) -> None:
         """Close the descriptor; the memory is freed with its last array. Idempotent."""
         if self._mapping is not None:
@@ -117,13 +120,18 @@ class Arena:
     ----------
     limit : int, bytes
         Of all segments together, including free ones.
+    first_id : int
+        Of the segments; another one for each daemon, so that a client can't mistake a segment for
+        that of an earlier daemon.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, first_id: int = 1) -> None:
         self.limit = limit
         self._leases: dict[int, _Lease] = {}
         self._free: list[Segment] = []  # least recently used first
-        self._next_id = 1
+        self._adopted: dict[tuple[int, int], Segment] = {}
+        self._adopted_files: dict[int, tuple[int, int]] = {}
+        self._next_id = first_id
         self._discard_callbacks: list[Callable[[int], None]] = []
         self._pressure_callbacks: list[Callable[[int], None]] = []
 
@@ -166,6 +174,37 @@ class Arena:
         self._leases[segment.id] = _Lease(segment, 1)
         return segment
 
+    def adopt(self, fd: int) -> Segment:
+        """Take over a segment of an earlier arena, with one reference; `fd` is closed on error.
+
+        Adopting the same memory again gives the same segment, with one more reference. It is never
+        recycled, since clients that this arena doesn't know may still have arrays there.
+
+        Raises
+        ------
+        DataError
+            Not a memfd of hetsched, sealed against any change of its size.
+        TryAgain
+            Too much is in use at present.
+        """
+        try:
+            file = _check_sealed(fd)
+            segment = self._adopted.get(file)
+            if segment is not None:
+                os.close(fd)
+                self.retain(segment.id)
+                return segment
+            size = os.fstat(fd).st_size
+            self._make_room(size)
+        except BaseException:
+            os.close(fd)
+            raise
+        segment = self._new_segment(fd, size)
+        self._adopted[file] = segment
+        self._adopted_files[segment.id] = file
+        self._leases[segment.id] = _Lease(segment, 1)
+        return segment
+
     def retain(self, segment_id: int) -> None:
         """Add a reference. Raises InternalError for a segment without any."""
         self._lease(segment_id).references += 1
@@ -176,6 +215,11 @@ class Arena:
         lease.references -= 1
         if lease.references == 0:
             del self._leases[segment_id]
+            file = self._adopted_files.pop(segment_id, None)
+            if file is not None:
+                del self._adopted[file]
+                self._discard(lease.segment)
+                return
             self._free.append(lease.segment)
             self._trim(int(self.limit * MAX_WARM_FRACTION), MAX_WARM_SEGMENTS)
 
@@ -231,6 +275,9 @@ class Arena:
         except OSError as error:
             os.close(fd)
             raise TryAgain(f"{format_bytes(size)} of shared memory: {error.strerror}") from None
+        return self._new_segment(fd, size)
+
+    def _new_segment(self, fd: int, size: int) -> Segment:
         segment_id, self._next_id = self._next_id, self._next_id + 1
         return Segment(segment_id, fd, size)
 
@@ -252,6 +299,21 @@ class Arena:
         while warm > max_bytes or len(self._free) > max_segments:
             segment = self._free.pop(0)
             warm -= segment.nbytes
-            for callback in self._discard_callbacks:
-                callback(segment.id)
-            segment.close()
+            self._discard(segment)
+
+    def _discard(self, segment: Segment) -> None:
+        for callback in self._discard_callbacks:
+            callback(segment.id)
+        segment.close()
+
+
+def _check_sealed(fd: int) -> tuple[int, int]:
+    """Return device and inode of a sealed memfd. Raises DataError if `fd` isn't one."""
+    try:
+        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+    except OSError:  # not a memfd
+        seals = 0
+    status = os.fstat(fd)
+    if seals != _SEALS or status.st_size == 0 or status.st_size % SIZE_GRANULARITY:
+        raise DataError("the memory passed isn't a sealed segment of hetsched")
+    return status.st_dev, status.st_ino

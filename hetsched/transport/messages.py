@@ -1,6 +1,7 @@
 """Messages between clients and the daemon.
 
-Over the session's socket (SOCK_SEQPACKET): Hello, Allocate, Map, Drop and their answers, with fds.
+Over the session's socket (SOCK_SEQPACKET): Hello, Allocate, Map, Drop, Adopt and their answers,
+with fds.
 Over ZeroMQ (DEALER to ROUTER), one frame each: Envelope up, Reply down. A Reply has the number of
 the request that it answers; Submit and Follow have many replies, until the job has ended.
 """
@@ -48,7 +49,11 @@ class Drop(msgspec.Struct, frozen=True, tag="drop"):
     segment: int
 
 
-SessionRequest = Hello | Allocate | Map | Drop
+class Adopt(msgspec.Struct, frozen=True, tag="adopt"):
+    """A segment of an earlier daemon, whose fd comes with the message. Answered like Allocate."""
+
+
+SessionRequest = Hello | Allocate | Map | Drop | Adopt
 
 
 # session socket, daemon -> client
@@ -91,10 +96,15 @@ class Ping(msgspec.Struct, frozen=True, tag="ping"):
 
 
 class Submit(msgspec.Struct, frozen=True, tag="submit"):
-    """Answered by Accepted or Refused; with `follow` then by States until the job has ended."""
+    """Answered by Accepted or Refused; with `follow` then by States until the job has ended.
+
+    `key`: unique; a request that is sent again with the same key, to this daemon or the next one,
+    is answered for the same job. "" is none; the job's own `id` takes precedence.
+    """
 
     spec: JobSpec
     follow: bool = True
+    key: str = ""
 
 
 class Status(msgspec.Struct, frozen=True, tag="status"):
@@ -144,6 +154,8 @@ class Pong(msgspec.Struct, frozen=True, tag="pong"):
 
 
 class Accepted(msgspec.Struct, frozen=True, tag="accepted"):
+    """`durability`: "durable" if the job survives the daemon, else "volatile"."""
+
     job: int
     durability: str = "volatile"
 

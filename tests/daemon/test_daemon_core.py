@@ -386,3 +386,12 @@ def test_following_too_many_jobs_is_refused(story: Story, monkeypatch: pytest.Mo
 def test_bytes_that_mean_nothing_are_answered_without_a_number(story: Story) -> None:
     (send,) = story.core.on_undecodable_request(b"x", ProtocolError("?"))
     assert send.reply.number == 0  # type: ignore[union-attr]
+
+
+def test_an_adopted_segment_belongs_to_its_session_which_has_its_descriptor(story: Story) -> None:
+    story.hello(1)
+    assert story.core.on_session_request(1, say.Adopt()) == [do.AdoptSegment(1)]
+    assert story.core.on_adopted(1, 7, MIB) == [
+        do.AnswerSession(1, say.SegmentFd(7, MIB, False), None)
+    ]
+    assert story.core.on_disconnect(1, story.now) == [do.ReleaseSegment(7)]

@@ -2,6 +2,7 @@ import fcntl
 import gc
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -190,3 +191,52 @@ class Ledger(RuleBasedStateMachine):
 
 
 TestLedger = Ledger.TestCase
+
+
+def passed_on(segment: Segment) -> int:
+    """A descriptor of `segment`, as another process would receive it."""
+    return os.dup(segment.fd)
+
+
+def test_an_adopted_segment_has_the_memory_of_the_earlier_arena() -> None:
+    earlier, arena = Arena(1 << 20), Arena(1 << 20, first_id=100)
+    old = earlier.allocate(8)
+    old.array((1,), "int64")[:] = 7
+    segment = arena.adopt(passed_on(old))
+    assert (segment.id, segment.nbytes) == (100, old.nbytes)
+    assert segment.array((1,), "int64").tolist() == [7]
+
+
+def test_memory_that_is_adopted_twice_is_the_same_segment() -> None:
+    old, arena = Arena(1 << 20).allocate(8), Arena(1 << 20)
+    first, second = (arena.adopt(passed_on(old)) for _ in range(2))
+    assert first is second
+    arena.release(first.id)
+    assert arena.holds(first.id)
+
+
+def test_an_adopted_segment_is_never_recycled() -> None:
+    old, arena = Arena(1 << 20).allocate(8), Arena(1 << 20)
+    discarded: list[int] = []
+    arena.on_discard(discarded.append)
+    segment = arena.adopt(passed_on(old))
+    arena.release(segment.id)
+    assert discarded == [segment.id]
+    assert arena.warm == arena.used == 0
+
+
+def test_only_sealed_memory_is_adopted(tmp_path: Path) -> None:
+    arena = Arena(1 << 20)
+    unsealed = os.memfd_create("x", os.MFD_ALLOW_SEALING)
+    os.ftruncate(unsealed, 1 << 16)
+    for fd in (unsealed, os.open(tmp_path, os.O_RDONLY)):
+        with pytest.raises(DataError, match="isn't a sealed segment"):
+            arena.adopt(fd)
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
+
+
+def test_adopting_more_than_the_limit_is_refused() -> None:
+    old, arena = Arena(1 << 20).allocate(1 << 18), Arena(1 << 17)
+    with pytest.raises(TryAgain, match="128 KiB"):
+        arena.adopt(passed_on(old))

@@ -9,6 +9,7 @@ from hetsched.daemon.commands import Command
 from hetsched.daemon.ledger import Ledger
 from hetsched.daemon.records import ClientSession, Requester
 from hetsched.daemon.requests import (
+    adopt,
     allocate,
     cancel,
     devices,
@@ -29,6 +30,7 @@ BY_SESSION: dict[type, Callable[[Ledger, ClientSession, Any], list[Command]]] = 
     messages.Allocate: allocate.handle,
     messages.Map: map.handle,
     messages.Drop: drop.handle,
+    messages.Adopt: adopt.handle,
 }
 """Requests over the session's socket."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import numpy as np
 
 from hetsched.errors import DataError
-from hetsched.job import ArenaOut, ArenaRef, JobSpec
+from hetsched.job import ArenaRef, JobSpec
+from hetsched.job_segments import arena_refs
 from hetsched.transport.arena import Arena
 
 
@@ -22,7 +23,7 @@ def hold_segments(arena: Arena, spec: JobSpec) -> list[int]:
     """
     segments: list[int] = []
     try:
-        for ref in _segment_refs(spec):
+        for ref in arena_refs(spec):
             _check(arena, ref)
             arena.retain(ref.segment)
             segments.append(ref.segment)
@@ -36,15 +37,6 @@ def release_segments(arena: Arena, segments: Iterable[int]) -> None:
     """Undo `hold_segments`."""
     for segment in segments:
         arena.release(segment)
-
-
-def _segment_refs(spec: JobSpec) -> Iterator[ArenaRef]:
-    for ref in spec.inputs.values():
-        if isinstance(ref, ArenaRef):
-            yield ref
-    for target in spec.outputs.values():
-        if isinstance(target, ArenaOut) and target.into is not None:
-            yield target.into
 
 
 def _check(arena: Arena, ref: ArenaRef) -> None:

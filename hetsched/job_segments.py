@@ -1,0 +1,49 @@
+"""The arena segments that a job's request names, and what follows from them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from msgspec.structs import replace
+
+from hetsched.job import ArenaOut, ArenaRef, JobSpec
+
+
+def arena_refs(spec: JobSpec) -> Iterator[ArenaRef]:
+    """Yield the inputs and the caller's own outputs that are in shared memory."""
+    for ref in spec.inputs.values():
+        if isinstance(ref, ArenaRef):
+            yield ref
+    for target in spec.outputs.values():
+        if isinstance(target, ArenaOut) and target.into is not None:
+            yield target.into
+
+
+def is_durable(spec: JobSpec) -> bool:
+    """Return whether the job can run without its client: no array of it is in shared memory."""
+    return next(arena_refs(spec), None) is None
+
+
+def with_segments(spec: JobSpec, segments: Mapping[int, int]) -> JobSpec:
+    """Return `spec` with other segments in place of its own; `segments`: old -> new."""
+
+    def moved(ref: ArenaRef) -> ArenaRef:
+        return replace(ref, segment=segments[ref.segment])
+
+    inputs = {
+        name: moved(ref) if isinstance(ref, ArenaRef) else ref for name, ref in spec.inputs.items()
+    }
+    outputs = {
+        name: ArenaOut(moved(out.into)) if isinstance(out, ArenaOut) and out.into else out
+        for name, out in spec.outputs.items()
+    }
+    return replace(spec, inputs=inputs, outputs=outputs)
+
+
+def is_same_request(one: JobSpec, other: JobSpec) -> bool:
+    """Return whether two requests differ at most in the segments that hold their arrays."""
+    return one == other or _without_segments(one) == _without_segments(other)
+
+
+def _without_segments(spec: JobSpec) -> JobSpec:
+    return with_segments(spec, {ref.segment: 0 for ref in arena_refs(spec)})

@@ -1,0 +1,34 @@
+"""The segments that a request names."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from hetsched.job import ArenaOut, ArenaRef, FileOut, FileRef, JobSpec
+from hetsched.job_segments import arena_refs, is_durable, is_same_request, with_segments
+
+SPEC = JobSpec(
+    workload="w",
+    params={"n": 1},
+    inputs={"A": ArenaRef(7, (3,), "float32"), "B": FileRef("/b.npy")},
+    outputs={"C": ArenaOut(ArenaRef(8, (3,), "float32")), "D": FileOut("/d.npy")},
+)
+
+
+def test_the_segments_of_inputs_and_of_the_callers_outputs_are_named() -> None:
+    assert [ref.segment for ref in arena_refs(SPEC)] == [7, 8]
+
+
+def test_only_a_request_without_the_clients_arrays_is_durable() -> None:
+    files = JobSpec(workload="w", params={}, inputs={"A": FileRef("/a.npy")})
+    assert is_durable(files)
+    assert is_durable(replace(files, inputs={}, outputs={"C": ArenaOut()}))
+    assert not is_durable(SPEC)
+    assert not is_durable(replace(SPEC, inputs={}))
+
+
+def test_segments_are_replaced_and_nothing_else() -> None:
+    moved = with_segments(SPEC, {7: 70, 8: 80})
+    assert [ref.segment for ref in arena_refs(moved)] == [70, 80]
+    assert is_same_request(SPEC, moved)
+    assert not is_same_request(SPEC, replace(moved, params={"n": 2}))
