@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 
 import msgspec
 
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.device_process import filling, verification
 from hetsched.device_process.attachments import Attachments
-from hetsched.device_process.current_job import (
+from hetsched.device_process.held_job import (
     ColdKernels,
-    CurrentJob,
+    HeldJob,
     build_pipeline,
     device_job,
 )
-from hetsched.device_process.pipeline import ChunkFailed, Pipeline
+from hetsched.device_process.held_jobs import HeldJobs
 from hetsched.devices.base import Device
-from hetsched.errors import InternalError
 from hetsched.transport.device_messages import (
     Check,
     Checked,
@@ -36,9 +36,13 @@ from hetsched.transport.device_messages import (
 )
 from hetsched.workload import Workload, find
 
+MAX_PAUSE_SECONDS = 0.002
+"""Time that the device waits for the next command of a side job that it has just answered, rather
+than compute a chunk of another job, which takes up to 0.1 s. The engine needs 0.2 ms."""
+
 
 class CommandHandler:
-    """The handler of one device's commands, with the job that the device is prepared for.
+    """The handler of one device's commands, with the jobs that it holds.
 
     Parameters
     ----------
@@ -59,50 +63,43 @@ class CommandHandler:
         self._info = info
         self._attachments = attachments
         self._send = send
-        self._current: CurrentJob | None = None
+        self._jobs = HeldJobs(device, info)
+        self._paused_for: HeldJob | None = None
+        self._pause_ends = 0.0
         self._workloads: dict[str, Workload] = {}
         self._cold_kernels = ColdKernels()
 
     @property
-    def current_job(self) -> CurrentJob | None:
-        """The job that the device is prepared for."""
-        return self._current
+    def next_job(self) -> HeldJob | None:
+        """The job that advances next; None if no job has work."""
+        return self._jobs.next_job
 
     @property
-    def busy_pipeline(self) -> Pipeline | None:
-        """The pipeline, while it has chunks."""
-        if self._current is None or not self._current.pipeline.busy:
-            return None
-        return self._current.pipeline
+    def pause_seconds(self) -> float:
+        """Seconds to wait for a side job's next command before another job advances; mostly 0."""
+        if self._paused_for is None:
+            return 0.0
+        return max(0.0, self._pause_ends - time.monotonic())
 
-    def step(self) -> None:
-        """Advance the pipeline by one chunk.
-
-        Raises
-        ------
-        ChunkFailed
-            The job is no longer prepared.
-        DeviceFault
-        """
-        assert self._current is not None, "nothing to advance"
-        try:
-            self._current.pipeline.step()
-        except ChunkFailed:
-            self._current = None
-            self._device.prepare(None)  # release the job's files now, not at the next job
-            raise
+    def step(self, job: HeldJob) -> None:
+        """Advance `job` by a chunk or a block. Raises as `HeldJobs.step`."""
+        self._paused_for = None
+        self._jobs.step(job)
 
     def handle(self, command: DeviceCommand) -> None:
         """Handle one command. Raises any error of the job or the device."""
+        self._paused_for = None
         match command:
             case Prepare():
                 self._prepare(command)
             case Run():
                 self._run(command)
             case Fill():
-                self._fill(command)
+                job = self._jobs.require(command.job)
+                job.tasks.append(self._filling(job, command))
             case Check():
-                self._check(command)
+                job = self._jobs.require(command.job)
+                job.tasks.append(self._checking(job, command))
             case Release():
                 self._release(command)
             case Fence():
@@ -110,18 +107,28 @@ class CommandHandler:
                 self._send(Fenced(command.job, self._index))
 
     def _prepare(self, command: Prepare) -> None:
-        self._drop_job()
+        self._jobs.make_room(command.job)
         workload = self._workload(command.workload)
         params = msgspec.json.decode(command.params, type=workload.Params)
         specs = workload.arrays(params)
         arrays = self._attachments.host_arrays(command.job, command.arrays, specs)
-        job = device_job(command, self._info, workload, params, arrays, self._note_sender(command))
-        self._device.prepare(job)
+        description = device_job(
+            command, self._info, workload, params, arrays, self._note_sender(command)
+        )
+        self._jobs.prepare(description)
         on_done = self._chunk_reporter(command)
-        pipeline = build_pipeline(self._device, self._info, command, job, on_done)
-        self._current = CurrentJob(command.job, workload, params, arrays, pipeline)
+        pipeline = build_pipeline(self._device, self._info, command, description, on_done)
+        job = HeldJob(command.job, command.side, workload, params, arrays, description, pipeline)
+        self._jobs.add(job)
         if command.answer:
             self._send(Prepared(command.job, self._index))
+            self._pause_for(job)
+
+    def _pause_for(self, job: HeldJob) -> None:
+        """Expect the next command of `job`, if it is a side job."""
+        if job.is_side:
+            self._paused_for = job
+            self._pause_ends = time.monotonic() + MAX_PAUSE_SECONDS
 
     def _note_sender(self, command: Prepare) -> Callable[[str], None]:
         return lambda text: self._send(DeviceNote(command.job, self._index, text))
@@ -136,23 +143,25 @@ class CommandHandler:
 
     def _run(self, command: Run) -> None:
         """Add the chunks; drop them if the job failed here, which was already reported."""
-        if self._current is not None and self._current.number == command.job:
-            self._current.pipeline.add(command.chunks)
+        job = self._jobs.get(command.job)
+        if job is not None:
+            job.pipeline.add(command.chunks)
 
-    def _fill(self, command: Fill) -> None:
-        job = self._require_job(command.job)
+    def _filling(self, job: HeldJob, command: Fill) -> Iterator[None]:
         inputs, outputs = job.arrays
         first, count = command.first, command.count
         if command.poison:
-            filling.poison(outputs[command.array], first, count)
+            yield from filling.poison(outputs[command.array], first, count)
         else:
             array = inputs[command.array]
-            filling.generate(job.workload, job.params, array, first, count, command.seed)
+            yield from filling.generate(
+                job.workload, job.params, array, first, count, command.seed
+            )
         self._send(Filled(command.job, self._index))
+        self._pause_for(job)
 
-    def _check(self, command: Check) -> None:
-        job = self._require_job(command.job)
-        result = verification.verify_units(
+    def _checking(self, job: HeldJob, command: Check) -> Iterator[None]:
+        result = yield from verification.verify_units(
             job.workload,
             job.params,
             job.arrays,
@@ -173,21 +182,8 @@ class CommandHandler:
         )
 
     def _release(self, command: Release | Fence) -> None:
-        if self._current is not None and self._current.number == command.job:
-            self._drop_job()
+        self._jobs.release(command.job)
         self._attachments.forget_job(command.job)
-
-    def _drop_job(self) -> None:
-        """Finish the chunks in flight, then drop every reference to the job's arrays."""
-        if self._current is not None:
-            self._current.pipeline.drain()
-        self._current = None
-        self._device.prepare(None)
-
-    def _require_job(self, number: int) -> CurrentJob:
-        if self._current is None or self._current.number != number:
-            raise InternalError(f"{self._info.name} is not prepared for job {number}")
-        return self._current
 
     def _workload(self, reference: str) -> Workload:
         if reference not in self._workloads:

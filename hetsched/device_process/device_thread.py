@@ -1,4 +1,4 @@
-"""The thread of one device: opens it, then alternates between commands and chunks."""
+"""The thread of one device: opens it, then alternates between commands and work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from hetsched.device import DeviceInfo
 from hetsched.device_process.attachments import Attachments
 from hetsched.device_process.command_handler import CommandHandler
 from hetsched.device_process.failures import as_hetsched_error, command_failed
-from hetsched.device_process.pipeline import ChunkFailed, Pipeline
+from hetsched.device_process.held_job import HeldJob, StepFailed
+from hetsched.device_process.pipeline import ChunkFailed
 from hetsched.devices.base import Device, DeviceFault
 from hetsched.errors import HetschedError
 from hetsched.transport.device_messages import DeviceCommand, Event, Fence, Release
@@ -87,27 +88,29 @@ class DeviceThread(threading.Thread):
             self._handle(handler, command)
 
     def _next_command(self, handler: CommandHandler) -> DeviceCommand | None:
-        """Advance chunks until a command arrives; block if there are no chunks."""
-        while (pipeline := handler.busy_pipeline) is not None:
+        """Advance jobs until a command arrives; block if no job has work."""
+        while (job := handler.next_job) is not None:
             try:
-                return self._poll_command(pipeline)
+                return self._poll_command(handler, job)
             except Empty:
-                self._step(handler)
+                self._step(handler, job)
         return self.commands.get()
 
-    def _poll_command(self, pipeline: Pipeline) -> DeviceCommand | None:
-        """Return a command that has arrived. Raises Empty."""
-        if self._info.clock == "virtual" and pipeline.expects_more:
+    def _poll_command(self, handler: CommandHandler, job: HeldJob) -> DeviceCommand | None:
+        """Return a command that has arrived before `job` advances. Raises Empty."""
+        if self._info.clock == "virtual" and job.pipeline.expects_more:
             return self.commands.get(timeout=VIRTUAL_CLOCK_WAIT)
+        if pause := handler.pause_seconds:
+            return self.commands.get(timeout=pause)
         return self.commands.get_nowait()
 
-    def _step(self, handler: CommandHandler) -> None:
-        job = handler.current_job
-        assert job is not None, "a pipeline is busy"
+    def _step(self, handler: CommandHandler, job: HeldJob) -> None:
         try:
-            handler.step()
+            handler.step(job)
         except ChunkFailed as failed:
             self._report_failure(job.number, failed.__cause__ or failed, failed.chunk.id)
+        except StepFailed as failed:
+            self._report_failure(job.number, failed.__cause__ or failed)
         except DeviceFault as fault:
             self._report_failure(job.number, fault)
         except BaseException as error:

@@ -1,4 +1,7 @@
-"""Filling of arrays block by block, in bounded memory: with generated units or NaN."""
+"""Filling of arrays block by block, in bounded memory: with generated units or NaN.
+
+Between two blocks the device may serve other commands and jobs.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +22,18 @@ POISON_BYTE = 0xFB
 
 def generate(
     workload: Workload, params: Any, array: HostArray, first: int, count: int, seed: int
-) -> None:
-    """Generate `count` units of `array` from `first` on; all of a resident array."""
+) -> Iterator[None]:
+    """Generate `count` units of `array` from `first` on, block by block; all of a resident one."""
     name = array.spec.name
     for start, block in _writable_blocks(array, first, count):
         workload.generate(params, seed, name, start, block)
         if array.direct(start, len(block)) is None:
             array.write(start, len(block), block)
+        yield
 
 
-def poison(array: HostArray, first: int, count: int) -> None:
-    """Fill `count` units of `array` with NaN; integers with a conspicuous bit pattern."""
+def poison(array: HostArray, first: int, count: int) -> Iterator[None]:
+    """Fill `count` units with NaN, block by block; integers with a conspicuous bit pattern."""
     for start, block in _writable_blocks(array, first, count):
         if np.issubdtype(block.dtype, np.inexact):
             block.fill(np.nan)
@@ -37,6 +41,7 @@ def poison(array: HostArray, first: int, count: int) -> None:
             block.reshape(-1).view(np.uint8).fill(POISON_BYTE)
         if array.direct(start, len(block)) is None:
             array.write(start, len(block), block)
+        yield
 
 
 def block_ranges(first: int, count: int, arrays: Sequence[HostArray]) -> Iterator[tuple[int, int]]:

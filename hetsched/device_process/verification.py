@@ -1,9 +1,12 @@
-"""Verification of results block by block, in bounded memory: residuals and reference values."""
+"""Verification of results block by block, in bounded memory: residuals and reference values.
+
+Between two blocks the device may serve other commands and jobs.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,8 +43,11 @@ def verify_units(
     count: int,
     samples: Sequence[int],
     seed: int,
-) -> RangeVerification:
-    """Compute the residual of `count` units from `first` on, and compare the `samples` in full."""
+) -> Generator[None, None, RangeVerification]:
+    """Compute the residual of `count` units from `first` on, and compare the `samples` in full.
+
+    Yields after each block and each sample; returns the errors.
+    """
     inputs, outputs = arrays
     residents = {n: resident_values(a) for n, a in inputs.items() if a.spec.role == "resident"}
     split = {name: array for name, array in inputs.items() if name not in residents}
@@ -53,6 +59,7 @@ def verify_units(
         residuals = np.where(np.isnan(residuals), np.inf, residuals)
         if residuals.size and residuals.max() > worst:
             worst, unit = float(residuals.max()), start + int(residuals.argmax())
+        yield
     max_error = sample_error = 0.0
     for sample in samples:
         sample_inputs = {**_read(split, sample, 1), **residents}
@@ -62,6 +69,7 @@ def verify_units(
         if by_rest > max(sample_error, 1.0) and worst <= 1:
             unit = sample
         sample_error = max(sample_error, by_rest)
+        yield
     return RangeVerification(worst, unit, max_error, sample_error)
 
 

@@ -75,6 +75,9 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare", kw_only=True):
         Capacity of each slot of a ring; () if all hold `chunk`.
     answer : bool
         False: send no Prepared, which would delay the first chunk and isn't needed.
+    side : bool
+        The job runs beside a larger one: its chunks are computed before those of the other job.
+        Only for cores, which may hold several jobs; elsewhere a job replaces the previous one.
     """
 
     job: int
@@ -90,6 +93,7 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare", kw_only=True):
     sizes: tuple[int, ...] = ()
     ring: bool = True
     answer: bool = True
+    side: bool = False
 
 
 class Run(msgspec.Struct, frozen=True, tag="run"):

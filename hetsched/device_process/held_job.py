@@ -1,10 +1,11 @@
-"""The job that a device is prepared for: its workload, its arrays and its pipeline."""
+"""A job that a device is prepared for: its workload, its arrays, its pipeline and its tasks."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
@@ -20,15 +21,59 @@ MAX_KERNELS = 1000
 """Kernels whose first chunk is remembered. Arbitrary."""
 
 
-@dataclass(frozen=True)
-class CurrentJob:
-    """The job that commands refer to; `number` is `Prepare.job`."""
+class StepFailed(Exception):
+    """A job can't advance, with the reason as ``__cause__``; no chunk failed."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeldJob:
+    """A job that a device holds.
+
+    Attributes
+    ----------
+    number : int
+        `Prepare.job`.
+    is_side : bool
+        Its chunks are computed before those of another job.
+    device_job : DeviceJob
+        To prepare the device again after another job's turn.
+    tasks : deque of iterator
+        Filling and checking, after the chunks; each step handles one block.
+    """
 
     number: int
+    is_side: bool
     workload: Workload
     params: Any
     arrays: HostArrays
+    device_job: DeviceJob
     pipeline: Pipeline
+    tasks: deque[Iterator[None]] = field(default_factory=deque)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has chunks or tasks."""
+        return self.pipeline.busy or bool(self.tasks)
+
+    def step(self) -> None:
+        """Advance by one chunk, or by one block of a task.
+
+        Raises
+        ------
+        ChunkFailed, DeviceFault
+        StepFailed
+            All tasks are dropped.
+        """
+        if self.pipeline.busy:
+            self.pipeline.step()
+            return
+        try:
+            next(self.tasks[0])
+        except StopIteration:
+            self.tasks.popleft()
+        except BaseException as error:  # also what only a plug-in would raise
+            self.tasks.clear()
+            raise StepFailed(self.number) from error
 
 
 class ColdKernels:
