@@ -13,7 +13,7 @@ from hetsched.transport import messages
 
 USER, ROOT, OTHER = 1000, 0, 1001
 ALL_REQUESTS = [*get_args(messages.SessionRequest), *get_args(messages.Request)]
-SUBMITTERS_ONLY = {messages.Submit, messages.Allocate, messages.Map, messages.Drop}
+SUBMITTERS_ONLY = {messages.Submit, messages.Allocate, messages.Map, messages.Drop, messages.Adopt}
 """What root may not do in another user's daemon; a new request with this rule is added here."""
 
 

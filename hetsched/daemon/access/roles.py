@@ -30,6 +30,7 @@ PERMITTED: dict[type, frozenset[Role]] = {
     messages.Allocate: _OWNER,
     messages.Map: _OWNER,
     messages.Drop: _OWNER,
+    messages.Adopt: _OWNER,
     messages.Ping: _OWNER_AND_ROOT,
     messages.Submit: _OWNER,
     messages.Status: _OWNER_AND_ROOT,
