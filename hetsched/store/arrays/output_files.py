@@ -20,6 +20,7 @@ from hetsched.errors import CantCreate, DataError
 from hetsched.store.arrays.input_files import file_kind
 from hetsched.store.arrays.npy_format import npy_prefix
 from hetsched.store.arrays.publication import PreparedOutput, hidden_path, remove_leftover
+from hetsched.store.arrays.safe_open import check_no_magic_links
 from hetsched.store.arrays.unnamed_file import (
     UNSUPPORTED_LINK,
     allocate,
@@ -173,6 +174,8 @@ def create_output(
     DataError
         It is one of `inputs`.
     """
+    with creation_errors(path):
+        check_no_magic_links(path)
     target = os.path.realpath(path)
     mode = _target_mode(path, target, force, inputs)
     if token:

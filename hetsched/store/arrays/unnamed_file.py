@@ -99,4 +99,6 @@ def creation_errors(path: str) -> Iterator[None]:
         raise CantCreate(f"{path}: there is no folder {folder}; create it first") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
+        if isinstance(error, OSError) and error.errno == errno.ELOOP:
+            reason = "too many links, or one like /proc/self/cwd; give the file's own path"
         raise CantCreate(f"{path}: can't be created in {folder} ({reason})") from None
