@@ -56,7 +56,8 @@ class Decoder(Generic[T]):
         # Besides its own errors msgspec raises UnicodeDecodeError on bad UTF-8, RecursionError on
         # deep nesting, and what a record's __post_init__ raises: here any error is the peer's.
         except Exception as error:
+            reason = str(error)[:MAX_REASON]
             raise ProtocolError(
-                f"undecodable message ({str(error)[:MAX_REASON]}); the peer may have another version"
+                f"undecodable message ({reason}); the peer may have another version"
             ) from None
         return message
