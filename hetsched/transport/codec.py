@@ -14,9 +14,6 @@ from hetsched.transport.messages import MAX_FRAME
 
 T = TypeVar("T")
 
-MAX_REASON = 300
-"""Characters of a decoding error that are repeated: it may quote the message. Arbitrary."""
-
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -53,11 +50,9 @@ class Decoder(Generic[T]):
             )
         try:
             message: T = self._decode(payload)
-        # Besides its own errors msgspec raises UnicodeDecodeError on bad UTF-8, RecursionError on
-        # deep nesting, and what a record's __post_init__ raises: here any error is the peer's.
-        except Exception as error:
-            reason = str(error)[:MAX_REASON]
+        # msgspec raises UnicodeDecodeError on bad UTF-8 and RecursionError on deep nesting.
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise ProtocolError(
-                f"undecodable message ({reason}); the peer may have another version"
+                f"undecodable message ({error}); the peer may have another version"
             ) from None
         return message

@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-from hetsched.engine.planning.planner_thread import DEFERRAL_SECONDS, PlannerThread, run_inline
+from hetsched.engine.planning.planner_thread import (
+    DEFERRAL_SECONDS,
+    MAX_HANGING,
+    PlannerThread,
+    run_inline,
+)
+from hetsched.errors import JobFailed
 from hetsched.transport.loop import Loop
 
 
@@ -119,3 +125,63 @@ def test_a_failure_keeps_nothing_alive() -> None:
 
     assert failures
     assert seen() is None, "an exception and its frame hold each other"
+
+
+def hang(released: threading.Event) -> None:
+    released.wait()
+
+
+def test_a_function_that_hangs_fails_and_its_thread_is_replaced(loop: Loop) -> None:
+    thread, released = PlannerThread(loop, deadline=0.02), threading.Event()
+    answers = list[Any]()
+    thread.submit(lambda: hang(released), lambda value, error: answers.append(error))
+    thread.submit(lambda: "next", lambda value, error: (answers.append(value), loop.stop()))  # type: ignore[func-returns-value]
+
+    loop.run()
+
+    assert isinstance(answers[0], JobFailed)
+    assert "planning hasn't finished within 0.02 s" in str(answers[0])
+    assert answers[1] == "next"
+    assert not thread.close(0.0)
+    released.set()
+    assert thread.close(20)
+
+
+def test_when_too_many_functions_hang_others_fail_at_once(loop: Loop) -> None:
+    thread, released = PlannerThread(loop, deadline=0.01), threading.Event()
+    errors = list[BaseException | None]()
+    count = MAX_HANGING + 3
+    for _ in range(count):
+        thread.submit(
+            lambda: hang(released),
+            lambda value, error: (errors.append(error), len(errors) == count and loop.stop()),  # type: ignore[func-returns-value]
+        )
+
+    loop.run()
+    thread.submit(lambda: "never", lambda value, error: errors.append(error))
+    released.set()
+
+    assert [type(error) for error in errors] == [JobFailed] * (count + 1)
+
+
+def test_planning_goes_on_once_the_threads_that_hung_have_ended(loop: Loop) -> None:
+    thread, released = PlannerThread(loop, deadline=0.01), threading.Event()
+    count = MAX_HANGING + 1
+    errors = list[BaseException | None]()
+    for _ in range(count):
+        thread.submit(
+            lambda: hang(released),
+            lambda value, error: (errors.append(error), len(errors) == count and loop.stop()),  # type: ignore[func-returns-value]
+        )
+    loop.run()
+    released.set()
+    for hanging in thread._hanging:
+        hanging.join(20)
+
+    answers = list[Any]()
+    loop._stopping = False
+    thread.submit(lambda: "next", lambda value, error: (answers.append(value), loop.stop()))  # type: ignore[func-returns-value]
+    loop.run()
+
+    assert answers == ["next"]
+    assert thread.close(20)

@@ -1,0 +1,189 @@
+"""Tasks that hang: their deadline, their threads, and what comes after them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from hetsched.engine.threads.step import Step
+from hetsched.engine.threads.worker_pool import WorkerPool
+from hetsched.errors import TryAgain
+from hetsched.transport.loop import Loop
+
+SOON = 0.01
+NEVER = 60.0
+
+
+class Bench:
+    """A loop, a pool, and tasks that hang until `let_go`."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.has_begun, self.released = threading.Event(), threading.Event()
+        self.answers: list[tuple[Any, BaseException | None]] = []
+
+    def pool(self, deadline: float = NEVER, **limits: int) -> WorkerPool:
+        self.work = WorkerPool(self.loop, deadline, **limits)
+        return self.work
+
+    def hang(self, step: Step) -> str:
+        step.enter("opening /mnt/dead")
+        self.has_begun.set()
+        self.released.wait()
+        return "late"
+
+    def answer(self, value: Any, error: BaseException | None) -> None:
+        self.answers.append((value, error))
+
+    def run_until(self, condition: Callable[[], bool]) -> None:
+        """Run the loop until `condition`, which its callbacks change."""
+
+        def check() -> None:
+            if condition():
+                self.loop.stop()
+            else:
+                self.loop.call_later(0.001, check)
+
+        self.loop._stopping = False
+        check()
+        self.loop.run()
+
+    def run_until_answered(self, count: int) -> None:
+        self.run_until(lambda: len(self.answers) >= count)
+
+    def messages(self) -> list[str]:
+        return [str(error) for _, error in self.answers]
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.released.set()
+    for worker, _ in bench.work._hanging:
+        worker.thread.join(20)
+    assert bench.work.close(20) == []
+    bench.loop.close()
+
+
+def test_a_task_runs_elsewhere_and_is_answered_on_the_loop(bench: Bench) -> None:
+    names = []
+    bench.pool().submit(
+        lambda step: threading.current_thread().name,
+        lambda value, error: (names.append((value, threading.current_thread().name)),
+                              bench.answer(value, error)),
+    )  # fmt: skip
+    bench.run_until_answered(1)
+    assert names == [("files", threading.current_thread().name)]
+
+
+def test_a_task_that_fails_is_answered_with_its_error(bench: Bench) -> None:
+    bench.pool().submit(lambda step: 1 // 0, bench.answer)
+    bench.run_until_answered(1)
+    assert isinstance(bench.answers[0][1], ZeroDivisionError)
+
+
+def test_a_task_that_hangs_is_given_up_by_name(bench: Bench) -> None:
+    bench.pool().submit(bench.hang, bench.answer, deadline=SOON)
+    bench.run_until_answered(1)
+    assert isinstance(bench.answers[0][1], TryAgain)
+    assert bench.messages() == ["opening /mnt/dead hasn't returned for 0.01 s; try again later"]
+
+
+def test_a_hanging_thread_is_replaced(bench: Bench) -> None:
+    pool = bench.pool(max_threads=1)
+    pool.submit(bench.hang, bench.answer, deadline=SOON)
+    pool.submit(lambda step: "next", bench.answer)
+    bench.run_until_answered(2)
+    assert bench.answers[1] == ("next", None)
+
+
+def test_too_many_hanging_threads_refuse_tasks_at_once(bench: Bench) -> None:
+    pool = bench.pool(max_threads=1, max_hanging=2)
+    for _ in range(2):
+        pool.submit(bench.hang, bench.answer, deadline=SOON)
+    bench.run_until_answered(2)
+    pool.submit(lambda step: "never", bench.answer)
+    assert bench.messages()[2] == (
+        "2 threads hang: opening /mnt/dead; try again when these have returned"
+    )
+
+
+def test_a_thread_that_returns_after_all_makes_room(bench: Bench) -> None:
+    pool = bench.pool(max_threads=1, max_hanging=1)
+    pool.submit(bench.hang, bench.answer, deadline=SOON)
+    bench.run_until_answered(1)
+    bench.released.set()
+    bench.run_until(lambda: not pool.hanging())
+    pool.submit(lambda step: "next", bench.answer)
+    bench.run_until_answered(2)
+    assert bench.answers[1] == ("next", None)
+
+
+def test_a_value_that_comes_too_late_is_discarded(bench: Bench) -> None:
+    discarded: list[str] = []
+    bench.pool().submit(bench.hang, bench.answer, deadline=SOON, discard=discarded.append)
+    bench.run_until_answered(1)
+    bench.released.set()
+    bench.run_until(lambda: bool(discarded))
+    assert discarded == ["late"]
+    assert len(bench.answers) == 1
+
+
+def test_a_task_that_finds_no_thread_in_time_says_what_is_in_progress(bench: Bench) -> None:
+    pool = bench.pool(max_threads=1)
+    pool.submit(bench.hang, bench.answer)
+    pool.submit(lambda step: "never", bench.answer, deadline=SOON)
+    bench.run_until_answered(1)
+    assert bench.messages() == ["no thread was free for 0.01 s; in progress: opening /mnt/dead"]
+
+
+def test_an_endless_loop_in_python_is_ended(bench: Bench) -> None:
+    def spin(step: Step) -> None:
+        step.enter("infer of toy", is_interruptible=True)
+        while not bench.released.is_set():
+            pass
+
+    pool = bench.pool()
+    pool.submit(spin, bench.answer, deadline=SOON)
+    bench.run_until_answered(1)
+    bench.run_until(lambda: not pool.hanging())
+    assert not bench.released.is_set()
+
+
+def test_abandoned_tasks_are_answered_at_once(bench: Bench) -> None:
+    pool = bench.pool(max_threads=1)
+    for _ in range(3):
+        pool.submit(bench.hang, bench.answer)
+    pool.abandon(TryAgain("stopping"))
+    assert bench.messages() == ["stopping"] * 3
+
+
+def test_closing_runs_what_was_submitted(bench: Bench) -> None:
+    pool, done = bench.pool(max_threads=2), list[int]()
+    for number in range(5):
+        pool.submit(lambda step, number=number: done.append(number))  # type: ignore[misc]
+    assert pool.close(20) == []
+    assert sorted(done) == [0, 1, 2, 3, 4]
+
+
+def test_closing_waits_no_longer_than_allowed(bench: Bench) -> None:
+    pool = bench.pool()
+    pool.submit(bench.hang)
+    bench.run_until(bench.has_begun.is_set)
+    assert pool.close(0.0) == ["opening /mnt/dead"]
+
+
+def test_an_exception_in_a_callback_skips_no_other(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = bench.pool(max_threads=1)
+    pool.submit(bench.hang, lambda value, error: os.fsync(-1))
+    pool.submit(bench.hang, bench.answer)
+    pool.abandon(TryAgain("stopping"))
+    assert bench.messages() == ["stopping"]
+    assert "unexpected error in a callback" in caplog.text
