@@ -25,6 +25,9 @@ from __future__ import annotations
 
 import msgspec
 
+MAX_MESSAGE = 10_000
+"""Characters of a message sent to another process; the longest path has 4,096."""
+
 
 class HetschedError(Exception):
     """Base of all errors that hetsched raises deliberately."""
@@ -103,8 +106,16 @@ _BY_CODE: dict[int, type[HetschedError]] = {
 def to_record(error: BaseException) -> ErrorRecord:
     """Return the record to send for `error`; an exception not of this tree is a bug (70)."""
     if isinstance(error, HetschedError):
-        return ErrorRecord(error.code, str(error))
-    return ErrorRecord(InternalError.code, f"{type(error).__name__}: {error}")
+        return ErrorRecord(error.code, _bounded(str(error)))
+    return ErrorRecord(InternalError.code, _bounded(f"{type(error).__name__}: {error}"))
+
+
+def _bounded(message: str) -> str:
+    """Shorten a message that repeats a very long text of the client, such as a parameter."""
+    if len(message) <= MAX_MESSAGE:
+        return message
+    half = MAX_MESSAGE // 2
+    return f"{message[:half]} ... {message[-half:]}"
 
 
 def from_record(record: ErrorRecord) -> HetschedError:

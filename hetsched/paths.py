@@ -47,6 +47,10 @@ def models_path() -> Path:
     return state_dir() / "models.db"
 
 
+def journal_path() -> Path:
+    return state_dir() / "journal.db"
+
+
 def private_folder(path: Path, label: str) -> Path:
     """Create `path` (0700) if necessary. Raises ConfigError if it can't be created or written."""
     try:

@@ -46,7 +46,9 @@ class DatabaseFormat:
     migrations : mapping of int to str
         Version -> SQL that turns a file of that version into the next one.
     pragmas : str
-        SQL that a connection which writes runs first.
+        SQL that a connection which writes runs before anything else but `first_pragmas`.
+    first_pragmas : str
+        SQL that it runs before the file is read.
     """
 
     application_id: int
@@ -54,12 +56,16 @@ class DatabaseFormat:
     schema: str
     migrations: Mapping[int, str]
     pragmas: str
+    first_pragmas: str = ""
 
 
-def open_database(path: Path | None, file_format: DatabaseFormat) -> apsw.Connection:
+def open_database(
+    path: Path | None, file_format: DatabaseFormat, vfs: str | None = None
+) -> apsw.Connection:
     """Open the database at `path` (None: in memory) for writing; create or migrate it if needed.
 
-    Processes that open an old file at the same time wait for the one that migrates it.
+    Processes that open an old file at the same time wait for the one that migrates it. `vfs`: the
+    SQLite VFS to use instead of the default.
 
     Raises
     ------
@@ -68,11 +74,12 @@ def open_database(path: Path | None, file_format: DatabaseFormat) -> apsw.Connec
     apsw.Error
         It is broken, not ours, or there is no room to create or migrate it.
     """
-    with _opened(IN_MEMORY if path is None else str(path), CREATE) as connection:
+    with _opened(IN_MEMORY if path is None else str(path), CREATE, vfs) as connection:
+        _execute_all(connection, file_format.first_pragmas)
         if connection.readonly("main"):
             raise apsw.ReadOnlyError("not writable")
         check_version(connection, file_format, path)
-        connection.execute(file_format.pragmas)
+        _execute_all(connection, file_format.pragmas)
         _migrate(connection, file_format, path)
     return connection
 
@@ -107,10 +114,10 @@ def open_copy(path: Path | None, file_format: DatabaseFormat) -> apsw.Connection
 
 
 @contextlib.contextmanager
-def _opened(name: str, flags: int) -> Iterator[apsw.Connection]:
+def _opened(name: str, flags: int, vfs: str | None = None) -> Iterator[apsw.Connection]:
     """Open a connection, and close it again if the body fails."""
     try:
-        connection = apsw.Connection(name, flags)
+        connection = apsw.Connection(name, flags, vfs)
         try:
             connection.set_busy_timeout(BUSY_MS)
             yield connection
@@ -120,6 +127,12 @@ def _opened(name: str, flags: int) -> Iterator[apsw.Connection]:
     except (apsw.CantOpenError, apsw.PermissionsError, apsw.ReadOnlyError) as error:
         remedy = "make it writable, or set HETSCHED_STATE_DIR to another folder"
         raise ConfigError(f"{name}: {error}; {remedy}") from None
+
+
+def _execute_all(connection: apsw.Connection, pragmas: str) -> None:
+    """Run all statements: `execute` alone stops at the first that returns a row."""
+    for _ in connection.execute(pragmas):
+        pass
 
 
 def check_version(

@@ -14,6 +14,9 @@ from hetsched.transport.messages import MAX_FRAME
 
 T = TypeVar("T")
 
+MAX_REASON = 300
+"""Characters of a decoding error that are repeated: it may quote the message. Arbitrary."""
+
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -50,9 +53,11 @@ class Decoder(Generic[T]):
             )
         try:
             message: T = self._decode(payload)
-        # msgspec raises UnicodeDecodeError on bad UTF-8 and RecursionError on deep nesting.
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        # Besides its own errors msgspec raises UnicodeDecodeError on bad UTF-8, RecursionError on
+        # deep nesting, and what a record's __post_init__ raises: here any error is the peer's.
+        except Exception as error:
+            reason = str(error)[:MAX_REASON]
             raise ProtocolError(
-                f"undecodable message ({error}); the peer may have another version"
+                f"undecodable message ({reason}); the peer may have another version"
             ) from None
         return message

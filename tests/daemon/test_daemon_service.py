@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -78,6 +79,30 @@ def test_a_client_that_connected_before_the_daemon_is_served(tmp_path: Path) -> 
     assert len(pongs) == 1
     for sock in sockets:
         sock.close()
+
+
+@pytest.mark.skipif(
+    shutil.which("systemd-socket-activate") is None,
+    reason="systemd-socket-activate is missing (Debian: apt-get install systemd)",
+)
+def test_systemd_itself_starts_the_daemon_for_a_client(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    (tmp_path / "test.toml").write_text(CONFIG)
+    kept = ("HETSCHED_RUNTIME_DIR", "HETSCHED_STATE_DIR", "XDG_CACHE_HOME")
+    options = [f"-E{name}={environment(tmp_path)[name]}" for name in kept]
+    session = tmp_path / "session.sock"
+    command = ["systemd-socket-activate", "--seqpacket", f"--listen={session}", *options]
+    command += [*SERVE, "--config", str(tmp_path / "test.toml")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        assert "Listening" in process.stderr.readline()
+        with Client(tmp_path) as client:
+            assert client.ping().pid == process.pid
+    finally:
+        process.terminate()
+        _, rest = process.communicate(timeout=WAIT)
+    assert (process.returncode, session.exists()) == (0, True), rest
 
 
 def test_passed_sockets_outlive_the_daemon_and_serve_the_next(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from hetsched.errors import DataError, InternalError, TryAgain
+from hetsched.errors import DataError, InternalError, ProtocolError, TryAgain
 from hetsched.transport.arena import SIZE_GRANULARITY as GRAIN
 from hetsched.transport.arena import Arena, Segment, map_segment
 
@@ -34,6 +34,28 @@ def test_a_segment_cannot_be_cut_off_under_those_who_map_it(arena: Arena) -> Non
     for size in (0, 2 * MIB):
         with pytest.raises(PermissionError):
             os.ftruncate(segment.fd, size)
+
+
+def test_a_foreign_segment_without_seals_is_not_mapped(tmp_path: Path) -> None:
+    fd = os.memfd_create("unsealed", os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, GRAIN)
+    try:
+        with pytest.raises(ProtocolError, match="without a sealed size"):
+            map_segment(fd, GRAIN)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
+        with pytest.raises(ProtocolError, match="without a sealed size"):
+            map_segment(fd, GRAIN)
+    finally:
+        os.close(fd)
+    with (tmp_path / "file").open("wb+") as file, pytest.raises(ProtocolError):
+        file.truncate(GRAIN)
+        map_segment(file.fileno(), GRAIN)
+
+
+@pytest.mark.parametrize("nbytes", [GRAIN + 1, 1 << 50, 0, -1])
+def test_a_foreign_segment_of_another_size_is_not_mapped(arena: Arena, nbytes: int) -> None:
+    with pytest.raises(ProtocolError, match=f"{nbytes} bytes"):
+        map_segment(arena.allocate(1).fd, nbytes)
 
 
 def test_two_mappings_see_the_same_bytes(arena: Arena) -> None:

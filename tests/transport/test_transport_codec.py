@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hetsched.errors import ErrorRecord, ProtocolError
+from hetsched.errors import ErrorRecord, ProtocolError, to_record
 from hetsched.job import ArenaRef, JobSpec
 from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.messages import (
@@ -47,6 +47,12 @@ def test_deep_nesting_is_a_protocol_error() -> None:
         Decoder(JobSpec)(b"\x82\xa8workload\xa1a\xa6params\x81\xa1a" + b"\x91" * 100_000)
 
 
+def test_an_error_does_not_repeat_a_long_message() -> None:
+    with pytest.raises(ProtocolError) as caught:
+        decode(encode({"token": "t", "number": 1, "request": {"type": "x" * 500_000}}))
+    assert len(str(caught.value)) < 1000
+
+
 @given(st.binary(max_size=200))
 @example(b"")
 @example(b"\xc1")
@@ -65,3 +71,7 @@ def test_a_damaged_message_decodes_or_raises_protocol_error(data: st.DataObject)
         payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(ProtocolError):
         assert isinstance(decode(bytes(payload)), msgspec.Struct)
+
+
+def test_an_error_record_is_short_whatever_the_client_wrote() -> None:
+    assert len(to_record(ProtocolError("x" * 1_000_000)).message) < 11_000

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hetsched.errors import DataError, InputMissing, IOFailure, TryAgain
 from hetsched.store.arrays.npy_format import NpyHeader, read_header
+from hetsched.store.arrays.safe_open import open_path, reopen
 from hetsched.units import format_bytes
 
 
@@ -72,18 +73,24 @@ def file_kind(mode: int) -> str:
 
 
 def _open_regular(path: str, expected: str = "a .npy file", allow_pipe: bool = False) -> int:
-    """Open a regular file with O_NONBLOCK: opening a FIFO without a writer would block.
+    """Open a regular file; nothing else is opened for reading, which could block.
 
-    `allow_pipe`: a FIFO is accepted too; it ends at once if it has no writer.
+    `allow_pipe`: a FIFO is accepted too; it ends at once if it has no writer. So is a link such
+    as /dev/stdin: only commands, not the daemon, read these.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        path_fd = os.open(path, os.O_PATH | os.O_CLOEXEC) if allow_pipe else open_path(path)
     except (OSError, ValueError) as error:
         raise _cant_open(path, error, expected) from None
-    mode = os.fstat(fd).st_mode
-    if not stat.S_ISREG(mode) and not (allow_pipe and stat.S_ISFIFO(mode)):
-        os.close(fd)
-        raise DataError(f"{path}: is {file_kind(mode)}, not {expected}")
+    try:
+        mode = os.fstat(path_fd).st_mode
+        if not stat.S_ISREG(mode) and not (allow_pipe and stat.S_ISFIFO(mode)):
+            raise DataError(f"{path}: is {file_kind(mode)}, not {expected}")
+        fd = reopen(path_fd, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError as error:
+        raise _cant_open(path, error, expected) from None
+    finally:
+        os.close(path_fd)
     if allow_pipe:
         os.set_blocking(fd, True)
     return fd
@@ -93,8 +100,11 @@ def _cant_open(path: str, error: OSError | ValueError, expected: str) -> Excepti
     code = error.errno if isinstance(error, OSError) else errno.ENOENT
     if code in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
         return TryAgain(f"{path}: {os.strerror(code)}; try again, or raise `ulimit -n`")
-    if code == errno.ENXIO:
-        return DataError(f"{path}: is a socket or a device, not {expected}")
+    if code == errno.ELOOP:
+        return InputMissing(
+            f"{path}: too many links, or one like /proc/self/fd/3, which is another file in each"
+            " process; give the file's own path"
+        )
     if code == errno.ENOENT and Path(path).is_symlink():
         return InputMissing(f"{path}: is a link to {Path(path).readlink()}, which doesn't exist")
     if code == errno.ENOENT:

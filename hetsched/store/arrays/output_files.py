@@ -19,12 +19,14 @@ import numpy as np
 from hetsched.errors import CantCreate, DataError
 from hetsched.store.arrays.input_files import file_kind
 from hetsched.store.arrays.npy_format import npy_prefix
+from hetsched.store.arrays.publication import PreparedOutput, hidden_path, remove_leftover
+from hetsched.store.arrays.safe_open import check_no_magic_links
 from hetsched.store.arrays.unnamed_file import (
     UNSUPPORTED_LINK,
     allocate,
     creation_errors,
     fsync,
-    hidden_name,
+    new_token,
     open_folder,
     open_unnamed,
     umask,
@@ -35,7 +37,8 @@ from hetsched.store.arrays.unnamed_file import (
 class OutputFile:
     """An unfinished file: its space is allocated, and its data must be written to `fd`.
 
-    End it with `publish` or `discard`; both close `fd` and may be called again without effect.
+    End it with `publish`, `prepare` or `discard`. All close `fd`; `publish` and `discard` may be
+    called again without effect.
     """
 
     fd: int
@@ -46,6 +49,8 @@ class OutputFile:
     """The hidden file, or None where the file has no name yet."""
     force: bool
     mode: int
+    token: str
+    """Determines the hidden name (`hidden_path`)."""
 
     def publish(self, sync: bool = True) -> None:
         """Give the complete file its name, atomically.
@@ -69,6 +74,36 @@ class OutputFile:
         finally:
             self.discard()
 
+    def prepare(self) -> PreparedOutput:
+        """Write the complete file to disk under a hidden name, and close it.
+
+        The caller now owns the file: `publish_prepared` or `discard_prepared` ends it.
+
+        Raises
+        ------
+        CantCreate
+            Its folder no longer exists or can't be written.
+        IOFailure
+            The data can't be written to the disk.
+        """
+        hidden = self.temporary or hidden_path(self.path, self.token)
+        try:
+            os.fchmod(self.fd, self.mode)
+            with creation_errors(self.path), open_folder(self.path) as folder:
+                if self.temporary is None:
+                    self._link(hidden, folder)
+                    self.temporary = hidden
+                fsync(self.path, self.fd)
+                fsync(self.path, folder)
+            status = os.fstat(self.fd)
+            self.temporary = None
+        finally:
+            self.discard()
+        names = (os.fsencode(hidden), os.fsencode(self.path))
+        return PreparedOutput(
+            *names, self.force, status.st_ino, status.st_size, status.st_mtime_ns
+        )
+
     def discard(self) -> None:
         """Remove the file, unless it was published."""
         if self.temporary is not None:
@@ -82,7 +117,7 @@ class OutputFile:
     def _name(self, sync: bool) -> None:
         with creation_errors(self.path), open_folder(self.path) as folder:
             if self.force:
-                hidden = self.temporary or hidden_name(self.path)
+                hidden = self.temporary or hidden_path(self.path, self.token)
                 if self.temporary is None:
                     self._link(hidden, folder)
                     self.temporary = hidden
@@ -114,6 +149,7 @@ def create_output(
     dtype: str,
     force: bool = False,
     inputs: Collection[tuple[int, int]] = (),
+    token: str = "",
 ) -> OutputFile:
     """Create an unfinished ``.npy`` file with its header written and all its space allocated.
 
@@ -127,6 +163,9 @@ def create_output(
         Replace a file that exists.
     inputs : collection of (st_dev, st_ino)
         Files that must not be the output.
+    token : str
+        Determines the hidden name, if the file needs one; default: random. A file with the name
+        of a given token is a leftover, and replaced.
 
     Raises
     ------
@@ -135,12 +174,17 @@ def create_output(
     DataError
         It is one of `inputs`.
     """
+    with creation_errors(path):
+        check_no_magic_links(path)
     target = os.path.realpath(path)
     mode = _target_mode(path, target, force, inputs)
+    if token:
+        remove_leftover(target, token)
+    token = token or new_token()
     with creation_errors(path):
-        fd, temporary = open_unnamed(target)
+        fd, temporary = open_unnamed(target, hidden_path(target, token))
     prefix = npy_prefix(shape, dtype)
-    output = OutputFile(fd, len(prefix), target, temporary, force, mode)
+    output = OutputFile(fd, len(prefix), target, temporary, force, mode, token)
     nbytes = len(prefix) + math.prod(shape) * np.dtype(dtype).itemsize
     try:
         allocate(path, fd, nbytes)
@@ -163,9 +207,10 @@ def write_whole(path: str, raw: bytes, force: bool = False) -> None:
     """
     target = os.path.realpath(path)
     mode = _target_mode(path, target, force, ())
+    token = new_token()
     with creation_errors(path):
-        fd, temporary = open_unnamed(target)
-    output = OutputFile(fd, 0, target, temporary, force, mode)
+        fd, temporary = open_unnamed(target, hidden_path(target, token))
+    output = OutputFile(fd, 0, target, temporary, force, mode, token)
     try:
         if raw:
             allocate(path, fd, len(raw))

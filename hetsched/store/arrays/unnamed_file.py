@@ -22,8 +22,8 @@ UNSUPPORTED_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSY
 UNSUPPORTED_LINK = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
-def open_unnamed(target: str) -> tuple[int, str | None]:
-    """Open a new file in the target's folder; return it and the hidden file's name, if any."""
+def open_unnamed(target: str, hidden: str) -> tuple[int, str | None]:
+    """Open a new file in the target's folder; return it and its name: `hidden`, or None."""
     folder = os.path.dirname(target)
     flags = os.O_RDWR | os.O_CLOEXEC
     try:
@@ -31,13 +31,12 @@ def open_unnamed(target: str) -> tuple[int, str | None]:
     except OSError as error:
         if error.errno not in UNSUPPORTED_TMPFILE:
             raise
-    hidden = hidden_name(target)
     return os.open(hidden, flags | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), hidden
 
 
-def hidden_name(target: str) -> str:
-    """Return a new name for a hidden file beside `target`."""
-    return os.path.join(os.path.dirname(target), f".hetsched-{secrets.token_hex(8)}.part")
+def new_token() -> str:
+    """Return a new token for a hidden name."""
+    return secrets.token_hex(8)
 
 
 def allocate(path: str, fd: int, nbytes: int) -> None:
@@ -100,4 +99,6 @@ def creation_errors(path: str) -> Iterator[None]:
         raise CantCreate(f"{path}: there is no folder {folder}; create it first") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
+        if isinstance(error, OSError) and error.errno == errno.ELOOP:
+            reason = "too many links, or one like /proc/self/cwd; give the file's own path"
         raise CantCreate(f"{path}: can't be created in {folder} ({reason})") from None

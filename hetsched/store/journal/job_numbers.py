@@ -1,0 +1,53 @@
+"""Job numbers, which never repeat, also after a crash or a power cut.
+
+Numbers are reserved in the journal in blocks, so that a job that is acknowledged before its commit
+has a number that no later daemon gives again. A crash skips the rest of a block. No I/O.
+"""
+
+from __future__ import annotations
+
+from hetsched.errors import TryAgain
+from hetsched.store.journal.records import NumbersReserved
+
+BLOCK = 1000
+"""Numbers per reservation; at 5000 jobs/s one every 0.2 s."""
+
+
+class JobNumbers:
+    """Gives out numbers from `next_number` up to `reserved`, and says when to reserve more."""
+
+    def __init__(self, next_number: int, reserved: int) -> None:
+        self._next = next_number
+        self._reserved = reserved
+        self._is_reserving = False
+
+    @property
+    def last(self) -> int:
+        """The last number that was given out."""
+        return self._next - 1
+
+    def take(self) -> int:
+        """Return a new number. Raises TryAgain if none is reserved: the journal can't be written.
+
+        Afterwards, write what `reservation` returns.
+        """
+        if self._next > self._reserved:
+            raise TryAgain(
+                "no job numbers are reserved, since the journal can't be written at present;"
+                " try again later"
+            )
+        self._next += 1
+        return self._next - 1
+
+    def reservation(self) -> NumbersReserved | None:
+        """Return the next block to reserve, once half of the present one is used; else None."""
+        if self._is_reserving or self._reserved - self._next >= BLOCK // 2:
+            return None
+        self._is_reserving = True
+        return NumbersReserved(self._reserved + BLOCK)
+
+    def on_reserved(self, record: NumbersReserved, error: BaseException | None) -> None:
+        """Take note of what became of a reservation."""
+        self._is_reserving = False
+        if error is None:
+            self._reserved = max(self._reserved, record.upto)

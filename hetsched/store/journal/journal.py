@@ -1,0 +1,223 @@
+"""The journal of the daemon's jobs: written by a thread, many records in each commit.
+
+While a commit waits for the disk, the next one's records gather. The loop's thread never waits:
+`write` appends to a list, and what became of a write is reported on the loop's thread.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from hetsched.errors import HetschedError, TryAgain
+from hetsched.paths import private_folder
+from hetsched.store.journal.journal_file import JournalFile, forget_refused
+from hetsched.store.journal.pending_writes import OnWritten, PendingWrites, Write
+from hetsched.store.journal.records import (
+    HistoryBounds,
+    HistoryFilter,
+    JournalContents,
+    JournaledJob,
+    Record,
+)
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 1.0
+"""How long after a failure what was kept is written again."""
+LOADED_ENDED_JOBS = 1000
+
+CallSoon = Callable[[Callable[[], None]], None]
+OnRows = Callable[[list[JournaledJob] | None, BaseException | None], None]
+
+
+class Journal:
+    """An open journal. `open` it, `load` it, then write.
+
+    All methods must be called on one thread, the loop's, where callbacks are called, too.
+    """
+
+    def __init__(self, file: JournalFile, call_soon_threadsafe: CallSoon, path: Path) -> None:
+        self._file = file
+        self._call_soon = call_soon_threadsafe
+        self._path = path
+        self._pending = PendingWrites()
+        self._queries: deque[tuple[HistoryFilter, OnRows]] = deque()
+        self._lock = threading.Condition(threading.Lock())
+        self._wakes_at = -math.inf
+        """When the thread looks again by itself; -inf while it is busy."""
+        self._is_closing = False
+        self._is_abandoned = False
+        self._last_number: int | None = None
+        self._failure: HetschedError | None = None
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        call_soon_threadsafe: CallSoon,
+        bounds: HistoryBounds | None = None,
+        vfs: str | None = None,
+    ) -> Journal:
+        """Open or create the journal at `path`.
+
+        Raises
+        ------
+        ConfigError
+            It is damaged, of a newer version, in use, or can't be written. It is left as it is.
+        """
+        if vfs is None:
+            private_folder(path.parent, "state folder")
+        file = JournalFile(path, bounds or HistoryBounds(), time.time(), vfs)
+        return cls(file, call_soon_threadsafe, path)
+
+    def load(self, ended: int = LOADED_ENDED_JOBS) -> JournalContents:
+        """Read the jobs of earlier daemons; before the first write. Raises ConfigError."""
+        assert not self._thread.is_alive()
+        return self._file.load(ended)
+
+    def write(
+        self, records: Sequence[Record], on_done: OnWritten | None = None, urgent: bool = False
+    ) -> None:
+        """Write `records`, all or none of them, with the next commit.
+
+        Parameters
+        ----------
+        on_done : callable
+            Called with None once they are on disk, or with the error: CantCreate (no room, or not
+            writable), IOFailure, ClientIdTaken. Without it they are kept after an error, and
+            written as soon as that is possible.
+        urgent : bool
+            Commit at once rather than within 50 ms.
+        """
+        write = Write(records, on_done)
+        with self._lock:
+            if self._is_closing:
+                self._report([(write, TryAgain("the daemon is stopping"))])
+                return
+            self._pending.add(write, urgent, time.monotonic())
+            if self._pending.due() < self._wakes_at:
+                self._lock.notify()
+        self._start()
+
+    def query(self, wanted: HistoryFilter, on_done: OnRows) -> None:
+        """Read jobs, newest first, what was written before included: ``on_done(jobs, error)``."""
+        with self._lock:
+            self._queries.append((wanted, on_done))
+            self._lock.notify()
+        self._start()
+
+    @property
+    def failure(self) -> HetschedError | None:
+        """Why nothing can be written at present; None if it can."""
+        return self._failure
+
+    def close(self, deadline: float, last_number: int | None = None) -> bool:
+        """Write what waits and close the file; return whether that was done in `deadline` seconds.
+
+        `last_number`: the last number given to a job; without it a block of numbers is skipped.
+        """
+        with self._lock:
+            self._is_closing = True
+            self._last_number = last_number
+            self._lock.notify()
+        self._start()
+        self._thread.join(deadline)
+        if self._thread.is_alive():
+            self._is_abandoned = True
+            log.warning(
+                "%s: the disk hasn't responded for %g s; stopping without it", self._path, deadline
+            )
+            return False
+        return True
+
+    # ---- the thread
+
+    def _start(self) -> None:
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            writes, queries, is_last = self._next_work()
+            if writes:
+                self._commit(writes)
+            for wanted, on_done in queries:
+                self._query(wanted, on_done)
+            if is_last:
+                break
+            self._file.maintain(time.time())
+        self._file.close(self._last_number if self._failure is None else None)
+
+    def _next_work(self) -> tuple[list[Write], list[tuple[HistoryFilter, OnRows]], bool]:
+        """Wait until a commit is due, a query has arrived, or the journal is to be closed."""
+        with self._lock:
+            while not self._queries and not self._is_closing:
+                seconds = self._pending.due() - time.monotonic()
+                if seconds <= 0:
+                    break
+                self._wakes_at = self._pending.due()
+                self._lock.wait(None if math.isinf(seconds) else seconds)
+            self._wakes_at = -math.inf
+            queries = list(self._queries)
+            self._queries.clear()
+            return self._pending.take(), queries, self._is_closing
+
+    def _commit(self, writes: list[Write]) -> None:
+        outcomes: Sequence[HetschedError | None]
+        try:
+            outcomes = self._file.commit(writes)
+            self._note_failure(None)
+        except HetschedError as error:
+            outcomes = [error] * len(writes)
+            self._note_failure(error)
+            kept = [write for write in writes if write.on_done is None]
+            with self._lock:
+                retry_at = time.monotonic() + RETRY_SECONDS
+                self._pending.add_failed([*kept, *forget_refused(writes)], retry_at)
+        else:
+            self._log_dropped(writes, outcomes)
+        if any(write.on_done is not None for write in writes):
+            results = list(zip(writes, outcomes, strict=True))
+            self._call_soon(functools.partial(self._report, results))
+
+    def _log_dropped(
+        self, writes: Sequence[Write], outcomes: Sequence[HetschedError | None]
+    ) -> None:
+        """Log records that can't be written whatever the disk does."""
+        for write, outcome in zip(writes, outcomes, strict=True):
+            if outcome is not None and write.on_done is None:
+                log.error("%s: a record was not written: %s", self._path, outcome)
+
+    def _query(self, wanted: HistoryFilter, on_done: OnRows) -> None:
+        rows, failure = None, None
+        try:
+            rows = self._file.query(wanted)
+        except Exception as error:
+            failure = error
+        self._call_soon(functools.partial(on_done, rows, failure))
+
+    def _note_failure(self, failure: HetschedError | None) -> None:
+        """Log when writing starts and ceases to fail."""
+        if failure is not None and self._failure is None:
+            log.error("%s", failure)
+        elif failure is None and self._failure is not None:
+            log.warning("%s: can be written again", self._path)
+        self._failure = failure
+
+    def _report(self, results: Sequence[tuple[Write, HetschedError | None]]) -> None:
+        """Call the callbacks, on the loop's thread."""
+        for write, outcome in results:
+            if write.on_done is None:
+                continue
+            try:
+                write.on_done(outcome)
+            except Exception:
+                log.exception("unexpected error in a callback of the journal")

@@ -1,0 +1,317 @@
+"""The journal's file and its only connection: opening, commits, checkpoints, failures.
+
+Synchronous; `journal.py` calls it from a thread.
+
+After a failed commit it isn't known what is on disk: the kernel may have dropped pages that it
+couldn't write, and the next fsync succeeds all the same. So the file is opened again, and a
+checkpoint writes everything that the WAL holds to other pages before anything is appended to it.
+The failed commit itself may be in the WAL or not; jobs that were refused because of it are deleted
+by the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import apsw
+
+from hetsched.errors import ConfigError, HetschedError
+from hetsched.store import database
+from hetsched.store.journal.job_numbers import BLOCK
+from hetsched.store.journal.journal_db import (
+    FORMAT,
+    Statement,
+    ended_size,
+    number_of_client_id,
+    statements,
+    trim_ended,
+)
+from hetsched.store.journal.journal_errors import DISK_ERRORS, open_error, write_error
+from hetsched.store.journal.journal_queries import load_contents, query_jobs
+from hetsched.store.journal.pending_writes import Write
+from hetsched.store.journal.records import (
+    ClientIdTaken,
+    HistoryBounds,
+    HistoryFilter,
+    JobAccepted,
+    JobEnded,
+    JobsForgotten,
+    JournalContents,
+    JournaledJob,
+    WholeJob,
+)
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT_PAGES = 1000
+"""Pages in the WAL from which a checkpoint follows a commit: 4 MiB, SQLite's default."""
+MAX_WAL_PAGES = 16 * CHECKPOINT_PAGES
+"""More, because checkpoints fail, and commits are refused."""
+TRIM_EVERY = 256
+"""Ended jobs between two checks of the bounds."""
+VACUUM_PAGES = 1024
+"""Free pages from which the file is shortened."""
+
+
+class JournalFile:
+    """An open ``journal.db``. Not safe for use by two threads at once."""
+
+    def __init__(
+        self, path: Path, bounds: HistoryBounds, now: float, vfs: str | None = None
+    ) -> None:
+        """Open or create the file. Raises ConfigError; the file is left as it is then."""
+        self._path, self._bounds, self._vfs = path, bounds, vfs
+        self._connection: apsw.Connection | None = None
+        self._wal_pages = 0
+        self._ended = 0
+        try:
+            connection = self._connect()
+        except (apsw.Error, ConfigError) as error:
+            raise open_error(path, error) from None
+        try:
+            self._next_number = self._begin(connection, now)
+        except BaseException as error:
+            self._drop_connection()
+            if isinstance(error, apsw.Error | ConfigError):
+                raise open_error(path, error) from None
+            raise
+
+    def load(self, ended: int) -> JournalContents:
+        """Read all open jobs and the last `ended` ended ones. Raises ConfigError."""
+        try:
+            return load_contents(self._working(), self._next_number, ended)
+        except (apsw.Error, ValueError) as error:  # msgspec's errors are ValueErrors
+            raise open_error(self._path, apsw.CorruptError(str(error))) from None
+
+    def query(self, wanted: HistoryFilter) -> list[JournaledJob]:
+        """Return the jobs that match, newest first. Raises CantCreate, IOFailure."""
+        try:
+            return query_jobs(self._working(), wanted)
+        except apsw.Error as error:
+            raise write_error(self._path, error, self._errno()) from None
+
+    def commit(self, writes: Sequence[Write]) -> list[HetschedError | None]:
+        """Write everything in one transaction, and wait until it is on disk.
+
+        Returns
+        -------
+        list
+            For each write None, or why it is at fault itself; then nothing of it was written.
+
+        Raises
+        ------
+        CantCreate, IOFailure, InternalError
+            Nothing can be written at present.
+        """
+        prepared = [self._prepare(write) for write in writes]
+        try:
+            outcomes = self._commit(prepared)
+        except Exception as error:
+            failure = write_error(self._path, error, self._errno())
+            self._drop_connection()
+            raise failure from None
+        self._ended += sum(_ended_jobs(write) for write in writes)
+        return outcomes
+
+    def maintain(self, now: float) -> None:
+        """Checkpoint, trim and shorten if it is time to; after the outcomes were reported."""
+        if self._connection is None:
+            return
+        try:
+            if self._ended >= TRIM_EVERY:
+                self._trim(self._connection, now)
+            if self._wal_pages >= CHECKPOINT_PAGES:
+                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+                self._wal_pages = 0
+        except apsw.Error as error:
+            log.warning("%s", write_error(self._path, error, self._errno()))
+            self._drop_connection()
+
+    def close(self, last_number: int | None) -> None:
+        """Close the file; `last_number`: the last one given to a job, if that is certain."""
+        connection = self._connection
+        if connection is None:
+            return
+        try:
+            if last_number is not None:
+                connection.execute("UPDATE journal SET closed_at_number = ?", (last_number,))
+            self._connection = None
+            connection.close()
+        except apsw.Error as error:
+            log.warning("%s", write_error(self._path, error, self._errno()))
+            self._connection = connection
+            self._drop_connection()
+
+    # ---- opening
+
+    def _connect(self) -> apsw.Connection:
+        is_new = self._vfs is None and not self._path.exists()
+        connection = database.open_database(self._path, FORMAT, self._vfs)
+        try:
+            connection.set_busy_timeout(0)  # nobody else uses it
+            connection.set_wal_hook(self._on_wal)
+            if is_new:
+                _sync_folders(self._path)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        return connection
+
+    def _begin(self, connection: apsw.Connection, now: float) -> int:
+        """Check the file, reserve numbers; return the first number that was never given."""
+        reserved, closed_at = connection.execute(
+            "SELECT reserved, closed_at_number FROM journal"
+        ).get
+        if closed_at is None:
+            self._check(connection)
+        newest = connection.execute("SELECT coalesce(max(number), 0) FROM job").get
+        last = max(newest, reserved if closed_at is None else closed_at)
+        with database.transaction(connection):
+            sql = "UPDATE journal SET reserved = ?, closed_at_number = NULL"
+            connection.execute(sql, (last + BLOCK,))
+            trim_ended(connection, self._bounds, now)
+        return int(last) + 1
+
+    def _check(self, connection: apsw.Connection) -> None:
+        """Check a file that wasn't closed in order."""
+        log.info("%s: the last daemon didn't close it; checking it", self._path)
+        result = connection.execute("PRAGMA quick_check(1)").get
+        if result != "ok":
+            raise apsw.CorruptError(str(result).replace("\n", "; "))
+
+    def _working(self) -> apsw.Connection:
+        """Return a usable connection; after a failure a new one."""
+        if self._connection is not None:
+            return self._connection
+        try:
+            connection = self._connect()
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except (apsw.Error, ConfigError):
+            self._drop_connection()
+            raise
+        self._wal_pages = 0
+        return connection
+
+    def _drop_connection(self) -> None:
+        """Close a connection that failed, and write nothing more."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(apsw.Error):
+                connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+                connection.close(True)
+
+    # ---- writing
+
+    def _prepare(self, write: Write) -> list[Statement] | HetschedError:
+        try:
+            return [statement for record in write.records for statement in statements(record)]
+        except Exception as error:  # a value that can't be encoded
+            return write_error(self._path, error)
+
+    def _commit(
+        self, prepared: Sequence[list[Statement] | HetschedError]
+    ) -> list[HetschedError | None]:
+        try:
+            connection = self._working()
+        except ConfigError as error:
+            raise apsw.CantOpenError(str(error)) from None
+        if self._wal_pages >= MAX_WAL_PAGES:
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            self._wal_pages = 0
+        try:
+            with database.transaction(connection):
+                for write in prepared:
+                    if not isinstance(write, HetschedError):
+                        _execute(connection, write)
+            return [write if isinstance(write, HetschedError) else None for write in prepared]
+        except DISK_ERRORS:
+            raise
+        except apsw.Error:  # some statement is at fault: find out whose
+            with database.transaction(connection):
+                return [self._commit_alone(connection, write) for write in prepared]
+
+    def _commit_alone(
+        self, connection: apsw.Connection, write: list[Statement] | HetschedError
+    ) -> HetschedError | None:
+        if isinstance(write, HetschedError):
+            return write
+        try:
+            with connection:  # a savepoint
+                _execute(connection, write)
+        except DISK_ERRORS:
+            raise
+        except apsw.Error as error:
+            return _statement_error(connection, write, error) or write_error(self._path, error)
+        return None
+
+    def _trim(self, connection: apsw.Connection, now: float) -> None:
+        self._ended = 0
+        count, nbytes = ended_size(connection)
+        if count > self._bounds.jobs or nbytes > self._bounds.nbytes:
+            with database.transaction(connection):
+                trim_ended(connection, self._bounds, now)
+        free = connection.execute("PRAGMA freelist_count").get
+        if free >= VACUUM_PAGES:
+            connection.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
+
+    def _on_wal(self, connection: apsw.Connection, name: str, pages: int) -> int:
+        self._wal_pages = pages
+        return apsw.SQLITE_OK
+
+    def _errno(self) -> int:
+        return 0 if self._connection is None else int(self._connection.system_errno)
+
+
+def forget_refused(writes: Sequence[Write]) -> list[Write]:
+    """Return what deletes the jobs that were refused because these writes failed.
+
+    Some of them may be in the file all the same.
+    """
+    numbers = [
+        record.number
+        for write in writes
+        if write.on_done is not None
+        for record in write.records
+        if isinstance(record, JobAccepted)
+    ]
+    return [Write((JobsForgotten(tuple(numbers)),))] if numbers else []
+
+
+def _execute(connection: apsw.Connection, write: Sequence[Statement]) -> None:
+    for statement in write:
+        connection.execute(*statement)
+
+
+def _statement_error(
+    connection: apsw.Connection, write: Sequence[Statement], error: apsw.Error
+) -> HetschedError | None:
+    """Return ClientIdTaken if that is why a write failed."""
+    if not isinstance(error, apsw.ConstraintError) or "client_id" not in str(error):
+        return None
+    for statement in write:
+        client_id = statement.bindings[1] if len(statement.bindings) > 1 else None
+        if isinstance(client_id, str):
+            number = number_of_client_id(connection, client_id)
+            if number is not None:
+                return ClientIdTaken(client_id, number)
+    return None
+
+
+def _ended_jobs(write: Write) -> int:
+    return sum(isinstance(record, JobEnded | WholeJob) for record in write.records)
+
+
+def _sync_folders(path: Path) -> None:
+    """Wait until the entry of a new file, and of a new folder around it, are on disk."""
+    for folder in (path.parent, path.parent.parent):
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with contextlib.suppress(OSError):  # some file systems can't sync a folder
+                os.fsync(fd)
+        finally:
+            os.close(fd)

@@ -1,0 +1,84 @@
+"""What is read from ``journal.db``: jobs at the daemon's start, and history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apsw
+
+from hetsched.store.journal.encoding import (
+    decode_inputs,
+    decode_outputs,
+    decode_spec,
+    decode_state,
+)
+from hetsched.store.journal.records import HistoryFilter, JournalContents, JournaledJob
+
+MAX_QUERY = 1000
+"""Most jobs that one query returns; the journal's thread writes nothing meanwhile."""
+
+_COLUMNS = """number, spec, client_id, submitted_at, durable, inputs, stage, priority, held,
+    attempts, started_at, outputs, ended_at, state"""
+
+
+def _job(row: tuple[Any, ...]) -> JournaledJob:
+    return JournaledJob(
+        number=row[0],
+        spec=decode_spec(row[1]),
+        client_id=row[2] or "",
+        submitted_at=row[3],
+        durable=bool(row[4]),
+        inputs=decode_inputs(row[5]),
+        stage=row[6],
+        priority=row[7],
+        held=bool(row[8]),
+        attempts=row[9],
+        started_at=row[10],
+        outputs=decode_outputs(row[11]),
+        ended_at=row[12],
+        state=None if row[13] is None else decode_state(row[13]),
+    )
+
+
+def load_contents(connection: apsw.Connection, next_number: int, ended: int) -> JournalContents:
+    """Read all open jobs and the last `ended` ended ones."""
+    open_jobs = connection.execute(
+        f"SELECT {_COLUMNS} FROM job WHERE ended_at IS NULL ORDER BY number"
+    )
+    last = connection.execute(
+        f"""SELECT {_COLUMNS} FROM job WHERE ended_at IS NOT NULL
+        ORDER BY ended_at DESC, number DESC LIMIT ?""",
+        (ended,),
+    )
+    reserved, token = connection.execute("SELECT reserved, token FROM journal").get
+    ids = connection.execute("SELECT client_id, number FROM job WHERE client_id IS NOT NULL")
+    return JournalContents(
+        next_number=next_number,
+        reserved=reserved,
+        open_jobs=tuple(_job(row) for row in open_jobs),
+        ended_jobs=tuple(sorted((_job(row) for row in last), key=lambda job: job.number)),
+        client_ids=dict(ids),
+        token=token,
+    )
+
+
+def query_jobs(connection: apsw.Connection, wanted: HistoryFilter) -> list[JournaledJob]:
+    """Return the jobs that match, newest first."""
+    conditions: list[tuple[str, Any]] = [
+        ("workload = ?", wanted.workload),
+        ("label = ?", wanted.label),
+        ("client_id = ?", wanted.client_id),
+        ("submitted_at >= ?", wanted.since),
+        ("submitted_at < ?", wanted.until),
+        ("number < ?", wanted.before),
+    ]
+    used = [(sql, value) for sql, value in conditions if value is not None]
+    terms, bindings = [sql for sql, _ in used], [value for _, value in used]
+    for column, values in (("stage", wanted.stages), ("number", wanted.numbers)):
+        if values:
+            terms.append(f"{column} IN ({', '.join('?' * len(values))})")
+            bindings += values
+    where = f"WHERE {' AND '.join(terms)}" if terms else ""
+    sql = f"SELECT {_COLUMNS} FROM job {where} ORDER BY number DESC LIMIT ?"
+    rows = connection.execute(sql, (*bindings, min(wanted.limit, MAX_QUERY)))
+    return [_job(row) for row in rows]

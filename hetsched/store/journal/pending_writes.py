@@ -1,0 +1,134 @@
+"""Writes that wait for the next commit, and when that is due. Pure: `now` is monotonic seconds.
+
+A commit costs a write to the disk, and a volatile job lasts a millisecond. So a volatile job that
+has ended before its commit was due needs none for itself: it is written, as a `WholeJob`, with the
+next commit or after `HISTORY_SECONDS`, whichever comes first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from hetsched.store.journal.records import (
+    JobAccepted,
+    JobEnded,
+    JobStarted,
+    Record,
+    WholeJob,
+)
+
+GATHER_SECONDS = 0.05
+"""How long a write that isn't urgent may wait."""
+HISTORY_SECONDS = 2.0
+"""How long a volatile job that has ended may be missing on disk. Arbitrary."""
+MAX_WHOLE_JOBS = 256
+"""Volatile jobs that have ended and wait; more are written at once."""
+MAX_UNWRITTEN_WHOLE_JOBS = 1024
+"""More, while the disk doesn't respond or is full, and the oldest are dropped from history."""
+
+OnWritten = Callable[[BaseException | None], None]
+
+
+@dataclass(frozen=True)
+class Write:
+    """Records that are written together, or not at all.
+
+    Without `on_done` they are kept and written again until that succeeds.
+    """
+
+    records: Sequence[Record]
+    on_done: OnWritten | None = None
+
+
+@dataclass
+class _Volatile:
+    """A volatile job whose acceptance waits."""
+
+    accepted: JobAccepted
+    due: float
+    started: JobStarted | None = None
+
+
+class PendingWrites:
+    """Writes in order of arrival, and volatile jobs by number."""
+
+    def __init__(self) -> None:
+        self._writes: list[Write] = []
+        self._due = math.inf
+        self._open: dict[int, _Volatile] = {}
+        self._whole: dict[int, WholeJob] = {}
+        self._whole_due = math.inf
+        self.dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._writes) + len(self._open) + len(self._whole)
+
+    def add(self, write: Write, urgent: bool, now: float) -> None:
+        """Add a write, which is due at once if `urgent`."""
+        is_plain = write.on_done is None and not urgent and len(write.records) == 1
+        if is_plain and self._add_volatile(write.records[0], now):
+            return
+        self._writes.append(write)
+        self._due = min(self._due, now if urgent else now + GATHER_SECONDS)
+
+    def add_failed(self, writes: Iterable[Write], retry_at: float) -> None:
+        """Put back writes that are to be written again, before all others."""
+        kept = list(writes)
+        self._writes[:0] = kept
+        if kept:
+            self._due = min(self._due, retry_at)
+        self._drop_oldest_failed()
+
+    def due(self) -> float:
+        """Return when the next commit is due; infinite: not at all."""
+        first_open = next(iter(self._open.values())).due if self._open else math.inf
+        return min(self._due, first_open, self._whole_due)
+
+    def take(self) -> list[Write]:
+        """Remove and return all writes."""
+        whole = [Write((job,)) for job in self._whole.values()]
+        accepted = [_unwritten(job) for job in self._open.values()]
+        writes = [*whole, *accepted, *self._writes]
+        self._writes, self._open, self._whole = [], {}, {}
+        self._due = self._whole_due = math.inf
+        return writes
+
+    def _add_volatile(self, record: Record, now: float) -> bool:
+        """Add a record of a volatile job; return whether it is one whose acceptance waits."""
+        if isinstance(record, JobAccepted) and not record.durable:
+            self._open[record.number] = _Volatile(record, now + GATHER_SECONDS)
+            return True
+        if isinstance(record, JobStarted) and record.number in self._open:
+            self._open[record.number].started = record
+            return True
+        if isinstance(record, JobEnded) and record.number in self._open:
+            job = self._open.pop(record.number)
+            self._whole[record.number] = WholeJob(job.accepted, job.started, record)
+            full = len(self._whole) >= MAX_WHOLE_JOBS
+            self._whole_due = min(self._whole_due, now if full else now + HISTORY_SECONDS)
+            self._drop_oldest_whole()
+            return True
+        return False
+
+    def _drop_oldest_whole(self) -> None:
+        """Bound the jobs that wait while the disk doesn't respond."""
+        while len(self._whole) > MAX_UNWRITTEN_WHOLE_JOBS:
+            del self._whole[next(iter(self._whole))]
+            self.dropped += 1
+
+    def _drop_oldest_failed(self) -> None:
+        """Bound the jobs that wait while nothing can be written."""
+        whole = [write for write in self._writes if isinstance(write.records[0], WholeJob)]
+        oldest = {id(write) for write in whole[:-MAX_UNWRITTEN_WHOLE_JOBS]}
+        if oldest:
+            self._writes = [write for write in self._writes if id(write) not in oldest]
+            self.dropped += len(oldest)
+
+
+def _unwritten(job: _Volatile) -> Write:
+    records: list[Record] = [job.accepted]
+    if job.started is not None:
+        records.append(job.started)
+    return Write(tuple(records))

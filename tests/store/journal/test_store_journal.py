@@ -1,0 +1,203 @@
+"""The journal's thread: what is written is there when the next daemon starts."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from hetsched.errors import ConfigError, TryAgain
+from hetsched.store import database
+from hetsched.store.arrays.publication import PreparedOutput
+from hetsched.store.journal import journal_db
+from hetsched.store.journal.records import (
+    ClientIdTaken,
+    HistoryFilter,
+    InputStamp,
+    JobAccepted,
+    JobChanged,
+    JobPublishing,
+    JobsForgotten,
+    JobStarted,
+    JournaledJob,
+    NumbersReserved,
+)
+from tests.store.journal.journal_jobs import (
+    PATIENCE,
+    START,
+    CallQueue,
+    accepted,
+    contents_of,
+    done,
+    failed,
+    open_journal,
+    spec,
+    write_and_wait,
+)
+
+OUTPUT = PreparedOutput(b"/tmp/.a\xff.part", b"/tmp/a.npy", True, 1, 2, 3)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "journal.db"
+
+
+def test_an_empty_journal_starts_with_job_1(path: Path) -> None:
+    contents = contents_of(path)
+
+    assert (contents.next_number, contents.open_jobs, contents.ended_jobs) == (1, (), ())
+    assert contents.reserved >= 1
+
+
+def test_an_accepted_job_is_there_after_a_restart(path: Path) -> None:
+    calls = CallQueue()
+    journal = open_journal(path, calls)
+    stamp = InputStamp("x", "/in.npy", 5, 6, 7)
+    record = JobAccepted(3, spec(), "mine", 11.5, True, (stamp,))
+
+    assert write_and_wait(journal, calls, [record]) is None
+    journal.close(PATIENCE)
+
+    (job,) = contents_of(path).open_jobs
+    assert (job.number, job.spec, job.client_id, job.submitted_at) == (3, spec(), "mine", 11.5)
+    assert (job.durable, job.inputs, job.stage, job.state) == (True, (stamp,), "queued", None)
+
+
+def test_each_record_changes_its_job(path: Path) -> None:
+    calls = CallQueue()
+    journal = open_journal(path, calls)
+    write_and_wait(journal, calls, [accepted(number) for number in range(1, 8)])
+    journal.write([JobStarted(2, 1, 9.0)])
+    journal.write([JobStarted(3, 2), JobPublishing(3, (OUTPUT,))])
+    journal.write([JobChanged(4, priority=7), JobChanged(4, held=True)])
+    journal.write([done(5)])
+    journal.write([failed(6, 130)])
+    write_and_wait(journal, calls, [JobsForgotten((7,))])
+    journal.close(PATIENCE)
+
+    contents = contents_of(path)
+    jobs = {job.number: job for job in (*contents.open_jobs, *contents.ended_jobs)}
+    assert [jobs[number].stage for number in sorted(jobs)] == [
+        *("queued", "running", "publishing", "queued", "done", "cancelled")
+    ]
+    assert (jobs[2].attempts, jobs[2].started_at) == (1, 9.0)
+    assert (jobs[3].attempts, jobs[3].outputs) == (2, (OUTPUT,))
+    assert (jobs[4].priority, jobs[4].held) == (7, True)
+    assert (jobs[5].state, jobs[5].ended_at) == (done(5).state, START + 5)
+
+
+def test_what_is_not_urgent_is_written_when_the_journal_is_closed(path: Path) -> None:
+    journal = open_journal(path)
+    journal.write([accepted(1, durable=False)])
+    journal.write([accepted(2, durable=False)])
+    journal.write([JobStarted(2, 1)])
+    journal.write([done(2)])
+
+    assert journal.close(PATIENCE)
+
+    contents = contents_of(path)
+    assert [job.number for job in contents.open_jobs] == [1]
+    assert [(job.number, job.stage, job.attempts) for job in contents.ended_jobs] == [
+        (2, "done", 1)
+    ]
+
+
+def test_numbers_continue_after_an_orderly_stop(path: Path) -> None:
+    journal = open_journal(path)
+    journal.close(PATIENCE, last_number=12)
+
+    assert contents_of(path).next_number == 13
+
+
+def test_numbers_that_may_have_been_given_are_skipped_after_a_crash(path: Path) -> None:
+    calls = CallQueue()
+    journal = open_journal(path, calls)
+    reserved = journal.load().reserved
+    write_and_wait(journal, calls, [NumbersReserved(reserved + 100)])
+    journal.close(PATIENCE, last_number=None)
+
+    assert contents_of(path).next_number == reserved + 101
+
+
+def test_a_client_id_belongs_to_one_job(path: Path) -> None:
+    calls = CallQueue()
+    journal = open_journal(path, calls)
+    outcomes: list[tuple[int, BaseException | None]] = []
+    for number, client_id in ((1, "a"), (2, "b"), (3, "a"), (4, "")):
+        journal.write(
+            [accepted(number, client_id=client_id)],
+            lambda outcome, number=number: outcomes.append((number, outcome)),  # type: ignore[misc]
+            urgent=True,
+        )
+    calls.run_until(lambda: len(outcomes) == 4)
+    journal.close(PATIENCE)
+
+    refused = [outcome for _, outcome in outcomes if outcome is not None]
+    assert [type(outcome) for outcome in refused] == [ClientIdTaken]
+    assert refused[0].number == 1  # type: ignore[attr-defined]
+    contents = contents_of(path)
+    assert [job.number for job in contents.open_jobs] == [1, 2, 4]
+    assert contents.client_ids == {"a": 1, "b": 2}
+
+
+def test_callbacks_run_on_the_thread_of_the_loop(path: Path) -> None:
+    calls = CallQueue()
+    journal = open_journal(path, calls)
+    threads: list[threading.Thread] = []
+
+    journal.write([accepted(1)], lambda _: threads.append(threading.current_thread()), urgent=True)
+    calls.run_until(lambda: bool(threads))
+
+    assert threads == [threading.current_thread()]
+    journal.close(PATIENCE)
+
+
+def test_a_query_sees_what_was_written_before(path: Path) -> None:
+    calls = CallQueue()
+    journal = open_journal(path, calls)
+    answers: list[list[JournaledJob] | None] = []
+    journal.write([accepted(1, durable=False)])
+    journal.write([done(1)])
+    journal.write([accepted(2)])
+
+    journal.query(HistoryFilter(), lambda jobs, _: answers.append(jobs))
+    journal.query(HistoryFilter(stages=("done",)), lambda jobs, _: answers.append(jobs))
+    journal.query(HistoryFilter(before=2, limit=5), lambda jobs, _: answers.append(jobs))
+    journal.query(HistoryFilter(workload="other"), lambda jobs, _: answers.append(jobs))
+    calls.run_until(lambda: len(answers) == 4)
+    journal.close(PATIENCE)
+
+    assert [[job.number for job in jobs or ()] for jobs in answers] == [[2, 1], [1], [1], []]
+
+
+def test_after_close_writes_are_refused(path: Path) -> None:
+    journal = open_journal(path)
+    journal.close(PATIENCE)
+    outcomes: list[BaseException | None] = []
+
+    journal.write([accepted(1)], outcomes.append, urgent=True)
+
+    assert [type(outcome) for outcome in outcomes] == [TryAgain]
+
+
+def test_a_second_daemon_is_refused(path: Path) -> None:
+    journal = open_journal(path)
+
+    with pytest.raises(ConfigError, match="in use by another daemon"):
+        open_journal(path)
+
+    journal.close(PATIENCE)
+
+
+def test_the_connection_is_as_durable_as_it_must_be(path: Path) -> None:
+    connection = database.open_database(path.parent.parent / "j.db", journal_db.FORMAT)
+    names = ("locking_mode", "journal_mode", "synchronous", "auto_vacuum", "trusted_schema")
+
+    values = [connection.execute(f"PRAGMA {name}").get for name in names]
+
+    assert values == ["exclusive", "wal", 2, 2, 0]
+    assert connection.execute("PRAGMA foreign_keys").get == 1
+    assert connection.execute("PRAGMA wal_autocheckpoint").get == 0
+    connection.close()
