@@ -24,10 +24,7 @@ from hetsched.workload import Workload
 if TYPE_CHECKING:
     from typer._click import Command, Context
 
-RESERVED = (
-    "workload", "arrays", "out", "follow",
-    "label", "id", "after", "retries", "timeout", "deadline", "hold",
-)  # fmt: skip
+RESERVED = ("workload", "arrays", "out", "follow")
 """Names of `Client.submit`'s own parameters."""
 
 Action = Callable[..., None]

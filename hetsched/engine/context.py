@@ -7,11 +7,9 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hetsched.engine.deadlines import DEFAULT_DEADLINES, Deadlines
 from hetsched.engine.planning.planner_thread import PlannerThread
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.processes.fleet import Fleet
-from hetsched.engine.threads.worker_pool import WorkerPool
 from hetsched.transport.arena import Arena
 
 
@@ -21,8 +19,6 @@ class EngineContext:
 
     Attributes
     ----------
-    files : WorkerPool
-        Threads for everything that touches users' files.
     memory_limit : int or None, bytes
         Of each device's own memory, for jobs that don't set one.
     stealing : bool
@@ -35,11 +31,9 @@ class EngineContext:
 
     fleet: Fleet
     planner_thread: PlannerThread
-    files: WorkerPool
     arena: Arena
     planning: PlanningState
     memory_limit: int | None = None
     stealing: bool = False
-    deadlines: Deadlines = DEFAULT_DEADLINES
     verification_secret: int = field(default_factory=lambda: secrets.randbits(48))
     new_attempt_id: Callable[[], int] = field(default_factory=lambda: itertools.count(1).__next__)

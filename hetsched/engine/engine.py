@@ -19,7 +19,6 @@ from hetsched.engine.admission.resolve import resolve
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.admission.segment_holds import hold_segments, release_segments
 from hetsched.engine.context import EngineContext
-from hetsched.engine.deadlines import Deadlines
 from hetsched.engine.explanations import ExplanationArchive
 from hetsched.engine.job.driver import Learn
 from hetsched.engine.planning.planner_thread import OnDone, PlannerThread, run_inline
@@ -27,7 +26,6 @@ from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.processes.fleet import Fleet, FleetListener
 from hetsched.engine.queued_job import OnState, QueuedJob
 from hetsched.engine.scheduler import EngineHooks, JobScheduler, stopping_error
-from hetsched.engine.threads.worker_pool import WorkerPool
 from hetsched.errors import ErrorRecord, HetschedError, TryAgain, to_record
 from hetsched.job import FileOut, FileRef, JobSpec, Queued
 from hetsched.paths import cache_dir, private_folder
@@ -44,8 +42,6 @@ Reply = Callable[[int | ErrorRecord], None]
 
 FLUSH_SECONDS = 0.5
 """Delay from a job's end to writing models.db: the next job must not wait for the disk."""
-CLOSE_SECONDS = 10.0
-"""Time for a kind of thread to finish its work at the end: files are closed, models written."""
 
 
 class Engine:
@@ -76,11 +72,8 @@ class Engine:
         private_folder(cache_dir(), "cache folder")
         planning = PlanningState(ModelStore(models_path))
         limit = None if config.memory_limit is None else parse_size(config.memory_limit)
-        deadlines = Deadlines.of(config.deadlines)
-        planner_thread = PlannerThread(loop, deadline=deadlines.planner)
-        files = WorkerPool(loop, deadlines.open)
         self._context = EngineContext(
-            self._fleet, planner_thread, files, arena, planning, limit, config.stealing, deadlines
+            self._fleet, PlannerThread(loop), arena, planning, limit, config.stealing
         )
         self._explanations = ExplanationArchive(
             self._fleet.info, self._context.planning.plan_cache
@@ -207,14 +200,10 @@ class Engine:
         self._scheduler.stop()
 
     def close(self) -> None:
-        """End the device processes and the threads, as far as these don't hang."""
+        """End the device processes and the planner's thread."""
         self._fleet.close()
-        for step in self._context.files.close(CLOSE_SECONDS):
-            log.warning("a thread still hangs at the end: %s", step)
-        if self._context.planner_thread.close(CLOSE_SECONDS):
-            self._context.planning.store.close()
-        else:
-            log.warning("the planner's thread hangs: models.db isn't closed")
+        self._context.planner_thread.close()
+        self._context.planning.store.close()
 
     # ---- the queue
 

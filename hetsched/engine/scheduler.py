@@ -201,8 +201,7 @@ class JobScheduler:
         """Report the end of a job that isn't running and has left the queue."""
         record = to_record(error)
         report = minimal_report(queued.number, queued.job, record)
-        if queued.job.files or queued.job.outputs:
-            self._context.files.submit(queued.job.close_files)
+        self._context.planner_thread.submit(queued.job.close)
         self._end(
             queued,
             Failed(queued.number, report, record),
@@ -252,13 +251,13 @@ class JobScheduler:
             log.exception("job %d can't start", queued.number)
             self._drop(queued, error)
             return
-        self._timers.limit_running(queued.number, queued.spec.timeout)
+        attempt = self.queue.terms(queued.number).attempts
+        self._timers.limit_running(queued.number, attempt, queued.spec.timeout)
         self.active.begin()
 
     def _on_end(self, queued: QueuedJob, state: Done | Failed, learn: Learn) -> None:
         driver, self.active = self.active, None
         assert driver is not None
-        self._timers.stop_limit(queued.number)
         if not self._is_requeued(queued, state):
             error = state.error if isinstance(state, Failed) else None
             decisions = self.queue.end(queued.number, Outcome.of(error))
@@ -306,10 +305,12 @@ class JobScheduler:
         self._timers.watch_deadline(self.queue.next_deadline())
         self.advance()
 
-    def _on_timeout(self, number: int) -> None:
-        timeout = self._jobs[number].spec.timeout
-        error = JobFailed(f"job {number} ran longer than its timeout of {timeout:g} s")
-        self._stop_job(number, error)
+    def _on_timeout(self, number: int, attempt: int) -> None:
+        is_running = number in self.queue and not self.queue.is_waiting(number)
+        if is_running and self.queue.terms(number).attempts == attempt:
+            timeout = self._jobs[number].spec.timeout
+            error = JobFailed(f"job {number} ran longer than its timeout of {timeout:g} s")
+            self._stop_job(number, error)
 
 
 def _with_notes(state: Done | Failed, notes: Iterable[str]) -> Done | Failed:
