@@ -52,7 +52,7 @@ Priority = Annotated[
         metavar="N",
         parser=integers(-20, 19),
         show_default=False,
-        help="-20 to 19; has no effect yet.",
+        help="-20 to 19; larger runs first.",
     ),
 ]
 

@@ -24,7 +24,10 @@ from hetsched.workload import Workload
 if TYPE_CHECKING:
     from typer._click import Command, Context
 
-RESERVED = ("workload", "arrays", "out", "follow")
+RESERVED = (
+    "workload", "arrays", "out", "follow",
+    "label", "id", "after", "retries", "timeout", "deadline", "hold",
+)  # fmt: skip
 """Names of `Client.submit`'s own parameters."""
 
 Action = Callable[..., None]

@@ -24,9 +24,6 @@ from hetsched.units import NUMBER_LIMIT, quoted
 ONLY = ""
 """Name that stands for the only array."""
 
-PRIORITIES = (-20, 19)
-"""Minimum and maximum, as for nice(1)."""
-
 ArrayOrPath = np.ndarray | str | os.PathLike[str]
 """An array, or the path of a .npy file."""
 
@@ -97,10 +94,12 @@ def prepare(  # noqa: PLR0913 - one for each option
     memory_limit: int | str | None = None,
     verify: bool = False,
     seed: int = 0,
-    priority: int = 0,
     force: bool = False,
+    queue: Mapping[str, Any] | None = None,
 ) -> PreparedJob:
     """Make a JobSpec of a user's arguments; arrays outside shared memory are copied in.
+
+    `queue`: the fields that `queue_arguments.queue_fields` returns.
 
     Raises
     ------
@@ -125,9 +124,9 @@ def prepare(  # noqa: PLR0913 - one for each option
         memory_limit=validation.memory_limit(memory_limit),
         verify=validation.boolean("verify", verify),
         seed=validation.integer("seed", seed, 0),
-        priority=validation.integer("priority", priority, *PRIORITIES),
         outputs={name: _output(value, segments, overwrite) for name, value in outs.items()},
         inputs={name: _input(value, segments, input_copies) for name, value in ins.items()},
+        **(queue or {}),
     )
     return PreparedJob(spec, segments, input_copies, targets)
 

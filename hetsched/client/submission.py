@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,10 +12,33 @@ import numpy as np
 from hetsched.client import validation
 from hetsched.client.job import Job, Listener
 from hetsched.client.job_request import ArrayOrPath, PreparedJob, SharedArrays, numeric, prepare
+from hetsched.client.queue_arguments import Earlier, queue_fields
 
 
 class JobSubmitter(ABC):
-    """The methods that `Client` and `Local` share. `_segments`: their source of shared memory."""
+    """The methods that `Client` and `Local` share. `_segments`: their source of shared memory.
+
+    Parameters of `submit` that concern the queue
+    ---------------------------------------------
+    priority : int, -20 to 19
+        Larger ones run first, as in Slurm (unlike nice).
+    label : str
+        For people, shown by `hetsched status`.
+    id : str
+        Your own name for this job: submitting it again finds the job instead of adding one.
+    after : job, number, "12:any", "12:fail", or a sequence of them
+        Run after these jobs have succeeded (or ended in any way; or failed). If that can no
+        longer happen, this job fails.
+    retries : int, 0 to 100
+        Run a failed job again this often, unless it was cancelled or its request or data were
+        wrong.
+    timeout : float, seconds, or str ("10m")
+        An attempt that runs longer fails.
+    deadline : datetime or float, seconds since the epoch
+        A job that hasn't ended by then fails.
+    hold : bool
+        Wait until the job is released.
+    """
 
     _segments: SharedArrays
 
@@ -52,6 +76,13 @@ class JobSubmitter(ABC):
         priority: int = 0,
         force: bool = False,
         follow: Listener | None = None,
+        label: str = "",
+        id: str = "",
+        after: Earlier | Sequence[Earlier] = (),
+        retries: int = 0,
+        timeout: float | str | None = None,
+        deadline: float | datetime.datetime | None = None,
+        hold: bool = False,
         **params: Any,
     ) -> Job:
         """Submit a job and return once it has been accepted.
@@ -61,22 +92,21 @@ class JobSubmitter(ABC):
         workload : str
             A workload's name, or ``module:qualname``.
         arrays : array, path, mapping of name to array or path, or None
-            Inputs. C-contiguous parts of arrays from `empty` are used in place, others are copied
-            once; a path names a ``.npy`` file. None: generated.
+            Inputs; None: generated. C-contiguous parts of arrays from `empty` are used in place,
+            others are copied once; a path names a ``.npy`` file.
         out : array, path, mapping of name to array or path, or None
             Where results go. None: new shared arrays.
-        devices : str ("cpu,gpu0") or sequence of str
-            Devices and groups to use; default: all.
-        memory_limit : int, bytes, at least 1; or str ("256MiB")
-            Of each device's own memory to use.
+        devices : str ("cpu,gpu0") or sequence of str; default: all devices
+        memory_limit : int, bytes, at least 1; or str ("256MiB"), of each device's own memory
         verify : bool
             Check every unit; the job fails (JobFailed) if any is wrong.
         seed : int, 0 to 2**63-1, of generated inputs
-        priority : int, -20 to 19; not used yet
         force : bool
             Overwrite output files that exist.
         follow : callable
             Called with every state of the job, on the thread that serves this client.
+        priority, label, id, after, retries, timeout, deadline, hold
+            The job's place in the queue: see `JobSubmitter`.
         **params
             The workload's own parameters; those implied by the inputs are optional.
 
@@ -85,8 +115,9 @@ class JobSubmitter(ABC):
         HetschedError
             UsageError for a wrong type or range or in a job's callback; DataError, ...
         """
+        queue = queue_fields(priority, label, id, after, retries, timeout, deadline, hold)
         prepared = prepare(
             self._segments, workload, arrays, out, params, devices=devices, verify=verify,
-            memory_limit=memory_limit, seed=seed, priority=priority, force=force,
+            memory_limit=memory_limit, seed=seed, force=force, queue=queue,
         )  # fmt: skip
         return self._start(prepared, follow)

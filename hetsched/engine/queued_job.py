@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.job import JobSpec, JobState
 from hetsched.transport.loop import Loop
+from hetsched.transport.timers import Timer
 
 MAX_TIMER_SECONDS = 60.0
 """Deadlines are times of day, which may be set: they are compared with the clock this often."""
@@ -49,16 +50,17 @@ class JobTimers:
     on_deadline : callable
         Called when the next deadline may have passed.
     on_timeout : callable
-        on_timeout(number, attempt): this attempt of a job has run as long as it may.
+        on_timeout(number): a job has run as long as it may.
     """
 
     def __init__(
-        self, loop: Loop, on_deadline: Callable[[], None], on_timeout: Callable[[int, int], None]
+        self, loop: Loop, on_deadline: Callable[[], None], on_timeout: Callable[[int], None]
     ) -> None:
         self._loop = loop
         self._on_deadline = on_deadline
         self._on_timeout = on_timeout
         self._due: float | None = None
+        self._timeouts: dict[int, Timer] = {}
 
     def watch_deadline(self, deadline: float | None) -> None:
         """Call `on_deadline` at `deadline` (seconds since the epoch), or somewhat earlier."""
@@ -70,11 +72,17 @@ class JobTimers:
             self._due = due
             self._loop.call_later(seconds, functools.partial(self._fire, due))
 
-    def limit_running(self, number: int, attempt: int, timeout: float | None) -> None:
-        """Call `on_timeout` in `timeout` seconds."""
+    def limit_running(self, number: int, timeout: float | None) -> None:
+        """Call ``on_timeout(number)`` in `timeout` seconds, unless `stop_limit` comes first."""
         if timeout is not None:
-            expired = functools.partial(self._on_timeout, number, attempt)
-            self._loop.call_later(timeout, expired)
+            expired = functools.partial(self._on_timeout, number)
+            self._timeouts[number] = self._loop.call_later(timeout, expired)
+
+    def stop_limit(self, number: int) -> None:
+        """Forget the timeout of a job that no longer runs."""
+        timer = self._timeouts.pop(number, None)
+        if timer is not None:
+            timer.cancel()
 
     def _fire(self, due: float) -> None:
         if self._due == due:

@@ -251,13 +251,13 @@ class JobScheduler:
             log.exception("job %d can't start", queued.number)
             self._drop(queued, error)
             return
-        attempt = self.queue.terms(queued.number).attempts
-        self._timers.limit_running(queued.number, attempt, queued.spec.timeout)
+        self._timers.limit_running(queued.number, queued.spec.timeout)
         self.active.begin()
 
     def _on_end(self, queued: QueuedJob, state: Done | Failed, learn: Learn) -> None:
         driver, self.active = self.active, None
         assert driver is not None
+        self._timers.stop_limit(queued.number)
         if not self._is_requeued(queued, state):
             error = state.error if isinstance(state, Failed) else None
             decisions = self.queue.end(queued.number, Outcome.of(error))
@@ -305,12 +305,10 @@ class JobScheduler:
         self._timers.watch_deadline(self.queue.next_deadline())
         self.advance()
 
-    def _on_timeout(self, number: int, attempt: int) -> None:
-        is_running = number in self.queue and not self.queue.is_waiting(number)
-        if is_running and self.queue.terms(number).attempts == attempt:
-            timeout = self._jobs[number].spec.timeout
-            error = JobFailed(f"job {number} ran longer than its timeout of {timeout:g} s")
-            self._stop_job(number, error)
+    def _on_timeout(self, number: int) -> None:
+        timeout = self._jobs[number].spec.timeout
+        error = JobFailed(f"job {number} ran longer than its timeout of {timeout:g} s")
+        self._stop_job(number, error)
 
 
 def _with_notes(state: Done | Failed, notes: Iterable[str]) -> Done | Failed:

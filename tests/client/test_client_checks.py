@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,9 @@ from daemon_harness import Harness
 
 from hetsched.client.client import Client
 from hetsched.client.job_request import SharedArrays, prepare
+from hetsched.client.queue_arguments import queue_fields
 from hetsched.errors import DataError, UsageError
+from hetsched.job import Dependency
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +32,36 @@ def client(harness: Harness) -> Iterator[Client]:
         yield client
 
 
+DEFAULTS: dict[str, Any] = {
+    "priority": 0,
+    "label": "",
+    "id": "",
+    "after": (),
+    "retries": 0,
+    "timeout": None,
+    "deadline": None,
+    "hold": False,
+}
 WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"priority": "a"}, ["priority: 'a'", "from -20 to 19"]),
     ({"priority": 1.5}, ["priority: 1.5", "from -20 to 19"]),
     ({"priority": 20}, ["priority: 20", "from -20 to 19"]),
     ({"priority": -21}, ["priority: -21", "from -20 to 19"]),
     ({"priority": True}, ["priority: True", "integer"]),
+    ({"retries": 101}, ["retries: 101", "from 0 to 100"]),
+    ({"label": 5}, ["label: 5", "text"]),
+    ({"label": "a\nb"}, ["label: 'a\\nb'", "can't be printed"]),
+    ({"id": "a b"}, ["id: 'a b'", "letters, digits"]),
+    ({"id": "\udc80"}, ["id", "text"]),
+    ({"after": 0}, ["after: a job: 0", "from 1"]),
+    ({"after": 1.5}, ["after: 1.5", "a sequence"]),
+    ({"after": ["1:maybe"]}, ["after: '1:maybe'", "ok, any, fail"]),
+    ({"timeout": 0}, ["timeout: 0", "above 0"]),
+    ({"timeout": "soon"}, ["timeout: 'soon'", "10s"]),
+    ({"timeout": float("nan")}, ["timeout: nan", "above 0"]),
+    ({"deadline": 1.0}, ["deadline: 1.0", "in the future"]),
+    ({"deadline": datetime.datetime(2001, 1, 1)}, ["deadline", "in the future"]),
+    ({"hold": 1}, ["hold: 1", "True or False"]),
     ({"seed": -1}, ["seed: -1", "from 0 to 2**63-1"]),
     ({"seed": "a"}, ["seed: 'a'", "from 0 to 2**63-1"]),
     ({"seed": 2**63}, ["seed: a number of 64 bits", "2**63-1"]),
@@ -82,8 +110,8 @@ def test_a_workload_is_text(client: Client, workload: Any) -> None:
 
 def test_nothing_is_copied_before_all_has_been_checked() -> None:
     segments: SharedArrays = None  # type: ignore[assignment]
-    with pytest.raises(UsageError, match="priority"):
-        prepare(segments, "fft", np.ones(3), None, {}, priority=99)
+    with pytest.raises(UsageError, match="seed"):
+        prepare(segments, "fft", np.ones(3), None, {}, seed=-1)
 
 
 def test_the_limits_themselves_and_numpys_numbers_are_taken() -> None:
@@ -99,7 +127,7 @@ def test_the_limits_themselves_and_numpys_numbers_are_taken() -> None:
             memory_limit=1,
             verify=np.True_,  # type: ignore[arg-type]
             seed=seed,  # type: ignore[arg-type]
-            priority=priority,  # type: ignore[arg-type]
+            queue=queue_fields(**DEFAULTS | {"priority": priority}),
         ).spec
         assert (spec.priority, spec.seed) == (priority, seed)
         assert (spec.devices, spec.memory_limit) == (("cpu", "gpu0"), 1)
@@ -161,3 +189,27 @@ def test_an_endpoint_is_a_path(endpoint: Any) -> None:
 def test_a_timeout_is_seconds(tmp_path: Path, timeout: Any) -> None:
     with pytest.raises(UsageError, match=r"timeout: .* seconds, above 0"):
         Client(tmp_path, timeout=timeout)
+
+
+def test_options_of_the_queue_come_in_every_form(harness: Harness, client: Client) -> None:
+    earlier = client.submit("double")
+    soon = time.time() + 60
+
+    client.submit("wait", after=earlier).cancel()
+    client.submit("wait", after="1:any", timeout="2m", deadline=soon, retries=np.int8(3)).cancel()
+    client.submit("wait", after=[1, earlier, Dependency(1, "fail")], timeout=2, hold=True).cancel()
+
+    first, second, third = harness.engine.specs[-3:]
+    assert first.after == (Dependency(earlier.id),)
+    assert (second.after, second.timeout, second.retries) == ((Dependency(1, "any"),), 120.0, 3)
+    assert second.deadline == soon
+    assert third.after == (Dependency(1), Dependency(earlier.id), Dependency(1, "fail"))
+    assert (third.timeout, third.hold) == (2.0, True)
+
+
+def test_a_deadline_may_be_a_datetime(harness: Harness, client: Client) -> None:
+    deadline = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
+
+    client.submit("wait", deadline=deadline).cancel()
+
+    assert harness.engine.specs[-1].deadline == deadline.timestamp()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from hetsched.cli import interrupts, workload_flags
+from hetsched.cli import interrupts, queue_flags, workload_flags
 from hetsched.cli.output import explanation
 from hetsched.cli.output.job_result import finish
 from hetsched.cli.output.progress import watch
@@ -34,16 +34,20 @@ def run(
     trace: explanation.Trace = None,
     plot: explanation.Plot = None,
     config: ConfigName = None,
+    retries: queue_flags.Retries = 0,
+    timeout: queue_flags.Timeout = None,
 ) -> None:
     """Run the workload `name`; Ctrl-C cancels it."""
     explanation.check(trace, plot, options.force)
+    queue = queue_flags.QueueFlags(retries=retries, timeout=timeout)
+    spec = queue.apply(options.spec(name, params))
     settings, _ = load(config)
     from hetsched.local import Local
 
     interrupts.reraise()
     with Local(config=settings) as local:
         interrupts.reraise()
-        job = local.run(options.spec(name, params))
+        job = local.run(spec)
         try:
             state = watch(job)
         except KeyboardInterrupt:

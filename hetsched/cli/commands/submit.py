@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hetsched.cli import workload_flags
+from hetsched.cli import queue_flags, workload_flags
 from hetsched.cli.connect import control
 from hetsched.cli.output import explanation
 from hetsched.cli.output.job_result import finish
@@ -33,32 +33,48 @@ def group() -> Command:
     return workload_flags.group("submit", submit, "Submit one job to the daemon and follow it.")
 
 
-def submit(
+def submit(  # noqa: PLR0913 - one for each flag
     name: str,
     params: Mapping[str, ParamValue],
     options: JobOptions,
+    *,
     json: Json = False,
     detach: Annotated[
         bool, typer.Option("--detach", "--no-wait", help="Print the job number and exit.")
     ] = False,
+    parsable: Annotated[
+        bool, typer.Option("--parsable", help="Print nothing but the job number and exit.")
+    ] = False,
+    label: queue_flags.Label = "",
+    id: queue_flags.Id = "",
+    after: queue_flags.After = None,
+    retries: queue_flags.Retries = 0,
+    timeout: queue_flags.Timeout = None,
+    deadline: queue_flags.Deadline = None,
+    hold: queue_flags.Hold = False,
     trace: explanation.Trace = None,
     plot: explanation.Plot = None,
 ) -> None:
     """Submit the workload `name`; Ctrl-C detaches, a second one cancels."""
+    detach = detach or parsable
+    if parsable and json:
+        raise UsageError("--parsable and --json are two formats of the same; give one of them")
     if detach and (trace is not None or plot is not None):
         raise UsageError(
             "--detach doesn't wait for the job: omit --trace and --plot, and use"
             " `hetsched explain ID` when it has ended"
         )
     explanation.check(trace, plot, options.force)
+    queue = queue_flags.QueueFlags(label, id, after or (), retries, timeout, deadline, hold)
+    spec = queue.apply(options.spec(name, params))
     with control() as daemon:
         number: Future[int] = Future()
         try:
-            job = daemon.start(options.spec(name, params), follow=_set_number(number))
+            job = daemon.start(spec, follow=_set_number(number))
         except KeyboardInterrupt:
             raise _detached(_wait_for_number(number), daemon.cancel) from None
         if detach:
-            _print_accepted(job.id, json)
+            _print_accepted(job.id, json, parsable)
             return
         try:
             state = watch(job)
@@ -74,8 +90,10 @@ def next_steps(number: int, report: JobReport) -> str:
     return f"next: hetsched show {number} | hetsched explain {number}{save}"
 
 
-def _print_accepted(number: int, json: bool) -> None:
-    if json:
+def _print_accepted(number: int, json: bool, parsable: bool) -> None:
+    if parsable:
+        out(str(number))
+    elif json:
         out_json({"schema": SCHEMA, "job": number})
     else:
         out(f"submitted {number}")

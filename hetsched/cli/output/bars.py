@@ -91,6 +91,8 @@ def job_table(state: JobState) -> Table:
 def _headline(state: JobState) -> tuple[str, str]:
     job = f"job {state.job}"
     if isinstance(state, Queued):
+        if state.reason not in ("", "priority", "resources"):
+            return job, f"queued, {clean(state.reason)}"
         return job, f"queued, {state.ahead} ahead" if state.ahead else "starting"
     if not isinstance(state, Running):
         return job, ""

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.1
 """Seconds between two polls of a job; also how often the bars are redrawn."""
 
+TURN = ("priority", "resources")
+"""Reasons of a job that only waits for its turn."""
+
 
 class JobView(Protocol):
     """Shows the states of a job; a state may be repeated."""
@@ -44,6 +47,8 @@ class JobLines:
         if isinstance(state, Running) or (self._from_start and isinstance(state, Done)):
             self._print(f"running {job}")
         match state:
+            case Queued(reason=reason) if reason not in ("", *TURN):
+                self._print(f"waiting {job} {reason}")
             case Running(text=text) if text:
                 self._print(f"running {job} {text}")
             case Done(report=report):

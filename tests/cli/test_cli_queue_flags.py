@@ -1,0 +1,87 @@
+"""The flags of a job that concern the queue."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+
+from hetsched.cli.queue_flags import QueueFlags
+from hetsched.cli.time_parser import parse_deadline, parse_since
+from hetsched.errors import UsageError
+from hetsched.job import Dependency, JobSpec
+
+from .conftest import Call
+
+ZONE = datetime.timezone(datetime.timedelta(hours=2))
+NOW = datetime.datetime(2026, 11, 22, 17, 0, tzinfo=ZONE)
+SPEC = JobSpec(workload="fft", params={})
+
+
+def at(day: int, hour: int, minute: int = 0, second: int = 0) -> float:
+    return datetime.datetime(2026, 11, day, hour, minute, second, tzinfo=ZONE).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("18:30", at(22, 18, 30)),
+        ("9:05", at(23, 9, 5)),
+        ("17:00", at(23, 17)),
+        ("23:59:58", at(22, 23, 59, 58)),
+        ("2h", at(22, 19)),
+        ("+90m", at(22, 18, 30)),
+        ("2026-11-23T06:00+02:00", at(23, 6)),
+        ("2026-11-23 06:00+02:00", at(23, 6)),
+    ],
+)
+def test_a_deadline_is_a_duration_a_time_of_day_or_a_date(text: str, moment: float) -> None:
+    assert parse_deadline(text, NOW) == moment
+
+
+@pytest.mark.parametrize("text", ["", "soon", "25:00", "2026-13-01", "2001-01-01T00:00", "-2h"])
+def test_a_deadline_that_is_none_or_past_gets_one_line_with_examples(text: str) -> None:
+    with pytest.raises(UsageError, match="examples: 18:30, 2026-11-23T06:00, 2h"):
+        parse_deadline(text, NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [("7d", at(15, 17)), ("18:30", at(21, 18, 30)), ("2026-11-20T00:00+02:00", at(20, 0))],
+)
+def test_a_past_time_is_counted_backwards(text: str, moment: float) -> None:
+    assert parse_since(text, NOW, "--since") == moment
+
+
+def test_all_flags_become_fields_of_the_spec() -> None:
+    flags = QueueFlags("nightly", "n-1", ["3", "4:any"], 2, "10m", None, True)
+
+    spec = flags.apply(SPEC)
+
+    assert (spec.label, spec.id, spec.retries, spec.timeout) == ("nightly", "n-1", 2, 600.0)
+    assert spec.after == (Dependency(3), Dependency(4, "any"))
+    assert spec.hold
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--label", "x" * 200), "--label: 200 characters; the maximum is 128"),
+        (("--id", "a b"), "--id: 'a b' should be letters, digits"),
+        (("--after", "x"), "--after: 'x' should be a job number"),
+        (("--after", "1:maybe"), "--after: '1:maybe' has an unknown condition"),
+        (("--retries", "101"), "101 is out of range (0 to 100)"),
+        (("--priority", "20"), "20 is out of range (-20 to 19)"),
+        (("--timeout", "0"), "--timeout: 0 should be positive"),
+        (("--timeout", "x"), "--timeout: 'x' is not a time"),
+        (("--deadline", "1999-01-01"), "--deadline '1999-01-01': that is in the past"),
+        (("--parsable", "--json"), "--parsable and --json"),
+    ],
+)
+def test_a_wrong_value_is_refused_before_the_daemon_is_asked(
+    call: Call, words: tuple[str, ...], message: str
+) -> None:
+    ended = call("submit", "fft", "--batch", "1x8x8", *words)
+
+    assert ended.code == 2
+    assert message in ended.error

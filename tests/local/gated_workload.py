@@ -1,0 +1,53 @@
+"""Jobs that wait for the test, and jobs that fail a number of times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from device_toys import Affine, affine
+
+from hetsched.workload import Arrays, Kernel, KernelContext, Variant
+
+
+class GatedParams(msgspec.Struct, frozen=True):
+    """`gate`: a FIFO, which every chunk waits to be opened for writing; or "".
+
+    `failures`: a file with one byte for each attempt that is still to fail; or "".
+    `journal`: a file that gets `name` when the job computes; or "".
+    """
+
+    units: int = 1
+    dtype: str = "float64"
+    gate: str = ""
+    failures: str = ""
+    journal: str = ""
+    name: str = ""
+
+
+class Gated(Affine):
+    name = "gated"
+    Params = GatedParams
+
+    def variants(self, kind: str) -> Sequence[Variant]:
+        return [Variant("numpy", np.__version__, make_gated)]
+
+
+def make_gated(p: Any, chunk: int, context: KernelContext) -> Kernel:
+    kernel = affine(p, chunk, context)
+
+    def gated_kernel(inputs: Arrays, outputs: Arrays) -> None:
+        if p.journal:
+            with Path(p.journal).open("a") as journal:
+                journal.write(f"{p.name} ")
+        if p.gate:
+            Path(p.gate).read_bytes()
+        if p.failures and (text := Path(p.failures).read_text()):
+            Path(p.failures).write_text(text[1:])
+            raise ZeroDivisionError("one of the failures that were asked for")
+        kernel(inputs, outputs)
+
+    return gated_kernel
