@@ -11,6 +11,7 @@ import typer
 import typer.core
 import typer.main
 
+from hetsched.cli.general_flags import GeneralFlags
 from hetsched.cli.output import logs
 from hetsched.errors import UsageError
 
@@ -29,7 +30,7 @@ PARSER_ERROR: type[ClickException] = typer.BadParameter.__bases__[0].__bases__[0
 """Base class of the parser's errors: Click's, of which some versions of Typer have a copy."""
 
 
-def call(words: Sequence[str], verbose: bool, debug: bool) -> int:
+def call(words: Sequence[str], flags: GeneralFlags) -> int:
     """Run the command that `words` name and return its exit code.
 
     Raises
@@ -39,7 +40,7 @@ def call(words: Sequence[str], verbose: bool, debug: bool) -> int:
     HetschedError
         The command failed.
     """
-    logs.configure(verbose, debug)
+    logs.configure(flags)
     command = typer.main.get_command(_root)
     try:
         with command.make_context("hetsched", list(words) or ["--help"]) as context:
@@ -147,5 +148,8 @@ def _general(
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    log_format: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="text, json or journal.")
+    ] = None,
 ) -> None:
     """Run one array job on all CPU cores and the GPU of this machine together."""

@@ -12,7 +12,8 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from hetsched.cli import interrupts
+from hetsched.cli import general_flags, interrupts
+from hetsched.cli.general_flags import GeneralFlags
 
 BROKEN_PIPE = 128 + signal.SIGPIPE
 """Exit code that shells show for a program that wrote to a closed pipe."""
@@ -21,34 +22,25 @@ BROKEN_PIPE = 128 + signal.SIGPIPE
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `arguments` (default: sys.argv) and return the exit code (`docs/cli.md`).
 
-    `-v` and `--debug` may stand anywhere before a `--`.
+    `-v`, `--debug` and `--log-format` may stand anywhere before a `--`.
     """
     raw_words = list(sys.argv[1:] if arguments is None else arguments)
-    words, verbose, debug = _split_general_flags(raw_words)
+    words, flags = general_flags.split(raw_words)
     interrupts.install_handler()
     try:
-        code = _run(words, verbose, debug)
+        code = _run(words, flags)
         _flush()
         return code
     except KeyboardInterrupt:
-        return _fail(130, "interrupted", debug)
+        return _fail(130, "interrupted", flags)
     except BrokenPipeError:
         _silence_stdout()
         return BROKEN_PIPE
     except Exception as error:
-        return _fail(*_code_and_message(error), debug)
+        return _fail(*_code_and_message(error), flags)
 
 
-def _split_general_flags(words: list[str]) -> tuple[list[str], bool, bool]:
-    """Return `words` without -v and --debug, and whether these were among them."""
-    end = words.index("--") if "--" in words else len(words)
-    head = words[:end]
-    rest = [word for word in head if word not in ("-v", "--verbose", "--debug")]
-    verbose = "-v" in head or "--verbose" in head
-    return rest + words[end:], verbose, "--debug" in head
-
-
-def _run(words: list[str], verbose: bool, debug: bool) -> int:
+def _run(words: list[str], flags: GeneralFlags) -> int:
     if words == ["--version"]:
         from hetsched import __version__
         from hetsched.cli.output.terminal import out
@@ -57,7 +49,7 @@ def _run(words: list[str], verbose: bool, debug: bool) -> int:
         return 0
     from hetsched.cli.app import call
 
-    return call(words, verbose, debug)
+    return call(words, flags)
 
 
 def _code_and_message(error: Exception) -> tuple[int, str]:
@@ -69,21 +61,29 @@ def _code_and_message(error: Exception) -> tuple[int, str]:
     return InternalError.code, f"a bug in hetsched: {text}; --debug shows where"
 
 
-def _fail(code: int, message: str, debug: bool) -> int:
+def _fail(code: int, message: str, flags: GeneralFlags) -> int:
     """Print `message` and return `code`, whether or not Ctrl-C is pressed again."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     from hetsched.cli.output.terminal import clean
 
     with contextlib.suppress(OSError, ValueError):
-        if debug:
+        if flags.debug:
             import traceback
 
             traceback.print_exc()
-        sys.stderr.write(f"error: {clean(message)}\n")
+        sys.stderr.write(f"{_error_line(code, clean(message), flags)}\n")
         sys.stderr.flush()
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     return code
+
+
+def _error_line(code: int, message: str, flags: GeneralFlags) -> str:
+    if flags.log_format != "json":
+        return f"error: {message}"
+    from hetsched.cli.output.logs import error_object
+
+    return error_object(message, code)
 
 
 def _flush() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import faulthandler
+
 from hetsched.cli.output import logs
 from hetsched.cli.request_flags import ConfigName
 from hetsched.config import load
@@ -11,6 +13,7 @@ def serve(config: ConfigName = None) -> None:
     """Run the daemon in the foreground."""
     settings, source = load(config)
     logs.at_least_info()
+    faulthandler.enable()  # the watchdog's SIGABRT shows where each thread hangs
     from hetsched.daemon import lifecycle
 
     lifecycle.serve(settings, source=source)

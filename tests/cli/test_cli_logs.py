@@ -1,0 +1,154 @@
+"""Formats of the log, and the flags that choose them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from hetsched.cli import general_flags
+from hetsched.cli.general_flags import GeneralFlags
+from hetsched.cli.output import logs
+
+from .conftest import COMMAND, Call
+
+
+def record(message: str, *arguments: object, error: Exception | None = None) -> logging.LogRecord:
+    exc_info = None if error is None else (type(error), error, error.__traceback__)
+    made = logging.LogRecord(
+        "hetsched.engine", logging.WARNING, "engine.py", 1, message, arguments, exc_info
+    )
+    made.created = 1_700_000_000.25
+    return made
+
+
+def raised() -> Exception:
+    try:
+        raise ValueError("bad\nthing")
+    except ValueError as error:
+        return error
+
+
+def as_json(made: logging.LogRecord) -> dict[str, object]:
+    line = logs.JsonFormatter(False).format(made)
+    assert "\n" not in line
+    fields: dict[str, object] = json.loads(line)
+    return fields
+
+
+def test_a_json_line_has_time_level_logger_and_message() -> None:
+    fields = as_json(record("device %s\x1b[2J lost", "gpu0"))
+
+    assert fields == {
+        "time": "2023-11-14T22:13:20.250000+00:00",
+        "level": "warning",
+        "logger": "hetsched.engine",
+        "message": "device gpu0\x1b[2J lost",
+    }
+    assert datetime.fromisoformat(str(fields["time"])).timestamp() == 1_700_000_000.25
+
+
+def test_a_message_about_a_job_has_its_number_as_a_field() -> None:
+    assert as_json(record("job %d can't start", 42))["job"] == 42
+    assert "job" not in as_json(record("%d jobs wait", 42))
+    assert "job" not in as_json(record("job %d"))
+
+
+def test_a_traceback_is_a_field() -> None:
+    fields = as_json(record("job %d: failed", 7, error=raised()))
+
+    assert (fields["error"], fields["reason"]) == ("ValueError", "bad\nthing")
+    assert 'raise ValueError("bad\\nthing")' in str(fields["traceback"])
+
+
+def test_text_that_isnt_unicode_is_logged() -> None:
+    assert as_json(record("file %s", "a\udcff"))["message"] == "file a\udcff"
+
+
+def test_every_line_for_the_journal_has_its_priority() -> None:
+    text = logs.JournalFormatter(True).format(record("job %d: no", 7, error=raised()))
+
+    assert text.startswith("<4>hetsched.engine: job 7: no (ValueError: bad\\nthing)\n<4>Traceback")
+    assert all(line.startswith("<4>") for line in text.split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("level", "priority"), [(logging.ERROR, 3), (logging.INFO, 6), (logging.DEBUG, 7), (35, 6)]
+)
+def test_levels_are_priorities_of_syslog(level: int, priority: int) -> None:
+    made = record("text")
+    made.levelno = level
+
+    assert logs.JournalFormatter(False).format(made).startswith(f"<{priority}>")
+
+
+def test_the_journal_is_recognised_by_its_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "stream").open("w") as stream:
+        monkeypatch.setattr("sys.stderr", stream)
+        status = os.fstat(stream.fileno())
+        monkeypatch.setenv("JOURNAL_STREAM", f"{status.st_dev}:{status.st_ino}")
+        assert logs.default_format() == "journal"
+
+        monkeypatch.setenv("JOURNAL_STREAM", "1:2")
+        assert logs.default_format() == "text"
+
+
+@pytest.mark.parametrize(
+    ("words", "rest", "flags"),
+    [
+        (["ping", "-v"], ["ping"], GeneralFlags(verbose=True)),
+        (["--debug", "ping"], ["ping"], GeneralFlags(debug=True)),
+        (["ping", "--log-format", "json"], ["ping"], GeneralFlags(log_format="json")),
+        (["--log-format=json", "ping"], ["ping"], GeneralFlags(log_format="json")),
+        (["ping", "--log-format"], ["ping"], GeneralFlags(log_format="")),
+        (["run", "--", "-v"], ["run", "--", "-v"], GeneralFlags()),
+    ],
+)
+def test_general_flags_stand_anywhere_before_two_dashes(
+    words: list[str], rest: list[str], flags: GeneralFlags
+) -> None:
+    assert general_flags.split(words) == (rest, flags)
+
+
+def test_an_unknown_format_is_a_usage_error(call: Call) -> None:
+    ended = call("config", "path", "--log-format", "xml")
+
+    assert (ended.code, ended.error) == (
+        2,
+        "--log-format: 'xml'; choose from: text, json, journal",
+    )
+
+
+def test_the_last_error_is_json_too(call: Call) -> None:
+    ended = call("--log-format", "json", "nonsense")
+
+    fields = json.loads(ended.err)
+    assert (fields["level"], fields["code"]) == ("error", 2)
+    assert "no command 'nonsense'" in fields["message"]
+
+
+def test_a_daemon_logs_only_objects(tmp_path: Path) -> None:
+    variables = os.environ | {
+        "HETSCHED_RUNTIME_DIR": str(tmp_path / "run"),
+        "HETSCHED_STATE_DIR": str(tmp_path / "state"),
+        "HETSCHED_CONFIG": "cpu-only",
+    }
+    command = [*COMMAND, "serve", "--log-format", "json"]
+    with subprocess.Popen(command, env=variables, stderr=subprocess.PIPE, text=True) as daemon:
+        assert daemon.stderr is not None
+        lines = []
+        for line in daemon.stderr:
+            lines.append(json.loads(line))
+            if lines[-1]["message"].startswith("listening"):
+                daemon.terminate()
+
+    assert daemon.returncode == 0
+    assert lines[-1]["message"] == "stopped"
+    assert all(line["logger"].startswith("hetsched.") for line in lines)
