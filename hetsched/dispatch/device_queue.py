@@ -31,6 +31,8 @@ class DeviceQueue:
         Chunks unfinished when the device was lost and not yet reassigned.
     is_lost : bool
     done : int, units
+    busy_since : float, seconds
+        When the oldest chunk at the device can have started.
     pending : int, units
         Waiting and sent: kept as a sum, because each event reads it for every device.
     """
@@ -42,6 +44,7 @@ class DeviceQueue:
     sent: dict[int, Chunk] = field(default_factory=dict)
     abandoned: deque[Chunk] = field(default_factory=deque)
     is_lost: bool = False
+    busy_since: float = 0.0
     done: int = 0
     pending: int = 0
 
@@ -75,11 +78,13 @@ class DeviceQueue:
     def send(self, chunk: Chunk, now: float) -> None:
         """Record that `chunk` was sent."""
         if not self.sent:
+            self.busy_since = now
             self.pace.resume(now)
         self.sent[chunk.id] = chunk
 
     def finish(self, chunk: Chunk, now: float) -> None:
         """Record a finished chunk."""
+        self.busy_since = now
         self.done += chunk.count
         self.pace.record(chunk.count, now)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -96,6 +96,22 @@ class Dispatcher:
         return tuple(
             DeviceProgress(name, queue.done, queue.share) for name, queue in self._queues.items()
         )
+
+    def oldest_sent(self) -> Iterator[tuple[str, Chunk, float]]:
+        """Yield each device that has chunks, the oldest, and when it can have started that."""
+        for device, queue in self._queues.items():
+            chunk = next(iter(queue.sent.values()), None)
+            if chunk is not None:
+                yield device, chunk, queue.busy_since
+
+    def measured_pace(self, device: str) -> float | None:
+        """Return the present seconds per unit of `device`; None before its first chunk."""
+        return self._queues[device].pace.latest
+
+    def measured_paces(self) -> list[float]:
+        """Return the present seconds per unit of all devices that have finished a chunk."""
+        paces = (queue.pace.latest for queue in self._queues.values())
+        return [pace for pace in paces if pace is not None]
 
     # ---- events
 

@@ -40,6 +40,11 @@ class PaceTracker:
     )
     _done: int = 0
 
+    @property
+    def latest(self) -> float | None:
+        """Measured seconds per unit, of the first chunk until there are more; None before."""
+        return self.first_chunk if self.measured is None else self.measured
+
     def resume(self, now: float) -> None:
         """Restart timing when a chunk is sent after a pause."""
         if self.started is None:

@@ -72,6 +72,19 @@ class FenceDevice(msgspec.Struct, frozen=True):
     device: str
 
 
+class KillDevice(msgspec.Struct, frozen=True):
+    """End the process of `device`, which has missed a deadline. Followed by its loss."""
+
+    device: str
+    reason: str
+
+
+class SetDeadline(msgspec.Struct, frozen=True):
+    """Answered by DeadlinePassed at the time `at`, in seconds, instead of any earlier one."""
+
+    at: float
+
+
 class PublishOutputs(msgspec.Struct, frozen=True):
     """Give the output files their names. Answered by Published or PublishFailed."""
 
@@ -138,6 +151,8 @@ JobCommand = (
     | RunChunks
     | CheckUnits
     | FenceDevice
+    | KillDevice
+    | SetDeadline
     | PublishOutputs
     | ReportProgress
     | RecordKernels

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from hetsched.device import ChunkTimes
 from hetsched.dispatch.commands import Command, Send
@@ -11,6 +12,27 @@ from hetsched.dispatch.events import ChunkFinished, DeviceJoined, DeviceLost, Ev
 from hetsched.job import DeviceProgress
 from hetsched.planner.job_planner import Assignment
 from hetsched.transport.device_messages import ChunkDone
+
+
+@dataclass(frozen=True, slots=True)
+class RunningChunk:
+    """The oldest chunk that was sent to a device and hasn't finished.
+
+    Attributes
+    ----------
+    since : float, seconds
+        The earliest time at which the device can have started it.
+    predicted_seconds : float or None
+        From the device's planned or measured speed.
+    seconds_elsewhere : float or None
+        At the speed of the slowest other device that has finished a chunk.
+    """
+
+    device: str
+    units: int
+    since: float
+    predicted_seconds: float | None
+    seconds_elsewhere: float | None
 
 
 class Computation:
@@ -42,13 +64,12 @@ class Computation:
         self._times = times
         self._times.update((device, []) for device in assignments)
         self._units: dict[int, int] = {}
+        self._paces = {device: assignment.pace for device, assignment in assignments.items()}
         self._dispatcher = Dispatcher(
             {device: assignment.chunks for device, assignment in assignments.items()},
             {device: assignment.window for device, assignment in assignments.items()},
             {device: assignment.max_chunk for device, assignment in assignments.items()},
-            {device: assignment.pace for device, assignment in assignments.items()}
-            if stealing
-            else None,
+            self._paces if stealing else None,
         )
 
     def start(self, now: float) -> list[Command]:
@@ -64,6 +85,25 @@ class Computation:
 
     def device_joined(self, device: str, now: float) -> list[Command]:
         return self.handle(DeviceJoined(device), now)
+
+    def running_chunks(self) -> list[RunningChunk]:
+        """Return the oldest unfinished chunk of each device that has been sent any."""
+        slowest = max(self._dispatcher.measured_paces(), default=None)
+        return [
+            RunningChunk(
+                device,
+                chunk.count,
+                since,
+                self._predicted_seconds(device, chunk.count),
+                None if slowest is None else slowest * chunk.count,
+            )
+            for device, chunk, since in self._dispatcher.oldest_sent()
+        ]
+
+    def _predicted_seconds(self, device: str, units: int) -> float | None:
+        planned, measured = self._paces[device], self._dispatcher.measured_pace(device)
+        paces = [pace for pace in (planned, measured) if pace is not None]
+        return units * max(paces) if paces else None
 
     def progress(self) -> tuple[DeviceProgress, ...]:
         """Return units done and total units, per device."""

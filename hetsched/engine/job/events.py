@@ -11,6 +11,7 @@ import msgspec
 
 from hetsched.device import DeviceInfo
 from hetsched.engine.job.commands import JobCommand
+from hetsched.engine.job.device_wait import DeviceWait
 from hetsched.planner.job_planner import JobPlan
 from hetsched.transport import device_messages
 
@@ -98,6 +99,18 @@ class AbortRequested(msgspec.Struct, frozen=True):
     error: BaseException
 
 
+class DeadlinePassed(msgspec.Struct, frozen=True):
+    """The time of the last SetDeadline has come.
+
+    Attributes
+    ----------
+    others : mapping
+        Device -> what it does for other jobs, of these the wait that ends last.
+    """
+
+    others: Mapping[str, DeviceWait] = {}
+
+
 class StageFailed(msgspec.Struct, frozen=True):
     """An exception in a transition or in the execution of `command`."""
 
@@ -117,5 +130,6 @@ JobEvent = (
     | Published
     | PublishFailed
     | AbortRequested
+    | DeadlinePassed
     | StageFailed
 )

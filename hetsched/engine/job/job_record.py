@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.engine.deadlines import DEFAULT_DEADLINES, Deadlines
 from hetsched.engine.job.commands import JobCommand, ReportProgress, WaitForProcesses
 from hetsched.engine.job.fill_and_check import helpers
 from hetsched.engine.job.retry_policy import RetryCounts
@@ -33,6 +34,8 @@ class JobSettings:
     `verification_seed` seeds random projections, unpredictably for workloads.
 
     `stealing`: idle devices may steal chunks.
+
+    `deadlines`: of device processes.
     """
 
     number: int
@@ -40,6 +43,7 @@ class JobSettings:
     job: ResolvedJob
     verification_seed: int
     stealing: bool
+    deadlines: Deadlines = DEFAULT_DEADLINES
 
 
 @dataclass(slots=True)

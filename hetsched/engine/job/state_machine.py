@@ -10,9 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from hetsched.engine.job.commands import JobCommand
+from hetsched.engine.job.device_wait import DeviceWait
 from hetsched.engine.job.events import (
     AbortRequested,
     Begin,
+    DeadlinePassed,
     DeviceMessage,
     DevicesJoined,
     DevicesLost,
@@ -26,7 +28,15 @@ from hetsched.engine.job.events import (
     StageFailed,
 )
 from hetsched.engine.job.job_record import JobRecord, JobSettings, progress
-from hetsched.engine.job.stages import computing, ending, planning, preparing, stopping, verifying
+from hetsched.engine.job.stages import (
+    computing,
+    deadlines,
+    ending,
+    planning,
+    preparing,
+    stopping,
+    verifying,
+)
 from hetsched.engine.job.states import (
     Computing,
     DeviceStage,
@@ -64,6 +74,11 @@ def on_note(
 ) -> list[JobCommand]:
     """Report a device's note about a slow step."""
     assert isinstance(event.message, DeviceNote)
+    if isinstance(state, Computing):
+        if event.device in state.joining:
+            state.joining[event.device] = now
+    else:
+        state.pending.progressed(event.device, now)
     return progress(record, state, now, event.message.text, force=True)
 
 
@@ -77,6 +92,7 @@ ENDS_AFTER_FENCES: dict[type, Transition] = {
     CommandFailed: stopping.on_command_failed,
     DevicesLost: stopping.on_loss,
     AbortRequested: stopping.on_abort,
+    DeadlinePassed: deadlines.on_deadline,
     StageFailed: stopping.on_exception,
 }
 """Transitions of stages in which devices work for the job."""
@@ -119,6 +135,7 @@ TRANSITIONS: dict[type[JobStage], dict[type, Transition]] = {
         Fenced: stopping.on_fenced,
         DevicesLost: stopping.on_loss_while_stopping,
         AbortRequested: stopping.on_abort_while_stopping,
+        DeadlinePassed: deadlines.on_deadline,
         StageFailed: stopping.on_exception_while_stopping,
     },
     Ended: {StageFailed: stopping.on_exception_after_end},
@@ -146,6 +163,10 @@ class JobStateMachine:
             kind = type(event.message)
         transition = TRANSITIONS[type(record.state)].get(kind)
         return [] if transition is None else transition(record, record.state, event, now)
+
+    def device_waits(self) -> dict[str, DeviceWait]:
+        """Return device -> what the job waits for from it at present."""
+        return deadlines.device_waits(self.record)
 
     def give_up(self, error: Exception) -> list[JobCommand]:
         """End the job if handling StageFailed itself raised `error`."""

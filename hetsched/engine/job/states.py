@@ -60,25 +60,37 @@ class PendingAnswers:
     ----------
     devices : iterable of str
         One entry per answer expected.
+    since : float, seconds
+        When the answers were requested.
     """
 
-    def __init__(self, devices: Iterable[str]) -> None:
+    def __init__(self, devices: Iterable[str], since: float) -> None:
         self._counts: dict[str, int] = {}
         for device in devices:
             self._counts[device] = self._counts.get(device, 0) + 1
+        self._since = dict.fromkeys(self._counts, since)
 
     def __bool__(self) -> bool:
         """Return whether an answer is pending."""
         return bool(self._counts)
 
-    def answered(self, device: str) -> bool:
+    def answered(self, device: str, now: float) -> bool:
         """Count one answer; return whether it was expected."""
+        self._since[device] = now
         count = self._counts.get(device, 0)
         if count > 1:
             self._counts[device] = count - 1
         else:
             self._counts.pop(device, None)
         return count > 0
+
+    def progressed(self, device: str, now: float) -> None:
+        """Record that `device` has answered or reported progress."""
+        self._since[device] = now
+
+    def waits(self) -> dict[str, float]:
+        """Return device -> since when an answer is pending without progress."""
+        return {device: self._since[device] for device in self._counts}
 
     def drop(self, devices: Iterable[str]) -> None:
         """Expect no further answers from `devices`."""
@@ -151,12 +163,16 @@ class ReloadingResidents:
 
 @dataclass(frozen=True, slots=True)
 class Computing:
-    """Chunks run. The only timed stage."""
+    """Chunks run. The only timed stage.
+
+    `joining`: restarted device -> when it was asked to prepare.
+    """
 
     stage: ClassVar[str] = "computing"
 
     attempt: Attempt
     computation: Computation
+    joining: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,11 +213,15 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """Waiting until no device writes to the job's arrays, before the next step."""
+    """Waiting until no device writes to the job's arrays, before the next step.
+
+    `seconds`: how long a device may take.
+    """
 
     attempt: Attempt
     pending: PendingAnswers
     next_step: StartOver | Fail
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

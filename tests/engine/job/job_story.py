@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.engine.deadlines import DEFAULT_DEADLINES, Deadlines
 from hetsched.engine.job import commands as do
 from hetsched.engine.job.events import (
     Begin,
+    DeadlinePassed,
     DeviceMessage,
     DevicesLost,
     JobEvent,
@@ -70,7 +73,9 @@ def plan(devices: Sequence[str] = DEVICES) -> JobPlan:
 
 
 class Story:
-    """Feeds a state machine; `commands` are those after the last event.
+    """Feeds a state machine; `commands` are those after the last event, without timers.
+
+    `deadline`: when DeadlinePassed is due.
 
     Parameters
     ----------
@@ -87,6 +92,7 @@ class Story:
         generated: Sequence[ArraySpec] = (),
         output: str = "",
         measure: Mapping[str, str] | None = None,
+        deadlines: Deadlines = DEFAULT_DEADLINES,
     ) -> None:
         workload: Any = SimpleNamespace(name="toy")
         files: Any = {"y": SimpleNamespace(path=output)} if output else {}
@@ -102,10 +108,13 @@ class Story:
             measure=dict(measure or {}),
         )
         spec = JobSpec(workload="toy", params={}, verify=verify, seed=5)
-        self.machine = JobStateMachine(JobSettings(JOB, spec, self.job, SEED, stealing=False))
+        self.machine = JobStateMachine(
+            JobSettings(JOB, spec, self.job, SEED, stealing=False, deadlines=deadlines)
+        )
         self.now = 1000.0
         self.attempt_id = 40
         self.commands: list[do.JobCommand] = []
+        self.deadline = math.inf
 
     @property
     def state(self) -> str:
@@ -119,7 +128,21 @@ class Story:
     def feed(self, *events: JobEvent) -> Story:
         for event in events:
             self.now += 1.0
-            self.commands = self.machine.handle(event, self.now)
+            self.commands = []
+            for command in self.machine.handle(event, self.now):
+                if isinstance(command, do.SetDeadline):
+                    self.deadline = command.at
+                else:
+                    self.commands.append(command)
+        return self
+
+    def pass_time(self, seconds: float) -> Story:
+        """Let time pass; each deadline on the way is an event. Keeps the commands of all."""
+        end, commands = self.now + seconds, list[do.JobCommand]()
+        while self.deadline <= end:
+            self.now = self.deadline - 1.0  # `feed` adds one
+            commands += self.feed(DeadlinePassed()).commands
+        self.now, self.commands = max(self.now, end), commands
         return self
 
     def only(self, kind: type[Any]) -> Any:

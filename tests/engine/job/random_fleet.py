@@ -1,4 +1,6 @@
-"""A fleet that answers a job's commands in random order, and whose processes die at random.
+"""A fleet that answers a job's commands in random order.
+
+At random its processes die, or fall silent until they are killed; killed ones may not die at once.
 
 Each device handles its commands in order, as a device process does, and each process sends its
 answers in order; what a process had sent before its death is read first, as the fleet does.
@@ -6,6 +8,7 @@ answers in order; what a process had sent before its death is read first, as the
 
 from __future__ import annotations
 
+import math
 import random
 from collections import deque
 from collections.abc import Callable
@@ -17,6 +20,7 @@ from hetsched.engine.job import commands as do
 from hetsched.engine.job.events import (
     AbortRequested,
     Begin,
+    DeadlinePassed,
     DeviceMessage,
     DevicesJoined,
     DevicesLost,
@@ -63,6 +67,10 @@ class RandomFleet:
         self.inbox: dict[str, deque[do.JobCommand]] = {device: deque() for device in PROCESS_OF}
         self.outbox: dict[str, deque[DeviceMessage]] = {process: deque() for process in PROCESSES}
         self.prepared_for: dict[str, int | None] = dict.fromkeys(PROCESS_OF)
+        self.silent: set[str] = set()
+        """Processes that do nothing any more."""
+        self.killed: set[str] = set()
+        """Processes that will die."""
         self.answers: list[Callable[[], JobEvent]] = []
         """Of the planner's thread and of processes that start."""
         self.finish: list[do.FinishJob] = []
@@ -110,6 +118,8 @@ class RandomFleet:
                 self.send(order.device, command)
             case do.RunChunks(_, device) | do.FenceDevice(_, device):
                 self.send(device, command)
+            case do.KillDevice(device):
+                self.kill(PROCESS_OF[device])
             case do.FinishJob():
                 self.finish.append(command)
 
@@ -142,18 +152,40 @@ class RandomFleet:
     def step(self) -> bool:
         """Let something happen; False if nothing can."""
         steps: list[Callable[[], None]] = []
-        steps += [lambda d=d: self.work(d) for d, inbox in self.inbox.items() if inbox]
+        steps += [
+            lambda d=d: self.work(d)
+            for d, inbox in self.inbox.items()
+            if inbox and PROCESS_OF[d] not in self.silent
+        ]
+        steps += [lambda p=p: self.die(p) for p in sorted(self.killed)]
         steps += [lambda p=p: self.read(p) for p, outbox in self.outbox.items() if outbox]
         steps += [lambda p=p: self.join(p) for p, ready in self.ready.items() if not ready]
         if self.answers:
             steps.append(lambda: self.post(self.answers.pop(0)()))
         if self.fails():
             steps.append(lambda: self.die(self.random.choice(list(PROCESSES))))
+        if self.fails():
+            steps.append(lambda: self.silent.add(self.random.choice(list(PROCESSES))))
         if self.fails() and self.fails():
             steps.append(lambda: self.post(AbortRequested(Cancelled("cancelled"))))
+        if self.fails() or (not steps and not self.finish):
+            steps.append(self.pass_time)
         if steps:
             self.random.choice(steps)()
         return bool(steps)
+
+    def pass_time(self) -> None:
+        """Let time pass until the deadline of the job."""
+        if self.story.deadline == math.inf:  # it hasn't reached its devices
+            return
+        self.story.now = max(self.story.now, self.story.deadline)
+        self.post(DeadlinePassed())
+
+    def kill(self, process: str) -> None:
+        """A killed process does nothing more, and dies sooner or later."""
+        self.silent.add(process)
+        if self.ready[process]:
+            self.killed.add(process)
 
     def read(self, process: str) -> None:
         self.post(self.outbox[process].popleft())
@@ -164,6 +196,8 @@ class RandomFleet:
         while self.outbox[process]:
             self.read(process)
         self.ready[process] = False
+        self.silent.discard(process)
+        self.killed.discard(process)
         for device in PROCESSES[process]:
             self.inbox[device].clear()
             self.prepared_for[device] = None

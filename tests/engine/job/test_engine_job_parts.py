@@ -8,23 +8,23 @@ from hetsched.engine.job.states import PendingAnswers
 
 
 def test_answers_are_pending_until_each_has_come() -> None:
-    pending = PendingAnswers(["a", "b", "b"])
+    pending = PendingAnswers(["a", "b", "b"], 0.0)
 
-    states = [pending.answered(device) and bool(pending) for device in ("b", "a", "b")]
+    states = [pending.answered(device, 1.0) and bool(pending) for device in ("b", "a", "b")]
 
     assert states == [True, True, False]
 
 
 def test_answers_that_were_not_expected_change_nothing() -> None:
-    pending = PendingAnswers(["a"])
+    pending = PendingAnswers(["a"], 0.0)
 
-    assert not pending.answered("b")
+    assert not pending.answered("b", 1.0)
     assert pending
 
 
 def test_a_lost_device_owes_no_answer() -> None:
-    pending = PendingAnswers(["a", "a", "b"])
-    pending.answered("b")
+    pending = PendingAnswers(["a", "a", "b"], 0.0)
+    pending.answered("b", 1.0)
 
     pending.drop(["a", "c"])
 
@@ -32,10 +32,18 @@ def test_a_lost_device_owes_no_answer() -> None:
 
 
 def test_the_assignments_of_devices_are_not_counts() -> None:
-    pending = PendingAnswers({"a": 5})
-    pending.answered("a")
+    pending = PendingAnswers({"a": 5}, 0.0)
+    pending.answered("a", 1.0)
 
     assert not pending
+
+
+def test_progress_restarts_the_wait_for_a_device() -> None:
+    pending = PendingAnswers(["a", "b", "b"], 3.0)
+    pending.progressed("a", 5.0)
+    pending.answered("b", 6.0)
+
+    assert pending.waits() == {"a": 5.0, "b": 6.0}
 
 
 @given(st.integers(1, 500), st.integers(1, 20))

@@ -1,4 +1,7 @@
-"""Random histories: whatever goes wrong, a job ends once, and no device writes afterwards."""
+"""Random histories: whatever goes wrong, a job ends once, and no device writes afterwards.
+
+Silence included: a process that does nothing any more must not stop a job.
+"""
 
 from __future__ import annotations
 

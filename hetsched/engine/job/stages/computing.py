@@ -10,7 +10,7 @@ from hetsched.engine.job.commands import JobCommand, PrepareDevice, RunChunks
 from hetsched.engine.job.computation import Computation
 from hetsched.engine.job.events import DeviceMessage, DevicesJoined, DevicesLost
 from hetsched.engine.job.job_record import JobRecord, progress
-from hetsched.engine.job.stages import verifying
+from hetsched.engine.job.stages import deadlines, verifying
 from hetsched.engine.job.stages.stopping import record_loss, start_over, stop
 from hetsched.engine.job.states import Attempt, Computing, Fail
 from hetsched.transport import device_messages
@@ -21,6 +21,7 @@ def begin(record: JobRecord, attempt: Attempt, now: float) -> list[JobCommand]:
     computation = Computation(attempt.assignments, attempt.times, stealing=record.steals(infos))
     state = record.state = Computing(attempt, computation)
     commands = progress(record, state, now, force=True)
+    commands += deadlines.set_first(record, now, record.settings.deadlines.chunk)
     return commands + _commands(record, state, computation.start(now), now)
 
 
@@ -40,6 +41,7 @@ def on_prepared(
 ) -> list[JobCommand]:
     """Give chunks to a device that restarted."""
     state.attempt.prepared.add(event.device)
+    state.joining.pop(event.device, None)
     dispatched = state.computation.device_joined(event.device, now)
     return _commands(record, state, dispatched, now)
 
@@ -50,6 +52,7 @@ def on_joined(
     attempt = state.attempt
     devices = [device for device in event.devices if device in attempt.assignments]
     attempt.live.update(devices)
+    state.joining.update(dict.fromkeys(devices, now))
     return [
         PrepareDevice(attempt.id, attempt.assignments[device], answer=True) for device in devices
     ]
@@ -65,11 +68,12 @@ def on_loss(
         return []
     error = record_loss(record, attempt, event)
     if error is not None:
-        return stop(record, attempt, Fail(error))
+        return stop(record, attempt, Fail(error), now)
     if event.abandoned >= attempt.assignments.keys():
-        return start_over(record, attempt, event.reason)
+        return start_over(record, attempt, event.reason, now)
     commands: list[JobCommand] = []
     for device in devices:
+        state.joining.pop(device, None)
         commands += _commands(record, state, state.computation.device_lost(device, now), now)
     return commands
 

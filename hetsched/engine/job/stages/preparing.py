@@ -6,7 +6,7 @@ from hetsched.engine.job.commands import FillUnits, JobCommand, PrepareDevice, R
 from hetsched.engine.job.events import DeviceMessage, ProcessesStarted
 from hetsched.engine.job.fill_and_check import FillOrder, fill_orders, helpers
 from hetsched.engine.job.job_record import JobRecord, progress
-from hetsched.engine.job.stages import computing
+from hetsched.engine.job.stages import computing, deadlines
 from hetsched.engine.job.states import (
     Attempt,
     Filling,
@@ -24,10 +24,12 @@ def begin(
     attempt.live.update(attempt.assignments)
     orders = _fill_orders(record, attempt)
     is_quick = event.kernels_cached and not orders
-    record.state = Preparing(attempt, orders, PendingAnswers(attempt.assignments))
+    record.state = Preparing(attempt, orders, PendingAnswers(attempt.assignments, now))
     commands = progress(record, record.state, now)
     commands += _prepare(attempt, answer=not is_quick)
-    return commands + computing.begin(record, attempt, now) if is_quick else commands
+    if is_quick:
+        return commands + computing.begin(record, attempt, now)
+    return commands + deadlines.set_first(record, now, record.settings.deadlines.prepare)
 
 
 def _fill_orders(record: JobRecord, attempt: Attempt) -> list[FillOrder]:
@@ -57,34 +59,36 @@ def on_prepared(
 ) -> list[JobCommand]:
     attempt = state.attempt
     attempt.prepared.add(event.device)
-    state.pending.answered(event.device)
+    state.pending.answered(event.device, now)
     if state.pending:
         return []
     kernels = RecordKernels(tuple(attempt.assignments.values()))
     if not state.fill_orders:
         return [kernels, *computing.begin(record, attempt, now)]
     devices = [order.device for order in state.fill_orders]
-    record.state = Filling(attempt, PendingAnswers(devices))
+    record.state = Filling(attempt, PendingAnswers(devices, now))
     fill = [FillUnits(attempt.id, order) for order in state.fill_orders]
-    return [kernels, *progress(record, record.state, now, force=True), *fill]
+    commands = [kernels, *progress(record, record.state, now, force=True), *fill]
+    return commands + deadlines.set_first(record, now, record.settings.deadlines.fill)
 
 
 def on_filled(
     record: JobRecord, state: Filling, event: DeviceMessage, now: float
 ) -> list[JobCommand]:
-    state.pending.answered(event.device)
+    state.pending.answered(event.device, now)
     if state.pending:
         return []
     attempt = state.attempt
     record.inputs_filled = True
     if not any(array.role == "resident" for array in record.settings.job.generate):
         return computing.begin(record, attempt, now)
-    record.state = ReloadingResidents(attempt, PendingAnswers(attempt.assignments))
-    return _prepare(attempt, answer=True)
+    record.state = ReloadingResidents(attempt, PendingAnswers(attempt.assignments, now))
+    commands = _prepare(attempt, answer=True)
+    return commands + deadlines.set_first(record, now, record.settings.deadlines.prepare)
 
 
 def on_reloaded(
     record: JobRecord, state: ReloadingResidents, event: DeviceMessage, now: float
 ) -> list[JobCommand]:
-    state.pending.answered(event.device)
+    state.pending.answered(event.device, now)
     return [] if state.pending else computing.begin(record, state.attempt, now)

@@ -19,6 +19,7 @@ from hetsched.engine.job.commands import (
 from hetsched.engine.job.events import AbortRequested, DeviceMessage, DevicesLost, StageFailed
 from hetsched.engine.job.job_record import JobRecord, wait_for_processes
 from hetsched.engine.job.retry_policy import loss_note
+from hetsched.engine.job.stages import deadlines
 from hetsched.engine.job.stages.ending import fail
 from hetsched.engine.job.states import (
     Attempt,
@@ -36,18 +37,27 @@ from hetsched.errors import JobFailed
 from hetsched.transport import device_messages
 
 
-def stop(record: JobRecord, attempt: Attempt, next_step: StartOver | Fail) -> list[JobCommand]:
+def stop(
+    record: JobRecord,
+    attempt: Attempt,
+    next_step: StartOver | Fail,
+    now: float,
+    *,
+    is_cancelled: bool = False,
+) -> list[JobCommand]:
     """Fence the live devices, then take the next step."""
     devices = sorted(attempt.live)
-    record.state = Stopping(attempt, PendingAnswers(devices), next_step)
+    seconds = deadlines.stop_seconds(record, is_cancelled=is_cancelled)
+    record.state = Stopping(attempt, PendingAnswers(devices, now), next_step, seconds)
     if not devices:
         return _stopped(record, next_step)
-    return [FenceDevice(attempt.id, device) for device in devices]
+    fences: list[JobCommand] = [FenceDevice(attempt.id, device) for device in devices]
+    return fences + deadlines.set_first(record, now, seconds)
 
 
-def start_over(record: JobRecord, attempt: Attempt, reason: str) -> list[JobCommand]:
+def start_over(record: JobRecord, attempt: Attempt, reason: str, now: float) -> list[JobCommand]:
     """Stop, then plan again for the remaining devices."""
-    return [_restart_noted(record, reason), *stop(record, attempt, StartOver())]
+    return [_restart_noted(record, reason), *stop(record, attempt, StartOver(), now)]
 
 
 def start_over_unprepared(record: JobRecord, reason: str) -> list[JobCommand]:
@@ -72,7 +82,7 @@ def _stopped(record: JobRecord, next_step: StartOver | Fail) -> list[JobCommand]
 def on_fenced(
     record: JobRecord, state: Stopping, event: DeviceMessage, now: float
 ) -> list[JobCommand]:
-    state.pending.answered(event.device)
+    state.pending.answered(event.device, now)
     return [] if state.pending else _stopped(record, state.next_step)
 
 
@@ -93,8 +103,12 @@ def on_abort_while_stopping(
     record: JobRecord, state: Stopping, event: AbortRequested, now: float
 ) -> list[JobCommand]:
     if isinstance(state.next_step, StartOver):
-        record.state = replace(state, next_step=Fail(event.error))
-    return []
+        state = replace(state, next_step=Fail(event.error))
+    for device in state.pending.waits():
+        state.pending.progressed(device, now)  # from now on, the cancellation's deadline counts
+    seconds = deadlines.stop_seconds(record, is_cancelled=True)
+    record.state = replace(state, seconds=min(state.seconds, seconds))
+    return deadlines.set_first(record, now, seconds)
 
 
 def on_exception_while_stopping(
@@ -133,7 +147,7 @@ def on_abort_while_planning(
 def on_abort(
     record: JobRecord, state: DeviceStage, event: AbortRequested, now: float
 ) -> list[JobCommand]:
-    return stop(record, state.attempt, Fail(event.error))
+    return stop(record, state.attempt, Fail(event.error), now, is_cancelled=True)
 
 
 # ---- exceptions
@@ -149,7 +163,7 @@ def on_exception_at_once(
 def on_exception(
     record: JobRecord, state: DeviceStage, event: StageFailed, now: float
 ) -> list[JobCommand]:
-    return stop(record, state.attempt, Fail(event.error))
+    return stop(record, state.attempt, Fail(event.error), now)
 
 
 def on_exception_after_end(
@@ -175,8 +189,8 @@ def on_loss(
         return []
     error = record_loss(record, attempt, event)
     if error is not None:
-        return stop(record, attempt, Fail(error))
-    return start_over(record, attempt, event.reason)
+        return stop(record, attempt, Fail(error), now)
+    return start_over(record, attempt, event.reason, now)
 
 
 def record_loss(record: JobRecord, attempt: Attempt, event: DevicesLost) -> JobFailed | None:
@@ -204,13 +218,13 @@ def on_command_failed(
         return [
             LogMessage("warning", text),
             ExcludeVariant(attempt.infos[event.device], assignment.variant),
-            *start_over(record, attempt, failure.error.message),
+            *start_over(record, attempt, failure.error.message, now),
         ]
     if failure.cause == "memory":
         return [
             ReduceMemory(event.device, assignment.slot_memory),
-            *start_over(record, attempt, failure.error.message),
+            *start_over(record, attempt, failure.error.message, now),
         ]
     if failure.cause == "fault":  # the process ends; its loss is the next event
         return []
-    return stop(record, attempt, Fail(errors.from_record(failure.error)))
+    return stop(record, attempt, Fail(errors.from_record(failure.error)), now)

@@ -7,6 +7,7 @@ from hetsched.engine.job.events import DeviceMessage, Published, PublishFailed
 from hetsched.engine.job.fill_and_check import VerificationResult, check_orders
 from hetsched.engine.job.job_record import JobRecord, helper_devices, progress
 from hetsched.engine.job.report import job_report
+from hetsched.engine.job.stages import deadlines
 from hetsched.engine.job.stages.ending import fail
 from hetsched.engine.job.states import Computing, Ended, PendingAnswers, Publishing, Verifying
 from hetsched.transport import device_messages
@@ -20,10 +21,11 @@ def begin(record: JobRecord, state: Computing, now: float) -> list[JobCommand]:
     devices = helper_devices(attempt)  # at least the device of the last chunk
     seed = settings.verification_seed
     orders = check_orders(settings.job.load, devices, attempt.assignments.values(), seed)
-    pending = PendingAnswers(order.device for order in orders)
+    pending = PendingAnswers((order.device for order in orders), now)
     record.state = Verifying(attempt, state.computation, pending, VerificationResult())
     checks = [CheckUnits(attempt.id, order, seed) for order in orders]
-    return [*progress(record, record.state, now, force=True), *checks]
+    commands = [*progress(record, record.state, now, force=True), *checks]
+    return commands + deadlines.set_first(record, now, settings.deadlines.check)
 
 
 def on_checked(
@@ -32,7 +34,7 @@ def on_checked(
     checked = event.message
     assert isinstance(checked, device_messages.Checked)
     state.result.add(checked)
-    state.pending.answered(event.device)
+    state.pending.answered(event.device, now)
     if state.pending:
         return []
     if state.result.error is not None:
