@@ -1,4 +1,4 @@
-"""A workload whose kernels misbehave in every way, on all devices or on the core that is named."""
+"""A workload that misbehaves in any way in any step, on all devices or on one core."""
 
 from __future__ import annotations
 
@@ -16,12 +16,18 @@ from hetsched.workload import Arrays, Kernel, KernelContext, Variant
 
 
 class FaultyParams(msgspec.Struct, frozen=True):
-    """`fault`: a key of FAULTS, or "". `core`: where; -1: everywhere."""
+    """`fault`: a key of FAULTS, or "" for none.
+
+    `step`: "prepare", "fill", "compute" or "check". `core`: on which; -1: on any. `marker`: a
+    file that is created before the fault and prevents it from then on.
+    """
 
     units: int = 40
     dtype: str = "float64"
     fault: str = ""
+    step: str = "compute"
     core: int = -1
+    marker: str = ""
 
 
 def segfault() -> None:
@@ -55,6 +61,7 @@ def kill_process() -> None:
 
 def stop_process() -> None:
     os.kill(os.getpid(), 19)
+    hang()  # another thread may get the signal, a little later
 
 
 def raise_exit() -> None:
@@ -89,20 +96,41 @@ FAULTS: dict[str, Callable[[], None]] = {
 }
 
 
+def misbehave(p: FaultyParams, step: str) -> None:
+    """Let the fault happen, if this is its step and its core."""
+    if not p.fault or p.step != step or p.core not in (-1, *os.sched_getaffinity(0)):
+        return
+    if p.marker:
+        try:
+            os.close(os.open(p.marker, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+    FAULTS[p.fault]()
+
+
 class Faulty(Affine):
     name = "faulty"
     Params = FaultyParams
+    inputs = ("x",)
+
+    def generate(self, p: Any, seed: int, array: str, first: int, out: np.ndarray) -> None:
+        misbehave(p, "fill")
+        super().generate(p, seed, array, first, out)
+
+    def residual(self, p: Any, inputs: Arrays, outputs: Arrays, seed: int) -> np.ndarray:
+        misbehave(p, "check")
+        return super().residual(p, inputs, outputs, seed)
 
     def variants(self, kind: str) -> Sequence[Variant]:
         return [Variant("numpy", np.__version__, make_faulty)]
 
 
 def make_faulty(p: Any, chunk: int, context: KernelContext) -> Kernel:
+    misbehave(p, "prepare")
     kernel = affine(p, chunk, context)
 
     def faulty_kernel(inputs: Arrays, outputs: Arrays) -> None:
-        if p.fault and p.core in (-1, *os.sched_getaffinity(0)):
-            FAULTS[p.fault]()
+        misbehave(p, "compute")
         kernel(inputs, outputs)
 
     return faulty_kernel

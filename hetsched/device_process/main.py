@@ -34,6 +34,8 @@ from hetsched.transport.device_messages import (
     Detach,
     Event,
     Hello,
+    Ping,
+    Pong,
     Stop,
 )
 from hetsched.transport.large_messages import MARKER, MAX_INLINE, MAX_LARGE, in_memfd, unpack
@@ -121,6 +123,8 @@ class DeviceHost:
             case CommandBatch():
                 for device_command in command.commands:
                     self._dispatch(device_command, [])
+            case Ping():
+                self.send(Pong())
             case Stop():
                 close_all(fds)
             case _:

@@ -7,10 +7,12 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from hetsched.engine.deadlines import DEFAULT_DEADLINES, Deadlines
 from hetsched.engine.planning.planner_thread import PlannerThread
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.transport.arena import Arena
+from hetsched.transport.loop import Loop
 
 
 @dataclass
@@ -29,11 +31,13 @@ class EngineContext:
         Returns a new number for each attempt of any job, which identifies late answers.
     """
 
+    loop: Loop
     fleet: Fleet
     planner_thread: PlannerThread
     arena: Arena
     planning: PlanningState
     memory_limit: int | None = None
     stealing: bool = False
+    deadlines: Deadlines = DEFAULT_DEADLINES
     verification_secret: int = field(default_factory=lambda: secrets.randbits(48))
     new_attempt_id: Callable[[], int] = field(default_factory=lambda: itertools.count(1).__next__)

@@ -19,6 +19,7 @@ from hetsched.engine.admission.resolve import resolve
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.admission.segment_holds import hold_segments, release_segments
 from hetsched.engine.context import EngineContext
+from hetsched.engine.deadlines import Deadlines
 from hetsched.engine.explanations import ExplanationArchive
 from hetsched.engine.job.driver import Learn
 from hetsched.engine.planning.planner_thread import OnDone, PlannerThread, run_inline
@@ -68,12 +69,20 @@ class Engine:
         self._queue_limit = config.queue.limit
         self._arena = arena
         listener = FleetListener(self._on_message, self._on_lost, self._on_joined)
-        self._fleet = Fleet(probe(config), loop, listener)
+        deadlines = Deadlines.of(config.deadlines)
+        self._fleet = Fleet(probe(config), loop, listener, deadlines)
         private_folder(cache_dir(), "cache folder")
         planning = PlanningState(ModelStore(models_path))
         limit = None if config.memory_limit is None else parse_size(config.memory_limit)
         self._context = EngineContext(
-            self._fleet, PlannerThread(loop), arena, planning, limit, config.stealing
+            loop,
+            self._fleet,
+            PlannerThread(loop),
+            arena,
+            planning,
+            limit,
+            config.stealing,
+            deadlines,
         )
         self._explanations = ExplanationArchive(
             self._fleet.info, self._context.planning.plan_cache

@@ -150,6 +150,10 @@ class Fence(msgspec.Struct, frozen=True, tag="fence"):
     device: int
 
 
+class Ping(msgspec.Struct, frozen=True, tag="ping"):
+    """Answered by Pong, by the main thread, whatever the devices do."""
+
+
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
     """End the process cleanly; the end of file on its socket does the same."""
 
@@ -168,7 +172,7 @@ class CommandBatch(msgspec.Struct, frozen=True, tag="batch"):
     commands: tuple[DeviceCommand, ...]
 
 
-Command = Attach | Detach | DeviceCommand | CommandBatch | Stop
+Command = Attach | Detach | DeviceCommand | CommandBatch | Ping | Stop
 
 
 # device process -> engine
@@ -244,4 +248,10 @@ class DeviceNote(msgspec.Struct, frozen=True, tag="note"):
     text: str
 
 
-Event = Hello | Prepared | ChunkDone | Filled | Fenced | Checked | CommandFailed | DeviceNote
+class Pong(msgspec.Struct, frozen=True, tag="pong"):
+    """The process runs."""
+
+
+Event = (
+    Hello | Pong | Prepared | ChunkDone | Filled | Fenced | Checked | CommandFailed | DeviceNote
+)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -13,10 +14,13 @@ import pytest
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.devices.process_spec import Probe, ProcessSpec
+from hetsched.engine.deadlines import DEFAULT_DEADLINES
+from hetsched.engine.processes.device_process import DeviceProcess
 from hetsched.engine.processes.fleet import Fleet, FleetListener
 from hetsched.engine.processes.hosted_process import HostedProcess
 from hetsched.errors import InternalError
 from hetsched.transport.device_messages import Attach, Release
+from hetsched.transport.timers import Timer, TimerQueue
 
 SPEC = ProcessSpec(
     package="hetsched.devices.cpu",
@@ -38,10 +42,99 @@ class ManualLoop:
     def remove_reader(self, fd: int) -> None:
         self.readers.pop(fd, None)
 
-    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
+    def call_later(self, seconds: float, call: Callable[[], None]) -> Timer:
         self.delayed.append(call)
+        return Timer(seconds, call, TimerQueue())
 
-    call_soon = call_later
+    def run_last(self) -> None:
+        """Call what was delayed last."""
+        self.delayed.pop()()
+
+
+class ManualFleet:
+    """A fleet of one process that is ready; `calls` are those of its listener."""
+
+    def __init__(self) -> None:
+        self.loop, self.calls = ManualLoop(), list[str]()
+        listener = FleetListener(
+            on_event=lambda device, event: self.calls.append("event"),
+            on_lost=lambda devices, reason: self.calls.append(f"lost: {reason}"),
+            on_ready=lambda devices: self.calls.append("ready"),
+        )
+        deadlines = replace(DEFAULT_DEADLINES, exit=0.2)
+        self.fleet = Fleet(Probe((SPEC,), {}), cast(Any, self.loop), listener, deadlines)
+        self.fleet.start()
+        (self.socket, self.read), (self.pidfd, self.died) = self.loop.readers.items()
+        self.pid = self.fleet.pids()["cpu0"]
+
+    def hello(self) -> None:
+        select.select([self.socket], [], [], 60)
+        self.read()
+
+
+@pytest.fixture
+def manual() -> Iterator[ManualFleet]:
+    made = ManualFleet()
+    yield made
+    made.fleet.close()
+
+
+def test_a_process_that_misses_a_deadline_is_killed_and_replaced(manual: ManualFleet) -> None:
+    manual.hello()
+
+    manual.fleet.kill_process_of("cpu0", "too late")
+    select.select([manual.pidfd], [], [], 60)
+    manual.died()
+    manual.loop.run_last()
+
+    assert manual.calls == ["ready", "lost: too late"]
+    assert manual.fleet.pids()["cpu0"] != manual.pid
+
+
+def test_a_process_that_never_says_hello_is_killed(manual: ManualFleet) -> None:
+    manual.loop.run_last()
+    select.select([manual.pidfd], [], [], 60)
+
+    manual.died()
+
+    assert manual.calls == [], "nothing used it"
+    manual.loop.run_last()
+    assert manual.fleet.pids()["cpu0"] != manual.pid
+
+
+def test_a_killed_process_that_does_not_end_has_no_successor_until_it_does(
+    manual: ManualFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DeviceProcess, "kill", lambda self: None)
+    manual.hello()
+
+    manual.fleet.kill_process_of("cpu0", "too late")
+    manual.loop.run_last()
+
+    reason = f"killed, too late, but process {manual.pid} doesn't end"
+    assert manual.calls == ["ready", f"lost: {reason}"]
+    assert manual.fleet.absent == {"cpu0": reason}
+    assert manual.fleet.usable(["cpu0"]) == []
+    assert not manual.fleet.any_remaining(["cpu0"])
+    os.kill(manual.pid, signal.SIGKILL)
+    select.select([manual.pidfd], [], [], 60)
+    manual.died()
+    manual.loop.run_last()
+    assert manual.fleet.absent == {}
+    assert manual.fleet.pids()["cpu0"] != manual.pid
+
+
+def test_the_end_of_the_fleet_does_not_wait_for_a_process_that_never_ends(
+    manual: ManualFleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    manual.hello()
+    with monkeypatch.context() as patch:
+        patch.setattr(DeviceProcess, "kill", lambda self: None)
+        os.kill(manual.pid, signal.SIGSTOP)
+
+        manual.fleet.close()
+
+    assert f"pid {manual.pid}, doesn't end" in caplog.text
 
 
 def test_events_sent_before_a_death_are_handled_before_it() -> None:

@@ -22,6 +22,7 @@ from hetsched.engine.job.arrays import JobArrays
 from hetsched.engine.job.events import (
     AbortRequested,
     Begin,
+    DeadlinePassed,
     DeviceMessage,
     DevicesJoined,
     DevicesLost,
@@ -41,6 +42,7 @@ from hetsched.errors import InternalError
 from hetsched.job import Done, Failed, JobSpec, JobState
 from hetsched.planner.job_planner import JobPlan
 from hetsched.transport import device_messages
+from hetsched.transport.timers import Timer
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +82,10 @@ class JobDriver:
         self._fleet = context.fleet
         self._on_state, self._on_end = on_state, on_end
         seed = context.verification_secret ^ number
-        self._machine = JobStateMachine(JobSettings(number, spec, job, seed, context.stealing))
+        self._machine = JobStateMachine(
+            JobSettings(number, spec, job, seed, context.stealing, context.deadlines)
+        )
+        self._timer: Timer | None = None
         self._memory_limit = spec.memory_limit or context.memory_limit
         self._arrays = JobArrays(job, context.arena)
         self._run_planner: RunPlanner | None = None
@@ -234,6 +239,25 @@ class JobDriver:
         attempt_id = command.attempt_id
         self._fleet.send(command.device, lambda index: device_messages.Fence(attempt_id, index))
 
+    # ---- deadlines
+
+    def _set_deadline(self, command: do.SetDeadline) -> None:
+        self._cancel_timer()
+        seconds = max(0.0, command.at - time.monotonic())
+        self._timer = self._context.loop.call_later(seconds, self._on_deadline)
+
+    def _on_deadline(self) -> None:
+        self._timer = None
+        self._post(DeadlinePassed())
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _kill_device(self, command: do.KillDevice) -> None:
+        self._fleet.kill_process_of(command.device, command.reason)
+
     # ---- findings about devices
 
     def _record_kernels(self, command: do.RecordKernels) -> None:
@@ -262,6 +286,7 @@ class JobDriver:
 
     def _finish(self, command: do.FinishJob) -> None:
         """Take all final steps, even if some of them raise."""
+        self._cancel_timer()
         state: Done | Failed
         if command.error is None:
             state = Done(self.number, command.report, self._arrays.hand_over())
@@ -312,6 +337,8 @@ EXECUTE: dict[type[do.JobCommand], Callable[[JobDriver, Any], None]] = {
     do.RunChunks: JobDriver._run_chunks,
     do.CheckUnits: JobDriver._check_units,
     do.FenceDevice: JobDriver._fence_device,
+    do.KillDevice: JobDriver._kill_device,
+    do.SetDeadline: JobDriver._set_deadline,
     do.PublishOutputs: JobDriver._publish,
     do.ReportProgress: JobDriver._report_progress,
     do.RecordKernels: JobDriver._record_kernels,

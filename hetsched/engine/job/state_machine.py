@@ -63,6 +63,7 @@ from hetsched.transport.device_messages import (
     Fenced,
     Filled,
     Hello,
+    Pong,
     Prepared,
 )
 
@@ -175,6 +176,6 @@ class JobStateMachine:
 
 def _is_current(state: JobStage, message: Event) -> bool:
     """Return whether `message` is about the current attempt, not an earlier one or another job."""
-    if not isinstance(state, ACTIVE_STATES) or isinstance(message, Hello):
+    if not isinstance(state, ACTIVE_STATES) or isinstance(message, Hello | Pong):
         return False
     return message.job == state.attempt.id

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
+from pathlib import Path
 from typing import IO
 
 import msgspec
@@ -42,7 +43,7 @@ MAX_EVENTS_PER_CALL = 256
 """Maximum messages per `receive`, so that other sources are served too."""
 KEPT_STDERR_LINES = 8
 STOP_SECONDS = 5.0
-"""Grace period after Stop before the process is killed."""
+"""Grace period after Stop before the process is killed, then for its end."""
 STDERR_SECONDS = 0.2
 """Time to wait for the last lines of a dead process."""
 
@@ -175,14 +176,25 @@ class DeviceProcess:
         if self.is_alive:
             self._process.send_signal(signal.SIGKILL)
 
-    def join(self, grace: float = STOP_SECONDS) -> int:
-        """Wait for the end, kill after `grace` seconds; return the exit status. Idempotent."""
-        if self.pidfd >= 0:
-            poller = select.poll()
-            poller.register(self.pidfd, select.POLLIN)
-            if not poller.poll(int(grace * 1000)):
-                self.kill()
+    def join(self, grace: float = STOP_SECONDS, kill_grace: float = STOP_SECONDS) -> int | None:
+        """Wait for the end and return the exit status. Idempotent.
+
+        Kill the process after `grace` seconds. Return None if it doesn't end in `kill_grace`
+        seconds after that: its driver hangs in the kernel.
+        """
+        if not self._has_ended(grace):
+            self.kill()
+            if not self._has_ended(kill_grace):
+                return None
         return self._reap()
+
+    def processor_ticks(self) -> int:
+        """Return the processor time used so far, in clock ticks; 0 once it has ended."""
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_bytes().rpartition(b")")[2].split()
+        except OSError:
+            return 0
+        return int(fields[11]) + int(fields[12])  # utime and stime, the 14th and 15th field
 
     def exit_reason(self) -> str:
         """Return how the process ended, with its last line on stderr. Only after its end."""
@@ -193,6 +205,14 @@ class DeviceProcess:
             reason = f"exit status {status}"
         lines = [line.strip() for line in self._stderr_lines if line.strip()]
         return f"{reason} ({lines[-1]})" if lines else reason
+
+    def _has_ended(self, seconds: float) -> bool:
+        """Return whether the process ends within `seconds`."""
+        if self.pidfd < 0:
+            return True
+        poller = select.poll()
+        poller.register(self.pidfd, select.POLLIN)
+        return bool(poller.poll(int(seconds * 1000)))
 
     def _reap(self) -> int:
         status = self._process.wait()

@@ -9,14 +9,17 @@ import contextlib
 import logging
 import os
 import signal
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from hetsched.device import DeviceInfo
 from hetsched.devices.process_spec import Probe
+from hetsched.engine.deadlines import DEFAULT_DEADLINES, Deadlines
 from hetsched.engine.processes.device_process import DeviceProcess
 from hetsched.engine.processes.hosted_process import MAX_FAILED_STARTS, HostedProcess
-from hetsched.transport.device_messages import DeviceCommand, Event, Hello
+from hetsched.engine.processes.process_watch import ProcessWatch
+from hetsched.transport.device_messages import DeviceCommand, Event, Hello, Pong
 from hetsched.transport.loop import Loop
 
 log = logging.getLogger(__name__)
@@ -48,8 +51,15 @@ class Fleet:
         Unusable device or kind -> reason.
     """
 
-    def __init__(self, probe: Probe, loop: Loop, listener: FleetListener) -> None:
+    def __init__(
+        self,
+        probe: Probe,
+        loop: Loop,
+        listener: FleetListener,
+        deadlines: Deadlines = DEFAULT_DEADLINES,
+    ) -> None:
         self._loop = loop
+        self._deadlines = deadlines
         self._listener = listener
         self.absent: dict[str, str] = dict(probe.absent)
         self._hosts = [HostedProcess(spec) for spec in probe.processes]
@@ -57,7 +67,8 @@ class Fleet:
         """Device -> its process and its index there."""
         self._infos: dict[str, DeviceInfo] = {}
         self._abandoned: set[str] = set()
-        self._waiting: list[tuple[tuple[str, ...], Callable[[], None]]] = []
+        self._waiting: list[tuple[Callable[[], bool], Callable[[], None]]] = []
+        """Callbacks, and whether it is time for them."""
         self._closing = self._killed = False
         for host in self._hosts:
             for index, info in enumerate(host.spec.devices):
@@ -97,26 +108,27 @@ class Fleet:
         return [info for info in self.infos if info.name in usable]
 
     def ensure_started(self, devices: Iterable[str], callback: Callable[[], None]) -> None:
-        """Start the unstarted ones of `devices`, then call back; at once if there are none."""
+        """Start the unstarted ones of `devices`, then call back; at once if there are none.
+
+        They are ready then, or have failed to start.
+        """
         unstarted = [name for name in devices if self._host_of[name][0].on_demand]
         for name in unstarted:
             host, _ = self._host_of[name]
             if host.on_demand:
                 host.on_demand = False
                 self._spawn(host)
-        self.when_settled(unstarted, callback)
+        hosts = [self._host_of[name][0] for name in unstarted]
+        self._call_when(lambda: all(map(_has_started_or_failed, hosts)), callback)
 
     def when_settled(self, devices: Iterable[str], callback: Callable[[], None]) -> None:
         """Call back once it is certain which of `devices` are usable, possibly at once.
 
-        Waits for processes that start for the first time; for one that restarts after a death
-        only if no other is ready; never for on-demand ones.
+        Waits for processes that start for the first time, until they are ready or have failed;
+        for one that restarts only if no other is ready; never for on-demand ones.
         """
         names = tuple(devices)
-        if self._settled(names):
-            callback()
-        else:
-            self._waiting.append((names, callback))
+        self._call_when(lambda: self._is_settled(names), callback)
 
     def send(self, device: str, make_command: Callable[[int], DeviceCommand]) -> None:
         """Send ``make_command(index of the device in its process)``, unless the device is lost.
@@ -140,15 +152,29 @@ class Fleet:
         for host in self._hosts:
             host.detach(keys)
 
+    def kill_process_of(self, device: str, reason: str) -> None:
+        """Kill the process of `device`, which has missed a deadline; its loss follows.
+
+        If it doesn't even end then, its devices are lost as well, until it has ended.
+        """
+        host, _ = self._host_of[device]
+        if host.process is not None:
+            self._kill(host, host.process, reason)
+
     def close(self) -> None:
-        """Stop all processes and wait for their end."""
+        """Stop all processes and wait for their end, or for a deadline, whichever is first."""
         self._closing = True
-        running = [host.process for host in self._hosts if host.process is not None]
-        for process in running:
-            self._unwatch(process)
-            process.stop()
-        for process in running:
-            process.join()
+        hosts = [host for host in self._hosts if host.process is not None]
+        for host in hosts:
+            assert host.process is not None
+            self._unwatch(host.process)
+            if host.watch is not None:
+                host.watch.close()
+            if not host.is_stuck:
+                host.process.stop()
+        deadline = time.monotonic() + self._deadlines.exit
+        for host in hosts:
+            self._join(host, deadline)
 
     def kill(self) -> None:
         """Kill all processes for good, without logging their deaths. Thread-safe."""
@@ -165,12 +191,21 @@ class Fleet:
             if (process := host.process) is not None  # the loop's thread may end it now
         }
 
-    def _settled(self, devices: Iterable[str]) -> bool:
+    def _join(self, host: HostedProcess, deadline: float) -> None:
+        """Wait for the end until `deadline`; then kill, and wait until half as long later."""
+        assert host.process is not None
+        grace = max(0.0, deadline - time.monotonic())
+        kill_grace = 0.0 if host.is_stuck else self._deadlines.exit / 2
+        if host.process.join(grace, kill_grace) is None:
+            names = ", ".join(host.device_names)
+            log.error("the process of %s, pid %d, doesn't end", names, host.process.pid)
+
+    def _is_settled(self, devices: Iterable[str]) -> bool:
         hosts = [self._host_of[device][0] for device in devices]
         hosts = [host for host in hosts if not host.on_demand]
         if any(host.is_ready for host in hosts):
-            return all(h.is_ready or h.was_ready or h.is_abandoned for h in hosts)
-        return all(host.is_abandoned for host in hosts)
+            return all(map(_has_started_or_failed, hosts))
+        return all(host.is_unusable for host in hosts)
 
     def _spawn(self, host: HostedProcess) -> None:
         if self._closing or self._killed:
@@ -180,7 +215,15 @@ class Fleet:
         except OSError as error:  # no descriptors or memory: retry later
             self._on_refused_start(host, error)
             return
-        host.started(process)
+        host.started(
+            process,
+            ProcessWatch(
+                process,
+                self._loop,
+                self._deadlines,
+                lambda reason: self._kill(host, process, reason),
+            ),
+        )
         self._loop.add_reader(process.fileno(), lambda: self._read_events(host, process))
         self._loop.add_reader(process.pidfd, lambda: self._on_death(host, process))
 
@@ -200,16 +243,23 @@ class Fleet:
         self._loop.remove_reader(process.pidfd)
 
     def _read_events(self, host: HostedProcess, process: DeviceProcess) -> None:
-        for event in process.receive():
+        events = process.receive()
+        if events and host.watch is not None:
+            host.watch.on_received()
+        for event in events:
             if isinstance(event, Hello):
                 self._on_hello(host, event)
-            else:
+            elif not isinstance(event, Pong):
                 self._listener.on_event(host.device_names[event.device], event)
         if process.ended:
             self._loop.remove_reader(process.fileno())
 
     def _on_hello(self, host: HostedProcess, hello: Hello) -> None:
+        if host.kill_reason:
+            return
         host.is_ready = host.was_ready = True
+        if host.watch is not None:
+            host.watch.on_hello()
         for info in hello.devices:
             self._infos[info.name] = info
         names = tuple(info.name for info in hello.devices)
@@ -217,14 +267,51 @@ class Fleet:
         self._listener.on_ready(names)
         self._recheck_waiting()
 
+    def _kill(self, host: HostedProcess, process: DeviceProcess, reason: str) -> None:
+        if host.process is not process or host.kill_reason or self._closing:
+            return
+        names = ", ".join(host.device_names)
+        log.warning("killing the device process of %s: %s", names, reason)
+        host.kill_reason = reason
+        process.kill()
+        assert host.watch is not None
+        host.watch.expect_end(lambda: self._on_stuck(host, process))
+
+    def _on_stuck(self, host: HostedProcess, process: DeviceProcess) -> None:
+        """Give up the devices of a killed process until it ends: two must not share a GPU."""
+        reason = f"killed, {host.kill_reason}, but process {process.pid} doesn't end"
+        log.error("device process of %s: %s", ", ".join(host.device_names), reason)
+        self._loop.remove_reader(process.fileno())
+        host.is_stuck, host.is_ready = True, False
+        for name in host.device_names:
+            self.absent[name] = reason
+            self._abandoned.add(name)
+        self._listener.on_lost(host.device_names, reason)
+        self._recheck_waiting()
+
+    def _on_stuck_end(self, host: HostedProcess, process: DeviceProcess) -> None:
+        """Start the successor of a process that has ended at last."""
+        self._unwatch(process)
+        process.exit_reason()
+        host.ended()
+        host.failed_starts = 0
+        for name in host.device_names:
+            self.absent.pop(name, None)
+            self._abandoned.discard(name)
+        self._loop.call_later(RESTART_SECONDS, lambda: self._spawn(host))
+
     def _on_death(self, host: HostedProcess, process: DeviceProcess) -> None:
         """Handle the remaining messages of the process, then its death."""
         if host.process is not process:
+            return
+        if host.is_stuck:
+            self._on_stuck_end(host, process)
             return
         while not process.ended:
             self._read_events(host, process)
         self._unwatch(process)
         was_ready, reason = host.is_ready, process.exit_reason()
+        reason = host.kill_reason or reason
         host.ended()
         names = host.device_names
         if not self._killed:
@@ -242,7 +329,17 @@ class Fleet:
             self.absent[name] = f"its process failed to start {MAX_FAILED_STARTS} times: {reason}"
             self._abandoned.add(name)
 
+    def _call_when(self, is_time: Callable[[], bool], callback: Callable[[], None]) -> None:
+        if is_time():
+            callback()
+        else:
+            self._waiting.append((is_time, callback))
+
     def _recheck_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for devices, callback in waiting:
-            self.when_settled(devices, callback)
+        for is_time, callback in waiting:
+            self._call_when(is_time, callback)
+
+
+def _has_started_or_failed(host: HostedProcess) -> bool:
+    return host.was_ready or host.failed_starts > 0 or host.is_unusable

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from hetsched.devices.process_spec import ProcessSpec
 from hetsched.engine.processes.device_process import DeviceProcess
+from hetsched.engine.processes.process_watch import ProcessWatch
 from hetsched.errors import InternalError
 from hetsched.transport.device_messages import (
     Attach,
@@ -41,6 +42,12 @@ class HostedProcess:
         It starts when first needed, and hasn't been needed so far.
     failed_starts : int
         Consecutive ones.
+    kill_reason : str
+        Why the running process was killed; "" if it wasn't.
+    is_stuck : bool
+        It was killed and doesn't end; no other is started before it has ended.
+    watch : ProcessWatch or None
+        The deadlines of the running process.
     outbox : list of DeviceCommand
         To be sent with the next `flush`.
     attached : set of int
@@ -53,6 +60,9 @@ class HostedProcess:
     was_ready: bool = False
     on_demand: bool = field(init=False)
     failed_starts: int = 0
+    kill_reason: str = ""
+    is_stuck: bool = False
+    watch: ProcessWatch | None = None
     outbox: list[DeviceCommand] = field(default_factory=list)
     attached: set[int] = field(default_factory=set)
 
@@ -69,14 +79,24 @@ class HostedProcess:
         """Whether it failed to start too often and is never restarted."""
         return self.failed_starts >= MAX_FAILED_STARTS
 
-    def started(self, process: DeviceProcess) -> None:
+    @property
+    def is_unusable(self) -> bool:
+        """Whether nothing can be expected from it at present."""
+        return self.is_abandoned or self.is_stuck
+
+    def started(self, process: DeviceProcess, watch: ProcessWatch) -> None:
         """Record a new process, which has no attachments yet."""
-        self.process = process
+        self.process, self.watch = process, watch
+        self.kill_reason = ""
         self.attached.clear()
         self.outbox.clear()
 
     def ended(self) -> None:
         """Record the death of the process."""
+        if self.watch is not None:
+            self.watch.close()
+        self.watch = None
+        self.is_stuck = False
         self.failed_starts = 0 if self.is_ready else self.failed_starts + 1
         self.is_ready = False
         self.process = None
@@ -109,6 +129,8 @@ class HostedProcess:
     def _send(self, command: Command, fds: Sequence[int] = ()) -> None:
         """Send to the running process; kill one that hangs, so that its job goes on elsewhere."""
         assert self.process is not None
+        if self.watch is not None:
+            self.watch.on_sent()
         try:
             self.process.send(command, fds)
         except InternalError as error:

@@ -1,0 +1,162 @@
+"""Device processes that are stopped, hang or end in any stage: their job goes on elsewhere."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from real_daemon import serving
+
+import hetsched
+from hetsched.client.client import Client
+from hetsched.config import parse
+from hetsched.engine.processes import device_process
+from hetsched.errors import JobFailed, TryAgain
+from hetsched.job import JobState, Running
+
+TESTS = Path(__file__).parent.parent
+FAULTY = "faulty_workload:Faulty"
+CORES = """
+[deadlines]
+silence = "700ms"
+fence = "500ms"
+chunk = "1s"
+unpredicted_chunk = "1s"
+prepare = "2s"
+fill = "2s"
+check = "2s"
+
+[[device]]
+kind = "cpu"
+count = 2
+"""
+SLOW = """
+[[device]]
+kind = "emulated"
+clock = "real"
+compute = { unit = "1ms" }
+"""
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[hetsched.Local]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(TESTS))
+        with hetsched.Local(parse(CORES + SLOW, "test"), learn=False) as local:
+            yield local
+
+
+def works(local: hetsched.Local) -> bool:
+    x = np.ones((40, 4))
+    return bool((local.submit(FAULTY, x, units=40).result(timeout=60) == 3).all())
+
+
+@pytest.mark.parametrize("step", ["prepare", "fill", "compute", "check"])
+def test_a_process_that_is_stopped_is_replaced(
+    local: hetsched.Local, tmp_path: Path, step: str
+) -> None:
+    marker = str(tmp_path / "stopped")
+
+    job = local.submit(FAULTY, units=40, fault="stop", step=step, marker=marker, verify=True)
+
+    assert job.result(timeout=60).shape == (40, 4)
+    assert any("no sign of life for 700 ms" in note for note in job.report.notes)
+    assert works(local)
+
+
+@pytest.mark.parametrize("step", ["prepare", "fill", "compute", "check"])
+@pytest.mark.parametrize("fault", ["hang", "spin"])
+def test_a_process_that_hangs_is_replaced(
+    local: hetsched.Local, tmp_path: Path, step: str, fault: str
+) -> None:
+    marker = str(tmp_path / "hung")
+
+    job = local.submit(FAULTY, units=40, fault=fault, step=step, marker=marker, verify=True)
+
+    assert job.result(timeout=60).shape == (40, 4)
+    assert any("takes longer than" in note for note in job.report.notes)
+
+
+@pytest.mark.parametrize("fault", ["segfault", "exit", "kill"])
+def test_a_kernel_that_ends_its_process_costs_no_job(
+    local: hetsched.Local, tmp_path: Path, fault: str
+) -> None:
+    marker = str(tmp_path / "ended")
+
+    job = local.submit(FAULTY, units=40, fault=fault, marker=marker, verify=True)
+
+    assert job.result(timeout=60).shape == (40, 4)
+
+
+@pytest.mark.parametrize("fault", ["SystemExit", "recursion", "memory", "unprintable"])
+def test_a_kernel_that_raises_anything_fails_its_job_only(
+    local: hetsched.Local, fault: str
+) -> None:
+    with pytest.raises(JobFailed, match="the kernel failed"):
+        local.submit(FAULTY, units=40, fault=fault).result(timeout=60)
+
+    assert works(local)
+
+
+def when_computing(action: Callable[[int], None]) -> Callable[[JobState], None]:
+    def follow(state: JobState) -> None:
+        if isinstance(state, Running) and state.stage == "computing":
+            action(state.job)
+
+    return follow
+
+
+@pytest.mark.parametrize("fault", ["hang", "stop"])
+def test_a_job_on_a_stuck_device_can_be_cancelled(local: hetsched.Local, fault: str) -> None:
+    follow = when_computing(local.cancel)
+
+    job = local.submit(FAULTY, units=40, fault=fault, follow=follow)
+
+    with pytest.raises(CancelledError):
+        job.result(timeout=60)
+    assert works(local)
+
+
+def silent_emulated(spec: Any, fd: int) -> subprocess.Popen[bytes]:
+    """A process that never says hello in place of that of an emulated device."""
+    if spec.package != "hetsched.devices.emulated":
+        return original_spawn(spec, fd)
+    command = [sys.executable, "-c", "import time; time.sleep(1000)"]
+    return subprocess.Popen(command, stderr=subprocess.PIPE)
+
+
+original_spawn = device_process._spawn
+
+
+def test_a_process_that_never_says_hello_blocks_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setattr(device_process, "_spawn", silent_emulated)
+    config = CORES.replace("[deadlines]", '[deadlines]\nhello = "8s"') + SLOW
+
+    with hetsched.Local(parse(config, "test"), learn=False) as local:
+        x = np.ones((40, 4))
+        only_cores = local.submit(FAULTY, x, units=40, devices="cpu")
+        assert (only_cores.result(timeout=7) == 3).all()
+        any_device = local.submit(FAULTY, x, units=40)
+        assert (any_device.result(timeout=60) == 3).all()
+
+
+@pytest.mark.parametrize("fault", ["hang", "stop"])
+def test_a_daemon_with_a_stuck_device_ends_at_sigterm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    with serving(tmp_path, CORES) as daemon, Client(str(tmp_path)) as client:
+        follow = when_computing(lambda _: daemon.process.terminate())
+
+        job = client.submit(FAULTY, units=40, fault=fault, follow=follow)
+
+        assert daemon.process.wait(30) == 0
+        with pytest.raises(TryAgain):
+            job.result(timeout=30)
