@@ -264,7 +264,7 @@ class _LocalSegments:
 
         return self._array(hold, ref.shape, ref.dtype, ref.offset)
 
-    def owns(self, segment: Segment) -> bool:
+    def claim(self, segment: Segment) -> bool:
         return self._open and self._arena.owns(segment)
 
     def close(self) -> None:

@@ -140,11 +140,13 @@ class Harness:
 
 
 @contextlib.contextmanager
-def daemon(folder: Path, limits: Limits | None = None, size: int = 64 << 20) -> Iterator[Harness]:
+def daemon(
+    folder: Path, limits: Limits | None = None, size: int = 64 << 20, first_segment: int = 1
+) -> Iterator[Harness]:
     """Serve in `folder` until the end of the block."""
     with contextlib.ExitStack() as stack:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        loop, arena = Loop(), Arena(size)
+        loop, arena = Loop(), Arena(size, first_segment)
         stack.callback(loop.close)
         stack.callback(arena.close)
         engine = FakeEngine(arena)

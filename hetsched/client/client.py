@@ -8,6 +8,7 @@ from typing import Any
 from hetsched.client.control import TIMEOUT, Control
 from hetsched.client.job import Job, Listener
 from hetsched.client.job_request import PreparedJob
+from hetsched.client.renewal import ArrayRenewal
 from hetsched.client.shared_memory import SharedMemory
 from hetsched.client.submission import JobSubmitter
 from hetsched.job import Done, JobSpec
@@ -23,13 +24,17 @@ class Client(JobSubmitter, Control):
     _segments: SharedMemory
 
     def __init__(
-        self, endpoint: str | os.PathLike[str] | None = None, timeout: float = TIMEOUT
+        self,
+        endpoint: str | os.PathLike[str] | None = None,
+        timeout: float = TIMEOUT,
+        reconnect: float | None = None,
     ) -> None:
-        super().__init__(endpoint, timeout)
+        super().__init__(endpoint, timeout, reconnect)
         self._segments = SharedMemory(self._connection.session)
 
     def _start(self, prepared: PreparedJob, follow: Listener | None) -> Job:
-        job = self.start(prepared.spec, prepared.result, follow)
+        renewal = ArrayRenewal(self._segments, prepared.spec)
+        job = self.start(prepared.spec, prepared.result, follow, renewal)
         prepared.input_copies.clear()  # the daemon now holds the segments that the job needs
         return job
 

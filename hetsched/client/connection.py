@@ -1,66 +1,64 @@
-"""The client's background thread: requests to the daemon over ZeroMQ, and their answers."""
+"""The client's background thread: requests to the daemon over ZeroMQ, and their answers.
+
+When the daemon stops, the thread tries to reach the next one, and sends the requests that haven't
+been answered again. Without open requests it does so only once there is another request.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
+import random
 import threading
+import time
+from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import zmq
 
+from hetsched.client.backoff import Backoff
+from hetsched.client.handlers import Handler, SingleAnswer
 from hetsched.client.job import FROM_CALLBACK
+from hetsched.client.link import Link
 from hetsched.client.session import Session
-from hetsched.errors import HetschedError, ProtocolError, TryAgain, UsageError, from_record
-from hetsched.transport.codec import Decoder, encode
+from hetsched.errors import (
+    HetschedError,
+    NotPermitted,
+    ProtocolError,
+    TryAgain,
+    Unavailable,
+    UsageError,
+)
+from hetsched.transport.codec import Decoder
 from hetsched.transport.loop import Loop
-from hetsched.transport.messages import Answer, Envelope, Refused, Reply, Request
+from hetsched.transport.messages import Answer, Refused, Reply, Request
+from hetsched.units import format_seconds
 
 T = TypeVar("T")
 
 LAST_REPLIES_SECONDS = 0.2
 """Seconds that the last replies may take after the session's end. Arbitrary."""
+GREETING_SECONDS = 2.0
+"""Seconds for the first answer of a daemon that has just started, before another attempt.
+`close` may have to wait for it. Arbitrary."""
+RESEND_SECONDS = 0.02
+"""Seconds until requests are sent again that the daemon doesn't accept yet. Arbitrary."""
 
 _decode: Decoder[Reply] = Decoder(Reply)
 
 
-class Handler(Protocol):
-    """Receives the answers to one request, on the connection's thread."""
-
-    def on_answer(self, answer: Answer) -> bool:
-        """Handle an answer; return True if it was the last."""
-
-    def on_lost(self, error: HetschedError) -> None:
-        """Handle the loss of the connection: there will be no more answers."""
-
-
-class SingleAnswer:
-    """Handler of a request with one answer."""
-
-    def __init__(self) -> None:
-        self.future: Future[Answer] = Future()
-
-    def on_answer(self, answer: Answer) -> bool:
-        if isinstance(answer, Refused):
-            self.future.set_exception(from_record(answer.error))
-        else:
-            self.future.set_result(answer)
-        return True
-
-    def on_lost(self, error: HetschedError) -> None:
-        self.future.set_exception(error)
-
-
 class Connection:
-    """A session, a ZeroMQ socket and the thread that serves both.
+    """The link to a daemon, to those after it, and the thread that serves it.
 
     Parameters
     ----------
     session_path : Path
     timeout : float, seconds
         For each answer.
+    reconnect : float, seconds
+        How long to try to reach the next daemon, once one has stopped.
 
     Raises
     ------
@@ -68,19 +66,30 @@ class Connection:
         See `Session`.
     """
 
-    def __init__(self, session_path: Path, timeout: float) -> None:
+    def __init__(self, session_path: Path, timeout: float, reconnect: float) -> None:
         self.timeout = timeout
-        self.session = Session(session_path, timeout)
-        self._token = self.session.welcome.token
-        self._numbers = itertools.count(1)
-        self._handlers: dict[int, Handler] = {}
-        self._error: HetschedError | None = None
+        self._path, self._reconnect = session_path, reconnect
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._socket = self._context.socket(zmq.DEALER)
-        self._socket.connect(f"ipc://{self.session.welcome.endpoint}")
+        try:
+            self._link: Link | None = Link(self._context, session_path, timeout, timeout)
+        except BaseException:
+            self._context.term()
+            raise
+        self.on_renewed: Callable[[], None] = lambda: None
+        """Called on the connection's thread when another daemon has been reached."""
+        self._changed = threading.Condition()
+        self._numbers = itertools.count(1)
+        self._open_requests: dict[int, tuple[Request, Handler]] = {}
+        self._unsent: deque[int] = deque()
+        self._closed: HetschedError | None = None
+        self._lost_error: HetschedError | None = None
+        self._backoff: Backoff | None = None
+        self._is_wanted = False
+        """Another thread waits for a daemon."""
+        self._failures = 0
+        """How often no daemon could be reached for all of the time."""
         self._loop = Loop()
-        self._loop.add_reader(self._socket, self._replies)
-        self._loop.add_reader(self.session.fileno(), self._on_session_readable)
+        self._attach(self._link)
         self._thread = threading.Thread(target=self._run, name="hetsched-client", daemon=True)
         self._thread.start()
 
@@ -106,21 +115,25 @@ class Connection:
             raise UsageError(f"{type(request).__name__.lower()} {FROM_CALLBACK}")
 
     def send(self, request: Request, handler: Handler) -> None:
-        """Send `request`; `handler` receives the answers.
+        """Send `request`, once there is a daemon; `handler` receives the answers.
 
         Raises
         ------
         HetschedError
-            The connection is closed or lost.
+            The connection is closed.
         """
-        if self._error is not None:
-            raise self._error
+        if self._closed is not None:
+            raise self._closed
         number = next(self._numbers)
-        try:
-            payload = encode(Envelope(self._token, number, request))
-        except OverflowError as error:
-            raise UsageError(f"{type(request).__name__.lower()}: {error}") from None
-        self._loop.call_soon_threadsafe(lambda: self._send(number, payload, handler))
+        link, payload = self._link, b""
+        if link is not None:
+            try:
+                payload = link.encode(number, request)
+            except OverflowError as error:
+                raise UsageError(f"{type(request).__name__.lower()}: {error}") from None
+        self._loop.call_soon_threadsafe(
+            lambda: self._send(number, request, handler, link, payload)
+        )
 
     def wait(self, future: Future[T]) -> T:
         """Return the result of `future`. Raises TryAgain if it takes longer than the timeout."""
@@ -131,12 +144,38 @@ class Connection:
         finally:
             del future  # its error refers to this frame
 
+    def session(self) -> Session:
+        """Return the session with the present daemon; wait for one if there is none.
+
+        Raises
+        ------
+        TryAgain
+            None has come within the timeout, or this is the connection's own thread.
+        UsageError
+            The connection is closed.
+        """
+        session = self._live_session()
+        if session is not None:
+            return session
+        if threading.current_thread() is self._thread:
+            raise self._lost_error or TryAgain("the daemon has stopped")
+        with self._changed:
+            failures = self._failures
+            self._loop.call_soon_threadsafe(self._restart_attempts)
+            self._changed.wait_for(lambda: self._is_settled(failures), self.timeout)
+        if self._closed is not None:
+            raise self._closed
+        session = self._live_session()
+        if session is None:
+            raise self._lost_error or TryAgain("the daemon has stopped")
+        return session
+
     def close(self) -> None:
         """Stop the thread; the Futures of jobs that haven't ended fail. Idempotent."""
         if not self._thread.is_alive():
             return
         self._loop.call_soon_threadsafe(
-            lambda: self._fail(UsageError("this client is closed; create another one"))
+            lambda: self._end(UsageError("this client is closed; create another one"))
         )
         self._loop.stop()
         if threading.current_thread() is not self._thread:
@@ -144,59 +183,190 @@ class Connection:
 
     def _run(self) -> None:
         self._loop.run()
-        self._socket.close(linger=100)  # a last Cancel may not have been sent yet
+        if self._link is not None:
+            self._link.close(linger_ms=100)  # a last Cancel may not have been sent yet
         self._context.term()
         self._loop.close()
-        self.session.close()
 
-    def _send(self, number: int, payload: bytes, handler: Handler) -> None:
-        if self._error is not None:
-            handler.on_lost(self._error)
+    # ---- requests
+
+    def _send(
+        self, number: int, request: Request, handler: Handler, link: Link | None, payload: bytes
+    ) -> None:
+        if self._closed is not None:
+            handler.on_lost(self._closed)
             return
-        self._handlers[number] = handler
-        try:
-            self._socket.send(payload, zmq.NOBLOCK)
-        except zmq.Again:
-            del self._handlers[number]
+        self._open_requests[number] = (request, handler)
+        if self._link is None:
+            self._restart_attempts()
+        elif link is not self._link:  # encoded for another daemon
+            self._unsent.append(number)
+            self._send_unsent()
+        elif not link.send(payload):
+            del self._open_requests[number]
             handler.on_lost(TryAgain("the daemon accepts no more requests; try again later"))
 
     def _replies(self) -> None:
-        with contextlib.suppress(zmq.Again):
-            while True:
-                self._reply(self._socket.recv(zmq.NOBLOCK))
+        if self._link is not None:
+            for frame in self._link.received():
+                self._reply(frame)
 
     def _reply(self, frame: bytes) -> None:
         try:
             reply = _decode(frame)
         except ProtocolError as error:
-            self._fail(error)
+            self._end(error)
             return
-        handler = self._handlers.get(reply.number)
-        if handler is not None and handler.on_answer(reply.answer):
-            self._handlers.pop(reply.number, None)
+        _, handler = self._open_requests.get(reply.number, (None, None))
+        if handler is None or self._is_for_earlier_daemon(reply.answer):
+            return
+        if handler.on_answer(reply.answer):
+            self._open_requests.pop(reply.number, None)
+
+    def _is_for_earlier_daemon(self, answer: Answer) -> bool:
+        """Return whether ZeroMQ has taken a request for a stopped daemon to the next one.
+
+        That one refuses it, since the token is valid only as long as its session.
+        """
+        if not isinstance(answer, Refused) or answer.error.code != NotPermitted.code:
+            return False
+        session = None if self._link is None else self._link.session
+        if session is not None:
+            session.receive_pending()
+        return session is None or session.is_lost
+
+    # ---- the loss of the daemon
 
     def _on_session_readable(self) -> None:
-        self.session.receive_pending()
-        if self.session.is_lost:
-            self._loop.remove_reader(self.session.fileno())
-            # Replies sent before the end are still valid, and may be on their way through ZeroMQ.
-            delay = LAST_REPLIES_SECONDS if self._handlers else 0.0
-            self._loop.call_later(delay, lambda: self._fail(self.session.lost_error()))
-
-    def _fail(self, error: HetschedError) -> None:
-        """Report `error` to all handlers: there will be no more answers."""
-        if self._error is not None:
+        link = self._link
+        if link is None:
             return
-        self._error = error
-        with contextlib.suppress(ValueError):
-            self._loop.remove_reader(self.session.fileno())
-        handlers, self._handlers = self._handlers, {}
-        for handler in handlers.values():
+        link.session.receive_pending()
+        if link.session.is_lost:
+            self._loop.remove_reader(link.session.fileno())
+            # Replies sent before the end are still valid, and may be on their way through ZeroMQ.
+            delay = LAST_REPLIES_SECONDS if self._open_requests else 0.0
+            self._loop.call_later(delay, lambda: self._detach(link))
+
+    def _attach(self, link: Link) -> None:
+        self._link = link
+        self._loop.add_reader(link.socket, self._replies)
+        self._loop.add_reader(link.session.fileno(), self._on_session_readable)
+
+    def _detach(self, link: Link) -> None:
+        """Give up a link whose daemon has stopped."""
+        if self._link is not link or self._closed is not None:
+            return
+        self._lost_error = link.session.lost_error()
+        self._loop.remove_reader(link.socket)
+        self._link = None
+        self._unsent.clear()
+        link.close()
+        if self._open_requests or self._is_wanted:
+            self._restart_attempts()
+
+    def _restart_attempts(self) -> None:
+        """Begin to look for a daemon, unless that goes on already or there is one."""
+        self._is_wanted = True
+        if self._link is None and self._backoff is None and self._closed is None:
+            self._backoff = Backoff(time.monotonic() + self._reconnect)
+            self._try_to_connect()
+
+    def _try_to_connect(self) -> None:
+        if self._backoff is None or self._closed is not None:
+            return
+        if self._reconnect <= 0:
+            self._give_up()
+            return
+        try:
+            link = Link(self._context, self._path, self.timeout, GREETING_SECONDS)
+        except (Unavailable, TryAgain):
+            delay = self._backoff.next_delay(time.monotonic(), random.random())
+            if delay is None:
+                self._give_up()
+            else:
+                self._loop.call_later(delay, self._try_to_connect)
+        except HetschedError as error:  # another version, or another user's
+            self._give_up(error)
+        else:
+            self._on_connected(link)
+
+    def _on_connected(self, link: Link) -> None:
+        self._backoff, self._is_wanted = None, False
+        self._attach(link)
+        self.on_renewed()
+        with self._changed:
+            self._changed.notify_all()
+        self._unsent = deque(sorted(self._open_requests))
+        self._send_unsent()
+
+    def _send_unsent(self) -> None:
+        """Send open requests to a new daemon, as many as it accepts at once."""
+        while self._unsent and self._link is not None:
+            if not self._renew(self._unsent[0]):
+                self._loop.call_later(RESEND_SECONDS, self._send_unsent)
+                return
+            self._unsent.popleft()
+
+    def _renew(self, number: int) -> bool:
+        """Send an open request to the present daemon; return False if it should be tried again."""
+        request, handler = self._open_requests.get(number, (None, None))
+        link = self._link
+        if request is None or handler is None or link is None:
+            return True
+        try:
+            request = handler.renew(request)
+            payload = link.encode(number, request)
+        except OverflowError as error:
+            self._fail(number, UsageError(f"{type(request).__name__.lower()}: {error}"))
+        except HetschedError as error:
+            if not link.session.is_lost:  # else there is another attempt
+                self._fail(number, error)
+        else:
+            self._open_requests[number] = (request, handler)
+            return link.send(payload)
+        return True
+
+    def _fail(self, number: int, error: HetschedError) -> None:
+        _, handler = self._open_requests.pop(number)
+        handler.on_lost(error)
+
+    def _give_up(self, error: HetschedError | None = None) -> None:
+        """Fail all requests: no daemon has come. The next request begins to look again."""
+        self._backoff, self._is_wanted = None, False
+        self._failures += 1
+        lost = self._lost_error or TryAgain("the daemon has stopped")
+        if error is not None:
+            self._lost_error = lost = type(error)(f"{lost}; the next one can't be used: {error}")
+        elif self._reconnect > 0:
+            lost = TryAgain(f"{lost}; none has come for {format_seconds(self._reconnect)}")
+        self._fail_all(lost)
+
+    def _end(self, error: HetschedError) -> None:
+        """Fail all requests: there will be no more answers."""
+        if self._closed is None:
+            self._closed = error
+            if self._link is not None:
+                self._loop.remove_reader(self._link.session.fileno())
+            self._fail_all(error)
+
+    def _fail_all(self, error: HetschedError) -> None:
+        with self._changed:
+            self._changed.notify_all()
+        requests, self._open_requests = self._open_requests, {}
+        for _, handler in requests.values():
             handler.on_lost(error)
 
+    # ---- for other threads
 
-def expect(kind: type[T], answer: Answer) -> T:
-    """Return `answer` if it is of `kind`. Raises ProtocolError otherwise."""
-    if not isinstance(answer, kind):
-        raise ProtocolError(f"the daemon answered {type(answer).__name__}, not {kind.__name__}")
-    return answer
+    def _live_session(self) -> Session | None:
+        link = self._link
+        if self._closed is not None:
+            raise self._closed
+        return None if link is None or link.session.is_lost else link.session
+
+    def _is_settled(self, failures: int) -> bool:
+        """Return whether a daemon has been reached, or none after `failures` failures."""
+        link = self._link
+        is_linked = link is not None and not link.session.is_lost
+        return is_linked or self._closed is not None or self._failures > failures

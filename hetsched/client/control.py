@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import secrets
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -17,7 +19,7 @@ from hetsched.client.requests import cancel, devices, explain, follow, ping, sho
 from hetsched.device import DeviceInfo
 from hetsched.explain import Explanation
 from hetsched.job import Done, JobSpec, JobState
-from hetsched.transport.messages import JobLine, Pong
+from hetsched.transport.messages import JobLine, Pong, Submit
 
 Self = TypeVar("Self", bound="Control")
 
@@ -34,6 +36,9 @@ class Control:
         The daemon's runtime folder; None: the user's own.
     timeout : float, seconds
         For each answer of the daemon, not for jobs.
+    reconnect : float, seconds; or None
+        How long to look for the next daemon when this one stops; jobs continue there. 0: their
+        Futures fail at once. None: HETSCHED_RECONNECT, e.g. "10s", else 60 seconds.
 
     Raises
     ------
@@ -48,12 +53,17 @@ class Control:
     """
 
     def __init__(
-        self, endpoint: str | os.PathLike[str] | None = None, timeout: float = TIMEOUT
+        self,
+        endpoint: str | os.PathLike[str] | None = None,
+        timeout: float = TIMEOUT,
+        reconnect: float | None = None,
     ) -> None:
         path = paths.session_path()
         if endpoint is not None:
             path = Path(validation.endpoint(endpoint)).absolute() / path.name
-        self._connection = Connection(path, validation.timeout(timeout))
+        seconds = validation.reconnect(reconnect, os.environ.get("HETSCHED_RECONNECT"))
+        self._connection = Connection(path, validation.timeout(timeout), seconds)
+        self._keys = _keys()
         self._finalizer = weakref.finalize(self, self._connection.close)
 
     def __enter__(self: Self) -> Self:
@@ -114,10 +124,12 @@ class Control:
         spec: JobSpec,
         fetch: Callable[[Done], Any] | None = None,
         follow: Listener | None = None,
+        renewal: submit.Renewal | None = None,
     ) -> Job:
         """Submit `spec` unchanged. Raises the daemon's error if it is refused."""
+        request = Submit(spec, key=next(self._keys))
         return submit.submit(
-            self._connection, spec, self._cancel_soon, fetch or self._fetch, follow
+            self._connection, request, self._cancel_soon, fetch or self._fetch, follow, renewal
         )
 
     def _cancel_soon(self, job: int) -> None:
@@ -127,3 +139,9 @@ class Control:
     def _fetch(self, done: Done) -> Any:
         """Return what a job's `result` returns: references to arrays here, not the arrays."""
         return {**done.results, **{n: Path(path) for n, path in done.report.outputs.items()}}
+
+
+def _keys() -> Iterator[str]:
+    """Yield a key for each submission, which no other client uses."""
+    prefix = secrets.token_hex(8)
+    return (f"{prefix}-{number}" for number in itertools.count(1))

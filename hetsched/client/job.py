@@ -48,6 +48,9 @@ class Job(Future[Any]):
         Makes the value of `result` from the Done state. Called once, on the delivering thread.
     explain : callable
         Requests the explanation of job `ident`.
+    durability : str
+        "durable" if the job survives the daemon, "volatile" if not; "" if that isn't known, since
+        another client submitted it.
     """
 
     def __init__(
@@ -56,9 +59,11 @@ class Job(Future[Any]):
         cancel: Callable[[int], None],
         fetch: Callable[[Done], Any],
         explain: Callable[[int], Explanation],
+        durability: str = "",
     ) -> None:
         super().__init__()
         self.id = ident
+        self.durability = durability
         self._request_cancel = cancel
         self._request_explanation = explain
         self._fetch: Callable[[Done], Any] | None = fetch
@@ -156,6 +161,15 @@ class Job(Future[Any]):
                 _notify(listener, state)
         if ended(state):
             self._conclude(state)
+
+    def renumber(self, ident: int, durability: str) -> None:
+        """Note that the next daemon has accepted the job. It knows its number, unless the last one
+        ended before it could write the number down."""
+        if ident != self.id:
+            log.warning(
+                "the daemon that was started meanwhile calls job %d job %d", self.id, ident
+            )
+        self.id, self.durability = ident, durability or self.durability
 
     def lost(self, error: HetschedError) -> None:
         """Fail the job: there will be no more states."""

@@ -37,8 +37,8 @@ class SharedArrays(Protocol):
     def map(self, ref: ArenaRef) -> np.ndarray:
         """Return the array behind `ref`, with a reference held until its last view is freed."""
 
-    def owns(self, segment: Segment) -> bool:
-        """Whether `segment` is one of this source."""
+    def claim(self, segment: Segment) -> bool:
+        """Make `segment` usable for jobs in place, if it is one of this source; else False."""
 
 
 @dataclass
@@ -78,7 +78,8 @@ class PreparedJob:
         target = self.targets.get(name, self.targets.get(ONLY))
         if target is None:
             return self.segments.map(ref)
-        if shared(target, self.segments) is None:
+        place = shared(target, self.segments)
+        if place is None or (place.segment, place.offset) != (ref.segment, ref.offset):
             _copy_out(name, self.segments.map(ref), target)
         return target
 
@@ -148,7 +149,7 @@ def shared(array: np.ndarray, segments: SharedArrays) -> ArenaRef | None:
     if not (array.flags.c_contiguous and array.dtype.isnative):
         return None
     location = locate_in_segment(array)
-    if location is None or not segments.owns(location[0]):
+    if location is None or not segments.claim(location[0]):
         return None
     segment, offset = location
     return ArenaRef(segment.id, array.shape, array.dtype.name, offset)

@@ -12,7 +12,7 @@ import select
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hetsched import __version__
@@ -37,7 +37,13 @@ from hetsched.transport.messages import (
     SessionRequest,
     Welcome,
 )
-from hetsched.transport.sockets import connect, connect_failure, receive_message, send_message
+from hetsched.transport.sockets import (
+    close_all,
+    connect,
+    connect_failure,
+    receive_message,
+    send_message,
+)
 
 MAX_ANSWER = 64 << 10
 """Bytes of the longest answer."""
@@ -53,18 +59,22 @@ class Session:
     path : Path
     timeout : float, seconds
         For each answer.
+    greeting_timeout : float, seconds
+        For the first answer.
 
     Raises
     ------
     Unavailable, NotPermitted
         The daemon can't be reached; the message has the reason.
+    TryAgain
+        It doesn't answer.
     ProtocolError
         The daemon's version is incompatible.
     """
 
-    def __init__(self, path: Path, timeout: float) -> None:
+    def __init__(self, path: Path, timeout: float, greeting_timeout: float) -> None:
         self._path = path
-        self._timeout = timeout
+        self._timeout = greeting_timeout
         self._lock = threading.Lock()
         self._unsent: deque[bytes] = deque()
         self._live_arrays: set[int] = set()
@@ -79,6 +89,7 @@ class Session:
         except BaseException:
             self._socket.close()
             raise
+        self._timeout = timeout
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -95,8 +106,12 @@ class Session:
             " start it (`hetsched serve`) and submit again"
         )
 
-    def request(self, message: SessionRequest) -> tuple[SegmentFd, int | None]:
+    def request(
+        self, message: SessionRequest, fds: Sequence[int] = ()
+    ) -> tuple[SegmentFd, int | None]:
         """Request a segment; return the answer and its fd, if any, which the caller must close.
+
+        Copies of `fds` go with the request.
 
         Raises
         ------
@@ -106,12 +121,11 @@ class Session:
         with self._lock:
             self._check_usable()
             self._has_open_request = True  # still set after an interrupt or a timeout
-            answer, fds = self._ask(message)
+            answer, received = self._ask(message, fds)
             self._has_open_request = False
-        if isinstance(answer, SegmentFd) and len(fds) == int(answer.is_new):
-            return answer, fds[0] if fds else None
-        for fd in fds:
-            os.close(fd)
+        if isinstance(answer, SegmentFd) and len(received) == int(answer.is_new):
+            return answer, received[0] if received else None
+        close_all(received)
         if isinstance(answer, Refused):
             raise from_record(answer.error)
         raise ProtocolError(f"unexpected answer {type(answer).__name__} to {message!r}")
@@ -133,15 +147,19 @@ class Session:
     def drop_array(self, key: int, segment: int) -> None:
         """Drop a freed array. Called by the garbage collector: takes no lock, never blocks."""
         self._live_arrays.discard(key)
-        self._unsent.append(encode(Drop(segment)))
-        self._flush()
+        self.drop(segment)
         if self._is_closing and not self._live_arrays:
             self._socket.close()
+
+    def drop(self, segment: int) -> None:
+        """Drop a reference to a segment. Takes no lock, never blocks."""
+        self._unsent.append(encode(Drop(segment)))
+        self._flush()
 
     def close(self) -> None:
         """Close once no array needs the session any more. Idempotent."""
         self._is_closing = True
-        if not self._live_arrays:
+        if self._is_lost or not self._live_arrays:
             self._socket.close()
 
     def _flush(self) -> None:
@@ -180,10 +198,12 @@ class Session:
             )
         return answer
 
-    def _ask(self, message: SessionRequest) -> tuple[SessionAnswer, list[int]]:
+    def _ask(
+        self, message: SessionRequest, attached: Sequence[int] = ()
+    ) -> tuple[SessionAnswer, list[int]]:
         self._flush()
         try:
-            send_message(self._socket, encode(message))
+            send_message(self._socket, encode(message), attached)
         except OSError:
             self._is_lost = True
         while not self._is_lost:

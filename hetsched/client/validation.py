@@ -13,10 +13,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from hetsched.errors import DataError, UsageError
-from hetsched.units import NUMBER_LIMIT, parse_size, quoted
+from hetsched.units import NUMBER_LIMIT, parse_size, parse_time, quoted
 
 MAX_TIMEOUT = 2e6
 """Seconds: poll(2) counts milliseconds in 31 bits."""
+
+RECONNECT_SECONDS = 60.0
+"""How long clients look for the next daemon by default. Arbitrary."""
 
 MAX_AXES = 64
 """NumPy's limit on the axes of an array."""
@@ -109,6 +112,25 @@ def timeout(value: Any) -> float:
         f"timeout: {quoted(value)} should be a number of seconds, above 0 and at most"
         f" {MAX_TIMEOUT:.0f}"
     )
+
+
+def reconnect(value: Any, variable: str | None) -> float:
+    """Return how long to reconnect, in seconds: from the argument, else from the environment."""
+    if value is None and variable:
+        try:
+            return min(parse_time(variable), MAX_TIMEOUT)
+        except UsageError as error:
+            raise UsageError(f"HETSCHED_RECONNECT: {error}") from None
+    if value is None:
+        return RECONNECT_SECONDS
+    if not isinstance(value, bool) and value == 0:
+        return 0.0
+    try:
+        return timeout(value)
+    except UsageError:
+        raise UsageError(
+            f"reconnect: {quoted(value)} should be a number of seconds from 0 to {MAX_TIMEOUT:.0f}"
+        ) from None
 
 
 def _power(number: int) -> str:

@@ -272,7 +272,7 @@ def test_without_numpy_there_is_still_control(harness: Harness) -> None:
 
 def test_a_lost_daemon_ends_every_open_job_with_the_reason(tmp_path: Path) -> None:
     with daemon_harness.daemon(tmp_path) as harness:
-        client = Client(harness.folder)
+        client = Client(harness.folder, reconnect=0)
         jobs = [client.submit("wait") for _ in range(3)]
     for job in jobs:
         with pytest.raises(TryAgain, match=rf"job {job.id} is lost.*pid {os.getpid()}.*stopped"):

@@ -138,7 +138,7 @@ def test_a_running_job_is_cancelled_at_a_chunks_edge(tmp_path: Path) -> None:
 
 
 def test_a_killed_daemon_is_detected_and_another_can_start(tmp_path: Path) -> None:
-    with serving(tmp_path, CONFIG + SLOW) as daemon, Client(daemon.folder) as client:
+    with serving(tmp_path, CONFIG + SLOW) as daemon, Client(daemon.folder, reconnect=0) as client:
         children = daemon.ps.children(recursive=True)
         job = client.submit("fft", batch="500x8x8")
         daemon.stop(signal.SIGKILL)

@@ -175,11 +175,11 @@ def test_a_client_that_asks_and_never_reads_loses_its_session(
 
 
 def test_a_dead_clients_segments_are_free(harness: Harness) -> None:
-    client = Client(harness.folder)
+    client = Client(harness.folder, reconnect=0)
     held = client.empty((1 << 20,), "uint8")
     job = client.submit("wait", held)
     assert harness.ask(lambda: harness.arena.used) == held.nbytes
-    client._connection.session._socket.shutdown(socket.SHUT_RDWR)  # as a kill would
+    client._connection.session()._socket.shutdown(socket.SHUT_RDWR)  # as a kill would
     with pytest.raises(HetschedError):
         job.result(10)
     assert harness.ask(lambda: harness.arena.used) == held.nbytes  # the job still needs it

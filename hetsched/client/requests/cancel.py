@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from hetsched.client.connection import Connection, expect
-from hetsched.transport.messages import Acknowledged, Cancel
+from hetsched.client.connection import Connection
+from hetsched.client.handlers import expect
+from hetsched.transport.messages import Acknowledged, Cancel, Request
 
 
 def cancel(connection: Connection, job: int) -> None:
@@ -24,3 +25,6 @@ class IgnoreAnswer:
 
     def on_lost(self, error: Exception) -> None:
         pass
+
+    def renew(self, request: Request) -> Request:
+        return request

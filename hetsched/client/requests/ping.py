@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hetsched.client.connection import Connection, expect
+from hetsched.client.connection import Connection
+from hetsched.client.handlers import expect
 from hetsched.transport.messages import Ping, Pong
 
 

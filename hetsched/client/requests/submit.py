@@ -5,22 +5,35 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from hetsched.client.connection import Connection
 from hetsched.client.job import Job, Listener
 from hetsched.client.requests.explain import explain
 from hetsched.errors import HetschedError, ProtocolError, TryAgain, from_record
 from hetsched.job import Done, JobSpec, ended
-from hetsched.transport.messages import Accepted, Answer, Refused, State, Submit
+from hetsched.transport.messages import Accepted, Answer, Refused, Request, State, Submit
+
+
+class Renewal(Protocol):
+    """Makes a request usable for the next daemon (`renewal.py`)."""
+
+    def renew(self, spec: JobSpec) -> JobSpec:
+        """Return the request to submit to the next daemon. Raises HetschedError."""
+
+    def release(self) -> None:
+        """The next daemon has the request."""
 
 
 def submit(
     connection: Connection,
-    spec: JobSpec,
+    request: Submit,
     cancel: Callable[[int], None],
     fetch: Callable[[Done], Any],
     follow: Listener | None = None,
+    renewal: Renewal | None = None,
 ) -> Job:
     """Submit a job and return it once it has been accepted.
 
@@ -29,9 +42,9 @@ def submit(
     HetschedError
         The daemon's error; TryAgain if it has stopped or doesn't answer.
     """
-    handler = JobHandler(connection, cancel, fetch, follow)
-    connection.check_thread(Submit(spec))
-    connection.send(Submit(spec), handler)
+    handler = JobHandler(connection, cancel, fetch, follow, renewal)
+    connection.check_thread(request)
+    connection.send(request, handler)
     try:
         return connection.wait(handler.accepted)
     finally:
@@ -47,37 +60,62 @@ class JobHandler:
         cancel: Callable[[int], None],
         fetch: Callable[[Done], Any],
         follow: Listener | None,
+        renewal: Renewal | None = None,
     ) -> None:
         self._explain = functools.partial(explain, connection)
         self.accepted: Future[Job] = Future()
         self._cancel = cancel
         self._fetch = fetch
         self._follow = follow
+        self._renewal = renewal
         self._job: Job | None = None
 
     def on_answer(self, answer: Answer) -> bool:
         match answer:
-            case Accepted(job=ident):
-                self._accept(ident)
+            case Accepted():
+                self._accept(answer.job, answer.durability)
                 return False
             case State(state=state):
                 job = self._job or self._accept(state.job)
                 job.advance(state)
                 return ended(state)
             case Refused(error=error):
-                self.accepted.set_exception(from_record(error))
+                self._fail(from_record(error))
             case _:
-                self.on_lost(ProtocolError(f"unexpected answer {type(answer).__name__}"))
+                self._fail(ProtocolError(f"unexpected answer {type(answer).__name__}"))
         return True
 
     def on_lost(self, error: HetschedError) -> None:
+        job = self._job
+        if job is None:
+            self._fail(error)
+        elif job.durability == "durable":
+            hint = f"it continues once the daemon runs again: `hetsched wait {job.id}`"
+            self._fail(TryAgain(f"job {job.id} is out of reach: {error}; {hint}"))
+        else:
+            self._fail(TryAgain(f"job {job.id} is lost: {error}"))
+
+    def renew(self, request: Request) -> Request:
+        """Return the same request for the next daemon, which may know the job by its key."""
+        if self._renewal is None or not isinstance(request, Submit):
+            return request
+        return replace(request, spec=self._renewal.renew(request.spec))
+
+    def _fail(self, error: HetschedError) -> None:
+        if self._renewal is not None:
+            self._renewal.release()
         if self._job is None:
             self.accepted.set_exception(error)
         else:
-            self._job.lost(TryAgain(f"job {self._job.id} is lost: {error}"))
+            self._job.lost(error)
 
-    def _accept(self, ident: int) -> Job:
-        self._job = Job(ident, self._cancel, self._fetch, self._explain)
+    def _accept(self, ident: int, durability: str = "") -> Job:
+        if self._renewal is not None:
+            self._renewal.release()
+        if self._job is not None:  # by the next daemon
+            self._job.renumber(ident, durability)
+            return self._job
+        self._job = Job(ident, self._cancel, self._fetch, self._explain, durability)
         if self._follow is not None:
             self._job.follow(self._follow)
         self.accepted.set_result(self._job)

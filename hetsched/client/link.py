@@ -1,0 +1,64 @@
+"""The client's two sockets to one daemon, from its hello to its end."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import zmq
+
+from hetsched.client.session import Session
+from hetsched.transport.codec import encode
+from hetsched.transport.messages import Envelope, Request
+
+RECONNECT_MS = 1000
+"""Milliseconds until ZeroMQ tries again to connect: longer than the time in which a stopped daemon
+is noticed. Arbitrary."""
+
+
+class Link:
+    """A session and a ZeroMQ socket. A daemon that starts again needs another link.
+
+    Raises
+    ------
+    Unavailable, NotPermitted, ProtocolError, TryAgain
+        See `Session`.
+    """
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        session_path: Path,
+        timeout: float,
+        greeting_timeout: float,
+    ) -> None:
+        self.session = Session(session_path, timeout, greeting_timeout)
+        self.token = self.session.welcome.token
+        self.socket = context.socket(zmq.DEALER)
+        # ZeroMQ would take waiting requests to the next daemon, with a token that it doesn't know.
+        self.socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
+        self.socket.connect(f"ipc://{self.session.welcome.endpoint}")
+
+    def encode(self, number: int, request: Request) -> bytes:
+        """Encode a request for this daemon."""
+        return encode(Envelope(self.token, number, request))
+
+    def send(self, payload: bytes) -> bool:
+        """Send an encoded request; return False if the daemon accepts no more at present."""
+        try:
+            self.socket.send(payload, zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        return True
+
+    def received(self) -> Iterator[bytes]:
+        """Yield the replies that have arrived."""
+        with contextlib.suppress(zmq.Again):
+            while True:
+                yield self.socket.recv(zmq.NOBLOCK)
+
+    def close(self, linger_ms: int = 0) -> None:
+        """Close both sockets; the session only once no array needs it."""
+        self.socket.close(linger=linger_ms)
+        self.session.close()

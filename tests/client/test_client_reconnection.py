@@ -1,0 +1,192 @@
+"""A client whose daemon stops, and the one that is started after it."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+
+import daemon_harness
+import numpy as np
+import pytest
+from daemon_harness import Harness
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetsched.client.backoff import FIRST_DELAY, MAX_DELAY, Backoff
+from hetsched.client.client import Client
+from hetsched.errors import InputMissing, TryAgain, UsageError
+from hetsched.job import ArenaRef, JobSpec
+
+
+class Daemons:
+    """Daemons one after the other in the same folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._running: AbstractContextManager[Harness] | None = None
+        self._starts = 0
+
+    def start(self) -> Harness:
+        self._starts += 1
+        self._running = daemon_harness.daemon(self._folder, first_segment=1000 * self._starts)
+        return self._running.__enter__()
+
+    def stop(self) -> None:
+        running, self._running = self._running, None
+        if running is not None:
+            running.__exit__(None, None, None)
+
+
+@pytest.fixture
+def daemons(tmp_path: Path) -> Iterator[Daemons]:
+    daemons = Daemons(tmp_path)
+    with ExitStack() as stack:
+        stack.callback(daemons.stop)
+        yield daemons
+
+
+def arrived(harness: Harness) -> JobSpec:
+    """The only job that the daemon has, once it has it."""
+    assert any(harness.until(lambda: len(harness.engine.waiting) == 1) for _ in range(100))
+    return harness.engine.specs[-1]
+
+
+def finish(harness: Harness) -> None:
+    harness.ask(lambda: harness.engine.finish(len(harness.engine.specs)))
+
+
+def test_a_job_continues_on_the_next_daemon_with_its_array(
+    daemons: Daemons, tmp_path: Path
+) -> None:
+    daemons.start()
+    with Client(tmp_path, timeout=10) as client:
+        job = client.submit("wait", np.arange(3.0))
+        gc.collect()  # the caller has no array on the shared copy
+        daemons.stop()
+        harness = daemons.start()
+        arrived(harness)
+        finish(harness)
+        assert job.result(10).tolist() == [0.0, 2.0, 4.0]
+
+
+def test_a_jobs_segments_are_free_once_it_has_ended_on_the_next_daemon(
+    daemons: Daemons, tmp_path: Path
+) -> None:
+    daemons.start()
+    with Client(tmp_path, timeout=10) as client:
+        job = client.submit("wait", np.arange(3.0))
+        daemons.stop()
+        harness = daemons.start()
+        arrived(harness)
+        finish(harness)
+        job.result(10)
+        del job
+        gc.collect()
+        client.ping()
+        assert harness.until(lambda: harness.arena.used == 0)
+
+
+def test_an_array_of_the_last_daemon_is_used_in_place_by_the_next(
+    daemons: Daemons, tmp_path: Path
+) -> None:
+    daemons.start()
+    with Client(tmp_path, timeout=10) as client:
+        x, y = client.empty(3, "float64"), client.empty(3, "float64")
+        x[:] = 1
+        daemons.stop()
+        harness = daemons.start()
+        client.submit("double", x, out=y).result(10)
+        assert y.tolist() == [2.0] * 3
+        (ref,) = harness.engine.specs[0].inputs.values()
+        assert isinstance(ref, ArenaRef)
+        assert harness.ask(lambda: len(harness.arena._leases)) == 2
+        del x, y
+        gc.collect()
+        client.ping()
+        assert harness.until(lambda: harness.arena.used == 0)
+
+
+def test_results_go_to_the_callers_array_across_a_restart(
+    daemons: Daemons, tmp_path: Path
+) -> None:
+    daemons.start()
+    with Client(tmp_path, timeout=10) as client:
+        y = client.empty(3, "float64")
+        job = client.submit("wait", np.ones(3), out=y)
+        daemons.stop()
+        harness = daemons.start()
+        arrived(harness)
+        finish(harness)
+        assert job.result(10) is y
+        assert y.tolist() == [2.0] * 3
+
+
+def test_requests_wait_for_the_next_daemon(daemons: Daemons, tmp_path: Path) -> None:
+    daemons.start()
+    with Client(tmp_path, timeout=10) as client:
+        daemons.stop()
+        daemons.start()
+        assert client.ping().version
+        assert client.empty(3).shape == (3,)
+
+
+def test_a_job_of_another_client_that_the_next_daemon_does_not_know_is_lost(
+    daemons: Daemons, tmp_path: Path
+) -> None:
+    daemons.start()
+    owner = Client(tmp_path, reconnect=0)
+    number = owner.submit("wait").id
+    with Client(tmp_path, timeout=10) as other:
+        job = other.job(number)
+        daemons.stop()
+        daemons.start()
+        with pytest.raises(InputMissing, match=f"no job {number}"):
+            job.result(10)
+    owner.close()
+
+
+def test_without_a_next_daemon_the_job_fails_with_the_time_waited(
+    daemons: Daemons, tmp_path: Path
+) -> None:
+    daemons.start()
+    with Client(tmp_path, timeout=10, reconnect=0.1) as client:
+        job = client.submit("wait", np.ones(3))
+        daemons.stop()
+        with pytest.raises(TryAgain, match=r"job 1 is lost: .* has stopped.*none has come for"):
+            job.result(10)
+        with pytest.raises(TryAgain, match="has stopped"):
+            client.empty(3)
+        daemons.start()
+        assert client.submit("double", np.ones(3)).result(10).tolist() == [2.0] * 3
+
+
+def test_memory_that_cannot_be_passed_on_is_a_lost_input(daemons: Daemons, tmp_path: Path) -> None:
+    daemons.start()
+    with Client(tmp_path, timeout=10) as client:
+        client._segments._max_fd = -1
+        x = client.empty(3, "float64")
+        job = client.submit("wait", x)
+        daemons.stop()
+        daemons.start()
+        with pytest.raises(TryAgain, match="input lost"):
+            job.result(10)
+        assert client.submit("double", x).result(10).shape == (3,)
+
+
+@pytest.mark.parametrize("value", [-1, "soon", float("nan"), True])
+def test_a_time_to_reconnect_that_is_none_is_refused(value: object, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="reconnect"):
+        Client(tmp_path, reconnect=value)  # type: ignore[arg-type]
+
+
+@given(st.floats(0, 1), st.floats(0.1, 100))
+def test_attempts_come_later_and_later_until_the_deadline(jitter: float, seconds: float) -> None:
+    backoff, now, delays = Backoff(seconds), 0.0, []
+    while (delay := backoff.next_delay(now, jitter)) is not None:
+        delays.append(delay)
+        now += delay
+    assert now == pytest.approx(seconds)
+    assert delays[0] <= FIRST_DELAY and max(delays) <= MAX_DELAY
+    assert delays[:-1] == sorted(delays[:-1])
