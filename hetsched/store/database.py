@@ -49,6 +49,8 @@ class DatabaseFormat:
         SQL that a connection which writes runs before anything else but `first_pragmas`.
     first_pragmas : str
         SQL that it runs before the file is read.
+    creation_pragmas : str
+        SQL that it runs on an empty file, before `pragmas`.
     """
 
     application_id: int
@@ -57,6 +59,7 @@ class DatabaseFormat:
     migrations: Mapping[int, str]
     pragmas: str
     first_pragmas: str = ""
+    creation_pragmas: str = ""
 
 
 def open_database(
@@ -78,7 +81,8 @@ def open_database(
         _execute_all(connection, file_format.first_pragmas)
         if connection.readonly("main"):
             raise apsw.ReadOnlyError("not writable")
-        check_version(connection, file_format, path)
+        if check_version(connection, file_format, path) == 0:
+            _execute_all(connection, file_format.creation_pragmas)
         _execute_all(connection, file_format.pragmas)
         _migrate(connection, file_format, path)
     return connection

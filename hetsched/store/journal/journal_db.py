@@ -54,11 +54,13 @@ CREATE TABLE journal(
     id INTEGER PRIMARY KEY CHECK(id = 1),
     reserved INTEGER NOT NULL,
     closed_at_number INTEGER,
+    reopened INTEGER NOT NULL,
     token TEXT NOT NULL) STRICT;
-INSERT INTO journal VALUES (1, 0, 0, lower(hex(randomblob(6))));
+INSERT INTO journal VALUES (1, 0, 0, 0, lower(hex(randomblob(6))));
 """
 """`journal.closed_at_number`: the last number given out, if the last daemon closed the file in
-order; NULL while a daemon runs, and after a crash. `job.nbytes`: of all its columns, roughly."""
+order; NULL while a daemon runs, and after a crash. `journal.reopened`: how often a daemon had to
+open the file again after a failure. `job.nbytes`: of all its columns, roughly."""
 
 WAL_LIMIT = 4 << 20
 """Bytes to which the WAL is cut after a checkpoint."""
@@ -71,8 +73,9 @@ FORMAT = DatabaseFormat(
     # The timeout is for a daemon that is just ending.
     # EXCLUSIVE before the first read: then the WAL needs no shared memory, which network file
     # systems lack. Checkpoints are run by `JournalFile`, not within a commit.
-    first_pragmas="""PRAGMA busy_timeout = 500; PRAGMA locking_mode = EXCLUSIVE;
-        PRAGMA auto_vacuum = INCREMENTAL""",
+    first_pragmas="PRAGMA busy_timeout = 500; PRAGMA locking_mode = EXCLUSIVE",
+    # Not in an existing file, where it would write.
+    creation_pragmas="PRAGMA auto_vacuum = INCREMENTAL",
     pragmas=f"""PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
         PRAGMA wal_autocheckpoint = 0; PRAGMA journal_size_limit = {WAL_LIMIT};
         PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF; PRAGMA temp_store = MEMORY""",

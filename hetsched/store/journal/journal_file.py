@@ -3,10 +3,11 @@
 Synchronous; `journal.py` calls it from a thread.
 
 After a failed commit it isn't known what is on disk: the kernel may have dropped pages that it
-couldn't write, and the next fsync succeeds all the same. So the file is opened again, and a
-checkpoint writes everything that the WAL holds to other pages before anything is appended to it.
-The failed commit itself may be in the WAL or not; jobs that were refused because of it are deleted
-by the next one.
+couldn't write, and the next fsync succeeds all the same; behind such a hole in the WAL everything
+would be lost. So the file is opened again without a write, a checkpoint copies everything that
+the WAL holds into the database, and a commit that changes something starts a new WAL, whose header
+makes the old one invalid. The failed commit itself may have been in the WAL or not; jobs that were
+refused because of it are deleted by the next one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import apsw
 
 from hetsched.errors import ConfigError, HetschedError
 from hetsched.store import database
+from hetsched.store.database import DatabaseFormat
 from hetsched.store.journal.job_numbers import BLOCK
 from hetsched.store.journal.journal_db import (
     FORMAT,
@@ -61,10 +63,20 @@ class JournalFile:
     """An open ``journal.db``. Not safe for use by two threads at once."""
 
     def __init__(
-        self, path: Path, bounds: HistoryBounds, now: float, vfs: str | None = None
+        self,
+        path: Path,
+        bounds: HistoryBounds,
+        now: float,
+        vfs: str | None = None,
+        file_format: DatabaseFormat = FORMAT,
+        checkpoint_pages: int = CHECKPOINT_PAGES,
     ) -> None:
-        """Open or create the file. Raises ConfigError; the file is left as it is then."""
+        """Open or create the file. Raises ConfigError; the file is left as it is then.
+
+        `vfs`, `file_format` and `checkpoint_pages` are for tests.
+        """
         self._path, self._bounds, self._vfs = path, bounds, vfs
+        self._format, self._checkpoint_pages = file_format, checkpoint_pages
         self._connection: apsw.Connection | None = None
         self._wal_pages = 0
         self._ended = 0
@@ -79,6 +91,12 @@ class JournalFile:
             if isinstance(error, apsw.Error | ConfigError):
                 raise open_error(path, error) from None
             raise
+
+    @property
+    def connection(self) -> apsw.Connection:
+        """The present connection."""
+        assert self._connection is not None
+        return self._connection
 
     def load(self, ended: int) -> JournalContents:
         """Read all open jobs and the last `ended` ended ones. Raises ConfigError."""
@@ -124,7 +142,7 @@ class JournalFile:
         try:
             if self._ended >= TRIM_EVERY:
                 self._trim(self._connection, now)
-            if self._wal_pages >= CHECKPOINT_PAGES:
+            if self._wal_pages >= self._checkpoint_pages:
                 self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
                 self._wal_pages = 0
         except apsw.Error as error:
@@ -150,8 +168,9 @@ class JournalFile:
 
     def _connect(self) -> apsw.Connection:
         is_new = self._vfs is None and not self._path.exists()
-        connection = database.open_database(self._path, FORMAT, self._vfs)
+        connection = database.open_database(self._path, self._format, self._vfs)
         try:
+            _check_mode(connection)
             connection.set_busy_timeout(0)  # nobody else uses it
             connection.set_wal_hook(self._on_wal)
             if is_new:
@@ -191,10 +210,10 @@ class JournalFile:
         try:
             connection = self._connect()
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            connection.execute("UPDATE journal SET reopened = reopened + 1")
         except (apsw.Error, ConfigError):
             self._drop_connection()
             raise
-        self._wal_pages = 0
         return connection
 
     def _drop_connection(self) -> None:
@@ -300,6 +319,13 @@ def _statement_error(
             if number is not None:
                 return ClientIdTaken(client_id, number)
     return None
+
+
+def _check_mode(connection: apsw.Connection) -> None:
+    """Raise if the connection isn't in WAL mode: the pragma fails without an error."""
+    mode = connection.execute("PRAGMA journal_mode").get
+    if mode != "wal":
+        raise apsw.IOError(f"journal mode is {mode}, not wal")
 
 
 def _ended_jobs(write: Write) -> int:

@@ -1,0 +1,152 @@
+"""What the journal must hold after any sequence of records: a dict of jobs; and random records."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+
+from hetsched.errors import ErrorRecord
+from hetsched.job import Done, Failed, FileRef, JobReport, JobSpec
+from hetsched.store.arrays.publication import PreparedOutput
+from hetsched.store.journal.job_numbers import JobNumbers
+from hetsched.store.journal.journal_db import ended_stage
+from hetsched.store.journal.records import (
+    ENDED_STAGES,
+    HistoryBounds,
+    JobAccepted,
+    JobChanged,
+    JobEnded,
+    JobPublishing,
+    JobsForgotten,
+    JobStarted,
+    JournalContents,
+    Record,
+    Stage,
+)
+
+BOUNDS = HistoryBounds(jobs=40)
+CHECKED_ENDED = 20
+"""Of ended jobs, this many of the last must be there; older ones may have been trimmed."""
+MAX_OPEN = 20
+OUTPUT = PreparedOutput(b"/data/.hidden.part", b"/data/out.npy", False, 7, 8, 9)
+
+
+@dataclass(frozen=True)
+class ModelJob:
+    stage: Stage = "queued"
+    attempts: int = 0
+    priority: int = 0
+    ended_at: float = 0.0
+
+
+@dataclass
+class JournalModel:
+    jobs: dict[int, ModelJob] = field(default_factory=dict)
+
+    def after(self, records: list[Record]) -> JournalModel:
+        """Return the model after these records."""
+        jobs = dict(self.jobs)
+        for record in records:
+            _apply(jobs, record)
+        return JournalModel(jobs)
+
+    def open_jobs(self) -> list[int]:
+        return [number for number, job in self.jobs.items() if job.stage not in ENDED_STAGES]
+
+    def missing_from(self, contents: JournalContents) -> int:
+        """Count the jobs that aren't in `contents` as they should be, or shouldn't be there."""
+        stored = {
+            job.number: (job.stage, job.attempts, job.priority)
+            for job in (*contents.open_jobs, *contents.ended_jobs)
+        }
+        ended = sorted((job.ended_at, number) for number, job in self.jobs.items() if job.ended_at)
+        last = [number for _, number in ended[-CHECKED_ENDED:]]
+        wrong = sum(
+            stored.get(number)
+            != (self.jobs[number].stage, self.jobs[number].attempts, self.jobs[number].priority)
+            for number in [*self.open_jobs(), *last]
+        )
+        return wrong + len(set(stored) - set(self.jobs))
+
+
+def model_of(contents: JournalContents) -> JournalModel:
+    jobs = (*contents.open_jobs, *contents.ended_jobs)
+    return JournalModel(
+        {
+            job.number: ModelJob(job.stage, job.attempts, job.priority, job.ended_at or 0.0)
+            for job in jobs
+        }
+    )
+
+
+def random_records(
+    rng: random.Random, model: JournalModel, numbers: JobNumbers, now: float
+) -> list[Record]:
+    """Return records that a daemon might write together."""
+    records: list[Record] = []
+    open_jobs = model.open_jobs()
+    for _ in range(rng.randint(1, 4)):
+        kind = rng.randrange(8)
+        if (kind < 3 and len(open_jobs) < MAX_OPEN) or not open_jobs:
+            number = numbers.take()
+            # Written under its number or, if the client disconnects first, never.
+            records.append(_accepted(rng, number, now))
+            open_jobs.append(number)
+            continue
+        number = rng.choice(open_jobs)
+        if kind == 7 and (ended := set(model.jobs) - set(open_jobs)):
+            records.append(JobsForgotten((rng.choice(sorted(ended)),)))
+        elif kind in (4, 5):
+            records.append(_ended(rng, number, now))
+            open_jobs.remove(number)
+        else:
+            records.append(_change(rng, number, now))
+    reservation = numbers.reservation()
+    return [*records, reservation] if reservation else records
+
+
+def _accepted(rng: random.Random, number: int, now: float) -> JobAccepted:
+    path = "/data/" + "x" * int(10 ** rng.uniform(0, 3.7))
+    spec = JobSpec(workload="fft", params={"batch": "2x2"}, inputs={"x": FileRef(path)})
+    client_id = f"id-{number}" if rng.random() < 0.3 else ""
+    return JobAccepted(number, spec, client_id, now, True)
+
+
+def _ended(rng: random.Random, number: int, now: float) -> JobEnded:
+    report = JobReport(job=number, state="done", workload="fft", load=2)
+    code = rng.choice([0, 1, 130])
+    if code:
+        error = ErrorRecord(code, "x" * rng.randint(0, 500))
+        return JobEnded(number, Failed(number, report, error), now)
+    return JobEnded(number, Done(number, report), now)
+
+
+def _change(rng: random.Random, number: int, now: float) -> Record:
+    return rng.choice(
+        [
+            JobStarted(number, rng.randint(1, 3), now),
+            JobChanged(number, priority=rng.randint(-20, 19)),
+            JobPublishing(number, (OUTPUT,)),
+        ]
+    )
+
+
+def _apply(jobs: dict[int, ModelJob], record: Record) -> None:
+    if isinstance(record, JobAccepted):
+        jobs[record.number] = ModelJob()
+    elif isinstance(record, JobsForgotten):
+        for number in record.numbers:
+            jobs.pop(number, None)
+    elif isinstance(record, JobStarted | JobPublishing | JobEnded | JobChanged):
+        job = jobs.get(record.number)
+        if job is None:
+            return
+        if isinstance(record, JobStarted):
+            job = replace(job, stage="running", attempts=record.attempt)
+        elif isinstance(record, JobPublishing):
+            job = replace(job, stage="publishing")
+        elif isinstance(record, JobEnded):
+            job = replace(job, stage=ended_stage(record.state), ended_at=record.at)
+        else:
+            job = replace(job, priority=record.priority or 0)
+        jobs[record.number] = job
