@@ -95,9 +95,10 @@ class QueueConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class DeadlinesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long to wait for device processes: times. See `docs/configuration.md`.
+    """How long to wait for device processes, files and plug-ins. See `docs/configuration.md`.
 
-    One that misses a deadline is killed, and its chunks run elsewhere.
+    A device process that misses a deadline is killed, and its chunks run elsewhere; a thread that
+    does is given up and replaced, and its job fails.
     """
 
     hello: str = "30s"
@@ -117,6 +118,12 @@ class DeadlinesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     check: str = "30m"
     exit: str = "5s"
     """Until a process that should end has ended, then until a killed one has."""
+    open: str = "30s"
+    """To check a job or open its files, with the code of its workload."""
+    planner: str = "60s"
+    """To plan a job, or to learn from one."""
+    publish: str = "30m"
+    """To give output files their names."""
 
 
 class LoadConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections import Counter
+from collections.abc import Iterator
 
 from hetsched.daemon.commands import AnswerSession, Command, ReleaseSegment
 from hetsched.daemon.kept_results import KeptResults
@@ -106,10 +107,13 @@ class Ledger:
     def segments_in_use(self) -> set[int]:
         """Return the segments that sessions or unfinished jobs hold."""
         segments = {segment for session in self.sessions.values() for segment in session.held}
+        return segments.union(self.unfinished_segments())
+
+    def unfinished_segments(self) -> Iterator[int]:
+        """Yield the segments of clients that unfinished jobs use, oldest job first."""
         for entry in self.tickets.values():
             if not entry.has_ended:
-                segments.update(input_and_output_segments(entry.spec))
-        return segments
+                yield from input_and_output_segments(entry.spec)
 
     def release_results(self, entry: JobEntry) -> list[Command]:
         """Stop keeping a job's results."""

@@ -17,6 +17,7 @@ from hetsched.daemon.core import Core
 from hetsched.daemon.records import DaemonInfo, Limits
 from hetsched.daemon.server import Server
 from hetsched.daemon.stopping import ExitGuard, StopLadder
+from hetsched.daemon.stored_segments import StoredSegments
 from hetsched.daemon.systemd import ServiceManager
 from hetsched.daemon.watchdog import Watchdog
 from hetsched.engine.engine import Engine
@@ -119,10 +120,14 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         # Waits until the last replies are sent.
         stack.callback(guard.guarded("ZeroMQ", context.term))
         stack.callback(guard.guarded("the server", server.close))
+        stored = StoredSegments(manager, arena, loop, core.ledger.unfinished_segments)
+        stored.adopt()
         engine.start()
         server.open(sockets)
+        stored.start()
 
         def drain(on_drained: Callable[[], None]) -> None:
+            stored.freeze()
             server.drain()
             engine.drain(on_drained)
 

@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from hetsched.errors import ConfigError
 
@@ -26,7 +26,7 @@ MIN_WATCHDOG_SECONDS = 0.02
 """Shortest interval between two signs of life; a shorter one would only burn time. Arbitrary."""
 MICROSECOND = 1e-6
 
-_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "FDSTORE")
 _LISTEN_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 
 
@@ -60,11 +60,14 @@ class ServiceManager:
         It restarts the daemon unless it gets a sign of life within this time.
     descriptors : tuple of (name, fd)
         Passed sockets and stored segments, owned by this process.
+    stores_descriptors : bool
+        It has a file descriptor store for this service.
     """
 
     notify_address: str = ""
     watchdog: float | None = None
-    descriptors: tuple[tuple[str, int], ...] = field(default=())
+    descriptors: tuple[tuple[str, int], ...] = ()
+    stores_descriptors: bool = False
 
     @classmethod
     def from_environment(
@@ -73,8 +76,13 @@ class ServiceManager:
         """Read the variables and remove them: child processes aren't the service."""
         pid = os.getpid() if pid is None else pid
         values = {name: environment.pop(name, "") for name in (*_VARIABLES, *_LISTEN_VARIABLES)}
+        # Before version 254, systemd doesn't say whether it has a store.
+        limit = values["FDSTORE"] or ("1" if environment.get("INVOCATION_ID") else "0")
         return cls(
-            values["NOTIFY_SOCKET"], _watchdog_seconds(values, pid), _descriptors(values, pid)
+            values["NOTIFY_SOCKET"],
+            _watchdog_seconds(values, pid),
+            _descriptors(values, pid),
+            stores_descriptors=bool(values["NOTIFY_SOCKET"]) and limit != "0",
         )
 
     @property
@@ -84,10 +92,10 @@ class ServiceManager:
             return None
         return max(MIN_WATCHDOG_SECONDS, self.watchdog / 2)
 
-    def notify(self, *lines: str, fds: Sequence[int] = ()) -> None:
-        """Send a notification, with copies of `fds`. Errors are ignored; never blocks."""
+    def notify(self, *lines: str, fds: Sequence[int] = ()) -> bool:
+        """Send a notification, with copies of `fds`; return whether it was sent. Never blocks."""
         if not self.notify_address:
-            return
+            return False
         address = self.notify_address
         if address.startswith("@"):
             address = "\0" + address[1:]
@@ -97,6 +105,8 @@ class ServiceManager:
             sock.setblocking(False)  # a full queue must not stop the loop
             with contextlib.suppress(OSError):
                 sock.sendmsg([payload], rights, 0, address)
+                return True
+        return False
 
     def stored(self) -> list[tuple[str, int]]:
         """Return (name, fd) of the stored descriptors, which survived an earlier daemon."""

@@ -11,6 +11,7 @@ from hetsched.engine.deadlines import DEFAULT_DEADLINES, Deadlines
 from hetsched.engine.planning.planner_thread import PlannerThread
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.processes.fleet import Fleet
+from hetsched.engine.threads.worker_pool import WorkerPool
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
 
@@ -21,6 +22,8 @@ class EngineContext:
 
     Attributes
     ----------
+    files : WorkerPool
+        Threads for everything that touches users' files.
     memory_limit : int or None, bytes
         Of each device's own memory, for jobs that don't set one.
     stealing : bool
@@ -34,6 +37,7 @@ class EngineContext:
     loop: Loop
     fleet: Fleet
     planner_thread: PlannerThread
+    files: WorkerPool
     arena: Arena
     planning: PlanningState
     memory_limit: int | None = None

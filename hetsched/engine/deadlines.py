@@ -1,4 +1,4 @@
-"""The deadlines of device processes in seconds, from the configuration. Pure."""
+"""The deadlines of device processes and threads in seconds, from the configuration. Pure."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ class Deadlines:
     fill: float
     check: float
     exit: float
+    open: float
+    planner: float
+    publish: float
 
     @classmethod
     def of(cls, config: DeadlinesConfig) -> Deadlines:
@@ -37,6 +40,9 @@ class Deadlines:
             fill=parse_time(config.fill),
             check=parse_time(config.check),
             exit=parse_time(config.exit),
+            open=parse_time(config.open),
+            planner=parse_time(config.planner),
+            publish=parse_time(config.publish),
         )
 
 

@@ -27,6 +27,7 @@ from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.processes.fleet import Fleet, FleetListener
 from hetsched.engine.queued_job import OnState, QueuedJob
 from hetsched.engine.scheduler import EngineHooks, JobScheduler, stopping_error
+from hetsched.engine.threads.worker_pool import WorkerPool
 from hetsched.errors import ErrorRecord, HetschedError, TryAgain, to_record
 from hetsched.job import FileOut, FileRef, JobSpec, Queued
 from hetsched.paths import cache_dir, private_folder
@@ -43,6 +44,8 @@ Reply = Callable[[int | ErrorRecord], None]
 
 FLUSH_SECONDS = 0.5
 """Delay from a job's end to writing models.db: the next job must not wait for the disk."""
+CLOSE_SECONDS = 10.0
+"""Time for a kind of thread to finish its work at the end: files are closed, models written."""
 
 
 class Engine:
@@ -74,10 +77,14 @@ class Engine:
         private_folder(cache_dir(), "cache folder")
         planning = PlanningState(ModelStore(models_path))
         limit = None if config.memory_limit is None else parse_size(config.memory_limit)
+        deadlines = Deadlines.of(config.deadlines)
+        planner_thread = PlannerThread(loop, deadline=deadlines.planner)
+        files = WorkerPool(loop, deadlines.open)
         self._context = EngineContext(
             loop,
             self._fleet,
-            PlannerThread(loop),
+            planner_thread,
+            files,
             arena,
             planning,
             limit,
@@ -209,10 +216,14 @@ class Engine:
         self._scheduler.stop()
 
     def close(self) -> None:
-        """End the device processes and the planner's thread."""
+        """End the device processes and the threads, as far as these don't hang."""
         self._fleet.close()
-        self._context.planner_thread.close()
-        self._context.planning.store.close()
+        for step in self._context.files.close(CLOSE_SECONDS):
+            log.warning("a thread still hangs at the end: %s", step)
+        if self._context.planner_thread.close(CLOSE_SECONDS):
+            self._context.planning.store.close()
+        else:
+            log.warning("the planner's thread hangs: models.db isn't closed")
 
     # ---- the queue
 

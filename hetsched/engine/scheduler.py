@@ -201,7 +201,8 @@ class JobScheduler:
         """Report the end of a job that isn't running and has left the queue."""
         record = to_record(error)
         report = minimal_report(queued.number, queued.job, record)
-        self._context.planner_thread.submit(queued.job.close)
+        if queued.job.files or queued.job.outputs:
+            self._context.files.submit(queued.job.close_files)
         self._end(
             queued,
             Failed(queued.number, report, record),

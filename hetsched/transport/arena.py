@@ -200,16 +200,17 @@ class Arena:
         self._leases[segment.id] = _Lease(segment, 1)
         return segment
 
-    def adopt(self, fd: int) -> Segment:
+    def adopt(self, fd: int, segment_id: int | None = None) -> Segment:
         """Take over a segment of an earlier arena, with one reference; `fd` is closed on error.
 
-        Adopting the same memory again gives the same segment, with one more reference. It is never
-        recycled, since clients that this arena doesn't know may still have arrays there.
+        It gets a new id, or keeps `segment_id`, which it had there. Adopting the same memory again
+        gives the same segment, with one more reference. It is never recycled, since clients that
+        this arena doesn't know may still have arrays there.
 
         Raises
         ------
         DataError
-            Not a memfd of hetsched, sealed against any change of its size.
+            Not a memfd of hetsched, sealed against any change of its size; the id is taken.
         TryAgain
             Too much is in use at present.
         """
@@ -220,12 +221,14 @@ class Arena:
                 os.close(fd)
                 self.retain(segment.id)
                 return segment
+            if segment_id in self._leases:
+                raise DataError(f"segment {segment_id} exists already")
             size = os.fstat(fd).st_size
             self._make_room(size)
         except BaseException:
             os.close(fd)
             raise
-        segment = self._new_segment(fd, size)
+        segment = self._new_segment(fd, size, segment_id)
         self._adopted[file] = segment
         self._adopted_files[segment.id] = file
         self._leases[segment.id] = _Lease(segment, 1)
@@ -303,8 +306,10 @@ class Arena:
             raise TryAgain(f"{format_bytes(size)} of shared memory: {error.strerror}") from None
         return self._new_segment(fd, size)
 
-    def _new_segment(self, fd: int, size: int) -> Segment:
-        segment_id, self._next_id = self._next_id, self._next_id + 1
+    def _new_segment(self, fd: int, size: int, segment_id: int | None = None) -> Segment:
+        if segment_id is None:
+            segment_id = self._next_id
+        self._next_id = max(self._next_id, segment_id + 1)
         return Segment(segment_id, fd, size)
 
     def _make_room(self, size: int) -> None:

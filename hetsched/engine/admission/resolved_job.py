@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from hetsched.engine.threads.step import Step
 from hetsched.job import ArenaRef
 from hetsched.store.arrays.output_files import OutputFile
 from hetsched.transport.device_messages import StoredArray
@@ -82,6 +83,11 @@ class ResolvedJob:
             output.discard()
         while self.files:
             os.close(self.files.pop())
+
+    def close_files(self, step: Step) -> None:
+        """Close in a thread: closing a file may block."""
+        step.enter(f"closing the files of a job of {self.workload.name}")
+        self.close()
 
 
 def file_key(fd: int) -> int:

@@ -1,4 +1,4 @@
-"""Executes the commands of one job's state machine on the fleet, the arena and the planner thread.
+"""Executes the commands of one job's state machine on the fleet, the arena and threads.
 
 It makes no decisions. An exception in a command becomes an event (StageFailed), which fails only
 this job.
@@ -38,6 +38,7 @@ from hetsched.engine.job.events import (
 from hetsched.engine.job.job_record import JobSettings
 from hetsched.engine.job.state_machine import JobStateMachine
 from hetsched.engine.planning.run_planner import RunPlanner
+from hetsched.engine.threads.step import Step
 from hetsched.errors import InternalError
 from hetsched.job import Done, Failed, JobSpec, JobState
 from hetsched.planner.job_planner import JobPlan
@@ -279,7 +280,13 @@ class JobDriver:
         log.log(level, "job %d: %s", self.number, command.text, exc_info=command.error)
 
     def _publish(self, command: do.PublishOutputs) -> None:
-        self._context.planner_thread.submit(self._job.publish, self._published)
+        self._context.files.submit(
+            self._publish_files, self._published, deadline=self._context.deadlines.publish
+        )
+
+    def _publish_files(self, step: Step) -> None:
+        step.enter(f"publishing {', '.join(out.path for out in self._job.outputs.values())}")
+        self._job.publish()
 
     def _published(self, value: None, error: BaseException | None) -> None:
         self._post(Published() if error is None else PublishFailed(error))
@@ -324,7 +331,7 @@ class JobDriver:
 
     def _close_files(self) -> None:
         if self._job.files or self._job.outputs:
-            self._context.planner_thread.submit(self._job.close)
+            self._context.files.submit(self._job.close_files)
 
 
 EXECUTE: dict[type[do.JobCommand], Callable[[JobDriver, Any], None]] = {

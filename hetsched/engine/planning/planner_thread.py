@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from hetsched.engine.threads.interrupt import interrupt
+from hetsched.engine.threads.ending import interrupt, join_all
 from hetsched.errors import JobFailed
 from hetsched.transport.loop import Loop
 
@@ -101,8 +101,7 @@ class PlannerThread:
         """
         self._submit_deferred()
         self._tasks.put(None)
-        self._runner.thread.join(seconds)
-        return not any(thread.is_alive() for thread in [*self._hanging, self._runner.thread])
+        return join_all([self._runner.thread, *self._hanging], seconds)
 
     def _submit_deferred(self) -> None:
         while self._deferred:

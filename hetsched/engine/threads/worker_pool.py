@@ -12,12 +12,11 @@ import itertools
 import logging
 import queue
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from hetsched.engine.threads.interrupt import interrupt
+from hetsched.engine.threads.ending import interrupt, join_all
 from hetsched.engine.threads.step import Step
 from hetsched.errors import HetschedError, TryAgain
 from hetsched.transport.loop import Loop
@@ -157,17 +156,19 @@ class WorkerPool:
             self._answer(task, None, error)
         self._waiting.clear()
 
-    def close(self, seconds: float) -> bool:
-        """End the threads; return whether all ended within `seconds`. Unstarted tasks run too."""
+    def close(self, seconds: float) -> list[str]:
+        """End the threads; return what those do that didn't end within `seconds`.
+
+        Tasks that wait for a thread are run, too.
+        """
         workers = [*self._busy, *self._idle]
         for worker, task in zip(itertools.cycle(workers), self._waiting):
             worker.start(task)
         for worker in workers:
             worker.end()
-        until = time.monotonic() + seconds
-        for worker in workers:
-            worker.thread.join(max(0.0, until - time.monotonic()))
-        return not any(worker.thread.is_alive() for worker in workers)
+        join_all([worker.thread for worker in workers], seconds)
+        steps = [w.task.step.text for w in workers if w.task is not None and w.thread.is_alive()]
+        return steps + self.hanging()
 
     # ---- on the loop's thread
 
