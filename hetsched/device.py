@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import overload
+
 import msgspec
 
 from hetsched.device_kinds import device_kind
@@ -124,6 +127,43 @@ class Chunk(msgspec.Struct, frozen=True):
     count: int
     barrier: bool = False
     last: bool = False
+
+
+class EvenChunks(Sequence[Chunk]):
+    """Contiguous chunks that differ by one unit at most, the larger ones first; made on demand.
+
+    The same sizes as `evenly(units, count)`. Ids are consecutive. The final one is `last`.
+
+    Parameters
+    ----------
+    first_id : int
+    first, units : int, units
+        Where the first chunk starts, and the size of all together.
+    count : int
+        Number of chunks, at most `units`.
+    """
+
+    def __init__(self, first_id: int, first: int, units: int, count: int) -> None:
+        self.units = units
+        self._first_id, self._first, self._count = first_id, first, count
+        self._size, self._larger = divmod(units, count)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Chunk: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Chunk]: ...
+    def __getitem__(self, index: int | slice) -> Chunk | Sequence[Chunk]:
+        if isinstance(index, slice):
+            return tuple(self._chunk(number) for number in range(self._count)[index])
+        return self._chunk(range(self._count)[index])
+
+    def _chunk(self, number: int) -> Chunk:
+        first = self._first + number * self._size + min(number, self._larger)
+        count = self._size + (number < self._larger)
+        return Chunk(self._first_id + number, first, count, last=number == self._count - 1)
 
 
 class Slot(msgspec.Struct, frozen=True):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import msgspec
 
 from hetsched.device import Chunk
 from hetsched.dispatch.stealing import ExpectedFinish, PaceTracker
+from hetsched.dispatch.waiting_chunks import WaitingChunks
 
 
 @dataclass
@@ -18,7 +19,7 @@ class DeviceQueue:
 
     Attributes
     ----------
-    waiting : deque of Chunk
+    waiting : WaitingChunks
         Not sent yet.
     window : int
         Maximum number of chunks sent but not finished.
@@ -28,7 +29,9 @@ class DeviceQueue:
     sent : dict of int to Chunk
         Chunks at the device, by id, oldest first.
     abandoned : deque of Chunk
-        Chunks unfinished when the device was lost and not yet reassigned.
+        Chunks unfinished when the device was lost and not yet reassigned; those that were never
+        sent are merged.
+    abandoned_units : int, units
     is_lost : bool
     done : int, units
     busy_since : float, seconds
@@ -37,12 +40,13 @@ class DeviceQueue:
         Waiting and sent: kept as a sum, because each event reads it for every device.
     """
 
-    waiting: deque[Chunk]
+    waiting: WaitingChunks
     window: int
     limit: int
     pace: PaceTracker
     sent: dict[int, Chunk] = field(default_factory=dict)
     abandoned: deque[Chunk] = field(default_factory=deque)
+    abandoned_units: int = 0
     is_lost: bool = False
     busy_since: float = 0.0
     done: int = 0
@@ -50,9 +54,8 @@ class DeviceQueue:
 
     @property
     def share(self) -> int:
-        """Units done and pending."""
-        unfinished = itertools.chain(self.waiting, self.sent.values(), self.abandoned)
-        return self.done + sum(chunk.count for chunk in unfinished)
+        """Units done, pending and abandoned. O(1): progress is reported for every device."""
+        return self.done + self.pending + self.abandoned_units
 
     @property
     def has_room(self) -> bool:
@@ -62,7 +65,7 @@ class DeviceQueue:
     @property
     def is_stealable(self) -> bool:
         """Whether units can be stolen with one chunk remaining."""
-        return len(self.waiting) > 1 or (len(self.waiting) == 1 and self.waiting[0].count > 1)
+        return len(self.waiting) > 1 or (len(self.waiting) == 1 and self.waiting.first().count > 1)
 
     @property
     def in_flight(self) -> int:
@@ -91,9 +94,9 @@ class DeviceQueue:
     def abandon(self) -> None:
         """Mark the device as lost and its unfinished chunks as abandoned."""
         self.is_lost = True
-        self.abandoned.extend([*self.sent.values(), *self.waiting])
+        self.abandoned.extend([*self.sent.values(), *self.waiting.clear()])
         self.sent.clear()
-        self.waiting.clear()
+        self.abandoned_units += self.pending
         self.pending = 0
 
     def remove_abandoned(self, chunk_id: int) -> Chunk | None:
@@ -101,8 +104,22 @@ class DeviceQueue:
         for chunk in self.abandoned:
             if chunk.id == chunk_id:
                 self.abandoned.remove(chunk)
+                self.abandoned_units -= chunk.count
                 return chunk
         return None
+
+    def take_abandoned(self, limit: int, new_ids: Iterator[int]) -> Chunk:
+        """Remove and return at most `limit` units of the oldest abandoned chunk.
+
+        `new_ids`: for the rest, if the chunk is divided.
+        """
+        chunk = self.abandoned.popleft()
+        count = min(chunk.count, limit)
+        if count < chunk.count:
+            rest = Chunk(next(new_ids), chunk.first + count, chunk.count - count)
+            self.abandoned.appendleft(rest)
+        self.abandoned_units -= count
+        return msgspec.structs.replace(chunk, count=count)
 
     def split_off(self, units: int, chunk_id: int) -> Chunk:
         """Remove at most `units` from the end of the waiting chunks, for another device.
@@ -118,6 +135,6 @@ class DeviceQueue:
             remaining = max(final.count - units, 1)
             removed = Chunk(chunk_id, final.first + remaining, final.count - remaining)
             final = msgspec.structs.replace(final, count=remaining)
-        self.waiting.append(msgspec.structs.replace(final, last=True))
+        self.waiting.replace_last(msgspec.structs.replace(final, last=True))
         self.pending -= removed.count
         return msgspec.structs.replace(removed, barrier=False, last=True)

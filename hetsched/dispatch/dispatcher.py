@@ -10,7 +10,6 @@ devices may steal from the end of another device's waiting chunks.
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from hetsched.dispatch.commands import Command, Finished, Send
 from hetsched.dispatch.device_queue import DeviceQueue
 from hetsched.dispatch.events import ChunkFinished, DeviceJoined, DeviceLost, Event, Started
 from hetsched.dispatch.stealing import ExpectedFinish, PaceTracker, units_to_steal
+from hetsched.dispatch.waiting_chunks import WaitingChunks, largest_id, total_units
 from hetsched.job import DeviceProgress
 
 Victim = tuple[ExpectedFinish, DeviceQueue]
@@ -54,17 +54,16 @@ class Dispatcher:
         planned = paces or {}
         self._queues = {
             device: DeviceQueue(
-                deque(queues.get(device, ())),
+                WaitingChunks(queues.get(device, ())),
                 window,
                 limits[device],
                 PaceTracker(planned.get(device)),
-                pending=sum(chunk.count for chunk in queues.get(device, ())),
+                pending=total_units(queues.get(device, ())),
             )
             for device, window in windows.items()
         }
-        ids = [chunk.id for queue in queues.values() for chunk in queue]
-        self._new_ids = itertools.count(max(ids, default=-1) + 1)
-        self._unfinished = sum(chunk.count for queue in queues.values() for chunk in queue)
+        self._new_ids = itertools.count(max(map(largest_id, queues.values()), default=-1) + 1)
+        self._unfinished = sum(map(total_units, queues.values()))
         self._has_started = self._has_finished = False
         self._pool = 0
         """Units that lost devices abandoned."""
@@ -92,7 +91,7 @@ class Dispatcher:
         return self._queues[device].done
 
     def progress(self) -> tuple[DeviceProgress, ...]:
-        """Return each device's units, done and total; totals sum to the load. O(unfinished)."""
+        """Return each device's units, done and total; totals sum to the load. O(devices)."""
         return tuple(
             DeviceProgress(name, queue.done, queue.share) for name, queue in self._queues.items()
         )
@@ -183,16 +182,10 @@ class Dispatcher:
         would then hold this chunk's result back forever.
         """
         queues = (idle, *self._queues.values())
-        abandoned = next(queue.abandoned for queue in queues if queue.abandoned)
-        chunk = abandoned.popleft()
-        count = min(chunk.count, idle.limit)
-        if count < chunk.count:
-            rest = Chunk(next(self._new_ids), chunk.first + count, chunk.count - count)
-            abandoned.appendleft(rest)
-        self._pool -= count
-        return msgspec.structs.replace(
-            chunk, id=next(self._new_ids), count=count, barrier=False, last=True
-        )
+        abandoning = next(queue for queue in queues if queue.abandoned)
+        chunk = abandoning.take_abandoned(idle.limit, self._new_ids)
+        self._pool -= chunk.count
+        return msgspec.structs.replace(chunk, id=next(self._new_ids), barrier=False, last=True)
 
     def _steal(self, idle: DeviceQueue, now: float) -> Chunk | None:
         """Take units from the device expected to finish last, if that pays."""

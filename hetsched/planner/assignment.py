@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from hetsched.device import Chunk
+from hetsched.device import Chunk, EvenChunks
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.planner.records import Assignment, Candidate
@@ -29,6 +30,11 @@ MAX_FIRST_CHUNK_BYTES = 64 << 20
 """Input and output of a chunk of a core's first share, for the same reason."""
 MAX_FILE_CHUNK_BYTES = 16 << 20
 """Input and output of a core's chunk when the arrays are in files."""
+MAX_CORE_CHUNKS = 40_000
+"""Maximum chunks of a core's share in memory: over an hour at MAX_CHUNK_SECONDS. In a longer share
+each chunk takes longer."""
+MIN_LAZY_CHUNKS = 256
+"""From this number on, equal chunks are made on demand, not kept. Arbitrary."""
 CORE_WINDOW, LONG_CHUNK_WINDOW = 4, 2
 """Chunks sent ahead to a core: on a busy machine the engine may be descheduled for several
 milliseconds. Fewer if a single chunk lasts longer than that: a sent chunk can't be moved to
@@ -73,7 +79,7 @@ def make_assignment(
         device=candidate.info.name,
         variant=variant,
         plan=plan,
-        chunks=_chunks(plan, first, chunk_ids),
+        chunks=_chunks(plan, first, chunk_ids) if link else _core_chunks(plan, first, chunk_ids),
         max_chunk=max(plan.chunks),
         slots=_slots(plan, link),
         slot_memory=_slot_memory(plan, sizes, candidate.demand) if link else 0,
@@ -99,7 +105,7 @@ def _core_plan(candidate: Candidate, curve: SpeedFunction | None, share: int) ->
     if curve is not None:
         seconds = float(curve.time(share))
         target = min(max(seconds / CHUNKS_PER_CORE, MIN_CHUNK_SECONDS), MAX_CHUNK_SECONDS)
-        count = min(share, max(1, round(seconds / target)))
+        count = min(share, max(1, round(seconds / target)), MAX_CORE_CHUNKS)
     largest = _largest_core_chunk(candidate, curve is None, share)
     return DevicePlan((evenly(share, max(count, math.ceil(share / largest))),))
 
@@ -115,6 +121,15 @@ def _largest_core_chunk(candidate: Candidate, is_first_share: bool, share: int) 
     if candidate.is_staged:
         largest = min(largest, MAX_FILE_CHUNK_BYTES // unit_bytes)
     return max(1, largest)
+
+
+def _core_chunks(plan: DevicePlan, first: int, chunk_ids: Iterator[int]) -> Sequence[Chunk]:
+    """Return the chunks of a core's plan, which are even."""
+    count = len(plan.chunks)
+    if count < MIN_LAZY_CHUNKS:
+        return _chunks(plan, first, chunk_ids)
+    first_id, *_ = itertools.islice(chunk_ids, count)
+    return EvenChunks(first_id, first, plan.share, count)
 
 
 def _chunks(plan: DevicePlan, first: int, chunk_ids: Iterator[int]) -> tuple[Chunk, ...]:

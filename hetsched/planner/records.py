@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hetsched.device import Chunk, DeviceInfo
@@ -57,8 +57,8 @@ class Assignment:
 
     Attributes
     ----------
-    chunks : tuple of Chunk
-        In order; contiguous.
+    chunks : sequence of Chunk
+        In order; contiguous. Very many are made on demand.
     max_chunk : int, units
         The largest chunk.
     slots : int
@@ -80,7 +80,7 @@ class Assignment:
     device: str
     variant: str
     plan: DevicePlan
-    chunks: tuple[Chunk, ...]
+    chunks: Sequence[Chunk]
     max_chunk: int
     slots: int
     slot_memory: int

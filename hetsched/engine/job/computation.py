@@ -9,6 +9,7 @@ from hetsched.device import ChunkTimes
 from hetsched.dispatch.commands import Command, Send
 from hetsched.dispatch.dispatcher import Dispatcher
 from hetsched.dispatch.events import ChunkFinished, DeviceJoined, DeviceLost, Event, Started
+from hetsched.engine.job.chunk_records import add_record
 from hetsched.job import DeviceProgress
 from hetsched.planner.job_planner import Assignment
 from hetsched.transport.device_messages import ChunkDone
@@ -43,7 +44,8 @@ class Computation:
     assignments : mapping
         Device -> its assignment.
     times : dict
-        Device -> (units, times) of its finished chunks; filled here.
+        Device -> (units, times) of its finished chunks; filled here. Of very many, neighbours
+        are merged (`chunk_records.py`).
     stealing : bool
         Idle devices steal chunks.
 
@@ -76,7 +78,9 @@ class Computation:
         return self.handle(Started(), now)
 
     def chunk_done(self, device: str, done: ChunkDone, now: float) -> list[Command]:
-        self._times[device].append((self._units[done.chunk], done.times))
+        units = self._units.pop(done.chunk, None)
+        if units is not None:  # else it was already reported
+            add_record(self._times[device], units, done.times)
         return self.handle(ChunkFinished(device, done.chunk), now)
 
     def device_lost(self, device: str, now: float) -> list[Command]:

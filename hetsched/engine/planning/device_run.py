@@ -17,7 +17,8 @@ class DeviceRun:
     Attributes
     ----------
     chunks : tuple of (int, ChunkTimes)
-        Units and times of each chunk, in order of execution, on the device's clock.
+        Units and times of each chunk, in order of execution, on the device's clock; of very many
+        chunks, neighbours are merged.
     """
 
     assignment: Assignment
@@ -44,6 +45,11 @@ class DeviceRun:
     def share(self) -> int:
         """Units that it computed."""
         return sum(units for units, _ in self.chunks)
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether records of neighbouring chunks were merged, as in very long runs."""
+        return any(units > self.assignment.max_chunk for units, _ in self.chunks)
 
 
 def makespan(runs: Mapping[str, DeviceRun]) -> float:

@@ -92,6 +92,8 @@ def _samples(run: DeviceRun, overhead: float) -> list[Sample]:
     )
     if run.info.link:
         evidence += duplex_samples(run.chunks)
+    if run.is_merged:
+        evidence = [s for s in evidence if (s.curve, s.units) == ("total", run.share)]
     candidate = run.assignment.candidate
     if candidate is not None and candidate.is_memory_limited:
         evidence = _without_total(evidence, run)

@@ -29,6 +29,9 @@ from hetsched.plans.device_plan import Overlap
 from hetsched.plans.timeline import timeline
 from hetsched.units import format_bytes, format_seconds
 
+MAX_TIMELINE_CHUNKS = 3000
+"""Chunks of a core's planned timeline; of more, neighbours are merged."""
+
 
 @dataclass(frozen=True)
 class ExplainedJob:
@@ -219,10 +222,18 @@ def _planned_timeline(assignment: Assignment) -> Timeline | None:
     if pace is None:
         return None
     chunks, now = [], 0.0
-    for units in assignment.plan.chunks:
+    for units in _merged_sizes(assignment.plan.chunks, MAX_TIMELINE_CHUNKS):
         chunks.append(ChunkTimeline(units, None, (now, now + units * pace), None))
         now = chunks[-1].compute[1]
     return Timeline(now, tuple(chunks))
+
+
+def _merged_sizes(sizes: Sequence[int], limit: int) -> Sequence[int]:
+    """Return `sizes` with neighbours added up, so that at most `limit` remain."""
+    group = -(-len(sizes) // limit)
+    if group <= 1:
+        return sizes
+    return [sum(sizes[start : start + group]) for start in range(0, len(sizes), group)]
 
 
 def _has_unknown_phases(assignment: Assignment) -> bool:

@@ -1,0 +1,53 @@
+"""The times of a device's chunks in one run, of bounded length. Pure.
+
+Beyond MAX_RECORDS neighbours are merged, so that an hour of short chunks takes no more memory than
+a few minutes. Units, first start and last end stay exact. Merged records are longer than any
+chunk, by which `learning.py` recognises them.
+"""
+
+from __future__ import annotations
+
+from hetsched.device import ChunkTimes
+
+MAX_RECORDS = 1024
+"""Records per device, some hundred bytes each. Arbitrary."""
+
+Record = tuple[int, ChunkTimes]
+"""Units and times of a chunk, or of neighbours."""
+
+Span = tuple[float, float]
+
+
+def add_record(records: list[Record], units: int, times: ChunkTimes) -> None:
+    """Append a chunk; halve the list by merging pairs if it is too long."""
+    records.append((units, times))
+    if len(records) > MAX_RECORDS:
+        pairs = [records[start : start + 2] for start in range(0, len(records), 2)]
+        records[:] = [_merged(*pair) for pair in pairs]
+
+
+def _merged(first: Record, second: Record | None = None) -> Record:
+    if second is None:
+        return first
+    a, b = first[1], second[1]
+    compute = _enclosing(a.compute, b.compute)
+    assert compute is not None, "every chunk has a compute phase"
+    return first[0] + second[0], ChunkTimes(
+        copy_in=_enclosing(a.copy_in, b.copy_in),
+        compute=compute,
+        copy_out=_enclosing(a.copy_out, b.copy_out),
+        late=a.late + b.late,
+        busy=_sum(a.busy, b.busy),
+        host_overhead=_sum(a.host_overhead, b.host_overhead),
+        cold=a.cold or b.cold,
+    )
+
+
+def _enclosing(a: Span | None, b: Span | None) -> Span | None:
+    if a is None or b is None:
+        return a or b
+    return min(a[0], b[0]), max(a[1], b[1])
+
+
+def _sum(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a + b

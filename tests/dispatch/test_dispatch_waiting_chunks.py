@@ -1,0 +1,86 @@
+"""Chunks made on demand, and their memory in a long job."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetsched.device import Chunk, EvenChunks
+from hetsched.dispatch.dispatcher import Dispatcher
+from hetsched.dispatch.events import ChunkFinished, DeviceLost, Started
+from hetsched.dispatch.waiting_chunks import WaitingChunks, largest_id, total_units
+from hetsched.plans.search.recipes import evenly
+
+MIB = 1 << 20
+
+
+@given(st.integers(0, 5), st.integers(0, 9), st.integers(1, 200), st.data())
+def test_even_chunks_are_those_of_the_plan(
+    first_id: int, first: int, units: int, data: st.DataObject
+) -> None:
+    count = data.draw(st.integers(1, units))
+    chunks = EvenChunks(first_id, first, units, count)
+    assert tuple(chunk.count for chunk in chunks) == evenly(units, count)
+    ends = [first, *(chunk.first + chunk.count for chunk in chunks)]
+    assert [chunk.first for chunk in chunks] == ends[:-1] and ends[-1] == first + units
+    assert [chunk.id for chunk in chunks] == list(range(first_id, first_id + count))
+    assert [chunk.last for chunk in chunks] == [False] * (count - 1) + [True]
+    assert (total_units(chunks), largest_id(chunks)) == (units, first_id + count - 1)
+    assert chunks[:2] == tuple(chunks)[:2]
+
+
+@given(st.integers(1, 30), st.lists(st.booleans(), max_size=40))
+def test_waiting_chunks_come_from_both_ends_like_a_deque(units: int, lefts: list[bool]) -> None:
+    expected = list(EvenChunks(0, 0, units, (units + 1) // 2))
+    waiting = WaitingChunks(EvenChunks(0, 0, units, (units + 1) // 2))
+    for is_left in lefts[: len(expected)]:
+        assert waiting.first() == expected[0]
+        if is_left:
+            assert waiting.popleft() == expected.pop(0)
+        else:
+            assert waiting.pop() == expected.pop()
+            half = Chunk(99, 5, 1)
+            waiting.replace_last(half)
+            expected.append(half)
+        assert (len(waiting), list(waiting)) == (len(expected), expected)
+
+
+def test_an_empty_queue_has_no_first_chunk() -> None:
+    for take in (WaitingChunks.first, WaitingChunks.pop, WaitingChunks.popleft):
+        with pytest.raises(IndexError):
+            take(WaitingChunks(()))
+
+
+def test_what_a_lost_device_was_never_sent_becomes_one_chunk() -> None:
+    waiting = WaitingChunks(EvenChunks(3, 10, 1000, 100))
+    waiting.popleft()
+    merged = waiting.clear()
+    assert [(chunk.first, chunk.count) for chunk in merged] == [(20, 990)]
+    assert len(waiting) == 0
+
+
+def test_an_hour_on_64_cores_takes_little_memory_and_progress_is_cheap() -> None:
+    tracemalloc.start()
+    try:
+        dispatcher = hour_long_run(64)
+        dispatcher.handle(Started(), 0.0)
+        dispatcher.handle(ChunkFinished("cpu0", 0), 0.1)
+        dispatcher.handle(DeviceLost("cpu1"), 0.2)
+        held, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < MIB and peak < 2 * MIB
+    progress = {device.device: device for device in dispatcher.progress()}
+    assert (progress["cpu0"].done, progress["cpu0"].share) == (10, 360_000)
+    assert sum(device.share for device in progress.values()) == 64 * 360_000
+
+
+def hour_long_run(cores: int) -> Dispatcher:
+    queues = {
+        f"cpu{core}": EvenChunks(core * 36_000, core * 360_000, 360_000, 36_000)
+        for core in range(cores)
+    }
+    return Dispatcher(queues, dict.fromkeys(queues, 2), dict.fromkeys(queues, 10))
