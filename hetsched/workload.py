@@ -35,6 +35,8 @@ Kernel = Callable[[Arrays, Arrays], None]
 """kernel(inputs, outputs) computes all units that the arrays hold; it never allocates them."""
 
 GROUP = "hetsched.workloads"
+MAX_NAME = 300
+"""Characters of a workload's name or ``module:qualname``. Arbitrary."""
 TYPE_NAMES = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 """Types of parameters, as error messages call them."""
 
@@ -263,7 +265,8 @@ def convert(workload: Workload, values: Mapping[str, Any]) -> Any:
     fields = workload.Params.__struct_fields__
     for key in values:
         if key not in fields:
-            raise UsageError(f"{workload.name} has no parameter {key!r}{_closest(key, fields)}")
+            hint = _closest(key, fields)
+            raise UsageError(f"{workload.name} has no parameter {quoted(key)}{hint}")
     try:
         return msgspec.convert(dict(values), workload.Params, strict=False)
     except msgspec.ValidationError as error:
@@ -283,7 +286,7 @@ def _conversion_error(workload: Workload, values: Mapping[str, Any], text: str) 
 
 
 def _closest(word: str, names: Sequence[str]) -> str:
-    match = difflib.get_close_matches(word, names, n=1)
+    match = difflib.get_close_matches(word[:MAX_NAME], names, n=1)
     return (
         f"; did you mean {match[0]!r}?" if match else f"; choose from: {', '.join(sorted(names))}"
     )
@@ -294,15 +297,17 @@ def names() -> list[str]:
     return sorted(point.name for point in importlib.metadata.entry_points(group=GROUP))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=256)  # clients choose the names
 def locate(name: str) -> str:
     """Return the ``module:qualname`` of the workload `name`; `name` may already be one.
 
     Raises
     ------
     UsageError
-        Unknown; the message gives the closest name.
+        Unknown or very long; the message gives the closest name.
     """
+    if len(name) > MAX_NAME:
+        raise UsageError(f"no workload {quoted(name)}: {len(name)} characters, at most {MAX_NAME}")
     if ":" in name:
         return name
     points = importlib.metadata.entry_points(group=GROUP)
@@ -314,7 +319,7 @@ def locate(name: str) -> str:
     )
 
 
-@functools.cache
+@functools.lru_cache(maxsize=256)
 def find(reference: str) -> Workload:
     """Return the workload of a name or ``module:qualname``; imported once per process.
 

@@ -24,8 +24,10 @@ from hetsched.planner.plan_cache import PlanCache
 
 MAX_JOBS = 64
 """Maximum number of ended jobs to keep. Arbitrary."""
-MAX_CHUNKS = 100_000
-"""Maximum chunks of all kept jobs, some hundred bytes each; the last job is always kept."""
+MAX_BYTES = 32 << 20
+"""Maximum bytes of all kept jobs, estimated; the last job is always kept."""
+RECORD_BYTES = 500
+"""Of the times of one chunk, estimated."""
 
 TimesByDevice = Mapping[str, Sequence[tuple[int, ChunkTimes]]]
 """Device -> (units, times) of each finished chunk."""
@@ -52,11 +54,11 @@ class JobSnapshot:
             number, job.workload.name, job.load, job.params, plan, times, notes=tuple(job.notes)
         )
 
-    @property
-    def chunk_count(self) -> int:
-        """Planned and finished chunks, as a measure of memory."""
-        planned = sum(len(assignment.chunks) for assignment in self.plan.assignments)
-        return planned + sum(map(len, self.times.values()))
+    def nbytes(self) -> int:
+        """Return the estimated bytes of plan, times and parameters."""
+        records = sum(map(len, self.times.values()))
+        params = len(msgspec.json.encode(self.params))
+        return self.plan.nbytes + RECORD_BYTES * records + params
 
     def ended(self, state: JobState) -> JobSnapshot:
         """Return this record with the outcome of the job."""
@@ -98,17 +100,20 @@ class ExplanationArchive:
         self._cache = cache
         self._info = info
         self._jobs: dict[int, JobSnapshot] = {}
-        self._chunk_count = 0
+        self._sizes: dict[int, int] = {}
 
     def add(self, job: JobSnapshot) -> None:
         """Add an ended job, and drop the oldest ones beyond the limits. O(devices)."""
         self._jobs[job.number] = job
-        self._chunk_count += job.chunk_count
-        while len(self._jobs) > 1 and (
-            len(self._jobs) > MAX_JOBS or self._chunk_count > MAX_CHUNKS
-        ):
-            oldest = self._jobs.pop(next(iter(self._jobs)))
-            self._chunk_count -= oldest.chunk_count
+        self._sizes[job.number] = job.nbytes()
+        while len(self._jobs) > 1 and (len(self._jobs) > MAX_JOBS or self.nbytes > MAX_BYTES):
+            oldest = next(iter(self._jobs))
+            del self._jobs[oldest], self._sizes[oldest]
+
+    @property
+    def nbytes(self) -> int:
+        """Estimated bytes of all kept jobs."""
+        return sum(self._sizes.values())
 
     def explainer(
         self, number: int, running: JobSnapshot | None, waiting: Collection[int], newest: int

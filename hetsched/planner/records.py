@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hetsched.device import Chunk, DeviceInfo
+from hetsched.device import Chunk, DeviceInfo, EvenChunks
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.plans.device_plan import DevicePlan, Mode
+
+SIZE_BYTES, CHUNK_BYTES = 8, 150
+"""Of one chunk in a plan: its size only, or with its record. Estimates for 64-bit Python."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,15 @@ class JobPlan:
     is_exploring: bool = False
     curves: Mapping[str, SpeedFunction] = field(default_factory=dict, compare=False, repr=False)
     candidates: tuple[Candidate, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def nbytes(self) -> int:
+        """Estimated bytes of its chunks, which are most of a long job's plan."""
+        return sum(
+            len(assignment.chunks)
+            * (SIZE_BYTES if isinstance(assignment.chunks, EvenChunks) else CHUNK_BYTES)
+            for assignment in self.assignments
+        )
 
     @property
     def load(self) -> int:

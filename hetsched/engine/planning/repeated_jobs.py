@@ -17,6 +17,8 @@ from hetsched.planner.records import JobPlan
 
 MAX_KINDS = 256
 """Maximum kinds of job to keep; the oldest is dropped first. Arbitrary."""
+MAX_BYTES = 32 << 20
+"""Maximum bytes of all their plans, estimated; the last kind is always kept. Arbitrary."""
 
 JobKind = tuple[str, bytes, str, tuple[str, ...], int | None]
 """Workload, params, storage, devices, memory limit."""
@@ -41,6 +43,7 @@ class RepeatedJobs:
         self._plan_cache = plan_cache
         self._rebalancers: dict[JobKind, Rebalancer] = {}
         self._plans: dict[JobKind, JobPlan] = {}
+        self._sizes: dict[JobKind, int] = {}
         self._lock = threading.Lock()
 
     def rebalancer(self, kind: JobKind, load: int) -> Rebalancer:
@@ -54,11 +57,15 @@ class RepeatedJobs:
 
     def put_plan(self, kind: JobKind, plan: JobPlan) -> None:
         """Keep `plan` for the next job of this kind."""
-        self._plans[kind] = plan
+        with self._lock:
+            self._plans[kind] = plan
+            self._count(kind, plan)
 
     def offer_plan(self, kind: JobKind, plan: JobPlan) -> None:
         """Keep `plan` for the next job of this kind, unless it has one."""
-        self._plans.setdefault(kind, plan)
+        with self._lock:
+            self._plans.setdefault(kind, plan)
+            self._count(kind, plan)
 
     def take_plan(self, kind: JobKind) -> JobPlan | None:
         """Remove and return the plan for the next job of this kind; None if there is none."""
@@ -69,10 +76,25 @@ class RepeatedJobs:
         with self._lock:
             self._rebalancers.clear()
             self._plans.clear()
+            self._sizes.clear()
+
+    @property
+    def nbytes(self) -> int:
+        """Estimated bytes of all plans."""
+        return sum(self._sizes.values())
+
+    def _count(self, kind: JobKind, plan: JobPlan) -> None:
+        """Record the size of a kind's plans, and drop the oldest kinds beyond the limit."""
+        self._sizes.pop(kind, None)
+        self._sizes[kind] = 2 * plan.nbytes + len(kind[1])  # the rebalancer keeps the last plan
+        while self.nbytes > MAX_BYTES and len(self._sizes) > 1:
+            self._forget(next(iter(self._sizes)))
 
     def _drop_oldest(self) -> None:
-        if len(self._rebalancers) < MAX_KINDS:
-            return
-        oldest = next(iter(self._rebalancers))
-        self._rebalancers.pop(oldest)
-        self._plans.pop(oldest, None)
+        if len(self._rebalancers) >= MAX_KINDS:
+            self._forget(next(iter(self._rebalancers)))
+
+    def _forget(self, kind: JobKind) -> None:
+        self._rebalancers.pop(kind, None)
+        self._plans.pop(kind, None)
+        self._sizes.pop(kind, None)
