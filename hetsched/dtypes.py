@@ -6,11 +6,10 @@ fits a stored array follow from it.
 
 from __future__ import annotations
 
-import difflib
-
 import msgspec
 
 from hetsched.errors import UsageError
+from hetsched.units import closest_name, quoted
 
 _CODES = {
     "c8": "complex64",
@@ -92,9 +91,9 @@ class DtypeChoice(msgspec.Struct, frozen=True):
         names = {word: dtype for dtype in dtypes for word in (dtype.name, dtype.alias)}
         if isinstance(text, str) and text in names:
             return names[text]
-        closest = difflib.get_close_matches(str(text).lower(), names, n=1)
-        hint = f"did you mean {names[closest[0]].name}?" if closest else self._names()
-        raise UsageError(f"{workload} has no dtype {text!r}; {hint}")
+        closest = closest_name(str(text).lower(), names)
+        hint = f"did you mean {names[closest].name}?" if closest else self._names()
+        raise UsageError(f"{workload} has no dtype {quoted(text)}; {hint}")
 
     def fitting(self, stored: str) -> Dtype | None:
         """Return the dtype that holds all values of a stored dtype; None if neither does.

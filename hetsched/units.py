@@ -5,9 +5,11 @@ K, M, G, T are powers of 1000 in ``GB`` and ``Gflop``, of 1024 in ``GiB`` and in
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 import reprlib
+from collections.abc import Iterable
 from typing import Any
 
 from hetsched.errors import UsageError
@@ -16,6 +18,9 @@ NUMBER_LIMIT = 2**63
 """Sizes and numbers are below it: they are sent as signed 64-bit integers."""
 MAX_SECONDS = 1e9
 """A duration that all clocks and waits can handle."""
+
+MAX_COMPARED = 60
+"""Characters of a wrong word that are compared with names: a long one would take seconds."""
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 80
@@ -105,6 +110,12 @@ def quoted(value: Any) -> str:
     if isinstance(value, int) and not -NUMBER_LIMIT <= value < NUMBER_LIMIT:
         return f"a number of {value.bit_length()} bits"  # repr refuses very long numbers
     return " ".join(_SHORT.repr(value).split())
+
+
+def closest_name(word: object, names: Iterable[str]) -> str | None:
+    """Return the name most like `word`; None if none is. Only the start of a long text counts."""
+    matches = difflib.get_close_matches(str(word)[:MAX_COMPARED], list(names), n=1)
+    return matches[0] if matches else None
 
 
 def counted(number: int, noun: str) -> str:

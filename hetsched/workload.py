@@ -8,7 +8,6 @@ import only this module, NumPy and their own vendor libraries.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import importlib.metadata
@@ -23,7 +22,7 @@ import msgspec
 from hetsched.dtypes import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, Dtype, DtypeChoice
 from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
-from hetsched.units import quoted
+from hetsched.units import closest_name, quoted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -286,10 +285,8 @@ def _conversion_error(workload: Workload, values: Mapping[str, Any], text: str) 
 
 
 def _closest(word: str, names: Sequence[str]) -> str:
-    match = difflib.get_close_matches(word[:MAX_NAME], names, n=1)
-    return (
-        f"; did you mean {match[0]!r}?" if match else f"; choose from: {', '.join(sorted(names))}"
-    )
+    match = closest_name(word, names)
+    return f"; did you mean {match!r}?" if match else f"; choose from: {', '.join(sorted(names))}"
 
 
 def names() -> list[str]:

@@ -119,7 +119,7 @@ def test_a_job_that_was_dropped_while_others_waited_has_ended_too() -> None:
 
 
 def test_fewer_are_kept_if_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explanations, "MAX_CHUNKS", 100)
+    monkeypatch.setattr(explanations, "MAX_BYTES", 50_000)
     archive = archive_of(1, 2, 3, chunks=60)
 
     assert isinstance(refused(archive, 2, 3), InputMissing)

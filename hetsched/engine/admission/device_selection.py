@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 
 from hetsched.device import DeviceInfo
 from hetsched.device_kinds import group_names, kind_of_group
 from hetsched.errors import Unavailable, UsageError
+from hetsched.units import closest_name, quoted
 
 TEAM_GROUP = "team"
 """The group of all teams; the group "cpu" has both teams and single cores."""
@@ -65,6 +65,6 @@ def _unknown_device(
             f"device {word} is not available: {reason or 'none found'}; devices here: {available}"
         )
     groups = [*group_names(), *([TEAM_GROUP] if any(info.members for info in infos) else [])]
-    match = difflib.get_close_matches(word, [*names, *groups], n=1)
-    hint = f"did you mean {match[0]}? " if match else ""
-    return UsageError(f"no device {word!r}; {hint}devices here: {available}")
+    match = closest_name(word, [*names, *groups])
+    hint = f"did you mean {match}? " if match else ""
+    return UsageError(f"no device {quoted(word)}; {hint}devices here: {available}")

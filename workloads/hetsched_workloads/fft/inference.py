@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hetsched.errors import DataError, UsageError
-from hetsched.units import parse_extent
+from hetsched.units import closest_name, parse_extent, quoted
 from hetsched.workload import COMPLEX64, COMPLEX128, DtypeChoice
 
 NAMES = ("COUNT", "ROWS", "COLS")
@@ -35,9 +34,9 @@ def check_direction(direction: object) -> None:
     """Raise UsageError with the closest direction if there is no such direction."""
     if direction in DIRECTIONS:
         return
-    closest = difflib.get_close_matches(str(direction).lower(), DIRECTIONS, n=1)
-    hint = f"did you mean {closest[0]}?" if closest else f"choose from: {', '.join(DIRECTIONS)}"
-    raise UsageError(f"fft has no direction {direction!r}; {hint}")
+    closest = closest_name(str(direction).lower(), DIRECTIONS)
+    hint = f"did you mean {closest}?" if closest else f"choose from: {', '.join(DIRECTIONS)}"
+    raise UsageError(f"fft has no direction {quoted(direction)}; {hint}")
 
 
 def infer(
