@@ -15,11 +15,22 @@ from hetsched import paths
 from hetsched.client import validation
 from hetsched.client.connection import Connection
 from hetsched.client.job import Job, Listener
-from hetsched.client.requests import cancel, devices, explain, follow, ping, show, status, submit
+from hetsched.client.requests import (
+    cancel,
+    devices,
+    explain,
+    follow,
+    metrics,
+    ping,
+    show,
+    status,
+    submit,
+)
 from hetsched.device import DeviceInfo
 from hetsched.explain import Explanation
 from hetsched.job import Done, JobSpec, JobState
 from hetsched.transport.messages import JobLine, Pong, Submit
+from hetsched.transport.metric_records import Metric
 
 Self = TypeVar("Self", bound="Control")
 
@@ -110,6 +121,10 @@ class Control:
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
         """Return the daemon's devices, and missing devices with the reason."""
         return devices.devices(self._connection)
+
+    def metrics(self) -> tuple[Metric, ...]:
+        """Return counters and gauges of the daemon, its jobs and its devices."""
+        return metrics.metrics(self._connection)
 
     def job(self, job: int) -> Job:
         """Return the Future of any client's job number `job`. Raises InputMissing."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hetsched.job import JobSpec
 from hetsched.transport.messages import Reply, SessionAnswer
+from hetsched.transport.metric_records import Metric
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,16 @@ class ListDevices:
 
 
 @dataclass(frozen=True)
+class CollectMetrics:
+    """Answer request `number` of `identity` with `metrics` and those of the process."""
+
+    identity: bytes
+    number: int
+    metrics: tuple[Metric, ...]
+    uptime: float
+
+
+@dataclass(frozen=True)
 class ExplainJob:
     """Answer request `number` of `identity` with a job's explanation, or why there is none."""
 
@@ -106,5 +117,6 @@ Command = (
     | SubmitJob
     | CancelJob
     | ListDevices
+    | CollectMetrics
     | ExplainJob
 )

@@ -170,6 +170,7 @@ class Core:
         """Handle the engine's answer to SubmitJob: the job's number, or why it was refused."""
         entry = self.ledger.tickets[ticket]
         if isinstance(answer, ErrorRecord):
+            self.ledger.metrics.on_refused(answer.code)
             self.ledger.discard(entry)
             return [entry.requester.reply(Refused(answer))]
         entry.job, entry.reported_at = answer, now
@@ -195,7 +196,10 @@ class Core:
         """
         entry = self.ledger.tickets[ticket]
         previous, entry.state = entry.state, state
+        if isinstance(state, Running) and entry.started_at is None:
+            entry.started_at = self.ledger.wall_clock(now)
         if ended(state):
+            self.ledger.count_end(entry, now)
             return self._on_job_end(entry, segment_sizes, now)
         is_due = now - entry.reported_at >= PROGRESS_INTERVAL
         if is_due or _is_urgent(previous, state):

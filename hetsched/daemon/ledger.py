@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from hetsched.daemon.commands import AnswerSession, Command, ReleaseSegment
 from hetsched.daemon.kept_results import KeptResults
+from hetsched.daemon.metrics.job_metrics import JobMetrics
 from hetsched.daemon.records import (
     ClientSession,
     DaemonInfo,
@@ -17,7 +18,7 @@ from hetsched.daemon.records import (
     input_and_output_segments,
 )
 from hetsched.errors import InputMissing
-from hetsched.job import JobSpec
+from hetsched.job import Done, Failed, JobSpec
 from hetsched.transport.messages import SegmentFd
 from hetsched.transport.peers import Peer
 
@@ -53,6 +54,7 @@ class Ledger:
         self.results = KeptResults()
         self.follows: Counter[int] = Counter()
         self.segment_sizes: dict[int, int] = {}
+        self.metrics = JobMetrics()
         self.is_draining = False
         self._next_ticket = 1
         self._unended = 0
@@ -131,6 +133,13 @@ class Ledger:
         """Send a job's present state to its followers."""
         self.held_back.pop(entry.ticket, None)
         return list(entry.report(now))
+
+    def count_end(self, entry: JobEntry, now: float) -> None:
+        """Count a job that has ended in the metrics."""
+        if isinstance(entry.state, Done | Failed):
+            submitted, started = entry.submitted_at, entry.started_at
+            queued = None if started is None else started - submitted
+            self.metrics.on_end(entry.state, queued, self.wall_clock(now) - submitted)
 
     def end(self, entry: JobEntry) -> list[Command]:
         """Note that a job has ended; forget the oldest ended jobs beyond MAX_ENDED_JOBS."""

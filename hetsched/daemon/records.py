@@ -96,6 +96,7 @@ class JobEntry:
 
     Attributes
     ----------
+    submitted_at, started_at : float, seconds since the epoch
     kept_results : dict
         Result segment to which the job holds a reference -> bytes. They are kept until `expires`,
         or until others need the memory, but then not before `fetch_deadline`.
@@ -112,6 +113,7 @@ class JobEntry:
     submitted_at: float
     job: int = 0
     state: JobState | None = None
+    started_at: float | None = None
     followers: list[Requester] = field(default_factory=list)
     kept_results: dict[int, int] = field(default_factory=dict)
     awaiting_sessions: set[int] = field(default_factory=set)

@@ -21,6 +21,7 @@ from hetsched.job import Done, Failed
 from hetsched.transport.codec import encode
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import MAX_FRAME, Reply, State
+from hetsched.transport.metric_records import Metric, counter, gauge
 from hetsched.transport.peers import NOBODY, Peer, address_peer
 from hetsched.transport.sockets import remove_socket
 
@@ -71,6 +72,8 @@ class Router:
         self._backlog = ReplyBacklog(MAX_CLIENT_BACKLOG, MAX_BACKLOG)
         self._retrying: set[bytes] = set()
         self._dropped_messages = LogLimiter()
+        self._dropped_events = 0
+        self._disconnected_clients = 0
 
     def bind(self, path: Path, listening: int | None = None) -> None:
         """Listen at `path` (0600), or on the descriptor `listening`, already bound to it.
@@ -114,9 +117,13 @@ class Router:
         """Send now or, unless `droppable`, as soon as the client reads, if it still exists."""
         is_waiting = identity in self._backlog
         if is_waiting and droppable:
+            self._dropped_events += 1
             return
         payload = encode_bounded(reply)
-        if (not is_waiting and self._try_send(identity, payload)) or droppable:
+        if not is_waiting and self._try_send(identity, payload):
+            return
+        if droppable:
+            self._dropped_events += 1
             return
         if identity not in self._retrying:
             self._retrying.add(identity)
@@ -131,6 +138,27 @@ class Router:
     def backlog_bytes(self) -> int:
         """Return the bytes of all replies that wait."""
         return self._backlog.nbytes
+
+    def metrics(self) -> list[Metric]:
+        """Return what was dropped, and what waits."""
+        return [
+            counter(
+                "hetsched_rejected_frames",
+                "Messages of several frames, which were dropped.",
+                self._dropped_messages.total,
+            ),
+            counter(
+                "hetsched_dropped_events",
+                "Events not sent to clients that didn't read.",
+                self._dropped_events,
+            ),
+            counter(
+                "hetsched_disconnected_clients",
+                "Clients disconnected because they didn't read.",
+                self._disconnected_clients,
+            ),
+            gauge("hetsched_unread_replies_bytes", "Unsent replies.", self.backlog_bytes()),
+        ]
 
     def close(self) -> None:
         """Close the socket, after a short wait for the last replies; remove it if it is ours."""
@@ -214,6 +242,7 @@ class Router:
 
     def _drop_client(self, identity: bytes) -> None:
         count = self._backlog.forget(identity)
+        self._disconnected_clients += 1
         log.warning("disconnected a client that doesn't read: dropped %d replies to it", count)
         self._on_overflow(identity)
 

@@ -21,6 +21,12 @@ from hetsched.daemon.access.roles import Role, role_of
 from hetsched.daemon.access.zap import ZapHandler
 from hetsched.daemon.core import Core
 from hetsched.daemon.limits.log_limiter import LogLimiter
+from hetsched.daemon.metrics.process_gauges import (
+    arena_metrics,
+    device_metrics,
+    loop_metrics,
+    process_metrics,
+)
 from hetsched.daemon.records import result_refs
 from hetsched.daemon.router import Router
 from hetsched.daemon.systemd import NO_SOCKETS, ListeningSockets
@@ -46,10 +52,12 @@ from hetsched.transport.messages import (
     Drop,
     Envelope,
     Explained,
+    MetricList,
     Refused,
     Reply,
     SessionRequest,
 )
+from hetsched.transport.metric_records import counter
 from hetsched.transport.peers import Peer, socket_peer
 from hetsched.transport.sockets import close_all, listen, receive_message, send_message
 
@@ -131,6 +139,7 @@ class Server:
             commands.SubmitJob: self._submit,
             commands.CancelJob: lambda command: engine.cancel(command.job),
             commands.ListDevices: self._list_devices,
+            commands.CollectMetrics: self._collect_metrics,
             commands.ExplainJob: self._explain,
         }
 
@@ -332,6 +341,22 @@ class Server:
     def _list_devices(self, command: commands.ListDevices) -> None:
         devices, absent = self._engine.devices()
         self._router.send(command.identity, Reply(command.number, DeviceList(devices, absent)))
+
+    def _collect_metrics(self, command: commands.CollectMetrics) -> None:
+        metrics = (
+            *command.metrics,
+            *device_metrics(*self._engine.devices()),
+            *arena_metrics(self._arena),
+            *self._router.metrics(),
+            counter(
+                "hetsched_rejected_requests",
+                "Frames that weren't requests, which were dropped.",
+                self._dropped_requests.total,
+            ),
+            *loop_metrics(self._loop.latency.snapshot()),
+            *process_metrics(command.uptime),
+        )
+        self._router.send(command.identity, Reply(command.number, MetricList(metrics)))
 
     def _explain(self, command: commands.ExplainJob) -> None:
         def explained(explanation: Explanation | None, error: BaseException | None) -> None:

@@ -16,6 +16,7 @@ from hetsched.device import DeviceInfo
 from hetsched.errors import ErrorRecord
 from hetsched.explain import Explanation
 from hetsched.job import JobSpec, JobState
+from hetsched.transport.metric_records import Metric
 
 PROTOCOL = 1
 MAX_FRAME = 1 << 20
@@ -135,7 +136,11 @@ class Devices(msgspec.Struct, frozen=True, tag="devices"):
     pass
 
 
-Request = Ping | Submit | Status | Show | Follow | Cancel | Explain | Devices
+class Metrics(msgspec.Struct, frozen=True, tag="metrics"):
+    """Answered by MetricList."""
+
+
+Request = Ping | Submit | Status | Show | Follow | Cancel | Explain | Devices | Metrics
 
 
 class Envelope(msgspec.Struct, frozen=True):
@@ -189,11 +194,25 @@ class Explained(msgspec.Struct, frozen=True, tag="explained"):
     explanation: Explanation
 
 
+class MetricList(msgspec.Struct, frozen=True, tag="metrics"):
+    metrics: tuple[Metric, ...]
+
+
 class Acknowledged(msgspec.Struct, frozen=True, tag="ok"):
     pass
 
 
-Answer = Pong | Accepted | State | JobList | DeviceList | Explained | Acknowledged | Refused
+Answer = (
+    Pong
+    | Accepted
+    | State
+    | JobList
+    | DeviceList
+    | Explained
+    | MetricList
+    | Acknowledged
+    | Refused
+)
 
 
 class Reply(msgspec.Struct, frozen=True):

@@ -39,6 +39,7 @@ PERMITTED: dict[type, frozenset[Role]] = {
     messages.Cancel: _OWNER_AND_ROOT,
     messages.Explain: _OWNER_AND_ROOT,
     messages.Devices: _OWNER_AND_ROOT,
+    messages.Metrics: _OWNER_AND_ROOT,
 }
 """Request -> the roles that may make it. One that isn't listed is refused to everyone."""
 

@@ -18,6 +18,7 @@ from hetsched.daemon.requests import (
     follow,
     hello,
     map,
+    metrics,
     ping,
     show,
     status,
@@ -43,5 +44,6 @@ BY_ENVELOPE: dict[type, Callable[[Ledger, Requester, Any, float], list[Command]]
     messages.Cancel: cancel.handle,
     messages.Explain: explain.handle,
     messages.Devices: devices.handle,
+    messages.Metrics: metrics.handle,
 }
 """Requests over ZeroMQ."""

@@ -1,0 +1,12 @@
+"""Metrics: counters and gauges of the daemon, its jobs and its devices."""
+
+from __future__ import annotations
+
+from hetsched.client.connection import Connection
+from hetsched.client.handlers import expect
+from hetsched.transport.messages import MetricList, Metrics
+from hetsched.transport.metric_records import Metric
+
+
+def metrics(connection: Connection) -> tuple[Metric, ...]:
+    return expect(MetricList, connection.ask(Metrics())).metrics

@@ -1,0 +1,1 @@
+"""What `hetsched metrics` shows: counted from jobs (pure), read from the process (edge)."""

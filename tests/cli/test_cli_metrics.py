@@ -1,0 +1,150 @@
+"""`hetsched metrics`: the text format, a real daemon's values, HTTP on this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import socket
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from daemon_harness import Harness, daemon
+
+from hetsched.cli.commands.metrics.server import parse_address
+from hetsched.cli.commands.metrics.text import prometheus_text
+from hetsched.errors import UsageError
+from hetsched.transport.metric_records import Metric, MetricSample, counter
+
+from .conftest import COMMAND, Call
+
+LINE = re.compile(r'[a-z_:]+(\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\})? [0-9.e+-]+')
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
+    folder = tmp_path / "run"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("HETSCHED_RUNTIME_DIR", str(folder))
+    with daemon(folder) as harness:
+        yield harness
+
+
+def test_the_text_format_escapes_what_it_must() -> None:
+    metric = Metric("m", "gauge", "two\nlines \\", (MetricSample(1.5, {"a": 'x"\\\ny'}),))
+
+    assert prometheus_text([metric]) == (
+        '# HELP m two\\nlines \\\\\n# TYPE m gauge\nm{a="x\\"\\\\\\ny"} 1.5\n'
+    )
+
+
+def test_a_counter_is_named_with_its_total() -> None:
+    assert prometheus_text([counter("m", "help", 3)]).splitlines()[1:] == [
+        "# TYPE m_total counter",
+        "m_total 3",
+    ]
+
+
+def test_a_daemons_metrics_are_valid_text(call: Call, served: Harness) -> None:
+    ended = call("metrics")
+
+    assert ended.code == 0
+    samples = [line for line in ended.out.splitlines() if not line.startswith("#")]
+    assert all(LINE.fullmatch(line) for line in samples)
+    assert "hetsched_sessions 1" in samples
+    assert 'hetsched_device_up{device="cpu0"} 1' in samples
+    assert 'hetsched_device_up{device="gpu"} 0' in samples
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("prometheus_client") is None,
+    reason="prometheus_client is missing (extra metrics)",
+)
+def test_prometheus_reads_the_text(call: Call, served: Harness) -> None:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    families = list(text_string_to_metric_families(call("metrics").out))
+
+    assert {"hetsched_jobs", "hetsched_loop_wait_seconds"} <= {family.name for family in families}
+    assert all(family.documentation and family.type != "unknown" for family in families)
+
+
+def test_metrics_as_json(call: Call, served: Harness) -> None:
+    record = json.loads(call("metrics", "--json").out)
+
+    assert record["schema"] == "hetsched.metrics/1"
+    assert {"name", "kind", "help", "samples"} == set(record["metrics"][0])
+
+
+def test_without_a_daemon_the_code_is_69(call: Call) -> None:
+    assert call("metrics").code == 69
+
+
+@pytest.mark.parametrize(
+    ("address", "parsed"),
+    [
+        ("127.0.0.1:9469", (socket.AF_INET, ("127.0.0.1", 9469))),
+        ("localhost:1", (socket.AF_INET, ("127.0.0.1", 1))),
+        ("127.1.2.3:0", (socket.AF_INET, ("127.1.2.3", 0))),
+        ("[::1]:9469", (socket.AF_INET6, ("::1", 9469))),
+        ("unix:/run/m.sock", (socket.AF_UNIX, "/run/m.sock")),
+    ],
+)
+def test_addresses_on_this_machine(address: str, parsed: tuple[int, object]) -> None:
+    assert parse_address(address) == parsed
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["0.0.0.0:9469", "[::]:9469", "10.0.0.1:80", "example.org:80", "9469", "127.0.0.1:", "unix:",
+     "127.0.0.1:65536", "127.0.0.1:-1", "", "::1"],
+)  # fmt: skip
+def test_other_addresses_are_refused(address: str) -> None:
+    with pytest.raises(UsageError, match=r"--serve .*give 127\.0\.0\.1:9469"):
+        parse_address(address)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("prometheus_client") is None,
+    reason="prometheus_client is missing (extra metrics)",
+)
+def test_metrics_are_served_on_a_unix_socket_of_the_user(served: Harness, tmp_path: Path) -> None:
+    path = tmp_path / "m.sock"
+    stale = socket.socket(socket.AF_UNIX)
+    stale.bind(str(path))
+    stale.close()
+    command = [*COMMAND, "metrics", "--serve", f"unix:{path}"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        assert "serving metrics" in server.stderr.readline()
+        answers = [scrape(path), scrape(path)]
+        mode = stat.S_IMODE(path.stat().st_mode)
+        server.send_signal(2)
+
+    assert all("\nhetsched_up 1.0\n" in answer for answer in answers)
+    assert (mode, server.returncode, path.exists()) == (0o600, 130, False)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("prometheus_client") is None,
+    reason="prometheus_client is missing (extra metrics)",
+)
+def test_an_address_in_use_is_73(call: Call, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(tmp_path / "m.sock"))
+        other.listen()
+        ended = call("metrics", "--serve", f"unix:{tmp_path / 'm.sock'}")
+
+    assert (ended.code, ended.error.endswith("Address already in use")) == (73, True)
+
+
+def scrape(path: Path) -> str:
+    """One request of Prometheus, as text."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(30)
+        client.connect(str(path))
+        client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        return b"".join(iter(lambda: client.recv(65536), b"")).decode()

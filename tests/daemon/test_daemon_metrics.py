@@ -1,0 +1,155 @@
+"""Metrics: counted from events, with labels that no client can multiply."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetsched.daemon.core import Core
+from hetsched.daemon.metrics.histogram import Histogram
+from hetsched.daemon.metrics.job_metrics import JobMetrics
+from hetsched.daemon.metrics.process_gauges import loop_metrics, process_metrics
+from hetsched.daemon.metrics.queue_gauges import queue_gauges
+from hetsched.daemon.records import DaemonInfo, Limits, Requester
+from hetsched.errors import ErrorRecord
+from hetsched.job import DeviceReport, Done, Failed, JobReport, JobSpec, Queued, Running
+from hetsched.transport.loop_latency import LoopLatency
+from hetsched.transport.metric_records import Metric
+
+SPEC = JobSpec(workload="double", params={})
+
+
+def report(**changes: object) -> JobReport:
+    return JobReport(job=1, state="done", workload="w", load=4, **changes)  # type: ignore[arg-type]
+
+
+def values(metrics: list[Metric], name: str) -> dict[tuple[str, ...], float]:
+    """Label values -> value of the samples named `name`, the suffix included."""
+    return {
+        tuple(sample.labels.values()): sample.value
+        for metric in metrics
+        for sample in metric.samples
+        if metric.name + sample.suffix == name
+    }
+
+
+@given(st.lists(st.floats(0, 100), max_size=30))
+def test_buckets_count_the_values_up_to_their_end(observed: list[float]) -> None:
+    histogram = Histogram("h", "help", (0.5, 5.0, 50.0))
+    for value in observed:
+        histogram.observe(value)
+    metric = histogram.metric()
+
+    assert values([metric], "h_bucket") == {
+        ("0.5",): sum(value <= 0.5 for value in observed),
+        ("5",): sum(value <= 5.0 for value in observed),
+        ("50",): sum(value <= 50.0 for value in observed),
+        ("+Inf",): len(observed),
+    }
+    assert values([metric], "h_sum")[()] == pytest.approx(sum(observed))
+    assert values([metric], "h_count")[()] == len(observed)
+
+
+def test_ended_jobs_count_by_state_and_exit_code() -> None:
+    metrics = JobMetrics()
+    metrics.on_end(Done(1, report()), 0.2, 1.0)
+    metrics.on_end(Failed(2, report(), ErrorRecord(130, "cancelled")), None, 0.5)
+    metrics.on_end(Failed(3, report(), ErrorRecord(65, "no")), None, 0.5)
+
+    assert values(metrics.metrics(), "hetsched_jobs_ended_total") == {
+        ("done", "0"): 1,
+        ("cancelled", "130"): 1,
+        ("failed", "65"): 1,
+    }
+    assert values(metrics.metrics(), "hetsched_job_queue_seconds_count")[()] == 1
+    assert values(metrics.metrics(), "hetsched_job_total_seconds_count")[()] == 3
+
+
+def test_a_report_adds_phases_error_and_spread() -> None:
+    device = DeviceReport(
+        device="gpu0",
+        kind="gpu",
+        variant="v",
+        share=4,
+        seconds=2.0,
+        chunks=(4,),
+        copy_in_seconds=0.5,
+        compute_seconds=1.0,
+        copy_out_seconds=0.25,
+        late=2,
+    )
+    metrics = JobMetrics()
+    ended = report(seconds=2.0, predicted_seconds=1.5, spread=0.03, devices=(device,))
+    for _ in range(2):
+        metrics.on_end(Done(1, ended), 0.0, 2.0)
+
+    assert values(metrics.metrics(), "hetsched_device_phase_seconds_total") == {
+        ("gpu0", "h2d"): 1.0,
+        ("gpu0", "compute"): 2.0,
+        ("gpu0", "d2h"): 0.5,
+    }
+    assert values(metrics.metrics(), "hetsched_device_units_total") == {("gpu0",): 8}
+    assert values(metrics.metrics(), "hetsched_device_late_phases_total") == {("gpu0",): 4}
+    assert values(metrics.metrics(), "hetsched_job_prediction_error_ratio_sum")[()] == 0.5
+    assert values(metrics.metrics(), "hetsched_job_spread_ratio_bucket")[("0.05",)] == 2
+
+
+def test_jobs_are_counted_by_state_and_reason() -> None:
+    core = Core(DaemonInfo(1, "1", "/"), Limits())
+    reasons = ["", "priority", "held", "after 3, 4", "retry 1 of 2: attempt 1 failed", "\x1b[2J"]
+    states = [*(Queued(1, 0, reason) for reason in reasons), Running(7, "computing"), None]
+    for state in states:
+        entry = core.ledger.new_entry(SPEC, Requester(b"c", 1, 1), False, 0.0)
+        entry.state = state
+
+    assert values(queue_gauges(core.ledger), "hetsched_jobs") == {
+        ("queued", "resources"): 2,
+        ("queued", "priority"): 1,
+        ("queued", "held"): 1,
+        ("queued", "after"): 1,
+        ("queued", "retry"): 1,
+        ("queued", "other"): 1,
+        ("running", ""): 1,
+    }
+
+
+def test_the_core_counts_jobs_from_submission_to_the_end() -> None:
+    core = Core(DaemonInfo(1, "1", "/", epoch=1000.0), Limits())
+    entry = core.ledger.new_entry(SPEC, Requester(b"c", 1, 1), False, 1000.0)
+    core.on_engine_reply(entry.ticket, 1, 0.0)
+    core.on_job_state(entry.ticket, Queued(1, 0), {}, 0.0)
+    core.on_job_state(entry.ticket, Running(1, "planning"), {}, 2.0)
+    core.on_job_state(entry.ticket, Running(1, "computing"), {}, 3.0)
+    core.on_job_state(entry.ticket, Done(1, report(seconds=1.0)), {}, 4.0)
+    metrics = core.ledger.metrics.metrics()
+
+    assert values(metrics, "hetsched_job_queue_seconds_sum")[()] == 2.0
+    assert values(metrics, "hetsched_job_total_seconds_sum")[()] == 4.0
+
+
+def test_refused_submissions_count_by_exit_code() -> None:
+    core = Core(DaemonInfo(1, "1", "/"), Limits())
+    entry = core.ledger.new_entry(SPEC, Requester(b"c", 1, 1), False, 0.0)
+    core.on_engine_reply(entry.ticket, ErrorRecord(65, "no"), 0.0)
+
+    refused = values(core.ledger.metrics.metrics(), "hetsched_submissions_refused_total")
+    assert refused == {("65",): 1}
+
+
+def test_the_loops_latency_is_a_summary() -> None:
+    latency = LoopLatency()
+    latency.record(0.001, 0.5, lambda: None)
+    metrics = loop_metrics(latency.snapshot())
+
+    assert values(metrics, "hetsched_loop_wait_seconds_count")[()] == 1
+    assert values(metrics, "hetsched_loop_wait_seconds")[("1",)] == 0.001
+    assert values(metrics, "hetsched_loop_longest_callback_seconds")[()] == 0.5
+
+
+def test_the_process_knows_its_memory_and_descriptors() -> None:
+    metrics = process_metrics(3.0)
+
+    assert values(metrics, "hetsched_process_resident_bytes")[()] > 1 << 20
+    open_now = values(metrics, "hetsched_process_descriptors")[()]
+    assert 3 <= open_now <= values(metrics, "hetsched_process_descriptors_limit")[()]
