@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from hetsched.engine.admission.admission import Admission
 from hetsched.engine.deadlines import DEFAULT_DEADLINES, Deadlines
 from hetsched.engine.planning.planner_thread import PlannerThread
 from hetsched.engine.planning.planning_state import PlanningState
@@ -38,6 +39,7 @@ class EngineContext:
     fleet: Fleet
     planner_thread: PlannerThread
     files: WorkerPool
+    admission: Admission
     arena: Arena
     planning: PlanningState
     memory_limit: int | None = None

@@ -7,7 +7,6 @@ Everything runs on the loop's thread, except the tasks of `PlannerThread`.
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -15,21 +14,22 @@ from pathlib import Path
 from hetsched.config import Config
 from hetsched.device import DeviceInfo
 from hetsched.devices.probe import probe
-from hetsched.engine.admission.resolve import resolve
-from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.engine.admission.admission import Admission
+from hetsched.engine.admission.checked_job import CheckedJob
+from hetsched.engine.admission.resolve import MachineLimits
 from hetsched.engine.admission.segment_holds import hold_segments, release_segments
 from hetsched.engine.context import EngineContext
 from hetsched.engine.deadlines import Deadlines
 from hetsched.engine.explanations import ExplanationArchive
 from hetsched.engine.job.driver import Learn
-from hetsched.engine.planning.planner_thread import OnDone, PlannerThread, run_inline
+from hetsched.engine.planning.planner_thread import OnDone, PlannerThread
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.processes.fleet import Fleet, FleetListener
 from hetsched.engine.queued_job import OnState, QueuedJob
 from hetsched.engine.scheduler import EngineHooks, JobScheduler, stopping_error
 from hetsched.engine.threads.worker_pool import WorkerPool
 from hetsched.errors import ErrorRecord, HetschedError, TryAgain, to_record
-from hetsched.job import FileOut, FileRef, JobSpec, Queued
+from hetsched.job import JobSpec, Queued
 from hetsched.paths import cache_dir, private_folder
 from hetsched.queue_options import check_queue_options
 from hetsched.store.models.model_store import ModelStore
@@ -80,11 +80,13 @@ class Engine:
         deadlines = Deadlines.of(config.deadlines)
         planner_thread = PlannerThread(loop, deadline=deadlines.planner)
         files = WorkerPool(loop, deadlines.open)
+        admission = Admission(files, self._machine_limits)
         self._context = EngineContext(
             loop,
             self._fleet,
             planner_thread,
             files,
+            admission,
             arena,
             planning,
             limit,
@@ -98,12 +100,10 @@ class Engine:
             self._context,
             loop,
             self._explanations,
-            EngineHooks(self._resolve, self._on_learn, self._on_idle),
+            EngineHooks(self._on_learn, self._on_idle),
         )
         self._last_number = 0
         self._resolving = 0
-        self._loaded_workloads: set[str] = set()
-        """Jobs with these workloads and without files are resolved without blocking."""
         self._loop = loop
         self._flush_is_due = False
         self._is_draining = False
@@ -146,22 +146,21 @@ class Engine:
             return
         self._resolving += 1
 
-        def on_resolved(job: ResolvedJob | None, error: BaseException | None) -> None:
+        def on_checked(checked: CheckedJob | None, error: BaseException | None) -> None:
             self._resolving -= 1
             try:
-                if job is None:
+                if checked is None:
                     release_segments(self._arena, held_segments)
-                    reply(to_record(error or TryAgain("no answer from the planner")))
+                    reply(to_record(error or TryAgain("no answer from the job's check")))
                 else:
-                    self._loaded_workloads.add(spec.workload)
                     own = number or self._last_number + 1
                     self._last_number = max(self._last_number, own)
-                    queued = QueuedJob(own, spec, job, held_segments, on_state)
+                    queued = QueuedJob(own, spec, checked, held_segments, on_state)
                     self._scheduler.accept(queued, attempts, reply)
             finally:
                 self._scheduler.advance()
 
-        self._resolve(spec, on_resolved)
+        self._context.admission.check(spec, on_checked)
 
     def cancel(self, number: int) -> None:
         """Stop a job between chunks. No effect if it has ended."""
@@ -213,6 +212,7 @@ class Engine:
         """Reject new jobs, drop queued ones, stop the running one between chunks (exit 75)."""
         self._is_draining = True
         self._on_drained = on_drained
+        self._context.admission.abandon_checks(stopping_error())
         self._scheduler.stop()
 
     def close(self) -> None:
@@ -236,13 +236,8 @@ class Engine:
                 " config); try again later"
             )
 
-    def _resolve(self, spec: JobSpec, on_resolved: OnDone) -> None:
-        infos, absent, limit = self._fleet.infos, dict(self._fleet.absent), self._arena.limit
-        work = functools.partial(resolve, spec, infos, absent, limit)
-        if spec.workload in self._loaded_workloads and not _names_files(spec):
-            run_inline(work, on_resolved)
-        else:
-            self._context.planner_thread.submit(work, on_resolved)
+    def _machine_limits(self) -> MachineLimits:
+        return MachineLimits(self._fleet.infos, dict(self._fleet.absent), self._arena.limit)
 
     def _on_learn(self, learn: Learn) -> None:
         # Learning during the next job would compete for the cores being measured.
@@ -276,8 +271,3 @@ class Engine:
     def _on_joined(self, devices: tuple[str, ...]) -> None:
         if self._scheduler.active is not None:
             self._scheduler.active.on_joined(devices)
-
-
-def _names_files(spec: JobSpec) -> bool:
-    refs = [*spec.inputs.values(), *spec.outputs.values()]
-    return any(isinstance(ref, FileRef | FileOut) for ref in refs)

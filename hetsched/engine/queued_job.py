@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from hetsched.engine.admission.checked_job import CheckedJob
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.job import JobSpec, JobState
 from hetsched.transport.loop import Loop
@@ -24,8 +25,12 @@ class QueuedJob:
 
     Attributes
     ----------
+    checked : CheckedJob
+        As checked at submission.
+    job : ResolvedJob
+        As it was bound last.
     is_open : bool
-        The files of `job` are open; False before another attempt.
+        `job` can run: it has no files, or they are open.
     failures : list of str
         Why earlier attempts failed, for the report.
     stop : Exception or None
@@ -34,12 +39,17 @@ class QueuedJob:
 
     number: int
     spec: JobSpec
-    job: ResolvedJob
+    checked: CheckedJob
     held_segments: list[int]
     on_state: OnState
-    is_open: bool = True
+    job: ResolvedJob = field(init=False)
+    is_open: bool = field(init=False)
     failures: list[str] = field(default_factory=list)
     stop: Exception | None = None
+
+    def __post_init__(self) -> None:
+        self.job = self.checked.job
+        self.is_open = not self.checked.needs_files
 
 
 class JobTimers:

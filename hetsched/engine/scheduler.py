@@ -20,7 +20,6 @@ from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import ExplanationArchive, JobSnapshot
 from hetsched.engine.job.driver import JobDriver, Learn
 from hetsched.engine.job.report import minimal_report
-from hetsched.engine.planning.planner_thread import OnDone
 from hetsched.engine.queue.job_queue import JobQueue
 from hetsched.engine.queue.records import (
     AbortJob,
@@ -32,7 +31,7 @@ from hetsched.engine.queue.records import (
 )
 from hetsched.engine.queued_job import JobTimers, QueuedJob
 from hetsched.errors import Cancelled, HetschedError, JobFailed, TryAgain, to_record
-from hetsched.job import Done, Failed, JobSpec, Queued
+from hetsched.job import Done, Failed, Queued
 from hetsched.planner.records import JobPlan
 from hetsched.transport.loop import Loop
 
@@ -45,15 +44,12 @@ class EngineHooks:
 
     Attributes
     ----------
-    open_job : callable
-        open_job(spec, on_done): resolve a job again, for another attempt.
     on_learn : callable
         Takes the learning task of each attempt.
     on_idle : callable
         No job waits or runs.
     """
 
-    open_job: Callable[[JobSpec, OnDone], None]
     on_learn: Callable[[Learn], None]
     on_idle: Callable[[], None]
 
@@ -66,6 +62,7 @@ class JobScheduler:
     ) -> None:
         self._context = context
         self._arena = context.arena
+        self._admission = context.admission
         self._archive = archive
         self._hooks = hooks
         self.queue = JobQueue()
@@ -73,7 +70,8 @@ class JobScheduler:
         self._timers = JobTimers(loop, self._on_deadline, self._on_timeout)
         self.active: JobDriver | None = None
         self._opening: int | None = None
-        """The job whose files are being opened for another attempt."""
+        """The job whose turn has come, and whose files are being opened."""
+        self._abandon_opening: Callable[[HetschedError], None] = lambda error: None
         self._is_advancing = False
         self._is_stopping = False
 
@@ -83,6 +81,7 @@ class JobScheduler:
         """Queue a job and reply with its number."""
         number = queued.number
         self._jobs[number] = queued
+        self._admission.pending.add(number, queued.checked.claims)
         terms = QueuedTerms.of(number, queued.spec, attempts)
         decisions = self.queue.submit(terms, time.time())
         try:
@@ -125,6 +124,8 @@ class JobScheduler:
         self._is_stopping = True
         for number in reversed(self.queue.waiting()):  # those that run after others come first
             self._drop(self._jobs[number], stopping_error())
+        if self._opening is not None:
+            self._stop_job(self._opening, stopping_error())
         if self.active is not None:
             self.active.abort(stopping_error())
         self.advance()
@@ -181,6 +182,7 @@ class JobScheduler:
             self._drop(self._jobs[number], error)
         elif self._opening == number:
             self._jobs[number].stop = error
+            self._abandon_opening(error)
         elif self.active is not None and self.active.number == number:
             self.active.abort(error)
 
@@ -223,14 +225,15 @@ class JobScheduler:
             finally:
                 self.advance()
 
-        self._hooks.open_job(queued.spec, on_opened)
+        self._abandon_opening = self._admission.open(queued.checked, on_opened)
 
     def _reopened(
         self, queued: QueuedJob, job: ResolvedJob | None, error: BaseException | None
     ) -> None:
-        """Begin another attempt, with its files opened anew."""
+        """Begin a job, or another attempt, with its files open."""
         if job is not None:
             queued.job, queued.is_open = job, True
+            self._admission.pending.on_opened(queued.number)
         if queued.stop is not None or self._is_stopping:
             self._drop(queued, queued.stop or stopping_error())
         elif job is None:
@@ -276,6 +279,7 @@ class JobScheduler:
         if not self.queue.requeue(queued.number, state.error.code):
             return False
         queued.is_open = False
+        self._admission.pending.on_waiting(queued.number)
         terms = self.queue.terms(queued.number)
         text = f"attempt {terms.attempts} failed: {state.error.message}"
         queued.failures.append(text)
@@ -290,6 +294,7 @@ class JobScheduler:
     ) -> None:
         """Report the last state. An exception must not block the next job."""
         self._jobs.pop(queued.number, None)
+        self._admission.pending.remove(queued.number)
         steps: tuple[Callable[[], None], ...] = (
             lambda: release_segments(self._arena, queued.held_segments),
             lambda: queued.on_state(state),

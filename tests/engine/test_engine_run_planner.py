@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hetsched.device import ChunkTimes, DeviceInfo
-from hetsched.engine.admission.resolve import resolve
+from hetsched.engine.admission.resolve import MachineLimits, resolve
 from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.engine.planning.planner_thread import run_inline
 from hetsched.engine.planning.planning_state import PlanningState
@@ -125,7 +125,7 @@ def test_plans_made_ahead_are_dropped_with_the_models_they_depend_on() -> None:
 def test_the_storage_of_arrays_is_known_after_the_files_are_closed(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones((2, 4, 4), "complex64"))
     spec = JobSpec(workload="fft", params={}, inputs={"": FileRef(str(tmp_path / "x.npy"))})
-    job = resolve(spec, [INFO], {}, 1 << 30)
+    job = resolve(spec, MachineLimits([INFO], {}, 1 << 30))
     assert job.storage == "file"
 
     job.close()

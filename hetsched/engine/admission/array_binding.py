@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 import numpy as np
 
-from hetsched.engine.admission.resolved_job import (
-    ResolvedJob,
-    array_shape,
-    file_key,
-    format_shape,
-)
+from hetsched.engine.admission.input_opener import InputOpener
+from hetsched.engine.admission.resolved_job import ResolvedJob, array_shape, format_shape
 from hetsched.errors import DataError, UsageError
 from hetsched.job import ArenaOut, ArenaRef, FileOut, FileRef, Generated, InputRef, JobSpec
-from hetsched.store.arrays.input_files import open_npy
-from hetsched.store.arrays.output_files import OutputFile, create_output
+from hetsched.store.arrays.output_check import OutputClaim, check_output
+from hetsched.store.arrays.output_files import create_output
 from hetsched.transport.device_messages import StoredArray
 from hetsched.workload import ArraySpec, Workload
 
+FileIds = set[tuple[int, int]]
+"""(st_dev, st_ino) of files."""
+BindFile = Callable[[ArraySpec, FileOut, FileIds], None]
+"""bind_file(array, target, inputs): the output must not be one of the inputs."""
 
-def open_inputs(workload: Workload, spec: JobSpec, files: set[int]) -> dict[str, StoredArray]:
+
+def open_inputs(workload: Workload, spec: JobSpec, opener: InputOpener) -> dict[str, StoredArray]:
     """Open the inputs of `spec` and return them by array name, without generated ones.
 
-    Parameters
-    ----------
-    files : set of int
-        The fds of opened files are added to it, even if an error follows.
+    The caller closes `opener`, also if an error follows.
 
     Raises
     ------
@@ -39,7 +37,7 @@ def open_inputs(workload: Workload, spec: JobSpec, files: set[int]) -> dict[str,
     """
     opened: dict[str, StoredArray] = {}
     for name, reference in spec.inputs.items():
-        stored = _open_input(name, reference, files)
+        stored = _open_input(name, reference, opener)
         if stored is not None:
             opened[name] = stored
     _check_names(workload, spec)
@@ -93,7 +91,7 @@ def only_input(workload: Workload) -> str:
     return names[0]
 
 
-def _open_input(name: str, reference: InputRef, files: set[int]) -> StoredArray | None:
+def _open_input(name: str, reference: InputRef, opener: InputOpener) -> StoredArray | None:
     match reference:
         case ArenaRef():
             return StoredArray(
@@ -104,16 +102,7 @@ def _open_input(name: str, reference: InputRef, files: set[int]) -> StoredArray 
                 offset=reference.offset,
             )
         case FileRef():
-            fd, header = open_npy(reference.path)
-            files.add(fd)
-            return StoredArray(
-                array=name,
-                key=file_key(fd),
-                shape=header.shape,
-                dtype=header.dtype,
-                offset=header.offset,
-                order=header.order,
-            )
+            return opener.open(name, reference.path)
         case Generated():
             return None
 
@@ -138,8 +127,8 @@ def _resolve_unnamed(
     return {name: msgspec.structs.replace(opened[""], array=name)}
 
 
-def bind_outputs(job: ResolvedJob, spec: JobSpec) -> None:
-    """Create output files, and check the caller's arena arrays for results.
+def bind_outputs(job: ResolvedJob, spec: JobSpec, bind_file: BindFile) -> None:
+    """Bind output files by `bind_file`, and check the caller's arena arrays for results.
 
     Raises
     ------
@@ -155,7 +144,7 @@ def bind_outputs(job: ResolvedJob, spec: JobSpec) -> None:
             continue
         target = output_target(job, spec, array.name)
         if isinstance(target, FileOut):
-            job.outputs[array.name] = _create(target, array, job, input_files)
+            bind_file(array, target, input_files)
         else:
             _check_target(target.into, array, job)
             job.into[array.name] = target.into
@@ -174,21 +163,49 @@ def output_target(job: ResolvedJob, spec: JobSpec, name: str) -> FileOut | Arena
     return spec.outputs.get(name, spec.outputs.get("", ArenaOut()))
 
 
-def writes_files(spec: JobSpec) -> bool:
-    """Return whether any output goes to a file."""
-    return any(isinstance(target, FileOut) for target in spec.outputs.values())
+def create_outputs(job: ResolvedJob, spec: JobSpec) -> None:
+    """Create output files, with all their space, and check the caller's arrays for results.
+
+    Raises
+    ------
+    UsageError, DataError, CantCreate
+    """
+
+    def create(array: ArraySpec, target: FileOut, inputs: FileIds) -> None:
+        job.outputs[array.name] = create_output(
+            target.path,
+            array_shape(array, job.load),
+            np.dtype(array.dtype).str,
+            force=target.force,
+            inputs=inputs,
+        )
+
+    bind_outputs(job, spec, create)
 
 
-def _create(
-    target: FileOut, array: ArraySpec, job: ResolvedJob, input_files: set[tuple[int, int]]
-) -> OutputFile:
-    return create_output(
-        target.path,
-        array_shape(array, job.load),
-        np.dtype(array.dtype).str,
-        force=target.force,
-        inputs=input_files,
-    )
+def check_outputs(
+    job: ResolvedJob, spec: JobSpec, claimed: Callable[[int], int]
+) -> tuple[OutputClaim, ...]:
+    """Check that the outputs could be created; return what their files will need.
+
+    `claimed`: st_dev -> bytes that other waiting jobs will need there.
+
+    Raises
+    ------
+    UsageError, DataError, CantCreate
+    """
+    claims: list[OutputClaim] = []
+
+    def check(array: ArraySpec, target: FileOut, inputs: FileIds) -> None:
+        shape, dtype = array_shape(array, job.load), np.dtype(array.dtype).str
+        claims.append(
+            check_output(
+                target.path, shape, dtype, force=target.force, inputs=inputs, claimed=claimed
+            )
+        )
+
+    bind_outputs(job, spec, check)
+    return tuple(claims)
 
 
 def _check_target(into: ArenaRef | None, array: ArraySpec, job: ResolvedJob) -> None:

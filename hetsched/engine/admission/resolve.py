@@ -1,103 +1,143 @@
-"""Validation of a job request against the workload, the files and this machine.
+"""Binds a job request to the workload, its inputs and the devices of this machine.
 
-It opens files, so it may block. All errors in a request are detected here, before the job is
-queued.
+It opens files and runs code of plug-ins, so it may block, except `bind` (`admission.py` decides
+which thread calls it). `check` and `open_job` do it at submission and at the job's turn.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.array_binding import (
     bind_input,
-    bind_outputs,
+    create_outputs,
     dtype_name,
     open_inputs,
     output_target,
-    writes_files,
+)
+from hetsched.engine.admission.declaration import (
+    Declaration,
+    Shapes,
+    declare,
+    has_files,
+    load_workload,
 )
 from hetsched.engine.admission.device_selection import select_devices
+from hetsched.engine.admission.input_opener import InputOpener
 from hetsched.engine.admission.resolved_job import ResolvedJob, array_bytes
+from hetsched.engine.threads.step import Step
 from hetsched.errors import DataError
 from hetsched.job import FileOut, JobSpec
 from hetsched.transport.device_messages import StoredArray
 from hetsched.units import format_bytes
-from hetsched.workload import Workload, find, locate
 
 
-def resolve(
-    spec: JobSpec,
-    infos: Sequence[DeviceInfo],
-    absent: Mapping[str, str],
-    arena_limit: int,
-    *,
-    create_outputs: bool = True,
-) -> ResolvedJob:
-    """Check `spec` and open its files.
+@dataclass(frozen=True)
+class MachineLimits:
+    """What a job may use of this machine.
 
-    Parameters
+    Attributes
     ----------
     infos : sequence of DeviceInfo
-        The devices of this machine.
+        The devices.
     absent : mapping
         Unusable device or kind -> reason.
     arena_limit : int, bytes
         Of all shared memory.
-    create_outputs : bool
-        False: neither create output files nor check that they could be created.
+    """
+
+    infos: Sequence[DeviceInfo]
+    absent: Mapping[str, str]
+    arena_limit: int
+
+
+def resolve(spec: JobSpec, machine: MachineLimits, *, with_outputs: bool = True) -> ResolvedJob:
+    """Check `spec`, open its files and create its output files: `check` and `open_job` in one.
+
+    `with_outputs`: False: neither create output files nor check that they could be created.
 
     Raises
     ------
     UsageError, DataError, InputMissing, Unavailable, CantCreate
     """
-    workload = find(spec.workload)
-    devices = select_devices(spec.devices, infos, absent)
-    files: set[int] = set()
+    step = Step()
+    opener = InputOpener(step)
     try:
-        stored = open_inputs(workload, spec, files)
-        job = _infer(spec, workload, devices, stored, files)
-        _check_shared_memory(job, spec, arena_limit)
+        job, _ = resolve_inputs(spec, machine, opener, step)
     except BaseException:
-        while files:
-            os.close(files.pop())
+        opener.close()
         raise
-    if create_outputs:
-        _bind_outputs(job, spec)
-    job.in_files = bool(job.files) or writes_files(spec)
+    if with_outputs:
+        create_all(job, spec)
     return job
 
 
-def _infer(
+def resolve_inputs(
     spec: JobSpec,
-    workload: Workload,
-    devices: tuple[str, ...],
+    machine: MachineLimits,
+    opener: InputOpener,
+    step: Step,
+    earlier: Declaration | None = None,
+) -> tuple[ResolvedJob, Declaration]:
+    """Open the inputs and bind them; the job takes over the files of `opener`.
+
+    `earlier`: of the same request, reused if its inputs have the same shapes.
+
+    Raises
+    ------
+    UsageError, DataError, InputMissing, Unavailable
+    """
+    select_devices(spec.devices, machine.infos, machine.absent)  # before slow steps
+    workload = load_workload(spec.workload, step)
+    stored = open_inputs(workload, spec, opener)
+    shapes = shapes_of(stored)
+    if earlier is None or earlier.shapes != shapes:
+        earlier = declare(spec, workload, shapes, step)
+    return bind(spec, earlier, stored, machine, opener), earlier
+
+
+def shapes_of(stored: Mapping[str, StoredArray]) -> Shapes:
+    """Return the shapes and dtypes of inputs, for plug-ins."""
+    return {name: (array.shape, dtype_name(array.dtype)) for name, array in stored.items()}
+
+
+def bind(
+    spec: JobSpec,
+    declaration: Declaration,
     stored: Mapping[str, StoredArray],
-    files: set[int],
+    machine: MachineLimits,
+    opener: InputOpener,
 ) -> ResolvedJob:
-    """Derive parameters and load from the request and its inputs, and bind the inputs."""
-    shapes = {name: (array.shape, dtype_name(array.dtype)) for name, array in stored.items()}
-    params = workload.infer(spec.params, shapes)
+    """Bind devices and inputs. Doesn't block, nor call code of plug-ins.
+
+    Raises
+    ------
+    UsageError, DataError, Unavailable
+    """
     job = ResolvedJob(
-        workload,
-        locate(spec.workload),
-        params,
-        workload.load(params),
-        list(workload.arrays(params)),
-        devices,
-        files=files,
+        declaration.workload,
+        declaration.reference,
+        declaration.params,
+        declaration.load,
+        declaration.specs,
+        select_devices(spec.devices, machine.infos, machine.absent),
+        files=opener.files,
         measure=spec.measure,
+        in_files=has_files(spec),
     )
     for array in job.specs:
         if array.is_input:
             bind_input(job, array, stored.get(array.name))
+    _check_shared_memory(job, spec, machine.arena_limit)
     return job
 
 
-def _bind_outputs(job: ResolvedJob, spec: JobSpec) -> None:
+def create_all(job: ResolvedJob, spec: JobSpec) -> None:
+    """Create the output files; on an error close the job. Raises DataError, CantCreate."""
     try:
-        bind_outputs(job, spec)
+        create_outputs(job, spec)
     except BaseException:
         job.close()
         raise

@@ -12,6 +12,7 @@ import numpy as np
 
 from hetsched.engine.threads.step import Step
 from hetsched.job import ArenaRef
+from hetsched.store.arrays.file_stamp import FileStamp
 from hetsched.store.arrays.output_files import OutputFile
 from hetsched.transport.device_messages import StoredArray
 from hetsched.workload import ArraySpec, Workload
@@ -72,10 +73,17 @@ class ResolvedJob:
         storage = "file" if self.in_files else "memory"
         return f"{storage}, converted" if self.converted else storage
 
-    def publish(self) -> None:
-        """Give the output files their names. Raises CantCreate, IOFailure."""
+    def publish(self) -> list[tuple[str, FileStamp]]:
+        """Give the output files their names; return their paths and stamps.
+
+        Raises
+        ------
+        CantCreate, IOFailure
+        """
+        written = [(out.path, FileStamp.of(out.fd)) for out in self.outputs.values()]
         for output in self.outputs.values():
             output.publish(sync=False)
+        return written
 
     def close(self) -> None:
         """Close the input files and discard unpublished outputs. Idempotent."""

@@ -42,6 +42,7 @@ from hetsched.engine.threads.step import Step
 from hetsched.errors import InternalError
 from hetsched.job import Done, Failed, JobSpec, JobState
 from hetsched.planner.job_planner import JobPlan
+from hetsched.store.arrays.file_stamp import FileStamp
 from hetsched.transport import device_messages
 from hetsched.transport.timers import Timer
 
@@ -284,11 +285,14 @@ class JobDriver:
             self._publish_files, self._published, deadline=self._context.deadlines.publish
         )
 
-    def _publish_files(self, step: Step) -> None:
+    def _publish_files(self, step: Step) -> list[tuple[str, FileStamp]]:
         step.enter(f"publishing {', '.join(out.path for out in self._job.outputs.values())}")
-        self._job.publish()
+        return self._job.publish()
 
-    def _published(self, value: None, error: BaseException | None) -> None:
+    def _published(
+        self, written: list[tuple[str, FileStamp]] | None, error: BaseException | None
+    ) -> None:
+        self._context.admission.written.add(written or ())
         self._post(Published() if error is None else PublishFailed(error))
 
     def _finish(self, command: do.FinishJob) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from hetsched import paths
 from hetsched.config import Config
 from hetsched.devices.probe import probe
-from hetsched.engine.admission.resolve import resolve
+from hetsched.engine.admission.resolve import MachineLimits, resolve
 from hetsched.engine.planning.next_plan import next_plan
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.explain import Explanation
@@ -35,7 +35,8 @@ def preview(spec: JobSpec, config: Config) -> Explanation:
     }
     arena_limit = resolve_size(config.arena.limit, machine_memory(), "arena.limit")
     with contextlib.ExitStack() as stack:
-        job = resolve(spec, infos, machine.absent, arena_limit, create_outputs=False)
+        limits = MachineLimits(infos, machine.absent, arena_limit)
+        job = resolve(spec, limits, with_outputs=False)
         stack.callback(job.close)
         store = ModelStore(paths.models_path(), copy=True)
         stack.callback(store.close)

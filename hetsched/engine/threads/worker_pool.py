@@ -125,8 +125,10 @@ class WorkerPool:
         *,
         discard: Callable[[T], None] = lambda value: None,
         deadline: float | None = None,
-    ) -> None:
+    ) -> Task:
         """Run ``function(step)`` in a thread, then ``on_done(value, error)`` on the loop's.
+
+        Returns a handle for `abandon`.
 
         Parameters
         ----------
@@ -149,12 +151,17 @@ class WorkerPool:
         else:
             self._waiting.append(task)
             self._limit(task, functools.partial(self._on_unstarted, task))
+        return task
 
-    def abandon(self, error: HetschedError) -> None:
-        """Answer all tasks with `error` now; their values are discarded when they come."""
-        for task in [*self._waiting, *(w.task for w in self._busy if w.task is not None)]:
-            self._answer(task, None, error)
-        self._waiting.clear()
+    def abandon(self, task: Task, error: HetschedError) -> None:
+        """Answer `task` with `error` now; its value is discarded when it comes.
+
+        No effect if it has been answered.
+        """
+        if task in self._waiting:
+            self._waiting.remove(task)
+            _stop_timer(task)
+        self._answer(task, None, error)
 
     def close(self, seconds: float) -> list[str]:
         """End the threads; return what those do that didn't end within `seconds`.
@@ -178,8 +185,7 @@ class WorkerPool:
         worker.start(task)
 
     def _limit(self, task: Task, callback: Callable[[], None]) -> None:
-        if task.timer is not None:
-            task.timer.cancel()
+        _stop_timer(task)
         task.timer = self._loop.call_later(task.deadline, callback)
 
     def _on_unstarted(self, task: Task) -> None:
@@ -205,6 +211,7 @@ class WorkerPool:
     def _on_result(
         self, worker: Worker, task: Task, value: Any, error: BaseException | None
     ) -> None:
+        _stop_timer(task)
         is_given_up = worker not in self._busy
         if not is_given_up:
             self._busy.discard(worker)
@@ -218,7 +225,7 @@ class WorkerPool:
 
     def _start_waiting(self) -> None:
         while self._waiting and len(self.hanging()) >= self._max_hanging:
-            self._answer(self._waiting.popleft(), None, _too_many_error(self.hanging()))
+            self.abandon(self._waiting[0], _too_many_error(self.hanging()))
         while self._waiting and (self._idle or len(self._busy) < self._max_threads):
             worker = self._idle.pop() if self._idle else Worker("files", self._post_result)
             self._start(worker, self._waiting.popleft())
@@ -227,8 +234,6 @@ class WorkerPool:
         if task.is_answered:
             return
         task.is_answered = True
-        if task.timer is not None:
-            task.timer.cancel()
         on_done, task.on_done = task.on_done, _log_error  # may refer to a client's arrays
         try:
             on_done(value, error)
@@ -243,6 +248,11 @@ class WorkerPool:
         self._loop.call_soon_threadsafe(
             functools.partial(self._on_result, worker, task, value, error)
         )
+
+
+def _stop_timer(task: Task) -> None:
+    if task.timer is not None:
+        task.timer.cancel()
 
 
 def _deadline_error(task: Task) -> TryAgain:

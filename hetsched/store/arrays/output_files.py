@@ -177,7 +177,7 @@ def create_output(
     with creation_errors(path):
         check_no_magic_links(path)
     target = os.path.realpath(path)
-    mode = _target_mode(path, target, force, inputs)
+    mode = target_mode(path, target, force, inputs)
     if token:
         remove_leftover(target, token)
     token = token or new_token()
@@ -206,7 +206,7 @@ def write_whole(path: str, raw: bytes, force: bool = False) -> None:
     IOFailure
     """
     target = os.path.realpath(path)
-    mode = _target_mode(path, target, force, ())
+    mode = target_mode(path, target, force, ())
     token = new_token()
     with creation_errors(path):
         fd, temporary = open_unnamed(target, hidden_path(target, token))
@@ -223,7 +223,7 @@ def write_whole(path: str, raw: bytes, force: bool = False) -> None:
         output.discard()
 
 
-def _target_mode(path: str, target: str, force: bool, inputs: Collection[tuple[int, int]]) -> int:
+def target_mode(path: str, target: str, force: bool, inputs: Collection[tuple[int, int]]) -> int:
     """Return the permissions of the new file: those of the one it replaces, else by the umask."""
     with creation_errors(path):
         try:

@@ -157,9 +157,9 @@ def test_an_endless_loop_in_python_is_ended(bench: Bench) -> None:
 
 def test_abandoned_tasks_are_answered_at_once(bench: Bench) -> None:
     pool = bench.pool(max_threads=1)
-    for _ in range(3):
-        pool.submit(bench.hang, bench.answer)
-    pool.abandon(TryAgain("stopping"))
+    tasks = [pool.submit(bench.hang, bench.answer) for _ in range(3)]
+    for task in tasks:
+        pool.abandon(task, TryAgain("stopping"))
     assert bench.messages() == ["stopping"] * 3
 
 
@@ -182,8 +182,11 @@ def test_an_exception_in_a_callback_skips_no_other(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     pool = bench.pool(max_threads=1)
-    pool.submit(bench.hang, lambda value, error: os.fsync(-1))
-    pool.submit(bench.hang, bench.answer)
-    pool.abandon(TryAgain("stopping"))
+    tasks = [
+        pool.submit(bench.hang, lambda value, error: os.fsync(-1)),
+        pool.submit(bench.hang, bench.answer),
+    ]
+    for task in tasks:
+        pool.abandon(task, TryAgain("stopping"))
     assert bench.messages() == ["stopping"]
     assert "unexpected error in a callback" in caplog.text

@@ -1,0 +1,119 @@
+"""Admits jobs: on the loop where that takes microseconds, in the pool's threads otherwise.
+
+A job without files whose kind is known (same workload, parameters and shapes) needs neither a
+file nor the code of a plug-in. Everything else may hang: it is done in a thread, with a deadline.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+
+from hetsched.engine.admission.array_binding import check_outputs, open_inputs
+from hetsched.engine.admission.checked_job import CheckedJob, check, open_job
+from hetsched.engine.admission.declaration import (
+    Declaration,
+    DeclarationCache,
+    declaration_key,
+    has_files,
+)
+from hetsched.engine.admission.input_opener import InputOpener
+from hetsched.engine.admission.pending_outputs import PendingOutputs, WrittenFiles
+from hetsched.engine.admission.resolve import MachineLimits, bind
+from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.engine.planning.planner_thread import run_inline
+from hetsched.engine.threads.step import Step
+from hetsched.engine.threads.worker_pool import Task, WorkerPool
+from hetsched.errors import HetschedError
+from hetsched.job import JobSpec
+from hetsched.store.arrays.file_stamp import FileStamp
+
+OnChecked = Callable[[CheckedJob | None, BaseException | None], None]
+OnOpened = Callable[[ResolvedJob | None, BaseException | None], None]
+Abandon = Callable[[HetschedError], None]
+
+
+class Admission:
+    """Checks and opens the jobs of one engine. On the loop's thread only.
+
+    Parameters
+    ----------
+    files : WorkerPool
+    machine : callable
+        Returns the present limits.
+
+    Attributes
+    ----------
+    pending : PendingOutputs
+        Of all unfinished jobs; kept up to date by the scheduler.
+    written : WrittenFiles
+        By ended jobs.
+    """
+
+    def __init__(self, files: WorkerPool, machine: Callable[[], MachineLimits]) -> None:
+        self._files = files
+        self._machine = machine
+        self._declarations = DeclarationCache()
+        self._checks: list[Task] = []
+        self.pending = PendingOutputs()
+        self.written = WrittenFiles()
+
+    def check(
+        self,
+        spec: JobSpec,
+        on_checked: OnChecked,
+        recorded: Mapping[str, FileStamp] | None = None,
+    ) -> None:
+        """Check `spec`, then ``on_checked(checked, error)``, possibly at once.
+
+        `recorded`: the stamps of its check by an earlier daemon.
+        """
+        key = None if has_files(spec) else declaration_key(spec)
+        known = None if key is None else self._declarations.get(key)
+        if known is not None:
+            run_inline(lambda: self._check_known(spec, known), on_checked)
+            return
+
+        def checked_in_thread(checked: CheckedJob | None, error: BaseException | None) -> None:
+            self._checks = [task for task in self._checks if not task.is_answered]
+            if checked is not None and key is not None:
+                self._declarations.put(key, checked.declaration)
+            on_checked(checked, error)
+
+        machine = self._machine()
+        task = self._files.submit(
+            lambda step: check(spec, machine, self.pending, step, recorded), checked_in_thread
+        )
+        if not task.is_answered:
+            self._checks.append(task)
+
+    def open(self, checked: CheckedJob, on_opened: OnOpened) -> Abandon:
+        """Open the files of a job whose turn has come, then ``on_opened(job, error)``.
+
+        At once if it has none. Call the returned function to end the wait with an error.
+        """
+        if not checked.needs_files:
+            run_inline(lambda: self._bind(checked.spec, checked.declaration), on_opened)
+            return lambda error: None
+        machine = self._machine()
+        task = self._files.submit(
+            lambda step: open_job(checked, machine, self.written, step),
+            on_opened,
+            discard=ResolvedJob.close,
+        )
+        return functools.partial(self._files.abandon, task)
+
+    def abandon_checks(self, error: HetschedError) -> None:
+        """Answer all checks in progress with `error`."""
+        for task in list(self._checks):
+            self._files.abandon(task, error)
+
+    def _check_known(self, spec: JobSpec, declaration: Declaration) -> CheckedJob:
+        return CheckedJob(spec, declaration, self._bind(spec, declaration))
+
+    def _bind(self, spec: JobSpec, declaration: Declaration) -> ResolvedJob:
+        opener = InputOpener(Step())
+        stored = open_inputs(declaration.workload, spec, opener)
+        job = bind(spec, declaration, stored, self._machine(), opener)
+        check_outputs(job, spec, self.pending.claimed)
+        return job

@@ -1,0 +1,100 @@
+"""The two steps of admission: `check` at submission, `open_job` when the job's turn comes.
+
+Between them no file is open: inputs may be replaced by earlier jobs, and a long queue takes
+neither descriptors nor disk space. Both steps may block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from hetsched.engine.admission.array_binding import check_outputs
+from hetsched.engine.admission.declaration import Declaration, has_files
+from hetsched.engine.admission.input_opener import InputOpener
+from hetsched.engine.admission.pending_outputs import PendingOutputs, WrittenFiles
+from hetsched.engine.admission.resolve import MachineLimits, create_all, resolve_inputs
+from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.engine.threads.step import Step
+from hetsched.job import JobSpec
+from hetsched.store.arrays.file_stamp import FileStamp
+from hetsched.store.arrays.output_check import OutputClaim
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedJob:
+    """A request that could run when it was submitted.
+
+    Attributes
+    ----------
+    job : ResolvedJob
+        As bound at submission; its files are closed.
+    stamps : mapping
+        Array name -> its input file as it was at submission, for the journal.
+    claims : tuple of OutputClaim
+        The output files.
+    """
+
+    spec: JobSpec
+    declaration: Declaration
+    job: ResolvedJob
+    stamps: Mapping[str, FileStamp] = field(default_factory=dict)
+    claims: tuple[OutputClaim, ...] = ()
+
+    @property
+    def needs_files(self) -> bool:
+        """Whether files must be opened before the job runs."""
+        return has_files(self.spec)
+
+
+def check(
+    spec: JobSpec,
+    machine: MachineLimits,
+    pending: PendingOutputs,
+    step: Step,
+    recorded: Mapping[str, FileStamp] | None = None,
+) -> CheckedJob:
+    """Check everything about `spec` that can be known before it runs.
+
+    Parameters
+    ----------
+    pending : PendingOutputs
+        Of the other jobs: inputs may be written by the jobs that this one comes after.
+    recorded : mapping or None
+        The stamps of an earlier check (the daemon has been restarted since), to be kept.
+
+    Raises
+    ------
+    UsageError, DataError, InputMissing, Unavailable, CantCreate
+    """
+    after: Collection[int] = {dependency.job for dependency in spec.after}
+    opener = InputOpener(step, pending=pending, after=after)
+    try:
+        job, declaration = resolve_inputs(spec, machine, opener, step)
+        step.enter("checking the output folder")
+        claims = check_outputs(job, spec, pending.claimed)
+    finally:
+        opener.close()
+    return CheckedJob(spec, declaration, job, {**opener.stamps, **(recorded or {})}, claims)
+
+
+def open_job(
+    checked: CheckedJob, machine: MachineLimits, written: WrittenFiles, step: Step
+) -> ResolvedJob:
+    """Open the inputs as they are now, and create the outputs with all their space.
+
+    Raises
+    ------
+    DataError
+        An input has changed since the submission, and not by an earlier job (`written`).
+    InputMissing, CantCreate, UsageError, Unavailable
+    """
+    opener = InputOpener(step, expected=checked.stamps, written=written)
+    try:
+        job, _ = resolve_inputs(checked.spec, machine, opener, step, checked.declaration)
+    except BaseException:
+        opener.close()
+        raise
+    step.enter("creating output files")
+    create_all(job, checked.spec)
+    return job

@@ -1,0 +1,108 @@
+"""What the code of a plug-in says about one kind of job, and a cache of that.
+
+This code may be slow or hang, so it never runs on the event loop. Its methods are pure, so that
+for a job like an earlier one their results are known: it is admitted on the loop.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from hetsched.engine.threads.step import Step
+from hetsched.job import ArenaRef, FileOut, FileRef, JobSpec
+from hetsched.workload import ArraySpec, Workload, find, locate
+
+MAX_CACHE_BYTES = 4 << 20
+"""Size of all keys and declarations of the cache. Arbitrary."""
+BYTES_PER_DECLARATION = 1024
+"""Estimate for a declaration besides its parameters, which are as long as the key."""
+
+Shapes = Mapping[str, tuple[tuple[int, ...], str]]
+"""Input name -> (shape, dtype name)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Declaration:
+    """A workload and its parameters, load and arrays for inputs of these shapes.
+
+    `reference` is its module:qualname, for device processes.
+    """
+
+    workload: Workload
+    reference: str
+    shapes: Shapes
+    params: Any
+    load: int
+    specs: tuple[ArraySpec, ...]
+
+
+def load_workload(name: str, step: Step) -> Workload:
+    """Return the workload `name`; the first time its module is imported. Raises UsageError."""
+    step.enter(f"loading the workload {name:.100}")
+    return find(name)
+
+
+def declare(spec: JobSpec, workload: Workload, shapes: Shapes, step: Step) -> Declaration:
+    """Derive parameters, load and arrays from the request and the shapes of its inputs.
+
+    Raises
+    ------
+    UsageError, DataError
+    """
+    step.enter(f"the code of the workload {workload.name}", is_interruptible=True)
+    params = workload.infer(spec.params, shapes)
+    load, arrays = workload.load(params), tuple(workload.arrays(params))
+    return Declaration(workload, locate(spec.workload), shapes, params, load, arrays)
+
+
+def has_files(spec: JobSpec) -> bool:
+    """Return whether an input or output of `spec` is a file."""
+    refs = (*spec.inputs.values(), *spec.outputs.values())
+    return any(isinstance(ref, FileRef | FileOut) for ref in refs)
+
+
+def declaration_key(spec: JobSpec) -> bytes:
+    """Return all that determines the declaration of a job without files."""
+    arrays = [
+        (name, ref.shape, ref.dtype)
+        for name, ref in spec.inputs.items()
+        if isinstance(ref, ArenaRef)
+    ]
+    return msgspec.msgpack.encode((spec.workload, spec.params, arrays))
+
+
+class DeclarationCache:
+    """Declarations by key, bounded in bytes; the least recently used are dropped first."""
+
+    def __init__(self, max_bytes: int = MAX_CACHE_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._entries: OrderedDict[bytes, Declaration] = OrderedDict()
+        self.nbytes = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: bytes) -> Declaration | None:
+        declaration = self._entries.get(key)
+        if declaration is not None:
+            self._entries.move_to_end(key)
+        return declaration
+
+    def put(self, key: bytes, declaration: Declaration) -> None:
+        """Keep `declaration`, unless it is too large by itself."""
+        if key in self._entries or _size(key) > self._max_bytes:
+            return
+        self._entries[key] = declaration
+        self.nbytes += _size(key)
+        while self.nbytes > self._max_bytes:
+            oldest, _ = self._entries.popitem(last=False)
+            self.nbytes -= _size(oldest)
+
+
+def _size(key: bytes) -> int:
+    return 2 * len(key) + BYTES_PER_DECLARATION

@@ -1,0 +1,93 @@
+"""Output files: those that unfinished jobs will write, and those that ended ones wrote.
+
+Changed on the loop's thread only; threads of the pool read single entries.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from hetsched.store.arrays.file_stamp import FileStamp
+from hetsched.store.arrays.output_check import OutputClaim
+
+MAX_WRITTEN_BYTES = 4 << 20
+"""Size of the paths of `WrittenFiles`, with their stamps. Arbitrary."""
+STAMP_BYTES = 300
+
+
+@dataclass(frozen=True)
+class PromisedOutput:
+    """An output of an unfinished job."""
+
+    job: int
+    claim: OutputClaim
+
+
+class PendingOutputs:
+    """Output files of unfinished jobs, and the space that those that wait will need."""
+
+    def __init__(self) -> None:
+        self._claims: dict[int, Sequence[OutputClaim]] = {}
+        self._promised: dict[str, PromisedOutput] = {}
+        self._waiting: set[int] = set()
+        self._bytes: Counter[int] = Counter()
+
+    def add(self, job: int, claims: Sequence[OutputClaim]) -> None:
+        """Record the outputs of a new job, which waits."""
+        if claims:
+            self._claims[job] = claims
+            self._promised.update((claim.path, PromisedOutput(job, claim)) for claim in claims)
+            self.on_waiting(job)
+
+    def on_waiting(self, job: int) -> None:
+        """Count the space of a job: it isn't allocated."""
+        if job in self._claims and job not in self._waiting:
+            self._waiting.add(job)
+            for claim in self._claims[job]:
+                self._bytes[claim.device] += claim.nbytes
+
+    def on_opened(self, job: int) -> None:
+        """Stop counting the space of a job: it is allocated, so it is no longer free."""
+        if job in self._waiting:
+            self._waiting.remove(job)
+            for claim in self._claims[job]:
+                self._bytes[claim.device] -= claim.nbytes
+
+    def remove(self, job: int) -> None:
+        """Forget a job that has ended."""
+        self.on_opened(job)
+        for claim in self._claims.pop(job, ()):
+            if self._promised[claim.path].job == job:
+                del self._promised[claim.path]
+
+    def promise(self, path: str) -> PromisedOutput | None:
+        """Return the last job that will write `path` (links resolved); None: no job will."""
+        return self._promised.get(path)
+
+    def claimed(self, device: int) -> int:
+        """Return the bytes that waiting jobs will need on this device (st_dev)."""
+        return self._bytes.get(device, 0)
+
+
+class WrittenFiles:
+    """Files written by jobs that have ended, as they were then; the oldest are dropped first."""
+
+    def __init__(self, max_bytes: int = MAX_WRITTEN_BYTES) -> None:
+        self._stamps: OrderedDict[str, FileStamp] = OrderedDict()
+        self._max_bytes = max_bytes
+        self._bytes = 0
+
+    def add(self, files: Iterable[tuple[str, FileStamp]]) -> None:
+        """Record published files; paths are absolute, links resolved."""
+        for path, stamp in files:
+            if self._stamps.pop(path, None) is None:
+                self._bytes += len(path) + STAMP_BYTES
+            self._stamps[path] = stamp
+        while self._bytes > self._max_bytes:
+            path, _ = self._stamps.popitem(last=False)
+            self._bytes -= len(path) + STAMP_BYTES
+
+    def get(self, path: str) -> FileStamp | None:
+        return self._stamps.get(path)

@@ -1,0 +1,136 @@
+"""What is cached of a plug-in's answers, and that jobs like earlier ones don't ask it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hetsched.device import DeviceInfo
+from hetsched.engine.admission.admission import Admission
+from hetsched.engine.admission.checked_job import CheckedJob
+from hetsched.engine.admission.declaration import Declaration, DeclarationCache, declaration_key
+from hetsched.engine.admission.resolve import MachineLimits
+from hetsched.engine.threads.worker_pool import WorkerPool
+from hetsched.errors import TryAgain
+from hetsched.job import ArenaRef, JobSpec
+from hetsched.transport.loop import Loop
+
+MACHINE = MachineLimits([DeviceInfo(name="cpu0", kind="cpu", identity="c")], {}, 1 << 30)
+SPEC = JobSpec(workload="fft", params={"batch": "4x8x8"})
+DECLARED: Any = object()
+
+
+def with_input(shape: tuple[int, ...], dtype: str = "complex64") -> JobSpec:
+    return JobSpec(workload="fft", params={}, inputs={"": ArenaRef(1, shape, dtype)})
+
+
+def test_equal_requests_have_equal_keys_wherever_their_arrays_are() -> None:
+    other = JobSpec(workload="fft", params={}, inputs={"": ArenaRef(2, (4, 8, 8), "complex64")})
+
+    assert declaration_key(with_input((4, 8, 8))) == declaration_key(other)
+    assert declaration_key(with_input((4, 8, 8))) != declaration_key(with_input((5, 8, 8)))
+    assert declaration_key(with_input((4, 8, 8))) != declaration_key(
+        with_input((4, 8, 8), "complex128")
+    )
+
+
+def test_the_cache_is_bounded_in_bytes() -> None:
+    cache = DeclarationCache(max_bytes=10_000)
+    for number in range(1000):
+        cache.put(bytes(100) + str(number).encode(), DECLARED)
+
+    assert cache.nbytes <= 10_000
+    assert len(cache) < 10
+
+
+def test_what_is_used_stays() -> None:
+    cache = DeclarationCache(max_bytes=5_000)
+    cache.put(b"used", DECLARED)
+    for number in range(100):
+        assert cache.get(b"used") is DECLARED
+        cache.put(str(number).encode(), DECLARED)
+
+
+def test_a_key_too_large_for_the_cache_changes_nothing() -> None:
+    cache = DeclarationCache(max_bytes=5_000)
+    cache.put(b"used", DECLARED)
+    cache.put(bytes(10_000), DECLARED)
+
+    assert cache.get(b"used") is DECLARED
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.files = WorkerPool(self.loop, deadline=60.0)
+        self.admission = Admission(self.files, lambda: MACHINE)
+        self.answers: list[CheckedJob | BaseException | None] = []
+
+    def check(self, spec: JobSpec) -> None:
+        def on_checked(checked: CheckedJob | None, error: BaseException | None) -> None:
+            self.answers.append(checked or error)
+            self.loop.stop()
+
+        self.admission.check(spec, on_checked)
+
+    def wait(self) -> None:
+        self.loop._stopping = False
+        self.loop.run()
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.files.close(20)
+    bench.loop.close()
+
+
+def test_the_first_job_of_a_kind_is_checked_in_a_thread(bench: Bench) -> None:
+    bench.check(SPEC)
+    assert bench.answers == []
+    bench.wait()
+    assert isinstance(bench.answers[0], CheckedJob)
+
+
+def test_a_job_like_an_earlier_one_is_checked_at_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.check(SPEC)
+    bench.wait()
+    monkeypatch.setattr("hetsched.engine.admission.declaration.find", None)
+    monkeypatch.setattr("hetsched.engine.admission.declaration.declare", None)
+    bench.check(SPEC)
+
+    first, second = bench.answers
+    assert isinstance(first, CheckedJob)
+    assert isinstance(second, CheckedJob)
+    assert second.declaration is first.declaration
+    assert second.job is not first.job
+
+
+def test_a_refused_request_is_not_remembered(bench: Bench) -> None:
+    wrong = JobSpec(workload="fft", params={"batch": "nonsense"})
+    for _ in range(2):
+        bench.check(wrong)
+        bench.wait()
+
+    assert len(bench.admission._declarations) == 0
+    assert [type(answer).__name__ for answer in bench.answers] == ["UsageError"] * 2
+
+
+def test_checks_in_progress_can_be_abandoned(bench: Bench) -> None:
+    bench.check(SPEC)
+    bench.admission.abandon_checks(TryAgain("stopping"))
+    assert str(bench.answers[0]) == "stopping"
+
+
+def test_a_declaration_is_one_for_all_jobs_of_a_kind(bench: Bench) -> None:
+    bench.check(SPEC)
+    bench.wait()
+    (checked,) = bench.answers
+    assert isinstance(checked, CheckedJob)
+    assert isinstance(checked.declaration, Declaration)
+    assert checked.declaration.load == checked.job.load == 4
