@@ -1,0 +1,182 @@
+"""Outputs get their names exactly once, whenever the process that publishes them ends."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hetsched.errors import CantCreate
+from hetsched.store.arrays.output_files import OutputFile, create_output
+from hetsched.store.arrays.publication import (
+    PreparedOutput,
+    discard_prepared,
+    hidden_path,
+    publish_prepared,
+    remove_leftover,
+)
+from tests.store.publishing_child import RESULT, TOKEN, publish, recover, run_in_child
+
+MODES = [
+    pytest.param(force, lacks, id=f"{'force' if force else 'new'}-without-{'-'.join(lacks)}")
+    for force in (False, True)
+    for lacks in ((), ("tmpfile",), ("link",), ("tmpfile", "link"))
+    if lacks != ("link",)  # a file without a name can't get one without links
+]
+
+
+def fresh_folder(root: Path, number: int, force: bool) -> Path:
+    folder = root / str(number) / "data"
+    folder.mkdir(parents=True)
+    if force:
+        (folder / "y.npy").write_text("old")
+    return folder
+
+
+def target_inode(folder: Path) -> int:
+    """Return the inode of the published result, 0 if the target isn't that."""
+    try:
+        is_result = np.array_equal(np.load(folder / "y.npy"), RESULT)
+    except (OSError, ValueError):
+        return 0
+    return (folder / "y.npy").stat().st_ino if is_result else 0
+
+
+@pytest.mark.parametrize(("force", "lacks"), MODES)
+def test_a_publication_that_ends_at_any_call_is_completed_once(
+    tmp_path: Path, force: bool, lacks: tuple[str, ...]
+) -> None:
+    for calls in itertools.count():
+        folder = fresh_folder(tmp_path, calls, force)
+        was_killed = run_in_child(functools.partial(publish, folder, force), calls, lacks)
+        published = target_inode(folder)
+        # The target is either complete or as before, and hidden files are the only others.
+        assert published or os.path.exists(folder / "y.npy") == force
+        assert all(name == "y.npy" or name.startswith(".") for name in os.listdir(folder))
+
+        # Recovery is killed at each of its own calls in turn, then left to finish.
+        for again in (*range(calls % 6, 18, 6), None):
+            run_in_child(functools.partial(recover, folder, force), again, lacks)
+
+        assert os.listdir(folder) == ["y.npy"]
+        assert target_inode(folder) == (published or target_inode(folder)) != 0
+        if not was_killed:
+            assert calls > 10
+            return
+
+
+def prepared(tmp_path: Path, force: bool = False) -> PreparedOutput:
+    return written(tmp_path, force).prepare()
+
+
+def written(tmp_path: Path, force: bool = False) -> OutputFile:
+    output = create_output(str(tmp_path / "y.npy"), RESULT.shape, "complex64", force, token=TOKEN)
+    os.pwrite(output.fd, RESULT.tobytes(), output.offset)
+    return output
+
+
+def test_a_prepared_output_has_only_a_hidden_name(tmp_path: Path) -> None:
+    descriptors = os.listdir("/proc/self/fd")
+
+    output = prepared(tmp_path)
+
+    assert os.listdir(tmp_path) == [os.path.basename(hidden_path(str(tmp_path / "y"), TOKEN))]
+    assert os.listdir("/proc/self/fd") == descriptors
+    np.testing.assert_array_equal(np.load(os.fsdecode(output.temporary)), RESULT)
+
+
+def test_publishing_again_changes_nothing(tmp_path: Path) -> None:
+    output = prepared(tmp_path)
+
+    assert publish_prepared(output)
+    inode = target_inode(tmp_path)
+
+    assert publish_prepared(output)
+    assert target_inode(tmp_path) == inode
+    assert os.listdir(tmp_path) == ["y.npy"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_result_that_was_replaced_since_is_left_alone(tmp_path: Path, force: bool) -> None:
+    output = prepared(tmp_path, force)
+    publish_prepared(output)
+    (tmp_path / "y.npy").unlink()
+    (tmp_path / "y.npy").write_text("newer")
+
+    assert not publish_prepared(output)
+
+    assert (tmp_path / "y.npy").read_text() == "newer"
+
+
+def test_a_result_that_was_moved_away_is_not_published_again(tmp_path: Path) -> None:
+    output = prepared(tmp_path)
+    publish_prepared(output)
+    (tmp_path / "y.npy").rename(tmp_path / "archived.npy")
+
+    assert not publish_prepared(output)
+
+    assert os.listdir(tmp_path) == ["archived.npy"]
+
+
+def test_a_target_created_meanwhile_is_kept_and_the_result_removed(tmp_path: Path) -> None:
+    output = prepared(tmp_path)
+    (tmp_path / "y.npy").write_text("theirs")
+
+    with pytest.raises(CantCreate, match="meanwhile; use --force"):
+        publish_prepared(output)
+
+    assert (tmp_path / "y.npy").read_text() == "theirs"
+    assert os.listdir(tmp_path) == ["y.npy"]
+
+
+def test_with_force_the_target_is_replaced_and_its_mode_kept(tmp_path: Path) -> None:
+    (tmp_path / "y.npy").write_text("old")
+    (tmp_path / "y.npy").chmod(0o640)
+
+    assert publish_prepared(prepared(tmp_path, force=True))
+
+    assert target_inode(tmp_path)
+    assert (tmp_path / "y.npy").stat().st_mode & 0o777 == 0o640
+    assert os.listdir(tmp_path) == ["y.npy"]
+
+
+def test_a_prepared_output_can_be_discarded(tmp_path: Path) -> None:
+    output = prepared(tmp_path)
+
+    discard_prepared(output)
+    discard_prepared(output)
+
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_lost_folder_is_an_error_that_names_it(tmp_path: Path) -> None:
+    folder = tmp_path / "there"
+    folder.mkdir()
+    output = prepared(folder)
+    folder.rename(tmp_path / "elsewhere")
+
+    with pytest.raises(CantCreate, match=f"no folder {folder}"):
+        publish_prepared(output)
+
+
+def test_a_leftover_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    other = hidden_path(str(tmp_path / "y.npy"), "another-job")
+    Path(other).touch()
+
+    assert remove_leftover(str(tmp_path / "y.npy"), TOKEN)
+
+    assert not remove_leftover(str(tmp_path / "y.npy"), TOKEN)
+    assert os.listdir(tmp_path) == [os.path.basename(other)]
+
+
+def test_a_leftover_of_an_earlier_attempt_is_replaced(tmp_path: Path) -> None:
+    prepared(tmp_path)
+
+    assert publish_prepared(prepared(tmp_path))
+
+    assert os.listdir(tmp_path) == ["y.npy"]
