@@ -2,7 +2,8 @@
 
 The disk is in memory (`disk/memory_disk.py`); the journal's code and SQLite are the real ones. The
 power fails at a random operation, also while the file is created, checked, recovered,
-checkpointed, trimmed, shortened and closed; then the next daemon opens what is left, and so on.
+checkpointed, trimmed, shortened, repaired and closed; then the next daemon opens what is left,
+and so on.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from hetsched.store.journal.records import JournalContents, NumbersReserved
 from robustness.disk import silent
 from robustness.disk.journal_model import BOUNDS, JournalModel, model_of, random_records
 from robustness.disk.memory_disk import MemoryDisk, PowerLost
-from robustness.disk.memory_vfs import mounted
+from robustness.disk.memory_vfs import io_error, mounted
 from robustness.scale import Scale
 
 PATH = Path("/journal.db")
@@ -33,6 +34,10 @@ MAX_OPERATIONS = 200
 CHECKPOINT_PAGES = 12
 """So that a checkpoint follows every second or third commit."""
 CUTS_PER_DISK = 50
+
+FAULTY_LIVES = 0.3
+FAULT_RATE = 0.03
+"""In some lives the disk also fails now and then, with pages lost by failed syncs."""
 
 NOT_SYNCED = dataclasses.replace(
     FORMAT, pragmas=FORMAT.pragmas.replace("synchronous = FULL", "synchronous = NORMAL")
@@ -45,6 +50,8 @@ class Tally:
     cuts: int = 0
     acknowledged: int = 0
     """Records."""
+    failed: int = 0
+    """Commits that failed while there was power."""
     lost: int = 0
     """Jobs that aren't as acknowledged."""
     damaged: int = 0
@@ -55,24 +62,24 @@ class Tally:
 
 @dataclass
 class Life:
-    """One disk through many power cuts. `before`, `after`: what may be on it."""
+    """One disk through many power cuts. `states`: what may be on it, oldest first."""
 
     rng: random.Random
     file_format: DatabaseFormat
     tally: Tally
     disk: MemoryDisk = field(default_factory=MemoryDisk)
-    before: JournalModel = field(default_factory=JournalModel)
-    after: JournalModel = field(default_factory=JournalModel)
+    states: list[JournalModel] = field(default_factory=lambda: [JournalModel()])
     last_number: int = 0
     now: float = 1e9
 
     def run_until_cut(self) -> None:
         """Start a daemon, check what it finds, write, and cut the power at some operation."""
-        self.disk.fault = _cut_after(self.rng.randint(1, MAX_OPERATIONS))
+        fails = self.rng.random() < FAULTY_LIVES
+        self.disk.fault = _cut_after(self.rng, FAULT_RATE if fails else 0.0)
         with mounted(self.disk) as vfs:
             file = self._open(vfs)
             if file is not None:
-                self._check(file.load(len(self.after.jobs) + BOUNDS.jobs))
+                self._check(file.load(len(self.states[-1].jobs) + BOUNDS.jobs))
                 self._write(file)
         self.disk = self.disk.after_cut(self.rng)
         self.tally.cuts += 1
@@ -80,51 +87,57 @@ class Life:
     def _open(self, vfs: str) -> JournalFile | None:
         try:
             return JournalFile(PATH, BOUNDS, self.now, vfs, self.file_format, CHECKPOINT_PAGES)
-        except HetschedError:
-            if not self.disk.is_off:
+        except HetschedError as error:
+            if "damaged" in str(error):
                 self.tally.damaged += 1
                 self.disk = MemoryDisk()
-                self.before = self.after = JournalModel()
+                self.states = [JournalModel()]
             return None
 
     def _check(self, contents: JournalContents) -> None:
         """Compare with what was acknowledged: a commit that was cut has happened or hasn't."""
-        missing = min(model.missing_from(contents) for model in (self.before, self.after))
-        self.tally.lost += missing
+        self.tally.lost += min(model.missing_from(contents) for model in self.states)
         self.tally.repeated += contents.next_number <= self.last_number
-        self.before = self.after = model_of(contents)
+        self.states = [model_of(contents)]
         self._numbers = JobNumbers(contents.next_number, contents.reserved)
 
     def _write(self, file: JournalFile) -> None:
         is_orderly = self.rng.random() < 0.2
+        kept: list[Write] = []
         while not self.disk.is_off:
             self.now += 1
-            records = random_records(self.rng, self.before, self._numbers, self.now)
+            records = random_records(self.rng, self.states[-1], self._numbers, self.now)
             self.last_number = self._numbers.last
-            self.after = self.before.after(records)
+            self.states.append(self.states[-1].after(records))
+            kept += [Write((record,)) for record in records]
             try:
-                outcomes = file.commit([Write((record,)) for record in records])
+                outcomes = file.commit(kept)
             except HetschedError:
-                break
-            assert outcomes == [None] * len(records), outcomes
-            self.before = self.after
-            self.tally.acknowledged += len(records)
-            for record in records:
-                if isinstance(record, NumbersReserved):
-                    self._numbers.on_reserved(record, None)
+                self.tally.failed += not self.disk.is_off
+                continue
+            assert outcomes == [None] * len(kept), outcomes
+            self.states = self.states[-1:]
+            self.tally.acknowledged += len(kept)
+            for write in kept:
+                if isinstance(reservation := write.records[0], NumbersReserved):
+                    self._numbers.on_reserved(reservation, None)
+            kept = []
             file.maintain(self.now)
             if is_orderly and self.rng.random() < 0.2:
                 break
         file.close(self._numbers.last)
 
 
-def _cut_after(count: int) -> Callable[[str], Exception | None]:
-    remaining = count
+def _cut_after(rng: random.Random, fault_rate: float) -> Callable[[str], Exception | None]:
+    """Return a fault: EIO at random, then no power."""
+    remaining = rng.randint(1, MAX_OPERATIONS)
 
     def fault(kind: str) -> Exception | None:
         nonlocal remaining
         remaining -= 1
-        return PowerLost() if remaining < 0 else None
+        if remaining < 0:
+            return PowerLost()
+        return io_error(kind) if rng.random() < fault_rate else None
 
     return fault
 
@@ -146,12 +159,12 @@ def measure(scale: Scale) -> Result:
     result = Result(
         "power_cuts",
         "Power cuts, with torn and reordered writes",
-        ("journal", "cuts", "records acknowledged", "jobs lost", "files damaged"),
+        ("journal", "cuts", "records acknowledged", "commits failed", "jobs lost", "damaged"),
     )
     full = cut_power(cuts, scale.seed)
     normal = cut_power(cuts // 10, scale.seed, NOT_SYNCED)
     for name, tally in (("as it is", full), ("with synchronous = NORMAL", normal)):
-        figures = (tally.cuts, tally.acknowledged, tally.lost, tally.damaged)
+        figures = (tally.cuts, tally.acknowledged, tally.failed, tally.lost, tally.damaged)
         result.rows.append((name, *(f"{figure:,}" for figure in figures)))
         result.data.append({"journal": name, **dataclasses.asdict(tally)})
     result.bars += [

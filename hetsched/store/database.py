@@ -126,6 +126,8 @@ def _opened(name: str, flags: int, vfs: str | None = None) -> Iterator[apsw.Conn
             connection.set_busy_timeout(BUSY_MS)
             yield connection
         except BaseException:
+            # Nothing that may have failed halfway is copied from a WAL into the database.
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             connection.close()
             raise
     except (apsw.CantOpenError, apsw.PermissionsError, apsw.ReadOnlyError) as error:

@@ -54,13 +54,11 @@ CREATE TABLE journal(
     id INTEGER PRIMARY KEY CHECK(id = 1),
     reserved INTEGER NOT NULL,
     closed_at_number INTEGER,
-    reopened INTEGER NOT NULL,
     token TEXT NOT NULL) STRICT;
-INSERT INTO journal VALUES (1, 0, 0, 0, lower(hex(randomblob(6))));
+INSERT INTO journal VALUES (1, 0, 0, lower(hex(randomblob(6))));
 """
 """`journal.closed_at_number`: the last number given out, if the last daemon closed the file in
-order; NULL while a daemon runs, and after a crash. `journal.reopened`: how often a daemon had to
-open the file again after a failure. `job.nbytes`: of all its columns, roughly."""
+order; NULL while a daemon runs, and after a crash. `job.nbytes`: of all its columns, roughly."""
 
 WAL_LIMIT = 4 << 20
 """Bytes to which the WAL is cut after a checkpoint."""
@@ -127,11 +125,11 @@ def _insert_bindings(
     return (
         record.number,
         record.client_id or None,
-        getattr(record.spec, "label", ""),
+        record.spec.label,
         record.spec.workload,
         stage,
         int(record.durable),
-        int(record.held),
+        int(record.held or record.spec.hold),
         record.spec.priority,
         record.submitted_at,
         spec,

@@ -3,11 +3,11 @@
 Synchronous; `journal.py` calls it from a thread.
 
 After a failed commit it isn't known what is on disk: the kernel may have dropped pages that it
-couldn't write, and the next fsync succeeds all the same; behind such a hole in the WAL everything
-would be lost. So the file is opened again without a write, a checkpoint copies everything that
-the WAL holds into the database, and a commit that changes something starts a new WAL, whose header
-makes the old one invalid. The failed commit itself may have been in the WAL or not; jobs that were
-refused because of it are deleted by the next one.
+couldn't write, and the next fsync succeeds all the same. With such a hole in the WAL everything
+behind it would be lost at a power cut, and a checkpoint would mix new pages with old ones. So the
+file is closed, and before the next write `wal_repair.py` writes the WAL again as it can be read
+now. The failed commit itself may be in it or not; jobs that were refused because of it are deleted
+by the next one.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from hetsched.store.journal.records import (
     JournaledJob,
     WholeJob,
 )
+from hetsched.store.journal.wal_repair import rewrite_wal
 
 log = logging.getLogger(__name__)
 
@@ -78,19 +79,14 @@ class JournalFile:
         self._path, self._bounds, self._vfs = path, bounds, vfs
         self._format, self._checkpoint_pages = file_format, checkpoint_pages
         self._connection: apsw.Connection | None = None
+        self._must_repair = True
         self._wal_pages = 0
         self._ended = 0
         try:
-            connection = self._connect()
+            self._next_number = self._begin(self._writable(), now)
         except (apsw.Error, ConfigError) as error:
-            raise open_error(path, error) from None
-        try:
-            self._next_number = self._begin(connection, now)
-        except BaseException as error:
             self._drop_connection()
-            if isinstance(error, apsw.Error | ConfigError):
-                raise open_error(path, error) from None
-            raise
+            raise open_error(path, error) from None
 
     @property
     def connection(self) -> apsw.Connection:
@@ -101,15 +97,16 @@ class JournalFile:
     def load(self, ended: int) -> JournalContents:
         """Read all open jobs and the last `ended` ended ones. Raises ConfigError."""
         try:
-            return load_contents(self._working(), self._next_number, ended)
+            return load_contents(self._readable(), self._next_number, ended)
         except (apsw.Error, ValueError) as error:  # msgspec's errors are ValueErrors
             raise open_error(self._path, apsw.CorruptError(str(error))) from None
 
     def query(self, wanted: HistoryFilter) -> list[JournaledJob]:
         """Return the jobs that match, newest first. Raises CantCreate, IOFailure."""
         try:
-            return query_jobs(self._working(), wanted)
-        except apsw.Error as error:
+            return query_jobs(self._readable(), wanted)
+        except (apsw.Error, ConfigError) as error:
+            self._drop_connection()
             raise write_error(self._path, error, self._errno()) from None
 
     def commit(self, writes: Sequence[Write]) -> list[HetschedError | None]:
@@ -137,7 +134,7 @@ class JournalFile:
 
     def maintain(self, now: float) -> None:
         """Checkpoint, trim and shorten if it is time to; after the outcomes were reported."""
-        if self._connection is None:
+        if self._connection is None or self._must_repair:
             return
         try:
             if self._ended >= TRIM_EVERY:
@@ -152,16 +149,16 @@ class JournalFile:
     def close(self, last_number: int | None) -> None:
         """Close the file; `last_number`: the last one given to a job, if that is certain."""
         connection = self._connection
-        if connection is None:
+        if connection is None or self._must_repair:
+            self._drop_connection()
             return
         try:
             if last_number is not None:
                 connection.execute("UPDATE journal SET closed_at_number = ?", (last_number,))
-            self._connection = None
             connection.close()
+            self._connection = None
         except apsw.Error as error:
             log.warning("%s", write_error(self._path, error, self._errno()))
-            self._connection = connection
             self._drop_connection()
 
     # ---- opening
@@ -203,22 +200,24 @@ class JournalFile:
         if result != "ok":
             raise apsw.CorruptError(str(result).replace("\n", "; "))
 
-    def _working(self) -> apsw.Connection:
-        """Return a usable connection; after a failure a new one."""
-        if self._connection is not None:
-            return self._connection
-        try:
-            connection = self._connect()
-            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-            connection.execute("UPDATE journal SET reopened = reopened + 1")
-        except (apsw.Error, ConfigError):
+    def _readable(self) -> apsw.Connection:
+        """Return the connection; after a failure a new one, which may only read."""
+        return self._connection or self._connect()
+
+    def _writable(self) -> apsw.Connection:
+        """Return a connection that may write; after a failure or a crash, with a whole WAL."""
+        if self._must_repair:
             self._drop_connection()
-            raise
-        return connection
+            self._connect()  # takes the lock
+            if rewrite_wal(self._path, self._vfs):
+                self._drop_connection()
+            self._must_repair = False
+        return self._readable()
 
     def _drop_connection(self) -> None:
         """Close a connection that failed, and write nothing more."""
         connection, self._connection = self._connection, None
+        self._must_repair = True
         if connection is not None:
             with contextlib.suppress(apsw.Error):
                 connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -236,7 +235,7 @@ class JournalFile:
         self, prepared: Sequence[list[Statement] | HetschedError]
     ) -> list[HetschedError | None]:
         try:
-            connection = self._working()
+            connection = self._writable()
         except ConfigError as error:
             raise apsw.CantOpenError(str(error)) from None
         if self._wal_pages >= MAX_WAL_PAGES:
@@ -283,7 +282,10 @@ class JournalFile:
         return apsw.SQLITE_OK
 
     def _errno(self) -> int:
-        return 0 if self._connection is None else int(self._connection.system_errno)
+        """Return the error number of the system call that failed last; 0 if not known."""
+        with contextlib.suppress(apsw.ConnectionClosedError):
+            return 0 if self._connection is None else int(self._connection.system_errno)
+        return 0
 
 
 def forget_refused(writes: Sequence[Write]) -> list[Write]:

@@ -1,0 +1,254 @@
+"""The journal's thread while the disk is full, fails or doesn't respond."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hetsched.errors import CantCreate, InternalError, IOFailure
+from hetsched.job import JobSpec
+from hetsched.store.journal import journal as journal_module
+from hetsched.store.journal.journal import Journal
+from hetsched.store.journal.journal_file import JournalFile
+from hetsched.store.journal.pending_writes import Write
+from hetsched.store.journal.records import HistoryBounds, HistoryFilter, JobAccepted, JournaledJob
+from robustness.disk.memory_disk import MemoryDisk
+from robustness.disk.memory_vfs import disk_full, io_error, mounted
+from tests.store.journal.journal_jobs import (
+    PATIENCE,
+    START,
+    CallQueue,
+    accepted,
+    contents_of,
+    done,
+    open_journal,
+    write_and_wait,
+)
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    return MemoryDisk()
+
+
+@pytest.fixture
+def vfs(disk: MemoryDisk) -> Iterator[str]:
+    with mounted(disk) as name:
+        yield name
+
+
+@pytest.fixture
+def calls() -> CallQueue:
+    return CallQueue()
+
+
+def open_in_memory(vfs: str, calls: CallQueue) -> Journal:
+    return Journal.open(Path("/journal.db"), calls.call_soon_threadsafe, vfs=vfs)
+
+
+def numbers_in(vfs: str) -> list[int]:
+    file = JournalFile(Path("/journal.db"), HistoryBounds(), START, vfs)
+    contents = file.load(100)
+    file.close(None)
+    return [job.number for job in (*contents.open_jobs, *contents.ended_jobs)]
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [(lambda kind: disk_full(), CantCreate), (io_error, IOFailure)],
+    ids=["full", "EIO"],
+)
+def test_a_fault_is_reported_and_later_writes_work(
+    disk: MemoryDisk,
+    vfs: str,
+    calls: CallQueue,
+    fault: Callable[[str], Exception],
+    expected: type,
+) -> None:
+    journal = open_in_memory(vfs, calls)
+    assert write_and_wait(journal, calls, [accepted(1)]) is None
+
+    disk.fault = fault
+    outcomes = [write_and_wait(journal, calls, [accepted(number)]) for number in (2, 3)]
+    failure = journal.failure
+    disk.fault = lambda kind: None
+
+    assert write_and_wait(journal, calls, [accepted(4)]) is None
+    assert [type(outcome) for outcome in outcomes] == [expected, expected]
+    assert isinstance(failure, expected) and journal.failure is None
+    assert all("/journal.db: " in str(outcome) for outcome in outcomes)
+    assert journal.close(PATIENCE)
+    assert numbers_in(vfs) == [1, 4]
+
+
+def test_what_nobody_waits_for_is_written_when_that_is_possible_again(
+    disk: MemoryDisk, vfs: str, calls: CallQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "RETRY_SECONDS", 0.001)
+    journal = open_in_memory(vfs, calls)
+    write_and_wait(journal, calls, [accepted(1)])
+    failures = threading.Semaphore(0)
+
+    def fault(kind: str) -> Exception:
+        failures.release()
+        return disk_full()
+
+    disk.fault = fault
+    journal.write([done(1)], urgent=True)
+    for _ in range(3):
+        assert failures.acquire(timeout=PATIENCE)
+    disk.fault = lambda kind: None
+
+    answers: list[list[JournaledJob] | None] = []
+    while not answers or [job.stage for job in answers[-1] or ()] != ["done"]:
+        journal.query(HistoryFilter(), lambda jobs, _: answers.append(jobs))
+        count = len(answers) + 1
+        calls.run_until(lambda: len(answers) >= count)  # noqa: B023
+    assert journal.close(PATIENCE)
+
+
+def test_a_record_that_cannot_be_encoded_spoils_no_other(vfs: str, calls: CallQueue) -> None:
+    journal = open_in_memory(vfs, calls)
+    outcomes: dict[int, BaseException | None] = {}
+    strange = JobSpec(workload="fft", params={"x": object()})
+    records = [accepted(1), JobAccepted(2, strange, "", START, True), accepted(3)]
+
+    for record in records:
+        journal.write(
+            [record],
+            lambda outcome, number=record.number: outcomes.update({number: outcome}),  # type: ignore[misc]
+            urgent=True,
+        )
+    calls.run_until(lambda: len(outcomes) == 3)
+    journal.close(PATIENCE)
+
+    assert {number: type(outcome) for number, outcome in outcomes.items()} == {
+        1: type(None),
+        2: InternalError,
+        3: type(None),
+    }
+    assert numbers_in(vfs) == [1, 3]
+
+
+def test_closing_does_not_wait_for_a_hung_disk(
+    disk: MemoryDisk, vfs: str, calls: CallQueue
+) -> None:
+    journal = open_in_memory(vfs, calls)
+    hung, released = threading.Event(), threading.Event()
+
+    def hang(kind: str) -> None:
+        hung.set()
+        released.wait(PATIENCE)
+
+    disk.fault = hang
+    journal.write([accepted(1)], urgent=True)
+    assert hung.wait(PATIENCE)
+
+    assert not journal.close(0.01)
+
+    released.set()
+    assert journal.close(PATIENCE)
+
+
+def test_a_callback_that_raises_does_not_stop_the_others(vfs: str, calls: CallQueue) -> None:
+    journal = open_in_memory(vfs, calls)
+    outcomes: list[BaseException | None] = []
+
+    def broken(outcome: BaseException | None) -> None:
+        raise RuntimeError("a bug")
+
+    journal.write([accepted(1)], broken, urgent=True)
+    journal.write([accepted(2)], outcomes.append, urgent=True)
+    calls.run_until(lambda: bool(outcomes))
+
+    assert outcomes == [None]
+    assert journal.close(PATIENCE)
+
+
+def _fill_up(path: Path) -> int:
+    """In a process with a limit on the size of files: write until that fails, then again."""
+    calls = CallQueue()
+    journal = open_journal(path, calls)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limit = 1 << 18
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    number, outcome = 0, None
+    while outcome is None:
+        number += 1
+        outcome = write_and_wait(journal, calls, [accepted(number)])
+    assert isinstance(outcome, CantCreate), outcome
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert write_and_wait(journal, calls, [accepted(number + 1)]) is None
+    journal.close(PATIENCE)
+    return number
+
+
+def test_a_limit_on_the_size_of_files_counts_as_a_full_disk(tmp_path: Path) -> None:
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            (tmp_path / "refused").write_text(str(_fill_up(tmp_path / "journal.db")))
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+    refused = int((tmp_path / "refused").read_text())
+    numbers = [job.number for job in contents_of(tmp_path / "journal.db").open_jobs]
+    assert numbers == [number for number in range(1, refused + 2) if number != refused]
+
+
+def test_history_is_bounded_in_jobs_age_and_bytes(vfs: str) -> None:
+    file = JournalFile(Path("/journal.db"), HistoryBounds(jobs=300), START, vfs)
+    for number in range(1, 1001):
+        file.commit([Write((accepted(number),)), Write((done(number),))])
+        file.maintain(START)
+    kept = [job.number for job in file.load(10_000).ended_jobs]
+    assert len(kept) < 600 and kept[-1] == 1000
+    file.close(1000)
+
+    for bounds, expected in (
+        (HistoryBounds(seconds=100.0), range(900, 1001)),
+        (HistoryBounds(nbytes=6000), range(1000 - 6000 // _row_bytes(vfs) + 1, 1001)),
+    ):
+        file = JournalFile(Path("/journal.db"), bounds, START + 1000, vfs)
+        assert [job.number for job in file.load(10_000).ended_jobs] == list(expected)
+        file.close(1000)
+
+
+def _row_bytes(vfs: str) -> int:
+    file = JournalFile(Path("/journal.db"), HistoryBounds(), START + 1000, vfs)
+    nbytes = file.connection.execute("SELECT nbytes FROM job WHERE number = 1000").get
+    file.close(1000)
+    return int(nbytes)
+
+
+def test_the_file_shrinks_after_a_large_queue_has_gone(disk: MemoryDisk, vfs: str) -> None:
+    file = JournalFile(Path("/journal.db"), HistoryBounds(jobs=1), START, vfs)
+    path = "/data/" + "x" * 20_000
+    large = JobSpec(workload="fft", params={"path": path})
+    for number in range(1, 1001):
+        record = JobAccepted(number, large, "", START, True)
+        file.commit([Write((record,))])
+        file.maintain(START)
+    largest = len(disk.files["/journal.db"].content)
+    for number in range(1, 1001):
+        file.commit([Write((done(number),))])
+        file.maintain(START)
+    for number in range(1001, 1001 + 20 * 256):
+        file.commit([Write((accepted(number),)), Write((done(number),))])
+        file.maintain(START)
+    file.close(None)
+
+    assert largest > 20e6
+    assert len(disk.files["/journal.db"].content) < 8e6
