@@ -126,6 +126,17 @@ class DeadlinesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """To give output files their names."""
 
 
+class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Memory and disk for what accumulates. See `docs/configuration.md`."""
+
+    unread: str = "8MiB"
+    """Replies to a client that doesn't read; beyond, it is disconnected."""
+    ended_jobs: str = "32MiB"
+    """Ended jobs for `status` and `show`."""
+    models: str = "64MiB"
+    """Models in memory; the file may have twice that."""
+
+
 class LoadConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The load of a machine profile: units, and bytes per unit in each direction."""
 
@@ -145,6 +156,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     arena: ArenaConfig = ArenaConfig()
     queue: QueueConfig = QueueConfig()
     deadlines: DeadlinesConfig = DeadlinesConfig()
+    limits: LimitsConfig = LimitsConfig()
     load: LoadConfig | None = None
 
 
@@ -218,6 +230,8 @@ def parse(text: str, source: str) -> Config:
         raise ConfigError(f"{source}: {_rephrased(str(error))}") from None
     for index, device in enumerate(config.device):
         _check_device(device, f"{source}: device[{index}]")
+    for key in LimitsConfig.__struct_fields__:
+        _parsed(f"{source}: limits.{key}", parse_size, getattr(config.limits, key))
     _parsed(f"{source}: memory_limit", parse_size, config.memory_limit)
     _check_deadlines(config.deadlines, f"{source}: deadlines")
     return config
@@ -231,6 +245,7 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
     "arena": ArenaConfig,
     "queue": QueueConfig,
     "deadlines": DeadlinesConfig,
+    "limits": LimitsConfig,
     "load": LoadConfig,
     "compute": Cost,
     "h2d": Cost,

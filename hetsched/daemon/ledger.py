@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from hetsched.daemon.commands import AnswerSession, Command, ReleaseSegment
 from hetsched.daemon.kept_results import KeptResults
+from hetsched.daemon.limits.ended_jobs import EndedJobs
 from hetsched.daemon.metrics.job_metrics import JobMetrics
 from hetsched.daemon.records import (
     ClientSession,
@@ -21,9 +22,6 @@ from hetsched.errors import InputMissing
 from hetsched.job import Done, Failed, JobSpec
 from hetsched.transport.messages import SegmentFd
 from hetsched.transport.peers import Peer
-
-MAX_ENDED_JOBS = 1000
-"""Ended jobs that are remembered. Arbitrary."""
 
 
 class Ledger:
@@ -58,8 +56,7 @@ class Ledger:
         self.is_draining = False
         self._next_ticket = 1
         self._unended = 0
-        self._ended: dict[int, None] = {}
-        """Numbers of ended jobs that are remembered, the first to end first."""
+        self.ended_jobs = EndedJobs(limits.ended_jobs)
 
     def new_entry(
         self, spec: JobSpec, requester: Requester, follow: bool, submitted_at: float
@@ -142,18 +139,16 @@ class Ledger:
             self.metrics.on_end(entry.state, queued, self.wall_clock(now) - submitted)
 
     def end(self, entry: JobEntry) -> list[Command]:
-        """Note that a job has ended; forget the oldest ended jobs beyond MAX_ENDED_JOBS."""
+        """Note that a job has ended; forget the oldest ended jobs beyond the limits."""
         self._unended -= 1
         for follower in entry.followers:
             self._count_follow(follower.session, -1)
         entry.followers = []
-        self._ended[entry.job] = None
         self.close_ticket(entry)
         commands: list[Command] = []
-        while len(self._ended) > MAX_ENDED_JOBS:
-            oldest = next(iter(self._ended))
-            del self._ended[oldest]
-            commands += self.release_results(self.jobs.pop(oldest))
+        for forgotten in self.ended_jobs.add(entry):
+            del self.jobs[forgotten.job]
+            commands += self.release_results(forgotten)
         return commands
 
     def close_ticket(self, entry: JobEntry) -> None:

@@ -25,8 +25,9 @@ from hetsched.errors import ConfigError, HetschedError
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
 from hetsched.transport.machine_limits import machine_memory, raise_descriptor_limit, resolve_size
+from hetsched.transport.messages import MAX_FRAME
 from hetsched.transport.sockets import acquire_lock, validate_socket_path
-from hetsched.units import parse_time
+from hetsched.units import parse_size, parse_time
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +94,8 @@ def limits(config: Config, memory: int) -> tuple[int, Limits]:
         results=min(results, total),
         results_for=_seconds(arena.results_for, "arena.results_for"),
         warm_for=_seconds(arena.warm_for, "arena.warm_for"),
+        ended_jobs=parse_size(config.limits.ended_jobs),
+        unread=max(parse_size(config.limits.unread), MAX_FRAME),
     )
 
 

@@ -23,11 +23,17 @@ class Limits:
         How long each is kept.
     warm_for : float, seconds
         How long free memory is kept while there are neither sessions nor jobs.
+    ended_jobs : int, bytes
+        Of all ended jobs that are remembered.
+    unread : int, bytes
+        Of replies to one client that doesn't read.
     """
 
     results: int = 1 << 30
     results_for: float = 600.0
     warm_for: float = 60.0
+    ended_jobs: int = 32 << 20
+    unread: int = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -104,6 +110,8 @@ class JobEntry:
         Followers that haven't fetched the results yet.
     reported_at : float, seconds
         When followers last received a state.
+    is_shortened : bool
+        It has ended, and its parameters were dropped to save memory.
     """
 
     ticket: int
@@ -120,6 +128,7 @@ class JobEntry:
     fetch_deadline: float = 0.0
     keep_until: float = 0.0
     reported_at: float = 0.0
+    is_shortened: bool = False
 
     @property
     def expires(self) -> float:

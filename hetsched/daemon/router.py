@@ -27,10 +27,8 @@ from hetsched.transport.sockets import remove_socket
 
 log = logging.getLogger(__name__)
 
-MAX_CLIENT_BACKLOG = 8 << 20
-"""Bytes of unsent replies to one client; beyond, it is disconnected. Eight of the longest."""
-MAX_BACKLOG = 64 << 20
-"""Bytes of unsent replies to all clients together. Arbitrary."""
+MAX_SLOW_CLIENTS = 8
+"""Clients whose unsent replies may reach their limit at the same time. Arbitrary."""
 SEND_QUEUE = 32
 """Replies to one client that libzmq may hold; it counts messages, and each may have MAX_FRAME
 bytes. The others wait in the backlog, where bytes count."""
@@ -55,6 +53,8 @@ class Router:
         on_frame(identity, frame, peer) for every message of one frame; others are dropped.
     on_overflow : callable
         on_overflow(identity): this client doesn't read, so its replies were dropped.
+    max_backlog : int, bytes
+        Of unsent replies to one client; beyond, it is disconnected.
     """
 
     def __init__(
@@ -63,13 +63,14 @@ class Router:
         loop: Loop,
         on_frame: Callable[[bytes, bytes, Peer], None],
         on_overflow: Callable[[bytes], None],
+        max_backlog: int,
     ) -> None:
         self._loop = loop
         self._on_frame = on_frame
         self._on_overflow = on_overflow
         self._socket = context.socket(zmq.ROUTER)
         self._path: Path | None = None
-        self._backlog = ReplyBacklog(MAX_CLIENT_BACKLOG, MAX_BACKLOG)
+        self._backlog = ReplyBacklog(max_backlog, MAX_SLOW_CLIENTS * max_backlog)
         self._retrying: set[bytes] = set()
         self._dropped_messages = LogLimiter()
         self._dropped_events = 0

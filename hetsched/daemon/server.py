@@ -116,7 +116,9 @@ class Server:
         self._engine = engine
         self._endpoint, self._session = endpoint, session
         self._zap = ZapHandler(context, loop, self._admits)
-        self._router = Router(context, loop, self._on_frame, self._on_overflow)
+        self._router = Router(
+            context, loop, self._on_frame, self._on_overflow, core.ledger.limits.unread
+        )
         self._listener: socket.socket | None = None
         self._removes_session = True
         self._sessions: dict[int, socket.socket] = {}

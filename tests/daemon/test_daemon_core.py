@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from hetsched.daemon import commands as do
-from hetsched.daemon import ledger
 from hetsched.daemon.core import FETCH_SECONDS, PROGRESS_INTERVAL, Core
+from hetsched.daemon.limits import ended_jobs
 from hetsched.daemon.records import DaemonInfo, Limits
 from hetsched.errors import ErrorRecord, ProtocolError
 from hetsched.job import (
@@ -357,7 +357,7 @@ def test_a_job_that_the_engine_failed_over_is_refused_and_forgotten(story: Story
 
 
 def test_history_is_bounded(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "MAX_ENDED_JOBS", 3)
+    monkeypatch.setattr(ended_jobs, "MAX_ENDED_JOBS", 3)
     token = story.hello(1)
     jobs = [story.submit(token) for _ in range(5)]
     released = [story.done(job, 100 + job) for job in jobs]

@@ -125,7 +125,7 @@ def test_without_a_zap_handler_nobody_is_served(tmp_path: Path) -> None:
         loop = Loop()
         zap = ZapHandler(context, loop, lambda peer: True)
         router = Router(
-            context, loop, lambda i, frame, peer: received.append(frame), lambda i: None
+            context, loop, lambda i, frame, peer: received.append(frame), lambda i: None, 1 << 20
         )
         router.bind(tmp_path / "control.sock")
         zap.close()
