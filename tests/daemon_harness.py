@@ -33,6 +33,7 @@ from hetsched.job import (
     Running,
 )
 from hetsched.transport.arena import Arena
+from hetsched.transport.inspection.overview_records import DeviceActivity
 from hetsched.transport.loop import Loop
 
 T = TypeVar("T")
@@ -96,6 +97,12 @@ class FakeEngine:
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
         return (DeviceInfo(name="cpu0", kind="cpu", identity="fake"),), {"gpu": "none here"}
+
+    def activities(self) -> tuple[DeviceActivity, ...]:
+        return tuple(
+            DeviceActivity(device="cpu0", job=job, workload="wait", variant="fake", share=1)
+            for job in self.waiting
+        )
 
     def _double(self, ref: ArenaRef, spec: JobSpec) -> ArenaRef:
         x = self.arena.segment(ref.segment).array(ref.shape, ref.dtype, ref.offset)

@@ -20,17 +20,18 @@ from hetsched.client.requests import (
     devices,
     explain,
     follow,
-    metrics,
     ping,
     show,
     status,
     submit,
 )
+from hetsched.client.requests.inspection import metrics, overview
 from hetsched.device import DeviceInfo
 from hetsched.explain import Explanation
 from hetsched.job import Done, JobSpec, JobState
+from hetsched.transport.inspection.metric_records import Metric
+from hetsched.transport.inspection.overview_records import DaemonOverview
 from hetsched.transport.messages import JobLine, Pong, Submit
-from hetsched.transport.metric_records import Metric
 
 Self = TypeVar("Self", bound="Control")
 
@@ -125,6 +126,10 @@ class Control:
     def metrics(self) -> tuple[Metric, ...]:
         """Return counters and gauges of the daemon, its jobs and its devices."""
         return metrics.metrics(self._connection)
+
+    def overview(self, waiting: int = 50) -> DaemonOverview:
+        """Return running jobs, the first `waiting` ones that wait, and what devices do."""
+        return overview.overview(self._connection, waiting)
 
     def job(self, job: int) -> Job:
         """Return the Future of any client's job number `job`. Raises InputMissing."""

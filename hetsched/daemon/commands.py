@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hetsched.job import JobSpec
+from hetsched.transport.inspection.metric_records import Metric
+from hetsched.transport.inspection.overview_records import DaemonOverview
 from hetsched.transport.messages import Reply, SessionAnswer
-from hetsched.transport.metric_records import Metric
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,15 @@ class CollectMetrics:
 
 
 @dataclass(frozen=True)
+class CollectOverview:
+    """Answer request `number` of `identity` with `overview`, completed by devices and memory."""
+
+    identity: bytes
+    number: int
+    overview: DaemonOverview
+
+
+@dataclass(frozen=True)
 class ExplainJob:
     """Answer request `number` of `identity` with a job's explanation, or why there is none."""
 
@@ -118,5 +128,6 @@ Command = (
     | CancelJob
     | ListDevices
     | CollectMetrics
+    | CollectOverview
     | ExplainJob
 )

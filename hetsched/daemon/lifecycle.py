@@ -16,10 +16,10 @@ from hetsched.config import ArenaConfig, Config
 from hetsched.daemon.core import Core
 from hetsched.daemon.records import DaemonInfo, Limits
 from hetsched.daemon.server import Server
+from hetsched.daemon.service.stored_segments import StoredSegments
+from hetsched.daemon.service.systemd import ServiceManager
+from hetsched.daemon.service.watchdog import Watchdog
 from hetsched.daemon.stopping import ExitGuard, StopLadder
-from hetsched.daemon.stored_segments import StoredSegments
-from hetsched.daemon.systemd import ServiceManager
-from hetsched.daemon.watchdog import Watchdog
 from hetsched.engine.engine import Engine
 from hetsched.errors import ConfigError, HetschedError
 from hetsched.transport.arena import Arena

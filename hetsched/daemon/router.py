@@ -19,9 +19,9 @@ from hetsched.daemon.limits.reply_backlog import ReplyBacklog
 from hetsched.errors import ConfigError
 from hetsched.job import Done, Failed
 from hetsched.transport.codec import encode
+from hetsched.transport.inspection.metric_records import Metric, counter, gauge
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import MAX_FRAME, Reply, State
-from hetsched.transport.metric_records import Metric, counter, gauge
 from hetsched.transport.peers import NOBODY, Peer, address_peer
 from hetsched.transport.sockets import remove_socket
 

@@ -20,16 +20,11 @@ from hetsched.daemon import commands
 from hetsched.daemon.access.roles import Role, role_of
 from hetsched.daemon.access.zap import ZapHandler
 from hetsched.daemon.core import Core
+from hetsched.daemon.inspector import Inspector
 from hetsched.daemon.limits.log_limiter import LogLimiter
-from hetsched.daemon.metrics.process_gauges import (
-    arena_metrics,
-    device_metrics,
-    loop_metrics,
-    process_metrics,
-)
 from hetsched.daemon.records import result_refs
 from hetsched.daemon.router import Router
-from hetsched.daemon.systemd import NO_SOCKETS, ListeningSockets
+from hetsched.daemon.service.systemd import NO_SOCKETS, ListeningSockets
 from hetsched.device import DeviceInfo
 from hetsched.errors import (
     DataError,
@@ -44,6 +39,7 @@ from hetsched.explain.thinning import thinned
 from hetsched.job import JobSpec, JobState
 from hetsched.transport.arena import Arena
 from hetsched.transport.codec import Decoder, encode
+from hetsched.transport.inspection.overview_records import DeviceActivity
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import (
     Answer,
@@ -52,12 +48,10 @@ from hetsched.transport.messages import (
     Drop,
     Envelope,
     Explained,
-    MetricList,
     Refused,
     Reply,
     SessionRequest,
 )
-from hetsched.transport.metric_records import counter
 from hetsched.transport.peers import Peer, socket_peer
 from hetsched.transport.sockets import close_all, listen, receive_message, send_message
 
@@ -87,6 +81,8 @@ class JobEngine(Protocol):
     ) -> None: ...
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]: ...
+
+    def activities(self) -> tuple[DeviceActivity, ...]: ...
 
 
 class Server:
@@ -129,6 +125,7 @@ class Server:
         self._dropped_requests = LogLimiter()
         self._decode_request: Decoder[SessionRequest] = Decoder(SessionRequest)
         self._decode_envelope: Decoder[Envelope] = Decoder(Envelope)
+        inspector = Inspector(engine, arena, loop, self._router, self._dropped_requests)
         self._executors: dict[type, Callable[[Any], None]] = {
             commands.SendReply: self._send,
             commands.AnswerSession: self._answer,
@@ -141,8 +138,8 @@ class Server:
             commands.SubmitJob: self._submit,
             commands.CancelJob: lambda command: engine.cancel(command.job),
             commands.ListDevices: self._list_devices,
-            commands.CollectMetrics: self._collect_metrics,
             commands.ExplainJob: self._explain,
+            **inspector.executors(),
         }
 
     def open(self, passed: ListeningSockets = NO_SOCKETS) -> None:
@@ -343,22 +340,6 @@ class Server:
     def _list_devices(self, command: commands.ListDevices) -> None:
         devices, absent = self._engine.devices()
         self._router.send(command.identity, Reply(command.number, DeviceList(devices, absent)))
-
-    def _collect_metrics(self, command: commands.CollectMetrics) -> None:
-        metrics = (
-            *command.metrics,
-            *device_metrics(*self._engine.devices()),
-            *arena_metrics(self._arena),
-            *self._router.metrics(),
-            counter(
-                "hetsched_rejected_requests",
-                "Frames that weren't requests, which were dropped.",
-                self._dropped_requests.total,
-            ),
-            *loop_metrics(self._loop.latency.snapshot()),
-            *process_metrics(command.uptime),
-        )
-        self._router.send(command.identity, Reply(command.number, MetricList(metrics)))
 
     def _explain(self, command: commands.ExplainJob) -> None:
         def explained(explanation: Explanation | None, error: BaseException | None) -> None:

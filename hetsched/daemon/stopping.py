@@ -16,7 +16,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 
-from hetsched.daemon.systemd import ServiceManager
+from hetsched.daemon.service.systemd import ServiceManager
 from hetsched.transport.loop import Loop
 
 log = logging.getLogger(__name__)

@@ -14,6 +14,7 @@ from pathlib import Path
 from hetsched.config import Config
 from hetsched.device import DeviceInfo
 from hetsched.devices.probe import probe
+from hetsched.engine.activity import job_activity
 from hetsched.engine.admission.admission import Admission
 from hetsched.engine.admission.checked_job import CheckedJob
 from hetsched.engine.admission.resolve import MachineLimits
@@ -35,6 +36,7 @@ from hetsched.queue_options import check_queue_options
 from hetsched.store.models.model_store import ModelStore
 from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import Event
+from hetsched.transport.inspection.overview_records import DeviceActivity
 from hetsched.transport.loop import Loop
 from hetsched.units import parse_size
 
@@ -199,6 +201,11 @@ class Engine:
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
         """Return the devices, and the reasons for absent ones."""
         return self._fleet.infos, dict(self._fleet.absent)
+
+    def activities(self) -> tuple[DeviceActivity, ...]:
+        """Return what the devices do for running jobs."""
+        active = self._scheduler.active
+        return () if active is None else job_activity(active.snapshot())
 
     def pids(self) -> dict[str, int]:
         """Return device name -> process id."""

@@ -16,7 +16,8 @@ from hetsched.device import DeviceInfo
 from hetsched.errors import ErrorRecord
 from hetsched.explain import Explanation
 from hetsched.job import JobSpec, JobState
-from hetsched.transport.metric_records import Metric
+from hetsched.transport.inspection.metric_records import Metric
+from hetsched.transport.inspection.overview_records import DaemonOverview
 
 PROTOCOL = 1
 MAX_FRAME = 1 << 20
@@ -140,7 +141,13 @@ class Metrics(msgspec.Struct, frozen=True, tag="metrics"):
     """Answered by MetricList."""
 
 
-Request = Ping | Submit | Status | Show | Follow | Cancel | Explain | Devices | Metrics
+class Overview(msgspec.Struct, frozen=True, tag="overview"):
+    """Running jobs, at most `waiting` waiting ones, devices. Answered by Overviewed."""
+
+    waiting: int = 50
+
+
+Request = Ping | Submit | Status | Show | Follow | Cancel | Explain | Devices | Metrics | Overview
 
 
 class Envelope(msgspec.Struct, frozen=True):
@@ -198,6 +205,10 @@ class MetricList(msgspec.Struct, frozen=True, tag="metrics"):
     metrics: tuple[Metric, ...]
 
 
+class Overviewed(msgspec.Struct, frozen=True, tag="overviewed"):
+    overview: DaemonOverview
+
+
 class Acknowledged(msgspec.Struct, frozen=True, tag="ok"):
     pass
 
@@ -210,6 +221,7 @@ Answer = (
     | DeviceList
     | Explained
     | MetricList
+    | Overviewed
     | Acknowledged
     | Refused
 )

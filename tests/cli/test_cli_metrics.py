@@ -17,7 +17,7 @@ from daemon_harness import Harness, daemon
 from hetsched.cli.commands.metrics.server import parse_address
 from hetsched.cli.commands.metrics.text import prometheus_text
 from hetsched.errors import UsageError
-from hetsched.transport.metric_records import Metric, MetricSample, counter
+from hetsched.transport.inspection.metric_records import Metric, MetricSample, counter
 
 from .conftest import COMMAND, Call
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from service_manager import NotifySocket, notify_socket
 
-from hetsched.daemon import stored_segments
-from hetsched.daemon.stored_segments import StoredSegments
-from hetsched.daemon.systemd import ServiceManager
+from hetsched.daemon.service import stored_segments
+from hetsched.daemon.service.stored_segments import StoredSegments
+from hetsched.daemon.service.systemd import ServiceManager
 from hetsched.transport.arena import Arena
 
 LIMIT = 1 << 24

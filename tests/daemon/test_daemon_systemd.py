@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from service_manager import listening, notify_socket
 
-from hetsched.daemon import systemd
-from hetsched.daemon.systemd import ServiceManager
-from hetsched.daemon.watchdog import Watchdog
+from hetsched.daemon.service import systemd
+from hetsched.daemon.service.systemd import ServiceManager
+from hetsched.daemon.service.watchdog import Watchdog
 from hetsched.errors import ConfigError
 
 PID = 4711

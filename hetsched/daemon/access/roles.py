@@ -40,6 +40,7 @@ PERMITTED: dict[type, frozenset[Role]] = {
     messages.Explain: _OWNER_AND_ROOT,
     messages.Devices: _OWNER_AND_ROOT,
     messages.Metrics: _OWNER_AND_ROOT,
+    messages.Overview: _OWNER_AND_ROOT,
 }
 """Request -> the roles that may make it. One that isn't listed is refused to everyone."""
 

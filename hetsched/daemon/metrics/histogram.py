@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from itertools import accumulate
 
-from hetsched.transport.metric_records import Metric, MetricSample
+from hetsched.transport.inspection.metric_records import Metric, MetricSample
 
 
 class Histogram:

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from hetsched.daemon.metrics.histogram import Histogram
 from hetsched.errors import Cancelled
 from hetsched.job import Done, Failed, JobReport
-from hetsched.transport.metric_records import Metric, labelled
+from hetsched.transport.inspection.metric_records import Metric, labelled
 
 SECONDS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
@@ -44,6 +44,11 @@ class JobMetrics:
         self._spread = Histogram(
             "hetsched_job_spread_ratio", "Relative difference of the devices' times.", RATIOS
         )
+
+    @property
+    def ended(self) -> int:
+        """Return the number of jobs that have ended."""
+        return self._ended.total()
 
     def on_refused(self, code: int) -> None:
         """Count a submission that was refused, by its exit code."""

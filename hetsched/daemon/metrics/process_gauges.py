@@ -10,8 +10,14 @@ from pathlib import Path
 
 from hetsched.device import DeviceInfo
 from hetsched.transport.arena import Arena
+from hetsched.transport.inspection.metric_records import (
+    Metric,
+    MetricSample,
+    counter,
+    gauge,
+    labelled,
+)
 from hetsched.transport.loop_latency import LatencySnapshot
-from hetsched.transport.metric_records import Metric, MetricSample, counter, gauge, labelled
 
 QUANTILES = ("0.5", "0.99", "0.999", "1")
 

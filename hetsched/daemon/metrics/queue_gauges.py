@@ -7,7 +7,7 @@ from collections import Counter
 from hetsched.daemon.ledger import Ledger
 from hetsched.daemon.records import JobEntry
 from hetsched.job import Queued, Running
-from hetsched.transport.metric_records import Metric, gauge, labelled
+from hetsched.transport.inspection.metric_records import Metric, gauge, labelled
 
 REASONS = ("priority", "resources", "held", "after", "retry")
 """First words of the reasons for which jobs wait; any other one counts as "other"."""

@@ -18,12 +18,12 @@ from hetsched.daemon.requests import (
     follow,
     hello,
     map,
-    metrics,
     ping,
     show,
     status,
     submit,
 )
+from hetsched.daemon.requests.inspection import metrics, overview
 from hetsched.transport import messages
 
 BY_SESSION: dict[type, Callable[[Ledger, ClientSession, Any], list[Command]]] = {
@@ -45,5 +45,6 @@ BY_ENVELOPE: dict[type, Callable[[Ledger, Requester, Any, float], list[Command]]
     messages.Explain: explain.handle,
     messages.Devices: devices.handle,
     messages.Metrics: metrics.handle,
+    messages.Overview: overview.handle,
 }
 """Requests over ZeroMQ."""

@@ -19,7 +19,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from hetsched.cli.connect import control
 from hetsched.cli.output.terminal import clean, note
 from hetsched.errors import CantCreate, HetschedError, Unavailable, UsageError
-from hetsched.transport.metric_records import Metric, gauge
+from hetsched.transport.inspection.metric_records import Metric, gauge
 from hetsched.units import quoted
 
 if TYPE_CHECKING:

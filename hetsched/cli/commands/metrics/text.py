@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from hetsched.transport.metric_records import Metric
+from hetsched.transport.inspection.metric_records import Metric
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

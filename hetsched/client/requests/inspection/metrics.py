@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hetsched.client.connection import Connection
 from hetsched.client.handlers import expect
+from hetsched.transport.inspection.metric_records import Metric
 from hetsched.transport.messages import MetricList, Metrics
-from hetsched.transport.metric_records import Metric
 
 
 def metrics(connection: Connection) -> tuple[Metric, ...]:

@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable
 
-from hetsched.daemon.systemd import STORED_PREFIX, ServiceManager
+from hetsched.daemon.service.systemd import STORED_PREFIX, ServiceManager
 from hetsched.errors import HetschedError
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop

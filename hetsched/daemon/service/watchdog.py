@@ -6,7 +6,7 @@ noticed. A stuck device process isn't: the engine replaces it.
 
 from __future__ import annotations
 
-from hetsched.daemon.systemd import ServiceManager
+from hetsched.daemon.service.systemd import ServiceManager
 from hetsched.transport.loop import Loop
 
 

@@ -1,0 +1,1 @@
+"""Records of what the daemon tells about itself."""
