@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.results import Result, save
-from robustness import disk_faults, power_cuts, stop_signal
+from robustness import disk_faults, journal_rate, power_cuts, stop_signal
 from robustness.scale import LONG, SHORT, TEST, Scale
 
 PAGE = Path(__file__).parent.parent / "docs" / "robustness.md"
@@ -24,6 +24,7 @@ SCENARIOS: dict[str, Callable[[Scale], Result]] = {
     "stop_signal": stop_signal.measure,
     "power_cuts": power_cuts.measure,
     "disk_faults": disk_faults.measure,
+    "journal_rate": journal_rate.measure,
 }
 
 

@@ -80,35 +80,79 @@ FORMAT = DatabaseFormat(
 )
 
 
-class Statement(NamedTuple):
-    sql: str
-    bindings: tuple[Any, ...]
-
-
 _ROW_BYTES = 200
 """What a row takes besides its blobs. An estimate."""
-_INSERT = """INSERT INTO job(number, client_id, label, workload, stage, durable, held, priority,
-        submitted_at, spec, inputs, outputs, nbytes, attempts, started_at, ended_at, state)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
-# A record may be written again after a commit whose outcome was unknown.
-_ACCEPT = _INSERT + " ON CONFLICT(number) DO NOTHING"
-_ACCEPT_WHOLE = (
-    _INSERT
-    + """ ON CONFLICT(number) DO UPDATE SET stage = excluded.stage, nbytes = excluded.nbytes,
-        attempts = excluded.attempts, started_at = excluded.started_at,
-        ended_at = excluded.ended_at, state = excluded.state"""
+
+_COLUMNS = """number, client_id, label, workload, stage, durable, held, priority, submitted_at,
+    spec, inputs, outputs, nbytes, attempts, started_at, ended_at, state"""
+
+
+class Kind(NamedTuple):
+    """A statement for any number of rows: `before`, "(?, ?), (?, ?)", `after`.
+
+    `rank`: the order of statements about the same job; see `row_groups.py`.
+    """
+
+    rank: int
+    columns: int
+    before: str
+    after: str
+
+    def sql(self, rows: int) -> str:
+        row = f"({', '.join('?' * self.columns)})"
+        return f"{self.before} {', '.join([row] * rows)} {self.after}"
+
+
+class Statement(NamedTuple):
+    """One row of a statement; its first value is the job's number."""
+
+    kind: Kind
+    row: tuple[Any, ...]
+
+
+def _insert(rank: int, conflict: str) -> Kind:
+    before = f"INSERT INTO job({_COLUMNS}) VALUES"
+    # A record may be written again after a commit whose outcome was unknown.
+    return Kind(rank, 17, before, f"ON CONFLICT(number) DO {conflict}")
+
+
+def _update(rank: int, columns: str, assignments: str) -> Kind:
+    """Return an update of open jobs; the first of `columns` is the number."""
+    after = f""") UPDATE job SET {assignments} FROM new
+        WHERE job.number = new.number AND job.ended_at IS NULL"""
+    return Kind(rank, columns.count(",") + 1, f"WITH new({columns}) AS (VALUES", after)
+
+
+_ACCEPT = _insert(0, "NOTHING")
+_ACCEPT_WHOLE = _insert(
+    1,
+    """UPDATE SET stage = excluded.stage, nbytes = excluded.nbytes, attempts = excluded.attempts,
+        started_at = excluded.started_at, ended_at = excluded.ended_at, state = excluded.state""",
 )
-_START = """UPDATE job SET stage = 'running', attempts = ?2, started_at = ?3
-    WHERE number = ?1 AND ended_at IS NULL"""
-_PUBLISH = """UPDATE job SET stage = 'publishing', outputs = ?2
-    WHERE number = ?1 AND ended_at IS NULL"""
-_END = """UPDATE job SET stage = ?2, state = ?3, ended_at = ?4, outputs = ?5,
-        nbytes = nbytes + length(?3)
-    WHERE number = ?1 AND ended_at IS NULL"""
-_CHANGE = """UPDATE job SET priority = coalesce(?2, priority), held = coalesce(?3, held)
-    WHERE number = ?1 AND ended_at IS NULL"""
-_FORGET = "DELETE FROM job WHERE number = ?"
-_RESERVE = "UPDATE journal SET reserved = max(reserved, ?)"
+_CHANGE = _update(
+    2,
+    "number, priority, held",
+    "priority = coalesce(new.priority, job.priority), held = coalesce(new.held, job.held)",
+)
+_START = _update(
+    3,
+    "number, attempt, at",
+    "stage = 'running', attempts = new.attempt, started_at = new.at",
+)
+_PUBLISH = _update(4, "number, outputs", "stage = 'publishing', outputs = new.outputs")
+_END = _update(
+    5,
+    "number, stage, state, at, outputs",
+    """stage = new.stage, state = new.state, ended_at = new.at, outputs = new.outputs,
+        nbytes = nbytes + length(new.state)""",
+)
+_FORGET = Kind(6, 1, "DELETE FROM job WHERE number IN (VALUES", ")")
+_RESERVE = Kind(
+    7,
+    1,
+    "UPDATE journal SET reserved = max(reserved, (SELECT max(column1) FROM (VALUES",
+    ")))",
+)
 
 
 def statements(record: Record) -> list[Statement]:

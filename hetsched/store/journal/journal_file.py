@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import apsw
@@ -46,6 +46,7 @@ from hetsched.store.journal.records import (
     JournaledJob,
     WholeJob,
 )
+from hetsched.store.journal.row_groups import grouped
 from hetsched.store.journal.wal_repair import rewrite_wal
 
 log = logging.getLogger(__name__)
@@ -243,9 +244,7 @@ class JournalFile:
             self._wal_pages = 0
         try:
             with database.transaction(connection):
-                for write in prepared:
-                    if not isinstance(write, HetschedError):
-                        _execute(connection, write)
+                _execute(connection, _all_statements(prepared))
             return [write if isinstance(write, HetschedError) else None for write in prepared]
         except DISK_ERRORS:
             raise
@@ -303,9 +302,17 @@ def forget_refused(writes: Sequence[Write]) -> list[Write]:
     return [Write((JobsForgotten(tuple(numbers)),))] if numbers else []
 
 
-def _execute(connection: apsw.Connection, write: Sequence[Statement]) -> None:
-    for statement in write:
-        connection.execute(*statement)
+def _all_statements(
+    prepared: Sequence[list[Statement] | HetschedError],
+) -> Iterator[Statement]:
+    for write in prepared:
+        if not isinstance(write, HetschedError):
+            yield from write
+
+
+def _execute(connection: apsw.Connection, write: Iterable[Statement]) -> None:
+    for sql, bindings in grouped(write):
+        connection.execute(sql, bindings)
 
 
 def _statement_error(
@@ -315,7 +322,7 @@ def _statement_error(
     if not isinstance(error, apsw.ConstraintError) or "client_id" not in str(error):
         return None
     for statement in write:
-        client_id = statement.bindings[1] if len(statement.bindings) > 1 else None
+        client_id = statement.row[1] if len(statement.row) > 1 else None
         if isinstance(client_id, str):
             number = number_of_client_id(connection, client_id)
             if number is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hetsched.store.journal.records import (
     JobAccepted,
@@ -31,8 +32,7 @@ MAX_UNWRITTEN_WHOLE_JOBS = 1024
 OnWritten = Callable[[BaseException | None], None]
 
 
-@dataclass(frozen=True)
-class Write:
+class Write(NamedTuple):
     """Records that are written together, or not at all.
 
     Without `on_done` they are kept and written again until that succeeds.

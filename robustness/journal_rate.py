@@ -1,0 +1,206 @@
+"""How fast the journal is: commits against plain fsyncs and bare SQLite, in the same run."""
+
+from __future__ import annotations
+
+import gc
+import os
+import queue
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.results import Bar, Result
+from hetsched.job import ArenaRef, Done, FileRef, InputRef, JobReport, JobSpec
+from hetsched.store import database
+from hetsched.store.journal.journal import Journal
+from hetsched.store.journal.journal_db import FORMAT, statements
+from hetsched.store.journal.pending_writes import MAX_WHOLE_JOBS
+from hetsched.store.journal.records import HistoryFilter, JobAccepted, JobEnded, JobStarted, Record
+from robustness.scale import Scale
+
+OUTSTANDING = 256
+"""Jobs that wait for their acknowledgement at a time."""
+FSYNCS = 100
+RESTART_JOBS = 10_000
+
+
+class Calls:
+    """Stands in for the daemon's loop."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.put = self._calls.put
+
+    def run_one(self) -> None:
+        self._calls.get(timeout=60.0)()
+
+
+@contextmanager
+def journal_in(folder: Path) -> Iterator[tuple[Journal, Calls]]:
+    calls = Calls()
+    journal = Journal.open(folder / "journal.db", calls.put)
+    try:
+        yield journal, calls
+    finally:
+        journal.close(60.0)
+
+
+def accepted(number: int, durable: bool = True) -> JobAccepted:
+    ref: InputRef = FileRef("/data/in.npy") if durable else ArenaRef(1, (1, 64, 64), "complex64")
+    params = {"batch": "1x64x64", "dtype": "complex64", "direction": "forward"}
+    spec = JobSpec(workload="fft", params=params, inputs={"x": ref})
+    return JobAccepted(number, spec, f"client-{number}" if durable else "", time.time(), durable)
+
+
+def ended(number: int) -> JobEnded:
+    report = JobReport(job=number, state="done", workload="fft", load=1, seconds=0.1)
+    return JobEnded(number, Done(number, report), time.time())
+
+
+def fsync_seconds(folder: Path) -> float:
+    """Median of writing 4 KiB and waiting until they are on disk, as an append to a WAL."""
+    seconds = []
+    with (folder / "plain").open("wb", buffering=0) as file:
+        for _ in range(FSYNCS):
+            begin = time.perf_counter()
+            file.write(bytes(4096))
+            os.fdatasync(file.fileno())
+            seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds)
+
+
+def single_commit_seconds(folder: Path) -> float:
+    """Median from `write` to `on_done` of one durable job at a time."""
+    seconds = []
+    with journal_in(folder) as (journal, calls):
+        for number in range(1, FSYNCS + 1):
+            record = accepted(number)
+            begin = time.perf_counter()
+            journal.write([record], _nothing, urgent=True)
+            calls.run_one()
+            seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds)
+
+
+def bare_rate(folder: Path, jobs: Sequence[Record]) -> float:
+    """Jobs per second: the same rows with SQLite alone, OUTSTANDING in each commit."""
+    connection = database.open_database(folder / "bare.db", FORMAT)
+    connection.execute("PRAGMA wal_autocheckpoint = 1000")
+    rows = [(kind.sql(1), row) for job in jobs for kind, row in statements(job)]
+    begin = time.perf_counter()
+    for first in range(0, len(rows), OUTSTANDING):
+        with database.transaction(connection):
+            for sql, row in rows[first : first + OUTSTANDING]:
+                connection.execute(sql, row)
+    seconds = time.perf_counter() - begin
+    connection.close()
+    return len(jobs) / seconds
+
+
+def journal_rate(folder: Path, jobs: Sequence[Record]) -> float:
+    """Jobs per second through the journal, with OUTSTANDING waiting at any time."""
+    with journal_in(folder) as (journal, calls):
+        acknowledged = 0
+        waiting = iter(jobs)
+
+        def submit() -> None:
+            record = next(waiting, None)
+            if record is not None:
+                journal.write([record], on_done, urgent=True)
+
+        def on_done(error: BaseException | None) -> None:
+            nonlocal acknowledged
+            assert error is None, error
+            acknowledged += 1
+            submit()
+
+        begin = time.perf_counter()
+        for _ in range(OUTSTANDING):
+            submit()
+        while acknowledged < len(jobs):
+            calls.run_one()
+        return len(jobs) / (time.perf_counter() - begin)
+
+
+def volatile_seconds(folder: Path, jobs: int) -> float:
+    """Seconds that a volatile job costs the thread that writes its three records."""
+    with journal_in(folder) as (journal, calls):
+        spent = 0.0
+        for number in range(1, jobs + 1):
+            records = (accepted(number, durable=False), JobStarted(number, 1), ended(number))
+            begin = time.perf_counter()
+            for record in records:
+                journal.write((record,))
+            spent += time.perf_counter() - begin
+            if number % MAX_WHOLE_JOBS == MAX_WHOLE_JOBS - 1:  # not during a commit
+                journal.query(HistoryFilter(limit=1), _nothing_read)
+                calls.run_one()
+    return spent / jobs
+
+
+def restart_seconds(folder: Path, jobs: int) -> float:
+    """Seconds to open and load a journal with many waiting jobs, after a crash."""
+    with journal_in(folder) as (journal, calls):
+        journal.write([accepted(number) for number in range(1, jobs + 1)], _nothing, urgent=True)
+        calls.run_one()
+    begin = time.perf_counter()
+    with journal_in(folder) as (journal, _):
+        assert len(journal.load().open_jobs) == jobs
+        return time.perf_counter() - begin
+
+
+def _nothing(error: BaseException | None) -> None:
+    assert error is None, error
+
+
+def _nothing_read(rows: object, error: BaseException | None) -> None:
+    assert error is None, error
+
+
+def measure(scale: Scale) -> Result:
+    jobs = scale.of(500, 20_000, 100_000)
+    records = [accepted(number) for number in range(1, jobs + 1)]
+    result = Result("journal_rate", "Speed of the journal", ("what", "figure"))
+    with tempfile.TemporaryDirectory(dir=".") as name:
+        folder = Path(name)
+
+        def part(label: str) -> Path:
+            gc.collect()
+            (folder / label).mkdir(mode=0o700)
+            return folder / label
+
+        fsync = fsync_seconds(part("fsync"))
+        single = single_commit_seconds(part("single"))
+        bare = bare_rate(part("bare"), records)
+        rate = journal_rate(part("group"), records)
+        volatile = volatile_seconds(part("volatile"), jobs)
+        restart = restart_seconds(part("restart"), scale.of(1000, RESTART_JOBS, RESTART_JOBS))
+    figures = {
+        "plain fsync, median, ms": fsync * 1e3,
+        "one durable job, median, ms": single * 1e3,
+        "group commit with SQLite alone, jobs per second": bare,
+        "group commit, durable jobs per second": rate,
+        "cost of a volatile job to the loop, us": volatile * 1e6,
+        "journal of 10,000 waiting jobs opened and loaded after a crash, ms": restart * 1e3,
+    }
+    result.rows += [(what, f"{figure:,.3g}") for what, figure in figures.items()]
+    result.data.append(figures)
+    result.bars += [
+        Bar("one durable job, ms", single * 1e3, 1.3 * fsync * 1e3 + 1.0, at_least=False),
+        Bar(
+            "jobs per second, against 5,000 or 0.8 of SQLite alone",
+            max(rate / 5000.0, rate / bare / 0.8),
+            1.0,
+        ),
+        Bar("opened and loaded, ms", restart * 1e3, 500.0, at_least=False),
+        Bar(
+            "cost of a volatile job to the loop, in 1e-6 seconds",
+            volatile * 1e6,
+            20.0,
+            at_least=False,
+        ),
+    ]
+    return result
