@@ -29,6 +29,7 @@ from hetsched.job import ArenaRef, Done, JobSpec, JobState
 from hetsched.transport.arena import Arena, Segment
 from hetsched.transport.loop import Loop
 from hetsched.transport.machine_limits import machine_memory
+from hetsched.transport.process_owner import ProcessOwner
 from hetsched.units import quoted
 
 T = TypeVar("T")
@@ -77,6 +78,7 @@ class Local(JobSubmitter):
             self._loop.close()
             raise
         self._open = True
+        self._owner = ProcessOwner()
         self._lock = threading.RLock()
         self._pending: set[Future[Any]] = set()
         self._thread = threading.Thread(target=self._loop.run, name="hetsched", daemon=True)
@@ -155,7 +157,12 @@ class Local(JobSubmitter):
             self._clean_up()
 
     def _begin_closing(self) -> bool:
-        """Refuse new calls and end the engine's thread; return False if already closing."""
+        """Refuse new calls and end the engine's thread; return False if already closing.
+
+        A forked child leaves the parent's engine alone.
+        """
+        if self._owner.is_forked:
+            return False
         with self._lock:
             was_open, self._open = self._open, False
             if was_open:
@@ -219,8 +226,9 @@ class Local(JobSubmitter):
         Raises
         ------
         UsageError
-            This Local is closed.
+            This Local is closed, or this is a forked child.
         """
+        self._owner.check()
 
         def run() -> None:
             try:
@@ -251,6 +259,7 @@ class _LocalSegments:
         self._arena = arena
         self._call = call
         self._loop = loop
+        self._owner = ProcessOwner()
         self._open = True
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
@@ -282,5 +291,5 @@ class _LocalSegments:
             raise
 
     def _drop(self, ident: int) -> None:
-        if self._open:
+        if self._open and not self._owner.is_forked:
             self._loop.call_soon_threadsafe(lambda: self._arena.release(ident))

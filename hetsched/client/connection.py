@@ -34,6 +34,7 @@ from hetsched.errors import (
 from hetsched.transport.codec import Decoder
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import Answer, Refused, Reply, Request
+from hetsched.transport.process_owner import ProcessOwner
 from hetsched.units import format_seconds
 
 T = TypeVar("T")
@@ -68,6 +69,7 @@ class Connection:
 
     def __init__(self, session_path: Path, timeout: float, reconnect: float) -> None:
         self.timeout = timeout
+        self._owner = ProcessOwner()
         self._path, self._reconnect = session_path, reconnect
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         try:
@@ -121,7 +123,10 @@ class Connection:
         ------
         HetschedError
             The connection is closed.
+        UsageError
+            The request is too large, or this is a forked child.
         """
+        self._owner.check()
         if self._closed is not None:
             raise self._closed
         number = next(self._numbers)
@@ -154,6 +159,7 @@ class Connection:
         UsageError
             The connection is closed.
         """
+        self._owner.check()
         session = self._live_session()
         if session is not None:
             return session
@@ -172,7 +178,7 @@ class Connection:
 
     def close(self) -> None:
         """Stop the thread; the Futures of jobs that haven't ended fail. Idempotent."""
-        if not self._thread.is_alive():
+        if not self._thread.is_alive() or self._owner.is_forked:
             return
         self._loop.call_soon_threadsafe(
             lambda: self._end(UsageError("this client is closed; create another one"))

@@ -22,6 +22,7 @@ from hetsched.errors import (
 )
 from hetsched.explain import Explanation
 from hetsched.job import Done, Failed, JobReport, JobState, Queued, Running, ended
+from hetsched.transport.process_owner import ProcessOwner
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ class Job(Future[Any]):
         durability: str = "",
     ) -> None:
         super().__init__()
+        self._owner = ProcessOwner()
         self.id = ident
         self.durability = durability
         self._request_cancel = cancel
@@ -138,7 +140,9 @@ class Job(Future[Any]):
         WaitTimeout
             After `timeout` seconds; the job continues.
         HetschedError
+            UsageError in a forked child, which gets no results.
         """
+        self._check_process()
         try:
             return super().result(timeout)
         except TimeoutError:
@@ -146,6 +150,7 @@ class Job(Future[Any]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the job's error, or None. Raises CancelledError and WaitTimeout as `result`."""
+        self._check_process()
         try:
             return super().exception(timeout)
         except TimeoutError:
@@ -175,6 +180,11 @@ class Job(Future[Any]):
         """Fail the job: there will be no more states."""
         report = JobReport(job=self.id, state="lost", workload="", load=0, error=to_record(error))
         self.advance(Failed(self.id, report, ErrorRecord(error.code, str(error))))
+
+    def _check_process(self) -> None:
+        """Raise UsageError in a forked child, where the result would never come."""
+        if not self.done():
+            self._owner.check()
 
     def _conclude(self, state: JobState) -> None:
         fetch, self._fetch = self._fetch, None

@@ -9,8 +9,10 @@ from pathlib import Path
 import zmq
 
 from hetsched.client.session import Session
+from hetsched.errors import UsageError
 from hetsched.transport.codec import encode
-from hetsched.transport.messages import Envelope, Request
+from hetsched.transport.messages import MAX_FRAME, Envelope, Request
+from hetsched.units import format_bytes
 
 RECONNECT_MS = 1000
 """Milliseconds until ZeroMQ tries again to connect: longer than the time in which a stopped daemon
@@ -41,8 +43,21 @@ class Link:
         self.socket.connect(f"ipc://{self.session.welcome.endpoint}")
 
     def encode(self, number: int, request: Request) -> bytes:
-        """Encode a request for this daemon."""
-        return encode(Envelope(self.token, number, request))
+        """Encode a request for this daemon.
+
+        Raises
+        ------
+        UsageError
+            It is longer than the daemon accepts: sent, it would end the connection, and with it
+            the client's other requests.
+        """
+        payload = encode(Envelope(self.token, number, request))
+        if len(payload) > MAX_FRAME:
+            raise UsageError(
+                f"{type(request).__name__.lower()}: the request has {len(payload)} bytes, the"
+                f" limit is {MAX_FRAME} ({format_bytes(MAX_FRAME)}); pass large data as arrays"
+            )
+        return payload
 
     def send(self, payload: bytes) -> bool:
         """Send an encoded request; return False if the daemon accepts no more at present."""

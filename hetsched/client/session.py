@@ -37,6 +37,7 @@ from hetsched.transport.messages import (
     SessionRequest,
     Welcome,
 )
+from hetsched.transport.process_owner import ProcessOwner, close_after_fork
 from hetsched.transport.sockets import (
     close_all,
     connect,
@@ -73,6 +74,7 @@ class Session:
     """
 
     def __init__(self, path: Path, timeout: float, greeting_timeout: float) -> None:
+        self._owner = ProcessOwner()
         self._path = path
         self._timeout = greeting_timeout
         self._lock = threading.Lock()
@@ -90,6 +92,7 @@ class Session:
             self._socket.close()
             raise
         self._timeout = timeout
+        close_after_fork(self)
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -116,8 +119,10 @@ class Session:
         Raises
         ------
         HetschedError
-            The daemon's error; TryAgain if it has stopped or doesn't answer.
+            The daemon's error; TryAgain if it has stopped or doesn't answer; UsageError in a
+            forked child.
         """
+        self._owner.check()  # before the lock, which another thread may have held
         with self._lock:
             self._check_usable()
             self._has_open_request = True  # still set after an interrupt or a timeout
@@ -145,16 +150,27 @@ class Session:
         return key
 
     def drop_array(self, key: int, segment: int) -> None:
-        """Drop a freed array. Called by the garbage collector: takes no lock, never blocks."""
+        """Drop a freed array. Called by the garbage collector: takes no lock, never blocks.
+
+        No effect in a forked child, whose arrays are the parent's.
+        """
+        if self._owner.is_forked:
+            return
         self._live_arrays.discard(key)
         self.drop(segment)
         if self._is_closing and not self._live_arrays:
             self._socket.close()
 
     def drop(self, segment: int) -> None:
-        """Drop a reference to a segment. Takes no lock, never blocks."""
+        """Drop a reference to a segment. Takes no lock, never blocks. Not in a forked child."""
+        if self._owner.is_forked:
+            return
         self._unsent.append(encode(Drop(segment)))
         self._flush()
+
+    def close_in_child(self) -> None:
+        """Close this child's copy of the socket, so that only the parent's end is the end."""
+        self._socket.close()
 
     def close(self) -> None:
         """Close once no array needs the session any more. Idempotent."""

@@ -6,7 +6,7 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import zmq
@@ -16,12 +16,12 @@ from hetsched.daemon.access.roles import ROOT_UID
 from hetsched.daemon.access.zap import DOMAIN
 from hetsched.daemon.limits.log_limiter import LogLimiter
 from hetsched.daemon.limits.reply_backlog import ReplyBacklog
-from hetsched.errors import ConfigError
-from hetsched.job import Done, Failed
+from hetsched.errors import ConfigError, DataError, to_record
+from hetsched.job import Done, Failed, JobReport
 from hetsched.transport.codec import encode
 from hetsched.transport.inspection.metric_records import Metric, counter, gauge
 from hetsched.transport.loop import Loop
-from hetsched.transport.messages import MAX_FRAME, Reply, State
+from hetsched.transport.messages import MAX_FRAME, Refused, Reply, State
 from hetsched.transport.peers import NOBODY, Peer, address_peer
 from hetsched.transport.sockets import remove_socket
 
@@ -257,14 +257,27 @@ def _frame_peer(frame: zmq.Frame) -> Peer:
 
 
 def encode_bounded(reply: Reply) -> bytes:
-    """Encode `reply`, without its lists of chunks if it would exceed MAX_FRAME."""
+    """Encode `reply` in at most MAX_FRAME bytes.
+
+    The report of a job loses its lists of chunks, then its devices, parameters and notes. An
+    answer that is still too long becomes an error: the client would drop the connection.
+    """
     payload = encode(reply)
+    if len(payload) <= MAX_FRAME:
+        return payload
     answer = reply.answer
-    if len(payload) <= MAX_FRAME or not isinstance(answer, State):
-        return payload
-    if not isinstance(answer.state, Done | Failed):
-        return payload
-    report = answer.state.report
+    if isinstance(answer, State) and isinstance(answer.state, Done | Failed):
+        for report in _shorter_reports(answer.state.report):
+            state = replace(answer.state, report=report)
+            shorter = encode(replace(reply, answer=State(state)))
+            if len(shorter) <= MAX_FRAME:
+                return shorter
+    error = DataError(f"the answer has {len(payload)} bytes, the limit is {MAX_FRAME}")
+    return encode(Reply(reply.number, Refused(to_record(error))))
+
+
+def _shorter_reports(report: JobReport) -> Iterator[JobReport]:
     devices = tuple(replace(device, chunks=()) for device in report.devices)
-    state = replace(answer.state, report=replace(report, devices=devices))
-    return encode(replace(reply, answer=State(state)))
+    yield replace(report, devices=devices)
+    note = "left out here: devices, parameters and notes, which are too long for a message"
+    yield replace(report, devices=(), params={}, notes=(note,))

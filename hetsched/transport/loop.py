@@ -18,8 +18,8 @@ from typing import Any
 
 import zmq
 
-from hetsched.transport.loop_latency import LoopLatency, callback_name
-from hetsched.transport.signal_wakeup import SignalWakeup
+from hetsched.transport.event_loop.loop_latency import LoopLatency, callback_name
+from hetsched.transport.event_loop.signal_wakeup import SignalWakeup
 from hetsched.transport.timers import Timer, TimerQueue
 
 log = logging.getLogger(__name__)

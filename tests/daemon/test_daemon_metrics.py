@@ -14,8 +14,8 @@ from hetsched.daemon.metrics.queue_gauges import queue_gauges
 from hetsched.daemon.records import DaemonInfo, Limits, Requester
 from hetsched.errors import ErrorRecord
 from hetsched.job import DeviceReport, Done, Failed, JobReport, JobSpec, Queued, Running
+from hetsched.transport.event_loop.loop_latency import LoopLatency
 from hetsched.transport.inspection.metric_records import Metric
-from hetsched.transport.loop_latency import LoopLatency
 
 SPEC = JobSpec(workload="double", params={})
 

@@ -205,6 +205,21 @@ def test_a_report_with_very_many_chunks_still_fits_a_message() -> None:
     assert len(encode_bounded(Reply(1, State(Done(1, report))))) < 1000
 
 
+def test_an_answer_that_would_be_too_long_is_shortened_or_refused() -> None:
+    params = {"table": "x" * MAX_FRAME}
+    report = JobReport(job=1, state="done", workload="w", load=1, params=params)
+    decode = Decoder(Reply)
+
+    shortened = decode(encode_bounded(Reply(1, State(Done(1, report))))).answer
+    refused = decode(encode_bounded(Reply(2, Refused(ErrorRecord(75, "x" * MAX_FRAME))))).answer
+
+    assert isinstance(shortened, State)
+    assert isinstance(shortened.state, Done)
+    assert "left out here" in shortened.state.report.notes[0]
+    assert isinstance(refused, Refused)
+    assert "the limit is 1048576" in refused.error.message
+
+
 def test_bytes_that_are_not_zeromq_affect_no_other_client(harness: Harness) -> None:
     random = Random(1)
     for greeting in (b"", b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\0NULL"):

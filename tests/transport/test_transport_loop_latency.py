@@ -3,7 +3,7 @@ import functools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.transport.loop_latency import LoopLatency, callback_name
+from hetsched.transport.event_loop.loop_latency import LoopLatency, callback_name
 
 
 def nothing() -> None:

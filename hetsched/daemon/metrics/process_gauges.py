@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hetsched.device import DeviceInfo
 from hetsched.transport.arena import Arena
+from hetsched.transport.event_loop.loop_latency import LatencySnapshot
 from hetsched.transport.inspection.metric_records import (
     Metric,
     MetricSample,
@@ -17,7 +18,6 @@ from hetsched.transport.inspection.metric_records import (
     gauge,
     labelled,
 )
-from hetsched.transport.loop_latency import LatencySnapshot
 
 QUANTILES = ("0.5", "0.99", "0.999", "1")
 

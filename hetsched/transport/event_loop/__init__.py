@@ -1,0 +1,1 @@
+"""Parts of the event loop (`transport/loop.py`): signals, measured latency."""
