@@ -137,6 +137,15 @@ class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Models in memory; the file may have twice that."""
 
 
+class JournalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Ended jobs for `hetsched history`. Jobs that haven't ended are never removed."""
+
+    keep: str = "30d"
+    keep_jobs: Annotated[int, msgspec.Meta(ge=0)] = 10_000
+    limit: str = "64MiB"
+    """Bytes of all of them."""
+
+
 class LoadConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The load of a machine profile: units, and bytes per unit in each direction."""
 
@@ -157,6 +166,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     queue: QueueConfig = QueueConfig()
     deadlines: DeadlinesConfig = DeadlinesConfig()
     limits: LimitsConfig = LimitsConfig()
+    journal: JournalConfig = JournalConfig()
     load: LoadConfig | None = None
 
 
@@ -233,6 +243,8 @@ def parse(text: str, source: str) -> Config:
     for key in LimitsConfig.__struct_fields__:
         _parsed(f"{source}: limits.{key}", parse_size, getattr(config.limits, key))
     _parsed(f"{source}: memory_limit", parse_size, config.memory_limit)
+    _parsed(f"{source}: journal.keep", parse_time, config.journal.keep)
+    _parsed(f"{source}: journal.limit", parse_size, config.journal.limit)
     _check_deadlines(config.deadlines, f"{source}: deadlines")
     return config
 
@@ -246,6 +258,7 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
     "queue": QueueConfig,
     "deadlines": DeadlinesConfig,
     "limits": LimitsConfig,
+    "journal": JournalConfig,
     "load": LoadConfig,
     "compute": Cost,
     "h2d": Cost,

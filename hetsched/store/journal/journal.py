@@ -15,8 +15,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from hetsched.config import JournalConfig
 from hetsched.errors import HetschedError, TryAgain
 from hetsched.paths import private_folder
+from hetsched.store.journal.file_system import durability_warning
 from hetsched.store.journal.journal_file import JournalFile, forget_refused
 from hetsched.store.journal.pending_writes import OnWritten, PendingWrites, Write
 from hetsched.store.journal.records import (
@@ -26,6 +28,7 @@ from hetsched.store.journal.records import (
     JournaledJob,
     Record,
 )
+from hetsched.units import parse_size, parse_time
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +38,11 @@ LOADED_ENDED_JOBS = 1000
 
 CallSoon = Callable[[Callable[[], None]], None]
 OnRows = Callable[[list[JournaledJob] | None, BaseException | None], None]
+
+
+def history_bounds(config: JournalConfig) -> HistoryBounds:
+    """Return the bounds that a configuration sets. Raises UsageError."""
+    return HistoryBounds(config.keep_jobs, parse_time(config.keep), parse_size(config.limit))
 
 
 class Journal:
@@ -74,7 +82,9 @@ class Journal:
             It is damaged, of a newer version, in use, or can't be written. It is left as it is.
         """
         if vfs is None:
-            private_folder(path.parent, "state folder")
+            warning = durability_warning(private_folder(path.parent, "state folder"))
+            if warning:
+                log.warning("%s", warning)
         file = JournalFile(path, bounds or HistoryBounds(), time.time(), vfs)
         return cls(file, call_soon_threadsafe, path)
 
