@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from hetsched.errors import ErrorRecord
+from hetsched.errors import Cancelled, ErrorRecord
 
 SCHEMA = "hetsched.job/1"
 
@@ -178,3 +178,22 @@ JobState = Queued | Running | Done | Failed
 
 def ended(state: JobState) -> bool:
     return isinstance(state, Done | Failed)
+
+
+STATES = ("queued", "held", "running", "done", "failed", "cancelled")
+"""Words for the states of a job; a held one is queued, too."""
+
+
+def words(state: JobState) -> tuple[str, ...]:
+    """Return the words of STATES that describe `state`, the most general one first."""
+    match state:
+        case Queued(reason="held"):
+            return ("queued", "held")
+        case Queued():
+            return ("queued",)
+        case Running():
+            return ("running",)
+        case Done():
+            return ("done",)
+        case Failed():
+            return ("cancelled",) if state.error.code == Cancelled.code else ("failed",)

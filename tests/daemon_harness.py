@@ -40,10 +40,15 @@ T = TypeVar("T")
 
 
 class FakeEngine:
-    """The engine's interface. Workload "double" is done at once, "wait" when it is told to be."""
+    """The engine's interface. Workload "double" is done at once, "wait" when it is told to be.
+
+    "queue" never starts: it is held, released and prioritized.
+    """
 
     def __init__(self, arena: Arena) -> None:
         self.arena = arena
+        self.held: set[int] = set()
+        self.priorities: dict[int, int] = {}
         self.waiting: dict[int, tuple[JobSpec, Callable[[JobState], None]]] = {}
         self.specs: list[JobSpec] = []
 
@@ -61,7 +66,12 @@ class FakeEngine:
         for ref in _inputs(spec):
             self.arena.retain(ref.segment)
         reply(number)
-        listen(Queued(number, 0))
+        listen(Queued(number, 0, "held" if spec.hold else "resources"))
+        if spec.workload == "queue":
+            self.waiting[number] = (spec, listen)
+            self.held |= {number} if spec.hold else set()
+            self.priorities[number] = spec.priority
+            return
         listen(Running(number, "computing"))
         self.waiting[number] = (spec, listen)
         if spec.workload == "double":
@@ -81,10 +91,34 @@ class FakeEngine:
     def cancel(self, job: int) -> None:
         if job in self.waiting:
             spec, listen = self.waiting.pop(job)
+            self.priorities.pop(job, None)
             for ref in _inputs(spec):
                 self.arena.release(ref.segment)
             error = ErrorRecord(130, f"job {job} was cancelled")
             listen(Failed(job, report(job, "cancelled"), error))
+
+    def hold(self, number: int) -> bool:
+        return self._set_held(number, True)
+
+    def release(self, number: int) -> bool:
+        return self._set_held(number, False)
+
+    def _set_held(self, number: int, is_held: bool) -> bool:
+        if (number in self.held) == is_held:
+            return False
+        self.held ^= {number}
+        self.waiting[number][1](self._queued(number))
+        return True
+
+    def prioritize(self, number: int, priority: int) -> bool:
+        before, self.priorities[number] = self.priorities[number], priority
+        return before != priority
+
+    def position(self, number: int) -> Queued | None:
+        return self._queued(number) if number in self.priorities else None
+
+    def _queued(self, number: int) -> Queued:
+        return Queued(number, 5, "held" if number in self.held else "priority")
 
     def explain(
         self, number: int, then: Callable[[Explanation | None, BaseException | None], None]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     "run", "submit", "plan", "status", "show", "explain", "wait", "result", "cancel",
+    "hold", "release", "prioritize",
     "devices", "models", "simulate", "doctor", "config", "ping", "serve", "service", "metrics",
 )  # fmt: skip
 """Each is the module of that name in `commands/`. The module has a function of that name, or a

@@ -30,6 +30,10 @@ JobNumbers = Annotated[
     list[int],
     typer.Argument(metavar="ID...", help="Job numbers.", parser=integers(0, NUMBER_LIMIT - 1)),
 ]
+SomeJobNumbers = Annotated[
+    list[int] | None,
+    typer.Argument(metavar="[ID...]", help="Job numbers.", parser=integers(0, NUMBER_LIMIT - 1)),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace existing output files.")]
 Devices = Annotated[
     str | None, typer.Option(metavar="A,B", help="Devices or groups: cpu, cpu0, gpu, gpu0.")

@@ -15,6 +15,7 @@ from hetsched import paths
 from hetsched.client import validation
 from hetsched.client.connection import Connection
 from hetsched.client.job import Job, Listener
+from hetsched.client.queue.queue_control import QueueControl
 from hetsched.client.requests import (
     cancel,
     devices,
@@ -22,7 +23,6 @@ from hetsched.client.requests import (
     follow,
     ping,
     show,
-    status,
     submit,
 )
 from hetsched.client.requests.inspection import metrics, overview
@@ -31,7 +31,7 @@ from hetsched.explain import Explanation
 from hetsched.job import Done, JobSpec, JobState
 from hetsched.transport.inspection.metric_records import Metric
 from hetsched.transport.inspection.overview_records import DaemonOverview
-from hetsched.transport.messages import JobLine, Pong, Submit
+from hetsched.transport.messages import Pong, Submit
 
 Self = TypeVar("Self", bound="Control")
 
@@ -39,7 +39,7 @@ TIMEOUT = 60.0
 """Seconds to wait for an answer: before a job is accepted, its files are opened."""
 
 
-class Control:
+class Control(QueueControl):
     """A connection to the daemon, for everything but arrays.
 
     Parameters
@@ -96,10 +96,6 @@ class Control:
     def ping(self) -> Pong:
         """Return the daemon's pid, version and uptime."""
         return ping.ping(self._connection)
-
-    def status(self) -> tuple[JobLine, ...]:
-        """Return all jobs that the daemon remembers, oldest first."""
-        return status.status(self._connection)
 
     def show(self, job: int) -> JobState:
         """Return the state of job number `job`. Raises InputMissing if it isn't known."""

@@ -12,7 +12,7 @@ import numpy as np
 from hetsched.client import validation
 from hetsched.client.job import Job, Listener
 from hetsched.client.job_request import ArrayOrPath, PreparedJob, SharedArrays, numeric, prepare
-from hetsched.client.queue_arguments import Earlier, queue_fields
+from hetsched.client.queue.queue_arguments import Earlier, queue_fields
 
 
 class JobSubmitter(ABC):

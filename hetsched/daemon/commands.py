@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hetsched.job import JobSpec
 from hetsched.transport.inspection.metric_records import Metric
 from hetsched.transport.inspection.overview_records import DaemonOverview
-from hetsched.transport.messages import Reply, SessionAnswer
+from hetsched.transport.messages import QueueChange, Reply, SessionAnswer
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,24 @@ class CancelJob:
 
 
 @dataclass(frozen=True)
+class ChangeQueue:
+    """Change a waiting job as `change` says, then call `on_queue_changed` of the core."""
+
+    identity: bytes
+    number: int
+    change: QueueChange
+
+
+@dataclass(frozen=True)
+class ReadPositions:
+    """Look up where these jobs wait, then call `on_positions` of the core."""
+
+    identity: bytes
+    number: int
+    jobs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class ListDevices:
     """Answer request `number` of `identity` with the engine's devices."""
 
@@ -126,6 +144,8 @@ Command = (
     | TrimArena
     | SubmitJob
     | CancelJob
+    | ChangeQueue
+    | ReadPositions
     | ListDevices
     | CollectMetrics
     | CollectOverview

@@ -30,13 +30,17 @@ from hetsched.daemon.records import (
     result_refs,
 )
 from hetsched.daemon.requests import BY_ENVELOPE, BY_SESSION
+from hetsched.daemon.requests.queue.status import job_list
 from hetsched.errors import ErrorRecord, HetschedError, NotPermitted, ProtocolError, to_record
 from hetsched.job import JobState, Queued, Running, ended
 from hetsched.transport.messages import (
     Accepted,
+    Changed,
     Discarded,
     Envelope,
     Hello,
+    Prioritize,
+    QueueChange,
     Refused,
     Reply,
     SessionRequest,
@@ -47,6 +51,8 @@ PROGRESS_INTERVAL = 0.1
 """Seconds between two progress messages of one job; more than 10 per second are unreadable."""
 FETCH_SECONDS = 5.0
 """Seconds that a result is kept at least, for a client that follows its job. Arbitrary."""
+IMMEDIATE = ("", "resources")
+"""Reasons of a job that is first in line: mostly it starts at once, which followers see then."""
 
 
 class Core:
@@ -207,6 +213,24 @@ class Core:
         self.ledger.held_back[ticket] = entry
         return []
 
+    def on_queue_changed(
+        self, identity: bytes, number: int, change: QueueChange, answer: bool | ErrorRecord
+    ) -> list[Command]:
+        """Handle the engine's answer to ChangeQueue: whether it changed anything, or why not."""
+        if isinstance(answer, ErrorRecord):
+            return [SendReply(identity, Reply(number, Refused(answer)))]
+        entry = self.ledger.job(change.job)
+        if isinstance(change, Prioritize):
+            entry.priority = change.priority
+        state = entry.state or Queued(entry.job, 0)
+        return [SendReply(identity, Reply(number, Changed(answer, state)))]
+
+    def on_positions(
+        self, identity: bytes, number: int, jobs: tuple[int, ...], positions: Mapping[int, Queued]
+    ) -> list[Command]:
+        """List `jobs`, with the `positions` of those that wait."""
+        return [SendReply(identity, Reply(number, job_list(self.ledger, jobs, positions)))]
+
     def on_memory_pressure(self, nbytes: int, now: float) -> list[Command]:
         """Release kept results to free `nbytes` of shared memory.
 
@@ -298,7 +322,11 @@ class Core:
 
 
 def _is_urgent(previous: JobState | None, state: JobState) -> bool:
-    """Whether followers should see a state at once: another stage or text, or a first wait."""
+    """Whether followers should see a state at once: another stage or text, or a reason to wait."""
+    if isinstance(state, Queued):
+        if isinstance(previous, Queued):
+            return state.reason != previous.reason
+        return state.ahead > 0 or state.reason not in IMMEDIATE
     if isinstance(previous, Running) and isinstance(state, Running):
         return (previous.stage, previous.text) != (state.stage, state.text) and bool(state.text)
-    return isinstance(state, Queued) and state.ahead > 0 and previous is None
+    return False

@@ -112,6 +112,8 @@ class JobEntry:
         When followers last received a state.
     is_shortened : bool
         It has ended, and its parameters were dropped to save memory.
+    priority : int
+        The present one; that of `spec` is the one at submission.
     """
 
     ticket: int
@@ -129,6 +131,10 @@ class JobEntry:
     keep_until: float = 0.0
     reported_at: float = 0.0
     is_shortened: bool = False
+    priority: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.priority = self.spec.priority
 
     @property
     def expires(self) -> float:

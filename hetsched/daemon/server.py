@@ -22,6 +22,7 @@ from hetsched.daemon.access.zap import ZapHandler
 from hetsched.daemon.core import Core
 from hetsched.daemon.inspector import Inspector
 from hetsched.daemon.limits.log_limiter import LogLimiter
+from hetsched.daemon.queue_executor import QueueEngine, QueueExecutor
 from hetsched.daemon.records import result_refs
 from hetsched.daemon.router import Router
 from hetsched.daemon.service.systemd import NO_SOCKETS, ListeningSockets
@@ -64,7 +65,7 @@ MAX_EXPLAINED_CHUNKS = 3000
 frame."""
 
 
-class JobEngine(Protocol):
+class JobEngine(QueueEngine, Protocol):
     """The engine's methods that the server uses (`engine/engine.py`)."""
 
     def submit(
@@ -140,6 +141,7 @@ class Server:
             commands.ListDevices: self._list_devices,
             commands.ExplainJob: self._explain,
             **inspector.executors(),
+            **QueueExecutor(core, engine, self._execute).executors(),
         }
 
     def open(self, passed: ListeningSockets = NO_SOCKETS) -> None:

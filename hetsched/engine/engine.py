@@ -168,21 +168,24 @@ class Engine:
         """Stop a job between chunks. No effect if it has ended."""
         self._scheduler.cancel(number)
 
-    def hold(self, number: int) -> None:
-        """Keep a waiting job from starting. Raises UsageError if it runs."""
-        self._scheduler.hold(number)
+    def hold(self, number: int) -> bool:
+        """Keep a waiting job from starting; return whether that changed anything.
 
-    def release(self, number: int) -> None:
-        """Let a held job start when its turn comes. Raises UsageError if it runs."""
-        self._scheduler.release(number)
+        Raises, as `release` and `prioritize`, UsageError if it runs, InputMissing if it has ended.
+        """
+        return self._scheduler.hold(number)
 
-    def prioritize(self, number: int, priority: int) -> None:
-        """Change the priority of a waiting job. Raises UsageError if it runs."""
-        self._scheduler.prioritize(number, priority)
+    def release(self, number: int) -> bool:
+        """Let a held job start when its turn comes."""
+        return self._scheduler.release(number)
 
-    def positions(self) -> dict[int, Queued]:
-        """Return the present position of each waiting job."""
-        return self._scheduler.positions()
+    def prioritize(self, number: int, priority: int) -> bool:
+        """Change the priority of a waiting job."""
+        return self._scheduler.prioritize(number, priority)
+
+    def position(self, number: int) -> Queued | None:
+        """Return where a job waits; None if it doesn't."""
+        return self._scheduler.position(number)
 
     def explain(self, number: int, on_done: OnDone) -> None:
         """Explain a running or ended job: ``on_done(explanation, error)``.

@@ -102,22 +102,24 @@ class JobScheduler:
         self._stop_job(number, Cancelled(f"job {number} was cancelled"))
         self.advance()
 
-    def hold(self, number: int) -> None:
-        """Keep a waiting job from starting. Raises UsageError if it runs."""
-        self._execute(self.queue.hold(number))
+    def hold(self, number: int) -> bool:
+        """Keep a waiting job from starting; return whether that changed anything.
 
-    def release(self, number: int) -> None:
-        """Let a held job start when its turn comes. Raises UsageError if it runs."""
-        self._execute(self.queue.release(number))
-        self.advance()
+        Raises, as `release` and `prioritize`, UsageError if it runs, InputMissing if it has ended.
+        """
+        return self._change(self.queue.hold(number))
 
-    def prioritize(self, number: int, priority: int) -> None:
-        """Change the priority of a waiting job. Raises UsageError if it runs."""
-        self._execute(self.queue.prioritize(number, priority))
+    def release(self, number: int) -> bool:
+        """Let a held job start when its turn comes."""
+        return self._change(self.queue.release(number))
 
-    def positions(self) -> dict[int, Queued]:
-        """Return the present position of each waiting job. O(n log n)."""
-        return {number: self._queued(number) for number in self.queue.waiting()}
+    def prioritize(self, number: int, priority: int) -> bool:
+        """Change the priority of a waiting job."""
+        return self._change(self.queue.prioritize(number, priority))
+
+    def position(self, number: int) -> Queued | None:
+        """Return where a job waits; None if it doesn't."""
+        return self._queued(number) if self.queue.is_waiting(number) else None
 
     def stop(self) -> None:
         """Fail all waiting jobs, and stop running ones between chunks (exit 75)."""
@@ -164,6 +166,11 @@ class JobScheduler:
         except Exception as error:
             if self.queue.is_waiting(number):
                 self._drop_unreported(queued, error)
+
+    def _change(self, decisions: list[Decision]) -> bool:
+        self._execute(decisions)
+        self.advance()
+        return bool(decisions)
 
     def _execute(self, decisions: Iterable[Decision]) -> None:
         for decision in decisions:

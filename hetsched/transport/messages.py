@@ -110,7 +110,13 @@ class Submit(msgspec.Struct, frozen=True, tag="submit"):
 
 
 class Status(msgspec.Struct, frozen=True, tag="status"):
-    pass
+    """Answered by a JobList of the newest jobs, or of those with numbers below `before`.
+
+    `states`: only jobs in these states (`hetsched.job.STATES`).
+    """
+
+    states: tuple[str, ...] = ()
+    before: int | None = None
 
 
 class Show(msgspec.Struct, frozen=True, tag="show"):
@@ -125,6 +131,25 @@ class Follow(msgspec.Struct, frozen=True, tag="follow"):
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
     job: int
+
+
+class CancelAll(msgspec.Struct, frozen=True, tag="cancel-all"):
+    """Cancel all jobs that haven't ended. Answered by JobNumbers."""
+
+
+class Hold(msgspec.Struct, frozen=True, tag="hold"):
+    """Keep a waiting job from starting. Answered by Changed, as Release and Prioritize."""
+
+    job: int
+
+
+class Release(msgspec.Struct, frozen=True, tag="release"):
+    job: int
+
+
+class Prioritize(msgspec.Struct, frozen=True, tag="prioritize"):
+    job: int
+    priority: int
 
 
 class Explain(msgspec.Struct, frozen=True, tag="explain"):
@@ -147,7 +172,23 @@ class Overview(msgspec.Struct, frozen=True, tag="overview"):
     waiting: int = 50
 
 
-Request = Ping | Submit | Status | Show | Follow | Cancel | Explain | Devices | Metrics | Overview
+QueueChange = Hold | Release | Prioritize
+Request = (
+    Ping
+    | Submit
+    | Status
+    | Show
+    | Follow
+    | Cancel
+    | CancelAll
+    | Hold
+    | Release
+    | Prioritize
+    | Explain
+    | Devices
+    | Metrics
+    | Overview
+)
 
 
 class Envelope(msgspec.Struct, frozen=True):
@@ -184,10 +225,27 @@ class JobLine(msgspec.Struct, frozen=True, kw_only=True):
     params: dict[str, Any]
     state: JobState
     submitted_at: float
+    priority: int = 0
+    label: str = ""
+    id: str = ""
 
 
 class JobList(msgspec.Struct, frozen=True, tag="jobs"):
+    """Jobs by number. `has_earlier`: there are more, with smaller numbers."""
+
     jobs: tuple[JobLine, ...]
+    has_earlier: bool = False
+
+
+class JobNumbers(msgspec.Struct, frozen=True, tag="numbers"):
+    jobs: tuple[int, ...]
+
+
+class Changed(msgspec.Struct, frozen=True, tag="changed"):
+    """`is_changed`: False if the job was already as requested; `state`: afterwards."""
+
+    is_changed: bool
+    state: JobState
 
 
 class DeviceList(msgspec.Struct, frozen=True, tag="devices"):
@@ -218,6 +276,8 @@ Answer = (
     | Accepted
     | State
     | JobList
+    | JobNumbers
+    | Changed
     | DeviceList
     | Explained
     | MetricList

@@ -15,7 +15,7 @@ from daemon_harness import Harness
 
 from hetsched.client.client import Client
 from hetsched.client.job_request import SharedArrays, prepare
-from hetsched.client.queue_arguments import queue_fields
+from hetsched.client.queue.queue_arguments import queue_fields
 from hetsched.errors import DataError, UsageError
 from hetsched.job import Dependency
 

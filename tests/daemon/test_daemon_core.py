@@ -369,9 +369,12 @@ def test_a_list_of_long_specs_fits_one_message(story: Story) -> None:
     token = story.hello(1)
     for _ in range(30):
         story.submit(token, JobSpec(workload="w", params={"text": "x" * 100_000}))
-    (send,) = story.ask(token, say.Status())
-    jobs = send.reply.answer.jobs  # type: ignore[union-attr]
-    assert [line.job for line in jobs] == list(range(21, 31))
+    (read,) = story.ask(token, say.Status())
+    (send,) = story.core.on_positions(read.identity, read.number, read.jobs, {})  # type: ignore[union-attr]
+    answer = send.reply.answer  # type: ignore[union-attr]
+    assert isinstance(answer, say.JobList)
+    assert [line.job for line in answer.jobs] == list(range(21, 31))
+    assert answer.has_earlier
 
 
 def test_following_too_many_jobs_is_refused(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:

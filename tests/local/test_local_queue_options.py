@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gated_workload import Gate
 
 from hetsched.client.job import Job
 from hetsched.config import parse
@@ -33,8 +33,8 @@ class Bench:
     def __init__(self, local: Local, folder: Path) -> None:
         self.local = local
         self.folder = folder
-        os.mkfifo(folder / "gate")
-        self.first = self.submit("first", gate=str(folder / "gate"))
+        self.gate = Gate(folder / "gate")
+        self.first = self.submit("first", gate=str(self.gate.path))
 
     def submit(self, name: str = "", **options: Any) -> Job:
         journal = str(self.folder / "journal")
@@ -46,7 +46,7 @@ class Bench:
         return self.submit("failing", failures=str(path), **options)
 
     def open_gate(self) -> None:
-        (self.folder / "gate").write_bytes(b"")
+        self.gate.open()
 
     def computed(self) -> list[str]:
         return (self.folder / "journal").read_text().split()
@@ -54,13 +54,12 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    folders = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(folders))
-    for folder in folders:
-        monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with Local(config=parse(MACHINE, "test"), learn=False) as local:
-        yield Bench(local, tmp_path)
+        bench = Bench(local, tmp_path)
+        yield bench
+        bench.gate.close()
 
 
 def test_larger_priorities_run_first_and_equal_ones_in_order(bench: Bench) -> None:
@@ -146,13 +145,14 @@ def test_a_job_fails_when_it_has_no_retries_left(bench: Bench) -> None:
 def test_a_job_that_runs_longer_than_its_timeout_fails(bench: Bench) -> None:
     bench.open_gate()
     bench.first.result(60)
+    bench.gate.shut()
     has_expired = threading.Event()
 
     def watch(state: Any) -> None:
         if isinstance(state, Running):
             bench.local._loop.call_later(0.3, has_expired.set)
 
-    job = bench.submit("slow", gate=str(bench.folder / "gate"), timeout=0.2, follow=watch)
+    job = bench.submit("slow", gate=str(bench.gate.path), timeout=0.2, follow=watch)
     next_job = bench.submit("next")
 
     assert has_expired.wait(60)  # later timers run later

@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from hetsched.cli.connect import control
 from hetsched.cli.output.job_lines import word
+from hetsched.cli.output.queue_changes import change_each
 from hetsched.cli.output.terminal import out
-from hetsched.cli.request_flags import JobNumbers
+from hetsched.cli.request_flags import SomeJobNumbers
+from hetsched.errors import UsageError
 from hetsched.job import ended
 
 
-def cancel(jobs: JobNumbers) -> None:
+def cancel(
+    jobs: SomeJobNumbers = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Stop all jobs that haven't ended.")
+    ] = False,
+) -> None:
     """Stop jobs after their current chunks."""
+    if bool(jobs) == everything:
+        raise UsageError("give the numbers of jobs, or --all for all of them")
     with control() as daemon:
-        for number in dict.fromkeys(jobs):
-            state = daemon.show(number)
+
+        def change(job: int) -> str:
+            state = daemon.show(job)
             if ended(state):
-                out(f"job {number} has already ended: {word(state)}")
-                continue
-            daemon.cancel(number)
-            out(f"cancelled {number}")
+                return f"job {job} has already ended: {word(state)}"
+            daemon.cancel(job)
+            return f"cancelled {job}"
+
+        if not everything:
+            change_each(jobs or (), change)
+            return
+        cancelled = daemon.cancel_all()
+    for job in cancelled:
+        out(f"cancelled {job}")
+    if not cancelled:
+        out("no jobs to cancel")

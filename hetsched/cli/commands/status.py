@@ -2,45 +2,113 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from hetsched.cli.connect import control
+from hetsched.cli.integer_parser import integers
 from hetsched.cli.output import job_lines
-from hetsched.cli.output.terminal import columns, out, out_json
+from hetsched.cli.output.job_rows import job_rows, reason, sorted_jobs
+from hetsched.cli.output.terminal import is_screen, out, out_json
 from hetsched.cli.request_flags import Json
+from hetsched.errors import UsageError
+from hetsched.job import STATES
+from hetsched.transport.messages import JobLine
+from hetsched.units import parse_time
+
+if TYPE_CHECKING:
+    from hetsched.client.control import Control
 
 SCHEMA = "hetsched.jobs/1"
+CLEAR = "\x1b[H\x1b[2J"
+"""Moves the cursor to the top left and clears the screen."""
+
+States = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--state",
+        "-t",
+        metavar="A,B",
+        help="Only jobs in these states: queued, held, running, done, failed, cancelled.",
+    ),
+]
+Newest = Annotated[
+    int | None,
+    typer.Option("-n", metavar="N", parser=integers(1, 1_000_000), help="Only the newest N."),
+]
 
 
-def status(json: Json = False) -> None:
+def status(
+    state: States = None,
+    newest: Newest = None,
+    sort: Annotated[
+        str,
+        typer.Option(metavar="[-]KEY", help="job, priority, state, submitted, workload or label."),
+    ] = "job",
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")] = False,
+    interval: Annotated[str, typer.Option(metavar="TIME", help="Between repetitions.")] = "2s",
+    json: Json = False,
+) -> None:
     """List the daemon's jobs."""
+    states = chosen_states(state)
+    sorted_jobs((), sort)
+    pause = _pause(interval)
     with control() as daemon:
-        jobs = daemon.status()
-    if json:
-        entries = [
-            {
-                **job_lines.builtins(job),
-                "state": job_lines.word(job.state),
-                "detail": job_lines.detail(job.state),
-            }
-            for job in jobs
-        ]
-        out_json({"schema": SCHEMA, "jobs": entries})
-        return
-    if not jobs:
-        out("no jobs; try: hetsched submit fft --batch 256x512x512")
-        return
-    rows = [
-        (
-            str(job.job),
-            job.workload,
-            job_lines.parameters(job.params),
-            job_lines.word(job.state),
-            time.strftime("%H:%M:%S", time.localtime(job.submitted_at)),
-            job_lines.detail(job.state),
-        )
-        for job in jobs
-    ]
-    header = ("job", "workload", "parameters", "state", "submitted", "")
-    for text in columns(header, rows, left_columns=len(header)):
-        out(text)
+        for jobs in _listings(daemon, states, newest, pause if watch else None):
+            ordered = sorted_jobs(jobs, sort)
+            if json:
+                out_json({"schema": SCHEMA, "jobs": [entry(job) for job in ordered]})
+                continue
+            if watch and is_screen():
+                sys.stdout.write(CLEAR)
+            for line in job_rows(ordered) if jobs else [_no_jobs(states)]:
+                out(line)
+            sys.stdout.flush()
+
+
+def chosen_states(texts: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the states in "queued,running". Raises UsageError."""
+    states = tuple(word.strip() for text in texts or () for word in text.split(","))
+    for word in states:
+        if word not in STATES:
+            raise UsageError(f"--state {word!r}: choose from: {', '.join(STATES)}")
+    return states
+
+
+def entry(job: JobLine) -> dict[str, object]:
+    """Return a job as it is printed with --json."""
+    return {
+        **job_lines.builtins(job),
+        "state": job_lines.word(job.state),
+        "reason": reason(job),
+        "detail": job_lines.detail(job.state),
+    }
+
+
+def _listings(
+    daemon: Control, states: tuple[str, ...], newest: int | None, pause: float | None
+) -> Iterator[tuple[JobLine, ...]]:
+    yield daemon.status(states, newest)
+    while pause is not None:
+        time.sleep(pause)
+        yield daemon.status(states, newest)
+
+
+def _pause(text: str) -> float:
+    try:
+        seconds = parse_time(text)
+    except UsageError as error:
+        raise UsageError(f"--interval: {error}") from None
+    if not 0.1 <= seconds <= 86400:
+        raise UsageError(f"--interval {text}: should be from 100ms to 1d")
+    return seconds
+
+
+def _no_jobs(states: tuple[str, ...]) -> str:
+    if states:
+        return f"no jobs are {' or '.join(states)}"
+    return "no jobs; try: hetsched submit fft --batch 256x512x512"

@@ -26,7 +26,7 @@ def wait(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Wait for jobs; exit with the code of the first one that failed."""
+    """Wait for jobs; exit with the code of the first that failed."""
     seconds = None if timeout is None else _seconds(timeout)
     with control() as daemon:
         futures = [daemon.job(number) for number in dict.fromkeys(jobs)]

@@ -7,22 +7,13 @@ from collections.abc import Mapping
 import msgspec
 
 from hetsched.cli.output.terminal import clean
-from hetsched.errors import Cancelled
-from hetsched.job import Done, Failed, JobState, Queued, Running
+from hetsched.job import Done, Failed, JobState, Queued, Running, words
 from hetsched.units import format_seconds
 
 
 def word(state: JobState) -> str:
     """Return the state as one word."""
-    match state:
-        case Queued():
-            return "queued"
-        case Running():
-            return "running"
-        case Done():
-            return "done"
-        case Failed():
-            return "cancelled" if state.error.code == Cancelled.code else "failed"
+    return words(state)[0]
 
 
 def detail(state: JobState) -> str:

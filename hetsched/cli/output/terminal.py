@@ -13,8 +13,8 @@ from hetsched.errors import IOFailure
 from hetsched.text import clean, columns, number, seconds_column
 
 __all__ = [
-    "clean", "columns", "is_interactive", "note", "number", "out", "out_json", "seconds_column",
-    "width",
+    "clean", "columns", "is_interactive", "is_screen", "note", "number", "out", "out_json",
+    "seconds_column", "width",
 ]  # fmt: skip
 
 
@@ -56,6 +56,11 @@ def width() -> int | None:
     if not sys.stdout.isatty():
         return None
     return shutil.get_terminal_size().columns
+
+
+def is_screen() -> bool:
+    """Whether standard output is a terminal that can be cleared."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
 
 
 def is_interactive() -> bool:

@@ -20,10 +20,10 @@ from hetsched.daemon.requests import (
     map,
     ping,
     show,
-    status,
     submit,
 )
 from hetsched.daemon.requests.inspection import metrics, overview
+from hetsched.daemon.requests.queue import QUEUE_REQUESTS
 from hetsched.transport import messages
 
 BY_SESSION: dict[type, Callable[[Ledger, ClientSession, Any], list[Command]]] = {
@@ -38,7 +38,6 @@ BY_SESSION: dict[type, Callable[[Ledger, ClientSession, Any], list[Command]]] = 
 BY_ENVELOPE: dict[type, Callable[[Ledger, Requester, Any, float], list[Command]]] = {
     messages.Ping: ping.handle,
     messages.Submit: submit.handle,
-    messages.Status: status.handle,
     messages.Show: show.handle,
     messages.Follow: follow.handle,
     messages.Cancel: cancel.handle,
@@ -46,5 +45,6 @@ BY_ENVELOPE: dict[type, Callable[[Ledger, Requester, Any, float], list[Command]]
     messages.Devices: devices.handle,
     messages.Metrics: metrics.handle,
     messages.Overview: overview.handle,
+    **QUEUE_REQUESTS,
 }
 """Requests over ZeroMQ."""

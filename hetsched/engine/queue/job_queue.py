@@ -214,9 +214,11 @@ class JobQueue:
 
     def _changeable(self, number: int, change: str) -> QueuedTerms:
         job = self._waiting.get(number)
-        if job is None:
+        if job is not None:
+            return job
+        if number in self._running:
             raise UsageError(f"job {number} is running; only a waiting job can be {change}")
-        return job
+        raise InputMissing(f"job {number} isn't in the queue; only a waiting job can be {change}")
 
     def _set_held(self, job: QueuedTerms, is_held: bool) -> list[Decision]:
         if job.is_held == is_held:
@@ -260,7 +262,9 @@ class JobQueue:
             for earlier in job.after:
                 self._dependents.get(earlier, set()).discard(job.number)
             for number in sorted(self._dependents.pop(job.number, ())):
-                later = self._waiting[number]
+                later = self._waiting.get(number)
+                if later is None:
+                    continue  # it has failed in this loop because of another job
                 if not self._settle(later, job.number, outcome):
                     del self._waiting[number]
                     remaining.append((later, Outcome.FAILED))

@@ -161,6 +161,14 @@ def test_a_chain_fails_as_a_whole_with_the_reason_of_each() -> None:
     assert line(queue) == [4]
 
 
+def test_a_job_that_two_failures_concern_fails_once() -> None:
+    queue = queue_of(job(1), job(2, (1, "ok")), job(3, (1, "ok"), (2, "ok")))
+
+    decisions = queue.end(1, FAILED)
+
+    assert [number for number, _ in failed(decisions)] == [2, 3]
+
+
 def test_a_chain_of_ten_thousand_jobs_fails_without_recursion() -> None:
     queue = queue_of(job(1), *(job(n, (n - 1, "ok")) for n in range(2, 10_001)))
 

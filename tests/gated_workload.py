@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,26 @@ from device_toys import Affine, affine
 from hetsched.workload import Arrays, Kernel, KernelContext, Variant
 
 
+class Gate:
+    """A file at `path` that is locked until `open`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("w")
+        self.shut()
+
+    def shut(self) -> None:
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def open(self) -> None:
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        self._file.close()
+
+
 class GatedParams(msgspec.Struct, frozen=True):
-    """`gate`: a FIFO, which every chunk waits to be opened for writing; or "".
+    """`gate`: a file, which every chunk waits to lock; or "". A `Gate` keeps it locked.
 
     `failures`: a file with one byte for each attempt that is still to fail; or "".
     `journal`: a file that gets `name` when the job computes; or "".
@@ -44,7 +63,8 @@ def make_gated(p: Any, chunk: int, context: KernelContext) -> Kernel:
             with Path(p.journal).open("a") as journal:
                 journal.write(f"{p.name} ")
         if p.gate:
-            Path(p.gate).read_bytes()
+            with Path(p.gate).open() as gate:
+                fcntl.flock(gate, fcntl.LOCK_EX)
         if p.failures and (text := Path(p.failures).read_text()):
             Path(p.failures).write_text(text[1:])
             raise ZeroDivisionError("one of the failures that were asked for")

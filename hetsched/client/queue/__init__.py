@@ -1,0 +1,1 @@
+"""Options and operations of the client that concern the queue."""

@@ -1,0 +1,1 @@
+"""Requests that change or list the queue."""

@@ -1,0 +1,154 @@
+"""The verbs of the queue, against a daemon with one device whose first job waits for the test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import real_daemon
+from gated_workload import Gate
+
+from hetsched.client.control import Control
+from hetsched.job import JobSpec
+
+from .conftest import Call
+
+MACHINE = """
+[[device]]
+kind = "emulated"
+name = "core0"
+clock = "virtual"
+compute = { unit = "20us" }
+"""
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[real_daemon.RealDaemon]:
+    folder = tmp_path_factory.mktemp("daemon")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(TESTS))
+        with real_daemon.serving(folder, MACHINE) as serving:
+            yield serving
+
+
+class Queue:
+    """Job `first` runs until `close`; others wait behind it."""
+
+    def __init__(self, control: Control, gate: Gate) -> None:
+        self.control = control
+        self.gate = gate
+        self.first = self.submit(gate=str(gate.path))
+
+    def submit(self, spec: dict[str, Any] | None = None, **params: Any) -> int:
+        job = JobSpec(workload="gated_workload:Gated", params=params, **spec or {})
+        return self.control.start(job).id
+
+    def close(self) -> None:
+        self.control.cancel_all()
+        self.gate.close()
+
+
+@pytest.fixture
+def queue(
+    daemon: real_daemon.RealDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Queue]:
+    monkeypatch.setenv("HETSCHED_RUNTIME_DIR", str(daemon.folder))
+    with Control(daemon.folder) as control:
+        queue = Queue(control, Gate(tmp_path / "gate"))
+        yield queue
+        queue.close()
+
+
+def rows(call: Call, *words: str) -> dict[int, dict[str, Any]]:
+    record = json.loads(call("status", "--json", *words).out)
+    return {job["job"]: job for job in record["jobs"]}
+
+
+def test_held_jobs_say_so_until_they_are_released(call: Call, queue: Queue) -> None:
+    a, b = queue.submit(), queue.submit()
+
+    held = call("hold", str(a), str(b), str(a))
+    assert held.out.splitlines() == [f"held {a}", f"held {b}"]
+    assert set(rows(call, "--state", "held")) == {a, b}
+    assert rows(call)[a]["reason"] == "held"
+
+    assert call("release", str(a)).out == f"released {a}\n"
+    assert call("release", str(a)).out == f"{a} isn't held\n"
+    assert rows(call)[a]["reason"] == "resources"
+
+
+def test_every_job_of_several_is_changed_even_if_one_cannot_be(call: Call, queue: Queue) -> None:
+    job = queue.submit()
+
+    ended = call("hold", str(queue.first), "999999", str(job))
+
+    assert ended.code == 2
+    assert ended.out == f"held {job}\n"
+    lines = ended.err.splitlines()
+    assert lines[0].startswith("error: no job 999999")
+    assert lines[1].startswith(f"error: job {queue.first} is running")
+
+
+def test_priorities_may_be_negative_and_of_several_jobs(call: Call, queue: Queue) -> None:
+    a, b = queue.submit(), queue.submit()
+
+    assert call("prioritize", str(a), "-5").out == f"priority of {a}: -5\n"
+    call("prioritize", str(a), str(b), "7")
+
+    assert [rows(call)[job]["priority"] for job in (a, b)] == [7, 7]
+    assert call("prioritize", str(a), "20").code == 2
+
+
+def test_status_shows_reasons_labels_and_priorities(call: Call, queue: Queue) -> None:
+    a = queue.submit({"label": "nightly", "priority": 3})
+    b = queue.submit({"after": ()})
+    c = call("submit", "fft", "--batch", "1x8x8", "--after", str(b), "--parsable").out.strip()
+
+    table = call("status", "-t", "queued", "--sort", "-priority").out.splitlines()
+
+    assert table[0].split() == [
+        "job", "workload", "parameters", "state", "priority", "label", "submitted", "reason",
+    ]  # fmt: skip
+    assert table[1].split()[0] == str(a)
+    assert "nightly" in table[1] and "resources" in table[1]
+    assert rows(call)[int(c)]["reason"] == f"after {b}"
+    assert list(rows(call, "-n", "2")) == [b, int(c)]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("status", "--sort", "size"), "--sort 'size': choose from: job, priority"),
+        (("status", "-t", "ended"), "--state 'ended': choose from: queued, held"),
+        (("status", "--interval", "0s"), "--interval 0s: should be from 100ms to 1d"),
+        (("cancel",), "give the numbers of jobs, or --all"),
+        (("cancel", "1", "--all"), "give the numbers of jobs, or --all"),
+    ],
+)
+def test_wrong_words_get_one_line(call: Call, words: tuple[str, ...], message: str) -> None:
+    ended = call(*words)
+
+    assert ended.code == 2
+    assert message in ended.error
+
+
+def test_all_jobs_are_cancelled_at_once(call: Call, queue: Queue) -> None:
+    a, b = queue.submit(), queue.submit()
+
+    ended = call("cancel", "--all")
+
+    assert ended.out.splitlines() == [f"cancelled {job}" for job in (queue.first, a, b)]
+    assert rows(call)[a]["state"] == "cancelled"
+    assert call("cancel", str(b)).out == f"job {b} has already ended: cancelled\n"
+
+
+def test_a_job_that_is_submitted_on_hold_waits(call: Call, queue: Queue) -> None:
+    ended = call("submit", "fft", "--batch", "1x8x8", "--hold", "--no-wait", "--label", "later")
+
+    job = int(ended.out.split()[1])
+    assert rows(call)[job]["reason"] == "held"
+    assert rows(call)[job]["label"] == "later"

@@ -1,0 +1,153 @@
+"""Requests that list and change the queue, through a client and a daemon with a fake engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import daemon_harness
+import pytest
+from daemon_harness import Harness
+
+from hetsched.client.client import Client
+from hetsched.client.job import Job
+from hetsched.daemon.requests.queue import status as status_request
+from hetsched.errors import InputMissing, UsageError
+from hetsched.job import JobSpec, Queued
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[Harness]:
+    with daemon_harness.daemon(tmp_path) as harness:
+        yield harness
+
+
+@pytest.fixture
+def client(harness: Harness) -> Iterator[Client]:
+    with Client(harness.folder, timeout=10) as client:
+        yield client
+
+
+def submit(client: Client, workload: str = "queue", **options: Any) -> Job:
+    return client.start(JobSpec(workload=workload, params={}, **options))
+
+
+def test_a_waiting_job_is_held_and_released(client: Client) -> None:
+    job = submit(client)
+
+    held = client.hold(job.id)
+    again = client.hold(job.id)
+    released = client.release(job.id)
+
+    assert (held.is_changed, held.state) == (True, Queued(job.id, 5, "held"))
+    assert (again.is_changed, released.is_changed) == (False, True)
+    assert released.state == Queued(job.id, 5, "priority")
+
+
+def test_followers_see_that_a_job_is_held(client: Client) -> None:
+    states: list[Any] = []
+    job = client.start(JobSpec(workload="queue", params={}), follow=states.append)
+
+    client.hold(job.id)
+
+    assert client.show(job.id) == Queued(job.id, 5, "held")
+    assert states[-1] == Queued(job.id, 5, "held")
+
+
+def test_a_priority_is_changed_and_listed(client: Client) -> None:
+    job = submit(client, priority=3, label="nightly", id="n-1")
+
+    assert client.prioritize(job.id, -5).is_changed
+    assert not client.prioritize(job.id, -5).is_changed
+
+    (line,) = client.status()
+    assert (line.priority, line.label, line.id) == (-5, "nightly", "n-1")
+    assert line.state == Queued(job.id, 5, "priority")
+
+
+def test_a_priority_has_limits(client: Client) -> None:
+    with pytest.raises(UsageError, match="priority: 20 should be an integer from -20 to 19"):
+        client.prioritize(submit(client).id, 20)
+
+
+@pytest.mark.parametrize(
+    ("workload", "message"),
+    [
+        ("wait", "job 1 is running; only a waiting job can be held"),
+        ("double", "job 1 has already ended: done; only a waiting job can be held"),
+    ],
+)
+def test_only_a_waiting_job_can_be_held(client: Client, workload: str, message: str) -> None:
+    submit(client, workload)
+
+    with pytest.raises(UsageError) as error:
+        client.hold(1)
+
+    assert str(error.value) == message
+
+
+def test_an_unknown_job_cannot_be_changed(client: Client) -> None:
+    for change in (client.hold, client.release, lambda job: client.prioritize(job, 1)):
+        with pytest.raises(InputMissing, match="no job 7"):
+            change(7)
+
+
+def test_an_error_in_the_engine_is_answered(
+    harness: Harness, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(number: int) -> bool:
+        raise UsageError(f"job {number} is running")
+
+    monkeypatch.setattr(harness.engine, "hold", fail)
+
+    with pytest.raises(UsageError, match="job 1 is running"):
+        client.hold(submit(client).id)
+
+
+def test_all_jobs_are_cancelled_but_those_that_have_ended(client: Client) -> None:
+    submit(client, "double")
+    jobs = [submit(client, workload) for workload in ("wait", "queue", "queue")]
+
+    assert client.cancel_all() == (2, 3, 4)
+
+    assert all(job.cancel() for job in jobs)
+    assert client.cancel_all() == ()
+
+
+def test_jobs_are_listed_by_state(client: Client) -> None:
+    for workload, options in (
+        ("double", {}),
+        ("wait", {}),
+        ("queue", {}),
+        ("queue", {"hold": True}),
+    ):
+        submit(client, workload, **options)
+
+    def numbers(*states: str) -> list[int]:
+        return [line.job for line in client.status(states)]
+
+    assert numbers("done") == [1]
+    assert numbers("running", "done") == [1, 2]
+    assert numbers("queued") == [3, 4]
+    assert numbers("held") == [4]
+    assert numbers("failed") == []
+    with pytest.raises(UsageError, match="no job state 'ended'; choose from: queued, held"):
+        client.status(["ended"])
+
+
+def test_long_lists_come_in_pages(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status_request, "PAGE", 3)
+    for _ in range(8):
+        submit(client)
+
+    assert [line.job for line in client.status()] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert [line.job for line in client.status(limit=4)] == [5, 6, 7, 8]
+
+
+def test_a_job_with_huge_parameters_is_listed_without_them(client: Client) -> None:
+    client.start(JobSpec(workload="queue", params={"text": "x" * 600_000}))
+
+    (line,) = client.status()
+
+    assert line.params == {}
