@@ -40,6 +40,8 @@ LAST_REPLIES_SECONDS = 0.2
 """Seconds that clients have to read their last replies, before the socket is closed. Arbitrary."""
 MAX_FRAMES_PER_TURN = 64
 """Frames received before other handlers on the loop run. Arbitrary."""
+MAX_TURN_SECONDS = 0.01
+"""The same in time: large requests take milliseconds each. Arbitrary."""
 
 
 class Router:
@@ -174,6 +176,7 @@ class Router:
             self._path.unlink(missing_ok=True)
 
     def _receive(self) -> None:
+        end = time.monotonic() + MAX_TURN_SECONDS
         for _ in range(MAX_FRAMES_PER_TURN):
             try:
                 message = self._next_message()
@@ -181,6 +184,8 @@ class Router:
                 return
             if message is not None:
                 self._on_frame(*message)
+            if time.monotonic() > end:
+                return
 
     def _next_message(self) -> tuple[bytes, bytes, Peer] | None:
         """Return a client, its frame and its process; None for a message of several frames.
