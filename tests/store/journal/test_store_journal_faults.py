@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
+import subprocess
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -252,3 +254,44 @@ def test_the_file_shrinks_after_a_large_queue_has_gone(disk: MemoryDisk, vfs: st
 
     assert largest > 20e6
     assert len(disk.files["/journal.db"].content) < 8e6
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir(mode=0o700)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("needs the right to mount a tmpfs")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.root
+def test_on_a_full_disk_jobs_are_refused_and_readable_until_there_is_room(
+    small_disk: Path, calls: CallQueue
+) -> None:
+    journal = open_journal(small_disk / "journal.db", calls)
+    assert write_and_wait(journal, calls, [accepted(1)]) is None
+    with contextlib.suppress(OSError), (small_disk / "filler").open("wb", buffering=0) as filler:
+        while True:
+            filler.write(bytes(4096))
+
+    number, outcome = 1, None
+    while outcome is None:
+        number += 1
+        outcome = write_and_wait(journal, calls, [accepted(number)])
+    answers: list[list[JournaledJob] | None] = []
+    journal.query(HistoryFilter(numbers=(1, number)), lambda jobs, _: answers.append(jobs))
+    calls.run_until(lambda: bool(answers))
+    (small_disk / "filler").unlink()
+
+    assert isinstance(outcome, CantCreate)
+    assert [job.number for job in answers[0] or ()] == [1]
+    assert write_and_wait(journal, calls, [accepted(number + 1)]) is None
+    assert journal.close(PATIENCE)
+    stored = [job.number for job in contents_of(small_disk / "journal.db").open_jobs]
+    assert stored == [*range(1, number), number + 1]

@@ -1,0 +1,103 @@
+"""Runs a process under strace, and checks that acknowledgements follow their fsync.
+
+For a client that submits one job at a time: between the last write to the journal and each reply
+that acknowledges a job, a sync of the journal must have begun and succeeded.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+WRITES = ("write", "writev", "pwrite64", "pwritev")
+SYNCS = ("fsync", "fdatasync")
+SENDS = ("sendto", "sendmsg", "write", "writev")
+TRACED = sorted({*WRITES, *SYNCS, *SENDS})
+
+_LINE = re.compile(r"^(?:\[pid +)?(\d+)\]? +(.*)$")
+_RESUMED = re.compile(r"^<\.\.\. (\w+) resumed>(.*)$")
+_CALL = re.compile(r"^(\w+)\((\d+)<([^>]*)>(.*)$", re.DOTALL)
+_RESULT = re.compile(r"\)\s+= (-?\d+)")
+
+
+@dataclass(frozen=True)
+class SystemCall:
+    """One call on a descriptor, from its `begin` to its `end` (positions in the trace)."""
+
+    name: str
+    path: str
+    arguments: str
+    result: int
+    begin: int
+    end: int
+
+
+@dataclass
+class AckOrder:
+    """`acknowledged`: replies that acknowledge a job. `early`: those sent before the sync."""
+
+    acknowledged: int = 0
+    early: int = 0
+
+
+def is_available() -> bool:
+    """Whether strace is installed and may trace."""
+    strace = shutil.which("strace")
+    if strace is None:
+        return False
+    command = [strace, "-qq", "-e", "trace=none", "true"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def traced(command: Sequence[str], output: Path) -> list[str]:
+    """Return the command that runs `command` under strace, which writes to `output`."""
+    options = ["-f", "-qq", "-y", "-s", "256", "-e", f"trace={','.join(TRACED)}"]
+    return ["strace", *options, "-o", str(output), *command]
+
+
+def calls(lines: Iterable[str]) -> Iterator[SystemCall]:
+    """Parse strace's output; yield the calls in the order in which they ended."""
+    unfinished: dict[str, tuple[int, str]] = {}
+    for position, line in enumerate(lines):
+        match = _LINE.match(line.rstrip("\n"))
+        if match is None:
+            continue
+        thread, text = match.groups()
+        begin = position
+        if text.endswith("<unfinished ...>"):
+            unfinished[thread] = position, text.removesuffix("<unfinished ...>")
+            continue
+        resumed = _RESUMED.match(text)
+        if resumed is not None:
+            if thread not in unfinished:
+                continue
+            begin, start = unfinished.pop(thread)
+            text = start + resumed[2]
+        call, result = _CALL.match(text), _RESULT.search(text)
+        if call is not None and result is not None:
+            name, _, path, arguments = call.groups()
+            yield SystemCall(name, path, arguments, int(result[1]), begin, position)
+
+
+def ack_order(
+    lines: Iterable[str], is_ack: Callable[[SystemCall], bool], journal: str = "journal.db-wal"
+) -> AckOrder:
+    """Check each reply for which `is_ack` holds. The client submits one job at a time."""
+    order = AckOrder()
+    last_write, synced_from = -1, -1
+    for call in calls(lines):
+        if call.path.endswith(journal):
+            if call.name in WRITES:
+                last_write = call.end
+            elif call.name in SYNCS and call.result == 0:
+                synced_from = call.begin
+        elif call.name in SENDS and is_ack(call):
+            order.acknowledged += 1
+            order.early += not last_write < synced_from < call.begin
+            # Another sync must precede the next one.
+            last_write = max(last_write, call.begin)
+    return order
