@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hetsched.config import JournalConfig
-from hetsched.errors import HetschedError, TryAgain
+from hetsched.errors import HetschedError, IOFailure, TryAgain
 from hetsched.paths import private_folder
 from hetsched.store.journal.file_system import durability_warning
 from hetsched.store.journal.journal_file import JournalFile, forget_refused
@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 1.0
 """How long after a failure what was kept is written again."""
 LOADED_ENDED_JOBS = 1000
+DEADLINE_SECONDS = 30.0
 
 CallSoon = Callable[[Callable[[], None]], None]
 OnRows = Callable[[list[JournaledJob] | None, BaseException | None], None]
@@ -51,7 +52,9 @@ class Journal:
     All methods must be called on one thread, the loop's, where callbacks are called, too.
     """
 
-    def __init__(self, file: JournalFile, call_soon_threadsafe: CallSoon, path: Path) -> None:
+    def __init__(
+        self, file: JournalFile, call_soon_threadsafe: CallSoon, path: Path, deadline: float
+    ) -> None:
         self._file = file
         self._call_soon = call_soon_threadsafe
         self._path = path
@@ -60,8 +63,13 @@ class Journal:
         self._lock = threading.Condition(threading.Lock())
         self._wakes_at = -math.inf
         """When the thread looks again by itself; -inf while it is busy."""
+        self._deadline = deadline
+        self._committing: list[Write] = []
+        self._busy_since = math.inf
+        """When the present commit began."""
+        self._has_expired = False
+        """Those who wait for the present commit have been answered."""
         self._is_closing = False
-        self._is_abandoned = False
         self._last_number: int | None = None
         self._failure: HetschedError | None = None
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
@@ -73,8 +81,9 @@ class Journal:
         call_soon_threadsafe: CallSoon,
         bounds: HistoryBounds | None = None,
         vfs: str | None = None,
+        deadline: float = DEADLINE_SECONDS,
     ) -> Journal:
-        """Open or create the journal at `path`.
+        """Open or create the journal at `path`; `deadline`: see `expire`.
 
         Raises
         ------
@@ -86,7 +95,7 @@ class Journal:
             if warning:
                 log.warning("%s", warning)
         file = JournalFile(path, bounds or HistoryBounds(), time.time(), vfs)
-        return cls(file, call_soon_threadsafe, path)
+        return cls(file, call_soon_threadsafe, path, deadline)
 
     def load(self, ended: int = LOADED_ENDED_JOBS) -> JournalContents:
         """Read the jobs of earlier daemons; before the first write. Raises ConfigError."""
@@ -108,11 +117,13 @@ class Journal:
             Commit at once rather than within 50 ms.
         """
         write = Write(records, on_done)
+        now = time.monotonic()
+        refusal = self._refusal(now) if on_done is not None or self._is_closing else None
+        if refusal is not None:
+            self._report([(write, refusal)])
+            return
         with self._lock:
-            if self._is_closing:
-                self._report([(write, TryAgain("the daemon is stopping"))])
-                return
-            self._pending.add(write, urgent, time.monotonic())
+            self._pending.add(write, urgent, now)
             if self._pending.due() < self._wakes_at:
                 self._lock.notify()
         self._start()
@@ -124,10 +135,27 @@ class Journal:
             self._lock.notify()
         self._start()
 
+    def expire(self, now: float) -> None:
+        """Answer those who wait for a disk that hasn't responded for the deadline.
+
+        Call it regularly; `now` is monotonic seconds. They get IOFailure. New jobs among them are
+        deleted if the commit succeeds after all.
+        """
+        with self._lock:
+            if now - self._busy_since < self._deadline:
+                return
+            expired = self._pending.take_awaited()
+            if not self._has_expired:
+                self._has_expired = True
+                expired = [write for write in self._committing if write.on_done] + expired
+        error = self._stall_error()
+        self._report([(write, error) for write in expired])
+
     @property
     def failure(self) -> HetschedError | None:
         """Why nothing can be written at present; None if it can."""
-        return self._failure
+        is_stalled = time.monotonic() - self._busy_since >= self._deadline
+        return self._stall_error() if is_stalled else self._failure
 
     def close(self, deadline: float, last_number: int | None = None) -> bool:
         """Write what waits and close the file; return whether that was done in `deadline` seconds.
@@ -141,12 +169,22 @@ class Journal:
         self._start()
         self._thread.join(deadline)
         if self._thread.is_alive():
-            self._is_abandoned = True
             log.warning(
                 "%s: the disk hasn't responded for %g s; stopping without it", self._path, deadline
             )
             return False
         return True
+
+    def _refusal(self, now: float) -> HetschedError | None:
+        if self._is_closing:
+            return TryAgain("the daemon is stopping")
+        return self._stall_error() if now - self._busy_since >= self._deadline else None
+
+    def _stall_error(self) -> IOFailure:
+        return IOFailure(
+            f"{self._path}: the disk hasn't responded for {self._deadline:g} s; check it, then"
+            " submit the job again"
+        )
 
     # ---- the thread
 
@@ -155,15 +193,17 @@ class Journal:
             self._thread.start()
 
     def _run(self) -> None:
-        while True:
+        is_last = False
+        while not is_last:
             writes, queries, is_last = self._next_work()
-            if writes:
-                self._commit(writes)
-            for wanted, on_done in queries:
-                self._query(wanted, on_done)
-            if is_last:
-                break
-            self._file.maintain(time.time())
+            try:
+                if writes:
+                    self._commit(writes)
+                for wanted, on_done in queries:
+                    self._query(wanted, on_done)
+                self._file.maintain(time.time())
+            except Exception:  # a bug; the thread must go on
+                log.exception("unexpected error in the journal's thread")
         self._file.close(self._last_number if self._failure is None else None)
 
     def _next_work(self) -> tuple[list[Write], list[tuple[HistoryFilter, OnRows]], bool]:
@@ -178,23 +218,29 @@ class Journal:
             self._wakes_at = -math.inf
             queries = list(self._queries)
             self._queries.clear()
-            return self._pending.take(), queries, self._is_closing
+            self._committing = self._pending.take()
+            if self._committing:
+                self._busy_since, self._has_expired = time.monotonic(), False
+            return self._committing, queries, self._is_closing
 
     def _commit(self, writes: list[Write]) -> None:
         outcomes: Sequence[HetschedError | None]
+        retry: list[Write] = []
         try:
             outcomes = self._file.commit(writes)
             self._note_failure(None)
+            self._log_dropped(writes, outcomes)
         except HetschedError as error:
             outcomes = [error] * len(writes)
             self._note_failure(error)
-            kept = [write for write in writes if write.on_done is None]
-            with self._lock:
-                retry_at = time.monotonic() + RETRY_SECONDS
-                self._pending.add_failed([*kept, *forget_refused(writes)], retry_at)
-        else:
-            self._log_dropped(writes, outcomes)
-        if any(write.on_done is not None for write in writes):
+            retry = [write for write in writes if write.on_done is None]
+        with self._lock:
+            self._busy_since = math.inf
+            has_expired = self._has_expired
+            if self._failure is not None or has_expired:
+                retry += forget_refused(writes)
+            self._pending.add_failed(retry, time.monotonic() + RETRY_SECONDS)
+        if not has_expired and any(write.on_done is not None for write in writes):
             results = list(zip(writes, outcomes, strict=True))
             self._call_soon(functools.partial(self._report, results))
 

@@ -95,6 +95,12 @@ class PendingWrites:
         self._due = self._whole_due = math.inf
         return writes
 
+    def take_awaited(self) -> list[Write]:
+        """Remove and return the writes that someone waits for."""
+        awaited = [write for write in self._writes if write.on_done is not None]
+        self._writes = [write for write in self._writes if write.on_done is None]
+        return awaited
+
     def _add_volatile(self, record: Record, now: float) -> bool:
         """Add a record of a volatile job; return whether it is one whose acceptance waits."""
         if isinstance(record, JobAccepted) and not record.durable:

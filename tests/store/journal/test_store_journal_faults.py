@@ -8,8 +8,10 @@ import resource
 import signal
 import subprocess
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -139,23 +141,74 @@ def test_a_record_that_cannot_be_encoded_spoils_no_other(vfs: str, calls: CallQu
     assert numbers_in(vfs) == [1, 3]
 
 
+@dataclass
+class HungDisk:
+    """A disk whose next operation hangs until `released` is set."""
+
+    hung: threading.Event = field(default_factory=threading.Event)
+    released: threading.Event = field(default_factory=threading.Event)
+
+    def __call__(self, kind: str) -> None:
+        self.hung.set()
+        self.released.wait(PATIENCE)
+
+
 def test_closing_does_not_wait_for_a_hung_disk(
     disk: MemoryDisk, vfs: str, calls: CallQueue
 ) -> None:
     journal = open_in_memory(vfs, calls)
-    hung, released = threading.Event(), threading.Event()
-
-    def hang(kind: str) -> None:
-        hung.set()
-        released.wait(PATIENCE)
-
-    disk.fault = hang
+    disk.fault = hang = HungDisk()
     journal.write([accepted(1)], urgent=True)
-    assert hung.wait(PATIENCE)
+    assert hang.hung.wait(PATIENCE)
 
     assert not journal.close(0.01)
 
-    released.set()
+    hang.released.set()
+    assert journal.close(PATIENCE)
+
+
+def test_those_who_wait_for_a_hung_disk_are_answered_and_their_jobs_deleted(
+    disk: MemoryDisk, vfs: str, calls: CallQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "RETRY_SECONDS", 0.0)
+    journal = open_in_memory(vfs, calls)
+    write_and_wait(journal, calls, [accepted(1)])
+    disk.fault = hang = HungDisk()
+    outcomes: list[BaseException | None] = []
+    for number in (2, 3):
+        journal.write([accepted(number)], outcomes.append, urgent=True)
+        assert hang.hung.wait(PATIENCE)
+    journal.write([done(1)])
+
+    journal.expire(time.monotonic() + 29.0)
+    in_time = list(outcomes)
+    journal.expire(time.monotonic() + 31.0)
+    journal.expire(time.monotonic() + 32.0)
+    hang.released.set()
+
+    assert in_time == []
+    assert [type(outcome) for outcome in outcomes] == [IOFailure, IOFailure]
+    assert "hasn't responded for 30 s" in str(outcomes[0])
+    assert write_and_wait(journal, calls, [accepted(4)]) is None
+    assert journal.close(PATIENCE)
+    assert sorted(numbers_in(vfs)) == [1, 4]
+
+
+def test_while_the_disk_hangs_new_jobs_are_refused_at_once(
+    disk: MemoryDisk, vfs: str, calls: CallQueue
+) -> None:
+    path = Path("/journal.db")
+    journal = Journal.open(path, calls.call_soon_threadsafe, vfs=vfs, deadline=0.0)
+    disk.fault = hang = HungDisk()
+    journal.write([accepted(1)], urgent=True)
+    assert hang.hung.wait(PATIENCE)
+    outcomes: list[BaseException | None] = []
+
+    journal.write([accepted(2)], outcomes.append, urgent=True)
+
+    assert [type(outcome) for outcome in outcomes] == [IOFailure]
+    assert isinstance(journal.failure, IOFailure)
+    hang.released.set()
     assert journal.close(PATIENCE)
 
 
