@@ -23,6 +23,7 @@ COMMANDS = (
     "run", "submit", "plan", "status", "show", "explain", "wait", "result", "cancel",
     "hold", "release", "prioritize",
     "devices", "models", "simulate", "doctor", "config", "ping", "serve", "service", "metrics",
+    "top",
 )  # fmt: skip
 """Each is the module of that name in `commands/`. The module has a function of that name, or a
 function `group` that makes the command."""

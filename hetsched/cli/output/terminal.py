@@ -65,4 +65,9 @@ def is_screen() -> bool:
 
 def is_interactive() -> bool:
     """Whether standard error is a terminal that can move its cursor, so that bars work."""
-    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
+    return sys.stderr.isatty() and can_move_cursor()
+
+
+def can_move_cursor() -> bool:
+    """Whether the terminal, if there is one, can move its cursor."""
+    return os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")

@@ -45,7 +45,7 @@ def handle(ledger: Ledger, requester: Requester, request: Overview, now: float) 
 def _turn(entry: JobEntry) -> tuple[bool, int, int]:
     """Return a key that sorts waiting jobs by about the order in which they will run."""
     reason = entry.state.reason if isinstance(entry.state, Queued) else ""
-    return reason.startswith(("held", "after")), -entry.spec.priority, entry.job
+    return reason.startswith(("held", "after")), -entry.priority, entry.job
 
 
 def _that_fit(entries: list[JobEntry]) -> Iterator[JobBrief]:
@@ -69,7 +69,7 @@ def _brief(entry: JobEntry) -> JobBrief:
         workload=entry.spec.workload,
         params=entry.spec.params,
         label=entry.spec.label,
-        priority=entry.spec.priority,
+        priority=entry.priority,
         state=entry.state or Queued(entry.job, 0),
         submitted_at=entry.submitted_at,
         started_at=entry.started_at,

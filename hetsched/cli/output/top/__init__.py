@@ -1,0 +1,1 @@
+"""What `hetsched top` shows: keys and answers in, lines of text out. Pure."""
