@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -100,9 +101,8 @@ def test_publishing_again_changes_nothing(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["y.npy"]
 
 
-@pytest.mark.parametrize("force", [False, True])
-def test_a_result_that_was_replaced_since_is_left_alone(tmp_path: Path, force: bool) -> None:
-    output = prepared(tmp_path, force)
+def test_a_result_that_was_replaced_since_is_left_alone(tmp_path: Path) -> None:
+    output = prepared(tmp_path, force=True)
     publish_prepared(output)
     (tmp_path / "y.npy").unlink()
     (tmp_path / "y.npy").write_text("newer")
@@ -126,8 +126,9 @@ def test_a_target_created_meanwhile_is_kept_and_the_result_removed(tmp_path: Pat
     output = prepared(tmp_path)
     (tmp_path / "y.npy").write_text("theirs")
 
-    with pytest.raises(CantCreate, match="meanwhile; use --force"):
-        publish_prepared(output)
+    for _ in range(2):  # the second time after a crash, before the end was recorded
+        with pytest.raises(CantCreate, match="meanwhile; use --force"):
+            publish_prepared(output)
 
     assert (tmp_path / "y.npy").read_text() == "theirs"
     assert os.listdir(tmp_path) == ["y.npy"]
@@ -151,6 +152,45 @@ def test_a_prepared_output_can_be_discarded(tmp_path: Path) -> None:
     discard_prepared(output)
 
     assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_in_the_target_s_place_is_an_error_each_time(tmp_path: Path) -> None:
+    output = prepared(tmp_path, force=True)
+    (tmp_path / "y.npy").mkdir()
+
+    for _ in range(2):
+        with pytest.raises(CantCreate):
+            publish_prepared(output)
+
+    assert os.listdir(tmp_path) == ["y.npy"]
+
+
+def test_the_data_are_synced_before_the_record_and_the_name_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+
+    def traced(name: str, real: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **named: object) -> object:
+            subject = str(arguments[0])
+            if name == "fsync":
+                subject = os.readlink(f"/proc/self/fd/{arguments[0]}")
+            steps.append(f"{name} {'folder' if subject == str(tmp_path) else 'file'}")
+            return real(*arguments, **named)
+
+        return call
+
+    for name in ("fsync", "link", "replace"):
+        monkeypatch.setattr(os, name, traced(name, getattr(os, name)))
+
+    output = prepared(tmp_path, force=True)
+    steps.append("recorded")
+    publish_prepared(output)
+
+    assert steps == [
+        *("link file", "fsync file", "fsync folder"),
+        *("recorded", "replace file", "fsync folder"),
+    ]
 
 
 def test_a_lost_folder_is_an_error_that_names_it(tmp_path: Path) -> None:

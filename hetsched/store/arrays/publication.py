@@ -9,7 +9,9 @@ the process ended. Without a record the job starts over, and `remove_leftover` r
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 from pathlib import Path
 
 import msgspec
@@ -43,14 +45,14 @@ def publish_prepared(output: PreparedOutput) -> bool:
     Returns
     -------
     bool
-        Whether the target is this file now. False: the hidden name was gone and the target isn't
-        this file, so it was published before and has been replaced or removed since.
+        Whether the target is this file now. False: the hidden name was gone, so the file was
+        published before and has been removed since (or, with `force`, replaced).
 
     Raises
     ------
     CantCreate
         Another process has created the target (without `force`), or the folder is unusable. The
-        hidden file is removed.
+        hidden file is removed, and the next call raises the same.
     IOFailure
         The folder can't be written to disk. The hidden file is kept: call it again.
     """
@@ -62,6 +64,8 @@ def publish_prepared(output: PreparedOutput) -> bool:
             except OSError:
                 _unlink(output.temporary)
                 raise
+        elif _is_taken(output):
+            raise FileExistsError(errno.EEXIST, "exists")
         fsync(target, folder)
         if not output.force and _is_same(output.target, output):
             _unlink(output.temporary)
@@ -103,6 +107,15 @@ def _name(output: PreparedOutput) -> None:
         if os.path.lexists(output.target):
             raise FileExistsError(error.errno, "exists") from None
         _path(output.temporary).rename(_path(output.target))
+
+
+def _is_taken(output: PreparedOutput) -> bool:
+    """Whether the target is something that this output wouldn't have replaced."""
+    try:
+        mode = os.lstat(output.target).st_mode
+    except OSError:
+        return False
+    return not _is_same(output.target, output) and not (output.force and stat.S_ISREG(mode))
 
 
 def _is_same(path: bytes, output: PreparedOutput) -> bool:

@@ -16,6 +16,8 @@ from hetsched.store.journal.records import HistoryFilter, JournalContents, Journ
 
 MAX_QUERY = 1000
 """Most jobs that one query returns; the journal's thread writes nothing meanwhile."""
+MAX_QUERY_BYTES = 4 << 20
+"""Most bytes of jobs that it returns, unless a single job is larger."""
 
 _COLUMNS = """number, spec, client_id, submitted_at, durable, inputs, stage, priority, held,
     attempts, started_at, outputs, ended_at, state"""
@@ -63,7 +65,7 @@ def load_contents(connection: apsw.Connection, next_number: int, ended: int) -> 
 
 
 def query_jobs(connection: apsw.Connection, wanted: HistoryFilter) -> list[JournaledJob]:
-    """Return the jobs that match, newest first."""
+    """Return the jobs that match, newest first; for more, ask for those `before` the last."""
     conditions: list[tuple[str, Any]] = [
         ("workload = ?", wanted.workload),
         ("label = ?", wanted.label),
@@ -80,5 +82,11 @@ def query_jobs(connection: apsw.Connection, wanted: HistoryFilter) -> list[Journ
             bindings += values
     where = f"WHERE {' AND '.join(terms)}" if terms else ""
     sql = f"SELECT {_COLUMNS} FROM job {where} ORDER BY number DESC LIMIT ?"
-    rows = connection.execute(sql, (*bindings, min(wanted.limit, MAX_QUERY)))
-    return [_job(row) for row in rows]
+    jobs: list[JournaledJob] = []
+    nbytes = 0
+    for row in connection.execute(sql, (*bindings, min(wanted.limit, MAX_QUERY))):
+        nbytes += sum(len(value) for value in row if isinstance(value, bytes))
+        if jobs and nbytes > MAX_QUERY_BYTES:
+            break
+        jobs.append(_job(row))
+    return jobs

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hetsched.errors import ConfigError, TryAgain
+from hetsched.job import JobSpec
 from hetsched.store import database
 from hetsched.store.arrays.publication import PreparedOutput
 from hetsched.store.journal import journal_db
@@ -201,3 +202,21 @@ def test_the_connection_is_as_durable_as_it_must_be(path: Path) -> None:
     assert connection.execute("PRAGMA foreign_keys").get == 1
     assert connection.execute("PRAGMA wal_autocheckpoint").get == 0
     connection.close()
+
+
+def test_a_query_returns_a_bounded_number_of_bytes(path: Path) -> None:
+    calls = CallQueue()
+    journal = open_journal(path, calls)
+    large = JobSpec(workload="fft", params={"x": "y" * 1_000_000})
+    records = [JobAccepted(number, large, "", START, True) for number in range(1, 10)]
+    write_and_wait(journal, calls, records)
+    answers: list[list[JournaledJob] | None] = []
+
+    journal.query(HistoryFilter(), lambda jobs, _: answers.append(jobs))
+    journal.query(HistoryFilter(before=6), lambda jobs, _: answers.append(jobs))
+    calls.run_until(lambda: len(answers) == 2)
+    journal.close(PATIENCE)
+
+    assert [[job.number for job in jobs or ()] for jobs in answers] == [
+        *([9, 8, 7, 6], [5, 4, 3, 2])
+    ]
