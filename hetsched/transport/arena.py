@@ -9,6 +9,7 @@ An Arena belongs to one thread.
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import fcntl
 import mmap
@@ -32,6 +33,9 @@ MAX_WARM_FRACTION = 0.5
 MAX_WARM_SEGMENTS = 64
 """Largest number of free segments; each takes a descriptor in every process that maps it.
 Arbitrary."""
+
+LARGE_BYTES = 64 << 20
+"""Segments from this size on are freed by another thread: it takes up to a second per GiB."""
 
 _SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 _SEALS = _SIZE_SEALS | fcntl.F_SEAL_SEAL
@@ -65,6 +69,16 @@ def check_segment(fd: int, nbytes: int) -> None:
             f"a segment of {nbytes} bytes: received a file of {size} bytes"
             f" {'with' if seals & _SIZE_SEALS == _SIZE_SEALS else 'without'} a sealed size"
         )
+
+
+def _close(fd: int, nbytes: int) -> None:
+    """Close a segment's descriptor, which frees its memory unless it is mapped somewhere."""
+    if nbytes >= LARGE_BYTES:
+        with contextlib.suppress(RuntimeError):  # no thread can be started: close it here
+            # Not Thread.start(), which waits for the thread: forever, while the interpreter ends.
+            _thread.start_new_thread(os.close, (fd,))
+            return
+    os.close(fd)
 
 
 class Segment:
@@ -115,9 +129,9 @@ class Segment:
 
     def release_fd(self) -> None:
         """Close the descriptor; a mapping stays."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            _close(fd, self.nbytes)
 
     def __del__(self) -> None:
         self.release_fd()

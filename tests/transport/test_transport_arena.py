@@ -1,8 +1,10 @@
 import fcntl
 import gc
 import os
+import queue
 from collections.abc import Iterator
 from pathlib import Path
+from threading import get_ident
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from hetsched.errors import DataError, InternalError, ProtocolError, TryAgain
 from hetsched.transport.arena import SIZE_GRANULARITY as GRAIN
-from hetsched.transport.arena import Arena, Segment, map_segment
+from hetsched.transport.arena import LARGE_BYTES, Arena, Segment, map_segment
 
 MIB = 1 << 20
 
@@ -160,6 +162,22 @@ def test_everything_is_closed_with_the_arena() -> None:
     arena.release(free.id)
     arena.close()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_the_memory_of_a_large_segment_is_freed_by_another_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
+    arena = Arena(2 * LARGE_BYTES)
+    small, large = arena.allocate(GRAIN), arena.allocate(LARGE_BYTES)
+    fds = small.fd, large.fd
+    close = os.close
+    monkeypatch.setattr(os, "close", lambda fd: (close(fd), closed.put((fd, get_ident()))))
+
+    arena.close()
+
+    threads = dict(closed.get(timeout=30) for _ in fds)
+    assert threads[fds[0]] == get_ident() != threads[fds[1]]
 
 
 def test_descriptors_are_closed_on_exec(arena: Arena) -> None:
