@@ -14,7 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.results import Result, save
-from robustness import disk_faults, journal_rate, malformed_frames, power_cuts, stop_signal
+from robustness import (
+    disk_faults,
+    few_descriptors,
+    journal_rate,
+    malformed_frames,
+    power_cuts,
+    stop_signal,
+)
 from robustness.scale import LONG, SHORT, TEST, Scale
 
 PAGE = Path(__file__).parent.parent / "docs" / "robustness.md"
@@ -23,6 +30,7 @@ RESULTS = Path(__file__).parent / "results"
 SCENARIOS: dict[str, Callable[[Scale], Result]] = {
     "malformed_frames": malformed_frames.measure,
     "stop_signal": stop_signal.measure,
+    "few_descriptors": few_descriptors.measure,
     "power_cuts": power_cuts.measure,
     "disk_faults": disk_faults.measure,
     "journal_rate": journal_rate.measure,

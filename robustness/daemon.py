@@ -26,10 +26,16 @@ class Daemon:
     """`hetsched serve` in `folder`, with the configuration `config` (TOML).
 
     `start` may be called again after the process has ended. `environment` is for every process
-    that is to find this daemon.
+    that is to find this daemon. `descriptors`: its RLIMIT_NOFILE.
     """
 
-    def __init__(self, folder: Path, config: str, variables: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        config: str,
+        variables: dict[str, str] | None = None,
+        descriptors: int | None = None,
+    ) -> None:
         self.folder = folder
         self.log = folder / "log"
         self.environment = os.environ | {
@@ -38,6 +44,7 @@ class Daemon:
             "XDG_CACHE_HOME": str(folder / "cache"),
             **(variables or {}),
         }
+        self._limits = [] if descriptors is None else ["prlimit", f"--nofile={descriptors}"]
         self._config = folder / "robustness.toml"
         self._config.write_text(config, encoding="utf-8")
         self.process: subprocess.Popen[bytes] | None = None
@@ -61,7 +68,7 @@ class Daemon:
             ready.settimeout(0.2)
             with self.log.open("ab") as stderr:
                 self.process = subprocess.Popen(
-                    [*SERVE, "--config", str(self._config)],
+                    [*self._limits, *SERVE, "--config", str(self._config)],
                     env=self.environment | {"NOTIFY_SOCKET": str(path)},
                     stderr=stderr,
                 )
@@ -115,11 +122,15 @@ class Daemon:
 
 @contextlib.contextmanager
 def daemon(
-    config: str, variables: dict[str, str] | None = None, *, start: bool = True
+    config: str,
+    variables: dict[str, str] | None = None,
+    *,
+    start: bool = True,
+    descriptors: int | None = None,
 ) -> Iterator[Daemon]:
     """Yield a daemon in a new folder; stop it and remove the folder at the end."""
     with tempfile.TemporaryDirectory(prefix="hs-") as folder:
-        served = Daemon(Path(folder), config, variables)
+        served = Daemon(Path(folder), config, variables, descriptors)
         try:
             if start:
                 served.start()

@@ -220,8 +220,8 @@ class Session:
         self._flush()
         try:
             send_message(self._socket, encode(message), attached)
-        except OSError:
-            self._is_lost = True
+        except OSError:  # the daemon may have refused the session before it closed it
+            self._is_lost = not self._readable(0)
         while not self._is_lost:
             if not self._readable(self._timeout):
                 raise TryAgain(

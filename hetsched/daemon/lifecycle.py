@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import zmq
 from hetsched import __version__, paths
 from hetsched.config import ArenaConfig, Config
 from hetsched.daemon.core import Core
+from hetsched.daemon.limits.descriptor_budget import DescriptorBudget
 from hetsched.daemon.records import DaemonInfo, Limits
 from hetsched.daemon.server import Server
 from hetsched.daemon.service.stored_segments import StoredSegments
@@ -31,6 +33,8 @@ from hetsched.units import parse_size, parse_time
 
 log = logging.getLogger(__name__)
 
+PER_PROCESS = 2
+"""Descriptors for a device process: its socket and its pidfd."""
 ENGINE_SECONDS = 20.0
 """Time for the device processes and the planner's thread to end. Arbitrary."""
 
@@ -128,6 +132,7 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         engine.start()
         server.open(sockets)
         stored.start()
+        server.limit_descriptors(descriptor_budget(len(engine.devices()[0])))
 
         def drain(on_drained: Callable[[], None]) -> None:
             stored.freeze()
@@ -142,6 +147,21 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         log.info("listening in %s, pid %d", endpoint.parent, os.getpid())
         on_ready()
         loop.run()
+
+
+def descriptor_budget(devices: int) -> DescriptorBudget:
+    """Return the budget of a daemon that has opened everything, and has no clients yet.
+
+    `devices`: each may have a process that isn't started yet.
+
+    Raises
+    ------
+    ConfigError
+        The limit is too low.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    own = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    return DescriptorBudget(limit, own + PER_PROCESS * devices)
 
 
 def _seconds(text: str, where: str) -> float:

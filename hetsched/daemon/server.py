@@ -21,11 +21,13 @@ from hetsched.daemon.access.roles import Role, role_of
 from hetsched.daemon.access.zap import ZapHandler
 from hetsched.daemon.core import Core
 from hetsched.daemon.inspector import Inspector
+from hetsched.daemon.limits.descriptor_budget import DescriptorBudget
 from hetsched.daemon.limits.log_limiter import LogLimiter
 from hetsched.daemon.queue_executor import QueueEngine, QueueExecutor
 from hetsched.daemon.records import result_refs
 from hetsched.daemon.router import Router
 from hetsched.daemon.service.systemd import NO_SOCKETS, ListeningSockets
+from hetsched.daemon.session_listener import SessionListener
 from hetsched.device import DeviceInfo
 from hetsched.errors import (
     DataError,
@@ -54,7 +56,7 @@ from hetsched.transport.messages import (
     SessionRequest,
 )
 from hetsched.transport.peers import Peer, socket_peer
-from hetsched.transport.sockets import close_all, listen, receive_message, send_message
+from hetsched.transport.sockets import close_all, receive_message, send_message
 
 log = logging.getLogger(__name__)
 
@@ -116,8 +118,8 @@ class Server:
         self._router = Router(
             context, loop, self._on_frame, self._on_overflow, core.ledger.limits.unread
         )
-        self._listener: socket.socket | None = None
-        self._removes_session = True
+        self._listener = SessionListener(loop, self._check_session, self._on_connection)
+        self._budget: DescriptorBudget | None = None
         self._sessions: dict[int, socket.socket] = {}
         self._next_session = 1
         self._received_fds: list[int] = []
@@ -157,9 +159,12 @@ class Server:
             lambda nbytes: self._execute(self._core.on_memory_pressure(nbytes, time.monotonic()))
         )
         self._router.bind(self._endpoint, passed.control)
-        self._removes_session = passed.session is None
-        self._listener = passed.session or listen(self._session)
-        self._loop.add_reader(self._listener.fileno(), self._accept)
+        self._listener.open(self._session, passed.session)
+
+    def limit_descriptors(self, budget: DescriptorBudget) -> None:
+        """Refuse sessions and segments beyond `budget`."""
+        self._budget = budget
+        self._arena.max_segments = lambda: budget.max_segments(len(self._sessions))
 
     def backlog(self) -> int:
         """Count the replies that wait for the slowest client."""
@@ -177,11 +182,7 @@ class Server:
         """Close and remove the sockets; the context's end sends the last replies."""
         self._router.close()
         self._zap.close()
-        if self._listener is not None:
-            self._loop.remove_reader(self._listener.fileno())
-            self._listener.close()
-            if self._removes_session:
-                self._session.unlink(missing_ok=True)
+        self._listener.close()
 
     def close_sessions(self) -> None:
         """End all sessions, after the context's end: clients then stop waiting for replies."""
@@ -199,13 +200,16 @@ class Server:
 
     # sessions
 
-    def _accept(self) -> None:
-        assert self._listener is not None
-        try:
-            connection, _ = self._listener.accept()
-        except OSError as error:  # the client has closed, or no descriptors are left
-            log.warning("session not accepted: %s", error.strerror)
+    def _check_session(self) -> None:
+        """Raise TryAgain if there are no descriptors for another session."""
+        if self._budget is None:
             return
+        sessions = len(self._sessions)
+        if self._arena.segment_count > self._budget.max_segments(sessions + 1):
+            self._arena.trim()
+        self._budget.check_session(sessions, self._arena.segment_count)
+
+    def _on_connection(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         peer = socket_peer(connection)
         if not self._admits(peer):

@@ -154,6 +154,9 @@ class Engine:
                 if checked is None:
                     release_segments(self._arena, held_segments)
                     reply(to_record(error or TryAgain("no answer from the job's check")))
+                elif (refusal := self._segments_refusal(checked)) is not None:
+                    release_segments(self._arena, held_segments)
+                    reply(refusal)
                 else:
                     own = number or self._last_number + 1
                     self._last_number = max(self._last_number, own)
@@ -245,6 +248,14 @@ class Engine:
                 f"the queue is full: {self._queue_limit} jobs wait or run (queue.limit in the"
                 " config); try again later"
             )
+
+    def _segments_refusal(self, checked: CheckedJob) -> ErrorRecord | None:
+        """Return why the job can't have its segments; None if it can."""
+        try:
+            self._arena.check_segments(checked.job.segments_needed)
+        except TryAgain as error:
+            return to_record(error)
+        return None
 
     def _machine_limits(self) -> MachineLimits:
         return MachineLimits(self._fleet.infos, dict(self._fleet.absent), self._arena.limit)

@@ -167,6 +167,8 @@ class Arena:
 
     def __init__(self, limit: int, first_id: int = 1) -> None:
         self.limit = limit
+        self.max_segments: Callable[[], int] = lambda: sys.maxsize
+        """Returns how many segments there may be at present: each takes a descriptor."""
         self._leases: dict[int, _Lease] = {}
         self._free: list[Segment] = []  # least recently used first
         self._adopted: dict[tuple[int, int], Segment] = {}
@@ -184,6 +186,22 @@ class Arena:
     def warm(self) -> int:
         """Bytes of the free segments."""
         return sum(segment.nbytes for segment in self._free)
+
+    @property
+    def segment_count(self) -> int:
+        """All segments, including free ones."""
+        return len(self._leases) + len(self._free)
+
+    def check_segments(self, count: int) -> None:
+        """Raise TryAgain if `count` more segments can't be in use, even without free ones."""
+        if len(self._leases) + count > self.max_segments():
+            self._request_results(1)
+        if len(self._leases) + count > self.max_segments():
+            raise TryAgain(
+                f"{count} more segments of shared memory: {len(self._leases)} of"
+                f" {self.max_segments()} are in use, as many as the limit of descriptors allows"
+                " (RLIMIT_NOFILE); release arrays and results, or raise the limit"
+            )
 
     def on_discard(self, callback: Callable[[int], None]) -> None:
         """Call ``callback(id)`` before a segment is freed, so that processes can unmap it."""
@@ -329,14 +347,19 @@ class Arena:
     def _make_room(self, size: int) -> None:
         missing = self.used + size - self.limit
         if missing > 0:
-            for callback in self._pressure_callbacks:
-                callback(missing)
-        self._trim(max(0, self.limit - self.used - size))
+            self._request_results(missing)
+        self.check_segments(1)
+        max_free = max(0, self.max_segments() - len(self._leases) - 1)
+        self._trim(max(0, self.limit - self.used - size), max_free)
         if self.used + size > self.limit:
             raise TryAgain(
                 f"{format_bytes(size)} of shared memory: {format_bytes(self.used)} of"
                 f" {format_bytes(self.limit)} are in use; try again later, or use files"
             )
+
+    def _request_results(self, nbytes: int) -> None:
+        for callback in self._pressure_callbacks:
+            callback(nbytes)
 
     def _trim(self, max_bytes: int, max_segments: int = sys.maxsize) -> None:
         """Discard the least recently used free segments beyond these limits."""

@@ -13,6 +13,7 @@ import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from hetsched.errors import ConfigError, ProtocolError
 from hetsched.paths import MAX_SOCKET_PATH
@@ -51,8 +52,8 @@ def receive_message(sock: socket.socket, limit: int) -> tuple[bytes, list[int]]:
         BlockingIOError when there is no message on a non-blocking socket.
     """
     try:
-        payload, ancillary, flags, _ = sock.recvmsg(limit, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
-    except ConnectionResetError:  # the peer closed with messages unread
+        payload, ancillary, flags, _ = _receive(sock, limit)
+    except ConnectionResetError:
         return b"", []
     fds = _descriptors(ancillary)
     if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
@@ -61,6 +62,14 @@ def receive_message(sock: socket.socket, limit: int) -> tuple[bytes, list[int]]:
             f"a message over {limit} bytes or {MAX_FDS} descriptors; it was truncated"
         )
     return payload, fds
+
+
+def _receive(sock: socket.socket, limit: int) -> tuple[bytes, list[Any], int, Any]:
+    """Receive a message; that the peer closed with messages unread is reported once, before it."""
+    try:
+        return sock.recvmsg(limit, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
+    except ConnectionResetError:
+        return sock.recvmsg(limit, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
 
 
 def close_all(fds: Sequence[int]) -> None:

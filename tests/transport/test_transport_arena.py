@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from hetsched.errors import DataError, InternalError, ProtocolError, TryAgain
-from hetsched.transport.arena import SIZE_GRANULARITY as GRAIN
 from hetsched.transport.arena import LARGE_BYTES, Arena, Segment, map_segment
+from hetsched.transport.arena import SIZE_GRANULARITY as GRAIN
 
 MIB = 1 << 20
 
@@ -280,3 +280,37 @@ def test_adopting_more_than_the_limit_is_refused() -> None:
     old, arena = Arena(1 << 20).allocate(1 << 18), Arena(1 << 17)
     with pytest.raises(TryAgain, match="128 KiB"):
         arena.adopt(passed_on(old))
+
+
+def test_no_more_segments_are_created_than_there_are_descriptors_for(arena: Arena) -> None:
+    arena.max_segments = lambda: 2
+    for _ in range(2):
+        arena.allocate(1)
+    with pytest.raises(TryAgain, match=r"2 of 2 are in use, as many as the limit of descriptors"):
+        arena.allocate(1)
+    assert arena.segment_count == 2
+
+
+def test_a_free_segment_makes_room_for_one_of_another_size(arena: Arena) -> None:
+    arena.max_segments = lambda: 2
+    first = arena.allocate(1)
+    arena.allocate(1)
+    arena.release(first.id)
+    arena.allocate(4 * GRAIN)
+    assert arena.segment_count == 2
+
+
+def test_results_make_room_for_another_segment(arena: Arena) -> None:
+    arena.max_segments = lambda: 1
+    result = arena.allocate(1)
+    arena.on_pressure(lambda nbytes: arena.release(result.id))
+    arena.allocate(4 * GRAIN)
+    assert arena.segment_count == 1
+
+
+def test_segments_are_checked_for_a_whole_job(arena: Arena) -> None:
+    arena.max_segments = lambda: 3
+    arena.allocate(1)
+    arena.check_segments(2)
+    with pytest.raises(TryAgain, match="3 more segments"):
+        arena.check_segments(3)

@@ -73,6 +73,11 @@ class ResolvedJob:
         storage = "file" if self.in_files else "memory"
         return f"{storage}, converted" if self.converted else storage
 
+    @property
+    def segments_needed(self) -> int:
+        """Segments that the job allocates: for generated inputs, and results without an array."""
+        return len(self.generate) + sum(into is None for into in self.into.values())
+
     def publish(self) -> list[tuple[str, FileStamp]]:
         """Give the output files their names; return their paths and stamps.
 

@@ -216,12 +216,19 @@ class WorkerPool:
         if not is_given_up:
             self._busy.discard(worker)
             worker.task = None
-            self._idle.append(worker)
+            self._keep(worker)
         if not task.is_answered:
             self._answer(task, value, error)
         elif error is None:
             self.submit(lambda step: task.discard(value))
         self._start_waiting()
+
+    def _keep(self, worker: Worker) -> None:
+        """Keep a worker for the next task, unless there is an idle one, and nothing waits."""
+        if self._waiting or not self._idle:
+            self._idle.append(worker)
+        else:
+            worker.end()
 
     def _start_waiting(self) -> None:
         while self._waiting and len(self.hanging()) >= self._max_hanging:

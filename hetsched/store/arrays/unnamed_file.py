@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-from hetsched.errors import CantCreate, IOFailure
+from hetsched.errors import CantCreate, IOFailure, TryAgain
 from hetsched.units import format_bytes
 
 UNSUPPORTED_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS)
@@ -98,6 +98,8 @@ def creation_errors(path: str) -> Iterator[None]:
     except (FileNotFoundError, NotADirectoryError):
         raise CantCreate(f"{path}: there is no folder {folder}; create it first") from None
     except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            raise TryAgain(f"{path}: {error.strerror}; try again, or raise `ulimit -n`") from None
         reason = error.strerror if isinstance(error, OSError) else str(error)
         if isinstance(error, OSError) and error.errno == errno.ELOOP:
             reason = "too many links, or one like /proc/self/cwd; give the file's own path"
