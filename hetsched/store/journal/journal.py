@@ -18,6 +18,7 @@ from pathlib import Path
 from hetsched.config import JournalConfig
 from hetsched.errors import HetschedError, IOFailure, TryAgain
 from hetsched.paths import private_folder
+from hetsched.store.journal.commit_stats import CommitStats
 from hetsched.store.journal.file_system import durability_warning
 from hetsched.store.journal.journal_file import JournalFile, forget_refused
 from hetsched.store.journal.pending_writes import OnWritten, PendingWrites, Write
@@ -59,6 +60,7 @@ class Journal:
         self._call_soon = call_soon_threadsafe
         self._path = path
         self._pending = PendingWrites()
+        self._stats = CommitStats()
         self._queries: deque[tuple[HistoryFilter, OnRows]] = deque()
         self._lock = threading.Condition(threading.Lock())
         self._wakes_at = -math.inf
@@ -152,6 +154,11 @@ class Journal:
         self._report([(write, error) for write in expired])
 
     @property
+    def stats(self) -> CommitStats:
+        """How often, how long and when was committed."""
+        return self._stats
+
+    @property
     def failure(self) -> HetschedError | None:
         """Why nothing can be written at present; None if it can."""
         is_stalled = time.monotonic() - self._busy_since >= self._deadline
@@ -226,12 +233,16 @@ class Journal:
     def _commit(self, writes: list[Write]) -> None:
         outcomes: Sequence[HetschedError | None]
         retry: list[Write] = []
+        begin = time.monotonic()
         try:
             outcomes = self._file.commit(writes)
+            seconds = time.monotonic() - begin
+            self._stats = self._stats.committed(len(writes), seconds, time.time())
             self._note_failure(None)
             self._log_dropped(writes, outcomes)
         except HetschedError as error:
             outcomes = [error] * len(writes)
+            self._stats = self._stats.failed()
             self._note_failure(error)
             retry = [write for write in writes if write.on_done is None]
         with self._lock:

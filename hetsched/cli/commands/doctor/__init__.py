@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hetsched.cli.commands.doctor import hetsched_checks, machine_checks, software_checks
+from hetsched.cli.commands.doctor import (
+    daemon_checks,
+    hetsched_checks,
+    limit_checks,
+    machine_checks,
+    software_checks,
+)
 from hetsched.cli.commands.doctor.check_result import CheckResult
 from hetsched.cli.output.terminal import clean, columns, out, out_json
 from hetsched.cli.request_flags import ConfigName, Json
@@ -36,11 +42,13 @@ def _checks(config: str | None) -> dict[str, Check]:
         "extras": software_checks.extras,
         "cores": machine_checks.cores,
         "memory": machine_checks.memory,
+        "limits": limit_checks.limits,
         "folders": machine_checks.folders,
         "models": hetsched_checks.models,
+        "journal": daemon_checks.journal,
         "config": lambda: hetsched_checks.configuration(config),
         "devices": lambda: hetsched_checks.devices(config),
-        "daemon": hetsched_checks.daemon,
+        "daemon": daemon_checks.daemon,
     }
 
 

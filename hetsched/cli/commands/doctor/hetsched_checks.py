@@ -1,13 +1,12 @@
-"""Check hetsched's own parts: models, configuration, devices, daemon."""
+"""Check hetsched's own parts: models, configuration, devices."""
 
 from __future__ import annotations
 
 from hetsched import paths
 from hetsched.cli.commands.doctor.check_result import CheckResult
-from hetsched.cli.connect import control
 from hetsched.config import load
 from hetsched.errors import HetschedError, Unavailable
-from hetsched.units import counted, format_seconds
+from hetsched.units import counted
 
 
 def models() -> list[CheckResult]:
@@ -39,14 +38,3 @@ def devices(name: str | None) -> list[CheckResult]:
     results = [CheckResult("devices", ", ".join(names) or "none", code)]
     results += [CheckResult(name, f"not available: {why}") for name, why in machine.absent.items()]
     return results
-
-
-def daemon() -> list[CheckResult]:
-    """Report the daemon; none is needed for `run`, so its absence isn't an error."""
-    try:
-        with control() as connection:
-            pong = connection.ping()
-    except Unavailable as error:
-        return [CheckResult("daemon", f"{error}; not needed for `hetsched run`")]
-    uptime = format_seconds(pong.uptime_seconds)
-    return [CheckResult("daemon", f"pid {pong.pid}, version {pong.version}, up {uptime}")]

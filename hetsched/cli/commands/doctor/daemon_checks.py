@@ -1,0 +1,137 @@
+"""Check the running daemon: its event loop, limits, devices in quarantine, and the journal."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from hetsched import paths
+from hetsched.cli.commands.doctor.check_result import CheckResult
+from hetsched.cli.connect import control
+from hetsched.errors import ConfigError, Unavailable
+from hetsched.transport.inspection.metric_records import Metric
+from hetsched.units import counted, format_bytes, format_seconds
+
+MAX_LOOP_SECONDS = 0.1
+"""A 99.9th percentile of the loop's waits above this is reported as slow. Arbitrary."""
+LOW_DESCRIPTORS = 0.8
+"""Fraction of the limit above which open descriptors are reported as many. Arbitrary."""
+SQLITE_MAGIC = b"SQLite format 3\0"
+VERSION_AT = 60
+"""Offset of user_version in the header of an SQLite file."""
+
+
+def daemon() -> list[CheckResult]:
+    """Report the daemon; none is needed for `run`, so its absence isn't an error."""
+    try:
+        with control() as connection:
+            pong = connection.ping()
+            metrics = connection.metrics()
+            _, absent = connection.devices()
+    except Unavailable as error:
+        return [CheckResult("daemon", f"{error}; not needed for `hetsched run`")]
+    uptime = format_seconds(pong.uptime_seconds)
+    return [
+        CheckResult("daemon", f"pid {pong.pid}, version {pong.version}, up {uptime}"),
+        *(CheckResult(f"daemon: {name}", f"takes no jobs: {why}") for name, why in absent.items()),
+        *daemon_figures(metrics),
+    ]
+
+
+def daemon_figures(metrics: Iterable[Metric]) -> list[CheckResult]:
+    """Return rows about the daemon's event loop, descriptors, memory and journal."""
+    values = {
+        (metric.name + sample.suffix, *sample.labels.values()): sample.value
+        for metric in metrics
+        for sample in metric.samples
+    }
+    rows = [_loop(values), _descriptors(values), _arena(values), _commits(values)]
+    return [row for row in rows if row is not None]
+
+
+def journal() -> list[CheckResult]:
+    """Report the journal's file, without opening it: the daemon holds it."""
+    path = paths.journal_path()
+    try:
+        header = _header(path)
+        size = path.stat().st_size
+    except FileNotFoundError:
+        return [CheckResult("journal", f"{path}: none yet")]
+    except OSError as error:
+        return [CheckResult("journal", f"{path}: {error.strerror}", ConfigError.code)]
+    if header and not header.startswith(SQLITE_MAGIC):
+        text = f"{path}: not a journal of hetsched; move it away"
+        return [CheckResult("journal", text, ConfigError.code)]
+    wal = path.with_name(f"{path.name}-wal")
+    wal_size = wal.stat().st_size if wal.exists() else 0
+    version = struct.unpack_from(">i", header, VERSION_AT)[0] if header else 0
+    written = max(p.stat().st_mtime for p in (path, wal) if p.exists())
+    text = f"{path}: version {version or 'unknown'}, {format_bytes(size)}"
+    text += f" and {format_bytes(wal_size)} of write-ahead log, written {_ago(written)}"
+    return [CheckResult("journal", text)]
+
+
+Values = dict[tuple[str, ...], float]
+
+
+def _loop(values: Values) -> CheckResult | None:
+    wait = values.get(("hetsched_loop_wait_seconds", "0.999"))
+    longest = values.get(("hetsched_loop_longest_callback_seconds",))
+    if wait is None or longest is None:
+        return None
+    text = (
+        f"99.9 % of callbacks wait at most {format_seconds(wait)},"
+        f" the longest took {format_seconds(longest)}"
+    )
+    if wait > MAX_LOOP_SECONDS:
+        text += "; slow: clients notice that (the log names slow callbacks)"
+    return CheckResult("daemon: loop", text)
+
+
+def _descriptors(values: Values) -> CheckResult | None:
+    used = values.get(("hetsched_process_descriptors",))
+    limit = values.get(("hetsched_process_descriptors_limit",))
+    if used is None or not limit:
+        return None
+    many = "; many: jobs are refused before they run out" if used > LOW_DESCRIPTORS * limit else ""
+    return CheckResult("daemon: descriptors", f"{used:.0f} of {limit:.0f} in use{many}")
+
+
+def _arena(values: Values) -> CheckResult | None:
+    used, warm, limit = (
+        values.get(("hetsched_arena_bytes", kind)) for kind in ("used", "warm", "limit")
+    )
+    if used is None or warm is None or limit is None:
+        return None
+    text = f"{format_bytes(used)} in use, {format_bytes(warm)} kept, of {format_bytes(limit)}"
+    return CheckResult("daemon: shared memory", text)
+
+
+def _commits(values: Values) -> CheckResult | None:
+    commits = values.get(("hetsched_journal_commits_total",))
+    if commits is None:
+        return None
+    failures = values.get(("hetsched_journal_commit_failures_total",), 0.0)
+    text = counted(int(commits), "commit")
+    if commits:
+        mean = values.get(("hetsched_journal_commit_seconds_total",), 0.0) / commits
+        longest = values.get(("hetsched_journal_longest_commit_seconds",), 0.0)
+        text += f" of {format_seconds(mean)}, the longest {format_seconds(longest)}"
+    last = values.get(("hetsched_journal_last_commit_timestamp_seconds",))
+    if last:
+        text += f", the last {_ago(last)}"
+    if failures:
+        text += f"; {counted(int(failures), 'failed commit')} (the log has the reason)"
+    return CheckResult("daemon: journal", text)
+
+
+def _header(path: Path) -> bytes:
+    with path.open("rb") as file:
+        header = file.read(100)
+    return header if len(header) == 100 else b""
+
+
+def _ago(timestamp: float) -> str:
+    return f"{format_seconds(max(0.0, time.time() - timestamp))} ago"

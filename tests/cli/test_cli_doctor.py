@@ -1,0 +1,105 @@
+"""`hetsched doctor` on limits, the journal and a running daemon."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from daemon_harness import Harness, daemon
+
+from hetsched.cli.commands.doctor import daemon_checks, limit_checks
+from hetsched.transport.inspection.metric_records import Metric, MetricSample, counter, gauge
+
+from .conftest import Call
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
+    folder = tmp_path / "run"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("HETSCHED_RUNTIME_DIR", str(folder))
+    with daemon(folder) as harness:
+        yield harness
+
+
+def test_a_running_daemon_tells_about_itself(call: Call, served: Harness) -> None:
+    ended = call("doctor")
+
+    rows = {line[4:].split("  ")[0].strip(): line for line in ended.out.splitlines()}
+    assert "gpu: takes no jobs" not in rows
+    assert "takes no jobs: none here" in rows["daemon: gpu"]
+    assert "99.9 % of callbacks wait at most" in rows["daemon: loop"]
+    assert " in use" in rows["daemon: descriptors"]
+    assert "of 64 MiB" in rows["daemon: shared memory"]
+
+
+def test_limits_are_reported(call: Call) -> None:
+    found = {result.what: result.found for result in limit_checks.limits()}
+
+    assert set(found) == {"descriptors", "locked memory", "shared memory", "socket buffers"}
+    assert "a daemon raises that to" in found["descriptors"]
+
+
+def test_low_descriptor_limits_are_pointed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limit_checks.resource, "getrlimit", lambda which: (64, 256))
+
+    assert "low: jobs are refused" in limit_checks.limits()[0].found
+
+
+def test_the_journal_is_reported_with_its_version(tmp_path: Path) -> None:
+    path = Path(os.environ["HETSCHED_STATE_DIR"]) / "journal.db"
+    path.parent.mkdir(parents=True)
+    assert daemon_checks.journal()[0].found.endswith("none yet")
+
+    with sqlite3.connect(path) as database:
+        database.executescript("PRAGMA user_version = 7; CREATE TABLE t(x);")
+    database.close()
+    assert "version 7, " in daemon_checks.journal()[0].found
+    assert daemon_checks.journal()[0].found.endswith(" ago")
+
+
+def test_a_file_that_is_no_journal_is_a_problem() -> None:
+    path = Path(os.environ["HETSCHED_STATE_DIR"]) / "journal.db"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"x" * 200)
+
+    assert daemon_checks.journal()[0].code == 78
+
+
+def figures(*metrics: Metric) -> dict[str, str]:
+    return {result.what: result.found for result in daemon_checks.daemon_figures(metrics)}
+
+
+def test_slow_loops_and_scarce_descriptors_are_pointed_out() -> None:
+    wait = Metric(
+        "hetsched_loop_wait_seconds", "summary", "", (MetricSample(0.3, {"q": "0.999"}),)
+    )
+    found = figures(
+        wait,
+        gauge("hetsched_loop_longest_callback_seconds", "", 0.5),
+        gauge("hetsched_process_descriptors", "", 90),
+        gauge("hetsched_process_descriptors_limit", "", 100),
+    )
+
+    assert "wait at most 300 ms, the longest took 500 ms; slow" in found["daemon: loop"]
+    assert found["daemon: descriptors"].startswith("90 of 100 in use; many")
+
+
+def test_the_journals_commits_are_reported() -> None:
+    found = figures(
+        counter("hetsched_journal_commits", "", 4),
+        counter("hetsched_journal_commit_failures", "", 1),
+        counter("hetsched_journal_commit_seconds", "", 0.02),
+        gauge("hetsched_journal_longest_commit_seconds", "", 0.01),
+    )
+
+    assert found["daemon: journal"] == (
+        "4 commits of 5 ms, the longest 10 ms; 1 failed commit (the log has the reason)"
+    )
+
+
+def test_an_older_daemon_without_these_figures_is_no_problem() -> None:
+    assert figures() == {}
