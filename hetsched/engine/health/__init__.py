@@ -1,0 +1,1 @@
+"""Which devices may work for which kinds of job, from their failures and successes. Pure."""
