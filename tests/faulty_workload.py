@@ -72,6 +72,10 @@ def interrupt() -> None:
     raise KeyboardInterrupt
 
 
+def raise_error() -> None:
+    raise ValueError("no such instruction")
+
+
 class Unprintable(Exception):
     def __str__(self) -> str:
         raise ValueError("no text")
@@ -92,6 +96,7 @@ FAULTS: dict[str, Callable[[], None]] = {
     "stop": stop_process,
     "SystemExit": raise_exit,
     "KeyboardInterrupt": interrupt,
+    "error": raise_error,
     "unprintable": raise_unprintable,
 }
 

@@ -109,6 +109,7 @@ class Talk:
     def wait_end(self) -> str:
         """Wait for the end of the process and return its exit reason."""
         select.select([self.process.pidfd], [], [], TIMEOUT)
+        self.process.stderr.join(TIMEOUT)
         return self.process.exit_reason()
 
     def _next(self) -> Event:

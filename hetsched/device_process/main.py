@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import faulthandler
 import gc
 import os
 import signal
@@ -80,7 +81,8 @@ class DeviceHost:
             if isinstance(result, HetschedError):
                 raise result
             infos[index] = result
-        self.send(Hello(os.getpid(), tuple(infos[index] for index in sorted(infos))))
+        threads = tuple(thread.ident or 0 for thread in self._threads)
+        self.send(Hello(os.getpid(), tuple(infos[index] for index in sorted(infos)), threads))
 
     def serve(self) -> bool:
         """Handle commands; return True at Stop, False at the end of the engine."""
@@ -145,6 +147,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--spec", required=True)
     options = parser.parse_args(arguments)
+    faulthandler.enable()  # the engine reads which thread has crashed
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the engine alone handles Ctrl-C
     die_with_parent(options.parent)
     sock = socket.socket(fileno=options.fd)

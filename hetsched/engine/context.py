@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from hetsched.engine.admission.admission import Admission
 from hetsched.engine.deadlines import DEFAULT_DEADLINES, Deadlines
+from hetsched.engine.health.device_health import DeviceHealth
 from hetsched.engine.planning.planner_thread import PlannerThread
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.processes.fleet import Fleet
@@ -45,5 +46,6 @@ class EngineContext:
     memory_limit: int | None = None
     stealing: bool = False
     deadlines: Deadlines = DEFAULT_DEADLINES
+    health: DeviceHealth = field(default_factory=DeviceHealth)
     verification_secret: int = field(default_factory=lambda: secrets.randbits(48))
     new_attempt_id: Callable[[], int] = field(default_factory=lambda: itertools.count(1).__next__)

@@ -284,10 +284,10 @@ class Engine:
         if self._scheduler.active is not None:
             self._scheduler.active.on_message(device, message)
 
-    def _on_lost(self, devices: tuple[str, ...], reason: str) -> None:
+    def _on_lost(self, devices: tuple[str, ...], reason: str, culprits: tuple[str, ...]) -> None:
         self._context.planning.kernels.forget(devices)
         if self._scheduler.active is not None:
-            self._scheduler.active.on_lost(devices, reason)
+            self._scheduler.active.on_lost(devices, reason, culprits)
 
     def _on_joined(self, devices: tuple[str, ...]) -> None:
         if self._scheduler.active is not None:

@@ -179,10 +179,11 @@ Command = Attach | Detach | DeviceCommand | CommandBatch | Ping | Stop
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """All devices of the process are open."""
+    """All devices of the process are open. `threads`: the identifiers of their threads."""
 
     pid: int
     devices: tuple[DeviceInfo, ...]
+    threads: tuple[int, ...] = ()
 
 
 class Prepared(msgspec.Struct, frozen=True, tag="prepared"):

@@ -58,14 +58,22 @@ class ManualFleet:
         self.loop, self.calls = ManualLoop(), list[str]()
         listener = FleetListener(
             on_event=lambda device, event: self.calls.append("event"),
-            on_lost=lambda devices, reason: self.calls.append(f"lost: {reason}"),
+            on_lost=lambda devices, reason, culprits: self.calls.append(f"lost: {reason}"),
             on_ready=lambda devices: self.calls.append("ready"),
         )
         deadlines = replace(DEFAULT_DEADLINES, exit=0.2)
         self.fleet = Fleet(Probe((SPEC,), {}), cast(Any, self.loop), listener, deadlines)
         self.fleet.start()
-        (self.socket, self.read), (self.pidfd, self.died) = self.loop.readers.items()
+        (self.socket, self.read), (self.pidfd, self._died) = self.loop.readers.items()
         self.pid = self.fleet.pids()["cpu0"]
+
+    def died(self) -> None:
+        """Wait for the end of the process, and let the fleet know."""
+        select.select([self.pidfd], [], [], 60)
+        process = self.fleet._hosts[0].process
+        assert process is not None
+        process.stderr.join(60)
+        self._died()
 
     def hello(self) -> None:
         select.select([self.socket], [], [], 60)
@@ -83,7 +91,6 @@ def test_a_process_that_misses_a_deadline_is_killed_and_replaced(manual: ManualF
     manual.hello()
 
     manual.fleet.kill_process_of("cpu0", "too late")
-    select.select([manual.pidfd], [], [], 60)
     manual.died()
     manual.loop.run_last()
 
@@ -93,7 +100,6 @@ def test_a_process_that_misses_a_deadline_is_killed_and_replaced(manual: ManualF
 
 def test_a_process_that_never_says_hello_is_killed(manual: ManualFleet) -> None:
     manual.loop.run_last()
-    select.select([manual.pidfd], [], [], 60)
 
     manual.died()
 
@@ -117,7 +123,6 @@ def test_a_killed_process_that_does_not_end_has_no_successor_until_it_does(
     assert manual.fleet.usable(["cpu0"]) == []
     assert not manual.fleet.any_remaining(["cpu0"])
     os.kill(manual.pid, signal.SIGKILL)
-    select.select([manual.pidfd], [], [], 60)
     manual.died()
     manual.loop.run_last()
     assert manual.fleet.absent == {}
@@ -141,7 +146,7 @@ def test_events_sent_before_a_death_are_handled_before_it() -> None:
     loop, calls = ManualLoop(), list[str]()
     listener = FleetListener(
         on_event=lambda device, event: calls.append("event"),
-        on_lost=lambda devices, reason: calls.append("lost"),
+        on_lost=lambda devices, reason, culprits: calls.append("lost"),
         on_ready=lambda devices: calls.append("ready"),
     )
     fleet = Fleet(Probe((SPEC,), {}), cast(Any, loop), listener)
@@ -151,6 +156,7 @@ def test_events_sent_before_a_death_are_handled_before_it() -> None:
     select.select([socket], [], [], 60)  # it has said hello
     os.kill(fleet.pids()["cpu0"], signal.SIGKILL)
     select.select([pidfd], [], [], 60)
+    fleet._hosts[0].process.stderr.join(60)  # type: ignore[union-attr]
 
     died()
 

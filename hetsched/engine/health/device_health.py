@@ -20,7 +20,10 @@ QUARANTINE_KINDS = 2
 
 
 class DeviceHealth:
-    """The failures of all devices of an engine; `now` in seconds."""
+    """The failures of all devices of an engine; `now` in seconds.
+
+    A kind of job is the name of its workload, which messages show, a space, and details.
+    """
 
     def __init__(self) -> None:
         self._by_kind: dict[tuple[str, str], FailureTally] = {}
@@ -91,7 +94,7 @@ class DeviceHealth:
 
     @staticmethod
     def _exclusion_text(device: str, tally: FailureTally, now: float) -> str:
-        kind = next(reversed(tally.kinds))
+        kind = next(reversed(tally.kinds)).partition(" ")[0]
         return f"{device} takes no jobs of kind {kind} after failures {_rest(tally, now)}"
 
 

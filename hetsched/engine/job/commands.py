@@ -106,6 +106,13 @@ class ExcludeVariant(msgspec.Struct, frozen=True):
     variant: str
 
 
+class RecordFailure(msgspec.Struct, frozen=True):
+    """Count a failure of `device` for this kind of job. May be followed by DeviceExcluded."""
+
+    device: str
+    reason: str
+
+
 class ReduceMemory(msgspec.Struct, frozen=True):
     """Plan for less memory on `device`, which ran out with `memory` bytes for slots."""
 
@@ -157,6 +164,7 @@ JobCommand = (
     | ReportProgress
     | RecordKernels
     | ExcludeVariant
+    | RecordFailure
     | ReduceMemory
     | LogMessage
     | FinishJob

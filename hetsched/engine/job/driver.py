@@ -23,6 +23,7 @@ from hetsched.engine.job.events import (
     AbortRequested,
     Begin,
     DeadlinePassed,
+    DeviceExcluded,
     DeviceMessage,
     DevicesJoined,
     DevicesLost,
@@ -35,6 +36,7 @@ from hetsched.engine.job.events import (
     PublishFailed,
     StageFailed,
 )
+from hetsched.engine.job.failure_log import FailureLog
 from hetsched.engine.job.job_record import JobSettings
 from hetsched.engine.job.state_machine import JobStateMachine
 from hetsched.engine.planning.run_planner import RunPlanner
@@ -90,6 +92,7 @@ class JobDriver:
         self._timer: Timer | None = None
         self._memory_limit = spec.memory_limit or context.memory_limit
         self._arrays = JobArrays(job, context.arena)
+        self._failure_log = FailureLog(job, context.health)
         self._run_planner: RunPlanner | None = None
         self._events: deque[JobEvent] = deque()
         self._is_handling = False
@@ -106,9 +109,9 @@ class JobDriver:
     def on_message(self, device: str, message: device_messages.Event) -> None:
         self._post(DeviceMessage(device, message))
 
-    def on_lost(self, devices: tuple[str, ...], reason: str) -> None:
+    def on_lost(self, devices: tuple[str, ...], reason: str, culprits: tuple[str, ...]) -> None:
         abandoned = [name for name in self._job.devices if not self._fleet.any_remaining([name])]
-        self._post(DevicesLost(devices, reason, frozenset(abandoned)))
+        self._post(DevicesLost(devices, reason, frozenset(abandoned), culprits))
 
     def on_joined(self, devices: tuple[str, ...]) -> None:
         self._post(DevicesJoined(devices))
@@ -167,12 +170,15 @@ class JobDriver:
         self._arrays.allocate()
 
     def _wait_for_processes(self, command: do.WaitForProcesses) -> None:
-        self._fleet.when_settled(command.devices, lambda: self._post_result_of(self._settled))
+        settled = functools.partial(self._settled, command)
+        self._fleet.when_settled(command.devices, lambda: self._post_result_of(settled))
 
-    def _settled(self) -> JobEvent:
-        infos = tuple(self._fleet.usable(self._job.devices))
+    def _settled(self, command: do.WaitForProcesses) -> JobEvent:
+        excluded = self._failure_log.excluded(command.devices)
+        usable = self._fleet.usable(command.devices)
+        infos = tuple(info for info in usable if info.name not in excluded)
         attempt_id = self._context.new_attempt_id()
-        return ProcessesSettled(attempt_id, infos, dict(self._fleet.absent))
+        return ProcessesSettled(attempt_id, infos, dict(self._fleet.absent), excluded)
 
     def _make_plan(self, command: do.MakePlan) -> None:
         infos = command.infos
@@ -268,6 +274,11 @@ class JobDriver:
     def _exclude_variant(self, command: do.ExcludeVariant) -> None:
         self._context.planning.record_variant_failure(self._job, command.info, command.variant)
 
+    def _record_failure(self, command: do.RecordFailure) -> None:
+        reason = self._failure_log.record(command.device, command.reason)
+        if reason:
+            self._events.append(DeviceExcluded(command.device, reason))
+
     def _reduce_memory(self, command: do.ReduceMemory) -> None:
         self._context.planning.record_out_of_memory(command.device, command.memory)
 
@@ -301,6 +312,7 @@ class JobDriver:
         state: Done | Failed
         if command.error is None:
             state = Done(self.number, command.report, self._arrays.hand_over())
+            self._run_final_step(self._failure_log.record_success, self._machine.record)
         else:
             state = Failed(self.number, command.report, command.error)
         learn = self._run_final_step(self._learning_task, command) or _do_nothing
@@ -354,6 +366,7 @@ EXECUTE: dict[type[do.JobCommand], Callable[[JobDriver, Any], None]] = {
     do.ReportProgress: JobDriver._report_progress,
     do.RecordKernels: JobDriver._record_kernels,
     do.ExcludeVariant: JobDriver._exclude_variant,
+    do.RecordFailure: JobDriver._record_failure,
     do.ReduceMemory: JobDriver._reduce_memory,
     do.LogMessage: JobDriver._log,
     do.FinishJob: JobDriver._finish,

@@ -31,11 +31,14 @@ class ProcessesSettled(msgspec.Struct, frozen=True):
         Usable devices among the job's.
     absent : mapping
         Unusable device -> reason.
+    excluded : mapping
+        Device that has failed too often -> reason; not in `infos`.
     """
 
     attempt_id: int
     infos: tuple[DeviceInfo, ...]
     absent: Mapping[str, str]
+    excluded: Mapping[str, str] = {}
 
 
 class PlanReady(msgspec.Struct, frozen=True):
@@ -72,11 +75,27 @@ class DeviceMessage(msgspec.Struct, frozen=True):
 
 
 class DevicesLost(msgspec.Struct, frozen=True):
-    """The process of `devices` died. `abandoned`: devices of the job that won't restart."""
+    """The process of `devices` died.
+
+    Attributes
+    ----------
+    abandoned : frozenset of str
+        Devices of the job that won't restart.
+    culprits : tuple of str
+        Those of `devices` that are known to have caused it; () if unknown.
+    """
 
     devices: tuple[str, ...]
     reason: str
     abandoned: frozenset[str]
+    culprits: tuple[str, ...] = ()
+
+
+class DeviceExcluded(msgspec.Struct, frozen=True):
+    """`device` has failed too often for this kind of job, or in general."""
+
+    device: str
+    reason: str
 
 
 class DevicesJoined(msgspec.Struct, frozen=True):
@@ -126,6 +145,7 @@ JobEvent = (
     | ProcessesStarted
     | DeviceMessage
     | DevicesLost
+    | DeviceExcluded
     | DevicesJoined
     | Published
     | PublishFailed

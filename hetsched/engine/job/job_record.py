@@ -10,6 +10,7 @@ from hetsched.device import DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.deadlines import DEFAULT_DEADLINES, Deadlines
 from hetsched.engine.job.commands import JobCommand, ReportProgress, WaitForProcesses
+from hetsched.engine.job.device_failures import DeviceFailures
 from hetsched.engine.job.fill_and_check import helpers
 from hetsched.engine.job.retry_policy import RetryCounts
 from hetsched.engine.job.states import (
@@ -53,7 +54,7 @@ class JobRecord:
     Attributes
     ----------
     notes : list of str
-        About device processes that died, for the report.
+        About devices that failed, for the report.
     inputs_filled : bool
         Inputs have been generated and outputs poisoned; a later attempt skips this.
     latest : Attempt or None
@@ -66,6 +67,7 @@ class JobRecord:
     state: JobStage = field(default_factory=New)
     retries: RetryCounts = field(default_factory=RetryCounts)
     notes: list[str] = field(default_factory=list)
+    failures: DeviceFailures = field(default_factory=DeviceFailures)
     inputs_filled: bool = False
     latest: Attempt | None = None
     reported_at: float = -math.inf
@@ -98,5 +100,6 @@ def progress(
 
 
 def wait_for_processes(record: JobRecord) -> list[JobCommand]:
+    """Wait for the processes of the devices that the job may use."""
     record.state = WaitingForProcesses()
-    return [WaitForProcesses(record.settings.job.devices)]
+    return [WaitForProcesses(record.failures.remaining(record.settings.job.devices))]

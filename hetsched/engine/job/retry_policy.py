@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hetsched.errors import JobFailed
-from hetsched.text import MAX_GROUP_ROWS, grouped_rows
 
 MAX_ATTEMPTS = 5
-"""Maximum attempts at one job. Arbitrary; prevents endless restarts."""
-MAX_DEATHS = 3
-"""Deaths of device processes after which the job is assumed to cause them. Arbitrary."""
+"""Maximum attempts at one job besides those after a death of a device process, which are limited
+by the number of devices. Arbitrary; prevents endless restarts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +30,6 @@ class RetryCounts:
 
     def attempts_error(self) -> JobFailed | None:
         """Return the error of a job that has used up its attempts; None while some remain."""
-        if self.attempts <= MAX_ATTEMPTS:
+        if self.attempts - self.deaths <= MAX_ATTEMPTS:
             return None
-        return JobFailed(f"gave up after {MAX_ATTEMPTS} attempts: {self.reason}")
-
-    def deaths_error(self, reason: str) -> JobFailed | None:
-        """Return the error of a job whose device processes died too often; `reason`: the last."""
-        if self.deaths < MAX_DEATHS:
-            return None
-        return JobFailed(f"its device processes died {self.deaths} times: {reason}")
-
-
-def loss_note(devices: Sequence[str], reason: str) -> str:
-    """Return the note for a job's report about a device process that died."""
-    names = ", ".join(label for label, _ in grouped_rows(devices, str, MAX_GROUP_ROWS))
-    return f"the process of {names} died, {reason}: its unfinished chunks ran again"
+        return JobFailed(f"gave up after {self.attempts - 1} attempts: {self.reason}")

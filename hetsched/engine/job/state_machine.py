@@ -15,6 +15,7 @@ from hetsched.engine.job.events import (
     AbortRequested,
     Begin,
     DeadlinePassed,
+    DeviceExcluded,
     DeviceMessage,
     DevicesJoined,
     DevicesLost,
@@ -32,6 +33,7 @@ from hetsched.engine.job.stages import (
     computing,
     deadlines,
     ending,
+    failures,
     planning,
     preparing,
     stopping,
@@ -90,8 +92,9 @@ ENDS_AT_ONCE: dict[type, Transition] = {
 """Transitions of stages in which no device is prepared for the job."""
 ENDS_AFTER_FENCES: dict[type, Transition] = {
     DeviceNote: on_note,
-    CommandFailed: stopping.on_command_failed,
-    DevicesLost: stopping.on_loss,
+    CommandFailed: failures.on_command_failed,
+    DevicesLost: failures.on_loss,
+    DeviceExcluded: failures.on_excluded,
     AbortRequested: stopping.on_abort,
     DeadlinePassed: deadlines.on_deadline,
     StageFailed: stopping.on_exception,
@@ -125,6 +128,7 @@ TRANSITIONS: dict[type[JobStage], dict[type, Transition]] = {
         Prepared: computing.on_prepared,
         DevicesJoined: computing.on_joined,
         DevicesLost: computing.on_loss,
+        DeviceExcluded: computing.on_excluded,
     },
     Verifying: {**ENDS_AFTER_FENCES, Checked: verifying.on_checked},
     Publishing: {
@@ -135,6 +139,7 @@ TRANSITIONS: dict[type[JobStage], dict[type, Transition]] = {
     Stopping: {
         Fenced: stopping.on_fenced,
         DevicesLost: stopping.on_loss_while_stopping,
+        DeviceExcluded: failures.on_excluded,
         AbortRequested: stopping.on_abort_while_stopping,
         DeadlinePassed: deadlines.on_deadline,
         StageFailed: stopping.on_exception_while_stopping,

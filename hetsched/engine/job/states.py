@@ -45,6 +45,11 @@ class Attempt:
     prepared: set[str] = field(default_factory=set)
     times: dict[str, list[tuple[int, ChunkTimes]]] = field(default_factory=dict)
 
+    def remove(self, devices: Iterable[str]) -> None:
+        """Record that the processes of `devices` have ended."""
+        self.live.difference_update(devices)
+        self.prepared.difference_update(devices)
+
     def runs(self) -> dict[str, DeviceRun]:
         """Device -> its part of the run."""
         return {

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
 
 import msgspec
 
 from hetsched.devices.process_spec import ProcessSpec
+from hetsched.engine.processes.stderr_tail import StderrTail
 from hetsched.errors import InternalError, ProtocolError
 from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.device_messages import Command, Event, Stop
@@ -41,7 +39,6 @@ QUEUED_BYTES = 200
 """Memory of a queued message besides its payload."""
 MAX_EVENTS_PER_CALL = 256
 """Maximum messages per `receive`, so that other sources are served too."""
-KEPT_STDERR_LINES = 8
 STOP_SECONDS = 5.0
 """Grace period after Stop before the process is killed, then for its end."""
 STDERR_SECONDS = 0.2
@@ -57,6 +54,7 @@ class DeviceProcess:
     ----------
     spec : ProcessSpec
     pid, pidfd : int
+    stderr : StderrTail
     ended : bool
         End of file on its socket: no more events will come.
     """
@@ -68,7 +66,6 @@ class DeviceProcess:
         self._queued: deque[tuple[bytes, list[int], int]] = deque()
         """Payload, descriptors, and the bytes that they occupy."""
         self._queued_bytes = 0
-        self._stderr_lines: deque[str] = deque(maxlen=KEPT_STDERR_LINES)
         engine_end, process_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (engine_end, process_end):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
@@ -79,10 +76,7 @@ class DeviceProcess:
         self.pid = self._process.pid
         self.pidfd = os.pidfd_open(self.pid)
         assert self._process.stderr is not None
-        self._stderr_reader = threading.Thread(
-            target=_keep_lines, args=(self._process.stderr, self._stderr_lines), daemon=True
-        )
-        self._stderr_reader.start()
+        self.stderr = StderrTail(self._process.stderr)
 
     def fileno(self) -> int:
         """Return the socket's descriptor, readable when there are events."""
@@ -143,7 +137,7 @@ class DeviceProcess:
                 self.ended = not self.is_alive  # a child process may hold the socket open
                 break
             except ProtocolError as error:
-                self._stderr_lines.append(str(error))
+                self.stderr.append(str(error))
                 self.kill()
                 event = None
             if event is None:
@@ -186,6 +180,7 @@ class DeviceProcess:
             self.kill()
             if not self._has_ended(kill_grace):
                 return None
+        self.stderr.join(STDERR_SECONDS)  # a child process may hold stderr open
         return self._reap()
 
     def processor_ticks(self) -> int:
@@ -197,14 +192,14 @@ class DeviceProcess:
         return int(fields[11]) + int(fields[12])  # utime and stime, the 14th and 15th field
 
     def exit_reason(self) -> str:
-        """Return how the process ended, with its last line on stderr. Only after its end."""
+        """Return how the process ended, with its last line on stderr so far; after its end."""
         status = self._reap()
         if status < 0:
             reason = f"ended by {signal.Signals(-status).name}"
         else:
             reason = f"exit status {status}"
-        lines = [line.strip() for line in self._stderr_lines if line.strip()]
-        return f"{reason} ({lines[-1]})" if lines else reason
+        summary = self.stderr.summary()
+        return f"{reason} ({summary})" if summary else reason
 
     def _has_ended(self, seconds: float) -> bool:
         """Return whether the process ends within `seconds`."""
@@ -217,7 +212,6 @@ class DeviceProcess:
     def _reap(self) -> int:
         status = self._process.wait()
         if self.pidfd >= 0:
-            self._stderr_reader.join(STDERR_SECONDS)  # a child process may hold stderr open
             os.close(self.pidfd)
             self.pidfd = -1
             self._drop_queued()
@@ -250,9 +244,3 @@ def _spawn(spec: ProcessSpec, fd: int) -> subprocess.Popen[bytes]:
 
 def _import_path() -> str:
     return os.pathsep.join(filter(None, sys.path))
-
-
-def _keep_lines(stream: IO[bytes], lines: deque[str]) -> None:
-    with contextlib.closing(stream):
-        for line in stream:
-            lines.append(line.decode("utf-8", "replace").rstrip())

@@ -26,6 +26,10 @@ log = logging.getLogger(__name__)
 
 RESTART_SECONDS = 0.05
 """Delay between a death and the next start, to avoid a busy loop of failing processes."""
+STDERR_SECONDS = 0.01
+STDERR_RETRIES = 10
+"""Times that STDERR_SECONDS pass at most until a dead process's last lines are read: one that it
+has started may keep its stderr open."""
 RETRY_SECONDS = 1.0
 """Delay after the operating system refused to start a process."""
 
@@ -36,8 +40,8 @@ class FleetListener:
 
     on_event: Callable[[str, Event], None]
     """(device, event)"""
-    on_lost: Callable[[tuple[str, ...], str], None]
-    """(devices, reason): their process has died."""
+    on_lost: Callable[[tuple[str, ...], str, tuple[str, ...]], None]
+    """(devices, reason, culprits): their process has died, because of `culprits` if known."""
     on_ready: Callable[[tuple[str, ...]], None]
     """(devices): their process takes commands."""
 
@@ -233,7 +237,7 @@ class Fleet:
         log.warning("device process of %s can't be started: %s", ", ".join(names), error)
         if host.is_abandoned:
             self._abandon(names, str(error))
-            self._listener.on_lost(names, str(error))
+            self._listener.on_lost(names, str(error), ())
             self._recheck_waiting()
         else:
             self._loop.call_later(RETRY_SECONDS, lambda: self._spawn(host))
@@ -258,6 +262,7 @@ class Fleet:
         if host.kill_reason:
             return
         host.is_ready = host.was_ready = True
+        host.threads = hello.threads
         if host.watch is not None:
             host.watch.on_hello()
         for info in hello.devices:
@@ -286,7 +291,7 @@ class Fleet:
         for name in host.device_names:
             self.absent[name] = reason
             self._abandoned.add(name)
-        self._listener.on_lost(host.device_names, reason)
+        self._listener.on_lost(host.device_names, reason, ())
         self._recheck_waiting()
 
     def _on_stuck_end(self, host: HostedProcess, process: DeviceProcess) -> None:
@@ -300,9 +305,17 @@ class Fleet:
             self._abandoned.discard(name)
         self._loop.call_later(RESTART_SECONDS, lambda: self._spawn(host))
 
-    def _on_death(self, host: HostedProcess, process: DeviceProcess) -> None:
+    def _on_death(
+        self, host: HostedProcess, process: DeviceProcess, retries: int = STDERR_RETRIES
+    ) -> None:
         """Handle the remaining messages of the process, then its death."""
         if host.process is not process:
+            return
+        if retries and not process.stderr.has_ended:  # its last lines are still being read
+            self._loop.remove_reader(process.pidfd)
+            self._loop.call_later(
+                STDERR_SECONDS, lambda: self._on_death(host, process, retries - 1)
+            )
             return
         if host.is_stuck:
             self._on_stuck_end(host, process)
@@ -312,6 +325,7 @@ class Fleet:
         self._unwatch(process)
         was_ready, reason = host.is_ready, process.exit_reason()
         reason = host.kill_reason or reason
+        culprits = host.culprits()
         host.ended()
         names = host.device_names
         if not self._killed:
@@ -321,7 +335,7 @@ class Fleet:
         else:
             self._loop.call_later(RESTART_SECONDS, lambda: self._spawn(host))
         if was_ready or host.is_abandoned:  # nothing waits for its restart
-            self._listener.on_lost(names, reason)
+            self._listener.on_lost(names, reason, culprits)
         self._recheck_waiting()
 
     def _abandon(self, names: tuple[str, ...], reason: str) -> None:

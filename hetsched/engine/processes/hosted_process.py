@@ -48,6 +48,8 @@ class HostedProcess:
         It was killed and doesn't end; no other is started before it has ended.
     watch : ProcessWatch or None
         The deadlines of the running process.
+    threads : tuple of int
+        Identifiers of its devices' threads.
     outbox : list of DeviceCommand
         To be sent with the next `flush`.
     attached : set of int
@@ -63,6 +65,7 @@ class HostedProcess:
     kill_reason: str = ""
     is_stuck: bool = False
     watch: ProcessWatch | None = None
+    threads: tuple[int, ...] = ()
     outbox: list[DeviceCommand] = field(default_factory=list)
     attached: set[int] = field(default_factory=set)
 
@@ -100,6 +103,12 @@ class HostedProcess:
         self.failed_starts = 0 if self.is_ready else self.failed_starts + 1
         self.is_ready = False
         self.process = None
+
+    def culprits(self) -> tuple[str, ...]:
+        """Return the device whose thread has crashed, if that is known; after the end."""
+        if self.process is None or self.process.stderr.crashed_thread not in self.threads:
+            return ()
+        return (self.device_names[self.threads.index(self.process.stderr.crashed_thread)],)
 
     def flush(self) -> None:
         """Send the outbox in as few messages as possible."""

@@ -15,6 +15,7 @@ from hetsched.engine.job.events import (
     Begin,
     DeadlinePassed,
     DeviceMessage,
+    DevicesJoined,
     DevicesLost,
     JobEvent,
     PlanReady,
@@ -230,5 +231,11 @@ class Story:
         error = ErrorRecord(1, text)
         return self.feed(self.message(device, CommandFailed, cause, error, chunk))
 
-    def lost(self, *devices: str, abandoned: Sequence[str] = ()) -> Story:
-        return self.feed(DevicesLost(devices, "ended by SIGKILL", frozenset(abandoned)))
+    def lost(
+        self, *devices: str, abandoned: Sequence[str] = (), culprits: Sequence[str] = ()
+    ) -> Story:
+        reason = "ended by SIGKILL"
+        return self.feed(DevicesLost(devices, reason, frozenset(abandoned), tuple(culprits)))
+
+    def joined(self, *devices: str) -> Story:
+        return self.feed(DevicesJoined(devices))

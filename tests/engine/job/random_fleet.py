@@ -21,6 +21,7 @@ from hetsched.engine.job.events import (
     AbortRequested,
     Begin,
     DeadlinePassed,
+    DeviceExcluded,
     DeviceMessage,
     DevicesJoined,
     DevicesLost,
@@ -71,6 +72,7 @@ class RandomFleet:
         """Processes that do nothing any more."""
         self.killed: set[str] = set()
         """Processes that will die."""
+        self.events: deque[JobEvent] = deque()
         self.answers: list[Callable[[], JobEvent]] = []
         """Of the planner's thread and of processes that start."""
         self.finish: list[do.FinishJob] = []
@@ -92,12 +94,12 @@ class RandomFleet:
     # ---- the driver's part
 
     def post(self, event: JobEvent) -> None:
-        events = deque([event])
-        while events:
-            for command in self.story.feed(events.popleft()).commands:
+        self.events = deque([event])
+        while self.events:
+            for command in self.story.feed(self.events.popleft()).commands:
                 if self.fails() and not isinstance(command, do.FinishJob):
                     self.lost_fences |= isinstance(command, do.FenceDevice)
-                    events.append(StageFailed(ZeroDivisionError("by zero"), command))
+                    self.events.append(StageFailed(ZeroDivisionError("by zero"), command))
                 else:
                     self.execute(command)
 
@@ -120,6 +122,8 @@ class RandomFleet:
                 self.send(device, command)
             case do.KillDevice(device):
                 self.kill(PROCESS_OF[device])
+            case do.RecordFailure(device) if self.fails():
+                self.events.append(DeviceExcluded(device, "it fails too often"))
             case do.FinishJob():
                 self.finish.append(command)
 
@@ -201,7 +205,9 @@ class RandomFleet:
         for device in PROCESSES[process]:
             self.inbox[device].clear()
             self.prepared_for[device] = None
-        self.post(DevicesLost(PROCESSES[process], "ended by SIGKILL", frozenset()))
+        culprits = self.random.choice([(), PROCESSES[process][:1]])
+        lost = DevicesLost(PROCESSES[process], "ended by SIGKILL", frozenset(), culprits)
+        self.post(lost)
 
     def join(self, process: str) -> None:
         self.ready[process] = True

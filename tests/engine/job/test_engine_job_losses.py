@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import pytest
-from job_story import DEVICES, FACTORS, Story, X, plan
+from job_story import DEVICES, FACTORS, Story, X, info, plan
 
+from hetsched.device import DeviceInfo
+from hetsched.engine.health.failure_tally import MAX_FAILURES
 from hetsched.engine.job import commands as do
 from hetsched.engine.job.events import (
+    AbortRequested,
+    DeviceExcluded,
     DevicesJoined,
+    PlanFailed,
     PlanReady,
     ProcessesSettled,
     ProcessesStarted,
 )
-from hetsched.engine.job.retry_policy import MAX_ATTEMPTS, MAX_DEATHS
+from hetsched.engine.job.retry_policy import MAX_ATTEMPTS
+from hetsched.errors import Cancelled, Unavailable
 
 BESIDE_COMPUTING = ["Preparing", "Filling", "ReloadingResidents", "Verifying"]
 
@@ -68,7 +74,7 @@ def test_when_no_assigned_device_can_come_back_others_take_over() -> None:
     story = Story().to_computing().lost(*DEVICES, abandoned=DEVICES)
 
     assert story.state == "WaitingForProcesses"
-    assert story.names == ["LogMessage", "WaitForProcesses"]
+    assert story.names == [*["RecordFailure"] * 2, "LogMessage", "WaitForProcesses"]
 
 
 def test_a_job_waits_for_its_only_device_to_come_back() -> None:
@@ -109,33 +115,146 @@ def test_a_loss_while_stopping_is_not_waited_for() -> None:
     assert story.lost("cpu1").state == "WaitingForProcesses"
 
 
-def test_a_job_whose_processes_keep_dying_fails() -> None:
-    story = Story().to_computing()
-    for _ in range(MAX_DEATHS - 1):
-        story.lost("cpu0").feed(DevicesJoined(("cpu0",)))
+def failures(story: Story) -> list[str]:
+    """The devices whose failure is counted by the last commands."""
+    return [c.device for c in story.commands if isinstance(c, do.RecordFailure)]
+
+
+def test_a_device_whose_process_keeps_dying_is_used_no_more() -> None:
+    story = Story().to_computing().done("cpu1", 2, 3)
+    for _ in range(MAX_FAILURES - 1):
+        story.lost("cpu0").joined("cpu0")
     story.lost("cpu0")
 
-    assert story.commands == [do.FenceDevice(41, "cpu1")]
-    finish = story.fenced("cpu1").only(do.FinishJob)
+    assert failures(story) == ["cpu0"]
+    assert story.joined("cpu0").commands == []
+    finish = story.done("cpu1", 4, 5).only(do.FinishJob)
+    assert finish.report.state == "done"
+    assert len(finish.report.notes) == MAX_FAILURES + 1, "and the plan's reason"
+
+
+def test_a_job_that_crashes_on_every_device_fails_and_says_so() -> None:
+    story = Story().to_computing()
+    for _ in range(MAX_FAILURES - 1):
+        story.lost(*DEVICES).joined(*DEVICES).prepared(*DEVICES)
+    story.lost(*DEVICES)
+
+    assert story.state == "WaitingForProcesses"
+    finish = story.to_planning().only(do.FinishJob)
     assert (finish.error.code, finish.report.state) == (1, "failed")
-    assert "died 3 times: ended by SIGKILL" in finish.error.message
-    assert len(finish.report.notes) == MAX_DEATHS + 1, "and the plan's reason"
+    assert finish.error.message == (
+        "it failed on every device that it may use:"
+        " cpu0, cpu1: its process died 3 times: ended by SIGKILL"
+    )
 
 
-def test_a_death_too_many_while_stopping_fails_the_job() -> None:
-    story = Story().to_computing().lost("cpu0").feed(DevicesJoined(("cpu0",)))
-    story.lost("cpu0").feed(DevicesJoined(("cpu0",))).failed("cpu1", "memory")
-    assert story.state == "Stopping"
+def test_devices_without_a_share_take_over_from_those_that_crash() -> None:
+    story = Story().to_computing(["cpu0"])
+    for _ in range(MAX_FAILURES - 1):
+        story.lost("cpu0").joined("cpu0").prepared("cpu0")
+    story.lost("cpu0")
 
-    story.lost("cpu0").fenced("cpu1")
+    assert story.only(do.WaitForProcesses).devices == ("cpu1",)
+    assert story.to_computing(["cpu1"]).state == "Computing"
 
-    assert "died 3 times" in story.only(do.FinishJob).error.message
+
+def test_the_death_of_a_process_counts_for_its_busy_devices() -> None:
+    story = Story().to_computing().done("cpu1", 2, 3).lost(*DEVICES)
+
+    assert failures(story) == ["cpu0"]
+
+
+def test_the_death_of_a_process_counts_for_the_device_that_is_known_to_have_caused_it() -> None:
+    story = Story().to_computing()
+
+    assert failures(story.lost(*DEVICES, culprits=["cpu1"])) == ["cpu1"]
+
+
+def test_a_device_that_misses_a_deadline_has_caused_the_death_of_its_process() -> None:
+    story = Story().to_computing().pass_time(20).done("cpu1", 2).pass_time(12)
+
+    assert failures(story.lost(*DEVICES)) == ["cpu0"]
+
+
+def test_a_device_that_reports_a_fault_has_caused_the_death_of_its_process() -> None:
+    story = Story().to_computing().failed("cpu1", "fault")
+
+    assert failures(story.lost(*DEVICES)) == ["cpu1"]
+
+
+def test_a_device_that_misses_the_deadline_of_a_cancellation_has_not_failed() -> None:
+    story = Story().to_computing().feed(AbortRequested(Cancelled("cancelled"))).pass_time(60)
+
+    assert failures(story.lost(*DEVICES)) == []
+
+
+@pytest.mark.parametrize("state", BESIDE_COMPUTING)
+def test_outside_of_computing_deaths_are_counted_too(state: str) -> None:
+    story = story_at(state)
+
+    assert failures(story.lost("cpu0")) == ["cpu0"]
+
+
+def test_a_device_that_failed_for_earlier_jobs_takes_no_part() -> None:
+    story = Story().to_waiting()
+    story.feed(ProcessesSettled(41, (info("cpu1"),), {}, {"cpu0": "cpu0 is quarantined"}))
+
+    assert story.only(do.MakePlan).infos == (info("cpu1"),)
+    assert story.machine.record.notes == ["cpu0 is quarantined"]
+
+
+def test_a_device_that_is_excluded_while_it_is_lost_is_not_prepared_again() -> None:
+    story = Story().to_computing().lost("cpu0").feed(DeviceExcluded("cpu0", "too often"))
+
+    assert story.joined("cpu0").commands == []
+    assert story.lost("cpu1").feed(DeviceExcluded("cpu1", "too often")).state == (
+        "WaitingForProcesses"
+    )
+
+
+def linked_story() -> Story:
+    """A job on gpu0, which has a link; cpu0 and cpu1 may be used, too."""
+    story = Story()
+    story.job.devices = (*DEVICES, "gpu0")
+    gpu = DeviceInfo(name="gpu0", kind="gpu", identity="test", link=True)
+    story.to_waiting().feed(ProcessesSettled(41, (gpu,), {}))
+    story.attempt_id = 41
+    story.feed(PlanReady(plan(["gpu0"])))
+    return story.feed(ProcessesStarted(frozenset(["gpu0"]), {}, False))
+
+
+@pytest.mark.parametrize("cause", ["kernel", "variant"])
+def test_a_kernel_that_fails_on_a_gpu_runs_on_the_cores(cause: str) -> None:
+    story = linked_story().prepared("gpu0").failed("gpu0", cause, "no such arch", chunk=0)
+
+    assert failures(story) == ["gpu0"]
+    story.fenced("gpu0")
+    assert story.only(do.WaitForProcesses).devices == DEVICES
+    assert "gpu0 takes no part in this job: no such arch" in story.machine.record.notes
+
+
+def test_a_kernel_that_fails_on_the_only_device_fails_its_job() -> None:
+    story = linked_story()
+    story.job.devices = ("gpu0",)
+
+    story.prepared("gpu0").failed("gpu0", "kernel", "no such arch", chunk=0).fenced("gpu0")
+
+    assert story.only(do.FinishJob).error.message == "no such arch"
+
+
+def test_without_a_variant_for_the_other_devices_the_crashes_are_the_reason() -> None:
+    story = linked_story().prepared("gpu0").failed("gpu0", "kernel", "no such arch", chunk=0)
+    story.fenced("gpu0").to_planning().feed(PlanFailed(Unavailable("no variant")))
+
+    assert "gpu0: no such arch" in story.only(do.FinishJob).error.message
 
 
 def test_a_variant_that_breaks_at_preparation_is_excluded() -> None:
     story = Story().to_preparing().failed("cpu0", "variant", "no such library")
 
-    assert story.names == ["LogMessage", "ExcludeVariant", "LogMessage", *["FenceDevice"] * 2]
+    names = ["LogMessage", "ExcludeVariant", "RecordFailure", "LogMessage"]
+    assert story.names == [*names, *["FenceDevice"] * 2]
+    assert story.machine.record.notes == ["cpu0: variant numpy can't be used: no such library"]
     assert story.only(do.ExcludeVariant).variant == "numpy"
     assert story.only(do.ExcludeVariant).info.name == "cpu0"
     assert story.fenced(*DEVICES).state == "WaitingForProcesses"

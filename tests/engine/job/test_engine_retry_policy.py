@@ -1,8 +1,12 @@
-"""How often a job is retried."""
+"""How often a job is retried, and on which devices."""
 
 from __future__ import annotations
 
-from hetsched.engine.job.retry_policy import MAX_ATTEMPTS, MAX_DEATHS, RetryCounts, loss_note
+from hetsched.engine.health.failure_tally import MAX_FAILURES
+from hetsched.engine.job.device_failures import DeviceFailures
+from hetsched.engine.job.events import DevicesLost
+from hetsched.engine.job.retry_policy import MAX_ATTEMPTS, RetryCounts
+from hetsched.engine.job.stages.failures import loss_note
 
 
 def test_a_job_fails_after_its_last_attempt_with_the_last_reason() -> None:
@@ -16,18 +20,40 @@ def test_a_job_fails_after_its_last_attempt_with_the_last_reason() -> None:
     assert str(error) == f"gave up after {MAX_ATTEMPTS} attempts: a device went"
 
 
-def test_a_job_whose_processes_keep_dying_fails() -> None:
+def test_attempts_after_a_death_are_limited_by_the_devices_only() -> None:
     counts = RetryCounts()
-    for _ in range(MAX_DEATHS - 1):
-        counts = counts.with_death()
-        assert counts.deaths_error("ended by SIGKILL") is None
+    for _ in range(10 * MAX_ATTEMPTS):
+        counts = counts.with_attempt().with_death()
 
-    error = counts.with_death().deaths_error("ended by SIGKILL")
-
-    assert str(error) == f"its device processes died {MAX_DEATHS} times: ended by SIGKILL"
+    assert counts.attempts_error() is None
 
 
 def test_many_lost_cores_are_counted_in_the_note() -> None:
-    note = loss_note([f"cpu{i}" for i in range(16)], "ended by SIGKILL")
+    cores = tuple(f"cpu{i}" for i in range(16))
+
+    note = loss_note(DevicesLost(cores, "ended by SIGKILL", frozenset()))
 
     assert note.startswith("the process of cpu (16) died, ended by SIGKILL:")
+
+
+def test_a_device_is_excluded_after_its_last_death() -> None:
+    failures = DeviceFailures()
+    for _ in range(MAX_FAILURES - 1):
+        failures.record_death(["cpu0"], "ended by SIGSEGV")
+    assert failures.remaining(["cpu0", "cpu1"]) == ("cpu0", "cpu1")
+
+    failures.record_death(["cpu0"], "ended by SIGSEGV")
+
+    assert failures.remaining(["cpu0", "cpu1"]) == ("cpu1",)
+    assert not failures.excludes_all(["cpu0", "cpu1"])
+    assert failures.excludes_all(["cpu0"])
+    assert failures.blameless(["cpu0", "cpu1"]) == ["cpu1"]
+
+
+def test_without_a_culprit_every_busy_device_may_have_caused_a_death() -> None:
+    failures = DeviceFailures()
+    lost = ["cpu0", "cpu1", "cpu2"]
+
+    assert failures.responsible(lost, ["cpu0", "cpu2", "gpu0"]) == ["cpu0", "cpu2"]
+    failures.culprits.update(["cpu2", "gpu0"])
+    assert failures.responsible(lost, ["cpu0", "cpu2"]) == ["cpu2"]

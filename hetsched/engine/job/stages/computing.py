@@ -8,11 +8,12 @@ from hetsched.dispatch.commands import Command as DispatchCommand
 from hetsched.dispatch.commands import Send
 from hetsched.engine.job.commands import JobCommand, PrepareDevice, RunChunks
 from hetsched.engine.job.computation import Computation
-from hetsched.engine.job.events import DeviceMessage, DevicesJoined, DevicesLost
+from hetsched.engine.job.events import DeviceExcluded, DeviceMessage, DevicesJoined, DevicesLost
 from hetsched.engine.job.job_record import JobRecord, progress
 from hetsched.engine.job.stages import deadlines, verifying
-from hetsched.engine.job.stages.stopping import record_loss, start_over, stop
-from hetsched.engine.job.states import Attempt, Computing, Fail
+from hetsched.engine.job.stages.failures import record_loss
+from hetsched.engine.job.stages.stopping import start_over
+from hetsched.engine.job.states import Attempt, Computing
 from hetsched.transport import device_messages
 
 
@@ -50,7 +51,11 @@ def on_joined(
     record: JobRecord, state: Computing, event: DevicesJoined, now: float
 ) -> list[JobCommand]:
     attempt = state.attempt
-    devices = [device for device in event.devices if device in attempt.assignments]
+    devices = [
+        device
+        for device in record.failures.remaining(event.devices)
+        if device in attempt.assignments
+    ]
     attempt.live.update(devices)
     state.joining.update(dict.fromkeys(devices, now))
     return [
@@ -66,16 +71,24 @@ def on_loss(
     devices = [device for device in event.devices if device in attempt.assignments]
     if not devices:
         return []
-    error = record_loss(record, attempt, event)
-    if error is not None:
-        return stop(record, attempt, Fail(error), now)
-    if event.abandoned >= attempt.assignments.keys():
-        return start_over(record, attempt, event.reason, now)
-    commands: list[JobCommand] = []
+    commands = record_loss(record, attempt, event)
+    if record.failures.excludes_all(attempt.assignments):
+        return commands + start_over(record, attempt, event.reason, now)
     for device in devices:
         state.joining.pop(device, None)
         commands += _commands(record, state, state.computation.device_lost(device, now), now)
     return commands
+
+
+def on_excluded(
+    record: JobRecord, state: Computing, event: DeviceExcluded, now: float
+) -> list[JobCommand]:
+    """Don't use the device when it comes back; replan if no other is assigned."""
+    attempt = state.attempt
+    record.failures.excluded.setdefault(event.device, event.reason)
+    if attempt.live or not record.failures.excludes_all(attempt.assignments):
+        return []
+    return start_over(record, attempt, event.reason, now)
 
 
 def _commands(

@@ -119,4 +119,6 @@ def on_deadline(
     kills: list[JobCommand] = [
         KillDevice(device, wait.reason) for device, wait in waits.items() if wait.end <= now
     ]
+    if not isinstance(state, Stopping):  # it may be right in what it does there
+        record.failures.culprits.update(d for d, wait in waits.items() if wait.end <= now)
     return [*kills, SetDeadline(_next_check(record, waits, now))]

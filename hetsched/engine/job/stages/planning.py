@@ -44,10 +44,22 @@ def on_settled(
     attempts_error = record.retries.attempts_error()
     if attempts_error is not None:
         return fail(record, attempts_error)
-    if not event.infos:
-        return fail(record, no_device_error(event.absent))
-    record.state = Planning(event.attempt_id, {info.name: info for info in event.infos})
-    return [MakePlan(event.infos)]
+    _note_excluded(record, event.excluded)
+    infos = tuple(info for info in event.infos if info.name not in record.failures.excluded)
+    if not infos:
+        failures = record.failures
+        no_device = failures.error() if failures.excluded else no_device_error(event.absent)
+        return fail(record, no_device)
+    record.state = Planning(event.attempt_id, {info.name: info for info in infos})
+    return [MakePlan(infos)]
+
+
+def _note_excluded(record: JobRecord, excluded: Mapping[str, str]) -> None:
+    """Report devices that take no part because of failures in earlier jobs, once."""
+    for device, reason in excluded.items():
+        if device not in record.failures.excluded:
+            record.failures.excluded[device] = reason
+            record.notes.append(reason)
 
 
 def no_device_error(absent: Mapping[str, str]) -> Unavailable:
@@ -67,7 +79,10 @@ def on_plan(record: JobRecord, state: Planning, event: PlanReady, now: float) ->
 def on_plan_failed(
     record: JobRecord, state: Planning, event: PlanFailed, now: float
 ) -> list[JobCommand]:
-    return fail(record, event.error)
+    error = event.error
+    if isinstance(error, Unavailable) and record.failures.excluded:
+        error = record.failures.error()  # the others have no variant of this workload
+    return fail(record, error)
 
 
 def on_discarded_plan(

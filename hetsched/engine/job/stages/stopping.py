@@ -1,4 +1,4 @@
-"""Early ends of an attempt: an abort, the loss or failure of a device, an exception.
+"""Early ends of an attempt: an abort or an exception; waiting until devices have stopped.
 
 Replanning and releasing wait until every live device has passed a fence, after which it no longer
 writes to the job's arrays.
@@ -8,17 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hetsched import errors
 from hetsched.engine.job.commands import (
-    ExcludeVariant,
     FenceDevice,
     JobCommand,
     LogMessage,
-    ReduceMemory,
 )
 from hetsched.engine.job.events import AbortRequested, DeviceMessage, DevicesLost, StageFailed
 from hetsched.engine.job.job_record import JobRecord, wait_for_processes
-from hetsched.engine.job.retry_policy import loss_note
 from hetsched.engine.job.stages import deadlines
 from hetsched.engine.job.stages.ending import fail
 from hetsched.engine.job.states import (
@@ -33,8 +29,6 @@ from hetsched.engine.job.states import (
     StartOver,
     Stopping,
 )
-from hetsched.errors import JobFailed
-from hetsched.transport import device_messages
 
 
 def stop(
@@ -90,13 +84,9 @@ def on_loss_while_stopping(
     record: JobRecord, state: Stopping, event: DevicesLost, now: float
 ) -> list[JobCommand]:
     """Drop the fences of dead processes, which write nothing."""
-    error = record_loss(record, state.attempt, event)
-    next_step = state.next_step
-    if error is not None and isinstance(next_step, StartOver):
-        next_step = Fail(error)
+    state.attempt.remove(event.devices)
     state.pending.drop(event.devices)
-    record.state = replace(state, next_step=next_step)
-    return [] if state.pending else _stopped(record, next_step)
+    return [] if state.pending else _stopped(record, state.next_step)
 
 
 def on_abort_while_stopping(
@@ -175,56 +165,3 @@ def on_exception_after_end(
 def logged_exception(event: StageFailed) -> JobCommand:
     """Return the log entry of an exception in a job that has ended or ends with another error."""
     return LogMessage("error", "unexpected error at the end of the job", event.error)
-
-
-# ---- devices
-
-
-def on_loss(
-    record: JobRecord, state: DeviceStage, event: DevicesLost, now: float
-) -> list[JobCommand]:
-    """Start the job over after the loss of an assigned device, outside of computing."""
-    attempt = state.attempt
-    if attempt.assignments.keys().isdisjoint(event.devices):
-        return []
-    error = record_loss(record, attempt, event)
-    if error is not None:
-        return stop(record, attempt, Fail(error), now)
-    return start_over(record, attempt, event.reason, now)
-
-
-def record_loss(record: JobRecord, attempt: Attempt, event: DevicesLost) -> JobFailed | None:
-    """Record the loss; return the job's error if its device processes died too often."""
-    attempt.live.difference_update(event.devices)
-    attempt.prepared.difference_update(event.devices)
-    if attempt.assignments.keys().isdisjoint(event.devices):
-        return None
-    record.notes.append(loss_note(event.devices, event.reason))
-    record.retries = record.retries.with_death()
-    return record.retries.deaths_error(event.reason)
-
-
-def on_command_failed(
-    record: JobRecord, state: DeviceStage, event: DeviceMessage, now: float
-) -> list[JobCommand]:
-    """Start over with another plan if that may avoid the device's error; else fail the job."""
-    failure = event.message
-    assert isinstance(failure, device_messages.CommandFailed)
-    attempt = state.attempt
-    assignment = attempt.assignments[event.device]
-    was_preparing = failure.chunk is None and event.device not in attempt.prepared
-    if failure.cause == "variant" and was_preparing:
-        text = f"variant {assignment.variant}: {failure.error.message}"
-        return [
-            LogMessage("warning", text),
-            ExcludeVariant(attempt.infos[event.device], assignment.variant),
-            *start_over(record, attempt, failure.error.message, now),
-        ]
-    if failure.cause == "memory":
-        return [
-            ReduceMemory(event.device, assignment.slot_memory),
-            *start_over(record, attempt, failure.error.message, now),
-        ]
-    if failure.cause == "fault":  # the process ends; its loss is the next event
-        return []
-    return stop(record, attempt, Fail(errors.from_record(failure.error)), now)

@@ -1,0 +1,131 @@
+"""Devices that are lost or report an error: what it costs their job.
+
+A device whose process keeps dying, or whose kernel doesn't run, is no longer used; the job fails
+when no other remains.
+"""
+
+from __future__ import annotations
+
+from hetsched import errors
+from hetsched.engine.job.commands import (
+    ExcludeVariant,
+    JobCommand,
+    LogMessage,
+    RecordFailure,
+    ReduceMemory,
+)
+from hetsched.engine.job.device_failures import names
+from hetsched.engine.job.events import DeviceExcluded, DeviceMessage, DevicesLost
+from hetsched.engine.job.job_record import JobRecord
+from hetsched.engine.job.stages import deadlines
+from hetsched.engine.job.stages.stopping import start_over, stop
+from hetsched.engine.job.states import (
+    Attempt,
+    Computing,
+    DeviceStage,
+    Fail,
+    JobStage,
+    Preparing,
+    ReloadingResidents,
+)
+from hetsched.transport import device_messages
+
+KERNEL_STAGES = (Preparing, ReloadingResidents, Computing)
+"""Stages in which a device fails because of its kernel, not because of data or the workload."""
+
+
+def on_loss(
+    record: JobRecord, state: DeviceStage, event: DevicesLost, now: float
+) -> list[JobCommand]:
+    """Start the job over after the loss of an assigned device, outside of computing."""
+    attempt = state.attempt
+    if attempt.assignments.keys().isdisjoint(event.devices):
+        return []
+    failures = record_loss(record, attempt, event)
+    return failures + start_over(record, attempt, event.reason, now)
+
+
+def record_loss(record: JobRecord, attempt: Attempt, event: DevicesLost) -> list[JobCommand]:
+    """Record the loss of assigned devices, and which of them may have caused it."""
+    busy = [device for device in deadlines.device_waits(record) if device in attempt.assignments]
+    record.failures.abandoned = event.abandoned
+    record.failures.culprits.update(event.culprits)
+    responsible = record.failures.responsible(event.devices, busy)
+    record.failures.culprits.difference_update(event.devices)
+    attempt.remove(event.devices)
+    record.notes.append(loss_note(event))
+    if responsible:
+        record.failures.record_death(responsible, event.reason)
+        record.retries = record.retries.with_death()
+    return [RecordFailure(device, event.reason) for device in responsible]
+
+
+def loss_note(event: DevicesLost) -> str:
+    """Return the note for a job's report about a device process that died."""
+    lost = names(event.devices)
+    return f"the process of {lost} died, {event.reason}: its unfinished chunks ran again"
+
+
+def on_excluded(
+    record: JobRecord, state: JobStage, event: DeviceExcluded, now: float
+) -> list[JobCommand]:
+    """Use the device no longer, once it is lost or the job starts over."""
+    record.failures.excluded.setdefault(event.device, event.reason)
+    return []
+
+
+def on_command_failed(
+    record: JobRecord, state: DeviceStage, event: DeviceMessage, now: float
+) -> list[JobCommand]:
+    """Start over with another plan if that may avoid the device's error; else fail the job."""
+    failure = event.message
+    assert isinstance(failure, device_messages.CommandFailed)
+    attempt, device = state.attempt, event.device
+    assignment = attempt.assignments[device]
+    reason = failure.error.message
+    was_preparing = failure.chunk is None and device not in attempt.prepared
+    if failure.cause == "variant" and was_preparing:
+        text = f"{device}: variant {assignment.variant} can't be used: {reason}"
+        record.notes.append(text)
+        return [
+            LogMessage("warning", text),
+            ExcludeVariant(attempt.infos[device], assignment.variant),
+            RecordFailure(device, reason),
+            *start_over(record, attempt, reason, now),
+        ]
+    if failure.cause == "memory":
+        return [
+            ReduceMemory(device, assignment.slot_memory),
+            *start_over(record, attempt, reason, now),
+        ]
+    if failure.cause == "fault":  # the process ends; its loss is the next event
+        record.failures.culprits.add(device)
+        return []
+    if failure.cause in ("kernel", "variant") and _may_run_elsewhere(record, state, device):
+        return _run_elsewhere(record, attempt, device, reason, now)
+    return stop(record, attempt, Fail(errors.from_record(failure.error)), now)
+
+
+def _may_run_elsewhere(record: JobRecord, state: DeviceStage, device: str) -> bool:
+    """Return whether the kernel of another kind of device may succeed.
+
+    The variants of a device with a link, such as a GPU, differ from those of the cores. A kernel
+    that fails on a core would fail on all of them.
+    """
+    job = record.settings.job
+    others = [other for other in record.failures.remaining(job.devices) if other != device]
+    is_linked = state.attempt.infos[device].link
+    return is_linked and bool(others) and not job.measure and isinstance(state, KERNEL_STAGES)
+
+
+def _run_elsewhere(
+    record: JobRecord, attempt: Attempt, device: str, reason: str, now: float
+) -> list[JobCommand]:
+    text = f"{device} takes no part in this job: {reason}"
+    record.notes.append(text)
+    record.failures.excluded[device] = reason
+    return [
+        LogMessage("warning", text),
+        RecordFailure(device, reason),
+        *start_over(record, attempt, reason, now),
+    ]
