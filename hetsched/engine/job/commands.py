@@ -107,10 +107,14 @@ class ExcludeVariant(msgspec.Struct, frozen=True):
 
 
 class RecordFailure(msgspec.Struct, frozen=True):
-    """Count a failure of `device` for this kind of job. May be followed by DeviceExcluded."""
+    """Count a failure of `device` for this kind of job. May be followed by DeviceExcluded.
+
+    `has_progressed`: it has finished chunks before, so it doesn't always fail.
+    """
 
     device: str
     reason: str
+    has_progressed: bool = False
 
 
 class ReduceMemory(msgspec.Struct, frozen=True):

@@ -9,6 +9,10 @@ from hetsched.engine.health.failure_tally import MAX_FAILURES
 from hetsched.errors import JobFailed
 from hetsched.text import MAX_GROUP_ROWS, grouped_rows
 
+MAX_DEATHS = 20
+"""Deaths during one job after which it doesn't use the devices again, even if it gets on: at half
+a second each, they would take too long. Arbitrary."""
+
 
 @dataclass
 class DeviceFailures:
@@ -27,7 +31,10 @@ class DeviceFailures:
     excluded: dict[str, str] = field(default_factory=dict)
     abandoned: frozenset[str] = frozenset()
     culprits: set[str] = field(default_factory=set)
-    _deaths: dict[str, int] = field(default_factory=dict)
+    _deaths: int = 0
+    _counts: dict[str, float] = field(default_factory=dict)
+    _finished: dict[str, int] = field(default_factory=dict)
+    """Device that may have caused a death -> chunks that it had finished then."""
 
     def responsible(self, devices: Iterable[str], busy: Iterable[str]) -> list[str]:
         """Return which of `devices` may have ended their common process.
@@ -38,20 +45,34 @@ class DeviceFailures:
         lost = set(devices)
         return sorted(self.culprits & lost or lost.intersection(busy))
 
-    def record_death(self, devices: Iterable[str], reason: str) -> None:
-        """Count a death that `devices` may have caused; exclude them after three."""
-        for device in devices:
-            self._deaths[device] = self._deaths.get(device, 0) + 1
-            if self._deaths[device] >= MAX_FAILURES:
-                self.excluded[device] = f"its process died {MAX_FAILURES} times: {reason}"
+    def record_death(self, finished: Mapping[str, int], reason: str) -> None:
+        """Count a death that any of some devices may have caused; exclude a device after three.
+
+        Its count is halved if it has finished chunks since the last one: something else may be
+        the cause, and the job gets on.
+
+        Parameters
+        ----------
+        finished : mapping
+            Device -> number of chunks that it has finished.
+        """
+        self._deaths += 1
+        for device, chunks in finished.items():
+            count = self._counts.get(device, 0.0)
+            self._counts[device] = 1 + (
+                count / 2 if self.has_progressed(device, chunks) else count
+            )
+            self._finished[device] = chunks
+            if self._counts[device] >= MAX_FAILURES or self._deaths >= MAX_DEATHS:
+                self.excluded[device] = f"its process died {self._deaths} times: {reason}"
+
+    def has_progressed(self, device: str, chunks: int) -> bool:
+        """Return whether `device` has finished chunks since it may last have caused a death."""
+        return chunks > 0 and chunks != self._finished.get(device)
 
     def remaining(self, devices: Iterable[str]) -> tuple[str, ...]:
         """Return those of `devices` that the job may use."""
         return tuple(device for device in devices if device not in self.excluded)
-
-    def blameless(self, devices: Iterable[str]) -> list[str]:
-        """Return those of `devices` that have caused no death."""
-        return [device for device in devices if device not in self._deaths]
 
     def excludes_all(self, devices: Iterable[str]) -> bool:
         """Return whether none of `devices` can work for the job again."""

@@ -275,7 +275,7 @@ class JobDriver:
         self._context.planning.record_variant_failure(self._job, command.info, command.variant)
 
     def _record_failure(self, command: do.RecordFailure) -> None:
-        reason = self._failure_log.record(command.device, command.reason)
+        reason = self._failure_log.record(command)
         if reason:
             self._events.append(DeviceExcluded(command.device, reason))
 

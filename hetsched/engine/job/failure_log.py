@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.health.device_health import DeviceHealth
+from hetsched.engine.job.commands import RecordFailure
 from hetsched.engine.job.job_record import JobRecord
 
 log = logging.getLogger(__name__)
@@ -29,20 +30,26 @@ class FailureLog:
         reasons = {device: self._health.reason_against(device, kind, now) for device in devices}
         return {device: reason for device, reason in reasons.items() if reason}
 
-    def record(self, device: str, reason: str) -> str:
-        """Count a failure; return why `device` may not be used from now on, or ""."""
+    def record(self, failure: RecordFailure) -> str:
+        """Count a failure; return why its device may not be used from now on, or ""."""
         now, kind = time.monotonic(), self._kind()
-        consequence = self._health.fail(device, kind, reason, now)
+        if failure.has_progressed:
+            self._health.succeed([failure.device], kind)
+        consequence = self._health.fail(failure.device, kind, failure.reason, now)
         if consequence:
             log.warning("%s", consequence)
         return consequence
 
     def record_success(self, record: JobRecord) -> None:
-        """Count a success of each device that has computed something and never failed."""
+        """Count a success of each device that has finished chunks since it last failed."""
         if record.latest is None or self._health.is_perfect:
             return
-        devices = [device for device, times in record.latest.times.items() if times]
-        self._health.succeed(record.failures.blameless(devices), self._kind())
+        devices = [
+            device
+            for device, times in record.latest.times.items()
+            if record.failures.has_progressed(device, len(times))
+        ]
+        self._health.succeed(devices, self._kind())
 
     def _kind(self) -> str:
         """Return the kind of this job: its workload, and what determines its speed.

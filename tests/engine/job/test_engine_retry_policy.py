@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hetsched.engine.health.failure_tally import MAX_FAILURES
-from hetsched.engine.job.device_failures import DeviceFailures
+from hetsched.engine.job.device_failures import MAX_DEATHS, DeviceFailures
 from hetsched.engine.job.events import DevicesLost
 from hetsched.engine.job.retry_policy import MAX_ATTEMPTS, RetryCounts
 from hetsched.engine.job.stages.failures import loss_note
@@ -39,15 +39,26 @@ def test_many_lost_cores_are_counted_in_the_note() -> None:
 def test_a_device_is_excluded_after_its_last_death() -> None:
     failures = DeviceFailures()
     for _ in range(MAX_FAILURES - 1):
-        failures.record_death(["cpu0"], "ended by SIGSEGV")
+        failures.record_death({"cpu0": 0}, "ended by SIGSEGV")
     assert failures.remaining(["cpu0", "cpu1"]) == ("cpu0", "cpu1")
 
-    failures.record_death(["cpu0"], "ended by SIGSEGV")
+    failures.record_death({"cpu0": 0}, "ended by SIGSEGV")
 
     assert failures.remaining(["cpu0", "cpu1"]) == ("cpu1",)
     assert not failures.excludes_all(["cpu0", "cpu1"])
     assert failures.excludes_all(["cpu0"])
-    assert failures.blameless(["cpu0", "cpu1"]) == ["cpu1"]
+
+
+def test_a_device_that_gets_on_between_deaths_is_used_for_longer() -> None:
+    failures = DeviceFailures()
+    for death in range(MAX_DEATHS - 1):
+        failures.record_death({"cpu0": death}, "ended by SIGKILL")
+        assert not failures.has_progressed("cpu0", death)
+        assert failures.excluded == {}
+
+    failures.record_death({"cpu0": MAX_DEATHS}, "ended by SIGKILL")
+
+    assert failures.excluded == {"cpu0": "its process died 20 times: ended by SIGKILL"}
 
 
 def test_without_a_culprit_every_busy_device_may_have_caused_a_death() -> None:

@@ -54,10 +54,16 @@ def record_loss(record: JobRecord, attempt: Attempt, event: DevicesLost) -> list
     record.failures.culprits.difference_update(event.devices)
     attempt.remove(event.devices)
     record.notes.append(loss_note(event))
-    if responsible:
-        record.failures.record_death(responsible, event.reason)
-        record.retries = record.retries.with_death()
-    return [RecordFailure(device, event.reason) for device in responsible]
+    if not responsible:
+        return []
+    finished = {device: len(attempt.times.get(device, ())) for device in responsible}
+    commands: list[JobCommand] = [
+        RecordFailure(device, event.reason, record.failures.has_progressed(device, chunks))
+        for device, chunks in finished.items()
+    ]
+    record.failures.record_death(finished, event.reason)
+    record.retries = record.retries.with_death()
+    return commands
 
 
 def loss_note(event: DevicesLost) -> str:
