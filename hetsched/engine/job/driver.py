@@ -36,8 +36,8 @@ from hetsched.engine.job.events import (
     PublishFailed,
     StageFailed,
 )
-from hetsched.engine.job.failure_log import FailureLog
 from hetsched.engine.job.job_record import JobSettings
+from hetsched.engine.job.retries.failure_log import FailureLog
 from hetsched.engine.job.state_machine import JobStateMachine
 from hetsched.engine.planning.run_planner import RunPlanner
 from hetsched.engine.threads.step import Step

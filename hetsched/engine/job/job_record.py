@@ -10,9 +10,9 @@ from hetsched.device import DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.deadlines import DEFAULT_DEADLINES, Deadlines
 from hetsched.engine.job.commands import JobCommand, ReportProgress, WaitForProcesses
-from hetsched.engine.job.device_failures import DeviceFailures
 from hetsched.engine.job.fill_and_check import helpers
-from hetsched.engine.job.retry_policy import RetryCounts
+from hetsched.engine.job.retries.device_failures import DeviceFailures
+from hetsched.engine.job.retries.retry_policy import RetryCounts
 from hetsched.engine.job.states import (
     Attempt,
     Computing,

@@ -17,7 +17,7 @@ from hetsched.engine.job.events import (
     ProcessesSettled,
     ProcessesStarted,
 )
-from hetsched.engine.job.retry_policy import MAX_ATTEMPTS
+from hetsched.engine.job.retries.retry_policy import MAX_ATTEMPTS
 from hetsched.errors import Cancelled, Unavailable
 
 BESIDE_COMPUTING = ["Preparing", "Filling", "ReloadingResidents", "Verifying"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hetsched.engine.health.failure_tally import MAX_FAILURES
-from hetsched.engine.job.device_failures import MAX_DEATHS, DeviceFailures
 from hetsched.engine.job.events import DevicesLost
-from hetsched.engine.job.retry_policy import MAX_ATTEMPTS, RetryCounts
+from hetsched.engine.job.retries.device_failures import MAX_DEATHS, DeviceFailures
+from hetsched.engine.job.retries.retry_policy import MAX_ATTEMPTS, RetryCounts
 from hetsched.engine.job.stages.failures import loss_note
 
 

@@ -14,9 +14,9 @@ from hetsched.engine.job.commands import (
     RecordFailure,
     ReduceMemory,
 )
-from hetsched.engine.job.device_failures import names
 from hetsched.engine.job.events import DeviceExcluded, DeviceMessage, DevicesLost
 from hetsched.engine.job.job_record import JobRecord
+from hetsched.engine.job.retries.device_failures import names
 from hetsched.engine.job.stages import deadlines
 from hetsched.engine.job.stages.stopping import start_over, stop
 from hetsched.engine.job.states import (
