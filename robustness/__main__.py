@@ -20,6 +20,7 @@ from robustness import (
     journal_rate,
     malformed_frames,
     power_cuts,
+    publication,
     stop_signal,
 )
 from robustness.scale import LONG, SHORT, TEST, Scale
@@ -34,6 +35,7 @@ SCENARIOS: dict[str, Callable[[Scale], Result]] = {
     "power_cuts": power_cuts.measure,
     "disk_faults": disk_faults.measure,
     "journal_rate": journal_rate.measure,
+    "publication": publication.measure,
 }
 
 

@@ -1,9 +1,7 @@
-"""Outputs get their names exactly once, whenever the process that publishes them ends."""
+"""Outputs get their names exactly once. Kills at every call: `robustness/publication.py`."""
 
 from __future__ import annotations
 
-import functools
-import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -20,54 +18,8 @@ from hetsched.store.arrays.publication import (
     publish_prepared,
     remove_leftover,
 )
-from tests.store.publishing_child import RESULT, TOKEN, publish, recover, run_in_child
-
-MODES = [
-    pytest.param(force, lacks, id=f"{'force' if force else 'new'}-without-{'-'.join(lacks)}")
-    for force in (False, True)
-    for lacks in ((), ("tmpfile",), ("link",), ("tmpfile", "link"))
-    if lacks != ("link",)  # a file without a name can't get one without links
-]
-
-
-def fresh_folder(root: Path, number: int, force: bool) -> Path:
-    folder = root / str(number) / "data"
-    folder.mkdir(parents=True)
-    if force:
-        (folder / "y.npy").write_text("old")
-    return folder
-
-
-def target_inode(folder: Path) -> int:
-    """Return the inode of the published result, 0 if the target isn't that."""
-    try:
-        is_result = np.array_equal(np.load(folder / "y.npy"), RESULT)
-    except (OSError, ValueError):
-        return 0
-    return (folder / "y.npy").stat().st_ino if is_result else 0
-
-
-@pytest.mark.parametrize(("force", "lacks"), MODES)
-def test_a_publication_that_ends_at_any_call_is_completed_once(
-    tmp_path: Path, force: bool, lacks: tuple[str, ...]
-) -> None:
-    for calls in itertools.count():
-        folder = fresh_folder(tmp_path, calls, force)
-        was_killed = run_in_child(functools.partial(publish, folder, force), calls, lacks)
-        published = target_inode(folder)
-        # The target is either complete or as before, and hidden files are the only others.
-        assert published or os.path.exists(folder / "y.npy") == force
-        assert all(name == "y.npy" or name.startswith(".") for name in os.listdir(folder))
-
-        # Recovery is killed at each of its own calls in turn, then left to finish.
-        for again in (*range(calls % 6, 18, 6), None):
-            run_in_child(functools.partial(recover, folder, force), again, lacks)
-
-        assert os.listdir(folder) == ["y.npy"]
-        assert target_inode(folder) == (published or target_inode(folder)) != 0
-        if not was_killed:
-            assert calls > 10
-            return
+from robustness.publication import published_inode
+from robustness.publishing_child import RESULT, TOKEN
 
 
 def prepared(tmp_path: Path, force: bool = False) -> PreparedOutput:
@@ -94,10 +46,10 @@ def test_publishing_again_changes_nothing(tmp_path: Path) -> None:
     output = prepared(tmp_path)
 
     assert publish_prepared(output)
-    inode = target_inode(tmp_path)
+    inode = published_inode(tmp_path)
 
     assert publish_prepared(output)
-    assert target_inode(tmp_path) == inode
+    assert published_inode(tmp_path) == inode
     assert os.listdir(tmp_path) == ["y.npy"]
 
 
@@ -140,7 +92,7 @@ def test_with_force_the_target_is_replaced_and_its_mode_kept(tmp_path: Path) -> 
 
     assert publish_prepared(prepared(tmp_path, force=True))
 
-    assert target_inode(tmp_path)
+    assert published_inode(tmp_path)
     assert (tmp_path / "y.npy").stat().st_mode & 0o777 == 0o640
     assert os.listdir(tmp_path) == ["y.npy"]
 
