@@ -117,6 +117,9 @@ class FakeEngine:
     def position(self, number: int) -> Queued | None:
         return self._queued(number) if number in self.priorities else None
 
+    def is_idle(self) -> bool:
+        return set(self.waiting) <= self.held
+
     def _queued(self, number: int) -> Queued:
         return Queued(number, 5, "held" if number in self.held else "priority")
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     "run", "submit", "plan", "status", "show", "explain", "wait", "result", "cancel",
-    "hold", "release", "prioritize",
+    "hold", "release", "prioritize", "retry", "follow", "history", "clean", "drain",
     "devices", "models", "simulate", "doctor", "config", "ping", "serve", "service", "metrics",
     "top",
 )  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hetsched.job import JobSpec
 from hetsched.transport.inspection.metric_records import Metric
 from hetsched.transport.inspection.overview_records import DaemonOverview
-from hetsched.transport.messages import QueueChange, Reply, SessionAnswer
+from hetsched.transport.messages import History, QueueChange, Reply, SessionAnswer
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,22 @@ class ReadPositions:
 
 
 @dataclass(frozen=True)
+class ReadHistory:
+    """Look up jobs in the journal, then call `on_history` of the core."""
+
+    identity: bytes
+    number: int
+    request: History
+
+
+@dataclass(frozen=True)
+class StopDaemon:
+    """Begin to stop; unless `now`, as soon as no job runs or could start."""
+
+    now: bool
+
+
+@dataclass(frozen=True)
 class ListDevices:
     """Answer request `number` of `identity` with the engine's devices."""
 
@@ -146,6 +162,8 @@ Command = (
     | CancelJob
     | ChangeQueue
     | ReadPositions
+    | ReadHistory
+    | StopDaemon
     | ListDevices
     | CollectMetrics
     | CollectOverview

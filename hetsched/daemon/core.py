@@ -8,7 +8,7 @@ decides whether the queue is full. `server.py` passes events to the core and exe
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from hetsched.daemon.access.roles import require_permission
 from hetsched.daemon.commands import (
@@ -17,6 +17,7 @@ from hetsched.daemon.commands import (
     Command,
     ReleaseSegment,
     SendReply,
+    StopDaemon,
     TrimArena,
 )
 from hetsched.daemon.ledger import Ledger
@@ -30,15 +31,19 @@ from hetsched.daemon.records import (
     result_refs,
 )
 from hetsched.daemon.requests import BY_ENVELOPE, BY_SESSION
+from hetsched.daemon.requests.queue.journal_lines import journaled_history, remembered_history
 from hetsched.daemon.requests.queue.status import job_list
 from hetsched.errors import ErrorRecord, HetschedError, NotPermitted, ProtocolError, to_record
 from hetsched.job import JobState, Queued, Running, ended
+from hetsched.store.journal.records import JournaledJob
 from hetsched.transport.messages import (
     Accepted,
+    Answer,
     Changed,
     Discarded,
     Envelope,
     Hello,
+    History,
     Prioritize,
     QueueChange,
     Refused,
@@ -223,13 +228,33 @@ class Core:
         if isinstance(change, Prioritize):
             entry.priority = change.priority
         state = entry.state or Queued(entry.job, 0)
-        return [SendReply(identity, Reply(number, Changed(answer, state)))]
+        commands: list[Command] = [SendReply(identity, Reply(number, Changed(answer, state)))]
+        if self.ledger.stops_when_idle:
+            commands.append(StopDaemon(now=False))
+        return commands
 
     def on_positions(
         self, identity: bytes, number: int, jobs: tuple[int, ...], positions: Mapping[int, Queued]
     ) -> list[Command]:
         """List `jobs`, with the `positions` of those that wait."""
         return [SendReply(identity, Reply(number, job_list(self.ledger, jobs, positions)))]
+
+    def on_history(
+        self,
+        identity: bytes,
+        number: int,
+        request: History,
+        jobs: Iterable[JournaledJob] | ErrorRecord | None,
+    ) -> list[Command]:
+        """Answer with jobs of the journal; None: there is no journal."""
+        answer: Answer
+        if isinstance(jobs, ErrorRecord):
+            answer = Refused(jobs)
+        elif jobs is None:
+            answer = remembered_history(self.ledger, request)
+        else:
+            answer = journaled_history(self.ledger, request, jobs)
+        return [SendReply(identity, Reply(number, answer))]
 
     def on_memory_pressure(self, nbytes: int, now: float) -> list[Command]:
         """Release kept results to free `nbytes` of shared memory.
@@ -301,6 +326,8 @@ class Core:
         entry.keep_until = now + self.ledger.limits.results_for
         commands += self.ledger.report(entry, now)
         commands += self.ledger.end(entry)
+        if self.ledger.stops_when_idle:
+            commands.append(StopDaemon(now=False))
         self._schedule_trim_if_idle(now)
         return commands + self._enforce_quota(now)
 

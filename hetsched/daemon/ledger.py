@@ -18,6 +18,7 @@ from hetsched.daemon.records import (
     Requester,
     input_and_output_segments,
 )
+from hetsched.daemon.watchers import Watchers
 from hetsched.errors import InputMissing
 from hetsched.job import Done, Failed, JobSpec
 from hetsched.transport.messages import SegmentFd
@@ -53,7 +54,11 @@ class Ledger:
         self.follows: Counter[int] = Counter()
         self.segment_sizes: dict[int, int] = {}
         self.metrics = JobMetrics()
+        self.watchers = Watchers()
         self.is_draining = False
+        self.is_closed = False
+        """A user has drained the queue."""
+        self.stops_when_idle = False
         self._next_ticket = 1
         self._unended = 0
         self.ended_jobs = EndedJobs(limits.ended_jobs)
@@ -129,10 +134,11 @@ class Ledger:
     def report(self, entry: JobEntry, now: float) -> list[Command]:
         """Send a job's present state to its followers."""
         self.held_back.pop(entry.ticket, None)
-        return list(entry.report(now))
+        return [*entry.report(now), *self.watchers.announce(entry)]
 
     def count_end(self, entry: JobEntry, now: float) -> None:
-        """Count a job that has ended in the metrics."""
+        """Note when a job has ended, and count it in the metrics."""
+        entry.ended_at = self.wall_clock(now)
         if isinstance(entry.state, Done | Failed):
             submitted, started = entry.submitted_at, entry.started_at
             queued = None if started is None else started - submitted
@@ -150,6 +156,12 @@ class Ledger:
             del self.jobs[forgotten.job]
             commands += self.release_results(forgotten)
         return commands
+
+    def forget_ended(self, entry: JobEntry) -> list[Command]:
+        """Forget a job that has ended."""
+        self.ended_jobs.remove(entry.job)
+        del self.jobs[entry.job]
+        return self.release_results(entry)
 
     def close_ticket(self, entry: JobEntry) -> None:
         """Remove the ticket of a job that has ended and keeps no results."""
@@ -177,6 +189,7 @@ class Ledger:
             return None
         self._invalidate_token(session)
         self.follows.pop(number, None)
+        self.watchers.remove_session(number)
         for entry in self.tickets.values():
             entry.followers = [f for f in entry.followers if f.session != number]
             entry.stop_awaiting(number)

@@ -141,6 +141,7 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
 
         ladder = StopLadder(loop, manager, drain, engine.kill)
         ladder.listen()
+        server.queue.stop = ladder.start
         Watchdog(loop, manager).start()
         manager.notify("READY=1")
         manager.notify(f"STATUS=listening in {endpoint.parent}")

@@ -10,9 +10,15 @@ from hetsched.daemon import commands
 from hetsched.daemon.core import Core
 from hetsched.errors import ErrorRecord, HetschedError, to_record
 from hetsched.job import Queued
+from hetsched.store.journal.records import HistoryFilter, JournaledJob, Stage
 from hetsched.transport.messages import Hold, QueueChange, Release
 
 log = logging.getLogger(__name__)
+
+STAGES: tuple[Stage, ...] = ("queued", "running", "done", "failed", "cancelled")
+
+OnRows = Callable[[list[JournaledJob] | None, BaseException | None], None]
+Query = Callable[[HistoryFilter, OnRows], None]
 
 
 class QueueEngine(Protocol):
@@ -30,6 +36,9 @@ class QueueEngine(Protocol):
     def position(self, number: int) -> Queued | None:
         """Return where a job waits; None if it doesn't."""
 
+    def is_idle(self) -> bool:
+        """Whether no job runs or could start."""
+
 
 class QueueExecutor:
     """Calls the engine, and the core with its answers.
@@ -38,6 +47,15 @@ class QueueExecutor:
     ----------
     execute : callable
         Executes further commands of the core.
+    call_soon : callable
+        Calls a function after the present events of the loop.
+
+    Attributes
+    ----------
+    stop : callable
+        Begins to stop the daemon.
+    query : callable or None
+        `Journal.query`; None: there is no journal.
     """
 
     def __init__(
@@ -45,7 +63,11 @@ class QueueExecutor:
         core: Core,
         engine: QueueEngine,
         execute: Callable[[Iterable[commands.Command]], None],
+        call_soon: Callable[[Callable[[], None]], None],
     ) -> None:
+        self.stop: Callable[[], None] = lambda: None
+        self.query: Query | None = None
+        self._call_soon = call_soon
         self._core = core
         self._engine = engine
         self._execute = execute
@@ -55,6 +77,8 @@ class QueueExecutor:
         return {
             commands.ChangeQueue: self._change,
             commands.ReadPositions: self._read_positions,
+            commands.ReadHistory: self._read_history,
+            commands.StopDaemon: self._stop,
         }
 
     def _change(self, command: commands.ChangeQueue) -> None:
@@ -85,3 +109,32 @@ class QueueExecutor:
         self._execute(
             self._core.on_positions(command.identity, command.number, command.jobs, positions)
         )
+
+    def _read_history(self, command: commands.ReadHistory) -> None:
+        request = command.request
+
+        def on_rows(rows: list[JournaledJob] | None, error: BaseException | None) -> None:
+            jobs = rows if error is None else to_record(error)
+            self._execute(self._core.on_history(command.identity, command.number, request, jobs))
+
+        if self.query is None:
+            on_rows(None, None)
+            return
+        states = {"queued" if state == "held" else state for state in request.states}
+        wanted = HistoryFilter(
+            stages=tuple(stage for stage in STAGES if stage in states),
+            since=request.since,
+            before=request.before,
+            limit=request.limit + 1,
+        )
+        self.query(wanted, on_rows)
+
+    def _stop(self, command: commands.StopDaemon) -> None:
+        if command.now:
+            self._call_soon(self.stop)
+        else:
+            self._call_soon(self._stop_if_idle)
+
+    def _stop_if_idle(self) -> None:
+        if self._core.ledger.stops_when_idle and self._engine.is_idle():
+            self.stop()

@@ -112,6 +112,7 @@ class JobEntry:
         When followers last received a state.
     is_shortened : bool
         It has ended, and its parameters were dropped to save memory.
+    ended_at : float or None, seconds since the epoch
     priority : int
         The present one; that of `spec` is the one at submission.
     """
@@ -131,6 +132,7 @@ class JobEntry:
     keep_until: float = 0.0
     reported_at: float = 0.0
     is_shortened: bool = False
+    ended_at: float | None = None
     priority: int = field(init=False)
 
     def __post_init__(self) -> None:

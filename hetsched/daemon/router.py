@@ -76,6 +76,7 @@ class Router:
         self._retrying: set[bytes] = set()
         self._dropped_messages = LogLimiter()
         self._dropped_events = 0
+        self._stalled: dict[bytes, float] = {}
         self._disconnected_clients = 0
 
     def bind(self, path: Path, listening: int | None = None) -> None:
@@ -119,7 +120,7 @@ class Router:
     def send(self, identity: bytes, reply: Reply, droppable: bool = False) -> None:
         """Send now or, unless `droppable`, as soon as the client reads, if it still exists."""
         is_waiting = identity in self._backlog
-        if is_waiting and droppable:
+        if droppable and (is_waiting or self._is_stalled(identity)):
             self._dropped_events += 1
             return
         payload = encode_bounded(reply)
@@ -127,12 +128,27 @@ class Router:
             return
         if droppable:
             self._dropped_events += 1
+            self._stalled[identity] = time.monotonic() + RETRY_SECONDS[1]
             return
         if identity not in self._retrying:
             self._retrying.add(identity)
             self._retry_later(identity, RETRY_SECONDS[0])
         for client in self._backlog.add(identity, payload):
             self._drop_client(client)
+
+    def _is_stalled(self, identity: bytes) -> bool:
+        """Whether a client has just not read: its events aren't even encoded for a while."""
+        until = self._stalled.get(identity)
+        if until is None:
+            return False
+        if time.monotonic() < until:
+            return True
+        del self._stalled[identity]
+        return False
+
+    def forget(self, identity: bytes) -> None:
+        """Note that a client has ended."""
+        self._stalled.pop(identity, None)
 
     def backlog(self) -> int:
         """Count the replies that wait for the slowest client."""

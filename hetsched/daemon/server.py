@@ -129,6 +129,7 @@ class Server:
         self._decode_request: Decoder[SessionRequest] = Decoder(SessionRequest)
         self._decode_envelope: Decoder[Envelope] = Decoder(Envelope)
         inspector = Inspector(engine, arena, loop, self._router, self._dropped_requests)
+        self.queue = QueueExecutor(core, engine, self._execute, loop.call_soon)
         self._executors: dict[type, Callable[[Any], None]] = {
             commands.SendReply: self._send,
             commands.AnswerSession: self._answer,
@@ -143,7 +144,7 @@ class Server:
             commands.ListDevices: self._list_devices,
             commands.ExplainJob: self._explain,
             **inspector.executors(),
-            **QueueExecutor(core, engine, self._execute).executors(),
+            **self.queue.executors(),
         }
 
     def open(self, passed: ListeningSockets = NO_SOCKETS) -> None:
@@ -277,6 +278,9 @@ class Server:
         if connection is not None:
             self._loop.remove_reader(connection.fileno())
             connection.close()
+            session = self._core.ledger.sessions.get(number)
+            if session is not None:
+                self._router.forget(session.identity)
             self._execute(self._core.on_disconnect(number, time.monotonic()))
 
     def _allocate(self, command: commands.AllocateSegment) -> None:

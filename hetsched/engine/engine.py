@@ -190,6 +190,10 @@ class Engine:
         """Return where a job waits; None if it doesn't."""
         return self._scheduler.position(number)
 
+    def is_idle(self) -> bool:
+        """Whether no job runs or could start; some may be on hold, or run after those."""
+        return not self._resolving and self._scheduler.queue.is_idle
+
     def explain(self, number: int, on_done: OnDone) -> None:
         """Explain a running or ended job: ``on_done(explanation, error)``.
 

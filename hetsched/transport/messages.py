@@ -172,6 +172,48 @@ class Overview(msgspec.Struct, frozen=True, tag="overview"):
     waiting: int = 50
 
 
+class Retry(msgspec.Struct, frozen=True, tag="retry"):
+    """Submit an ended job again. Answered by Accepted, with the new job's number."""
+
+    job: int
+
+
+class History(msgspec.Struct, frozen=True, tag="history"):
+    """As Status, of ended jobs too that are no longer remembered; `since`: of submission."""
+
+    states: tuple[str, ...] = ()
+    since: float | None = None
+    before: int | None = None
+    limit: int = 500
+
+
+class Clean(msgspec.Struct, frozen=True, tag="clean"):
+    """Forget jobs that ended `older` seconds ago or earlier. Answered by JobNumbers."""
+
+    states: tuple[str, ...] = ()
+    older: float = 0.0
+
+
+class Drain(msgspec.Struct, frozen=True, tag="drain"):
+    """Accept no new jobs, or with `undo` again. Answered by Draining.
+
+    `stop`: end the daemon as soon as no job runs or could start; `now`: without waiting for that.
+    """
+
+    stop: bool = False
+    now: bool = False
+    undo: bool = False
+
+
+class Events(msgspec.Struct, frozen=True, tag="events"):
+    """Send each state of `jobs`, or of all, as JobEvents; their present states first.
+
+    There are no more answers when all `jobs` have ended.
+    """
+
+    jobs: tuple[int, ...] = ()
+
+
 QueueChange = Hold | Release | Prioritize
 Request = (
     Ping
@@ -184,6 +226,11 @@ Request = (
     | Hold
     | Release
     | Prioritize
+    | Retry
+    | History
+    | Clean
+    | Drain
+    | Events
     | Explain
     | Devices
     | Metrics
@@ -228,6 +275,8 @@ class JobLine(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     label: str = ""
     id: str = ""
+    started_at: float | None = None
+    ended_at: float | None = None
 
 
 class JobList(msgspec.Struct, frozen=True, tag="jobs"):
@@ -239,6 +288,21 @@ class JobList(msgspec.Struct, frozen=True, tag="jobs"):
 
 class JobNumbers(msgspec.Struct, frozen=True, tag="numbers"):
     jobs: tuple[int, ...]
+
+
+class Draining(msgspec.Struct, frozen=True, tag="draining"):
+    """`unfinished`: jobs that run or wait, those on hold included."""
+
+    is_draining: bool
+    unfinished: int
+
+
+class JobEvent(msgspec.Struct, frozen=True, tag="event"):
+    """A job's new state. `sequence`: 1, 2, ...; missing numbers were dropped, since the client
+    didn't read them in time."""
+
+    sequence: int
+    state: JobState
 
 
 class Changed(msgspec.Struct, frozen=True, tag="changed"):
@@ -278,6 +342,8 @@ Answer = (
     | JobList
     | JobNumbers
     | Changed
+    | Draining
+    | JobEvent
     | DeviceList
     | Explained
     | MetricList

@@ -152,3 +152,54 @@ def test_a_job_that_is_submitted_on_hold_waits(call: Call, queue: Queue) -> None
     job = int(ended.out.split()[1])
     assert rows(call)[job]["reason"] == "held"
     assert rows(call)[job]["label"] == "later"
+
+
+def test_an_ended_job_runs_again_under_a_new_number(call: Call, queue: Queue) -> None:
+    job = queue.submit({"label": "again"})
+    call("cancel", str(job))
+
+    ended = call("retry", str(job), str(queue.first))
+
+    assert ended.out.split() == ["submitted", str(job + 1) + ":", "job", str(job), "again"]
+    assert ended.code == 2
+    assert "hasn't ended" in ended.error
+    assert rows(call)[job + 1]["label"] == "again"
+
+
+def test_history_lists_ended_jobs_and_clean_forgets_them(call: Call, queue: Queue) -> None:
+    job = queue.submit({"label": "old"})
+    call("cancel", str(job))
+
+    record = json.loads(call("history", "-s", "cancelled", "-S", "1h", "--json").out)
+    assert record["schema"] == "hetsched.history/1"
+    assert record["jobs"][-1]["job"] == job
+    table = call("history", "-n", "5").out.splitlines()
+    assert "old" in table[-1] and "was cancelled" in table[-1]
+
+    assert call("clean", "--older", "1d").out == "forgot 0 jobs\n"
+    assert job in json.loads(call("clean", "--json").out)["jobs"]
+    assert job not in rows(call)
+
+
+def test_a_drained_daemon_says_what_it_waits_for(call: Call, queue: Queue) -> None:
+    queue.submit({"hold": True})
+
+    assert call("drain").out == "draining: no new jobs; 2 jobs to finish\n"
+    refused = call("submit", "fft", "--batch", "1x8x8")
+    assert (refused.code, "hetsched drain --undo" in refused.error) == (75, True)
+    queue.gate.open()
+    assert call("drain", "--wait").out == "draining: no new jobs; 1 job to finish\n"
+    assert call("drain", "--undo").out == "accepting jobs again\n"
+    assert call("drain", "--undo", "--now").code == 2
+
+
+def test_follow_prints_each_event_until_the_jobs_have_ended(call: Call, queue: Queue) -> None:
+    job = queue.submit({"hold": True})
+    call("cancel", str(job))
+
+    line = json.loads(call("follow", str(job), "--json").out)
+    ended = call("follow", str(job), "999999")
+
+    assert (line["schema"], line["sequence"]) == ("hetsched.event/1", 1)
+    assert (line["job"], line["state"]) == (job, "cancelled")
+    assert (ended.code, ended.error.startswith("no job 999999")) == (66, True)

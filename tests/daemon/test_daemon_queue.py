@@ -12,9 +12,11 @@ from daemon_harness import Harness
 
 from hetsched.client.client import Client
 from hetsched.client.job import Job
+from hetsched.client.requests.queue.events import EventFollower
 from hetsched.daemon.requests.queue import status as status_request
-from hetsched.errors import InputMissing, UsageError
-from hetsched.job import JobSpec, Queued
+from hetsched.errors import InputMissing, TryAgain, UsageError
+from hetsched.job import JobSpec, Queued, words
+from hetsched.transport.messages import Draining, JobEvent
 
 
 @pytest.fixture
@@ -151,3 +153,127 @@ def test_a_job_with_huge_parameters_is_listed_without_them(client: Client) -> No
     (line,) = client.status()
 
     assert line.params == {}
+
+
+def test_an_ended_job_is_run_again_as_a_new_one(harness: Harness, client: Client) -> None:
+    job = submit(client, "wait", id="x-1", label="nightly", after=(), priority=4)
+    job.cancel()
+    harness.until(lambda: not harness.engine.waiting)
+
+    number = client.retry(job.id)
+
+    spec = harness.engine.specs[-1]
+    assert number == job.id + 1
+    assert (spec.label, spec.priority, spec.id, spec.after) == ("nightly", 4, "", ())
+
+
+def test_only_an_ended_job_is_run_again(client: Client) -> None:
+    with pytest.raises(UsageError, match="job 1 hasn't ended; only an ended job can be run again"):
+        client.retry(submit(client).id)
+
+
+def test_a_job_with_arrays_is_run_again_only_by_a_client_that_has_them(
+    harness: Harness, client: Client
+) -> None:
+    x = client.empty((4,), "float64")
+    x[...] = 1
+    job = client.submit("double", x)
+    job.result(10)
+
+    with (
+        Client(harness.folder, timeout=10) as other,
+        pytest.raises(InputMissing, match="used arrays of a program, which aren't kept"),
+    ):
+        other.retry(job.id)
+    assert client.retry(job.id) == job.id + 1
+
+
+def test_ended_jobs_are_forgotten(client: Client) -> None:
+    for workload in ("double", "queue", "double"):
+        submit(client, workload)
+
+    assert client.clean(older=3600) == ()
+    assert client.clean(["failed"]) == ()
+    assert client.clean() == (1, 3)
+
+    assert [line.job for line in client.status()] == [2]
+    with pytest.raises(InputMissing, match="no job 1"):
+        client.show(1)
+
+
+def test_the_past_is_listed_by_state_and_time(client: Client) -> None:
+    for workload in ("double", "wait", "double"):
+        submit(client, workload)
+
+    jobs = client.history(["done"])
+
+    assert [line.job for line in jobs] == [1, 3]
+    assert all(line.ended_at is not None for line in jobs)
+    assert [line.job for line in client.history(limit=2)] == [2, 3]
+    assert client.history(since=1e11) == ()
+
+
+def test_a_drained_daemon_takes_no_jobs_until_that_is_undone(client: Client) -> None:
+    submit(client)
+
+    assert client.drain() == Draining(True, 1)
+    with pytest.raises(TryAgain, match="the daemon is draining and takes no new jobs"):
+        submit(client)
+
+    assert client.drain(undo=True) == Draining(False, 1)
+    submit(client)
+
+
+def test_a_drained_daemon_stops_when_only_held_jobs_are_left(
+    harness: Harness, client: Client
+) -> None:
+    stopped: list[bool] = []
+    harness.server.queue.stop = lambda: stopped.append(True)
+    running, held = submit(client, "wait"), submit(client, "queue")
+    client.drain(stop=True)
+    assert not harness.ask(lambda: stopped)
+
+    client.hold(held.id)
+    assert not harness.ask(lambda: stopped)
+    client.cancel(running.id)
+
+    assert harness.until(lambda: bool(stopped))
+
+
+def test_events_are_numbered_and_end_with_the_last_job(harness: Harness, client: Client) -> None:
+    received: list[tuple[int, str]] = []
+    job = submit(client, "queue")
+    follower = client.events(lambda n, state: received.append((n, words(state)[-1])), [job.id])
+
+    client.hold(job.id)
+    client.cancel(job.id)
+    follower.done.result(10)
+
+    assert received == [(1, "queued"), (2, "held"), (3, "cancelled")]
+    assert follower.lost == 0
+
+
+def test_events_of_unknown_jobs_are_refused(client: Client) -> None:
+    follower = client.events(lambda n, state: None, [99])
+
+    with pytest.raises(InputMissing, match="no job 99"):
+        follower.done.result(10)
+
+
+def test_lost_events_are_counted() -> None:
+    numbers: list[int] = []
+    follower = EventFollower(lambda n, state: numbers.append(n), ())
+
+    for sequence in (1, 2, 7, 8, 10):
+        follower.on_answer(JobEvent(sequence, Queued(1, 0)))
+
+    assert numbers == [1, 2, 7, 8, 10]
+    assert follower.lost == 5
+
+
+def test_a_client_may_follow_only_so_often(client: Client) -> None:
+    for _ in range(16):
+        client.events(lambda n, state: None)
+
+    with pytest.raises(TryAgain, match="already follows events 16 times, which is the limit"):
+        client.events(lambda n, state: None).done.result(10)

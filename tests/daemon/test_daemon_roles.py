@@ -13,7 +13,14 @@ from hetsched.transport import messages
 
 USER, ROOT, OTHER = 1000, 0, 1001
 ALL_REQUESTS = [*get_args(messages.SessionRequest), *get_args(messages.Request)]
-SUBMITTERS_ONLY = {messages.Submit, messages.Allocate, messages.Map, messages.Drop, messages.Adopt}
+SUBMITTERS_ONLY = {
+    messages.Retry,
+    messages.Submit,
+    messages.Allocate,
+    messages.Map,
+    messages.Drop,
+    messages.Adopt,
+}
 """What root may not do in another user's daemon; a new request with this rule is added here."""
 
 

@@ -30,6 +30,13 @@ def detail(state: JobState) -> str:
             return state.error.message
 
 
+def event_detail(state: JobState) -> str:
+    """Return the details of a state as `follow` prints them, with the reason to wait."""
+    if isinstance(state, Queued) and state.reason:
+        return f"{state.reason}, {detail(state)}" if state.ahead else state.reason
+    return detail(state)
+
+
 def parameters(params: Mapping[str, object]) -> str:
     """Return e.g. "batch=256x512x512 dtype=complex64"."""
     return clean(" ".join(f"{key}={value}" for key, value in params.items()))

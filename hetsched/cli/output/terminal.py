@@ -13,8 +13,8 @@ from hetsched.errors import IOFailure
 from hetsched.text import clean, columns, number, seconds_column
 
 __all__ = [
-    "clean", "columns", "is_interactive", "is_screen", "note", "number", "out", "out_json",
-    "seconds_column", "width",
+    "clean", "columns", "flush_lines", "is_interactive", "is_screen", "note", "number", "out",
+    "out_json", "seconds_column", "width",
 ]  # fmt: skip
 
 
@@ -39,6 +39,16 @@ def out(text: str) -> None:
 def out_json(record: msgspec.Struct | Mapping[str, object]) -> None:
     """Print `record` as one JSON object on one line."""
     out(msgspec.json.encode(record).decode())
+
+
+def flush_lines() -> None:
+    """Pass on what was printed, so that a reader behind a pipe sees it. Raises as `out`."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise IOFailure(f"standard output: {error.strerror}") from None
 
 
 def note(text: str) -> None:

@@ -5,8 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hetsched.client.connection import Connection
-from hetsched.client.requests.queue import cancel_all, hold, prioritize, release, status
-from hetsched.transport.messages import Changed, JobLine
+from hetsched.client.requests.queue import (
+    cancel_all,
+    clean,
+    drain,
+    events,
+    history,
+    hold,
+    prioritize,
+    release,
+    retry,
+    status,
+)
+from hetsched.client.requests.queue.events import EventFollower, OnEvent
+from hetsched.transport.messages import Changed, Draining, JobLine
 
 
 class QueueControl:
@@ -45,3 +57,53 @@ class QueueControl:
     def cancel_all(self) -> tuple[int, ...]:
         """Cancel all jobs that haven't ended, everyone's; return their numbers."""
         return cancel_all.cancel_all(self._connection)
+
+    def retry(self, job: int) -> int:
+        """Submit ended job number `job` again and return the new job's number.
+
+        The new job has neither the id of the old one nor its dependencies. Raises InputMissing if
+        what it needs is gone, such as arrays of another client.
+        """
+        return retry.retry(self._connection, job)
+
+    def history(
+        self, states: Sequence[str] = (), since: float | None = None, limit: int = 100
+    ) -> tuple[JobLine, ...]:
+        """Return the newest `limit` jobs of the past, oldest first.
+
+        Parameters
+        ----------
+        states : sequence of str
+            As for `status`.
+        since : float or None, seconds since the epoch
+            Only jobs submitted then or later.
+        """
+        return history.history(self._connection, states, since, limit)
+
+    def clean(self, states: Sequence[str] = (), older: float = 0.0) -> tuple[int, ...]:
+        """Forget jobs that ended `older` seconds ago or earlier; return their numbers.
+
+        Their results in memory are released.
+        """
+        return clean.clean(self._connection, states, older)
+
+    def drain(self, *, stop: bool = False, now: bool = False, undo: bool = False) -> Draining:
+        """Let the daemon accept no new jobs, or with `undo` accept them again.
+
+        Parameters
+        ----------
+        stop : bool
+            End the daemon as soon as no job runs or could start.
+        now : bool
+            End it now; running jobs stop after their current chunks.
+        """
+        return drain.drain(self._connection, stop, now, undo)
+
+    def events(self, callback: OnEvent, jobs: Sequence[int] = ()) -> EventFollower:
+        """Call ``callback(sequence, state)`` for each state of `jobs`, or of all.
+
+        On the thread that serves this client. Its present states come first if `jobs` are given,
+        and the follower is done when all have ended. What the callback is too slow for is dropped
+        by the daemon, counted in `EventFollower.lost`, and slows nothing else.
+        """
+        return events.events(self._connection, callback, jobs)

@@ -25,6 +25,10 @@ def handle(ledger: Ledger, requester: Requester, request: Submit, now: float) ->
     """
     if ledger.is_draining:
         raise TryAgain("the daemon is stopping and takes no new jobs; try again when it is back")
+    if ledger.is_closed:
+        raise TryAgain(
+            "the daemon is draining and takes no new jobs; `hetsched drain --undo` changes that"
+        )
     held = ledger.sessions[requester.session].held
     for segment in input_and_output_segments(request.spec):
         if segment not in held:

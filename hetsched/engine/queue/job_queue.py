@@ -55,6 +55,11 @@ class JobQueue:
     def __contains__(self, number: int) -> bool:
         return number in self._waiting or number in self._running
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no job runs or may start."""
+        return not self._running and not self._ready
+
     def is_waiting(self, number: int) -> bool:
         return number in self._waiting
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 
 import msgspec
@@ -23,57 +23,73 @@ MAX_LINE = MAX_FRAME // 2
 
 def handle(ledger: Ledger, requester: Requester, request: Status, now: float) -> list[Command]:
     """Have the positions of the jobs of this page looked up. Raises UsageError."""
-    for state in request.states:
-        if state not in STATES:
-            raise UsageError(f"no job state {state!r}; choose from: {', '.join(STATES)}")
-    page = tuple(entry.job for entry in islice(_newest_first(ledger, request), PAGE + 1))
+    check_states(request.states)
+    entries = newest_first(ledger, request.states, request.before)
+    page = tuple(entry.job for entry in islice(entries, PAGE + 1))
     return [ReadPositions(requester.identity, requester.number, page)]
 
 
-def job_list(ledger: Ledger, jobs: tuple[int, ...], positions: Mapping[int, Queued]) -> JobList:
-    """Return the newest of `jobs` (newest first) that fit one message."""
-    free_bytes = MAX_FRAME - 1024
-    lines: list[JobLine] = []
-    for job in jobs[:PAGE]:
-        entry = ledger.jobs.get(job)
-        if entry is None:
-            continue
-        line = _line(entry, positions.get(job))
-        size = len(encode(line))
-        if size > MAX_LINE:
-            line = msgspec.structs.replace(line, params={})
-            size = len(encode(line))
-        free_bytes -= size
-        if free_bytes < 0:
-            return JobList(tuple(reversed(lines)), has_earlier=True)
-        lines.append(line)
-    return JobList(tuple(reversed(lines)), has_earlier=len(jobs) > PAGE)
+def check_states(states: Collection[str]) -> None:
+    """Raise UsageError unless all are words of STATES."""
+    for state in states:
+        if state not in STATES:
+            raise UsageError(f"no job state {state!r}; choose from: {', '.join(STATES)}")
 
 
-def _newest_first(ledger: Ledger, request: Status) -> Iterator[JobEntry]:
-    wanted = set(request.states)
+def newest_first(
+    ledger: Ledger, states: Collection[str], before: int | None
+) -> Iterator[JobEntry]:
+    """Yield the remembered jobs in `states` with numbers below `before`."""
+    wanted = set(states)
     for job in reversed(ledger.jobs):
         entry = ledger.jobs[job]
-        if request.before is not None and job >= request.before:
+        if before is not None and job >= before:
             continue
         if not wanted or wanted.intersection(words(entry.state or Queued(job, 0))):
             yield entry
 
 
-def _line(entry: JobEntry, position: Queued | None) -> JobLine:
+def job_list(ledger: Ledger, jobs: tuple[int, ...], positions: Mapping[int, Queued]) -> JobList:
+    """Return the newest of `jobs` (newest first) that fit one message."""
+    entries = (ledger.jobs.get(job) for job in jobs[:PAGE])
+    lines = (job_line(entry, positions.get(entry.job)) for entry in entries if entry is not None)
+    return list_that_fits(lines, has_earlier=len(jobs) > PAGE)
+
+
+def list_that_fits(lines: Iterable[JobLine], has_earlier: bool) -> JobList:
+    """Return the first of `lines` (newest first) that fit one message."""
+    free_bytes = MAX_FRAME - 1024
+    kept: list[JobLine] = []
+    for line in lines:
+        size = len(encode(line))
+        if size > MAX_LINE:
+            line = msgspec.structs.replace(line, params={})  # noqa: PLW2901
+            size = len(encode(line))
+        free_bytes -= size
+        if free_bytes < 0:
+            has_earlier = True
+            break
+        kept.append(line)
+    return JobList(tuple(reversed(kept)), has_earlier)
+
+
+def job_line(entry: JobEntry, position: Queued | None = None) -> JobLine:
+    """Return a job as an entry of a list."""
     return JobLine(
         job=entry.job,
         workload=entry.spec.workload,
         params=entry.spec.params,
-        state=position or _without_devices(entry.state or Queued(entry.job, 0)),
+        state=position or without_devices(entry.state or Queued(entry.job, 0)),
         submitted_at=entry.submitted_at,
         priority=entry.priority,
         label=entry.spec.label,
         id=entry.spec.id,
+        started_at=entry.started_at,
+        ended_at=entry.ended_at,
     )
 
 
-def _without_devices(state: JobState) -> JobState:
+def without_devices(state: JobState) -> JobState:
     """Remove the per-device part of the report, which Show gives."""
     if isinstance(state, Done | Failed):
         report = msgspec.structs.replace(state.report, devices=())

@@ -1,0 +1,18 @@
+"""Retry: submit an ended job again."""
+
+from __future__ import annotations
+
+from hetsched.client.connection import Connection
+from hetsched.client.handlers import expect
+from hetsched.transport.messages import Accepted, Retry
+
+
+def retry(connection: Connection, job: int) -> int:
+    """Return the new job's number.
+
+    Raises
+    ------
+    HetschedError
+        InputMissing for an unknown job or missing inputs, UsageError for one that hasn't ended.
+    """
+    return expect(Accepted, connection.ask(Retry(job))).job
