@@ -21,6 +21,7 @@ from robustness import (
     malformed_frames,
     power_cuts,
     publication,
+    stop_ladder,
     stop_signal,
 )
 from robustness.scale import LONG, SHORT, TEST, Scale
@@ -31,6 +32,7 @@ RESULTS = Path(__file__).parent / "results"
 SCENARIOS: dict[str, Callable[[Scale], Result]] = {
     "malformed_frames": malformed_frames.measure,
     "stop_signal": stop_signal.measure,
+    "stop_ladder": stop_ladder.measure,
     "few_descriptors": few_descriptors.measure,
     "power_cuts": power_cuts.measure,
     "disk_faults": disk_faults.measure,
