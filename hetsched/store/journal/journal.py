@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from hetsched.config import JournalConfig
@@ -40,6 +41,26 @@ DEADLINE_SECONDS = 30.0
 
 CallSoon = Callable[[Callable[[], None]], None]
 OnRows = Callable[[list[JournaledJob] | None, BaseException | None], None]
+
+
+@dataclass
+class JournalStatistics:
+    """Commits since the daemon's start. Times in seconds; `last_at`: since the epoch, or None."""
+
+    commits: int = 0
+    failures: int = 0
+    seconds: float = 0.0
+    longest: float = 0.0
+    last_at: float | None = None
+
+    def add(self, seconds: float, failed: bool, now: float) -> None:
+        if failed:
+            self.failures += 1
+            return
+        self.commits += 1
+        self.seconds += seconds
+        self.longest = max(self.longest, seconds)
+        self.last_at = now
 
 
 def history_bounds(config: JournalConfig) -> HistoryBounds:
@@ -74,6 +95,7 @@ class Journal:
         self._is_closing = False
         self._last_number: int | None = None
         self._failure: HetschedError | None = None
+        self.statistics = JournalStatistics()
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
 
     @classmethod
@@ -157,6 +179,11 @@ class Journal:
     def stats(self) -> CommitStats:
         """How often, how long and when was committed."""
         return self._stats
+
+    @property
+    def dropped(self) -> int:
+        """Ended volatile jobs that history lacks, since nothing could be written for too long."""
+        return self._pending.dropped
 
     @property
     def failure(self) -> HetschedError | None:
@@ -245,6 +272,8 @@ class Journal:
             self._stats = self._stats.failed()
             self._note_failure(error)
             retry = [write for write in writes if write.on_done is None]
+        seconds = time.monotonic() - self._busy_since
+        self.statistics.add(seconds, self._failure is not None, time.time())
         with self._lock:
             self._busy_since = math.inf
             has_expired = self._has_expired

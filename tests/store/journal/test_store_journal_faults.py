@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from hetsched.daemon.metrics.journal_metrics import journal_metrics
 from hetsched.errors import CantCreate, InternalError, IOFailure
 from hetsched.job import JobSpec
 from hetsched.store.journal import journal as journal_module
@@ -348,3 +349,19 @@ def test_on_a_full_disk_jobs_are_refused_and_readable_until_there_is_room(
     assert journal.close(PATIENCE)
     stored = [job.number for job in contents_of(small_disk / "journal.db").open_jobs]
     assert stored == [*range(1, number), number + 1]
+
+
+def test_commits_and_failures_are_counted(disk: MemoryDisk, vfs: str, calls: CallQueue) -> None:
+    journal = open_in_memory(vfs, calls)
+
+    write_and_wait(journal, calls, [accepted(1)])
+    disk.fault = io_error
+    write_and_wait(journal, calls, [accepted(2)])
+    statistics = journal.statistics
+
+    assert (statistics.commits, statistics.failures) == (1, 1)
+    assert 0 < statistics.longest <= statistics.seconds
+    names = [metric.name for metric in journal_metrics(statistics, True, journal.dropped)]
+    assert "hetsched_journal_last_commit_timestamp_seconds" in names
+    disk.fault = lambda kind: None
+    journal.close(PATIENCE)
