@@ -144,6 +144,8 @@ def test_a_function_that_hangs_fails_and_its_thread_is_replaced(loop: Loop) -> N
     assert answers[1] == "next"
     assert not thread.close(0.0)
     released.set()
+    for hanging in thread._hanging:
+        hanging.join(20)
     assert thread.close(20)
 
 

@@ -101,7 +101,7 @@ class PlannerThread:
         """
         self._submit_deferred()
         self._tasks.put(None)
-        return join_all([self._runner.thread, *self._hanging], seconds)
+        return join_all([self._runner.thread], seconds) and join_all(self._hanging, 0.0)
 
     def _submit_deferred(self) -> None:
         while self._deferred:

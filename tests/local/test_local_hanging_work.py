@@ -1,0 +1,147 @@
+"""Code of plug-ins and files that hang: only their own job is refused or fails."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import hanging_workload
+import numpy as np
+import pytest
+from virtual_machine import VIRTUAL
+
+import hetsched
+from hetsched.config import parse
+from hetsched.engine.admission import input_opener
+from hetsched.errors import JobFailed, TryAgain
+from hetsched.store.arrays.input_files import open_npy
+
+PATIENT = parse(VIRTUAL, "test")
+IMPATIENT = parse(VIRTUAL + '\n[deadlines]\nopen = "0.2s"\nplanner = "0.2s"\n', "test")
+TIGHT = parse(VIRTUAL + '\n[arena]\nlimit = "4MiB"\n', "test")
+INFER, VARIANTS = "hanging_workload:HangingInfer", "hanging_workload:HangingVariants"
+WAITING_JOBS = 400
+
+
+@pytest.fixture(autouse=True)
+def released() -> Iterator[None]:
+    hanging_workload.BEGUN.clear()
+    hanging_workload.RELEASED.clear()
+    yield
+    hanging_workload.RELEASED.set()
+
+
+def in_background(function: Any) -> Future[Any]:
+    """Call `function` in a thread."""
+    answer: Future[Any] = Future()
+
+    def call() -> None:
+        try:
+            answer.set_result(function())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=call, daemon=True).start()
+    return answer
+
+
+def works(local: hetsched.Local) -> bool:
+    return bool(local.submit("fft", batch="4x8x8").result(60).shape == (4, 8, 8))
+
+
+def test_a_slow_plug_in_delays_nobody_else() -> None:
+    with hetsched.Local(PATIENT, learn=False) as local:
+        slow = in_background(lambda: local.submit(INFER))
+        assert hanging_workload.BEGUN.wait(20)
+        assert works(local)
+        assert not slow.done()
+        hanging_workload.RELEASED.set()
+        assert slow.result(20).id == 2
+
+
+def test_a_plug_in_that_hangs_is_refused_by_name() -> None:
+    with hetsched.Local(IMPATIENT, learn=False) as local:
+        with pytest.raises(TryAgain, match=r"the code of the workload hanging_infer hasn't ret"):
+            local.submit(INFER)
+        assert works(local)
+
+
+def test_a_planner_that_hangs_fails_its_job_only() -> None:
+    with hetsched.Local(IMPATIENT, learn=False) as local:
+        with pytest.raises(JobFailed, match=r"planning hasn't finished within 0.2 s"):
+            local.submit(VARIANTS).result(60)
+        assert works(local)
+
+
+def test_a_file_that_hangs_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "x.npy", np.ones((4, 8, 8), "complex64"))
+
+    def open_dead(path: str) -> Any:
+        hanging_workload.hang()
+        return open_npy(path)
+
+    with hetsched.Local(IMPATIENT, learn=False) as local:
+        monkeypatch.setattr(input_opener, "open_npy", open_dead)
+        with pytest.raises(TryAgain, match=r"opening .*x.npy hasn't returned for 0.2 s"):
+            local.submit("fft", tmp_path / "x.npy")
+        assert works(local)
+
+
+def test_a_job_whose_file_hangs_at_its_turn_fails_and_the_next_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "x.npy", np.ones((4, 8, 8), "complex64"))
+    with hetsched.Local(IMPATIENT, learn=False) as local:
+        job = local.submit("fft", tmp_path / "x.npy", hold=True)
+        monkeypatch.setattr(input_opener, "open_npy", lambda path: hanging_workload.hang())
+        local._call(lambda: local._engine.release(job.id))
+        with pytest.raises(TryAgain, match=r"opening .*x.npy hasn't returned"):
+            job.result(60)
+        assert works(local)
+
+
+def test_a_job_whose_file_hangs_can_be_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "x.npy", np.ones((4, 8, 8), "complex64"))
+    with hetsched.Local(PATIENT, learn=False) as local:
+        job = local.submit("fft", tmp_path / "x.npy", hold=True)
+        monkeypatch.setattr(input_opener, "open_npy", lambda path: hanging_workload.hang())
+        local._call(lambda: local._engine.release(job.id))
+        assert hanging_workload.BEGUN.wait(20)
+        job.cancel()
+        assert works(local)
+        assert job.cancelled()
+        hanging_workload.RELEASED.set()
+
+
+def test_submissions_in_progress_are_answered_when_the_engine_stops() -> None:
+    local = hetsched.Local(PATIENT, learn=False)
+    slow = in_background(lambda: local.submit(INFER))
+    assert hanging_workload.BEGUN.wait(20)
+    closing = in_background(local.close)
+    with pytest.raises(TryAgain, match="stopping"):
+        slow.result(20)
+    hanging_workload.RELEASED.set()
+    closing.result(60)
+
+
+def test_many_jobs_that_are_refused_their_memory_at_their_turn_stop_nothing() -> None:
+    with hetsched.Local(TIGHT, learn=False) as local:
+        first = local.submit("fft", batch="1x8x8", hold=True)
+        waiting = [
+            local.submit("fft", batch="4096x8x8", dtype="complex64", after=f"{first.id}:any")
+            for _ in range(WAITING_JOBS)
+        ]
+        taken = local.empty(((4 << 20) - (128 << 10),), "uint8")
+        local._call(lambda: local._engine.release(first.id))
+        for job in waiting:
+            with pytest.raises(TryAgain, match="of shared memory"):
+                job.result(60)
+        del taken
+        assert works(local)
