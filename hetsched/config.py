@@ -91,7 +91,16 @@ class ArenaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class QueueConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Quotas; beyond them requests are refused (75). See `docs/configuration.md`."""
+
     limit: Annotated[int, msgspec.Meta(ge=1)] = 1000
+    """Jobs that wait or run."""
+    per_client: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """Those of one client; None: all of them."""
+    parameters: str = "64MiB"
+    """Bytes of the requests of all unfinished jobs."""
+    followers: Annotated[int, msgspec.Meta(ge=1)] = 1000
+    """Jobs that one client follows."""
 
 
 class DeadlinesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -242,6 +251,7 @@ def parse(text: str, source: str) -> Config:
         _check_device(device, f"{source}: device[{index}]")
     for key in LimitsConfig.__struct_fields__:
         _parsed(f"{source}: limits.{key}", parse_size, getattr(config.limits, key))
+    _parsed(f"{source}: queue.parameters", parse_size, config.queue.parameters)
     _parsed(f"{source}: memory_limit", parse_size, config.memory_limit)
     _parsed(f"{source}: journal.keep", parse_time, config.journal.keep)
     _parsed(f"{source}: journal.limit", parse_size, config.journal.limit)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from hetsched.daemon.commands import AnswerSession, Command, ReleaseSegment
 from hetsched.daemon.kept_results import KeptResults
 from hetsched.daemon.limits.ended_jobs import EndedJobs
+from hetsched.daemon.limits.job_quota import JobQuota
 from hetsched.daemon.metrics.job_metrics import JobMetrics
 from hetsched.daemon.records import (
     ClientSession,
@@ -55,6 +56,7 @@ class Ledger:
         self.segment_sizes: dict[int, int] = {}
         self.metrics = JobMetrics()
         self.watchers = Watchers()
+        self.quota = JobQuota(limits.jobs_per_client, limits.parameters)
         self.is_draining = False
         self.is_closed = False
         """A user has drained the queue."""
@@ -70,6 +72,7 @@ class Ledger:
         entry = JobEntry(self._next_ticket, spec, requester, follow, submitted_at)
         self._next_ticket += 1
         self.tickets[entry.ticket] = entry
+        self.quota.add(entry.ticket, requester.session, spec)
         self._unended += 1
         return entry
 
@@ -147,6 +150,7 @@ class Ledger:
     def end(self, entry: JobEntry) -> list[Command]:
         """Note that a job has ended; forget the oldest ended jobs beyond the limits."""
         self._unended -= 1
+        self.quota.remove(entry.ticket)
         for follower in entry.followers:
             self._count_follow(follower.session, -1)
         entry.followers = []
@@ -175,6 +179,7 @@ class Ledger:
     def discard(self, entry: JobEntry) -> None:
         """Remove a job that was refused."""
         self._unended -= 1
+        self.quota.remove(entry.ticket)
         del self.tickets[entry.ticket]
 
     def add_follower(self, entry: JobEntry, follower: Requester) -> None:

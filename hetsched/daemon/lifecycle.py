@@ -100,6 +100,9 @@ def limits(config: Config, memory: int) -> tuple[int, Limits]:
         warm_for=_seconds(arena.warm_for, "arena.warm_for"),
         ended_jobs=parse_size(config.limits.ended_jobs),
         unread=max(parse_size(config.limits.unread), MAX_FRAME),
+        jobs_per_client=config.queue.per_client,
+        parameters=parse_size(config.queue.parameters),
+        followed_jobs=config.queue.followers,
     )
 
 

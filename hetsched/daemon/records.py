@@ -27,6 +27,12 @@ class Limits:
         Of all ended jobs that are remembered.
     unread : int, bytes
         Of replies to one client that doesn't read.
+    jobs_per_client : int or None
+        Unfinished jobs of one client.
+    parameters : int, bytes
+        Of the requests of all unfinished jobs.
+    followed_jobs : int
+        Jobs that one client follows.
     """
 
     results: int = 1 << 30
@@ -34,6 +40,9 @@ class Limits:
     warm_for: float = 60.0
     ended_jobs: int = 32 << 20
     unread: int = 8 << 20
+    jobs_per_client: int | None = None
+    parameters: int = 64 << 20
+    followed_jobs: int = 1000
 
 
 @dataclass(frozen=True)

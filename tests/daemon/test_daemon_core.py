@@ -377,8 +377,8 @@ def test_a_list_of_long_specs_fits_one_message(story: Story) -> None:
     assert answer.has_earlier
 
 
-def test_following_too_many_jobs_is_refused(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hetsched.daemon.requests.follow.MAX_FOLLOWED_JOBS", 3)
+def test_following_too_many_jobs_is_refused() -> None:
+    story = Story(followed_jobs=3)
     token = story.hello(1)
     job = story.submit(token, follow=False)
     for _ in range(3):

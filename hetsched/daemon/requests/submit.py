@@ -17,7 +17,7 @@ def handle(ledger: Ledger, requester: Requester, request: Submit, now: float) ->
     Raises
     ------
     TryAgain
-        The daemon is stopping.
+        The daemon is stopping or draining, or a quota is used up.
     UsageError
         An option of the queue is out of range, or the deadline has passed.
     DataError
@@ -29,6 +29,7 @@ def handle(ledger: Ledger, requester: Requester, request: Submit, now: float) ->
         raise TryAgain(
             "the daemon is draining and takes no new jobs; `hetsched drain --undo` changes that"
         )
+    ledger.quota.check(requester.session)
     held = ledger.sessions[requester.session].held
     for segment in input_and_output_segments(request.spec):
         if segment not in held:
