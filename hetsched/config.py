@@ -133,6 +133,8 @@ class DeadlinesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """To plan a job, or to learn from one."""
     publish: str = "30m"
     """To give output files their names."""
+    stop: str = "60s"
+    """From the first signal until running jobs have stopped; then device processes are killed."""
 
 
 class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -19,4 +19,5 @@ set -x
 venv/bin/hetsched --version
 venv/bin/hetsched run fft --batch 32x512x512 --verify
 venv/bin/hetsched run fft --batch 32x512x512 --verify --config emulated-gpu
+venv/bin/hetsched service install --dry-run
 venv/bin/hetsched simulate machine --profile h100

@@ -142,7 +142,8 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
             server.drain()
             engine.drain(on_drained)
 
-        ladder = StopLadder(loop, manager, drain, engine.kill)
+        drain_seconds = parse_time(config.deadlines.stop)
+        ladder = StopLadder(loop, manager, drain, engine.kill, drain_seconds)
         ladder.listen()
         server.queue.stop = ladder.start
         Watchdog(loop, manager).start()

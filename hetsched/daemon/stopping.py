@@ -1,9 +1,10 @@
 """How the daemon stops: a ladder of signals, and a deadline for every step.
 
 SIGTERM and SIGINT: no new jobs; running ones stop after their current chunks. A second one, or the
-end of DRAIN_SECONDS: the device processes are killed, with the same outcome for jobs. SIGHUP, when
-the terminal closes, is a first SIGTERM, however often it comes. SIGQUIT keeps the kernel's default
-action, which works even if this process is stuck; the device processes end with it.
+deadline `stop` of the configuration: the device processes are killed, with the same outcome for
+jobs. SIGHUP, when the terminal closes, is a first SIGTERM, however often it comes. SIGQUIT keeps
+the kernel's default action, which works even if this process is stuck; the device processes end
+with it.
 """
 
 from __future__ import annotations
@@ -21,8 +22,6 @@ from hetsched.transport.loop import Loop
 
 log = logging.getLogger(__name__)
 
-DRAIN_SECONDS = 60.0
-"""Time for running jobs to reach a chunk boundary. Shorter than TimeoutStopSec of the unit."""
 KILL_SECONDS = 3.0
 """Time for jobs to end after the device processes were killed. Arbitrary."""
 STEP_SECONDS = 8.0
@@ -51,6 +50,8 @@ class StopLadder:
         drain(on_drained): accept no more jobs, stop running ones between chunks, then call back.
     kill : callable
         Kill the device processes, for good.
+    drain_seconds : float, seconds
+        Time for running jobs to reach a chunk boundary. Less than TimeoutStopSec of the unit.
     """
 
     def __init__(
@@ -59,7 +60,9 @@ class StopLadder:
         manager: ServiceManager,
         drain: Callable[[Callback], None],
         kill: Callback,
+        drain_seconds: float = 60.0,
     ) -> None:
+        self._drain_seconds = drain_seconds
         self.stage = StopStage.SERVING
         self._loop = loop
         self._manager = manager
@@ -79,7 +82,7 @@ class StopLadder:
         self.stage = StopStage.DRAINING
         log.info("stopping: no new jobs, running jobs stop after their current chunks")
         self._manager.notify("STOPPING=1", "STATUS=stopping: running jobs end their chunks")
-        self._loop.call_later(DRAIN_SECONDS, self._on_drain_deadline)
+        self._loop.call_later(self._drain_seconds, self._on_drain_deadline)
         self._drain(self._stop)
 
     def escalate(self) -> None:
@@ -91,7 +94,7 @@ class StopLadder:
 
     def _on_drain_deadline(self) -> None:
         if self.stage is StopStage.DRAINING:
-            self._kill_devices(f"chunks still run after {DRAIN_SECONDS:g} s")
+            self._kill_devices(f"chunks still run after {self._drain_seconds:g} s")
 
     def _kill_devices(self, reason: str) -> None:
         self.stage = StopStage.KILLING

@@ -8,6 +8,8 @@ from hetsched.daemon import stopping
 from hetsched.daemon.service.systemd import ServiceManager
 from hetsched.daemon.stopping import EXIT_STUCK, ExitGuard, StopLadder, StopStage
 
+DRAIN_SECONDS = 7.0
+
 
 class Stop:
     """A ladder whose steps are recorded; timers run when the test says so."""
@@ -21,6 +23,7 @@ class Stop:
             ServiceManager(),
             self._drain,
             lambda: self.steps.append("kill"),
+            DRAIN_SECONDS,
         )
 
     def _drain(self, on_drained: Callable[[], None]) -> None:
@@ -65,7 +68,7 @@ def test_a_closed_terminal_never_escalates() -> None:
 def test_chunks_that_never_end_are_killed_at_the_deadline() -> None:
     stop = Stop()
     stop.ladder.escalate()
-    stop.timers[stopping.DRAIN_SECONDS]()
+    stop.timers[DRAIN_SECONDS]()
     assert stop.steps == ["drain", "kill"]
 
     stop.timers[stopping.KILL_SECONDS]()

@@ -19,7 +19,6 @@ from pathlib import Path
 from hetsched.config import JournalConfig
 from hetsched.errors import HetschedError, IOFailure, TryAgain
 from hetsched.paths import private_folder
-from hetsched.store.journal.commit_stats import CommitStats
 from hetsched.store.journal.file_system import durability_warning
 from hetsched.store.journal.journal_file import JournalFile, forget_refused
 from hetsched.store.journal.pending_writes import OnWritten, PendingWrites, Write
@@ -81,7 +80,6 @@ class Journal:
         self._call_soon = call_soon_threadsafe
         self._path = path
         self._pending = PendingWrites()
-        self._stats = CommitStats()
         self._queries: deque[tuple[HistoryFilter, OnRows]] = deque()
         self._lock = threading.Condition(threading.Lock())
         self._wakes_at = -math.inf
@@ -176,11 +174,6 @@ class Journal:
         self._report([(write, error) for write in expired])
 
     @property
-    def stats(self) -> CommitStats:
-        """How often, how long and when was committed."""
-        return self._stats
-
-    @property
     def dropped(self) -> int:
         """Ended volatile jobs that history lacks, since nothing could be written for too long."""
         return self._pending.dropped
@@ -260,16 +253,12 @@ class Journal:
     def _commit(self, writes: list[Write]) -> None:
         outcomes: Sequence[HetschedError | None]
         retry: list[Write] = []
-        begin = time.monotonic()
         try:
             outcomes = self._file.commit(writes)
-            seconds = time.monotonic() - begin
-            self._stats = self._stats.committed(len(writes), seconds, time.time())
             self._note_failure(None)
             self._log_dropped(writes, outcomes)
         except HetschedError as error:
             outcomes = [error] * len(writes)
-            self._stats = self._stats.failed()
             self._note_failure(error)
             retry = [write for write in writes if write.on_done is None]
         seconds = time.monotonic() - self._busy_since
