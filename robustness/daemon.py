@@ -26,7 +26,7 @@ class Daemon:
     """`hetsched serve` in `folder`, with the configuration `config` (TOML).
 
     `start` may be called again after the process has ended. `environment` is for every process
-    that is to find this daemon. `descriptors`: its RLIMIT_NOFILE.
+    that is to find this daemon. `descriptors`: its RLIMIT_NOFILE. `prefix`: what runs it.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Daemon:
             "XDG_CACHE_HOME": str(folder / "cache"),
             **(variables or {}),
         }
-        self._limits = [] if descriptors is None else ["prlimit", f"--nofile={descriptors}"]
+        self.prefix = [] if descriptors is None else ["prlimit", f"--nofile={descriptors}"]
         self._config = folder / "robustness.toml"
         self._config.write_text(config, encoding="utf-8")
         self.process: subprocess.Popen[bytes] | None = None
@@ -68,7 +68,7 @@ class Daemon:
             ready.settimeout(0.2)
             with self.log.open("ab") as stderr:
                 self.process = subprocess.Popen(
-                    [*self._limits, *SERVE, "--config", str(self._config)],
+                    [*self.prefix, *SERVE, "--config", str(self._config)],
                     env=self.environment | {"NOTIFY_SOCKET": str(path)},
                     stderr=stderr,
                 )

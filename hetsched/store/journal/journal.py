@@ -231,6 +231,8 @@ class Journal:
                 self._file.maintain(time.time())
             except Exception:  # a bug; the thread must go on
                 log.exception("unexpected error in the journal's thread")
+        if len(self._pending):
+            log.warning("%s: %d last records weren't written", self._path, len(self._pending))
         self._file.close(self._last_number if self._failure is None else None)
 
     def _next_work(self) -> tuple[list[Write], list[tuple[HistoryFilter, OnRows]], bool]:

@@ -166,6 +166,8 @@ class JournalFile:
 
     def _connect(self) -> apsw.Connection:
         is_new = self._vfs is None and not self._path.exists()
+        if is_new:
+            _create_private(self._path)
         connection = database.open_database(self._path, self._format, self._vfs)
         try:
             _check_mode(connection)
@@ -339,6 +341,12 @@ def _check_mode(connection: apsw.Connection) -> None:
 
 def _ended_jobs(write: Write) -> int:
     return sum(isinstance(record, JobEnded | WholeJob) for record in write.records)
+
+
+def _create_private(path: Path) -> None:
+    """Create an empty file that only its owner can read; SQLite gives the WAL the same mode."""
+    with contextlib.suppress(OSError):  # SQLite reports it
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def _sync_folders(path: Path) -> None:

@@ -220,3 +220,14 @@ def test_a_query_returns_a_bounded_number_of_bytes(path: Path) -> None:
     assert [[job.number for job in jobs or ()] for jobs in answers] == [
         *([9, 8, 7, 6], [5, 4, 3, 2])
     ]
+
+
+def test_only_the_owner_can_read_the_journal(path: Path) -> None:
+    calls = CallQueue()
+    journal = open_journal(path, calls)
+    write_and_wait(journal, calls, [accepted(1)])
+
+    modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
+
+    assert modes == {"journal.db": 0o600, "journal.db-wal": 0o600}
+    journal.close(PATIENCE)
