@@ -7,6 +7,7 @@ file nor the code of a plug-in. Everything else may hang: it is done in a thread
 from __future__ import annotations
 
 import functools
+from collections import deque
 from collections.abc import Callable, Mapping
 
 from hetsched.engine.admission.array_binding import check_outputs, open_inputs
@@ -31,6 +32,7 @@ from hetsched.store.arrays.file_stamp import FileStamp
 OnChecked = Callable[[CheckedJob | None, BaseException | None], None]
 OnOpened = Callable[[ResolvedJob | None, BaseException | None], None]
 Abandon = Callable[[HetschedError], None]
+_Check = tuple[JobSpec, OnChecked, Mapping[str, FileStamp] | None]
 
 
 class Admission:
@@ -55,6 +57,7 @@ class Admission:
         self._machine = machine
         self._declarations = DeclarationCache()
         self._checks: list[Task] = []
+        self._later_checks: deque[_Check] = deque()
         self.pending = PendingOutputs()
         self.written = WrittenFiles()
 
@@ -66,8 +69,18 @@ class Admission:
     ) -> None:
         """Check `spec`, then ``on_checked(checked, error)``, possibly at once.
 
-        `recorded`: the stamps of its check by an earlier daemon.
+        `recorded`: the stamps of its check by an earlier daemon. If the job depends on others, it
+        is checked after all those before it: it may read what they will write.
         """
+        is_ordered = recorded is not None and bool(spec.after) and has_files(spec)
+        if is_ordered and (self._checks or self._later_checks):
+            self._later_checks.append((spec, on_checked, recorded))
+        else:
+            self._check(spec, on_checked, recorded)
+
+    def _check(
+        self, spec: JobSpec, on_checked: OnChecked, recorded: Mapping[str, FileStamp] | None
+    ) -> None:
         key = None if has_files(spec) else declaration_key(spec)
         known = None if key is None else self._declarations.get(key)
         if known is not None:
@@ -79,6 +92,8 @@ class Admission:
             if checked is not None and key is not None:
                 self._declarations.put(key, checked.declaration)
             on_checked(checked, error)
+            if self._later_checks and not self._checks:
+                self._check(*self._later_checks.popleft())
 
         machine = self._machine()
         task = self._files.submit(
@@ -105,8 +120,11 @@ class Admission:
 
     def abandon_checks(self, error: HetschedError) -> None:
         """Answer all checks in progress with `error`."""
+        later, self._later_checks = self._later_checks, deque()
         for task in list(self._checks):
             self._files.abandon(task, error)
+        for _, on_checked, _ in later:
+            on_checked(None, error)
 
     def _check_known(self, spec: JobSpec, declaration: Declaration) -> CheckedJob:
         return CheckedJob(spec, declaration, self._bind(spec, declaration))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hetsched.device import DeviceInfo
@@ -14,7 +16,7 @@ from hetsched.engine.admission.declaration import Declaration, DeclarationCache,
 from hetsched.engine.admission.resolve import MachineLimits
 from hetsched.engine.threads.worker_pool import WorkerPool
 from hetsched.errors import TryAgain
-from hetsched.job import ArenaRef, JobSpec
+from hetsched.job import ArenaRef, Dependency, FileOut, FileRef, JobSpec
 from hetsched.transport.loop import Loop
 
 MACHINE = MachineLimits([DeviceInfo(name="cpu0", kind="cpu", identity="c")], {}, 1 << 30)
@@ -125,6 +127,33 @@ def test_checks_in_progress_can_be_abandoned(bench: Bench) -> None:
     bench.check(SPEC)
     bench.admission.abandon_checks(TryAgain("stopping"))
     assert str(bench.answers[0]) == "stopping"
+
+
+def test_jobs_of_an_earlier_daemon_are_checked_after_those_that_they_depend_on(
+    bench: Bench, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "0.npy", np.ones((4, 8, 8), "complex64"))
+    numbers = iter(range(1, 100))
+
+    def on_checked(checked: CheckedJob | None, error: BaseException | None) -> None:
+        bench.answers.append(checked or error)
+        if checked is not None:
+            bench.admission.pending.add(next(numbers), checked.claims)
+        if len(bench.answers) == 8:
+            bench.loop.stop()
+
+    for number in range(1, 9):
+        spec = JobSpec(
+            workload="fft",
+            params={},
+            inputs={"": FileRef(str(tmp_path / f"{number - 1}.npy"))},
+            outputs={"": FileOut(str(tmp_path / f"{number}.npy"))},
+            after=(Dependency(number - 1),) if number > 1 else (),
+        )
+        bench.admission.check(spec, on_checked, {})
+    bench.wait()
+
+    assert [type(answer) for answer in bench.answers] == [CheckedJob] * 8
 
 
 def test_a_declaration_is_one_for_all_jobs_of_a_kind(bench: Bench) -> None:
