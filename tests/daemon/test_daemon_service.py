@@ -130,6 +130,23 @@ def test_the_manager_hears_of_start_life_and_stop(tmp_path: Path) -> None:
     assert f"STATUS=listening in {tmp_path}" in notified.lines
 
 
+def test_a_stuck_device_process_doesnt_stop_the_signs_of_life(tmp_path: Path) -> None:
+    sockets = bound(tmp_path)
+    with activated(tmp_path, sockets) as notified:
+        notified.until("READY=1")
+        with Client(tmp_path) as client:
+            client.submit("fft", batch="1x16x16").result(WAIT)  # its process has started
+            daemon = psutil.Process(client.ping().pid)
+        (child,) = daemon.children()
+        child.suspend()
+        before = notified.lines.count("WATCHDOG=1")
+        while notified.lines.count("WATCHDOG=1") < before + 20:
+            notified.receive()
+        child.resume()
+    for sock in sockets:
+        sock.close()
+
+
 def test_devices_processes_inherit_nothing_of_the_manager(tmp_path: Path) -> None:
     with serving(tmp_path, CONFIG) as daemon:
         (child,) = daemon.ps.children()
