@@ -101,6 +101,8 @@ class QueueConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Bytes of the requests of all unfinished jobs."""
     followers: Annotated[int, msgspec.Meta(ge=1)] = 1000
     """Jobs that one client follows."""
+    small_jobs: bool = True
+    """Small jobs may run beside a larger one, between its chunks on the cores."""
 
 
 class DeadlinesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

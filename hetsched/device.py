@@ -60,6 +60,11 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
         return device_kind(self.kind).is_core
 
     @property
+    def is_shareable(self) -> bool:
+        """Whether it can hold several jobs: it has no memory, cores or clock of its own."""
+        return not (self.link or self.members or self.clock == "virtual")
+
+    @property
     def is_modelled(self) -> bool:
         """Whether its speed is configured, so that it doesn't depend on the variant."""
         return device_kind(self.kind).is_modelled

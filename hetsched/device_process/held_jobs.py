@@ -23,7 +23,7 @@ class HeldJobs:
     def __init__(self, device: Device, info: DeviceInfo) -> None:
         self._device = device
         self._name = info.name
-        self._is_exclusive = info.link or info.clock == "virtual" or bool(info.members)
+        self._is_shareable = info.is_shareable
         self._jobs: dict[int, HeldJob] = {}
         self._loaded: HeldJob | None = None
         """The job that the device is prepared for."""
@@ -57,7 +57,7 @@ class HeldJobs:
         An earlier preparation for the same job is dropped; so are all other jobs where they can't
         be held. Raises DeviceFault.
         """
-        for other in [*self._jobs] if self._is_exclusive else [number]:
+        for other in [number] if self._is_shareable else [*self._jobs]:
             self.release(other)
         self._unload()
 

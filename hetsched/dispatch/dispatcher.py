@@ -112,6 +112,31 @@ class Dispatcher:
         paces = (queue.pace.latest for queue in self._queues.values())
         return [pace for pace in paces if pace is not None]
 
+    def unit_seconds(self, now: float) -> dict[str, float]:
+        """Return the present pace of each device that isn't lost, seconds/unit, if known."""
+        paces = {
+            name: queue.pace.seconds_per_unit(now, queue.in_flight)
+            for name, queue in self._queues.items()
+            if not queue.is_lost
+        }
+        return {name: pace for name, pace in paces.items() if pace}
+
+    def remaining_seconds(self, now: float) -> float | None:
+        """Predict the time until all units are done, if balanced; None while no pace is known."""
+        paces = self.unit_seconds(now)
+        if not paces:
+            return None
+        return self._unfinished / sum(1 / pace for pace in paces.values())
+
+    def chunk_ends(self, now: float) -> dict[str, float]:
+        """Predict when each device with unfinished chunks finishes the present one, if known."""
+        ends = {
+            name: queue.pace.expected_end(now, queue.in_flight, queue.in_flight)
+            for name, queue in self._queues.items()
+            if queue.pending
+        }
+        return {name: now if end is None else end for name, end in ends.items()}
+
     # ---- events
 
     def _on_started(self, event: Started, now: float) -> None:

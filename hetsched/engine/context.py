@@ -30,6 +30,8 @@ class EngineContext:
         Of each device's own memory, for jobs that don't set one.
     stealing : bool
         Idle devices steal chunks.
+    small_jobs : bool
+        Small jobs may run beside a larger one.
     verification_secret : int
         Seeds the random projections of verification, so that no workload can predict them.
     new_attempt_id : callable
@@ -47,5 +49,6 @@ class EngineContext:
     stealing: bool = False
     deadlines: Deadlines = DEFAULT_DEADLINES
     health: DeviceHealth = field(default_factory=DeviceHealth)
+    small_jobs: bool = True
     verification_secret: int = field(default_factory=lambda: secrets.randbits(48))
     new_attempt_id: Callable[[], int] = field(default_factory=lambda: itertools.count(1).__next__)

@@ -1,6 +1,6 @@
-"""The engine: queues jobs, runs them one after the other, and learns. Used by daemon and Local.
+"""The engine: queues jobs, runs them, and learns. Used by daemon and Local.
 
-`queue/` decides which job is next, `job/` runs it.
+`queue/` decides which job is next, `concurrency/` which small ones run beside it, `job/` runs it.
 
 Everything runs on the loop's thread, except the tasks of `PlannerThread`.
 """
@@ -95,6 +95,7 @@ class Engine:
             config.stealing,
             deadlines,
         )
+        self._context.small_jobs = config.queue.small_jobs
         self._explanations = ExplanationArchive(
             self._fleet.info, self._context.planning.plan_cache
         )
@@ -199,7 +200,8 @@ class Engine:
 
         The error is TryAgain for a job that hasn't started, InputMissing for an unknown one.
         """
-        running = None if self._scheduler.active is None else self._scheduler.active.snapshot()
+        driver = self._scheduler.running.get(number)
+        running = None if driver is None else driver.snapshot()
         waiting = set(self._scheduler.queue.waiting())
         try:
             work = self._explanations.explainer(number, running, waiting, self._last_number)
@@ -214,8 +216,11 @@ class Engine:
 
     def activities(self) -> tuple[DeviceActivity, ...]:
         """Return what the devices do for running jobs."""
-        active = self._scheduler.active
-        return () if active is None else job_activity(active.snapshot())
+        return tuple(
+            activity
+            for driver in self._scheduler.running
+            for activity in job_activity(driver.snapshot())
+        )
 
     def pids(self) -> dict[str, int]:
         """Return device name -> process id."""
@@ -266,9 +271,8 @@ class Engine:
 
     def _on_learn(self, learn: Learn) -> None:
         # Learning during the next job would compete for the cores being measured.
-        self._context.planner_thread.defer(
-            learn, unless=lambda: self._scheduler.active is not None
-        )
+        running = self._scheduler.running
+        self._context.planner_thread.defer(learn, unless=lambda: bool(running))
         if not self._flush_is_due:
             self._flush_is_due = True
             self._loop.call_later(FLUSH_SECONDS, self._flush)
@@ -285,14 +289,11 @@ class Engine:
     # ---- the fleet's events
 
     def _on_message(self, device: str, message: Event) -> None:
-        if self._scheduler.active is not None:
-            self._scheduler.active.on_message(device, message)
+        self._scheduler.running.on_message(device, message)
 
     def _on_lost(self, devices: tuple[str, ...], reason: str, culprits: tuple[str, ...]) -> None:
         self._context.planning.kernels.forget(devices)
-        if self._scheduler.active is not None:
-            self._scheduler.active.on_lost(devices, reason, culprits)
+        self._scheduler.on_lost(devices, reason, culprits)
 
     def _on_joined(self, devices: tuple[str, ...]) -> None:
-        if self._scheduler.active is not None:
-            self._scheduler.active.on_joined(devices)
+        self._scheduler.running.on_joined(devices)

@@ -35,6 +35,8 @@ class QueuedJob:
         Why earlier attempts failed, for the report.
     stop : Exception or None
         End the job with it, once its files have been opened.
+    runs_alone : bool
+        It may not run beside another job: it was tried.
     """
 
     number: int
@@ -46,6 +48,7 @@ class QueuedJob:
     is_open: bool = field(init=False)
     failures: list[str] = field(default_factory=list)
     stop: Exception | None = None
+    runs_alone: bool = False
 
     def __post_init__(self) -> None:
         self.job = self.checked.job

@@ -16,9 +16,12 @@ import msgspec
 
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.admission.segment_holds import release_segments
+from hetsched.engine.concurrency.running_jobs import RunningJobs
+from hetsched.engine.concurrency.side_jobs import SideJobs
+from hetsched.engine.concurrency.side_plans import SideStart
 from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import ExplanationArchive, JobSnapshot
-from hetsched.engine.job.driver import JobDriver, Learn
+from hetsched.engine.job.driver import JobDriver, Learn, do_nothing
 from hetsched.engine.job.report import minimal_report
 from hetsched.engine.queue.job_queue import JobQueue
 from hetsched.engine.queue.records import (
@@ -30,8 +33,8 @@ from hetsched.engine.queue.records import (
     ReportPosition,
 )
 from hetsched.engine.queued_job import JobTimers, QueuedJob
-from hetsched.errors import Cancelled, HetschedError, JobFailed, TryAgain, to_record
-from hetsched.job import Done, Failed, Queued
+from hetsched.errors import Cancelled, HetschedError, JobFailed, TryAgain, Unavailable, to_record
+from hetsched.job import Done, Failed, JobState, Queued
 from hetsched.planner.records import JobPlan
 from hetsched.transport.loop import Loop
 
@@ -54,6 +57,14 @@ class EngineHooks:
     on_idle: Callable[[], None]
 
 
+@dataclass
+class OpeningJob:
+    """A job whose files are being opened; `abandon` ends that with an error."""
+
+    side: SideStart | None
+    abandon: Callable[[HetschedError], None] = lambda error: None
+
+
 class JobScheduler:
     """The unfinished jobs of one engine."""
 
@@ -68,10 +79,10 @@ class JobScheduler:
         self.queue = JobQueue()
         self._jobs: dict[int, QueuedJob] = {}
         self._timers = JobTimers(loop, self._on_deadline, self._on_timeout)
-        self.active: JobDriver | None = None
-        self._opening: int | None = None
-        """The job whose turn has come, and whose files are being opened."""
-        self._abandon_opening: Callable[[HetschedError], None] = lambda error: None
+        self.running = RunningJobs()
+        self._sides = SideJobs(context, self.running, self.queue, self._jobs, self._start)
+        self._opening: dict[int, OpeningJob] = {}
+        """The jobs whose turn has come, and whose files are being opened."""
         self._is_advancing = False
         self._is_stopping = False
 
@@ -81,6 +92,7 @@ class JobScheduler:
         """Queue a job and reply with its number."""
         number = queued.number
         self._jobs[number] = queued
+        self._sides.added(queued)
         self._admission.pending.add(number, queued.checked.claims)
         terms = QueuedTerms.of(number, queued.spec, attempts)
         decisions = self.queue.submit(terms, time.time())
@@ -126,14 +138,14 @@ class JobScheduler:
         self._is_stopping = True
         for number in reversed(self.queue.waiting()):  # those that run after others come first
             self._drop(self._jobs[number], stopping_error())
-        if self._opening is not None:
-            self._stop_job(self._opening, stopping_error())
-        if self.active is not None:
-            self.active.abort(stopping_error())
+        for number in [*self._opening]:
+            self._stop_job(number, stopping_error())
+        for driver in self.running:
+            driver.abort(stopping_error())
         self.advance()
 
     def advance(self) -> None:
-        """Start queued jobs until one stays active.
+        """Start queued jobs until one stays active, then small ones beside it.
 
         A loop rather than recursion, since a job may end while it is being started, which calls
         this method again.
@@ -142,16 +154,24 @@ class JobScheduler:
             return
         self._is_advancing = True
         try:
-            while not self.is_busy and (number := self.queue.first()) is not None:
+            while not self._has_main_job and (number := self.queue.first()) is not None:
                 self._start(self._jobs[number])
+            self._sides.consider()
         finally:
             self._is_advancing = False
-        if not self.is_busy:
+        if not self.running and not self._opening:
             self._hooks.on_idle()
 
     @property
-    def is_busy(self) -> bool:
-        return self.active is not None or self._opening is not None
+    def _has_main_job(self) -> bool:
+        return self.running.main is not None or any(
+            opening.side is None for opening in self._opening.values()
+        )
+
+    def on_lost(self, devices: tuple[str, ...], reason: str, culprits: tuple[str, ...]) -> None:
+        """Report the death of a device process to the jobs that it concerns."""
+        if self.running.on_lost(devices, reason, culprits):
+            self._sides.on_lost()
 
     # ---- the queue's decisions
 
@@ -187,11 +207,13 @@ class JobScheduler:
         """End a job with `error`; a running one between chunks. No effect if it has ended."""
         if self.queue.is_waiting(number):
             self._drop(self._jobs[number], error)
-        elif self._opening == number:
+        elif number in self._opening:
             self._jobs[number].stop = error
-            self._abandon_opening(error)
-        elif self.active is not None and self.active.number == number:
-            self.active.abort(error)
+            self._opening[number].abandon(error)
+        elif (driver := self.running.get(number)) is not None:
+            driver.abort(error)
+            if driver.is_withdrawn:
+                self._jobs[number].stop = error
 
     def _drop_unreported(self, queued: QueuedJob, error: Exception) -> None:
         """Fail a job whose callback raised."""
@@ -218,24 +240,28 @@ class JobScheduler:
             lambda: JobSnapshot.of(queued.number, queued.job, JobPlan((), None), {}),
         )
 
-    def _start(self, queued: QueuedJob) -> None:
+    def _start(self, queued: QueuedJob, side: SideStart | None = None) -> None:
         self.queue.start(queued.number)
         if queued.is_open:
-            self._begin(queued)
+            self._begin(queued, side)
             return
-        self._opening = queued.number
+        opening = self._opening[queued.number] = OpeningJob(side)
 
         def on_opened(job: ResolvedJob | None, error: BaseException | None) -> None:
-            self._opening = None
+            del self._opening[queued.number]
             try:
-                self._reopened(queued, job, error)
+                self._reopened(queued, job, error, side)
             finally:
                 self.advance()
 
-        self._abandon_opening = self._admission.open(queued.checked, on_opened)
+        opening.abandon = self._admission.open(queued.checked, on_opened)
 
     def _reopened(
-        self, queued: QueuedJob, job: ResolvedJob | None, error: BaseException | None
+        self,
+        queued: QueuedJob,
+        job: ResolvedJob | None,
+        error: BaseException | None,
+        side: SideStart | None,
     ) -> None:
         """Begin a job, or another attempt, with its files open."""
         if job is not None:
@@ -246,38 +272,68 @@ class JobScheduler:
         elif job is None:
             self._drop(queued, error if isinstance(error, Exception) else TryAgain("no answer"))
         else:
-            self._begin(queued)
+            self._begin(queued, side)
 
-    def _begin(self, queued: QueuedJob) -> None:
+    def _begin(self, queued: QueuedJob, side: SideStart | None) -> None:
+        on_state = queued.on_state
+        if side is None:
+            on_state = functools.partial(self._on_main_state, queued)
         try:
-            self.active = JobDriver(
+            driver = JobDriver(
                 queued.number,
                 queued.spec,
                 queued.job,
                 self._context,
-                queued.on_state,
+                on_state,
                 functools.partial(self._on_end, queued),
+                side,
             )
         except Exception as error:
             log.exception("job %d can't start", queued.number)
             self._drop(queued, error)
             return
         self._timers.limit_running(queued.number, queued.spec.timeout)
-        self.active.begin()
+        self.running.add(driver)
+        driver.begin()
+
+    def _on_main_state(self, queued: QueuedJob, state: JobState) -> None:
+        """Report progress of the main job; it shows which jobs may run beside it."""
+        queued.on_state(state)
+        self._sides.consider()
 
     def _on_end(self, queued: QueuedJob, state: Done | Failed, learn: Learn) -> None:
-        driver, self.active = self.active, None
-        assert driver is not None
+        driver = self.running.remove(queued.number)
         self._timers.stop_limit(queued.number)
-        if not self._is_requeued(queued, state):
+        self._sides.ended(driver)
+        if driver.side is not None and self._needs_turn(queued, state):
+            self._put_back(queued)
+        elif not self._is_requeued(queued, state):
             error = state.error if isinstance(state, Failed) else None
             decisions = self.queue.end(queued.number, Outcome.of(error))
             if queued.failures:
                 state = _with_notes(state, queued.failures)
             self._end(queued, state, driver.snapshot)
             self._execute(decisions)
-        self._hooks.on_learn(learn)
+        if learn is not do_nothing:
+            self._hooks.on_learn(learn)
         self.advance()
+
+    def _needs_turn(self, queued: QueuedJob, state: Done | Failed) -> bool:
+        """Whether a side job has to start again, alone: its core or its memory wasn't there."""
+        if isinstance(state, Done) or self._is_stopping:
+            return False
+        return state.error.code in (TryAgain.code, Unavailable.code)
+
+    def _put_back(self, queued: QueuedJob) -> None:
+        """Let a side job wait for its turn."""
+        queued.is_open = False
+        queued.runs_alone = True
+        self._admission.pending.on_waiting(queued.number)
+        if queued.stop is not None:
+            self._drop(queued, queued.stop)
+            return
+        self.queue.put_back(queued.number)
+        self._report_position(queued.number)
 
     def _is_requeued(self, queued: QueuedJob, state: Done | Failed) -> bool:
         """Let a failed job wait for its next attempt, if it has one."""
@@ -301,6 +357,7 @@ class JobScheduler:
     ) -> None:
         """Report the last state. An exception must not block the next job."""
         self._jobs.pop(queued.number, None)
+        self._sides.removed(queued.number)
         self._admission.pending.remove(queued.number)
         steps: tuple[Callable[[], None], ...] = (
             lambda: release_segments(self._arena, queued.held_segments),

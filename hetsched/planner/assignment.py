@@ -20,9 +20,9 @@ from hetsched.plans.slot_allocation import slot_bytes
 CHUNKS_PER_CORE = 4
 """Chunks of a core's share if their times allow. More cost more: a matrix product packs its right
 side for each."""
-MIN_CHUNK_SECONDS, MAX_CHUNK_SECONDS = 0.020, 0.100
+MIN_CHUNK_SECONDS, MAX_CHUNK_SECONDS = 0.020, 0.080
 """Bounds on a core's chunk: dispatch costs well under 1 % of the minimum, and a cancel or a lost
-device at most the maximum."""
+device at most the maximum. A small job beside this one waits for a chunk: 0.1 s at most."""
 MIN_FIRST_CHUNKS, MIN_FIRST_UNITS = 16, 64
 """Minimum chunks in a core's first share, if it has as many units: there are no measurements yet,
 and a cancel waits for the running chunk. Arbitrary."""

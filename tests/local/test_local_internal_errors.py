@@ -17,7 +17,7 @@ from hetsched.config import parse
 from hetsched.dispatch.dispatcher import Dispatcher
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.engine import Engine
-from hetsched.engine.job import driver
+from hetsched.engine.job import device_orders
 from hetsched.engine.job.arrays import JobArrays
 from hetsched.engine.job.stages import computing, ending, preparing, verifying
 from hetsched.engine.planning import run_planner
@@ -60,7 +60,7 @@ STAGES: dict[str, tuple[Any, str]] = {
 AT_THE_END = {
     "prepare to learn": (RunPlanner, "learning_task"),
     "learn": (run_planner, "learn"),
-    "hand over": (driver.JobDriver, "_release_devices"),
+    "hand over": (device_orders.DeviceOrders, "release"),
     "release": (JobArrays, "close"),
     "close files": (ResolvedJob, "close"),
 }

@@ -33,6 +33,8 @@ class CheckedJob:
         Array name -> its input file as it was at submission, for the journal.
     claims : tuple of OutputClaim
         The output files.
+    input_paths : tuple of str
+        The input files; links resolved.
     """
 
     spec: JobSpec
@@ -40,6 +42,7 @@ class CheckedJob:
     job: ResolvedJob
     stamps: Mapping[str, FileStamp] = field(default_factory=dict)
     claims: tuple[OutputClaim, ...] = ()
+    input_paths: tuple[str, ...] = ()
 
     @property
     def needs_files(self) -> bool:
@@ -75,7 +78,8 @@ def check(
         claims = check_outputs(job, spec, pending.claimed)
     finally:
         opener.close()
-    return CheckedJob(spec, declaration, job, {**opener.stamps, **(recorded or {})}, claims)
+    stamps = {**opener.stamps, **(recorded or {})}
+    return CheckedJob(spec, declaration, job, stamps, claims, tuple(opener.paths))
 
 
 def open_job(

@@ -40,6 +40,8 @@ class InputOpener:
         Open descriptors.
     stamps : dict
         Array name -> stamp; none for the output of another job that is still to be written.
+    paths : list of str
+        Of the inputs opened so far; links resolved.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class InputOpener:
         self._after = after
         self.files: set[int] = set()
         self.stamps: dict[str, FileStamp] = {}
+        self.paths: list[str] = []
 
     def open(self, name: str, path: str) -> StoredArray:
         """Open the input `name`.
@@ -70,7 +73,9 @@ class InputOpener:
             Not a ``.npy`` file of numbers, or it has changed.
         """
         self._step.enter(f"opening {path}")
-        promised = None if self._pending is None else self._pending.promise(os.path.realpath(path))
+        resolved = os.path.realpath(path)
+        self.paths.append(resolved)
+        promised = None if self._pending is None else self._pending.promise(resolved)
         if promised is not None and promised.job in self._after:
             return _promised_array(name, promised)
         try:

@@ -71,7 +71,7 @@ class JobArrays:
                 fleet.attach(device, stored.key, segment.fd, segment.nbytes, "segment")
 
     def prepare_message(
-        self, attempt_id: int, device: int, assignment: Assignment, answer: bool
+        self, attempt_id: int, device: int, assignment: Assignment, answer: bool, *, side: bool
     ) -> Prepare:
         """Return the message that prepares device number `device` of its process."""
         return Prepare(
@@ -88,6 +88,7 @@ class JobArrays:
             window=assignment.window,
             ring=assignment.is_ring,
             answer=answer,
+            side=side,
         )
 
     def hand_over(self) -> dict[str, ArenaRef]:

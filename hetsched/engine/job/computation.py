@@ -109,6 +109,11 @@ class Computation:
         paces = [pace for pace in (planned, measured) if pace is not None]
         return units * max(paces) if paces else None
 
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """For questions about its state only."""
+        return self._dispatcher
+
     def progress(self) -> tuple[DeviceProgress, ...]:
         """Return units done and total units, per device."""
         return self._dispatcher.progress()

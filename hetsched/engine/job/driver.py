@@ -10,15 +10,18 @@ import functools
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
 from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.engine.concurrency.side_plans import SideStart
+from hetsched.engine.concurrency.small_job_rule import Outlook
 from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import JobSnapshot
 from hetsched.engine.job import commands as do
 from hetsched.engine.job.arrays import JobArrays
+from hetsched.engine.job.device_orders import DeviceOrders
 from hetsched.engine.job.events import (
     AbortRequested,
     Begin,
@@ -37,11 +40,13 @@ from hetsched.engine.job.events import (
     StageFailed,
 )
 from hetsched.engine.job.job_record import JobSettings
+from hetsched.engine.job.outlook import outlook
 from hetsched.engine.job.retries.failure_log import FailureLog
 from hetsched.engine.job.state_machine import JobStateMachine
+from hetsched.engine.planning.learning import learn
 from hetsched.engine.planning.run_planner import RunPlanner
 from hetsched.engine.threads.step import Step
-from hetsched.errors import InternalError
+from hetsched.errors import InternalError, TryAgain
 from hetsched.job import Done, Failed, JobSpec, JobState
 from hetsched.planner.job_planner import JobPlan
 from hetsched.store.arrays.file_stamp import FileStamp
@@ -55,7 +60,7 @@ LOG_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging
 Learn = Callable[[], None]
 
 
-def _do_nothing(*arguments: object) -> None:
+def do_nothing(*arguments: object) -> None:
     """Do nothing."""
 
 
@@ -68,7 +73,14 @@ class JobDriver:
         Called with each Running state.
     on_end : callable
         Called once with the last state and the learning task: a function for the planner's thread,
-        to be run after the state has been reported.
+        to be run after the state has been reported; `do_nothing` if there is nothing to learn.
+    side : SideStart, optional
+        Run beside another job, on one core.
+
+    Attributes
+    ----------
+    is_withdrawn : bool
+        It was a side job that has to start again, alone; its last state is of no interest.
     """
 
     def __init__(
@@ -79,8 +91,13 @@ class JobDriver:
         context: EngineContext,
         on_state: Callable[[JobState], None],
         on_end: Callable[[Done | Failed, Learn], None],
+        side: SideStart | None = None,
     ) -> None:
         self.number = number
+        self.side = side
+        self.is_withdrawn = False
+        if side is not None:
+            job = replace(job, devices=(side.core,))
         self._job = job
         self._context = context
         self._fleet = context.fleet
@@ -92,10 +109,13 @@ class JobDriver:
         self._timer: Timer | None = None
         self._memory_limit = spec.memory_limit or context.memory_limit
         self._arrays = JobArrays(job, context.arena)
+        self._orders = DeviceOrders(self._fleet, self._arrays, is_side=side is not None)
         self._failure_log = FailureLog(job, context.health)
         self._run_planner: RunPlanner | None = None
         self._events: deque[JobEvent] = deque()
         self._is_handling = False
+        if side is not None:
+            self._machine.record.notes.append(f"ran beside job {side.beside}, on {side.core}")
 
     # ---- from outside
 
@@ -109,12 +129,43 @@ class JobDriver:
     def on_message(self, device: str, message: device_messages.Event) -> None:
         self._post(DeviceMessage(device, message))
 
-    def on_lost(self, devices: tuple[str, ...], reason: str, culprits: tuple[str, ...]) -> None:
+    def withdraw(self) -> None:
+        """Stop a side job, which shall start again with all devices when its turn comes."""
+        self.is_withdrawn = True
+        self.abort(TryAgain("the job will run alone"))
+
+    def on_lost(
+        self,
+        devices: tuple[str, ...],
+        reason: str,
+        culprits: tuple[str, ...],
+        *,
+        counts: bool = True,
+    ) -> None:
         abandoned = [name for name in self._job.devices if not self._fleet.any_remaining([name])]
-        self._post(DevicesLost(devices, reason, frozenset(abandoned), culprits))
+        self._post(DevicesLost(devices, reason, frozenset(abandoned), culprits, counts))
 
     def on_joined(self, devices: tuple[str, ...]) -> None:
         self._post(DevicesJoined(devices))
+
+    def uses(self, devices: Collection[str]) -> bool:
+        """Return whether the present attempt has chunks for any of `devices`."""
+        latest = self._machine.record.latest
+        return latest is not None and not latest.assignments.keys().isdisjoint(devices)
+
+    @property
+    def attempt_id(self) -> int | None:
+        """The `job` of messages to and from devices; None before the first plan."""
+        latest = self._machine.record.latest
+        return None if latest is None else latest.id
+
+    def outlook(self) -> Outlook | None:
+        """Return what the job still has to do; None if nothing may run beside it now."""
+        return outlook(self._machine.record, time.monotonic())
+
+    def add_side_job(self) -> None:
+        """Note that a small job runs beside this one from now on."""
+        self._machine.record.side_jobs += 1
 
     def snapshot(self) -> JobSnapshot:
         """Return the job's present state for an explanation."""
@@ -122,8 +173,8 @@ class JobDriver:
         attempt = record.latest
         plan = attempt.plan if attempt else JobPlan((), None, ())
         snapshot = JobSnapshot.of(self.number, self._job, plan, attempt.times if attempt else {})
-        if record.notes:
-            snapshot = replace(snapshot, notes=(*snapshot.notes, *record.notes))
+        if record.report_notes:
+            snapshot = replace(snapshot, notes=(*snapshot.notes, *record.report_notes))
         return snapshot
 
     # ---- events in, commands out
@@ -177,13 +228,26 @@ class JobDriver:
         excluded = self._failure_log.excluded(command.devices)
         usable = self._fleet.usable(command.devices)
         infos = tuple(info for info in usable if info.name not in excluded)
+        if self.side is not None and not infos:
+            self.is_withdrawn = True  # other devices may be usable
         attempt_id = self._context.new_attempt_id()
         return ProcessesSettled(attempt_id, infos, dict(self._fleet.absent), excluded)
 
     def _make_plan(self, command: do.MakePlan) -> None:
         infos = command.infos
+        if self.side is not None:
+            self._plan_at_side(self.side)
+            return
         self._run_planner = RunPlanner(self._job, infos, self._memory_limit, self._context)
         self._run_planner.begin(self._planned)
+
+    def _plan_at_side(self, side: SideStart) -> None:
+        """Use the given plan, once: if that failed, the job needs all devices to choose from."""
+        if self._machine.record.latest is None:
+            self._post(PlanReady(side.plan))
+        else:
+            self.is_withdrawn = True
+            self._post(PlanFailed(TryAgain("the job will run alone")))
 
     def _planned(self, plan: JobPlan | None, error: BaseException | None) -> None:
         if plan is not None:
@@ -201,52 +265,6 @@ class JobDriver:
         are_cached = self._context.planning.kernels.contains_all(self._job, command.assignments)
         return ProcessesStarted(frozenset(self._fleet.ready()), infos, are_cached)
 
-    # ---- devices
-
-    def _prepare_device(self, command: do.PrepareDevice) -> None:
-        assignment = command.assignment
-        self._arrays.attach(self._fleet, assignment.device)
-        self._fleet.send(
-            assignment.device,
-            lambda index: self._arrays.prepare_message(
-                command.attempt_id, index, assignment, command.answer
-            ),
-        )
-
-    def _fill_units(self, command: do.FillUnits) -> None:
-        order = command.order
-        self._fleet.send(
-            order.device,
-            lambda index: device_messages.Fill(
-                command.attempt_id,
-                index,
-                order.array,
-                order.first,
-                order.count,
-                order.seed,
-                order.poison,
-            ),
-        )
-
-    def _run_chunks(self, command: do.RunChunks) -> None:
-        self._fleet.send(
-            command.device,
-            lambda index: device_messages.Run(command.attempt_id, index, command.chunks),
-        )
-
-    def _check_units(self, command: do.CheckUnits) -> None:
-        order = command.order
-        self._fleet.send(
-            order.device,
-            lambda index: device_messages.Check(
-                command.attempt_id, index, order.first, order.count, order.samples, command.seed
-            ),
-        )
-
-    def _fence_device(self, command: do.FenceDevice) -> None:
-        attempt_id = command.attempt_id
-        self._fleet.send(command.device, lambda index: device_messages.Fence(attempt_id, index))
-
     # ---- deadlines
 
     def _set_deadline(self, command: do.SetDeadline) -> None:
@@ -262,9 +280,6 @@ class JobDriver:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    def _kill_device(self, command: do.KillDevice) -> None:
-        self._fleet.kill_process_of(command.device, command.reason)
 
     # ---- findings about devices
 
@@ -315,14 +330,14 @@ class JobDriver:
             self._run_final_step(self._failure_log.record_success, self._machine.record)
         else:
             state = Failed(self.number, command.report, command.error)
-        learn = self._run_final_step(self._learning_task, command) or _do_nothing
-        self._run_final_step(self._release_devices, command)
+        learning = self._run_final_step(self._learning_task, command) or do_nothing
+        self._run_final_step(self._orders.release, command)
         self._run_final_step(self._arrays.close, self._fleet)
         self._run_final_step(self._close_files)
         on_end = self._on_end
         # These refer to the caller's arrays: break cycles, so that the arrays are freed now.
-        self._on_state = self._on_end = _do_nothing
-        self._run_final_step(on_end, state, learn)
+        self._on_state = self._on_end = do_nothing
+        self._run_final_step(on_end, state, learning)
 
     def _run_final_step(self, step: Callable[..., Any], *arguments: Any) -> Any:
         try:
@@ -332,18 +347,25 @@ class JobDriver:
             return None
 
     def _learning_task(self, command: do.FinishJob) -> Learn | None:
-        if command.runs is None or self._run_planner is None:
+        if command.runs is None:
             return None
-        latest = self._machine.record.latest
-        assert latest is not None
-        return self._run_planner.learning_task(latest.plan, command.runs)
-
-    def _release_devices(self, command: do.FinishJob) -> None:
-        attempt_id = command.attempt_id
-        if attempt_id is None:
-            return
-        for device in command.devices:
-            self._fleet.send(device, functools.partial(device_messages.Release, attempt_id))
+        record = self._machine.record
+        assert record.latest is not None
+        if self._run_planner is not None:
+            return self._run_planner.learning_task(
+                record.latest.plan, command.runs, is_contended=record.side_jobs > 0
+            )
+        if self.side is None or self.side.is_measured:
+            return None  # a run beside another one adds nothing to measurements
+        return functools.partial(
+            learn,
+            self._job,
+            record.latest.plan,
+            command.runs,
+            self._context.planning,
+            None,
+            is_contended=True,
+        )
 
     def _close_files(self) -> None:
         if self._job.files or self._job.outputs:
@@ -355,12 +377,12 @@ EXECUTE: dict[type[do.JobCommand], Callable[[JobDriver, Any], None]] = {
     do.WaitForProcesses: JobDriver._wait_for_processes,
     do.MakePlan: JobDriver._make_plan,
     do.StartProcesses: JobDriver._start_processes,
-    do.PrepareDevice: JobDriver._prepare_device,
-    do.FillUnits: JobDriver._fill_units,
-    do.RunChunks: JobDriver._run_chunks,
-    do.CheckUnits: JobDriver._check_units,
-    do.FenceDevice: JobDriver._fence_device,
-    do.KillDevice: JobDriver._kill_device,
+    do.PrepareDevice: lambda driver, command: driver._orders.prepare_device(command),
+    do.FillUnits: lambda driver, command: driver._orders.fill_units(command),
+    do.RunChunks: lambda driver, command: driver._orders.run_chunks(command),
+    do.CheckUnits: lambda driver, command: driver._orders.check_units(command),
+    do.FenceDevice: lambda driver, command: driver._orders.fence_device(command),
+    do.KillDevice: lambda driver, command: driver._orders.kill_device(command),
     do.SetDeadline: JobDriver._set_deadline,
     do.PublishOutputs: JobDriver._publish,
     do.ReportProgress: JobDriver._report_progress,

@@ -83,12 +83,15 @@ class DevicesLost(msgspec.Struct, frozen=True):
         Devices of the job that won't restart.
     culprits : tuple of str
         Those of `devices` that are known to have caused it; () if unknown.
+    counts : bool
+        Whether this job may be the cause; not if a side job may be.
     """
 
     devices: tuple[str, ...]
     reason: str
     abandoned: frozenset[str]
     culprits: tuple[str, ...] = ()
+    counts: bool = True
 
 
 class DeviceExcluded(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ from hetsched.engine.job.states import (
     WaitingForProcesses,
 )
 from hetsched.job import JobSpec, Running
+from hetsched.units import counted
 
 PROGRESS_SECONDS = 0.1
 """Minimum interval between two progress states of a job."""
@@ -61,6 +62,8 @@ class JobRecord:
         The last attempt with a plan: the subject of reports and explanations.
     reported_at : float, seconds
         When progress was last reported.
+    side_jobs : int
+        Small jobs that ran beside this one, so its times aren't those of a job that runs alone.
     """
 
     settings: JobSettings
@@ -71,6 +74,14 @@ class JobRecord:
     inputs_filled: bool = False
     latest: Attempt | None = None
     reported_at: float = -math.inf
+    side_jobs: int = 0
+
+    @property
+    def report_notes(self) -> tuple[str, ...]:
+        """Return the notes for the report."""
+        if not self.side_jobs:
+            return tuple(self.notes)
+        return (*self.notes, f"{counted(self.side_jobs, 'small job')} ran beside it")
 
     def steals(self, infos: Sequence[DeviceInfo]) -> bool:
         """Return whether to steal: only between devices on the wall clock, not on virtual ones."""

@@ -38,7 +38,9 @@ def learn(
     plan: JobPlan,
     runs: Mapping[str, DeviceRun],
     state: PlanningState,
-    kind: JobKind,
+    kind: JobKind | None,
+    *,
+    is_contended: bool = False,
 ) -> None:
     """Update models and rebalancer after a run in which no device was lost.
 
@@ -48,18 +50,22 @@ def learn(
     ----------
     runs : mapping
         Device -> its part of the run.
-    kind : JobKind
-        Of the job on the devices usable at the time.
+    kind : JobKind or None
+        Of the job on the devices usable at the time; None: it ran beside another job.
+    is_contended : bool
+        Other jobs ran on the same cores: their times aren't those of a job that runs alone.
     """
     keys = _model_keys(job, runs, state)
     overhead = _host_overhead(runs)
     observations = [
-        (key, _samples(runs[device], overhead.get(device, 0.0))) for device, key in keys.items()
+        (key, _samples(runs[device], overhead.get(device, 0.0), is_contended=is_contended))
+        for device, key in keys.items()
     ]
     changes = state.store.observe_many(observations, time.time(), flush=False)
     _fit_equal_cores(runs, keys, state)
     state.memory_limits.raise_after_success(runs)
-    _rebalance(job, plan, runs, state, kind)
+    if kind is not None and not is_contended:
+        _rebalance(job, plan, runs, state, kind)
     for key, change in changes.items():
         _record_change(key, change, state)
 
@@ -81,7 +87,7 @@ def _model_keys(
     }
 
 
-def _samples(run: DeviceRun, overhead: float) -> list[Sample]:
+def _samples(run: DeviceRun, overhead: float, *, is_contended: bool) -> list[Sample]:
     """Return the samples of `run`, less `overhead` seconds that other devices took from it."""
     evidence = run_samples(
         without_overhead(run.chunks, overhead),
@@ -97,6 +103,8 @@ def _samples(run: DeviceRun, overhead: float) -> list[Sample]:
     candidate = run.assignment.candidate
     if candidate is not None and candidate.is_memory_limited:
         evidence = _without_total(evidence, run)
+    if is_contended and run.info.is_shareable:
+        return as_contended(evidence)
     reasons = throttle_reasons(run.info) if run.seconds >= MIN_JUDGED_SECONDS else ()
     if reasons:
         log.info("%s was throttled: %s", run.info.name, ", ".join(reasons))

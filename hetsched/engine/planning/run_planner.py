@@ -58,17 +58,20 @@ class RunPlanner:
         else:
             on_planned(plan, None)
 
-    def learning_task(self, plan: JobPlan, runs: Mapping[str, DeviceRun]) -> Callable[[], None]:
+    def learning_task(
+        self, plan: JobPlan, runs: Mapping[str, DeviceRun], *, is_contended: bool = False
+    ) -> Callable[[], None]:
         """Return a task for the planner's thread: learn from a run and plan the next.
 
         Only for runs in which no device was lost. Until the task is done, the next job of this
-        kind reuses the same plan, if it was good.
+        kind reuses the same plan, if it was good. `is_contended`: other jobs used its cores.
         """
-        if is_good(plan, runs) and self._planner_thread.deferred_count < MAX_DEFERRED:
+        may_repeat = not is_contended and self._planner_thread.deferred_count < MAX_DEFERRED
+        if may_repeat and is_good(plan, runs):
             self._state.repeated_jobs.offer_plan(self._kind, plan)
 
         def learn_and_plan() -> None:
-            learn(self._job, plan, runs, self._state, self._kind)
+            learn(self._job, plan, runs, self._state, self._kind, is_contended=is_contended)
             if not self._job.measure:
                 self._take_ready_plan()
                 self._state.repeated_jobs.put_plan(self._kind, self._plan())

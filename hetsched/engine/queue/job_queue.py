@@ -272,6 +272,8 @@ class JobQueue:
                     continue  # it has failed in this loop because of another job
                 if not self._settle(later, job.number, outcome):
                     del self._waiting[number]
+                    for other in later.after:
+                        self._dependents[other].discard(number)
                     remaining.append((later, Outcome.FAILED))
                     decisions.append(FailJob(number, _never(later, job.number, outcome)))
                     continue

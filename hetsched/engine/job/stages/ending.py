@@ -22,7 +22,7 @@ def fail(
         settings.job,
         attempt.plan if attempt else JobPlan((), None, ()),
         attempt.runs() if attempt else {},
-        record.notes,
+        record.report_notes,
         error=error_record,
         verified=verified,
     )

@@ -54,7 +54,7 @@ def record_loss(record: JobRecord, attempt: Attempt, event: DevicesLost) -> list
     record.failures.culprits.difference_update(event.devices)
     attempt.remove(event.devices)
     record.notes.append(loss_note(event))
-    if not responsible:
+    if not responsible or not event.counts:
         return []
     finished = {device: len(attempt.times.get(device, ())) for device in responsible}
     commands: list[JobCommand] = [

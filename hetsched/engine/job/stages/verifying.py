@@ -52,7 +52,7 @@ def _publish(
         settings.job,
         attempt.plan,
         runs,
-        record.notes,
+        record.report_notes,
         verified=verified,
         max_error=max_error,
     )

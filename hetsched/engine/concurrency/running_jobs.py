@@ -1,0 +1,82 @@
+"""The drivers of the running jobs, and the events of devices for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hetsched.engine.job.driver import JobDriver
+from hetsched.transport.device_messages import Event, Hello, Pong
+
+
+class RunningJobs:
+    """At most one main job, and small jobs at its side.
+
+    Attributes
+    ----------
+    main : JobDriver or None
+    sides : dict of int to JobDriver
+        Side jobs by number. They may outlive the main job beside which they began.
+    """
+
+    def __init__(self) -> None:
+        self.main: JobDriver | None = None
+        self.sides: dict[int, JobDriver] = {}
+
+    def __iter__(self) -> Iterator[JobDriver]:
+        """Iterate over a copy: a driver's job may end at any event."""
+        main = () if self.main is None else (self.main,)
+        return iter((*main, *self.sides.values()))
+
+    def __bool__(self) -> bool:
+        return self.main is not None or bool(self.sides)
+
+    def get(self, number: int) -> JobDriver | None:
+        """Return the driver of a running job; None if the job isn't running."""
+        if self.main is not None and self.main.number == number:
+            return self.main
+        return self.sides.get(number)
+
+    def add(self, driver: JobDriver) -> None:
+        if driver.side is not None:
+            self.sides[driver.number] = driver
+            return
+        assert self.main is None, "a main job is running"
+        self.main = driver
+
+    def remove(self, number: int) -> JobDriver:
+        """Remove and return the driver of a job that has ended."""
+        if self.main is not None and self.main.number == number:
+            driver, self.main = self.main, None
+            return driver
+        return self.sides.pop(number)
+
+    # ---- events
+
+    def on_message(self, device: str, message: Event) -> None:
+        """Pass a message of `device` to the job that it is about; drop it if that has ended."""
+        if not self.sides:
+            if self.main is not None:
+                self.main.on_message(device, message)
+            return
+        for driver in self:
+            if not isinstance(message, Hello | Pong) and driver.attempt_id == message.job:
+                driver.on_message(device, message)
+                return
+
+    def on_lost(self, devices: tuple[str, ...], reason: str, culprits: tuple[str, ...]) -> bool:
+        """Report a death to all jobs; return whether a side job may be its cause.
+
+        Then the main job isn't charged with it, and the side jobs that may have caused it start
+        again, alone.
+        """
+        suspects = [driver for driver in self.sides.values() if driver.uses(culprits or devices)]
+        for driver in suspects:
+            driver.withdraw()
+        for driver in self:
+            is_cleared = bool(suspects) and driver not in suspects
+            driver.on_lost(devices, reason, culprits, counts=not is_cleared)
+        return bool(suspects)
+
+    def on_joined(self, devices: tuple[str, ...]) -> None:
+        for driver in self:
+            driver.on_joined(devices)

@@ -1,0 +1,237 @@
+"""Small jobs beside a larger one, whose chunks wait until the test lets them pass."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hetsched.client.job import Job
+from hetsched.config import parse
+from hetsched.engine.concurrency import small_job_rule
+from hetsched.engine.job import job_record
+from hetsched.errors import JobFailed
+from hetsched.job import JobState, Running
+from hetsched.local import Local
+
+MACHINE = """
+[[device]]
+kind = "emulated"
+name = "core"
+count = 2
+compute = { unit = "1us" }
+
+[queue]
+small_jobs = %s
+"""
+UNITS = 3200
+SMALL_UNITS = 4
+
+
+class States:
+    """The states of a job, to wait for."""
+
+    def __init__(self, job: Job) -> None:
+        self._states: SimpleQueue[JobState] = SimpleQueue()
+        job.follow(self._states.put)
+
+    def wait_for(self, matches: Callable[[JobState], bool]) -> JobState:
+        while not matches(state := self._states.get(timeout=60)):
+            pass
+        return state
+
+
+def is_running(state: JobState) -> bool:
+    return isinstance(state, Running)
+
+
+def has_progress(state: JobState) -> bool:
+    return isinstance(state, Running) and any(device.done for device in state.devices)
+
+
+class Bench:
+    """A Local with a large job, each chunk of which waits for the gate."""
+
+    def __init__(self, local: Local, folder: Path) -> None:
+        self.local = local
+        self.gate = folder / "gate"
+        self.folder = folder
+        os.mkfifo(self.gate)
+        self._is_open = False
+        self.x = np.random.default_rng(0).standard_normal((UNITS, 4))
+        self.main = local.submit("gated_workload:Gated", self.x, units=UNITS, gate=str(self.gate))
+        self.main_states = States(self.main)
+
+    def pass_first_chunk(self) -> None:
+        """Let a chunk pass, so that the large job's speed is known."""
+        self.main_states.wait_for(is_running)
+        self.gate.write_bytes(b"")
+        self.main_states.wait_for(has_progress)
+
+    def submit_small(self, **options: Any) -> tuple[Job, np.ndarray]:
+        x = np.random.default_rng(1).standard_normal((SMALL_UNITS, 4))
+        return self.local.submit("gated_workload:Gated", x, units=SMALL_UNITS, **options), x
+
+    def small_beside(self, **options: Any) -> tuple[Job, np.ndarray]:
+        """A small job that has started while the large one runs."""
+        job, x = self.submit_small(**options)
+        States(job).wait_for(is_running)
+        assert not self.main.done()
+        return job, x
+
+    def open(self) -> None:
+        """Let all chunks pass from now on."""
+        self._is_open = True
+        threading.Thread(target=self._keep_open, daemon=True).start()
+
+    def _keep_open(self) -> None:
+        while self._is_open:
+            self.gate.write_bytes(b"")
+
+    def close(self) -> None:
+        self._is_open = False
+        os.close(os.open(self.gate, os.O_RDONLY | os.O_NONBLOCK))  # a last reader
+
+    def check_main(self) -> None:
+        np.testing.assert_allclose(self.main.result(60), 2 * self.x + 1)
+
+
+def make_bench(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_jobs: str = "true"
+) -> Iterator[Bench]:
+    folders = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(folders))
+    for folder in folders:
+        monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(job_record, "PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr(small_job_rule, "MIN_REMAINING_SECONDS", 0.0)
+    with Local(config=parse(MACHINE % small_jobs, "test"), learn=False) as local:
+        bench = Bench(local, tmp_path)
+        with contextlib.closing(bench):
+            yield bench
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    yield from make_bench(tmp_path, monkeypatch)
+
+
+def test_a_small_job_runs_between_the_chunks_of_a_large_one(bench: Bench) -> None:
+    bench.pass_first_chunk()
+
+    small, x = bench.small_beside(verify=True)
+    bench.open()
+
+    np.testing.assert_allclose(small.result(60), 2 * x + 1)
+    bench.check_main()
+    assert small.report is not None and bench.main.report is not None
+    assert small.report.verified
+    assert small.report.notes[0].startswith(f"ran beside job {bench.main.id}, on core")
+    assert "1 small job ran beside it" in bench.main.report.notes
+
+
+def test_several_small_jobs_run_at_the_side_of_one(bench: Bench) -> None:
+    bench.pass_first_chunk()
+    first, x = bench.small_beside()
+    others = [bench.submit_small()[0] for _ in range(6)]
+
+    bench.open()
+
+    for job in (first, *others):
+        np.testing.assert_allclose(job.result(60), 2 * x + 1)
+    bench.check_main()
+
+
+def test_a_job_that_is_not_small_waits_for_its_turn(bench: Bench) -> None:
+    bench.pass_first_chunk()
+
+    second = bench.local.submit("gated_workload:Gated", bench.x[:1600], units=1600)
+    small, _ = bench.small_beside()
+    bench.open()
+
+    second.result(60)
+    small.result(60)
+    bench.check_main()
+    assert second.report is not None
+    assert not any("beside" in note for note in second.report.notes)
+
+
+def test_small_jobs_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for bench in make_bench(tmp_path, monkeypatch, "false"):
+        bench.pass_first_chunk()
+        small, _ = bench.submit_small()
+        bench.open()
+
+        small.result(60)
+        assert small.report is not None
+        assert not any("beside" in note for note in small.report.notes)
+
+
+def test_a_small_job_that_raises_leaves_the_large_one_alone(bench: Bench) -> None:
+    (bench.folder / "failures").write_text("x")
+    bench.pass_first_chunk()
+
+    small, _ = bench.small_beside(failures=str(bench.folder / "failures"))
+    bench.open()
+
+    with pytest.raises(JobFailed, match="one of the failures that were asked for"):
+        small.result(60)
+    bench.check_main()
+
+
+def test_cancelling_the_small_job_leaves_the_large_one_alone(bench: Bench) -> None:
+    bench.pass_first_chunk()
+    small, _ = bench.small_beside()
+
+    small.cancel()
+    bench.open()
+
+    with pytest.raises(CancelledError):
+        small.result(60)
+    bench.check_main()
+
+
+def test_cancelling_the_large_job_leaves_the_small_one_alone(bench: Bench) -> None:
+    bench.pass_first_chunk()
+    small, x = bench.small_beside()
+
+    bench.main.cancel()
+    bench.open()
+
+    with pytest.raises(CancelledError):
+        bench.main.result(60)
+    np.testing.assert_allclose(small.result(60), 2 * x + 1)
+
+
+def test_both_jobs_survive_the_death_of_their_device_process(bench: Bench) -> None:
+    bench.pass_first_chunk()
+    small, x = bench.small_beside()
+
+    for pid in set(bench.local.pids().values()):
+        os.kill(pid, signal.SIGKILL)
+    bench.open()
+
+    np.testing.assert_allclose(small.result(60), 2 * x + 1)
+    bench.check_main()
+
+
+def test_a_running_small_job_can_be_explained(bench: Bench) -> None:
+    bench.pass_first_chunk()
+    small, _ = bench.small_beside()
+
+    explanation = small.explain()
+    bench.open()
+
+    assert any("beside" in note for note in explanation.notes)
+    assert small.explain().job == small.id
+    bench.check_main()
