@@ -146,17 +146,17 @@ def _write(record: Record, on_done: OnWritten) -> Write:
     return Write((record,), on_done if isinstance(record, JobAccepted) else None)
 
 
-def fail_everywhere(name: str, lasts: bool, seed: int, tally: FaultTally) -> None:
-    """Run the script with the fault at its first operation, its second, ... until none is left."""
+def fail_everywhere(name: str, lasts: bool, seed: int, stride: int, tally: FaultTally) -> None:
+    """Run the script with the fault at every `stride`th operation, until none is left."""
     occurs, at = True, 0
     while occurs:
-        at += 1
+        at += stride
         occurs = FaultyRun(FAULTS[name], at, lasts, random.Random(seed), tally).run()
 
 
 @silent
 def measure(scale: Scale) -> Result:
-    seeds = scale.of(1, 5, 100)
+    seeds, stride = scale.of(1, 5, 100), scale.of(3, 1, 1)
     result = Result(
         "disk_faults",
         "Faults of the disk at every operation of the journal",
@@ -167,7 +167,7 @@ def measure(scale: Scale) -> Result:
         for lasts in (False, True):
             tally = FaultTally()
             for seed in range(scale.seed, scale.seed + seeds):
-                fail_everywhere(name, lasts, seed, tally)
+                fail_everywhere(name, lasts, seed, stride, tally)
             label = f"{name}, {'until it is over' if lasts else 'once'}"
             figures = dataclasses.astuple(tally)
             result.rows.append((label, *(f"{figure:,}" for figure in figures)))

@@ -73,7 +73,7 @@ def publish_and_recover(
 
 
 def publish_everywhere(folder: Path, step: int) -> PublicationTally:
-    """Kill at every call; recoveries at every `step`th of theirs."""
+    """Kill at every call; recoveries at every `step`th of theirs, each time at others."""
     tally = PublicationTally()
     for force in (False, True):
         for lacks in LACKS:
