@@ -22,7 +22,9 @@ def order_of(folder: Path, synchronous: str) -> AckOrder:
     output = folder / "trace"
     module = "tests.store.journal.acknowledging_process"
     command = [sys.executable, "-m", module, str(folder), str(JOBS), synchronous]
-    subprocess.run(traced(command, output), cwd=ROOT, check=True, timeout=120)
+    subprocess.run(
+        traced(command, output), cwd=ROOT, check=True, timeout=120, stdout=subprocess.PIPE
+    )
     with output.open(encoding="utf-8", errors="replace") as lines:
         return ack_order(lines, is_ack)
 
