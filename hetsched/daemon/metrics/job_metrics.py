@@ -5,7 +5,8 @@ Bounded: labels are devices, phases, states and exit codes, never anything that 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
+from dataclasses import dataclass
 
 from hetsched.daemon.metrics.histogram import Histogram
 from hetsched.errors import Cancelled
@@ -16,15 +17,24 @@ SECONDS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 
+@dataclass(slots=True)
+class DeviceTotals:
+    """Of one device: seconds of each phase, units, late phases."""
+
+    h2d: float = 0.0
+    compute: float = 0.0
+    d2h: float = 0.0
+    units: int = 0
+    late: int = 0
+
+
 class JobMetrics:
     """Totals since the daemon's start."""
 
     def __init__(self) -> None:
         self._ended: Counter[tuple[str, ...]] = Counter()
         self._refused: Counter[tuple[str, ...]] = Counter()
-        self._phase_seconds: defaultdict[tuple[str, ...], float] = defaultdict(float)
-        self._units: Counter[tuple[str, ...]] = Counter()
-        self._late: Counter[tuple[str, ...]] = Counter()
+        self._devices: dict[str, DeviceTotals] = {}
         self._queue = Histogram(
             "hetsched_job_queue_seconds", "Time from submission to start.", SECONDS
         )
@@ -85,22 +95,32 @@ class JobMetrics:
             self._queue.metric(),
             self._run.metric(),
             self._total.metric(),
+            *self._device_metrics(),
+            self._error.metric(),
+            self._spread.metric(),
+        ]  # fmt: skip
+
+    def _device_metrics(self) -> list[Metric]:
+        phases: dict[tuple[str, ...], float] = {}
+        for name, totals in self._devices.items():
+            phases[(name, "h2d")] = totals.h2d
+            phases[(name, "compute")] = totals.compute
+            phases[(name, "d2h")] = totals.d2h
+        return [
             labelled(
                 "hetsched_device_phase_seconds", "counter",
                 "Time that devices spent copying in (h2d), computing and copying out (d2h).",
-                dict(self._phase_seconds), "device", "phase",
+                phases, "device", "phase",
             ),
             labelled(
                 "hetsched_device_units", "counter", "Units that devices have computed.",
-                dict(self._units), "device",
+                {(name,): totals.units for name, totals in self._devices.items()}, "device",
             ),
             labelled(
                 "hetsched_device_late_phases", "counter",
                 "Phases of emulated devices that took longer than modelled.",
-                dict(self._late), "device",
+                {(name,): t.late for name, t in self._devices.items() if t.late}, "device",
             ),
-            self._error.metric(),
-            self._spread.metric(),
         ]  # fmt: skip
 
     def _observe_report(self, report: JobReport) -> None:
@@ -111,10 +131,11 @@ class JobMetrics:
         if report.spread is not None:
             self._spread.observe(report.spread)
         for device in report.devices:
-            name = device.device
-            self._phase_seconds[(name, "h2d")] += device.copy_in_seconds
-            self._phase_seconds[(name, "compute")] += device.compute_seconds
-            self._phase_seconds[(name, "d2h")] += device.copy_out_seconds
-            self._units[(name,)] += device.share
-            if device.late:
-                self._late[(name,)] += device.late
+            totals = self._devices.get(device.device)
+            if totals is None:
+                totals = self._devices[device.device] = DeviceTotals()
+            totals.h2d += device.copy_in_seconds
+            totals.compute += device.compute_seconds
+            totals.d2h += device.copy_out_seconds
+            totals.units += device.share
+            totals.late += device.late
