@@ -21,6 +21,7 @@ from robustness import (
     malformed_frames,
     power_cuts,
     publication,
+    slow_follower,
     stop_ladder,
     stop_signal,
 )
@@ -38,6 +39,7 @@ SCENARIOS: dict[str, Callable[[Scale], Result]] = {
     "disk_faults": disk_faults.measure,
     "journal_rate": journal_rate.measure,
     "publication": publication.measure,
+    "slow_follower": slow_follower.measure,
 }
 
 

@@ -12,10 +12,10 @@ decides how many run at once.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left, insort
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 
+from hetsched.engine.queue.ready_line import OrderKey, ReadyLine
 from hetsched.engine.queue.records import (
     PERMANENT_CODES,
     AbortJob,
@@ -32,9 +32,6 @@ from hetsched.job import Dependency
 MAX_OUTCOMES = 100_000
 """Ended jobs whose outcome is remembered for `--after`, about 100 bytes each. Arbitrary."""
 
-OrderKey = tuple[int, int, int]
-"""Sort key of a ready job: minus its priority, its place, its number."""
-
 
 class JobQueue:
     """All unfinished jobs of one engine. Costs are O(log n) comparisons, unless stated."""
@@ -42,7 +39,7 @@ class JobQueue:
     def __init__(self) -> None:
         self._waiting: dict[int, QueuedTerms] = {}
         self._running: dict[int, QueuedTerms] = {}
-        self._ready: list[OrderKey] = []
+        self._ready = ReadyLine()
         self._dependents: dict[int, set[int]] = {}
         self._deadlines: list[tuple[float, int]] = []
         self._outcomes: OrderedDict[int, Outcome] = OrderedDict()
@@ -78,16 +75,16 @@ class JobQueue:
 
         Don't change the queue meanwhile.
         """
-        return (number for _, _, number in self._ready)
+        return iter(self._ready)
 
     def first(self) -> int | None:
         """Return the job that is first in line, None if none may start."""
-        return self._ready[0][2] if self._ready else None
+        return self._ready.first()
 
     def position(self, number: int) -> Position:
         """Return where a waiting job stands. Raises KeyError."""
         job = self._waiting[number]
-        before = bisect_left(self._ready, _key(job))
+        before = self._ready.index(_key(job))
         ahead = before + len(self._running)
         if job.is_held:
             return Position(ahead, "held")
@@ -145,7 +142,7 @@ class JobQueue:
         job = self._changeable(number, "given another priority")
         if priority == job.priority:
             return []
-        self._remove_from_order(job)
+        self._ready.discard(_key(job))
         job.priority = priority
         self._update_order(job)
         return [ReportPosition(number)]
@@ -153,7 +150,7 @@ class JobQueue:
     def start(self, number: int) -> None:
         """Note that a waiting job runs now."""
         job = self._waiting.pop(number)
-        self._remove_from_order(job)
+        self._ready.discard(_key(job))
         job.attempts += 1
         self._running[number] = job
 
@@ -188,7 +185,7 @@ class JobQueue:
         """
         job = self._waiting.pop(number, None)
         if job is not None:
-            self._remove_from_order(job)
+            self._ready.discard(_key(job))
         else:
             job = self._running.pop(number)
         return self._conclude([(job, outcome)])
@@ -234,14 +231,9 @@ class JobQueue:
 
     def _update_order(self, job: QueuedTerms) -> None:
         """Put a waiting job into the order if it is ready, else take it out."""
-        self._remove_from_order(job)
+        self._ready.discard(_key(job))
         if job.is_ready:
-            insort(self._ready, _key(job))
-
-    def _remove_from_order(self, job: QueuedTerms) -> None:
-        index = bisect_left(self._ready, _key(job))
-        if index < len(self._ready) and self._ready[index][2] == job.number:
-            del self._ready[index]
+            self._ready.add(_key(job))
 
     def _settle(self, job: QueuedTerms, earlier: int, outcome: Outcome | None) -> bool:
         """Drop a dependency on a job that has ended; return whether it was met."""
@@ -251,7 +243,7 @@ class JobQueue:
     def _fail(self, job: QueuedTerms, error: JobFailed) -> list[Decision]:
         """Fail a waiting job and those that can't run without it."""
         del self._waiting[job.number]
-        self._remove_from_order(job)
+        self._ready.discard(_key(job))
         return [FailJob(job.number, error), *self._conclude([(job, Outcome.FAILED)])]
 
     def _conclude(self, ended: list[tuple[QueuedTerms, Outcome]]) -> list[Decision]:
