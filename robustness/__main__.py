@@ -17,6 +17,7 @@ from benchmarks.results import Result, save
 from robustness import (
     disk_faults,
     few_descriptors,
+    hanging_code,
     journal_rate,
     malformed_frames,
     power_cuts,
@@ -35,6 +36,7 @@ SCENARIOS: dict[str, Callable[[Scale], Result]] = {
     "stop_signal": stop_signal.measure,
     "stop_ladder": stop_ladder.measure,
     "few_descriptors": few_descriptors.measure,
+    "hanging_code": hanging_code.measure,
     "power_cuts": power_cuts.measure,
     "disk_faults": disk_faults.measure,
     "journal_rate": journal_rate.measure,

@@ -71,6 +71,11 @@ class Worker:
         """End after the present task."""
         self._inbox.put(None)
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether somebody waits for its task, or it has none and ends at once."""
+        return self.task is None or not self.task.is_answered
+
     def _run_tasks(self) -> None:
         while (task := self._inbox.get()) is not None:
             self._run(task)
@@ -166,14 +171,18 @@ class WorkerPool:
     def close(self, seconds: float) -> list[str]:
         """End the threads; return what those do that didn't end within `seconds`.
 
-        Tasks that wait for a thread are run, too.
+        Tasks that wait for a thread are run, too. Threads whose task was abandoned aren't waited
+        for.
         """
         workers = [*self._busy, *self._idle]
-        for worker, task in zip(itertools.cycle(workers), self._waiting):
+        needed = [worker for worker in workers if worker.is_needed]
+        if self._waiting and not needed:
+            needed = [Worker("files", self._post_result)]
+        for worker, task in zip(itertools.cycle(needed), self._waiting):
             worker.start(task)
-        for worker in workers:
+        for worker in {*workers, *needed}:
             worker.end()
-        join_all([worker.thread for worker in workers], seconds)
+        join_all([worker.thread for worker in needed], seconds)
         steps = [w.task.step.text for w in workers if w.task is not None and w.thread.is_alive()]
         return steps + self.hanging()
 

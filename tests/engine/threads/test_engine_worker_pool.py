@@ -64,9 +64,12 @@ def bench() -> Iterator[Bench]:
     bench = Bench()
     yield bench
     bench.released.set()
-    for worker, _ in bench.work._hanging:
+    given_up = [worker for worker, _ in bench.work._hanging]
+    workers = [*bench.work._busy, *bench.work._idle, *given_up]
+    bench.work.close(20)
+    for worker in workers:
         worker.thread.join(20)
-    assert bench.work.close(20) == []
+        assert not worker.thread.is_alive()
     bench.loop.close()
 
 
@@ -169,6 +172,14 @@ def test_closing_runs_what_was_submitted(bench: Bench) -> None:
         pool.submit(lambda step, number=number: done.append(number))  # type: ignore[misc]
     assert pool.close(20) == []
     assert sorted(done) == [0, 1, 2, 3, 4]
+
+
+def test_closing_does_not_wait_for_what_was_abandoned(bench: Bench) -> None:
+    pool = bench.pool()
+    task = pool.submit(bench.hang)
+    bench.run_until(bench.has_begun.is_set)
+    pool.abandon(task, TryAgain("stopping"))
+    assert pool.close(3600) == ["opening /mnt/dead"]
 
 
 def test_closing_waits_no_longer_than_allowed(bench: Bench) -> None:

@@ -1,0 +1,134 @@
+"""Plug-ins that hang while clients work: nobody waits for them, and the loop stays quick."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import hetsched
+from benchmarks.results import Bar, Result
+from hetsched.errors import HetschedError, TryAgain
+from robustness.daemon import CORES, Daemon, daemon
+from robustness.scale import Scale
+
+CLIENTS = 4
+HANGING = "robustness.hanging_fft:HangingFft"
+ROOT = str(Path(__file__).parent.parent)
+CONFIG = CORES + '\n[deadlines]\nopen = "0.5s"\n'
+MAX_STOP_SECONDS = 5.0
+MAX_WAIT_MS = 100.0
+"""99.9 % of callbacks wait less for their turn. A human notices more."""
+
+
+@dataclass
+class Counts:
+    """What the clients have seen."""
+
+    done: int = 0
+    failed: int = 0
+    refused: int = 0
+    wrong: int = 0
+    """Hanging jobs with any other outcome than TryAgain."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+def measure(scale: Scale) -> Result:
+    seconds = scale.of(3.0, 30.0, 600.0)
+    counts = Counts()
+    with daemon(CONFIG, {"PYTHONPATH": ROOT}) as served:
+        _load(served, counts, seconds)
+        with served.client() as client:
+            waits, longest = _latency(client)
+        stop_seconds, status = _stop_while_hanging(served)
+    result = Result(
+        "hanging_code",
+        f"{CLIENTS} clients with small jobs, while plug-ins hang: latency of the daemon's loop",
+        ("jobs", "refused", "p50", "p99", "p99.9", "longest wait", "longest callback", "stop"),
+    )
+    times = [f"{1e3 * waits[q]:.2f} ms" for q in ("0.5", "0.99", "0.999", "1")]
+    result.rows.append(
+        (str(counts.done), str(counts.refused), *times, f"{1e3 * longest:.1f} ms",
+         f"{stop_seconds:.1f} s")
+    )  # fmt: skip
+    result.bars += [
+        Bar("failed jobs", counts.failed, 0, at_least=False),
+        Bar("hanging jobs that weren't refused", counts.wrong, 0, at_least=False),
+        Bar("hanging jobs refused", counts.refused, 1),
+        Bar("jobs done", counts.done, 10),
+        Bar("exit status", -1 if status is None else status, 0, at_least=False),
+        Bar("seconds to stop while a plug-in hangs", stop_seconds, MAX_STOP_SECONDS,
+            at_least=False),
+        Bar("99.9th percentile of waits, ms", 1e3 * waits["0.999"], MAX_WAIT_MS, at_least=False),
+    ]  # fmt: skip
+    return result
+
+
+def _load(served: Daemon, counts: Counts, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    threads = [
+        threading.Thread(target=_run_jobs, args=(served, counts, until)) for _ in range(CLIENTS)
+    ]
+    threads.append(threading.Thread(target=_run_hanging_jobs, args=(served, counts, until)))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _run_jobs(served: Daemon, counts: Counts, until: float) -> None:
+    with served.client() as client:
+        x = client.empty((4, 64, 64), "complex64")
+        x[:] = 1
+        while time.monotonic() < until:
+            try:
+                client.submit("fft", x).result(60)
+            except HetschedError:
+                counts.failed += 1
+            with counts.lock:
+                counts.done += 1
+
+
+def _run_hanging_jobs(served: Daemon, counts: Counts, until: float) -> None:
+    with served.client() as client:
+        while time.monotonic() < until:
+            try:
+                client.submit(HANGING, batch="4x8x8")
+                counts.wrong += 1
+            except TryAgain:
+                counts.refused += 1
+            except HetschedError:
+                counts.wrong += 1
+
+
+def _latency(client: hetsched.Client) -> tuple[dict[str, float], float]:
+    """Return the quantiles of waits and the longest callback, seconds."""
+    metrics = {metric.name: metric.samples for metric in client.metrics()}
+    quantiles = _labelled(metrics["hetsched_loop_wait_seconds"])
+    return quantiles, metrics["hetsched_loop_longest_callback_seconds"][0].value
+
+
+def _labelled(samples: Iterable[object]) -> dict[str, float]:
+    pairs = [(getattr(s, "labels", {}), getattr(s, "value", 0.0)) for s in samples]
+    return {labels["quantile"]: value for labels, value in pairs if "quantile" in labels}
+
+
+def _stop_while_hanging(served: Daemon) -> tuple[float, int | None]:
+    """Send SIGTERM while a job is being checked; return the seconds and the exit status."""
+    with served.client(reconnect=0) as client:
+        submitting = threading.Thread(target=_submit_in_vain, args=(client,))
+        submitting.start()
+        begin = time.monotonic()
+        status = served.stop()
+        seconds = time.monotonic() - begin
+        submitting.join()
+    return seconds, status
+
+
+def _submit_in_vain(client: hetsched.Client) -> None:
+    try:
+        client.submit(HANGING, batch="4x8x8")
+    except HetschedError:
+        return
