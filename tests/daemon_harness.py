@@ -51,6 +51,7 @@ class FakeEngine:
         self.priorities: dict[int, int] = {}
         self.waiting: dict[int, tuple[JobSpec, Callable[[JobState], None]]] = {}
         self.specs: list[JobSpec] = []
+        self.probes = 0
 
     def submit(
         self,
@@ -140,6 +141,14 @@ class FakeEngine:
             DeviceActivity(device="cpu0", job=job, workload="wait", variant="fake", share=1)
             for job in self.waiting
         )
+
+    def restricted_devices(self) -> dict[str, str]:
+        return {} if self.probes else {"cpu0": "takes no jobs of kind fft"}
+
+    def probe_devices(self, on_done: Callable[[], None]) -> None:
+        """As if every device were well afterwards."""
+        self.probes += 1
+        on_done()
 
     def _double(self, ref: ArenaRef, spec: JobSpec) -> ArenaRef:
         x = self.arena.segment(ref.segment).array(ref.shape, ref.dtype, ref.offset)

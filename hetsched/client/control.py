@@ -31,7 +31,7 @@ from hetsched.explain import Explanation
 from hetsched.job import Done, JobSpec, JobState
 from hetsched.transport.inspection.metric_records import Metric
 from hetsched.transport.inspection.overview_records import DaemonOverview
-from hetsched.transport.messages import Pong, Submit
+from hetsched.transport.messages import DeviceList, Pong, Submit
 
 Self = TypeVar("Self", bound="Control")
 
@@ -117,7 +117,15 @@ class Control(QueueControl):
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
         """Return the daemon's devices, and missing devices with the reason."""
-        return devices.devices(self._connection)
+        listed = devices.devices(self._connection)
+        return listed.devices, listed.absent
+
+    def device_list(self, *, probe: bool = False) -> DeviceList:
+        """Return the daemon's devices, with the reasons why some take no jobs.
+
+        `probe`: first look for missing devices, and give those that failed another chance.
+        """
+        return devices.devices(self._connection, probe=probe)
 
     def metrics(self) -> tuple[Metric, ...]:
         """Return counters and gauges of the daemon, its jobs and its devices."""

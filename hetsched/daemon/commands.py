@@ -114,6 +114,7 @@ class ListDevices:
 
     identity: bytes
     number: int
+    probe: bool = False
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,10 @@ class JobEngine(QueueEngine, Protocol):
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]: ...
 
+    def restricted_devices(self) -> dict[str, str]: ...
+
+    def probe_devices(self, on_done: Callable[[], None]) -> None: ...
+
     def activities(self) -> tuple[DeviceActivity, ...]: ...
 
 
@@ -348,8 +352,15 @@ class Server:
         self._execute(self._core.on_job_state(ticket, state, sizes, time.monotonic()))
 
     def _list_devices(self, command: commands.ListDevices) -> None:
-        devices, absent = self._engine.devices()
-        self._router.send(command.identity, Reply(command.number, DeviceList(devices, absent)))
+        def answer() -> None:
+            devices, absent = self._engine.devices()
+            listed = DeviceList(devices, absent, self._engine.restricted_devices())
+            self._router.send(command.identity, Reply(command.number, listed))
+
+        if command.probe:
+            self._engine.probe_devices(answer)
+        else:
+            answer()
 
     def _explain(self, command: commands.ExplainJob) -> None:
         def explained(explanation: Explanation | None, error: BaseException | None) -> None:

@@ -8,6 +8,7 @@ Everything runs on the loop's thread, except the tasks of `PlannerThread`.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from hetsched.engine.explanations import ExplanationArchive
 from hetsched.engine.job.driver import Learn
 from hetsched.engine.planning.planner_thread import OnDone, PlannerThread
 from hetsched.engine.planning.planning_state import PlanningState
+from hetsched.engine.processes.device_search import DeviceSearch
 from hetsched.engine.processes.fleet import Fleet, FleetListener
 from hetsched.engine.queued_job import OnState, QueuedJob
 from hetsched.engine.scheduler import EngineHooks, JobScheduler, stopping_error
@@ -96,6 +98,7 @@ class Engine:
             deadlines,
         )
         self._context.small_jobs = config.queue.small_jobs
+        self._search = DeviceSearch(config, self._fleet, files, loop)
         self._explanations = ExplanationArchive(
             self._fleet.info, self._context.planning.plan_cache
         )
@@ -116,6 +119,7 @@ class Engine:
     def start(self) -> None:
         """Start the device processes. Jobs may be submitted immediately."""
         self._fleet.start()
+        self._search.schedule()
 
     def submit(
         self,
@@ -210,9 +214,19 @@ class Engine:
             return
         self._context.planner_thread.submit(work, on_done)
 
+    def probe_devices(self, on_done: Callable[[], None]) -> None:
+        """Look for missing devices, and give those that failed another chance; then call back."""
+        self._context.health.forget()
+        self._search.search(on_done)
+
+    def restricted_devices(self) -> dict[str, str]:
+        """Return device that takes no jobs of some kinds at present -> why."""
+        return self._context.health.restricted(time.monotonic())
+
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
-        """Return the devices, and the reasons for absent ones."""
-        return self._fleet.infos, dict(self._fleet.absent)
+        """Return the devices, and why others are missing or take no job at present."""
+        quarantined = self._context.health.quarantined(time.monotonic())
+        return self._fleet.infos, {**self._fleet.absent, **quarantined}
 
     def activities(self) -> tuple[DeviceActivity, ...]:
         """Return what the devices do for running jobs."""
@@ -239,6 +253,7 @@ class Engine:
 
     def close(self) -> None:
         """End the device processes and the threads, as far as these don't hang."""
+        self._search.close()
         self._fleet.close()
         for step in self._context.files.close(CLOSE_SECONDS):
             log.warning("a thread still hangs at the end: %s", step)
@@ -293,6 +308,7 @@ class Engine:
 
     def _on_lost(self, devices: tuple[str, ...], reason: str, culprits: tuple[str, ...]) -> None:
         self._context.planning.kernels.forget(devices)
+        self._search.schedule()  # if it won't start again
         self._scheduler.on_lost(devices, reason, culprits)
 
     def _on_joined(self, devices: tuple[str, ...]) -> None:

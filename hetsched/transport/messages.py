@@ -159,7 +159,12 @@ class Explain(msgspec.Struct, frozen=True, tag="explain"):
 
 
 class Devices(msgspec.Struct, frozen=True, tag="devices"):
-    pass
+    """Answered by a DeviceList.
+
+    `probe`: first look for missing devices, and give those that failed another chance.
+    """
+
+    probe: bool = False
 
 
 class Metrics(msgspec.Struct, frozen=True, tag="metrics"):
@@ -313,10 +318,19 @@ class Changed(msgspec.Struct, frozen=True, tag="changed"):
 
 
 class DeviceList(msgspec.Struct, frozen=True, tag="devices"):
-    """`absent`: kind or name of a missing device -> the reason, one line."""
+    """The daemon's devices.
+
+    Attributes
+    ----------
+    absent : dict
+        Kind or name of a device that is missing or takes no job at present -> the reason.
+    restricted : dict
+        Device that takes no jobs of some kinds at present -> the reason.
+    """
 
     devices: tuple[DeviceInfo, ...]
     absent: dict[str, str]
+    restricted: dict[str, str] = {}
 
 
 class Explained(msgspec.Struct, frozen=True, tag="explained"):

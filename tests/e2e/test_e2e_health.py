@@ -94,9 +94,9 @@ def test_a_core_that_crashes_in_one_kind_of_job_takes_no_more_of_it(
         job = run(local, fault=fault, core=core)
         assert shares(job) == {"cpu0": 40}
 
-    assert any("cpu1 takes no jobs of kind faulty" in note for note in job.report.notes)
+    assert any("cpu1: takes no jobs of kind faulty" in note for note in job.report.notes)
     assert not any("died" in note for note in job.report.notes)
-    assert "cpu1 takes no jobs of kind faulty" in str(job.explain())
+    assert "cpu1: takes no jobs of kind faulty" in str(job.explain())
     wait_for(local, "cpu1")  # which takes jobs of other kinds
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from hetsched.config import DeviceConfig
@@ -17,7 +18,7 @@ from hetsched.devices.process_spec import Probe, ProcessSpec
 from hetsched.engine.deadlines import DEFAULT_DEADLINES
 from hetsched.engine.processes.device_process import DeviceProcess
 from hetsched.engine.processes.fleet import Fleet, FleetListener
-from hetsched.engine.processes.hosted_process import HostedProcess
+from hetsched.engine.processes.hosted_process import MAX_FAILED_STARTS, HostedProcess
 from hetsched.errors import InternalError
 from hetsched.transport.device_messages import Attach, Release
 from hetsched.transport.timers import Timer, TimerQueue
@@ -140,6 +141,39 @@ def test_the_end_of_the_fleet_does_not_wait_for_a_process_that_never_ends(
         manual.fleet.close()
 
     assert f"pid {manual.pid}, doesn't end" in caplog.text
+
+
+def spec_of(device: str) -> ProcessSpec:
+    info = DeviceInfo(name=device, kind="cpu", identity="test")
+    return msgspec.structs.replace(SPEC, devices=(info,))
+
+
+def test_a_device_that_was_missing_joins(manual: ManualFleet) -> None:
+    absent = {"gpu": "no driver"}
+    assert manual.fleet.update(Probe((SPEC,), absent)) == ()
+    assert manual.fleet.absent == absent
+
+    new = manual.fleet.update(Probe((SPEC, spec_of("gpu0")), {}))
+
+    assert new == ("gpu0",)
+    assert manual.fleet.absent == {}
+    assert [info.name for info in manual.fleet.infos] == ["cpu0", "gpu0"]
+    assert manual.fleet.pids().keys() == {"cpu0", "gpu0"}
+
+
+def test_a_process_that_failed_to_start_is_tried_again_on_request(manual: ManualFleet) -> None:
+    for _ in range(MAX_FAILED_STARTS):
+        manual.fleet.kill_process_of("cpu0", "no hello")
+        (manual.pidfd, manual._died) = list(manual.loop.readers.items())[-1]
+        manual.died()
+        if manual.fleet.any_remaining(["cpu0"]):
+            manual.loop.run_last()
+    assert "no hello" in manual.fleet.absent["cpu0"]
+
+    manual.fleet.retry_abandoned()
+
+    assert manual.fleet.absent == {}
+    assert manual.fleet.any_remaining(["cpu0"])
 
 
 def test_events_sent_before_a_death_are_handled_before_it() -> None:

@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from clock_loop import ClockLoop
 
 from hetsched.engine.deadlines import DEFAULT_DEADLINES
 from hetsched.engine.processes import process_watch
 from hetsched.engine.processes.process_watch import ProcessWatch
 from hetsched.transport.device_messages import Ping
-from hetsched.transport.timers import Timer, TimerQueue
 
 DEADLINES = replace(DEFAULT_DEADLINES, hello=20.0, silence=30.0, exit=5.0)
-
-
-class ClockLoop:
-    """A loop whose time passes in `pass_time` only."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-        self._timers: list[tuple[float, int, Timer]] = []
-
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        timer = Timer(self.now + seconds, callback, TimerQueue())
-        heapq.heappush(self._timers, (timer.due, len(self._timers), timer))
-        return timer
-
-    def pass_time(self, seconds: float) -> None:
-        end = self.now + seconds
-        while self._timers and self._timers[0][0] <= end:
-            self.now, _, timer = heapq.heappop(self._timers)
-            if timer.callback is not None:
-                timer.callback()
-        self.now = end
 
 
 class Watched:

@@ -1,26 +1,86 @@
-"""`hetsched devices`: the devices of a configuration, and which are missing; no daemon."""
+"""`hetsched devices`: the devices of a configuration, and which are missing.
+
+Without a daemon, too; a running one also reports devices that take no jobs because of failures.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hetsched.cli.connect import control
 from hetsched.cli.output.terminal import clean, columns, out, out_json
 from hetsched.cli.request_flags import ConfigName, Json
 from hetsched.config import load
 from hetsched.device import DeviceInfo
+from hetsched.errors import Unavailable, UsageError
 from hetsched.text import MAX_GROUP_ROWS, grouped_rows
 from hetsched.units import format_bytes
+
+if TYPE_CHECKING:
+    from hetsched.transport.messages import DeviceList
 
 SCHEMA = "hetsched.devices/1"
 
 
-def devices(config: ConfigName = None, json: Json = False) -> None:
-    """List the devices of a configuration."""
-    settings, source = load(config)
-    from hetsched.devices.probe import probe
+PROBE_FLAG = typer.Option(
+    "--probe", help="Have the daemon look for missing devices, and retry those that failed."
+)
 
-    machine = probe(settings)
+
+def devices(
+    config: ConfigName = None,
+    probe: Annotated[bool, PROBE_FLAG] = False,
+    json: Json = False,
+) -> None:
+    """List the devices of a configuration, or the daemon's."""
+    if probe and config is not None:
+        raise UsageError("--probe is for the daemon, which has its own configuration: no --config")
+    served = None if config is not None else _served(probe)
+    if probe and served is not None:
+        _show("daemon", served.devices, served.absent, served.restricted, json)
+        return
+    settings, source = load(config)
+    from hetsched.devices.probe import probe as find_devices
+
+    machine = find_devices(settings)
     infos = [info for process in machine.processes for info in process.devices]
+    names = {info.name for info in infos}
+    barred = {} if served is None else {**served.absent, **served.restricted}
+    restricted = {name: reason for name, reason in barred.items() if name in names}
+    _show(source, infos, machine.absent, restricted, json)
+
+
+def _served(probe: bool) -> DeviceList | None:
+    """Return the daemon's devices; None without a daemon, unless `probe` needs it."""
+    try:
+        with control() as daemon:
+            return daemon.device_list(probe=probe)
+    except Unavailable:
+        if probe:
+            raise
+        return None
+
+
+def _show(
+    source: str,
+    infos: Sequence[DeviceInfo],
+    absent: Mapping[str, str],
+    restricted: Mapping[str, str],
+    json: bool,
+) -> None:
     if json:
-        out_json({"schema": SCHEMA, "config": source, "devices": infos, "absent": machine.absent})
+        out_json(
+            {
+                "schema": SCHEMA,
+                "config": source,
+                "devices": list(infos),
+                "absent": absent,
+                "restricted": restricted,
+            }
+        )
         return
     rows = [
         _row(label, members)
@@ -30,8 +90,10 @@ def devices(config: ConfigName = None, json: Json = False) -> None:
         ("device", "kind", "description", "memory", "cores"), rows, left_columns=3
     ):
         out(line)
-    for name, reason in machine.absent.items():
+    for name, reason in absent.items():
         out(clean(f"{name}: not available: {reason}"))
+    for name, reason in restricted.items():
+        out(clean(f"{name}: {reason}"))
 
 
 def _row(label: str, members: list[DeviceInfo]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from hetsched.cli.connect import control
 from hetsched.cli.integer_parser import integers
 from hetsched.cli.output import job_lines
 from hetsched.cli.output.job_rows import job_rows, reason, sorted_jobs
-from hetsched.cli.output.terminal import is_screen, out, out_json
+from hetsched.cli.output.terminal import clean, is_screen, out, out_json
 from hetsched.cli.request_flags import Json
 from hetsched.errors import UsageError
 from hetsched.job import STATES
@@ -67,6 +67,8 @@ def status(
                 sys.stdout.write(CLEAR)
             for line in job_rows(ordered) if jobs else [_no_jobs(states)]:
                 out(line)
+            for line in _barred_devices(daemon):
+                out(line)
             sys.stdout.flush()
 
 
@@ -96,6 +98,14 @@ def _listings(
     while pause is not None:
         time.sleep(pause)
         yield daemon.status(states, newest)
+
+
+def _barred_devices(daemon: Control) -> list[str]:
+    """Return a line for each device that takes no jobs, or none of some kinds, after failures."""
+    listed = daemon.device_list()
+    names = [info.name for info in listed.devices]
+    barred = {**listed.restricted, **listed.absent}
+    return [clean(f"{name}: {barred[name]}") for name in names if name in barred]
 
 
 def _pause(text: str) -> float:

@@ -10,4 +10,4 @@ from hetsched.transport.messages import Devices
 
 def handle(ledger: Ledger, requester: Requester, request: Devices, now: float) -> list[Command]:
     """Have the engine list its devices."""
-    return [ListDevices(requester.identity, requester.number)]
+    return [ListDevices(requester.identity, requester.number, request.probe)]

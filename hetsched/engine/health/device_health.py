@@ -43,8 +43,8 @@ class DeviceHealth:
             del self._by_kind[next(iter(self._by_kind))]
         overall = self._by_device.setdefault(device, FailureTally())
         if overall.fail(kind, reason, now, QUARANTINE_KINDS):
-            return self._quarantine_text(device, overall, now)
-        return self._exclusion_text(device, tally, now) if is_excluded else ""
+            return _quarantine_text(overall, now)
+        return _exclusion_text(tally, now) if is_excluded else ""
 
     def succeed(self, devices: Iterable[str], kind: str) -> None:
         """Halve the counts of `devices`, which have worked for a job."""
@@ -60,42 +60,42 @@ class DeviceHealth:
         """Return why `device` may not work for a job of this kind; "" if it may."""
         overall = self._by_device.get(device)
         if overall is not None and overall.is_barred(now):
-            return self._quarantine_text(device, overall, now)
+            return _quarantine_text(overall, now)
         tally = self._by_kind.get((device, kind))
         if tally is not None and tally.is_barred(now):
-            return self._exclusion_text(device, tally, now)
+            return _exclusion_text(tally, now)
         return ""
 
-    def reasons(self, now: float) -> dict[str, str]:
-        """Return device -> why it takes no jobs, or none of some kinds, at present."""
-        lines: dict[str, list[str]] = {}
-        for device, overall in self._by_device.items():
-            if overall.is_barred(now):
-                lines[device] = [self._quarantine_text(device, overall, now)]
+    def quarantined(self, now: float) -> dict[str, str]:
+        """Return device that takes no job at present -> why."""
+        return {
+            device: _quarantine_text(tally, now)
+            for device, tally in self._by_device.items()
+            if tally.is_barred(now)
+        }
+
+    def restricted(self, now: float) -> dict[str, str]:
+        """Return device that takes no jobs of some kinds at present -> why."""
+        texts: dict[str, list[str]] = {}
         for (device, _), tally in self._by_kind.items():
             if tally.is_barred(now):
-                lines.setdefault(device, []).append(self._exclusion_text(device, tally, now))
-        return {device: "; ".join(texts) for device, texts in lines.items()}
-
-    def is_quarantined(self, device: str, now: float) -> bool:
-        """Return whether `device` takes no job at all."""
-        overall = self._by_device.get(device)
-        return overall is not None and overall.is_barred(now)
+                texts.setdefault(device, []).append(_exclusion_text(tally, now))
+        return {device: "; ".join(lines) for device, lines in texts.items()}
 
     def forget(self) -> None:
         """Give every device another chance."""
         self._by_kind.clear()
         self._by_device.clear()
 
-    @staticmethod
-    def _quarantine_text(device: str, tally: FailureTally, now: float) -> str:
-        kinds = counted(len(tally.kinds), "kind")
-        return f"{device} is quarantined after failures in {kinds} of jobs {_rest(tally, now)}"
 
-    @staticmethod
-    def _exclusion_text(device: str, tally: FailureTally, now: float) -> str:
-        kind = next(reversed(tally.kinds)).partition(" ")[0]
-        return f"{device} takes no jobs of kind {kind} after failures {_rest(tally, now)}"
+def _quarantine_text(tally: FailureTally, now: float) -> str:
+    kinds = counted(len(tally.kinds), "kind")
+    return f"quarantined after failures in {kinds} of jobs {_rest(tally, now)}"
+
+
+def _exclusion_text(tally: FailureTally, now: float) -> str:
+    kind = next(reversed(tally.kinds)).partition(" ")[0]
+    return f"takes no jobs of kind {kind} after failures {_rest(tally, now)}"
 
 
 def _rest(tally: FailureTally, now: float) -> str:

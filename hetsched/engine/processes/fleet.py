@@ -14,11 +14,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from hetsched.device import DeviceInfo
-from hetsched.devices.process_spec import Probe
+from hetsched.devices.process_spec import Probe, ProcessSpec
 from hetsched.engine.deadlines import DEFAULT_DEADLINES, Deadlines
 from hetsched.engine.processes.device_process import DeviceProcess
 from hetsched.engine.processes.hosted_process import MAX_FAILED_STARTS, HostedProcess
 from hetsched.engine.processes.process_watch import ProcessWatch
+from hetsched.engine.processes.start_waits import (
+    StartWaits,
+    have_started_or_failed,
+    is_settled,
+)
 from hetsched.transport.device_messages import DeviceCommand, Event, Hello, Pong
 from hetsched.transport.loop import Loop
 
@@ -66,23 +71,43 @@ class Fleet:
         self._deadlines = deadlines
         self._listener = listener
         self.absent: dict[str, str] = dict(probe.absent)
-        self._hosts = [HostedProcess(spec) for spec in probe.processes]
+        self._hosts: list[HostedProcess] = []
         self._host_of: dict[str, tuple[HostedProcess, int]] = {}
         """Device -> its process and its index there."""
         self._infos: dict[str, DeviceInfo] = {}
         self._abandoned: set[str] = set()
-        self._waiting: list[tuple[Callable[[], bool], Callable[[], None]]] = []
-        """Callbacks, and whether it is time for them."""
+        self._waits = StartWaits()
         self._closing = self._killed = False
-        for host in self._hosts:
-            for index, info in enumerate(host.spec.devices):
-                self._host_of[info.name] = (host, index)
-                self._infos[info.name] = info
+        self._probed_absent = set(probe.absent)
+        for spec in probe.processes:
+            self._add(spec)
 
     def start(self) -> None:
         """Start all processes except on-demand ones."""
         for host in self._hosts:
             if not host.on_demand:
+                self._spawn(host)
+
+    def update(self, probe: Probe) -> tuple[str, ...]:
+        """Start the processes of devices that were missing before; return their names."""
+        known = self._host_of.keys()
+        new = [spec for spec in probe.processes if known.isdisjoint(spec_names(spec))]
+        for name in self._probed_absent - probe.absent.keys():
+            self.absent.pop(name, None)
+        self._probed_absent = set(probe.absent)
+        self.absent.update(probe.absent)
+        for spec in new:
+            host = self._add(spec)
+            if not host.on_demand:
+                self._spawn(host)
+        return tuple(name for spec in new for name in spec_names(spec))
+
+    def retry_abandoned(self) -> None:
+        """Start the processes again that have failed to start too often."""
+        for host in self._hosts:
+            if host.is_abandoned and not host.is_stuck and host.process is None:
+                host.failed_starts = 0
+                self._readmit(host)
                 self._spawn(host)
 
     @property
@@ -123,7 +148,7 @@ class Fleet:
                 host.on_demand = False
                 self._spawn(host)
         hosts = [self._host_of[name][0] for name in unstarted]
-        self._call_when(lambda: all(map(_has_started_or_failed, hosts)), callback)
+        self._waits.call_when(lambda: have_started_or_failed(hosts), callback)
 
     def when_settled(self, devices: Iterable[str], callback: Callable[[], None]) -> None:
         """Call back once it is certain which of `devices` are usable, possibly at once.
@@ -131,8 +156,8 @@ class Fleet:
         Waits for processes that start for the first time, until they are ready or have failed;
         for one that restarts only if no other is ready; never for on-demand ones.
         """
-        names = tuple(devices)
-        self._call_when(lambda: self._is_settled(names), callback)
+        hosts = [self._host_of[name][0] for name in devices]
+        self._waits.call_when(lambda: is_settled(hosts), callback)
 
     def send(self, device: str, make_command: Callable[[int], DeviceCommand]) -> None:
         """Send ``make_command(index of the device in its process)``, unless the device is lost.
@@ -204,13 +229,6 @@ class Fleet:
             names = ", ".join(host.device_names)
             log.error("the process of %s, pid %d, doesn't end", names, host.process.pid)
 
-    def _is_settled(self, devices: Iterable[str]) -> bool:
-        hosts = [self._host_of[device][0] for device in devices]
-        hosts = [host for host in hosts if not host.on_demand]
-        if any(host.is_ready for host in hosts):
-            return all(map(_has_started_or_failed, hosts))
-        return all(host.is_unusable for host in hosts)
-
     def _spawn(self, host: HostedProcess) -> None:
         if self._closing or self._killed:
             return
@@ -238,7 +256,7 @@ class Fleet:
         if host.is_abandoned:
             self._abandon(names, str(error))
             self._listener.on_lost(names, str(error), ())
-            self._recheck_waiting()
+            self._waits.recheck()
         else:
             self._loop.call_later(RETRY_SECONDS, lambda: self._spawn(host))
 
@@ -270,7 +288,7 @@ class Fleet:
         names = tuple(info.name for info in hello.devices)
         log.info("devices ready: %s", ", ".join(names))
         self._listener.on_ready(names)
-        self._recheck_waiting()
+        self._waits.recheck()
 
     def _kill(self, host: HostedProcess, process: DeviceProcess, reason: str) -> None:
         if host.process is not process or host.kill_reason or self._closing:
@@ -292,7 +310,7 @@ class Fleet:
             self.absent[name] = reason
             self._abandoned.add(name)
         self._listener.on_lost(host.device_names, reason, ())
-        self._recheck_waiting()
+        self._waits.recheck()
 
     def _on_stuck_end(self, host: HostedProcess, process: DeviceProcess) -> None:
         """Start the successor of a process that has ended at last."""
@@ -300,9 +318,7 @@ class Fleet:
         process.exit_reason()
         host.ended()
         host.failed_starts = 0
-        for name in host.device_names:
-            self.absent.pop(name, None)
-            self._abandoned.discard(name)
+        self._readmit(host)
         self._loop.call_later(RESTART_SECONDS, lambda: self._spawn(host))
 
     def _on_death(
@@ -336,24 +352,27 @@ class Fleet:
             self._loop.call_later(RESTART_SECONDS, lambda: self._spawn(host))
         if was_ready or host.is_abandoned:  # nothing waits for its restart
             self._listener.on_lost(names, reason, culprits)
-        self._recheck_waiting()
+        self._waits.recheck()
+
+    def _add(self, spec: ProcessSpec) -> HostedProcess:
+        host = HostedProcess(spec)
+        self._hosts.append(host)
+        for index, info in enumerate(spec.devices):
+            self._host_of[info.name] = (host, index)
+            self._infos[info.name] = info
+        return host
+
+    def _readmit(self, host: HostedProcess) -> None:
+        for name in host.device_names:
+            self.absent.pop(name, None)
+            self._abandoned.discard(name)
 
     def _abandon(self, names: tuple[str, ...], reason: str) -> None:
         for name in names:
             self.absent[name] = f"its process failed to start {MAX_FAILED_STARTS} times: {reason}"
             self._abandoned.add(name)
 
-    def _call_when(self, is_time: Callable[[], bool], callback: Callable[[], None]) -> None:
-        if is_time():
-            callback()
-        else:
-            self._waiting.append((is_time, callback))
 
-    def _recheck_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for is_time, callback in waiting:
-            self._call_when(is_time, callback)
-
-
-def _has_started_or_failed(host: HostedProcess) -> bool:
-    return host.was_ready or host.failed_starts > 0 or host.is_unusable
+def spec_names(spec: ProcessSpec) -> list[str]:
+    """Return the names of the devices of a process."""
+    return [info.name for info in spec.devices]

@@ -22,26 +22,31 @@ def failed(times: int, *kinds: str, health: DeviceHealth | None = None) -> Devic
     return health
 
 
+def barred(health: DeviceHealth, now: float) -> set[str]:
+    return {*health.quarantined(now), *health.restricted(now)}
+
+
 def test_after_three_failures_a_device_takes_no_more_jobs_of_that_kind() -> None:
     health = failed(MAX_FAILURES, "fft")
 
-    assert "gpu0 takes no jobs of kind fft" in health.reason_against("gpu0", "fft", 1.0)
+    assert "takes no jobs of kind fft" in health.reason_against("gpu0", "fft", 1.0)
     assert health.reason_against("gpu0", "matrix_update", 1.0) == ""
     assert health.reason_against("cpu0", "fft", 1.0) == ""
-    assert health.reasons(1.0) == {"gpu0": health.reason_against("gpu0", "fft", 1.0)}
+    assert health.restricted(1.0) == {"gpu0": health.reason_against("gpu0", "fft", 1.0)}
+    assert health.quarantined(1.0) == {}
 
 
 def test_two_failures_change_nothing() -> None:
-    assert failed(MAX_FAILURES - 1, "fft").reasons(0.0) == {}
+    assert barred(failed(MAX_FAILURES - 1, "fft"), 0.0) == set()
 
 
 def test_failures_in_different_kinds_quarantine_a_device() -> None:
     health = failed(MAX_FAILURES, "fft", "matrix_update")
 
     for kind in ("fft", "matrix_update", "jacobi"):
-        assert "gpu0 is quarantined" in health.reason_against("gpu0", kind, 1.0)
-    assert health.is_quarantined("gpu0", 1.0)
-    assert "(the last: ended by SIGSEGV); it is tried again in 59 s" in health.reasons(1.0)["gpu0"]
+        assert "quarantined" in health.reason_against("gpu0", kind, 1.0)
+    (reason,) = health.quarantined(1.0).values()
+    assert "(the last: ended by SIGSEGV); it is tried again in 59 s" in reason
 
 
 def test_a_failure_that_bars_a_device_is_told_once() -> None:
@@ -68,7 +73,7 @@ def test_successes_are_forgotten_failures() -> None:
     health.succeed(["gpu0"], "fft")
     failed(1, "fft", health=health)
 
-    assert health.reasons(0.0) == {}
+    assert barred(health, 0.0) == set()
     for _ in range(3):
         health.succeed(["gpu0", "cpu0"], "fft")
     assert health.is_perfect
@@ -88,7 +93,7 @@ def test_a_probe_gives_every_device_another_chance() -> None:
     health.forget()
 
     assert health.is_perfect
-    assert health.reasons(0.0) == {}
+    assert barred(health, 0.0) == set()
 
 
 def test_what_is_remembered_is_bounded() -> None:
@@ -129,7 +134,7 @@ def test_whatever_happens_a_device_is_tried_again_within_a_day(
         else:
             now += seconds
 
-    assert health.reasons(now + MAX_BAR_SECONDS) == {}
+    assert barred(health, now + MAX_BAR_SECONDS) == set()
 
 
 @given(Steps)
@@ -144,7 +149,7 @@ def test_fewer_than_three_failures_never_bar_a_device(
         elif action == "succeed":
             health.succeed(["a"], kind)
 
-    assert health.reasons(0.0) == {}
+    assert barred(health, 0.0) == set()
 
 
 @given(Steps)
@@ -159,4 +164,4 @@ def test_a_device_that_always_succeeds_is_never_barred(
         else:
             health.succeed(["good"], kind)
 
-    assert "good" not in health.reasons(now)
+    assert "good" not in barred(health, now)

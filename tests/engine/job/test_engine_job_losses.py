@@ -197,10 +197,10 @@ def test_outside_of_computing_deaths_are_counted_too(state: str) -> None:
 
 def test_a_device_that_failed_for_earlier_jobs_takes_no_part() -> None:
     story = Story().to_waiting()
-    story.feed(ProcessesSettled(41, (info("cpu1"),), {}, {"cpu0": "cpu0 is quarantined"}))
+    story.feed(ProcessesSettled(41, (info("cpu1"),), {}, {"cpu0": "quarantined"}))
 
     assert story.only(do.MakePlan).infos == (info("cpu1"),)
-    assert story.machine.record.notes == ["cpu0 is quarantined"]
+    assert story.machine.record.notes == ["cpu0: quarantined"]
 
 
 def test_a_device_that_is_excluded_while_it_is_lost_is_not_prepared_again() -> None:

@@ -29,13 +29,17 @@ def daemon() -> list[CheckResult]:
         with control() as connection:
             pong = connection.ping()
             metrics = connection.metrics()
-            _, absent = connection.devices()
+            listed = connection.device_list()
     except Unavailable as error:
         return [CheckResult("daemon", f"{error}; not needed for `hetsched run`")]
     uptime = format_seconds(pong.uptime_seconds)
     return [
         CheckResult("daemon", f"pid {pong.pid}, version {pong.version}, up {uptime}"),
-        *(CheckResult(f"daemon: {name}", f"takes no jobs: {why}") for name, why in absent.items()),
+        *(
+            CheckResult(f"daemon: {name}", f"takes no jobs: {why}")
+            for name, why in listed.absent.items()
+        ),
+        *(CheckResult(f"daemon: {name}", why) for name, why in listed.restricted.items()),
         *daemon_figures(metrics),
     ]
 

@@ -37,7 +37,7 @@ class FailureLog:
             self._health.succeed([failure.device], kind)
         consequence = self._health.fail(failure.device, kind, failure.reason, now)
         if consequence:
-            log.warning("%s", consequence)
+            log.warning("%s: %s", failure.device, consequence)
         return consequence
 
     def record_success(self, record: JobRecord) -> None:

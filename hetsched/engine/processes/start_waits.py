@@ -1,0 +1,40 @@
+"""Callbacks that wait until processes have started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from hetsched.engine.processes.hosted_process import HostedProcess
+
+
+class StartWaits:
+    """Calls back when conditions on processes become true."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Callable[[], bool], Callable[[], None]]] = []
+
+    def call_when(self, is_time: Callable[[], bool], callback: Callable[[], None]) -> None:
+        """Call `callback` once ``is_time()``, possibly at once."""
+        if is_time():
+            callback()
+        else:
+            self._waiting.append((is_time, callback))
+
+    def recheck(self) -> None:
+        """Check all conditions after a process has started or ended."""
+        waiting, self._waiting = self._waiting, []
+        for is_time, callback in waiting:
+            self.call_when(is_time, callback)
+
+
+def have_started_or_failed(hosts: Iterable[HostedProcess]) -> bool:
+    """Return whether each process is or was ready, or has failed to start once."""
+    return all(host.was_ready or host.failed_starts > 0 or host.is_unusable for host in hosts)
+
+
+def is_settled(hosts: Iterable[HostedProcess]) -> bool:
+    """Return whether it is certain which of these processes are usable."""
+    hosts = [host for host in hosts if not host.on_demand]
+    if any(host.is_ready for host in hosts):
+        return have_started_or_failed(hosts)
+    return all(host.is_unusable for host in hosts)
