@@ -45,7 +45,7 @@ SETTLE_SECONDS = 20.0
 ANSWER_MS = 30_000
 
 GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
-READY = b"\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"
+READY = b"\x04\x1c\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"
 
 
 def measure(scale: Scale) -> Result:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from hetsched.daemon.access.roles import ROOT_UID
 from hetsched.daemon.access.zap import DOMAIN
+from hetsched.daemon.limits.connection_guard import ConnectionGuard
 from hetsched.daemon.limits.log_limiter import LogLimiter
 from hetsched.daemon.limits.reply_backlog import ReplyBacklog
 from hetsched.errors import ConfigError, DataError, to_record
@@ -74,6 +75,7 @@ class Router:
         self._path: Path | None = None
         self._backlog = ReplyBacklog(max_backlog, MAX_SLOW_CLIENTS * max_backlog)
         self._retrying: set[bytes] = set()
+        self._guard: ConnectionGuard | None = None
         self._dropped_messages = LogLimiter()
         self._dropped_events = 0
         self._stalled: dict[bytes, float] = {}
@@ -103,6 +105,7 @@ class Router:
             self._socket.set(option, value)
         for uid in {os.getuid(), ROOT_UID}:  # others are refused before their greeting is read
             self._socket.set(zmq.IPC_FILTER_UID, uid)
+        self._guard = ConnectionGuard(self._loop, self._socket)
         if listening is not None:
             self._socket.set(zmq.USE_FD, listening)
         else:
@@ -187,6 +190,8 @@ class Router:
             time.sleep(RETRY_SECONDS[0])
         if unread:
             log.warning("stopping with %d replies that clients didn't read", unread)
+        if self._guard is not None:
+            self._guard.close()
         self._socket.close(linger=int(LAST_REPLIES_SECONDS * 1000))
         if self._path is not None:
             self._path.unlink(missing_ok=True)
@@ -199,6 +204,8 @@ class Router:
             except zmq.Again:
                 return
             if message is not None:
+                if self._guard is not None:
+                    self._guard.note_message(message[2])
                 self._on_frame(*message)
             if time.monotonic() > end:
                 return

@@ -8,6 +8,7 @@ A file of a newer version is refused.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +78,8 @@ def open_database(
     apsw.Error
         It is broken, not ours, or there is no room to create or migrate it.
     """
+    if path is not None and vfs is None:
+        _create_private(path)
     with _opened(IN_MEMORY if path is None else str(path), CREATE, vfs) as connection:
         _execute_all(connection, file_format.first_pragmas)
         if connection.readonly("main"):
@@ -86,6 +89,17 @@ def open_database(
         _execute_all(connection, file_format.pragmas)
         _migrate(connection, file_format, path)
     return connection
+
+
+def _create_private(path: Path) -> None:
+    """Create the file (0600), unless it exists: SQLite would let others read it.
+
+    Its journals get the same mode. An existing file isn't opened: closing it would end the locks
+    of other connections of this process.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with contextlib.suppress(OSError):  # SQLite reports what is wrong
+        os.close(os.open(path, flags, 0o600))
 
 
 def open_for_reading(path: Path, file_format: DatabaseFormat) -> apsw.Connection:

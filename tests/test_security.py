@@ -1,0 +1,85 @@
+"""No call runs or loads what others wrote, and what SECURITY.md says is so."""
+
+from __future__ import annotations
+
+import ast
+import os
+from pathlib import Path
+
+import pytest
+
+from hetsched.daemon.access.roles import PERMITTED, Role
+from hetsched.daemon.router import RECEIVE_QUEUE, SEND_QUEUE
+from hetsched.daemon.server import MAX_SESSION_REQUEST
+from hetsched.store.models import models_db
+from hetsched.transport.messages import MAX_FRAME
+
+ROOT = Path(__file__).parent.parent
+FILES = sorted([*ROOT.glob("hetsched/**/*.py"), *ROOT.glob("workloads/**/*.py")])
+
+FORBIDDEN = (
+    "eval", "exec", "os.system", "os.popen", "tempfile.mktemp", "yaml.load", "recv_pyobj",
+    "send_pyobj", "from_pickle", "read_pickle", "ctypes.py_object.from_address",
+)  # fmt: skip
+"""Names, or ends of dotted names, of functions that may not be called."""
+
+
+def bad_calls(source: str) -> list[str]:
+    """The forbidden calls in `source`."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    return [ast.unparse(call) for call in calls if is_forbidden(call)]
+
+
+def is_forbidden(call: ast.Call) -> bool:
+    name = ast.unparse(call.func)
+    keywords = {word.arg: ast.unparse(word.value) for word in call.keywords}
+    if name in ("np.load", "numpy.load") or name.endswith(("format.read_array", "fromregex")):
+        return keywords.get("allow_pickle") != "False"
+    if keywords.get("shell") == "True" or keywords.get("allow_pickle") == "True":
+        return True
+    return name in FORBIDDEN or name.endswith(tuple(f".{word}" for word in FORBIDDEN[2:]))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "eval(text)",
+        "exec(text)",
+        "np.load(path)",
+        "np.load(path, allow_pickle=True)",
+        "np.save(path, x, allow_pickle=True)",
+        "socket.recv_pyobj()",
+        "subprocess.run(words, shell=True)",
+        "np.lib.format.read_array(file)",
+        "os.system('ls')",
+    ],
+)
+def test_a_forbidden_call_is_seen(source: str) -> None:
+    assert bad_calls(source) == [source]
+
+
+def test_no_file_runs_or_unpickles_what_others_wrote() -> None:
+    found = {str(path): bad_calls(path.read_text(encoding="utf-8")) for path in FILES}
+    assert {path: calls for path, calls in found.items() if calls} == {}
+    assert len(FILES) > 100
+
+
+def test_the_limits_in_the_page_are_those_in_the_code() -> None:
+    page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    assert "1 MiB per ZeroMQ frame" in page and MAX_FRAME == 1 << 20
+    assert "4 KiB per\n  session message" in page and MAX_SESSION_REQUEST == 4 << 10
+    assert max(SEND_QUEUE, RECEIVE_QUEUE) <= 64
+
+
+def test_strangers_may_do_nothing_and_the_owner_everything() -> None:
+    assert all(Role.OWNER in roles for roles in PERMITTED.values())
+    assert not any(Role.STRANGER in roles for roles in PERMITTED.values())
+
+
+def test_files_of_the_state_folder_are_for_their_owner_only(tmp_path: Path) -> None:
+    mask = os.umask(0)
+    try:
+        models_db.open_models(tmp_path / "models.db").close()
+    finally:
+        os.umask(mask)
+    assert (tmp_path / "models.db").stat().st_mode & 0o777 == 0o600
