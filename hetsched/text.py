@@ -20,6 +20,24 @@ def clean(text: str) -> str:
     )
 
 
+def clean_lines(text: str) -> str:
+    """As `clean`, but keep line breaks."""
+    return text if text.isprintable() else "\n".join(map(clean, text.split("\n")))
+
+
+def clean_json(text: str) -> str:
+    """Escape what `clean` would in the strings of a JSON document, as JSON does."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else _json_escape(c) for c in text)
+
+
+def _json_escape(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    pairs = (units[start : start + 2].hex() for start in range(0, len(units), 2))
+    return "".join(f"\\u{pair}" for pair in pairs)
+
+
 def columns(
     header: Sequence[str],
     rows: Sequence[Sequence[str]],

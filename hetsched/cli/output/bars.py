@@ -80,7 +80,7 @@ def grid(columns: int) -> Table:
 def job_table(state: JobState) -> Table:
     """Draw the present state of a job."""
     table = grid(3)
-    table.add_row(*(Text(cell) for cell in _headline(state)), Text(""))
+    table.add_row(*(Text(clean(cell)) for cell in _headline(state)), Text(""))
     if isinstance(state, Running):
         for name, done, share in _rows(state):
             bar = ProgressBar(total=max(1, share), completed=done, width=BAR_WIDTH)

@@ -10,22 +10,23 @@ from collections.abc import Mapping
 import msgspec
 
 from hetsched.errors import IOFailure
-from hetsched.text import clean, columns, number, seconds_column
+from hetsched.text import clean, clean_json, clean_lines, columns, number, seconds_column
 
 __all__ = [
-    "clean", "columns", "flush_lines", "is_interactive", "is_screen", "note", "number", "out",
-    "out_json", "seconds_column", "width",
+    "clean", "clean_json", "columns", "flush_lines", "is_interactive", "is_screen", "note",
+    "number", "out", "out_json", "seconds_column", "width",
 ]  # fmt: skip
 
 
 def out(text: str) -> None:
-    """Print one line of the result on standard output.
+    """Print lines of the result on standard output, with control characters escaped.
 
     Raises
     ------
     IOFailure
         The disk behind it is full. A closed pipe raises BrokenPipeError, which `main` handles.
     """
+    text = clean_lines(text)
     try:
         sys.stdout.write(f"{text}\n".encode("utf-8", "backslashreplace").decode("utf-8"))
     except BrokenPipeError:
@@ -33,12 +34,12 @@ def out(text: str) -> None:
     except OSError as error:
         raise IOFailure(f"standard output: {error.strerror}") from None
     except UnicodeEncodeError:
-        sys.stdout.write(ascii(text)[1:-1] + "\n")
+        sys.stdout.write(text.encode("ascii", "backslashreplace").decode("ascii") + "\n")
 
 
 def out_json(record: msgspec.Struct | Mapping[str, object]) -> None:
     """Print `record` as one JSON object on one line."""
-    out(msgspec.json.encode(record).decode())
+    out(clean_json(msgspec.json.encode(record).decode()))
 
 
 def flush_lines() -> None:

@@ -8,7 +8,7 @@ import typer
 
 from hetsched import paths
 from hetsched.cli.commands.models.selection import Device, check_workload, select
-from hetsched.cli.output.terminal import clean, note, out
+from hetsched.cli.output.terminal import clean, clean_json, note, out
 from hetsched.cli.request_flags import Force
 from hetsched.units import counted
 
@@ -38,7 +38,7 @@ def command(
     models = tuple(select(export.models, workload, device))
     raw = encode(msgspec.structs.replace(export, models=models))
     if file == STANDARD_OUTPUT:
-        out(raw.decode().rstrip("\n"))
+        out(clean_json(raw.decode().rstrip("\n")))
         return
     write_whole(file, raw, force)
     note(clean(f"exported {counted(len(models), 'model')} to {file}"))
