@@ -29,6 +29,8 @@ class InspectedEngine(Protocol):
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]: ...
 
+    def restricted_devices(self) -> dict[str, str]: ...
+
     def activities(self) -> tuple[DeviceActivity, ...]: ...
 
 
@@ -84,6 +86,7 @@ class Inspector:
             command.overview,
             devices=devices,
             absent=absent,
+            restricted=self._engine.restricted_devices(),
             activities=self._engine.activities(),
             arena_used=self._arena.used,
             arena_limit=self._arena.limit,

@@ -64,8 +64,8 @@ class DaemonOverview(msgspec.Struct, frozen=True, kw_only=True):
         Running ones first, then waiting ones in about the order in which they will run.
     running, waiting, ended : int
         How many there are in all; ended ones since the daemon's start.
-    absent : dict
-        Device or kind -> why it takes no jobs.
+    absent, restricted : dict
+        Device or kind -> why it takes no jobs; device -> why it takes none of some kinds.
     arena_used, arena_limit : int, bytes
     """
 
@@ -80,6 +80,7 @@ class DaemonOverview(msgspec.Struct, frozen=True, kw_only=True):
     ended: int = 0
     devices: tuple[DeviceInfo, ...] = ()
     absent: dict[str, str] = {}
+    restricted: dict[str, str] = {}
     activities: tuple[DeviceActivity, ...] = ()
     arena_used: int = 0
     arena_limit: int = 0

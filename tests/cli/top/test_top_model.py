@@ -219,6 +219,16 @@ def test_a_lost_daemon_leaves_the_last_figures() -> None:
     assert text(on_overview(state, OVERVIEW)).endswith(KEYS)
 
 
+def test_devices_that_take_no_jobs_have_their_reason() -> None:
+    absent, restricted = {"cpu1": "quarantined"}, {"cpu0": "no fft after 3 deaths"}
+    changed = replaced(OVERVIEW, absent=absent, restricted=restricted)
+    shown = text(on_overview(TopState(), changed))
+
+    assert "cpu1: quarantined" in shown
+    assert "cpu0: no fft after 3 deaths" in shown
+    assert "idle" not in shown
+
+
 def test_before_the_first_answer_it_waits() -> None:
     assert text(TopState()).startswith("hetsched: waiting for the daemon")
 

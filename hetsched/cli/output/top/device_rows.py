@@ -48,10 +48,14 @@ def _rows(overview: DaemonOverview, limit: int) -> list[DeviceRow]:
         for label, group in grouped_rows(members, lambda activity: activity.device, limit):
             rows += _activity_rows(label, group)
     busy = {activity.device for activity in overview.activities}
-    idle = [info for info in overview.devices if info.name not in busy and not info.members]
+    idle = [
+        info
+        for info in overview.devices
+        if info.name not in busy and info.name not in overview.absent and not info.members
+    ]
     for label, _ in grouped_rows(idle, lambda info: info.name, limit):
         rows.append(DeviceRow((clean(label), "-", "idle", *[""] * 5)))
-    for name, reason in overview.absent.items():
+    for name, reason in {**overview.restricted, **overview.absent}.items():
         rows.append(DeviceRow(line=clean(f"{name}: {reason}")))
     return rows
 
