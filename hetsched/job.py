@@ -157,11 +157,15 @@ class Running(msgspec.Struct, frozen=True, tag="running"):
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """`results`: output name -> its array in the arena; outputs that became files have none."""
+    """`results`: output name -> its array in the arena; outputs that became files have none.
+
+    `lost`: why there are no results although there were; "" if there are.
+    """
 
     job: int
     report: JobReport
     results: dict[str, ArenaRef] = {}
+    lost: str = ""
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):

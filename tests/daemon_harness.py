@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,9 @@ from hetsched.daemon.core import Core
 from hetsched.daemon.records import DaemonInfo, Limits
 from hetsched.daemon.server import Server
 from hetsched.device import DeviceInfo
-from hetsched.errors import DataError, ErrorRecord, InputMissing, to_record
+from hetsched.engine.engine import Readmission
+from hetsched.engine.threads.publication import OnPrepared
+from hetsched.errors import DataError, ErrorRecord, HetschedError, InputMissing, to_record
 from hetsched.explain import Explanation
 from hetsched.job import (
     ArenaOut,
@@ -32,6 +35,8 @@ from hetsched.job import (
     Queued,
     Running,
 )
+from hetsched.store.arrays.file_stamp import FileStamp
+from hetsched.store.journal.records import Record
 from hetsched.transport.arena import Arena
 from hetsched.transport.inspection.overview_records import DeviceActivity
 from hetsched.transport.loop import Loop
@@ -57,13 +62,19 @@ class FakeEngine:
         self,
         spec: JobSpec,
         reply: Callable[[int | ErrorRecord], None],
-        listen: Callable[[JobState], None],
+        on_state: Callable[[JobState], None],
+        *,
+        number: int | None = None,
+        attempts: int = 0,
+        on_prepared: OnPrepared | None = None,
+        readmission: Readmission | None = None,
     ) -> None:
+        assert number is not None
+        listen = on_state
         if spec.workload == "refuse":
             reply(to_record(DataError("no")))
             return
         self.specs.append(spec)
-        number = len(self.specs)
         for ref in _inputs(spec):
             self.arena.retain(ref.segment)
         reply(number)
@@ -89,7 +100,8 @@ class FakeEngine:
     def progress(self, number: int, text: str = "") -> None:
         self.waiting[number][1](Running(number, "computing", text=text))
 
-    def cancel(self, job: int) -> None:
+    def cancel(self, number: int) -> None:
+        job = number
         if job in self.waiting:
             spec, listen = self.waiting.pop(job)
             self.priorities.pop(job, None)
@@ -123,6 +135,18 @@ class FakeEngine:
 
     def _queued(self, number: int) -> Queued:
         return Queued(number, 5, "held" if number in self.held else "priority")
+
+    def pause(self) -> None:
+        pass
+
+    def resume(self) -> None:
+        pass
+
+    def remember(self, number: int, state: Done | Failed) -> None:
+        pass
+
+    def input_stamps(self, number: int) -> dict[str, FileStamp]:
+        return {}
 
     def explain(
         self, number: int, then: Callable[[Explanation | None, BaseException | None], None]
@@ -162,6 +186,26 @@ class FakeEngine:
         return target
 
 
+class MemoryJournal:
+    """The journal's interface: everything is on disk at the loop's next round."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self.records: list[Record] = []
+        self.error: HetschedError | None = None
+
+    def write(
+        self,
+        records: Sequence[Record],
+        on_done: Callable[[BaseException | None], None] | None = None,
+        urgent: bool = False,
+    ) -> None:
+        if self.error is None:
+            self.records += records
+        if on_done is not None:
+            self._loop.call_soon(functools.partial(on_done, self.error))
+
+
 def report(job: int, state: str, **more: Any) -> JobReport:
     return JobReport(job=job, state=state, workload="double", load=1, **more)
 
@@ -180,6 +224,7 @@ class Harness:
     engine: FakeEngine
     core: Core
     server: Server
+    journal: MemoryJournal
 
     def ask(self, function: Callable[[], T]) -> T:
         """What `function` returns on the loop's thread, after all that was sent there before."""
@@ -206,7 +251,10 @@ def daemon(
         endpoint = folder / "control.sock"
         daemon_info = DaemonInfo(os.getpid(), __version__, str(endpoint), uid=os.getuid())
         core = Core(daemon_info, limits or Limits())
-        server = Server(core, loop, arena, engine, context, endpoint, folder / "session.sock")
+        journal = MemoryJournal(loop)
+        server = Server(
+            core, loop, arena, engine, journal, context, endpoint, folder / "session.sock"
+        )
         stack.callback(server.close_sessions)
         stack.callback(context.term)
         stack.callback(server.close)
@@ -215,4 +263,4 @@ def daemon(
         thread.start()
         stack.callback(thread.join)
         stack.callback(loop.stop)
-        yield Harness(folder, loop, arena, engine, core, server)
+        yield Harness(folder, loop, arena, engine, core, server, journal)

@@ -16,6 +16,7 @@ from hetsched.errors import (
     Cancelled,
     ErrorRecord,
     HetschedError,
+    InputMissing,
     WaitTimeout,
     from_record,
     to_record,
@@ -196,6 +197,9 @@ class Job(Future[Any]):
                 self.set_exception(from_record(state.error))
             return
         assert isinstance(state, Done) and fetch is not None
+        if state.lost:
+            self.set_exception(InputMissing(state.lost))
+            return
         try:
             value = fetch(state)
         except Exception as error:

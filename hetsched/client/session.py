@@ -106,7 +106,7 @@ class Session:
         """Return the error to raise once the daemon has closed its end."""
         return TryAgain(
             f"the daemon (pid {self.welcome.pid}, {self._path.parent}) has stopped;"
-            " start it (`hetsched serve`) and submit again"
+            " start it: hetsched serve"
         )
 
     def request(

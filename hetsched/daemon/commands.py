@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hetsched.job import JobSpec
+from hetsched.engine.engine import Readmission
+from hetsched.errors import HetschedError
+from hetsched.job import Done, Failed, JobSpec
+from hetsched.store.journal.records import NumbersReserved, Record
 from hetsched.transport.inspection.metric_records import Metric
 from hetsched.transport.inspection.overview_records import DaemonOverview
 from hetsched.transport.messages import History, QueueChange, Reply, SessionAnswer
@@ -62,11 +65,16 @@ class ReleaseSegment:
 class SubmitJob:
     """Submit to the engine, which holds the segments of `spec` from then on.
 
-    The engine's answer goes to `on_engine_reply` of the core, each state to `on_job_state`.
+    The engine's answer goes to `on_engine_reply` of the core, each state to `on_job_state`, and
+    prepared output files to `on_outputs_prepared`. `readmission`: of a job that an earlier daemon
+    has accepted, and started `attempts` times.
     """
 
     ticket: int
     spec: JobSpec
+    number: int
+    attempts: int = 0
+    readmission: Readmission | None = None
 
 
 @dataclass(frozen=True)
@@ -106,6 +114,65 @@ class StopDaemon:
     """Begin to stop; unless `now`, as soon as no job runs or could start."""
 
     now: bool
+
+
+@dataclass(frozen=True)
+class RememberJob:
+    """Tell the engine how a job of an earlier daemon ended: others may run after it."""
+
+    job: int
+    state: Done | Failed
+
+
+@dataclass(frozen=True)
+class AcceptanceWritten:
+    """A job's acceptance is in the journal, or can't be written."""
+
+    ticket: int
+
+
+@dataclass(frozen=True)
+class PublishingWritten:
+    """The journal knows the output files that a job is about to name, or can't be written."""
+
+    ticket: int
+
+
+@dataclass(frozen=True)
+class EndWritten:
+    """A job's end is in the journal, or can't be written."""
+
+    ticket: int
+
+
+@dataclass(frozen=True)
+class NumbersWritten:
+    """A block of job numbers is reserved in the journal, or that can't be written."""
+
+    record: NumbersReserved
+
+
+Written = AcceptanceWritten | PublishingWritten | EndWritten | NumbersWritten
+
+
+@dataclass(frozen=True)
+class WriteJournal:
+    """Write records to the journal, then call ``on_written(then, error)`` of the core.
+
+    Without `then` the core isn't called: the journal keeps the records until it can write them.
+    """
+
+    records: tuple[Record, ...]
+    then: Written | None = None
+    urgent: bool = False
+
+
+@dataclass(frozen=True)
+class ContinuePublishing:
+    """Let a job name its output files, or fail it with `error`."""
+
+    job: int
+    error: HetschedError | None = None
 
 
 @dataclass(frozen=True)
@@ -165,6 +232,9 @@ Command = (
     | ReadPositions
     | ReadHistory
     | StopDaemon
+    | RememberJob
+    | WriteJournal
+    | ContinuePublishing
     | ListDevices
     | CollectMetrics
     | CollectOverview

@@ -8,7 +8,8 @@ decides whether the queue is full. `server.py` passes events to the core and exe
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 from hetsched.daemon.access.roles import require_permission
 from hetsched.daemon.commands import (
@@ -19,31 +20,35 @@ from hetsched.daemon.commands import (
     SendReply,
     StopDaemon,
     TrimArena,
+    WriteJournal,
+    Written,
 )
+from hetsched.daemon.jobs.recovery import expire_inputs, restore
+from hetsched.daemon.jobs.transitions import PROGRESS_INTERVAL, JobTransitions
 from hetsched.daemon.ledger import Ledger
 from hetsched.daemon.records import (
     ClientSession,
     DaemonInfo,
-    JobEntry,
     Limits,
     Requester,
-    caller_outputs,
-    result_refs,
 )
 from hetsched.daemon.requests import BY_ENVELOPE, BY_SESSION
 from hetsched.daemon.requests.queue.journal_lines import journaled_history, remembered_history
 from hetsched.daemon.requests.queue.status import job_list
 from hetsched.errors import ErrorRecord, HetschedError, NotPermitted, ProtocolError, to_record
-from hetsched.job import JobState, Queued, Running, ended
-from hetsched.store.journal.records import JournaledJob
+from hetsched.job import JobState, Queued
+from hetsched.store.arrays.file_stamp import FileStamp
+from hetsched.store.arrays.publication import PreparedOutput
+from hetsched.store.journal.job_numbers import JobNumbers
+from hetsched.store.journal.records import JobChanged, JournalContents, JournaledJob
 from hetsched.transport.messages import (
-    Accepted,
     Answer,
     Changed,
     Discarded,
     Envelope,
     Hello,
     History,
+    Hold,
     Prioritize,
     QueueChange,
     Refused,
@@ -51,25 +56,29 @@ from hetsched.transport.messages import (
     SessionRequest,
 )
 from hetsched.transport.peers import Peer
+from hetsched.units import NUMBER_LIMIT
 
-PROGRESS_INTERVAL = 0.1
-"""Seconds between two progress messages of one job; more than 10 per second are unreadable."""
-FETCH_SECONDS = 5.0
-"""Seconds that a result is kept at least, for a client that follows its job. Arbitrary."""
-IMMEDIATE = ("", "resources")
-"""Reasons of a job that is first in line: mostly it starts at once, which followers see then."""
+NO_STAMPS: Mapping[str, FileStamp] = MappingProxyType({})
 
 
 class Core:
-    """The rules of the daemon. `now` is monotonic seconds; event handlers return commands."""
+    """The rules of the daemon. `now` is monotonic seconds; event handlers return commands.
+
+    Parameters
+    ----------
+    numbers : JobNumbers or None
+        None: all numbers, from 1, which no journal reserves.
+    """
 
     def __init__(
         self,
         daemon: DaemonInfo,
         limits: Limits,
+        numbers: JobNumbers | None = None,
         make_token: Callable[[], str] = secrets.token_hex,
     ) -> None:
-        self.ledger = Ledger(daemon, limits)
+        self.ledger = Ledger(daemon, limits, numbers or JobNumbers(1, NUMBER_LIMIT - 1))
+        self._transitions = JobTransitions(self.ledger)
         self._make_token = make_token
         self._trim_at: float | None = None
 
@@ -177,26 +186,22 @@ class Core:
 
     # the engine
 
-    def on_engine_reply(self, ticket: int, answer: int | ErrorRecord, now: float) -> list[Command]:
-        """Handle the engine's answer to SubmitJob: the job's number, or why it was refused."""
-        entry = self.ledger.tickets[ticket]
-        if isinstance(answer, ErrorRecord):
-            self.ledger.metrics.on_refused(answer.code)
-            self.ledger.discard(entry)
-            return [entry.requester.reply(Refused(answer))]
-        entry.job, entry.reported_at = answer, now
-        self.ledger.jobs[answer] = entry
-        if entry.follow and entry.requester.session in self.ledger.sessions:
-            self.ledger.add_follower(entry, entry.requester)
-        return [entry.requester.reply(Accepted(answer))]
+    def on_engine_reply(
+        self,
+        ticket: int,
+        answer: int | ErrorRecord,
+        now: float,
+        stamps: Mapping[str, FileStamp] = NO_STAMPS,
+    ) -> list[Command]:
+        """Handle the engine's answer to SubmitJob: the job's number, or why it was refused.
 
-    def on_engine_error(self, ticket: int, error: ErrorRecord) -> list[Command]:
-        """Handle an exception from the engine's submit, unless the job was already accepted."""
-        entry = self.ledger.tickets.get(ticket)
-        if entry is None or entry.job:
-            return []
-        self.ledger.discard(entry)
-        return [entry.requester.reply(Refused(error))]
+        `stamps`: its input files as they are now.
+        """
+        return self._transitions.on_engine_reply(ticket, answer, now, stamps)
+
+    def on_engine_error(self, ticket: int, error: ErrorRecord, now: float) -> list[Command]:
+        """Handle an exception from the engine's submit."""
+        return self._transitions.on_engine_error(ticket, error, now)
 
     def on_job_state(
         self, ticket: int, state: JobState, segment_sizes: Mapping[int, int], now: float
@@ -205,18 +210,32 @@ class Core:
 
         `segment_sizes`: bytes of its result segments; the core takes over a reference to each.
         """
-        entry = self.ledger.tickets[ticket]
-        previous, entry.state = entry.state, state
-        if isinstance(state, Running) and entry.started_at is None:
-            entry.started_at = self.ledger.wall_clock(now)
-        if ended(state):
-            self.ledger.count_end(entry, now)
-            return self._on_job_end(entry, segment_sizes, now)
-        is_due = now - entry.reported_at >= PROGRESS_INTERVAL
-        if is_due or _is_urgent(previous, state):
-            return self.ledger.report(entry, now)
-        self.ledger.held_back[ticket] = entry
-        return []
+        commands = self._transitions.on_state(ticket, state, segment_sizes, now)
+        self._schedule_trim_if_idle(now)
+        return commands
+
+    def on_outputs_prepared(
+        self, ticket: int, outputs: tuple[PreparedOutput, ...]
+    ) -> list[Command]:
+        """Handle complete output files that the engine wants to name."""
+        return self._transitions.on_outputs_prepared(ticket, outputs)
+
+    # the journal
+
+    def on_written(self, what: Written, error: HetschedError | None, now: float) -> list[Command]:
+        """Handle the journal's answer to WriteJournal; `error`: nothing was written."""
+        commands = self._transitions.on_written(what, error, now)
+        self._schedule_trim_if_idle(now)
+        return commands
+
+    def restore(
+        self,
+        contents: JournalContents,
+        publish_errors: Mapping[int, ErrorRecord | None],
+        now: float,
+    ) -> list[Command]:
+        """Take over the jobs of earlier daemons (`jobs/recovery.py`)."""
+        return restore(self.ledger, self._transitions, contents, publish_errors, now)
 
     def on_queue_changed(
         self, identity: bytes, number: int, change: QueueChange, answer: bool | ErrorRecord
@@ -227,8 +246,13 @@ class Core:
         entry = self.ledger.job(change.job)
         if isinstance(change, Prioritize):
             entry.priority = change.priority
+        else:
+            entry.is_held = isinstance(change, Hold)
         state = entry.state or Queued(entry.job, 0)
         commands: list[Command] = [SendReply(identity, Reply(number, Changed(answer, state)))]
+        if answer:
+            record = JobChanged(entry.job, entry.priority, entry.is_held)
+            commands.append(WriteJournal((record,)))
         if self.ledger.stops_when_idle:
             commands.append(StopDaemon(now=False))
         return commands
@@ -263,7 +287,7 @@ class Core:
         """
         commands: list[Command] = []
         in_use = self.ledger.segments_in_use()
-        for entry in self._evictable_jobs(now):
+        for entry in self._transitions.evictable(now):
             freed = sum(
                 size for segment, size in entry.kept_results.items() if segment not in in_use
             )
@@ -286,6 +310,9 @@ class Core:
         first_to_expire = self.ledger.results.first()
         if first_to_expire is not None:
             times.append(first_to_expire.expires)
+        first_awaiting = next(iter(self.ledger.awaiting_input.values()), None)
+        if first_awaiting is not None and first_awaiting.input_deadline is not None:
+            times.append(first_awaiting.input_deadline)
         if self._trim_at is not None:
             times.append(self._trim_at)
         return min(times, default=None)
@@ -299,6 +326,7 @@ class Core:
         for entry in self.ledger.results.expired(now):
             commands += self.ledger.release_results(entry)
             self._schedule_trim_if_idle(now)
+        commands += expire_inputs(self.ledger, self._transitions, now)
         if self._trim_at is not None and now >= self._trim_at:
             commands.append(TrimArena())
             self._trim_at = None
@@ -308,52 +336,3 @@ class Core:
         """Schedule a trim if there are no sessions or jobs that would use the free memory soon."""
         if not self.ledger.sessions and not self.ledger.open_jobs():
             self._trim_at = now + self.ledger.limits.warm_for
-
-    def _on_job_end(
-        self, entry: JobEntry, segment_sizes: Mapping[int, int], now: float
-    ) -> list[Command]:
-        caller_segments = caller_outputs(entry.spec)
-        commands: list[Command] = []
-        for ref in result_refs(entry.state):
-            size = segment_sizes[ref.segment]
-            if ref.segment in caller_segments:
-                commands.append(ReleaseSegment(ref.segment))  # the caller holds its own reference
-            else:
-                self.ledger.results.add(entry, ref.segment, size)
-                self.ledger.segment_sizes[ref.segment] = size
-        entry.awaiting_sessions = {follower.session for follower in entry.followers}
-        entry.fetch_deadline = now + FETCH_SECONDS if entry.awaiting_sessions else 0.0
-        entry.keep_until = now + self.ledger.limits.results_for
-        commands += self.ledger.report(entry, now)
-        commands += self.ledger.end(entry)
-        if self.ledger.stops_when_idle:
-            commands.append(StopDaemon(now=False))
-        self._schedule_trim_if_idle(now)
-        return commands + self._enforce_quota(now)
-
-    def _enforce_quota(self, now: float) -> list[Command]:
-        """Release the oldest results until the others fit the limit."""
-        excess = self.ledger.results.nbytes - self.ledger.limits.results
-        commands: list[Command] = []
-        if excess <= 0:
-            return commands
-        for entry in self._evictable_jobs(now):
-            if excess <= 0:
-                break
-            excess -= sum(entry.kept_results.values())
-            commands += self.ledger.release_results(entry)
-        return commands
-
-    def _evictable_jobs(self, now: float) -> Iterator[JobEntry]:
-        return (entry for entry in self.ledger.results if now >= entry.fetch_deadline)
-
-
-def _is_urgent(previous: JobState | None, state: JobState) -> bool:
-    """Whether followers should see a state at once: another stage or text, or a reason to wait."""
-    if isinstance(state, Queued):
-        if isinstance(previous, Queued):
-            return state.reason != previous.reason
-        return state.ahead > 0 or state.reason not in IMMEDIATE
-    if isinstance(previous, Running) and isinstance(state, Running):
-        return (previous.stage, previous.text) != (state.stage, state.text) and bool(state.text)
-    return False

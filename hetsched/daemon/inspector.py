@@ -18,7 +18,7 @@ from hetsched.daemon.metrics.process_gauges import (
 from hetsched.daemon.router import Router
 from hetsched.device import DeviceInfo
 from hetsched.transport.arena import Arena
-from hetsched.transport.inspection.metric_records import counter
+from hetsched.transport.inspection.metric_records import Metric, counter
 from hetsched.transport.inspection.overview_records import DeviceActivity
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import Answer, MetricList, Overviewed, Reply
@@ -56,6 +56,7 @@ class Inspector:
         self._loop = loop
         self._router = router
         self._rejected = rejected
+        self.journal_metrics: Callable[[], list[Metric]] = list
 
     def executors(self) -> dict[type, Callable[[Any], None]]:
         """Return the function for each type of command."""
@@ -77,6 +78,7 @@ class Inspector:
             ),
             *loop_metrics(self._loop.latency.snapshot()),
             *process_metrics(command.uptime),
+            *self.journal_metrics(),
         )
         self._reply(command, MetricList(metrics))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from hetsched.daemon.commands import AnswerSession, Command, ReleaseSegment
 from hetsched.daemon.kept_results import KeptResults
@@ -22,6 +22,7 @@ from hetsched.daemon.records import (
 from hetsched.daemon.watchers import Watchers
 from hetsched.errors import InputMissing
 from hetsched.job import Done, Failed, JobSpec
+from hetsched.store.journal.job_numbers import JobNumbers
 from hetsched.transport.messages import SegmentFd
 from hetsched.transport.peers import Peer
 
@@ -33,8 +34,12 @@ class Ledger:
     ----------
     jobs : dict
         Number -> every remembered job.
+    keys : dict
+        Key of a submission -> its job, as long as that is remembered.
     tickets : dict
         Ticket -> job that hasn't ended or keeps results.
+    awaiting_input : dict
+        Ticket -> job of an earlier daemon whose client must pass its arrays again.
     held_back : dict
         Ticket -> job with a state that its followers haven't received yet.
     follows : Counter
@@ -43,13 +48,16 @@ class Ledger:
         Segment that clients use -> bytes.
     """
 
-    def __init__(self, daemon: DaemonInfo, limits: Limits) -> None:
+    def __init__(self, daemon: DaemonInfo, limits: Limits, numbers: JobNumbers) -> None:
         self.daemon = daemon
+        self.numbers = numbers
         self.limits = limits
         self.sessions: dict[int, ClientSession] = {}
         self._greeted_sessions: dict[Peer, list[ClientSession]] = {}
         self.jobs: dict[int, JobEntry] = {}
+        self.keys: dict[str, JobEntry] = {}
         self.tickets: dict[int, JobEntry] = {}
+        self.awaiting_input: dict[int, JobEntry] = {}
         self.held_back: dict[int, JobEntry] = {}
         self.results = KeptResults()
         self.follows: Counter[int] = Counter()
@@ -61,20 +69,33 @@ class Ledger:
         self.is_closed = False
         """A user has drained the queue."""
         self.stops_when_idle = False
+        self.are_stored: Callable[[Collection[int]], bool] = lambda segments: False
+        """Whether these segments outlive the daemon."""
         self._next_ticket = 1
         self._unended = 0
         self.ended_jobs = EndedJobs(limits.ended_jobs)
 
     def new_entry(
-        self, spec: JobSpec, requester: Requester, follow: bool, submitted_at: float
+        self, spec: JobSpec, session: int, submitted_at: float, number: int, key: str
     ) -> JobEntry:
         """Add a job that the engine hasn't accepted yet."""
-        entry = JobEntry(self._next_ticket, spec, requester, follow, submitted_at)
+        entry = JobEntry(self._next_ticket, spec, session, submitted_at, number, key)
         self._next_ticket += 1
         self.tickets[entry.ticket] = entry
-        self.quota.add(entry.ticket, requester.session, spec)
+        self.quota.add(entry.ticket, session, spec)
+        if key:
+            self.keys[key] = entry
         self._unended += 1
         return entry
+
+    def restore_ended(self, entry: JobEntry) -> None:
+        """Add a job of an earlier daemon that has ended."""
+        self.jobs[entry.job] = entry
+        if entry.key:
+            self.keys[entry.key] = entry
+        for forgotten in self.ended_jobs.add(entry):
+            del self.jobs[forgotten.job]
+            self.keys.pop(forgotten.key, None)
 
     def greet(self, session: ClientSession) -> None:
         """Accept requests with the session's token, if they come from the same process."""
@@ -122,6 +143,10 @@ class Ledger:
             if not entry.has_ended:
                 yield from input_and_output_segments(entry.spec)
 
+    def survives(self, entry: JobEntry) -> bool:
+        """Return whether the next daemon can run a job without its client."""
+        return entry.is_durable or self.are_stored(input_and_output_segments(entry.spec))
+
     def release_results(self, entry: JobEntry) -> list[Command]:
         """Stop keeping a job's results."""
         segments = list(entry.kept_results)
@@ -158,13 +183,14 @@ class Ledger:
         commands: list[Command] = []
         for forgotten in self.ended_jobs.add(entry):
             del self.jobs[forgotten.job]
+            self.keys.pop(forgotten.key, None)
             commands += self.release_results(forgotten)
         return commands
 
     def forget_ended(self, entry: JobEntry) -> list[Command]:
         """Forget a job that has ended."""
         self.ended_jobs.remove(entry.job)
-        del self.jobs[entry.job]
+        self.forget(entry)
         return self.release_results(entry)
 
     def close_ticket(self, entry: JobEntry) -> None:
@@ -181,6 +207,13 @@ class Ledger:
         self._unended -= 1
         self.quota.remove(entry.ticket)
         del self.tickets[entry.ticket]
+        self.forget(entry)
+
+    def forget(self, entry: JobEntry) -> None:
+        """Remove a refused job from what clients can ask for."""
+        self.jobs.pop(entry.job, None)
+        if self.keys.get(entry.key) is entry:
+            del self.keys[entry.key]
 
     def add_follower(self, entry: JobEntry, follower: Requester) -> None:
         """Send the job's states to `follower` from now on."""

@@ -15,7 +15,9 @@ import zmq
 from hetsched import __version__, paths
 from hetsched.config import ArenaConfig, Config
 from hetsched.daemon.core import Core
+from hetsched.daemon.jobs.unfinished_publications import finish_publications
 from hetsched.daemon.limits.descriptor_budget import DescriptorBudget
+from hetsched.daemon.metrics.journal_metrics import journal_metrics
 from hetsched.daemon.records import DaemonInfo, Limits
 from hetsched.daemon.server import Server
 from hetsched.daemon.service.stored_segments import StoredSegments
@@ -24,6 +26,8 @@ from hetsched.daemon.service.watchdog import Watchdog
 from hetsched.daemon.stopping import ExitGuard, StopLadder
 from hetsched.engine.engine import Engine
 from hetsched.errors import ConfigError, HetschedError
+from hetsched.store.journal.job_numbers import JobNumbers
+from hetsched.store.journal.journal import Journal, history_bounds
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
 from hetsched.transport.machine_limits import machine_memory, raise_descriptor_limit, resolve_size
@@ -35,6 +39,10 @@ log = logging.getLogger(__name__)
 
 PER_PROCESS = 2
 """Descriptors for a device process: its socket and its pidfd."""
+JOURNAL_SECONDS = 8.0
+"""Time for the last records of the journal at the end. Arbitrary."""
+PUBLISH_SECONDS = 10.0
+"""Time at the start for output files whose publication was interrupted. Arbitrary."""
 ENGINE_SECONDS = 20.0
 """Time for the device processes and the planner's thread to end. Arbitrary."""
 
@@ -98,6 +106,7 @@ def limits(config: Config, memory: int) -> tuple[int, Limits]:
         results=min(results, total),
         results_for=_seconds(arena.results_for, "arena.results_for"),
         warm_for=_seconds(arena.warm_for, "arena.warm_for"),
+        input_for=_seconds(arena.input_for, "arena.input_for"),
         ended_jobs=parse_size(config.limits.ended_jobs),
         unread=max(parse_size(config.limits.unread), MAX_FRAME),
         jobs_per_client=config.queue.per_client,
@@ -120,19 +129,32 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         stack.callback(loop.close)
         arena = Arena(total, first_id=time.time_ns() >> 1)  # unlike those of earlier daemons
         stack.callback(arena.close)
-        engine = Engine(config, loop, arena, models_path=paths.models_path())
+        bounds = history_bounds(config.journal)
+        journal = Journal.open(paths.journal_path(), loop.call_soon_threadsafe, bounds)
+        contents = journal.load()
+        numbers = JobNumbers(contents.next_number, contents.reserved)
+        stack.callback(lambda: journal.close(JOURNAL_SECONDS, numbers.last))
+        engine = Engine(
+            config,
+            loop,
+            arena,
+            models_path=paths.models_path(),
+            journal_token=contents.token,
+        )
         guard = ExitGuard(engine.kill)
         stack.callback(guard.guarded("the engine", engine.close, ENGINE_SECONDS))
-        core = Core(_info(), core_limits)
+        core = Core(_info(), core_limits, numbers)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        server = Server(core, loop, arena, engine, context, endpoint, session)
+        server = Server(core, loop, arena, engine, journal, context, endpoint, session)
         stack.callback(server.close_sessions)
         # Waits until the last replies are sent.
         stack.callback(guard.guarded("ZeroMQ", context.term))
         stack.callback(guard.guarded("the server", server.close))
         stored = StoredSegments(manager, arena, loop, core.ledger.unfinished_segments)
         stored.adopt()
+        core.ledger.are_stored = stored.hold_all
         engine.start()
+        server.restore(contents, finish_publications(contents.open_jobs, PUBLISH_SECONDS))
         server.open(sockets)
         stored.start()
         server.limit_descriptors(descriptor_budget(len(engine.devices()[0])))
@@ -145,7 +167,10 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         drain_seconds = parse_time(config.deadlines.stop)
         ladder = StopLadder(loop, manager, drain, engine.kill, drain_seconds)
         ladder.listen()
-        server.queue.stop = ladder.start
+        server.inspector.journal_metrics = lambda: journal_metrics(
+            journal.statistics, journal.failure is not None, journal.dropped
+        )
+        server.queue.stop, server.queue.query = ladder.start, journal.query
         Watchdog(loop, manager).start()
         manager.notify("READY=1")
         manager.notify(f"STATUS=listening in {endpoint.parent}")

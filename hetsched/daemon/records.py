@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hetsched.daemon.commands import SendReply
-from hetsched.job import ArenaOut, ArenaRef, Done, JobSpec, JobState, ended
-from hetsched.job_segments import arena_refs
+from hetsched.job import ArenaOut, ArenaRef, Done, Failed, JobSpec, JobState, ended
+from hetsched.job_segments import arena_refs, is_durable
+from hetsched.store.arrays.file_stamp import FileStamp
+from hetsched.store.arrays.publication import PreparedOutput
 from hetsched.transport.messages import Answer, Reply, State
 from hetsched.transport.peers import NOBODY, Peer
 
@@ -33,6 +36,8 @@ class Limits:
         Of the requests of all unfinished jobs.
     followed_jobs : int
         Jobs that one client follows.
+    input_for : float, seconds
+        How long a job of an earlier daemon waits for its client to pass its arrays again.
     """
 
     results: int = 1 << 30
@@ -43,6 +48,7 @@ class Limits:
     jobs_per_client: int | None = None
     parameters: int = 64 << 20
     followed_jobs: int = 1000
+    input_for: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -105,6 +111,14 @@ class ClientSession:
         return count > 0
 
 
+@dataclass(frozen=True)
+class PendingEnd:
+    """The end of a job that isn't in the journal yet, and the bytes of its result segments."""
+
+    state: Done | Failed
+    segment_sizes: Mapping[int, int]
+
+
 @dataclass
 class JobEntry:
     """One job.
@@ -112,6 +126,30 @@ class JobEntry:
     Attributes
     ----------
     submitted_at, started_at : float, seconds since the epoch
+    key : str
+        Under which it can be submitted again; "" if it has none.
+    session : int
+        The one that submitted it, last.
+    is_accepted : bool
+        The engine, or an earlier daemon, has accepted it.
+    is_confirmed : bool
+        Its clients know so: a durable job is in the journal.
+    is_refused : bool
+        The journal couldn't be written; the job ends as if it had never been.
+    is_readmitted : bool
+        An earlier daemon has accepted it.
+    attempts : int
+        Starts without an end, by all daemons.
+    inputs : mapping
+        Array name -> input file as it was at submission, of a readmitted job.
+    input_deadline : float or None, seconds
+        When to give up waiting for its client to pass its arrays again.
+    confirmations : list
+        Requests to answer once it is confirmed, and whether each follows the job.
+    prepared : tuple or None
+        Output files that are complete, before the job is confirmed.
+    end : PendingEnd or None
+        Its end, before the journal has that.
     kept_results : dict
         Result segment to which the job holds a reference -> bytes. They are kept until `expires`,
         or until others need the memory, but then not before `fetch_deadline`.
@@ -122,16 +160,26 @@ class JobEntry:
     is_shortened : bool
         It has ended, and its parameters were dropped to save memory.
     ended_at : float or None, seconds since the epoch
-    priority : int
-        The present one; that of `spec` is the one at submission.
+    priority, is_held
+        The present ones; those of `spec` are the ones at submission.
     """
 
     ticket: int
     spec: JobSpec
-    requester: Requester
-    follow: bool
+    session: int
     submitted_at: float
-    job: int = 0
+    job: int
+    key: str = ""
+    is_accepted: bool = False
+    is_confirmed: bool = False
+    is_refused: bool = False
+    is_readmitted: bool = False
+    attempts: int = 0
+    inputs: Mapping[str, FileStamp] = field(default_factory=dict)
+    input_deadline: float | None = None
+    confirmations: list[tuple[Requester, bool]] = field(default_factory=list)
+    prepared: tuple[PreparedOutput, ...] | None = None
+    end: PendingEnd | None = None
     state: JobState | None = None
     started_at: float | None = None
     followers: list[Requester] = field(default_factory=list)
@@ -143,9 +191,18 @@ class JobEntry:
     is_shortened: bool = False
     ended_at: float | None = None
     priority: int = field(init=False)
+    is_held: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.priority = self.spec.priority
+        self.priority, self.is_held = self.spec.priority, self.spec.hold
+
+    @property
+    def is_durable(self) -> bool:
+        return is_durable(self.spec)
+
+    @property
+    def durability(self) -> str:
+        return "durable" if self.is_durable else "volatile"
 
     @property
     def expires(self) -> float:

@@ -10,7 +10,7 @@ import functools
 import logging
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,10 +21,10 @@ from hetsched.daemon.access.roles import Role, role_of
 from hetsched.daemon.access.zap import ZapHandler
 from hetsched.daemon.core import Core
 from hetsched.daemon.inspector import Inspector
+from hetsched.daemon.job_executor import JobExecutor, JobJournal, QueueingEngine
 from hetsched.daemon.limits.descriptor_budget import DescriptorBudget
 from hetsched.daemon.limits.log_limiter import LogLimiter
 from hetsched.daemon.queue_executor import QueueEngine, QueueExecutor
-from hetsched.daemon.records import result_refs
 from hetsched.daemon.router import Router
 from hetsched.daemon.service.systemd import NO_SOCKETS, ListeningSockets
 from hetsched.daemon.session_listener import SessionListener
@@ -39,7 +39,7 @@ from hetsched.errors import (
 )
 from hetsched.explain import Explanation
 from hetsched.explain.thinning import thinned
-from hetsched.job import JobSpec, JobState
+from hetsched.store.journal.records import JournalContents
 from hetsched.transport.arena import Arena
 from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.inspection.overview_records import DeviceActivity
@@ -67,17 +67,8 @@ MAX_EXPLAINED_CHUNKS = 3000
 frame."""
 
 
-class JobEngine(QueueEngine, Protocol):
+class JobEngine(QueueEngine, QueueingEngine, Protocol):
     """The engine's methods that the server uses (`engine/engine.py`)."""
-
-    def submit(
-        self,
-        spec: JobSpec,
-        reply: Callable[[int | ErrorRecord], None],
-        listen: Callable[[JobState], None],
-    ) -> None: ...
-
-    def cancel(self, job: int) -> None: ...
 
     def explain(
         self, number: int, then: Callable[[Explanation | None, BaseException | None], None]
@@ -109,6 +100,7 @@ class Server:
         loop: Loop,
         arena: Arena,
         engine: JobEngine,
+        journal: JobJournal,
         context: zmq.Context[zmq.Socket[bytes]],
         endpoint: Path,
         session: Path,
@@ -132,7 +124,7 @@ class Server:
         self._dropped_requests = LogLimiter()
         self._decode_request: Decoder[SessionRequest] = Decoder(SessionRequest)
         self._decode_envelope: Decoder[Envelope] = Decoder(Envelope)
-        inspector = Inspector(engine, arena, loop, self._router, self._dropped_requests)
+        self.inspector = Inspector(engine, arena, loop, self._router, self._dropped_requests)
         self.queue = QueueExecutor(core, engine, self._execute, loop.call_soon)
         self._executors: dict[type, Callable[[Any], None]] = {
             commands.SendReply: self._send,
@@ -143,12 +135,11 @@ class Server:
             commands.RetainSegment: lambda command: arena.retain(command.segment),
             commands.ReleaseSegment: lambda command: arena.release(command.segment),
             commands.TrimArena: lambda command: arena.trim(),
-            commands.SubmitJob: self._submit,
-            commands.CancelJob: lambda command: engine.cancel(command.job),
             commands.ListDevices: self._list_devices,
             commands.ExplainJob: self._explain,
-            **inspector.executors(),
+            **self.inspector.executors(),
             **self.queue.executors(),
+            **JobExecutor(core, loop, arena, engine, journal, self._execute).executors(),
         }
 
     def open(self, passed: ListeningSockets = NO_SOCKETS) -> None:
@@ -170,6 +161,12 @@ class Server:
         """Refuse sessions and segments beyond `budget`."""
         self._budget = budget
         self._arena.max_segments = lambda: budget.max_segments(len(self._sessions))
+
+    def restore(
+        self, contents: JournalContents, publish_errors: Mapping[int, ErrorRecord | None]
+    ) -> None:
+        """Take over the jobs of earlier daemons; the engine gets them later, a few at a time."""
+        self._execute(self._core.restore(contents, publish_errors, time.monotonic()))
 
     def backlog(self) -> int:
         """Count the replies that wait for the slowest client."""
@@ -329,27 +326,6 @@ class Server:
         self._router.send(command.identity, command.reply, command.droppable)
 
     # the engine
-
-    def _submit(self, command: commands.SubmitJob) -> None:
-        ticket = command.ticket
-        try:
-            self._engine.submit(
-                command.spec,
-                functools.partial(self._on_engine_reply, ticket),
-                functools.partial(self._on_job_state, ticket),
-            )
-        except Exception as error:
-            log.exception("unexpected error in the engine")
-            self._execute(self._core.on_engine_error(ticket, to_record(error)))
-
-    def _on_engine_reply(self, ticket: int, answer: int | ErrorRecord) -> None:
-        self._execute(self._core.on_engine_reply(ticket, answer, time.monotonic()))
-
-    def _on_job_state(self, ticket: int, state: JobState) -> None:
-        sizes = {
-            ref.segment: self._arena.segment(ref.segment).nbytes for ref in result_refs(state)
-        }
-        self._execute(self._core.on_job_state(ticket, state, sizes, time.monotonic()))
 
     def _list_devices(self, command: commands.ListDevices) -> None:
         def answer() -> None:

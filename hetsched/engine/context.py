@@ -34,6 +34,8 @@ class EngineContext:
         Small jobs may run beside a larger one.
     verification_secret : int
         Seeds the random projections of verification, so that no workload can predict them.
+    journal_token : str
+        Unique to the journal, for the names of unfinished output files; "": there is none.
     new_attempt_id : callable
         Returns a new number for each attempt of any job, which identifies late answers.
     """
@@ -50,5 +52,10 @@ class EngineContext:
     deadlines: Deadlines = DEFAULT_DEADLINES
     health: DeviceHealth = field(default_factory=DeviceHealth)
     small_jobs: bool = True
+    journal_token: str = ""
     verification_secret: int = field(default_factory=lambda: secrets.randbits(48))
     new_attempt_id: Callable[[], int] = field(default_factory=lambda: itertools.count(1).__next__)
+
+    def output_token(self, number: int) -> str:
+        """Return what determines the hidden names of a job's unfinished files; "": nothing."""
+        return f"{self.journal_token}-{number}" if self.journal_token else ""

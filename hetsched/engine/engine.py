@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hetsched.config import Config
@@ -28,13 +29,16 @@ from hetsched.engine.planning.planner_thread import OnDone, PlannerThread
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.processes.device_search import DeviceSearch
 from hetsched.engine.processes.fleet import Fleet, FleetListener
+from hetsched.engine.queue.records import Outcome
 from hetsched.engine.queued_job import OnState, QueuedJob
 from hetsched.engine.scheduler import EngineHooks, JobScheduler, stopping_error
+from hetsched.engine.threads.publication import OnPrepared
 from hetsched.engine.threads.worker_pool import WorkerPool
 from hetsched.errors import ErrorRecord, HetschedError, TryAgain, to_record
-from hetsched.job import JobSpec, Queued
+from hetsched.job import Done, Failed, JobSpec, Queued
 from hetsched.paths import cache_dir, private_folder
 from hetsched.queue_options import check_queue_options
+from hetsched.store.arrays.file_stamp import FileStamp
 from hetsched.store.models.model_store import ModelStore
 from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import Event
@@ -52,6 +56,19 @@ CLOSE_SECONDS = 10.0
 """Time for a kind of thread to finish its work at the end: files are closed, models written."""
 
 
+@dataclass(frozen=True)
+class Readmission:
+    """What is known of a job that an earlier engine has accepted.
+
+    Attributes
+    ----------
+    inputs : mapping
+        Array name -> its input file as it was at submission.
+    """
+
+    inputs: Mapping[str, FileStamp] = field(default_factory=dict)
+
+
 class Engine:
     """Runs jobs on all devices of a configuration.
 
@@ -63,6 +80,8 @@ class Engine:
     arena : Arena
     models_path : Path or None
         Of models.db; None: models are kept in memory only.
+    journal_token : str
+        Unique to the caller's journal; "": it has none.
 
     Raises
     ------
@@ -71,7 +90,13 @@ class Engine:
     """
 
     def __init__(
-        self, config: Config, loop: Loop, arena: Arena, *, models_path: Path | None
+        self,
+        config: Config,
+        loop: Loop,
+        arena: Arena,
+        *,
+        models_path: Path | None,
+        journal_token: str = "",
     ) -> None:
         self._queue_limit = config.queue.limit
         self._arena = arena
@@ -96,6 +121,7 @@ class Engine:
             limit,
             config.stealing,
             deadlines,
+            journal_token=journal_token,
         )
         self._context.small_jobs = config.queue.small_jobs
         self._search = DeviceSearch(config, self._fleet, files, loop)
@@ -129,6 +155,8 @@ class Engine:
         *,
         number: int | None = None,
         attempts: int = 0,
+        on_prepared: OnPrepared | None = None,
+        readmission: Readmission | None = None,
     ) -> None:
         """Check a job and queue it.
 
@@ -142,11 +170,16 @@ class Engine:
             The job's number, if the caller counts them; None: one more than the last.
         attempts : int
             How often an earlier engine has started it.
+        on_prepared : callable or None
+            Called when output files are complete, before they get their names.
+        readmission : Readmission or None
+            An earlier engine has accepted the job: no limit applies.
         """
         try:
-            self._check_queue()
-            check_queue_options(spec)
-            self._scheduler.queue.check(spec.after)
+            if readmission is None:
+                self._check_queue()
+                check_queue_options(spec)
+                self._scheduler.queue.check(spec.after)
             held_segments = hold_segments(self._arena, spec)
         except Exception as error:  # the caller needs a reply even to our own bugs
             reply(to_record(error))
@@ -165,12 +198,32 @@ class Engine:
                 else:
                     own = number or self._last_number + 1
                     self._last_number = max(self._last_number, own)
-                    queued = QueuedJob(own, spec, checked, held_segments, on_state)
+                    queued = QueuedJob(own, spec, checked, held_segments, on_state, on_prepared)
                     self._scheduler.accept(queued, attempts, reply)
             finally:
                 self._scheduler.advance()
 
-        self._context.admission.check(spec, on_checked)
+        recorded = None if readmission is None else readmission.inputs
+        self._context.admission.check(spec, on_checked, recorded)
+
+    def input_stamps(self, number: int) -> Mapping[str, FileStamp]:
+        """Return the input files of an unfinished job, as they were when it was checked."""
+        return self._scheduler.input_stamps(number)
+
+    def remember(self, number: int, state: Done | Failed) -> None:
+        """Note how a job of an earlier engine ended: others may run after it."""
+        error = state.error if isinstance(state, Failed) else None
+        self._scheduler.queue.remember(number, Outcome.of(error))
+        self._last_number = max(self._last_number, number)
+
+    def pause(self) -> None:
+        """Start no jobs until `resume`."""
+        self._scheduler.is_paused = True
+
+    def resume(self) -> None:
+        """Start jobs again."""
+        self._scheduler.is_paused = False
+        self._scheduler.advance()
 
     def cancel(self, number: int) -> None:
         """Stop a job between chunks. No effect if it has ended."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from hetsched.engine.admission.checked_job import CheckedJob
 from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.engine.threads.publication import OnPrepared
 from hetsched.job import JobSpec, JobState
 from hetsched.transport.loop import Loop
 from hetsched.transport.timers import Timer
@@ -27,6 +28,8 @@ class QueuedJob:
     ----------
     checked : CheckedJob
         As checked at submission.
+    on_prepared : callable or None
+        Called when its output files are complete, before they get their names.
     job : ResolvedJob
         As it was bound last.
     is_open : bool
@@ -44,6 +47,7 @@ class QueuedJob:
     checked: CheckedJob
     held_segments: list[int]
     on_state: OnState
+    on_prepared: OnPrepared | None = None
     job: ResolvedJob = field(init=False)
     is_open: bool = field(init=False)
     failures: list[str] = field(default_factory=list)

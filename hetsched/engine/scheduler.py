@@ -9,10 +9,8 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-
-import msgspec
 
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.admission.segment_holds import release_segments
@@ -22,7 +20,7 @@ from hetsched.engine.concurrency.side_plans import SideStart
 from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import ExplanationArchive, JobSnapshot
 from hetsched.engine.job.driver import JobDriver, Learn, do_nothing
-from hetsched.engine.job.report import minimal_report
+from hetsched.engine.job.report import minimal_report, with_notes
 from hetsched.engine.queue.job_queue import JobQueue
 from hetsched.engine.queue.records import (
     AbortJob,
@@ -36,6 +34,7 @@ from hetsched.engine.queued_job import JobTimers, QueuedJob
 from hetsched.errors import Cancelled, HetschedError, JobFailed, TryAgain, Unavailable, to_record
 from hetsched.job import Done, Failed, JobState, Queued
 from hetsched.planner.records import JobPlan
+from hetsched.store.arrays.file_stamp import FileStamp
 from hetsched.transport.loop import Loop
 
 log = logging.getLogger(__name__)
@@ -85,6 +84,8 @@ class JobScheduler:
         """The jobs whose turn has come, and whose files are being opened."""
         self._is_advancing = False
         self._is_stopping = False
+        self.is_paused = False
+        """No job starts at present."""
 
     # ---- from the engine
 
@@ -133,6 +134,10 @@ class JobScheduler:
         """Return where a job waits; None if it doesn't."""
         return self._queued(number) if self.queue.is_waiting(number) else None
 
+    def input_stamps(self, number: int) -> Mapping[str, FileStamp]:
+        """Return the input files of an unfinished job, as they were when it was checked."""
+        return self._jobs[number].checked.stamps
+
     def stop(self) -> None:
         """Fail all waiting jobs, and stop running ones between chunks (exit 75)."""
         self._is_stopping = True
@@ -154,9 +159,10 @@ class JobScheduler:
             return
         self._is_advancing = True
         try:
-            while not self._has_main_job and (number := self.queue.first()) is not None:
+            while not self._is_full and (number := self.queue.first()) is not None:
                 self._start(self._jobs[number])
-            self._sides.consider()
+            if not self.is_paused:
+                self._sides.consider()
         finally:
             self._is_advancing = False
         if not self.running and not self._opening:
@@ -172,6 +178,10 @@ class JobScheduler:
         """Report the death of a device process to the jobs that it concerns."""
         if self.running.on_lost(devices, reason, culprits):
             self._sides.on_lost()
+
+    @property
+    def _is_full(self) -> bool:
+        return self._has_main_job or self.is_paused
 
     # ---- the queue's decisions
 
@@ -254,7 +264,9 @@ class JobScheduler:
             finally:
                 self.advance()
 
-        opening.abandon = self._admission.open(queued.checked, on_opened)
+        opening.abandon = self._admission.open(
+            queued.checked, on_opened, self._context.output_token(queued.number)
+        )
 
     def _reopened(
         self,
@@ -287,6 +299,7 @@ class JobScheduler:
                 on_state,
                 functools.partial(self._on_end, queued),
                 side,
+                queued.on_prepared,
             )
         except Exception as error:
             log.exception("job %d can't start", queued.number)
@@ -311,7 +324,7 @@ class JobScheduler:
             error = state.error if isinstance(state, Failed) else None
             decisions = self.queue.end(queued.number, Outcome.of(error))
             if queued.failures:
-                state = _with_notes(state, queued.failures)
+                state = with_notes(state, queued.failures)
             self._end(queued, state, driver.snapshot)
             self._execute(decisions)
         if learn is not do_nothing:
@@ -379,12 +392,6 @@ class JobScheduler:
         timeout = self._jobs[number].spec.timeout
         error = JobFailed(f"job {number} ran longer than its timeout of {timeout:g} s")
         self._stop_job(number, error)
-
-
-def _with_notes(state: Done | Failed, notes: Iterable[str]) -> Done | Failed:
-    """Add `notes` to the report in `state`."""
-    report = msgspec.structs.replace(state.report, notes=(*state.report.notes, *notes))
-    return msgspec.structs.replace(state, report=report)
 
 
 def stopping_error() -> TryAgain:

@@ -178,9 +178,13 @@ class Overview(msgspec.Struct, frozen=True, tag="overview"):
 
 
 class Retry(msgspec.Struct, frozen=True, tag="retry"):
-    """Submit an ended job again. Answered by Accepted, with the new job's number."""
+    """Submit an ended job again. Answered by Accepted, with the new job's number.
+
+    `key`: as that of Submit.
+    """
 
     job: int
+    key: str = ""
 
 
 class History(msgspec.Struct, frozen=True, tag="history"):

@@ -280,7 +280,9 @@ def test_a_lost_daemon_ends_every_open_job_with_the_reason(tmp_path: Path) -> No
         client = Client(harness.folder, reconnect=0)
         jobs = [client.submit("wait") for _ in range(3)]
     for job in jobs:
-        with pytest.raises(TryAgain, match=rf"job {job.id} is lost.*pid {os.getpid()}.*stopped"):
+        with pytest.raises(
+            TryAgain, match=rf"job {job.id} is out of reach.*pid {os.getpid()}.*stopped"
+        ):
             job.result(10)
     with pytest.raises(TryAgain, match="has stopped"):
         client.ping()

@@ -2,84 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from daemon_story import MIB, OWNER, Story, refused, states
 
 from hetsched.daemon import commands as do
-from hetsched.daemon.core import FETCH_SECONDS, PROGRESS_INTERVAL, Core
+from hetsched.daemon.jobs.transitions import FETCH_SECONDS, PROGRESS_INTERVAL
 from hetsched.daemon.limits import ended_jobs
-from hetsched.daemon.records import DaemonInfo, Limits
 from hetsched.errors import ErrorRecord, ProtocolError
 from hetsched.job import (
     ArenaOut,
     ArenaRef,
-    Done,
-    JobReport,
     JobSpec,
-    JobState,
     Queued,
     Running,
     ended,
 )
 from hetsched.transport import messages as say
-from hetsched.transport.peers import Peer
-
-MIB = 1 << 20
-OWNER = Peer(1000, 5)
-
-
-class Story:
-    """One core and what clients and the engine do to it."""
-
-    def __init__(self, **limits: Any) -> None:
-        self.core = Core(
-            DaemonInfo(1, "0", "/x", uid=OWNER.uid),
-            Limits(**limits),
-            make_token=lambda: f"t{len(self.core.ledger.sessions) + 1}",
-        )
-        self.now = 100.0
-
-    def hello(self, session: int) -> str:
-        self.core.on_connect(session, OWNER)
-        (answer,) = self.core.on_session_request(session, say.Hello(say.PROTOCOL, "0", 5))
-        assert isinstance(answer, do.AnswerSession) and isinstance(answer.answer, say.Welcome)
-        return answer.answer.token
-
-    def ask(self, token: str, request: say.Request, number: int = 1) -> list[do.Command]:
-        envelope = say.Envelope(token, number, request)
-        return self.core.on_request(token.encode(), OWNER, envelope, self.now)
-
-    def submit(self, token: str, spec: JobSpec | None = None, follow: bool = True) -> int:
-        """The ticket of an accepted job, whose number is the same."""
-        wanted = self.ask(token, say.Submit(spec or JobSpec(workload="w", params={}), follow))
-        (start,) = [command for command in wanted if isinstance(command, do.SubmitJob)]
-        self.core.on_engine_reply(start.ticket, start.ticket, self.now)
-        return start.ticket
-
-    def done(self, ticket: int, *segments: int, size: int = MIB) -> list[do.Command]:
-        results = {f"r{segment}": ArenaRef(segment, (1,), "u1") for segment in segments}
-        state = Done(ticket, report(ticket), results)
-        return self.core.on_job_state(ticket, state, dict.fromkeys(segments, size), self.now)
-
-    def state(self, state: JobState) -> list[do.Command]:
-        return self.core.on_job_state(state.job, state, {}, self.now)
-
-
-def report(job: int) -> JobReport:
-    return JobReport(job=job, state="done", workload="w", load=1)
-
-
-def refused(commands: list[do.Command]) -> ErrorRecord:
-    (command,) = commands
-    answer = command.reply.answer if isinstance(command, do.SendReply) else command.answer  # type: ignore[union-attr]
-    assert isinstance(answer, say.Refused)
-    return answer.error
-
-
-def states(commands: list[do.Command]) -> list[JobState]:
-    answers = [command.reply.answer for command in commands if isinstance(command, do.SendReply)]
-    return [answer.state for answer in answers if isinstance(answer, say.State)]
 
 
 @pytest.fixture
@@ -351,8 +289,8 @@ def test_a_job_that_the_engine_failed_over_is_refused_and_forgotten(story: Story
     wanted = story.ask(story.hello(1), say.Submit(JobSpec(workload="w", params={})))
     (start,) = [command for command in wanted if isinstance(command, do.SubmitJob)]
     error = ErrorRecord(70, "oops")
-    assert refused(story.core.on_engine_error(start.ticket, error)) == error
-    assert story.core.on_engine_error(start.ticket, error) == []
+    assert refused(story.core.on_engine_error(start.ticket, error, 0.0)) == error
+    assert story.core.on_engine_error(start.ticket, error, 0.0) == []
     assert story.core.ledger.open_jobs() == 0
 
 

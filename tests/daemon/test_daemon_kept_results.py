@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from hetsched.daemon.kept_results import KeptResults
-from hetsched.daemon.records import JobEntry, Requester
+from hetsched.daemon.records import JobEntry
 from hetsched.job import JobSpec
 
 
 def ended_job(ticket: int, keep_until: float) -> JobEntry:
     spec = JobSpec(workload="w", params={})
-    entry = JobEntry(ticket, spec, Requester(b"", 1, 1), False, 0.0)
+    entry = JobEntry(ticket, spec, 1, 0.0, ticket)
     entry.keep_until = keep_until
     return entry
 

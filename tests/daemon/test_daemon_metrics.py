@@ -11,13 +11,13 @@ from hetsched.daemon.metrics.histogram import Histogram
 from hetsched.daemon.metrics.job_metrics import JobMetrics
 from hetsched.daemon.metrics.process_gauges import loop_metrics, process_metrics
 from hetsched.daemon.metrics.queue_gauges import queue_gauges
-from hetsched.daemon.records import DaemonInfo, Limits, Requester
+from hetsched.daemon.records import DaemonInfo, Limits
 from hetsched.errors import ErrorRecord
-from hetsched.job import DeviceReport, Done, Failed, JobReport, JobSpec, Queued, Running
+from hetsched.job import ArenaRef, DeviceReport, Done, Failed, JobReport, JobSpec, Queued, Running
 from hetsched.transport.event_loop.loop_latency import LoopLatency
 from hetsched.transport.inspection.metric_records import Metric
 
-SPEC = JobSpec(workload="double", params={})
+SPEC = JobSpec(workload="double", params={}, inputs={"": ArenaRef(1, (3,), "float32")})
 
 
 def report(**changes: object) -> JobReport:
@@ -100,7 +100,7 @@ def test_jobs_are_counted_by_state_and_reason() -> None:
     reasons = ["", "priority", "held", "after 3, 4", "retry 1 of 2: attempt 1 failed", "\x1b[2J"]
     states = [*(Queued(1, 0, reason) for reason in reasons), Running(7, "computing"), None]
     for state in states:
-        entry = core.ledger.new_entry(SPEC, Requester(b"c", 1, 1), False, 0.0)
+        entry = core.ledger.new_entry(SPEC, 1, 0.0, 1, "")
         entry.state = state
 
     assert values(queue_gauges(core.ledger), "hetsched_jobs") == {
@@ -116,7 +116,7 @@ def test_jobs_are_counted_by_state_and_reason() -> None:
 
 def test_the_core_counts_jobs_from_submission_to_the_end() -> None:
     core = Core(DaemonInfo(1, "1", "/", epoch=1000.0), Limits())
-    entry = core.ledger.new_entry(SPEC, Requester(b"c", 1, 1), False, 1000.0)
+    entry = core.ledger.new_entry(SPEC, 1, 1000.0, 1, "")
     core.on_engine_reply(entry.ticket, 1, 0.0)
     core.on_job_state(entry.ticket, Queued(1, 0), {}, 0.0)
     core.on_job_state(entry.ticket, Running(1, "planning"), {}, 2.0)
@@ -130,7 +130,7 @@ def test_the_core_counts_jobs_from_submission_to_the_end() -> None:
 
 def test_refused_submissions_count_by_exit_code() -> None:
     core = Core(DaemonInfo(1, "1", "/"), Limits())
-    entry = core.ledger.new_entry(SPEC, Requester(b"c", 1, 1), False, 0.0)
+    entry = core.ledger.new_entry(SPEC, 1, 0.0, 1, "")
     core.on_engine_reply(entry.ticket, ErrorRecord(65, "no"), 0.0)
 
     refused = values(core.ledger.metrics.metrics(), "hetsched_submissions_refused_total")

@@ -27,11 +27,12 @@ def add(core: Core, state: JobState, **spec: object) -> None:
     params = spec.pop("params", {})
     entry = core.ledger.new_entry(
         JobSpec(workload="w", params=params, **spec),  # type: ignore[arg-type]
-        ME,
-        False,
+        ME.session,
         1001.0,
+        state.job,
+        "",
     )
-    entry.job, entry.state = state.job, state
+    entry.state = state
 
 
 def ask(core: Core, waiting: int = 50) -> DaemonOverview:

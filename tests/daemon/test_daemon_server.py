@@ -231,7 +231,7 @@ def test_bytes_that_are_not_zeromq_affect_no_other_client(harness: Harness) -> N
     assert still_serves(harness)
 
 
-def broken(*given: object) -> None:
+def broken(*given: object, **more: object) -> None:
     raise ValueError("oops")
 
 

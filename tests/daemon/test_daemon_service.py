@@ -157,7 +157,7 @@ def test_devices_processes_inherit_nothing_of_the_manager(tmp_path: Path) -> Non
 @contextlib.contextmanager
 def computing(folder: Path) -> Iterator[tuple[RealDaemon, Client, object]]:
     """A daemon with a job whose only chunk takes longer than the test."""
-    with serving(folder, SLOW) as daemon, Client(daemon.folder) as client:
+    with serving(folder, SLOW) as daemon, Client(daemon.folder, reconnect=0) as client:
         started = threading.Event()
 
         def on_state(state: JobState) -> None:
@@ -199,7 +199,7 @@ def test_a_closed_terminal_stops_the_daemon_in_order(tmp_path: Path) -> None:
 def test_nohup_is_respected(tmp_path: Path) -> None:
     previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with serving(tmp_path, CONFIG) as daemon, Client(daemon.folder) as client:
+        with serving(tmp_path, CONFIG) as daemon, Client(daemon.folder, reconnect=0) as client:
             os.kill(daemon.process.pid, signal.SIGHUP)
             assert client.ping().pid == daemon.process.pid
     finally:

@@ -6,7 +6,7 @@ import sys
 import tracemalloc
 
 from hetsched.daemon.limits.ended_jobs import ENTRY_BYTES, MAX_ENDED_JOBS, EndedJobs
-from hetsched.daemon.records import JobEntry, Requester
+from hetsched.daemon.records import JobEntry
 from hetsched.job import DeviceReport, Done, JobReport, JobSpec
 
 MIB = 1 << 20
@@ -21,7 +21,7 @@ def ended_job(number: int, text: str = "", chunks: int = 1) -> JobEntry:
         job=number, state="done", workload="w", load=1, params=params, devices=(device,)
     )
     spec = JobSpec(workload="w", params=params)
-    entry = JobEntry(number, spec, Requester(b"", 1, 1), False, 0.0, number)
+    entry = JobEntry(number, spec, 1, 0.0, number)
     entry.state = Done(number, report)
     return entry
 

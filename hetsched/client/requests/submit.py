@@ -90,10 +90,10 @@ class JobHandler:
         if job is None:
             self._fail(error)
         elif job.durability == "durable":
-            hint = f"it continues once the daemon runs again: `hetsched wait {job.id}`"
+            hint = f"the job continues then, see `hetsched wait {job.id}`"
             self._fail(TryAgain(f"job {job.id} is out of reach: {error}; {hint}"))
         else:
-            self._fail(TryAgain(f"job {job.id} is lost: {error}"))
+            self._fail(TryAgain(f"job {job.id} is lost: {error}; submit it again"))
 
     def renew(self, request: Request) -> Request:
         """Return the same request for the next daemon, which may know the job by its key."""

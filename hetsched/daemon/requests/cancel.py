@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from hetsched.daemon.commands import CancelJob, Command
+from hetsched.daemon.jobs.transitions import JobTransitions
 from hetsched.daemon.ledger import Ledger
-from hetsched.daemon.records import Requester
+from hetsched.daemon.records import JobEntry, Requester
+from hetsched.errors import Cancelled, ErrorRecord
 from hetsched.transport.messages import Acknowledged, Cancel
 
 
@@ -12,4 +14,16 @@ def handle(ledger: Ledger, requester: Requester, request: Cancel, now: float) ->
     """Cancel a job. Raises InputMissing if it isn't known."""
     entry = ledger.job(request.job)
     answer = requester.reply(Acknowledged())
-    return [answer] if entry.has_ended else [CancelJob(entry.job), answer]
+    if entry.has_ended:
+        return [answer]
+    if entry.input_deadline is not None:  # it isn't in the engine
+        return [*cancel_awaiting(ledger, entry, now), answer]
+    return [CancelJob(entry.job), answer]
+
+
+def cancel_awaiting(ledger: Ledger, entry: JobEntry, now: float) -> list[Command]:
+    """Cancel a job of an earlier daemon that waits for its client to pass its arrays."""
+    entry.input_deadline = None
+    del ledger.awaiting_input[entry.ticket]
+    error = ErrorRecord(Cancelled.code, f"job {entry.job} was cancelled")
+    return JobTransitions(ledger).fail(entry, error, now)

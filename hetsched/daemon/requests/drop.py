@@ -18,7 +18,7 @@ def handle(ledger: Ledger, session: ClientSession, request: Drop) -> list[Comman
     if job is None or segment in session.held:
         return commands
     job.stop_awaiting(session.id)
-    if job.requester.session == session.id:
+    if job.session == session.id:
         # The submitter has received its result, so the next job can use the warm memory.
         commands += ledger.release_result(job, segment)
     return commands

@@ -1,18 +1,19 @@
-"""Submit: a job for the engine, if its arrays are the client's own."""
+"""Submit: a new job, or once more one that the daemon knows by its key."""
 
 from __future__ import annotations
 
-from hetsched.daemon.commands import Command, SubmitJob
+from hetsched.daemon.commands import Command
+from hetsched.daemon.jobs.submission import submit_again, submit_new
 from hetsched.daemon.ledger import Ledger
-from hetsched.daemon.records import Requester, input_and_output_segments
-from hetsched.errors import DataError, TryAgain, UsageError
+from hetsched.daemon.records import Requester
+from hetsched.errors import TryAgain, UsageError
 from hetsched.queue_options import check_queue_options
 from hetsched.transport.messages import Submit
 from hetsched.units import format_seconds
 
 
 def handle(ledger: Ledger, requester: Requester, request: Submit, now: float) -> list[Command]:
-    """Submit a job.
+    """Submit a job, or answer for the one with this id or key.
 
     Raises
     ------
@@ -21,26 +22,26 @@ def handle(ledger: Ledger, requester: Requester, request: Submit, now: float) ->
     UsageError
         An option of the queue is out of range, or the deadline has passed.
     DataError
-        A segment isn't the client's.
+        A segment isn't the client's; the id belongs to another request.
     """
     if ledger.is_draining:
         raise TryAgain("the daemon is stopping and takes no new jobs; try again when it is back")
+    key = request.spec.id or request.key
+    known = ledger.keys.get(key) if key else None
+    if known is not None:
+        return submit_again(ledger, requester, request, known)
     if ledger.is_closed:
         raise TryAgain(
             "the daemon is draining and takes no new jobs; `hetsched drain --undo` changes that"
         )
     ledger.quota.check(requester.session)
-    held = ledger.sessions[requester.session].held
-    for segment in input_and_output_segments(request.spec):
-        if segment not in held:
-            raise DataError(
-                f"segment {segment} isn't this client's;"
-                " arrays come from its own empty() or submit()"
-            )
-    submitted_at = ledger.wall_clock(now)
     check_queue_options(request.spec)
-    if request.spec.deadline is not None and request.spec.deadline <= submitted_at:
-        late = format_seconds(submitted_at - request.spec.deadline)
+    check_deadline(request.spec.deadline, ledger.wall_clock(now))
+    return submit_new(ledger, requester, request, key, now)
+
+
+def check_deadline(deadline: float | None, now: float) -> None:
+    """Raise UsageError for a deadline that has passed; both in seconds since the epoch."""
+    if deadline is not None and deadline <= now:
+        late = format_seconds(now - deadline)
         raise UsageError(f"deadline: it passed {late} ago; give one in the future")
-    entry = ledger.new_entry(request.spec, requester, request.follow, submitted_at)
-    return [SubmitJob(entry.ticket, request.spec)]

@@ -102,17 +102,18 @@ class Admission:
         if not task.is_answered:
             self._checks.append(task)
 
-    def open(self, checked: CheckedJob, on_opened: OnOpened) -> Abandon:
+    def open(self, checked: CheckedJob, on_opened: OnOpened, token: str = "") -> Abandon:
         """Open the files of a job whose turn has come, then ``on_opened(job, error)``.
 
-        At once if it has none. Call the returned function to end the wait with an error.
+        At once if it has none. `token`: determines the hidden names of the output files. Call the
+        returned function to end the wait with an error.
         """
         if not checked.needs_files:
             run_inline(lambda: self._bind(checked.spec, checked.declaration), on_opened)
             return lambda error: None
         machine = self._machine()
         task = self._files.submit(
-            lambda step: open_job(checked, machine, self.written, step),
+            lambda step: open_job(checked, machine, self.written, step, token),
             on_opened,
             discard=ResolvedJob.close,
         )

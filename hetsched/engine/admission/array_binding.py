@@ -163,8 +163,10 @@ def output_target(job: ResolvedJob, spec: JobSpec, name: str) -> FileOut | Arena
     return spec.outputs.get(name, spec.outputs.get("", ArenaOut()))
 
 
-def create_outputs(job: ResolvedJob, spec: JobSpec) -> None:
+def create_outputs(job: ResolvedJob, spec: JobSpec, token: str = "") -> None:
     """Create output files, with all their space, and check the caller's arrays for results.
+
+    `token`: unique to the job; a file of an earlier attempt with the same token is removed.
 
     Raises
     ------
@@ -178,6 +180,7 @@ def create_outputs(job: ResolvedJob, spec: JobSpec) -> None:
             np.dtype(array.dtype).str,
             force=target.force,
             inputs=inputs,
+            token=token and f"{token}-{array.name}",
         )
 
     bind_outputs(job, spec, create)

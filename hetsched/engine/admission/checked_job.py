@@ -83,9 +83,15 @@ def check(
 
 
 def open_job(
-    checked: CheckedJob, machine: MachineLimits, written: WrittenFiles, step: Step
+    checked: CheckedJob,
+    machine: MachineLimits,
+    written: WrittenFiles,
+    step: Step,
+    token: str = "",
 ) -> ResolvedJob:
     """Open the inputs as they are now, and create the outputs with all their space.
+
+    `token`: see `store/arrays/output_files.py`.
 
     Raises
     ------
@@ -100,5 +106,5 @@ def open_job(
         opener.close()
         raise
     step.enter("creating output files")
-    create_all(job, checked.spec)
+    create_all(job, checked.spec, token)
     return job

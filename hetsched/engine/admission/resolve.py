@@ -134,10 +134,10 @@ def bind(
     return job
 
 
-def create_all(job: ResolvedJob, spec: JobSpec) -> None:
+def create_all(job: ResolvedJob, spec: JobSpec, token: str = "") -> None:
     """Create the output files; on an error close the job. Raises DataError, CantCreate."""
     try:
-        create_outputs(job, spec)
+        create_outputs(job, spec, token)
     except BaseException:
         job.close()
         raise

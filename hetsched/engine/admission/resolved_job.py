@@ -14,6 +14,7 @@ from hetsched.engine.threads.step import Step
 from hetsched.job import ArenaRef
 from hetsched.store.arrays.file_stamp import FileStamp
 from hetsched.store.arrays.output_files import OutputFile
+from hetsched.store.arrays.publication import PreparedOutput, discard_prepared
 from hetsched.transport.device_messages import StoredArray
 from hetsched.workload import ArraySpec, Workload
 
@@ -89,6 +90,23 @@ class ResolvedJob:
         for output in self.outputs.values():
             output.publish(sync=False)
         return written
+
+    def prepare(self) -> tuple[PreparedOutput, ...]:
+        """Complete the output files under hidden names, all or none.
+
+        Raises
+        ------
+        CantCreate, IOFailure
+        """
+        prepared: list[PreparedOutput] = []
+        try:
+            for output in self.outputs.values():
+                prepared.append(output.prepare())
+        except BaseException:
+            for done in prepared:
+                discard_prepared(done)
+            raise
+        return tuple(prepared)
 
     def close(self) -> None:
         """Close the input files and discard unpublished outputs. Idempotent."""

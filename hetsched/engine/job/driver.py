@@ -45,11 +45,10 @@ from hetsched.engine.job.retries.failure_log import FailureLog
 from hetsched.engine.job.state_machine import JobStateMachine
 from hetsched.engine.planning.learning import learn
 from hetsched.engine.planning.run_planner import RunPlanner
-from hetsched.engine.threads.step import Step
+from hetsched.engine.threads.publication import OnPrepared, OutputPublisher, Written
 from hetsched.errors import InternalError, TryAgain
 from hetsched.job import Done, Failed, JobSpec, JobState
 from hetsched.planner.job_planner import JobPlan
-from hetsched.store.arrays.file_stamp import FileStamp
 from hetsched.transport import device_messages
 from hetsched.transport.timers import Timer
 
@@ -71,6 +70,8 @@ class JobDriver:
     ----------
     on_state : callable
         Called with each Running state.
+    on_prepared : callable or None
+        Called when output files are complete, before they get their names.
     on_end : callable
         Called once with the last state and the learning task: a function for the planner's thread,
         to be run after the state has been reported; `do_nothing` if there is nothing to learn.
@@ -92,6 +93,7 @@ class JobDriver:
         on_state: Callable[[JobState], None],
         on_end: Callable[[Done | Failed, Learn], None],
         side: SideStart | None = None,
+        on_prepared: OnPrepared | None = None,
     ) -> None:
         self.number = number
         self.side = side
@@ -99,6 +101,7 @@ class JobDriver:
         if side is not None:
             job = replace(job, devices=(side.core,))
         self._job = job
+        self._publisher = OutputPublisher(job, context.files, context.deadlines, on_prepared)
         self._context = context
         self._fleet = context.fleet
         self._on_state, self._on_end = on_state, on_end
@@ -307,17 +310,9 @@ class JobDriver:
         log.log(level, "job %d: %s", self.number, command.text, exc_info=command.error)
 
     def _publish(self, command: do.PublishOutputs) -> None:
-        self._context.files.submit(
-            self._publish_files, self._published, deadline=self._context.deadlines.publish
-        )
+        self._publisher.publish(self._published)
 
-    def _publish_files(self, step: Step) -> list[tuple[str, FileStamp]]:
-        step.enter(f"publishing {', '.join(out.path for out in self._job.outputs.values())}")
-        return self._job.publish()
-
-    def _published(
-        self, written: list[tuple[str, FileStamp]] | None, error: BaseException | None
-    ) -> None:
+    def _published(self, written: Written | None, error: BaseException | None) -> None:
         self._context.admission.written.add(written or ())
         self._post(Published() if error is None else PublishFailed(error))
 

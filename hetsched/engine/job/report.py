@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.device_run import DeviceRun, makespan, spread
 from hetsched.errors import Cancelled, ErrorRecord
-from hetsched.job import DeviceReport, JobReport
+from hetsched.job import DeviceReport, Done, Failed, JobReport
 from hetsched.planner.job_planner import JobPlan
 
 
@@ -91,3 +91,9 @@ def device_report(name: str, run: DeviceRun) -> DeviceReport:
 
 def _length(phase: tuple[float, float] | None) -> float:
     return phase[1] - phase[0] if phase else 0.0
+
+
+def with_notes(state: Done | Failed, notes: Iterable[str]) -> Done | Failed:
+    """Add `notes` to the report in `state`."""
+    report = msgspec.structs.replace(state.report, notes=(*state.report.notes, *notes))
+    return msgspec.structs.replace(state, report=report)

@@ -39,6 +39,11 @@ class JobNumbers:
         self._next += 1
         return self._next - 1
 
+    def give_back(self, number: int) -> None:
+        """Take back a number that nobody has seen, if it is the last one."""
+        if number == self.last:
+            self._next -= 1
+
     def reservation(self) -> NumbersReserved | None:
         """Return the next block to reserve, once half of the present one is used; else None."""
         if self._is_reserving or self._reserved - self._next >= BLOCK // 2:

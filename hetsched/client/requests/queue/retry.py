@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+
 from hetsched.client.connection import Connection
 from hetsched.client.handlers import expect
 from hetsched.transport.messages import Accepted, Retry
@@ -15,4 +17,4 @@ def retry(connection: Connection, job: int) -> int:
     HetschedError
         InputMissing for an unknown job or missing inputs, UsageError for one that hasn't ended.
     """
-    return expect(Accepted, connection.ask(Retry(job))).job
+    return expect(Accepted, connection.ask(Retry(job, secrets.token_hex(12)))).job

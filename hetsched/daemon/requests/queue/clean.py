@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from hetsched.daemon.commands import Command
+from hetsched.daemon.commands import Command, WriteJournal
 from hetsched.daemon.ledger import Ledger
 from hetsched.daemon.records import JobEntry, Requester
 from hetsched.daemon.requests.queue.status import check_states
 from hetsched.job import words
+from hetsched.store.journal.records import JobsForgotten
 from hetsched.transport.messages import Clean, JobNumbers
 
 
@@ -18,7 +19,10 @@ def handle(ledger: Ledger, requester: Requester, request: Clean, now: float) -> 
     commands: list[Command] = []
     for entry in jobs:
         commands += ledger.forget_ended(entry)
-    return [*commands, requester.reply(JobNumbers(tuple(entry.job for entry in jobs)))]
+    numbers = tuple(entry.job for entry in jobs)
+    if numbers:
+        commands.append(WriteJournal((JobsForgotten(numbers),)))
+    return [*commands, requester.reply(JobNumbers(numbers))]
 
 
 def _is_wanted(entry: JobEntry, request: Clean, latest: float) -> bool:

@@ -48,7 +48,7 @@ def _line(ledger: Ledger, job: JournaledJob) -> JobLine:
         submitted_at=job.submitted_at,
         priority=job.priority,
         label=job.spec.label,
-        id=job.client_id,
+        id=job.spec.id,
         started_at=job.started_at,
         ended_at=job.ended_at,
     )

@@ -34,7 +34,7 @@ def handle(ledger: Ledger, requester: Requester, request: Retry, now: float) -> 
         )
     _check_arrays(ledger, requester, entry)
     spec = _renewed(entry, ledger.wall_clock(now))
-    return submit.handle(ledger, requester, Submit(spec, follow=False), now)
+    return submit.handle(ledger, requester, Submit(spec, follow=False, key=request.key), now)
 
 
 def _check_arrays(ledger: Ledger, requester: Requester, entry: JobEntry) -> None:

@@ -1,0 +1,180 @@
+"""What becomes of the jobs of earlier daemons. Pure.
+
+Ended jobs are remembered; their results were in memory, and are gone. Open ones continue, unless
+they have been running each time that the daemon ended: then they fail. A job with a client's
+arrays waits for that client, which passes them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from hetsched.daemon.commands import Command, RememberJob
+from hetsched.daemon.jobs.submission import resume
+from hetsched.daemon.jobs.transitions import JobTransitions
+from hetsched.daemon.ledger import Ledger
+from hetsched.daemon.records import JobEntry, PendingEnd
+from hetsched.errors import ErrorRecord, JobFailed, TryAgain
+from hetsched.job import Done, Failed, FileOut, FileRef, JobReport, JobSpec
+from hetsched.store.arrays.file_stamp import FileStamp
+from hetsched.store.journal.records import JournalContents, JournaledJob
+from hetsched.units import format_seconds
+
+MAX_ATTEMPTS = 3
+"""Times that a job may be running when the daemon ends without stopping in order. Arbitrary."""
+
+
+def restore(
+    ledger: Ledger,
+    transitions: JobTransitions,
+    contents: JournalContents,
+    publish_errors: Mapping[int, ErrorRecord | None],
+    now: float,
+) -> list[Command]:
+    """Take over all jobs of the journal.
+
+    Parameters
+    ----------
+    publish_errors : mapping
+        Number of each job that was publishing -> None if its files have their names now, else why
+        not.
+    """
+    commands: list[Command] = []
+    for job in contents.ended_jobs:
+        ledger.restore_ended(_ended_entry(job))
+        if job.state is not None:
+            commands.append(RememberJob(job.number, job.state))
+    written = _written_files(contents, publish_errors)
+    for job in contents.open_jobs:  # by number: one that runs after another comes after it
+        entry = _open_entry(ledger, job, written)
+        if job.number in publish_errors:
+            commands += _conclude_published(ledger, transitions, entry, publish_errors, now)
+        elif job.attempts >= MAX_ATTEMPTS:
+            commands += transitions.fail(entry, _too_many_attempts(job), now)
+        elif ledger.survives(entry):
+            commands.append(resume(ledger, entry))
+        else:
+            entry.input_deadline = now + ledger.limits.input_for
+            ledger.awaiting_input[entry.ticket] = entry
+    return commands
+
+
+def expire_inputs(ledger: Ledger, transitions: JobTransitions, now: float) -> list[Command]:
+    """Fail the jobs whose clients haven't passed their arrays in time."""
+    commands: list[Command] = []
+    for entry in list(ledger.awaiting_input.values()):
+        if entry.input_deadline is not None and now >= entry.input_deadline:
+            commands += give_up_input(ledger, transitions, entry, now)
+    return commands
+
+
+def give_up_input(
+    ledger: Ledger, transitions: JobTransitions, entry: JobEntry, now: float
+) -> list[Command]:
+    """Fail a job whose client hasn't passed its arrays."""
+    ledger.awaiting_input.pop(entry.ticket, None)
+    entry.input_deadline = None
+    waited = format_seconds(ledger.limits.input_for)
+    error = ErrorRecord(
+        TryAgain.code,
+        f"input lost: the daemon was started again, and the client of job {entry.job} hasn't"
+        f" passed its arrays within {waited}; submit it again",
+    )
+    return transitions.fail(entry, error, now)
+
+
+def lost_results(number: int, spec: JobSpec) -> str:
+    """Return why results of an ended job can't be fetched; "" if all are in files."""
+    outputs: Sequence[object] = list(spec.outputs.values())
+    if outputs and all(isinstance(output, FileOut) for output in outputs):
+        return ""
+    return (
+        f"the result of job {number} was in the memory of an earlier daemon and is lost; run it"
+        f" again: hetsched retry {number}"
+    )
+
+
+def _ended_entry(job: JournaledJob) -> JobEntry:
+    entry = JobEntry(
+        0, job.spec, 0, job.submitted_at, job.number, job.client_id,
+        is_accepted=True, is_confirmed=True, is_readmitted=True, attempts=job.attempts,
+    )  # fmt: skip
+    state = job.state
+    if isinstance(state, Done):
+        state = replace(state, lost=lost_results(job.number, job.spec))
+    entry.state = state
+    entry.started_at, entry.ended_at, entry.priority = job.started_at, job.ended_at, job.priority
+    return entry
+
+
+def _written_files(
+    contents: JournalContents, publish_errors: Mapping[int, ErrorRecord | None]
+) -> set[str]:
+    """Return the files that ended jobs have written: an open job's input may be one of them."""
+    jobs = [job for job in contents.ended_jobs if job.stage == "done"]
+    jobs += [job for job in contents.open_jobs if job.number in publish_errors]
+    return {
+        output.path
+        for job in jobs
+        for output in job.spec.outputs.values()
+        if isinstance(output, FileOut)
+    }
+
+
+def _open_entry(ledger: Ledger, job: JournaledJob, written: Collection[str]) -> JobEntry:
+    entry = ledger.new_entry(job.spec, 0, job.submitted_at, job.number, job.client_id)
+    entry.priority, entry.is_held = job.priority, job.held
+    entry.is_accepted = entry.is_confirmed = entry.is_readmitted = True
+    entry.attempts = job.attempts
+    entry.inputs = {
+        stamp.name: FileStamp(stamp.inode, stamp.size, stamp.mtime_ns)
+        for stamp in job.inputs
+        if not any(ref.path in written for ref in _files(job.spec))
+    }
+    ledger.jobs[job.number] = entry
+    return entry
+
+
+def _files(spec: JobSpec) -> list[FileRef]:
+    return [ref for ref in spec.inputs.values() if isinstance(ref, FileRef)]
+
+
+def _conclude_published(
+    ledger: Ledger,
+    transitions: JobTransitions,
+    entry: JobEntry,
+    errors: Mapping[int, ErrorRecord | None],
+    now: float,
+) -> list[Command]:
+    error = errors[entry.job]
+    if error is not None:
+        return transitions.fail(entry, error, now)
+    return transitions.end(entry, PendingEnd(_published(entry), {}), now)
+
+
+def _published(entry: JobEntry) -> Done | Failed:
+    paths = {
+        name: output.path
+        for name, output in entry.spec.outputs.items()
+        if isinstance(output, FileOut)
+    }
+    report = JobReport(
+        job=entry.job,
+        state="done",
+        workload=entry.spec.workload,
+        load=0,
+        params=entry.spec.params,
+        outputs=paths,
+        notes=("the daemon ended while the result was being published; its times are lost",),
+    )
+    return Done(entry.job, report, lost=lost_results(entry.job, entry.spec))
+
+
+def _too_many_attempts(job: JournaledJob) -> ErrorRecord:
+    return ErrorRecord(
+        JobFailed.code,
+        f"job {job.number} was running each of the {job.attempts} times that the daemon ended"
+        " unexpectedly; it isn't started again (see the daemon's log)",
+    )

@@ -1,0 +1,182 @@
+"""What becomes of the jobs of earlier daemons."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from daemon_story import Story, refused, report, states
+
+from hetsched.daemon import commands as do
+from hetsched.errors import ErrorRecord
+from hetsched.job import ArenaRef, Done, Failed, FileOut, FileRef, JobSpec, Queued, Running
+from hetsched.store.arrays.file_stamp import FileStamp
+from hetsched.store.journal.records import (
+    InputStamp,
+    JobEnded,
+    JobStarted,
+    JournalContents,
+    JournaledJob,
+)
+from hetsched.transport import messages as say
+
+VOLATILE = JobSpec(workload="w", params={}, inputs={"": ArenaRef(7, (3,), "float32")})
+FILES = JobSpec(
+    workload="w",
+    params={},
+    inputs={"": FileRef("/x.npy")},
+    outputs={"": FileOut("/y.npy")},
+)
+STAMP = InputStamp("X", "", 1, 2, 3)
+
+
+@pytest.fixture
+def story() -> Story:
+    return Story()
+
+
+def job(number: int, spec: JobSpec = FILES, **more: Any) -> JournaledJob:
+    durable = spec is not VOLATILE
+    return JournaledJob(number=number, spec=spec, submitted_at=0.0, durable=durable, **more)
+
+
+def ended(number: int, spec: JobSpec = FILES) -> JournaledJob:
+    state = Done(number, report(number))
+    return job(number, spec, stage="done", state=state, ended_at=1.0, client_id=f"k{number}")
+
+
+def restored(
+    story: Story, *jobs: JournaledJob, errors: dict[int, ErrorRecord | None] | None = None
+) -> list[do.Command]:
+    open_jobs = tuple(job for job in jobs if job.state is None)
+    ended_jobs = tuple(job for job in jobs if job.state is not None)
+    contents = JournalContents(100, 1000, open_jobs, ended_jobs)
+    return story.core.restore(contents, errors or {}, story.now)
+
+
+def shown(story: Story, number: int) -> object:
+    (state,) = states(story.ask(story.hello(90), say.Show(number)))
+    return state
+
+
+def test_a_durable_job_continues_with_its_attempts_and_inputs(story: Story) -> None:
+    (start,) = restored(story, job(5, attempts=1, priority=3, held=True, inputs=(STAMP,)))
+    assert isinstance(start, do.SubmitJob) and start.readmission is not None
+    assert (start.number, start.attempts) == (5, 1)
+    assert (start.spec.priority, start.spec.hold) == (3, True)
+    assert start.readmission.inputs == {"X": FileStamp(1, 2, 3)}
+    assert shown(story, 5) == Queued(5, 0)
+
+
+def test_a_start_after_a_crash_is_written_at_once(story: Story) -> None:
+    (start,) = restored(story, job(5, attempts=1))
+    assert isinstance(start, do.SubmitJob)
+    (write,) = story.core.on_job_state(start.ticket, Running(5, "planning"), {}, story.now)
+    assert isinstance(write, do.WriteJournal) and write.urgent
+    assert isinstance(write.records[0], JobStarted) and write.records[0].attempt == 2
+
+
+def test_a_job_that_ended_three_daemons_fails(story: Story) -> None:
+    (write,) = restored(story, job(5, attempts=3))
+    assert isinstance(write, do.WriteJournal) and isinstance(write.records[0], JobEnded)
+    story.written([write])
+    state = shown(story, 5)
+    assert isinstance(state, Failed) and state.error.code == 1
+    assert "each of the 3 times" in state.error.message
+
+
+def test_a_job_that_the_engine_accepts_no_more_fails_with_the_reason(story: Story) -> None:
+    (start,) = restored(story, job(5))
+    assert isinstance(start, do.SubmitJob)
+    error = ErrorRecord(66, "/x.npy: No such file")
+    story.written(story.core.on_engine_reply(start.ticket, error, story.now))
+    state = shown(story, 5)
+    assert isinstance(state, Failed) and state.error == error
+
+
+def test_a_job_whose_result_was_published_is_done(story: Story) -> None:
+    (write,) = restored(story, job(5, stage="publishing"), errors={5: None})
+    story.written([write])
+    state = shown(story, 5)
+    assert isinstance(state, Done) and state.report.outputs == {"": "/y.npy"}
+    assert state.lost == ""
+
+
+def test_a_job_whose_result_cannot_be_published_fails(story: Story) -> None:
+    error = ErrorRecord(73, "/y.npy: exists")
+    (write,) = restored(story, job(5, stage="publishing"), errors={5: error})
+    story.written([write])
+    state = shown(story, 5)
+    assert isinstance(state, Failed) and state.error == error
+
+
+def test_an_ended_job_is_remembered_with_its_files(story: Story) -> None:
+    (remember,) = restored(story, ended(5))
+    assert isinstance(remember, do.RememberJob)
+    state = shown(story, 5)
+    assert isinstance(state, Done) and state.lost == ""
+
+
+def test_a_result_in_memory_is_lost_and_says_how_to_run_the_job_again(story: Story) -> None:
+    restored(story, ended(5, JobSpec(workload="w", params={})))
+    state = shown(story, 5)
+    assert isinstance(state, Done) and "hetsched retry 5" in state.lost
+
+
+def test_the_explanation_of_an_earlier_daemons_job_is_not_kept(story: Story) -> None:
+    restored(story, ended(5))
+    assert refused(story.ask(story.hello(1), say.Explain(5))).code == 66
+
+
+def test_a_submission_is_recognised_by_its_key_after_a_restart(story: Story) -> None:
+    restored(story, ended(5))
+    accepted, _ = story.ask(story.hello(1), say.Submit(FILES, key="k5"))
+    assert isinstance(accepted, do.SendReply) and accepted.reply.answer == say.Accepted(
+        5, "durable"
+    )
+
+
+def test_an_input_that_another_job_wrote_may_have_changed(story: Story) -> None:
+    writer = JobSpec(workload="w", params={}, outputs={"": FileOut("/x.npy")})
+    _, start = restored(story, ended(4, writer), job(5, inputs=(STAMP,)))
+    assert isinstance(start, do.SubmitJob) and start.readmission is not None
+    assert start.readmission.inputs == {}
+
+
+def test_a_volatile_job_waits_for_its_client_to_pass_its_arrays(story: Story) -> None:
+    assert restored(story, job(5, VOLATILE, client_id="k")) == []
+    token = story.hello(1)
+    story.core.on_adopted(1, 70, 1 << 16)
+    again = JobSpec(workload="w", params={}, inputs={"": ArenaRef(70, (3,), "float32")})
+    commands = story.ask(token, say.Submit(again, key="k"))
+    (start,) = [command for command in commands if isinstance(command, do.SubmitJob)]
+    assert (start.number, start.spec.inputs) == (5, again.inputs)
+    assert story.core.next_tick() is None
+
+
+def test_arrays_that_are_not_the_clients_do_not_count(story: Story) -> None:
+    restored(story, job(5, VOLATILE, client_id="k"))
+    assert refused(story.ask(story.hello(1), say.Submit(VOLATILE, key="k"))).code == 65
+
+
+def test_a_volatile_job_whose_client_stays_away_fails_with_the_reason(story: Story) -> None:
+    restored(story, job(5, VOLATILE))
+    assert story.core.next_tick() == story.now + 60
+    story.written(story.core.on_tick(story.now + 60))
+    state = shown(story, 5)
+    assert isinstance(state, Failed) and state.error.code == 75
+    assert "input lost" in state.error.message
+
+
+def test_a_volatile_job_whose_memory_survived_continues(story: Story) -> None:
+    story.core.ledger.are_stored = lambda segments: set(segments) == {7}
+    (start,) = restored(story, job(5, VOLATILE))
+    assert isinstance(start, do.SubmitJob) and start.number == 5
+
+
+def test_a_job_that_waits_for_its_client_can_be_cancelled(story: Story) -> None:
+    restored(story, job(5, VOLATILE))
+    story.ask(story.hello(1), say.Cancel(5))
+    state = shown(story, 5)
+    assert isinstance(state, Failed) and state.error.code == 130
+    assert story.core.next_tick() is None
