@@ -90,7 +90,7 @@ def test_the_screen_of_80_by_24() -> None:
     lines = text(SHOWN).splitlines()
 
     assert lines[:11] == [
-        "hetsched 0.1.0, pid 4711, up 2 h: 1 running, 2 waiting, 345 ended; 1 GiB of 16 G",
+        "hetsched pid 4711, up 2 h: 1 running, 2 waiting, 345 ended; 1 GiB of 16 GiB",
         "",
         "device  job  variant                done/share  units/s  predicted  ratio",
         "cpu0    3    pyfftw   [#####-----]       10/20      240        250    96%",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hetsched.cli.output.terminal import clean
 from hetsched.errors import Unavailable
 
-SECONDS = 150.0
+SECONDS = 180.0
 """Time for one command: longer than TimeoutStopSec of the unit."""
 HINT = "`hetsched serve` needs no systemd"
 

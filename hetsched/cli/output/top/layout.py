@@ -64,7 +64,7 @@ def _title(state: TopState) -> ScreenLine:
         return ScreenLine("hetsched: waiting for the daemon", "bold")
     stopping = ", stopping" if overview.is_draining else ""
     text = (
-        f"hetsched {overview.version}, pid {overview.pid},"
+        f"hetsched pid {overview.pid},"
         f" up {_uptime(overview.uptime_seconds)}{stopping}: {overview.running} running,"
         f" {overview.waiting} waiting, {overview.ended} ended;"
         f" {format_bytes(overview.arena_used)} of {format_bytes(overview.arena_limit)}"
@@ -153,10 +153,11 @@ def _stage(job: JobBrief) -> str:
         return job_lines.detail(state)
     share = sum(device.share for device in state.devices)
     done = sum(device.done for device in state.devices)
-    text = f"{state.stage} {done / share:.0%}" if share else state.text or state.stage
-    if state.predicted_seconds is not None:
-        text += f" of {format_seconds(state.predicted_seconds)}"
-    return text
+    if not share:
+        return state.text or state.stage
+    predicted = state.predicted_seconds
+    whole = "" if predicted is None else f" of {format_seconds(predicted)}"
+    return f"{state.stage} {done / share:.0%}{whole}"
 
 
 def as_text(lines: Sequence[ScreenLine]) -> str:
