@@ -24,7 +24,7 @@ from hetsched.daemon.service.stored_segments import StoredSegments
 from hetsched.daemon.service.systemd import ServiceManager
 from hetsched.daemon.service.watchdog import Watchdog
 from hetsched.daemon.stopping import ExitGuard, StopLadder
-from hetsched.engine.engine import Engine
+from hetsched.engine.engine import CLOSE_SECONDS, Engine
 from hetsched.errors import ConfigError, HetschedError
 from hetsched.store.journal.job_numbers import JobNumbers
 from hetsched.store.journal.journal import Journal, history_bounds
@@ -43,8 +43,8 @@ JOURNAL_SECONDS = 8.0
 """Time for the last records of the journal at the end. Arbitrary."""
 PUBLISH_SECONDS = 10.0
 """Time at the start for output files whose publication was interrupted. Arbitrary."""
-ENGINE_SECONDS = 20.0
-"""Time for the device processes and the planner's thread to end. Arbitrary."""
+ENGINE_SECONDS = 5.0
+"""Time for the end of the engine, beyond the deadlines of its processes and threads. Arbitrary."""
 
 
 def serve(config: Config, on_ready: Callable[[], None] = lambda: None, source: str = "") -> None:
@@ -142,7 +142,7 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
             journal_token=contents.token,
         )
         guard = ExitGuard(engine.kill)
-        stack.callback(guard.guarded("the engine", engine.close, ENGINE_SECONDS))
+        stack.callback(guard.guarded("the engine", engine.close, engine_seconds(config)))
         core = Core(_info(), core_limits, numbers)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         server = Server(core, loop, arena, engine, journal, context, endpoint, session)
@@ -177,6 +177,11 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         log.info("listening in %s, pid %d", endpoint.parent, os.getpid())
         on_ready()
         loop.run()
+
+
+def engine_seconds(config: Config) -> float:
+    """Return the time for the engine: processes (asked, then killed) and two threads."""
+    return 2 * parse_time(config.deadlines.exit) + 2 * CLOSE_SECONDS + ENGINE_SECONDS
 
 
 def descriptor_budget(devices: int) -> DescriptorBudget:
