@@ -79,6 +79,7 @@ class JobScheduler:
         self._jobs: dict[int, QueuedJob] = {}
         self._timers = JobTimers(loop, self._on_deadline, self._on_timeout)
         self.running = RunningJobs()
+        context.other_waits = self.running.waits_except
         self._sides = SideJobs(context, self.running, self.queue, self._jobs, self._start)
         self._opening: dict[int, OpeningJob] = {}
         """The jobs whose turn has come, and whose files are being opened."""

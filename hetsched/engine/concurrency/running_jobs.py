@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hetsched.engine.job.device_wait import DeviceWait, longest
 from hetsched.engine.job.driver import JobDriver
 from hetsched.transport.device_messages import Event, Hello, Pong
 
@@ -49,6 +50,10 @@ class RunningJobs:
             driver, self.main = self.main, None
             return driver
         return self.sides.pop(number)
+
+    def waits_except(self, number: int) -> dict[str, DeviceWait]:
+        """Return device -> the longest that any job but `number` gives it for what it does."""
+        return longest(driver.device_waits() for driver in self if driver.number != number)
 
     # ---- events
 

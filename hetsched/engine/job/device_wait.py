@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 
@@ -28,11 +29,18 @@ class DeviceWait:
         return self.since + self.seconds
 
 
-def combined(wait: DeviceWait, other: DeviceWait | None) -> DeviceWait:
-    """Return how long a device may take that works for two jobs, which do not wait in turn.
-
-    It is at work on either, so its last progress for any of them counts, and the longer wait.
-    """
+def extended(wait: DeviceWait, other: DeviceWait | None) -> DeviceWait:
+    """Return `wait` for a device that also works for another job, which may come first."""
     if other is None:
         return wait
-    return DeviceWait(max(wait.since, other.since), max(wait.seconds, other.seconds), wait.reason)
+    return DeviceWait(wait.since, wait.seconds + other.seconds, wait.reason)
+
+
+def longest(waits: Iterable[Mapping[str, DeviceWait]]) -> dict[str, DeviceWait]:
+    """Return device -> the wait of several jobs that allows it the most seconds."""
+    result: dict[str, DeviceWait] = {}
+    for mapping in waits:
+        for device, wait in mapping.items():
+            if device not in result or wait.seconds > result[device].seconds:
+                result[device] = wait
+    return result

@@ -22,6 +22,7 @@ from hetsched.engine.explanations import JobSnapshot
 from hetsched.engine.job import commands as do
 from hetsched.engine.job.arrays import JobArrays
 from hetsched.engine.job.device_orders import DeviceOrders
+from hetsched.engine.job.device_wait import DeviceWait
 from hetsched.engine.job.events import (
     AbortRequested,
     Begin,
@@ -180,6 +181,10 @@ class JobDriver:
             snapshot = replace(snapshot, notes=(*snapshot.notes, *record.report_notes))
         return snapshot
 
+    def device_waits(self) -> dict[str, DeviceWait]:
+        """Return device -> what the job waits for from it at present."""
+        return self._machine.device_waits()
+
     # ---- events in, commands out
 
     def _post(self, event: JobEvent) -> None:
@@ -277,7 +282,7 @@ class JobDriver:
 
     def _on_deadline(self) -> None:
         self._timer = None
-        self._post(DeadlinePassed())
+        self._post(DeadlinePassed(self._context.other_waits(self.number)))
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

@@ -127,7 +127,7 @@ class DeadlinePassed(msgspec.Struct, frozen=True):
     Attributes
     ----------
     others : mapping
-        Device -> what it does for other jobs, of these the wait that ends last.
+        Device -> what it does for other jobs: of these, what may take longest.
     """
 
     others: Mapping[str, DeviceWait] = {}

@@ -9,7 +9,7 @@ from job_story import DEVICES, FACTORS, Story, X, assignment
 
 from hetsched.engine.deadlines import DEFAULT_DEADLINES
 from hetsched.engine.job import commands as do
-from hetsched.engine.job.device_wait import DeviceWait
+from hetsched.engine.job.device_wait import DeviceWait, longest
 from hetsched.engine.job.events import (
     AbortRequested,
     DeadlinePassed,
@@ -157,11 +157,21 @@ def test_before_a_job_reaches_its_devices_no_deadline_is_its_own(state: str) -> 
 
 
 def test_a_device_at_work_on_another_job_is_given_time() -> None:
-    story = Story().to_computing().pass_time(20)
-    busy = DeviceWait(story.now, 60.0, "a long chunk")
+    story = Story().to_computing()
+    others = {"cpu0": DeviceWait(story.now, 60.0, "a long chunk")}
     story.now = story.deadline
 
-    story.feed(DeadlinePassed({"cpu0": busy}))
+    story.feed(DeadlinePassed(others))
 
     assert killed(story) == ["cpu1"]
-    assert story.deadline <= busy.end
+    story.now += 60.0
+    assert killed(story.feed(DeadlinePassed(others))) == [*DEVICES]
+
+
+def test_of_several_other_jobs_the_slowest_counts() -> None:
+    short, long = DeviceWait(5.0, 1.0, ""), DeviceWait(0.0, 3.0, "")
+
+    assert longest([{"cpu0": short, "cpu1": short}, {"cpu0": long}, {"cpu0": short}]) == {
+        "cpu0": long,
+        "cpu1": short,
+    }

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from hetsched.engine.deadlines import Deadlines
 from hetsched.engine.job.commands import JobCommand, KillDevice, SetDeadline
 from hetsched.engine.job.computation import RunningChunk
-from hetsched.engine.job.device_wait import DeviceWait, combined
+from hetsched.engine.job.device_wait import DeviceWait, extended
 from hetsched.engine.job.events import DeadlinePassed
 from hetsched.engine.job.job_record import JobRecord
 from hetsched.engine.job.states import (
@@ -113,7 +113,7 @@ def on_deadline(
 ) -> list[JobCommand]:
     """Kill the devices that are overdue, and set the timer for the others."""
     waits = {
-        device: combined(wait, event.others.get(device))
+        device: extended(wait, event.others.get(device))
         for device, wait in device_waits(record).items()
     }
     kills: list[JobCommand] = [
