@@ -15,6 +15,7 @@ from pathlib import Path
 
 from benchmarks.results import Result, save
 from robustness import (
+    device_faults,
     disk_faults,
     few_descriptors,
     hanging_code,
@@ -36,6 +37,7 @@ SCENARIOS: dict[str, Callable[[Scale], Result]] = {
     "stop_signal": stop_signal.measure,
     "stop_ladder": stop_ladder.measure,
     "few_descriptors": few_descriptors.measure,
+    "device_faults": device_faults.measure,
     "hanging_code": hanging_code.measure,
     "power_cuts": power_cuts.measure,
     "disk_faults": disk_faults.measure,

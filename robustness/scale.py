@@ -12,6 +12,8 @@ SHORT_DEADLINES = """
 hello = "5s"
 fence = "1s"
 chunk = "2s"
+silence = "2s"
+prepare = "20s"
 """
 """So that a stopped device process is found in seconds. Everything else keeps its default."""
 

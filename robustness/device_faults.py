@@ -1,0 +1,166 @@
+"""Device processes that are killed, stopped, crash, hang, exit or raise: jobs go on elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from concurrent.futures import TimeoutError as Timeout
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+import hetsched
+from benchmarks.results import Bar, Result
+from hetsched.client.job import Job
+from hetsched.errors import HetschedError
+from robustness.daemon import CORES, Daemon, daemon
+from robustness.faulty_double import KERNEL_FAULTS, WIDTH
+from robustness.scale import Scale
+
+ROOT = str(Path(__file__).parent.parent)
+FAULTY = "robustness.faulty_double:FaultyDouble"
+SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGSTOP": signal.SIGSTOP}
+FAULTS = (*SIGNALS, *KERNEL_FAULTS)
+SILENT = ("SIGSTOP", "hangs", "spins")
+"""These end with a deadline; the others at once."""
+RAISING = ("raises", "out of memory", "SystemExit")
+"""These fail their job."""
+MAX_UNITS = 200
+END_SECONDS = 150.0
+"""A job that hasn't ended by then never does."""
+MAX_NEXT_SECONDS = 1.0
+MAX_SILENT_SECONDS = 35.0
+
+
+@dataclass
+class Counts:
+    """What became of the jobs; `next_seconds`: from each fault to the end of the next
+    job, which takes milliseconds."""
+
+    done: int = 0
+    failed: dict[str, int] = field(default_factory=dict)
+    wrong: int = 0
+    stuck: int = 0
+    without_reason: int = 0
+    next_seconds: dict[str, list[float]] = field(default_factory=dict)
+
+    def longest(self, faults: tuple[str, ...]) -> float:
+        """Return the longest time until the next job's end after any of `faults`."""
+        return max([0.0, *(s for fault in faults for s in self.next_seconds.get(fault, ()))])
+
+
+def measure(scale: Scale) -> Result:
+    rounds = scale.of(len(FAULTS), 60, 200)
+    choices = random.Random(scale.seed)
+    faults = [FAULTS[i] if i < len(FAULTS) else choices.choice(FAULTS) for i in range(rounds)]
+    counts = Counts()
+    with daemon(CORES + scale.deadlines, {"PYTHONPATH": ROOT}) as served:
+        with served.client(timeout=END_SECONDS) as client:
+            for _ in range(5):  # so that there are predictions
+                _check(_submit(client, choices), counts, "")
+            for number, fault in enumerate(faults):
+                _round(served, client, choices, fault, served.folder / f"fault{number}", counts)
+        status = served.stop()
+    return _result(rounds, counts, status)
+
+
+def _round(
+    served: Daemon,
+    client: hetsched.Client,
+    choices: random.Random,
+    fault: str,
+    marker: Path,
+    counts: Counts,
+) -> None:
+    """Let `fault` happen during a job, followed by another one."""
+    in_kernel = fault in KERNEL_FAULTS
+    job = _submit(client, choices, fault=fault if in_kernel else "", marker=str(marker))
+    if not in_kernel:
+        time.sleep(choices.random() * 0.02)
+        os.kill(_device_process(served, choices), SIGNALS[fault])
+        marker.touch()
+    ended = list[float]()
+    following = _submit(client, choices)
+    following.add_done_callback(lambda _: ended.append(time.time()))
+    _check(job, counts, fault)
+    _check(following, counts, fault)
+    if ended and marker.exists():
+        counts.next_seconds.setdefault(fault, []).append(ended[0] - marker.stat().st_mtime)
+
+
+def _submit(client: hetsched.Client, choices: random.Random, **options: object) -> Job:
+    units = choices.randint(1, MAX_UNITS)
+    x = client.empty((units, WIDTH), "float64")
+    x[...] = choices.random()
+    job = client.submit(FAULTY, x, units=units, **options)
+    job.expected = 2 * x[0, 0]  # type: ignore[attr-defined]
+    return job
+
+
+def _check(job: Job, counts: Counts, fault: str) -> None:
+    try:
+        result = job.result(timeout=END_SECONDS)
+    except Timeout:
+        counts.stuck += 1
+        job.cancel()
+    except HetschedError as error:
+        counts.failed[fault] = counts.failed.get(fault, 0) + 1
+        counts.without_reason += not str(error)
+    else:
+        counts.done += 1
+        counts.wrong += not bool((result == job.expected).all())  # type: ignore[attr-defined]
+
+
+def _device_process(served: Daemon, choices: random.Random) -> int:
+    """Return the id of a running device process, of which there is one again soon."""
+    deadline = time.monotonic() + END_SECONDS
+    while time.monotonic() < deadline:
+        pids = []
+        for child in psutil.Process(served.pid).children():
+            with contextlib.suppress(psutil.Error):
+                if "hetsched.device_process.main" in child.cmdline():
+                    pids.append(child.pid)
+        if pids:
+            return choices.choice(pids)
+        time.sleep(0.01)
+    raise RuntimeError("the daemon has no device process")
+
+
+def _result(rounds: int, counts: Counts, status: int | None) -> Result:
+    result = Result(
+        "device_faults",
+        "Faults of device processes, one in each of many jobs",
+        (
+            "fault",
+            "times",
+            "jobs that failed",
+            "next job done after, median",
+            "longest",
+        ),
+    )
+    for fault in FAULTS:
+        seconds = sorted(counts.next_seconds.get(fault, [0.0]))
+        times = f"{seconds[len(seconds) // 2]:.2f} s", f"{seconds[-1]:.2f} s"
+        result.rows.append((fault, str(len(seconds)), str(counts.failed.get(fault, 0)), *times))
+    result.data.append(
+        {"rounds": rounds, "failed": counts.failed, "next_seconds": counts.next_seconds}
+    )
+    quick = tuple(fault for fault in FAULTS if fault not in SILENT)
+    others = sum(n for fault, n in counts.failed.items() if fault not in RAISING)
+    result.bars += [
+        Bar("wrong results", counts.wrong, 0, at_least=False),
+        Bar("jobs without an end", counts.stuck, 0, at_least=False),
+        Bar("jobs that failed without a reason", counts.without_reason, 0, at_least=False),
+        Bar("jobs failed by other faults than exceptions", others, 0.02 * rounds, at_least=False),
+        Bar("jobs done", counts.done, rounds),
+        Bar("seconds until the next job is done after a death or an exception",
+            counts.longest(quick), MAX_NEXT_SECONDS, at_least=False),
+        Bar("seconds until the next job is done after a silence",
+            counts.longest(SILENT), MAX_SILENT_SECONDS, at_least=False),
+        Bar("exit status of the daemon", -1 if status is None else status, 0, at_least=False),
+    ]  # fmt: skip
+    return result
