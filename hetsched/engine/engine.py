@@ -20,7 +20,7 @@ from hetsched.engine.activity import job_activity
 from hetsched.engine.admission.admission import Admission
 from hetsched.engine.admission.checked_job import CheckedJob
 from hetsched.engine.admission.resolve import MachineLimits
-from hetsched.engine.admission.segment_holds import hold_segments, release_segments
+from hetsched.engine.admission.segment_holds import hold_attached, hold_segments, release_segments
 from hetsched.engine.context import EngineContext
 from hetsched.engine.deadlines import Deadlines
 from hetsched.engine.explanations import ExplanationArchive
@@ -100,7 +100,12 @@ class Engine:
     ) -> None:
         self._queue_limit = config.queue.limit
         self._arena = arena
-        listener = FleetListener(self._on_message, self._on_lost, self._on_joined)
+        listener = FleetListener(
+            self._on_message,
+            self._on_lost,
+            self._on_joined,
+            on_stuck=lambda keys: hold_attached(arena, keys),
+        )
         deadlines = Deadlines.of(config.deadlines)
         self._fleet = Fleet(probe(config), loop, listener, deadlines)
         private_folder(cache_dir(), "cache folder")

@@ -7,6 +7,7 @@ import select
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -61,12 +62,17 @@ class ManualFleet:
             on_event=lambda device, event: self.calls.append("event"),
             on_lost=lambda devices, reason, culprits: self.calls.append(f"lost: {reason}"),
             on_ready=lambda devices: self.calls.append("ready"),
+            on_stuck=self.on_stuck,
         )
         deadlines = replace(DEFAULT_DEADLINES, exit=0.2)
         self.fleet = Fleet(Probe((SPEC,), {}), cast(Any, self.loop), listener, deadlines)
         self.fleet.start()
         (self.socket, self.read), (self.pidfd, self._died) = self.loop.readers.items()
         self.pid = self.fleet.pids()["cpu0"]
+
+    def on_stuck(self, keys: frozenset[int]) -> Callable[[], None]:
+        self.calls.append(f"hold {sorted(keys)}")
+        return lambda: self.calls.append("release")
 
     def died(self) -> None:
         """Wait for the end of the process, and let the fleet know."""
@@ -114,18 +120,21 @@ def test_a_killed_process_that_does_not_end_has_no_successor_until_it_does(
 ) -> None:
     monkeypatch.setattr(DeviceProcess, "kill", lambda self: None)
     manual.hello()
+    with Path(os.devnull).open() as file:
+        manual.fleet.attach("cpu0", 7, file.fileno(), 0, "file")
 
     manual.fleet.kill_process_of("cpu0", "too late")
     manual.loop.run_last()
 
     reason = f"killed, too late, but process {manual.pid} doesn't end"
-    assert manual.calls == ["ready", f"lost: {reason}"]
+    assert manual.calls == ["ready", "hold [7]", f"lost: {reason}"]
     assert manual.fleet.absent == {"cpu0": reason}
     assert manual.fleet.usable(["cpu0"]) == []
     assert not manual.fleet.any_remaining(["cpu0"])
     os.kill(manual.pid, signal.SIGKILL)
     manual.died()
     manual.loop.run_last()
+    assert manual.calls[-1] == "release"
     assert manual.fleet.absent == {}
     assert manual.fleet.pids()["cpu0"] != manual.pid
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -31,6 +31,18 @@ def hold_segments(arena: Arena, spec: JobSpec) -> list[int]:
         release_segments(arena, segments)
         raise
     return segments
+
+
+def hold_attached(arena: Arena, keys: Iterable[int]) -> Callable[[], None]:
+    """Retain the segments among the attachments `keys` of a process that can't be stopped.
+
+    Their memory must not become another job's while it may still be written to. Returns a function
+    that releases them.
+    """
+    segments = [key for key in keys if arena.holds(key)]
+    for segment in segments:
+        arena.retain(segment)
+    return lambda: release_segments(arena, segments)
 
 
 def release_segments(arena: Arena, segments: Iterable[int]) -> None:

@@ -49,6 +49,9 @@ class FleetListener:
     """(devices, reason, culprits): their process has died, because of `culprits` if known."""
     on_ready: Callable[[tuple[str, ...]], None]
     """(devices): their process takes commands."""
+    on_stuck: Callable[[frozenset[int]], Callable[[], None]] = lambda keys: lambda: None
+    """(keys of attachments): a killed process that doesn't end may still write to these. Returns
+    what to call when it has ended."""
 
 
 class Fleet:
@@ -179,7 +182,8 @@ class Fleet:
         """Detach these objects from every process."""
         keys = tuple(keys)
         for host in self._hosts:
-            host.detach(keys)
+            if not host.is_stuck:
+                host.detach(keys)
 
     def kill_process_of(self, device: str, reason: str) -> None:
         """Kill the process of `device`, which has missed a deadline; its loss follows.
@@ -306,6 +310,7 @@ class Fleet:
         log.error("device process of %s: %s", ", ".join(host.device_names), reason)
         self._loop.remove_reader(process.fileno())
         host.is_stuck, host.is_ready = True, False
+        host.on_end = self._listener.on_stuck(frozenset(host.attached))
         for name in host.device_names:
             self.absent[name] = reason
             self._abandoned.add(name)
@@ -317,6 +322,7 @@ class Fleet:
         self._unwatch(process)
         process.exit_reason()
         host.ended()
+        host.on_end()
         host.failed_starts = 0
         self._readmit(host)
         self._loop.call_later(RESTART_SECONDS, lambda: self._spawn(host))

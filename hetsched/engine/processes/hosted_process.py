@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from hetsched.devices.process_spec import ProcessSpec
@@ -46,6 +46,8 @@ class HostedProcess:
         Why the running process was killed; "" if it wasn't.
     is_stuck : bool
         It was killed and doesn't end; no other is started before it has ended.
+    on_end : callable
+        To be called when a stuck process has ended.
     watch : ProcessWatch or None
         The deadlines of the running process.
     threads : tuple of int
@@ -64,6 +66,7 @@ class HostedProcess:
     failed_starts: int = 0
     kill_reason: str = ""
     is_stuck: bool = False
+    on_end: Callable[[], None] = lambda: None
     watch: ProcessWatch | None = None
     threads: tuple[int, ...] = ()
     outbox: list[DeviceCommand] = field(default_factory=list)
