@@ -30,7 +30,8 @@ from hetsched.transport.loop import Loop
 log = logging.getLogger(__name__)
 
 RESTART_SECONDS = 0.05
-"""Delay between a death and the next start, to avoid a busy loop of failing processes."""
+"""Delay between a death before Hello and the next start, to avoid a busy loop of failing
+processes."""
 STDERR_SECONDS = 0.01
 STDERR_RETRIES = 10
 """Times that STDERR_SECONDS pass at most until a dead process's last lines are read: one that it
@@ -355,7 +356,8 @@ class Fleet:
         if host.is_abandoned:
             self._abandon(names, reason)
         else:
-            self._loop.call_later(RESTART_SECONDS, lambda: self._spawn(host))
+            delay = 0.0 if was_ready else RESTART_SECONDS
+            self._loop.call_later(delay, lambda: self._spawn(host))
         if was_ready or host.is_abandoned:  # nothing waits for its restart
             self._listener.on_lost(names, reason, culprits)
         self._waits.recheck()
