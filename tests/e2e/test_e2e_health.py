@@ -83,7 +83,7 @@ def shares(job: Job) -> dict[str, int]:
     return {device.device: device.share for device in job.report.devices if device.share}
 
 
-@pytest.mark.parametrize("fault", ["segfault", "hang"])
+@pytest.mark.parametrize("fault", ["segfault", "hang", "exit"])
 def test_a_core_that_crashes_in_one_kind_of_job_takes_no_more_of_it(
     local: hetsched.Local, fault: str
 ) -> None:

@@ -171,6 +171,8 @@ class Computing:
     """Chunks run. The only timed stage.
 
     `joining`: restarted device -> when it was asked to prepare.
+
+    `held`: restarted devices that may not compute before another has finished a chunk.
     """
 
     stage: ClassVar[str] = "computing"
@@ -178,6 +180,7 @@ class Computing:
     attempt: Attempt
     computation: Computation
     joining: dict[str, float] = field(default_factory=dict)
+    held: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

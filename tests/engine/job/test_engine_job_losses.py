@@ -170,6 +170,21 @@ def test_the_death_of_a_process_counts_for_the_device_that_is_known_to_have_caus
     assert failures(story.lost(*DEVICES, culprits=["cpu1"])) == ["cpu1"]
 
 
+def test_after_an_unexplained_death_devices_take_up_work_one_after_the_other() -> None:
+    story = Story().to_computing().lost(*DEVICES).joined(*DEVICES)
+
+    assert [c.assignment.device for c in story.commands] == ["cpu0"]
+    story.prepared("cpu0").done("cpu0", 4)
+    assert story.only(do.PrepareDevice).assignment.device == "cpu1"
+
+
+def test_the_next_death_is_that_of_the_device_that_computes() -> None:
+    story = Story().to_computing().lost(*DEVICES).joined(*DEVICES).prepared("cpu0")
+
+    assert failures(story.lost(*DEVICES)) == ["cpu0"]
+    assert [c.assignment.device for c in story.joined(*DEVICES).commands] == [*DEVICES]
+
+
 def test_a_device_that_misses_a_deadline_has_caused_the_death_of_its_process() -> None:
     story = Story().to_computing().pass_time(20).done("cpu1", 2).pass_time(12)
 

@@ -24,6 +24,9 @@ class DeviceFailures:
         Device that the job no longer uses -> why.
     abandoned : frozenset of str
         Devices whose process won't restart.
+    is_ambiguous : bool
+        Several devices may have caused the last death. When their process has started again they
+        take up work one after the other, so that the next death has one cause.
     culprits : set of str
         Devices that have missed a deadline or reported a fault: their process is about to end.
     """
@@ -31,6 +34,7 @@ class DeviceFailures:
     excluded: dict[str, str] = field(default_factory=dict)
     abandoned: frozenset[str] = frozenset()
     culprits: set[str] = field(default_factory=set)
+    is_ambiguous: bool = False
     _deaths: int = 0
     _counts: dict[str, float] = field(default_factory=dict)
     _finished: dict[str, int] = field(default_factory=dict)
@@ -57,6 +61,7 @@ class DeviceFailures:
             Device -> number of chunks that it has finished.
         """
         self._deaths += 1
+        self.is_ambiguous = len(finished) > 1
         for device, chunks in finished.items():
             count = self._counts.get(device, 0.0)
             self._counts[device] = 1 + (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from hetsched.dispatch.commands import Command as DispatchCommand
 from hetsched.dispatch.commands import Send
@@ -34,7 +34,11 @@ def on_chunk_done(
     state.attempt.prepared.add(event.device)  # a finished chunk implies it if no answer is due
     dispatched = state.computation.chunk_done(event.device, done, now)
     commands = _commands(record, state, dispatched, now)
-    return commands + progress(record, state, now) if record.state is state else commands
+    if record.state is not state:
+        return commands
+    if state.held:
+        commands += _release_held(record, state, now)
+    return commands + progress(record, state, now)
 
 
 def on_prepared(
@@ -56,11 +60,26 @@ def on_joined(
         for device in record.failures.remaining(event.devices)
         if device in attempt.assignments
     ]
+    if record.failures.is_ambiguous:
+        state.held[:] = devices[1:]
+        devices = devices[:1]
+    return _prepare(state, devices, now)
+
+
+def _prepare(state: Computing, devices: Sequence[str], now: float) -> list[JobCommand]:
+    attempt = state.attempt
     attempt.live.update(devices)
     state.joining.update(dict.fromkeys(devices, now))
     return [
         PrepareDevice(attempt.id, attempt.assignments[device], answer=True) for device in devices
     ]
+
+
+def _release_held(record: JobRecord, state: Computing, now: float) -> list[JobCommand]:
+    """Let the next device of a process compute, after the others have shown that they can."""
+    devices = record.failures.remaining(state.held)[:1]
+    del state.held[: len(state.held) if not devices else state.held.index(devices[0]) + 1]
+    return _prepare(state, devices, now)
 
 
 def on_loss(
@@ -74,6 +93,7 @@ def on_loss(
     commands = record_loss(record, attempt, event)
     if record.failures.excludes_all(attempt.assignments):
         return commands + start_over(record, attempt, event.reason, now)
+    state.held[:] = [device for device in state.held if device not in event.devices]
     for device in devices:
         state.joining.pop(device, None)
         commands += _commands(record, state, state.computation.device_lost(device, now), now)
