@@ -21,6 +21,7 @@ from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import ExplanationArchive, JobSnapshot
 from hetsched.engine.job.driver import JobDriver, Learn, do_nothing
 from hetsched.engine.job.report import minimal_report, with_notes
+from hetsched.engine.openings import Openings
 from hetsched.engine.queue.job_queue import JobQueue
 from hetsched.engine.queue.records import (
     AbortJob,
@@ -56,14 +57,6 @@ class EngineHooks:
     on_idle: Callable[[], None]
 
 
-@dataclass
-class OpeningJob:
-    """A job whose files are being opened; `abandon` ends that with an error."""
-
-    side: SideStart | None
-    abandon: Callable[[HetschedError], None] = lambda error: None
-
-
 class JobScheduler:
     """The unfinished jobs of one engine."""
 
@@ -81,8 +74,7 @@ class JobScheduler:
         self.running = RunningJobs()
         context.other_waits = self.running.waits_except
         self._sides = SideJobs(context, self.running, self.queue, self._jobs, self._start)
-        self._opening: dict[int, OpeningJob] = {}
-        """The jobs whose turn has come, and whose files are being opened."""
+        self._openings = Openings(loop, self.advance)
         self._is_advancing = False
         self._is_stopping = False
         self.is_paused = False
@@ -144,7 +136,7 @@ class JobScheduler:
         self._is_stopping = True
         for number in reversed(self.queue.waiting()):  # those that run after others come first
             self._drop(self._jobs[number], stopping_error())
-        for number in [*self._opening]:
+        for number in self._openings.numbers():
             self._stop_job(number, stopping_error())
         for driver in self.running:
             driver.abort(stopping_error())
@@ -166,14 +158,12 @@ class JobScheduler:
                 self._sides.consider()
         finally:
             self._is_advancing = False
-        if not self.running and not self._opening:
+        if not self.running and not self._openings:
             self._hooks.on_idle()
 
     @property
     def _has_main_job(self) -> bool:
-        return self.running.main is not None or any(
-            opening.side is None for opening in self._opening.values()
-        )
+        return self.running.main is not None or self._openings.has_main_job
 
     def on_lost(self, devices: tuple[str, ...], reason: str, culprits: tuple[str, ...]) -> None:
         """Report the death of a device process to the jobs that it concerns."""
@@ -218,9 +208,9 @@ class JobScheduler:
         """End a job with `error`; a running one between chunks. No effect if it has ended."""
         if self.queue.is_waiting(number):
             self._drop(self._jobs[number], error)
-        elif number in self._opening:
+        elif number in self._openings:
             self._jobs[number].stop = error
-            self._opening[number].abandon(error)
+            self._openings.abandon(number, error)
         elif (driver := self.running.get(number)) is not None:
             driver.abort(error)
             if driver.is_withdrawn:
@@ -256,10 +246,10 @@ class JobScheduler:
         if queued.is_open:
             self._begin(queued, side)
             return
-        opening = self._opening[queued.number] = OpeningJob(side)
+        opening = self._openings.begin(queued.number, side)
 
         def on_opened(job: ResolvedJob | None, error: BaseException | None) -> None:
-            del self._opening[queued.number]
+            self._openings.end(queued.number)
             try:
                 self._reopened(queued, job, error, side)
             finally:
@@ -268,6 +258,7 @@ class JobScheduler:
         opening.abandon = self._admission.open(
             queued.checked, on_opened, self._context.output_token(queued.number)
         )
+        self._openings.watch(queued.number)
 
     def _reopened(
         self,
@@ -284,6 +275,8 @@ class JobScheduler:
             self._drop(queued, queued.stop or stopping_error())
         elif job is None:
             self._drop(queued, error if isinstance(error, Exception) else TryAgain("no answer"))
+        elif side is None and self._has_main_job:  # another has started meanwhile
+            self.queue.put_back(queued.number)
         else:
             self._begin(queued, side)
 

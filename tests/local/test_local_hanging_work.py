@@ -15,8 +15,10 @@ from virtual_machine import VIRTUAL
 
 import hetsched
 from hetsched.config import parse
+from hetsched.engine import openings
 from hetsched.engine.admission import input_opener
 from hetsched.errors import JobFailed, TryAgain
+from hetsched.job import JobState, Running
 from hetsched.store.arrays.input_files import open_npy
 
 PATIENT = parse(VIRTUAL, "test")
@@ -103,6 +105,53 @@ def test_a_job_whose_file_hangs_at_its_turn_fails_and_the_next_runs(
         with pytest.raises(TryAgain, match=r"opening .*x.npy hasn't returned"):
             job.result(60)
         assert works(local)
+
+
+def test_other_jobs_run_while_a_file_hangs_and_its_job_after_it_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "x.npy", np.ones((4, 8, 8), "complex64"))
+
+    def open_slow(path: str) -> Any:
+        hanging_workload.hang()
+        return open_npy(path)
+
+    with hetsched.Local(PATIENT, learn=False) as local:
+        monkeypatch.setattr(openings, "SLOW_OPENING_SECONDS", 0.01)
+        slow = local.submit("fft", tmp_path / "x.npy", hold=True)
+        monkeypatch.setattr(input_opener, "open_npy", open_slow)
+        local._call(lambda: local._engine.release(slow.id))
+        assert hanging_workload.BEGUN.wait(20)
+        for _ in range(3):
+            assert works(local)
+        assert not slow.done()
+        hanging_workload.RELEASED.set()
+        assert slow.result(60).shape == (4, 8, 8)
+
+
+def test_a_job_that_is_open_waits_for_the_one_that_overtook_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "x.npy", np.ones((4, 8, 8), "complex64"))
+    overtaking: list[Any] = []
+
+    def open_slow(path: str) -> Any:
+        hanging_workload.hang()
+        return open_npy(path)
+
+    def on_state(state: JobState) -> None:
+        if isinstance(state, Running):
+            hanging_workload.RELEASED.set()
+
+    with hetsched.Local(PATIENT, learn=False) as local:
+        monkeypatch.setattr(openings, "SLOW_OPENING_SECONDS", 0.01)
+        slow = local.submit("fft", tmp_path / "x.npy", hold=True)
+        monkeypatch.setattr(input_opener, "open_npy", open_slow)
+        local._call(lambda: local._engine.release(slow.id))
+        assert hanging_workload.BEGUN.wait(20)
+        overtaking += [local.submit("fft", batch="64x32x32", follow=on_state) for _ in range(5)]
+        assert slow.result(60).shape == (4, 8, 8)
+        assert [job.result(60).shape for job in overtaking] == [(64, 32, 32)] * 5
 
 
 def test_a_job_whose_file_hangs_can_be_cancelled(
