@@ -5,7 +5,8 @@ delays the main job by no more than its own work, which stealing spreads over al
 bounds:
 
 * a side job takes at most 5 % of the time that the main job still needs;
-* a core runs one side job at a time, so a side job waits for at most one chunk of the main job;
+* a core is given up to 0.1 s of side jobs ahead; they run one after the other at the end of the
+  main job's present chunk;
 * a core gives side jobs at most half of its time (`device_process/turns.py`), so that the main job
   ends even if side jobs never do;
 * the next main job is the first in line, whatever runs at the side: no job waits for side jobs.
@@ -15,6 +16,7 @@ A job without measurements is compared with the main job, per byte and per opera
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -22,6 +24,10 @@ SMALL_FRACTION = 0.05
 """Time of a side job on one core, as a fraction of the main job's remaining time."""
 MIN_REMAINING_SECONDS = 0.02
 """Below this a waiting job's turn comes soon enough."""
+MAX_AHEAD_SECONDS = 0.1
+"""Side jobs given to a core ahead: what it computes before the main job's next chunk."""
+MAX_AHEAD = 16
+"""Their number: each holds arrays and descriptors. Arbitrary."""
 GUESS_MARGIN = 4.0
 """Factor on the time of a job without measurements: kernels differ in speed. Arbitrary."""
 
@@ -82,14 +88,14 @@ class SmallJobRule:
 
     Attributes
     ----------
-    running : dict of int to str
-        Side job -> its core; also those that began beside an earlier main job.
+    running : dict of int to (str, float)
+        Side job -> its core and seconds; also those that began beside an earlier main job.
     started : int
         Side jobs started beside this main job.
     """
 
     main: int | None = None
-    running: dict[int, str] = field(default_factory=dict)
+    running: dict[int, tuple[str, float]] = field(default_factory=dict)
     started: int = 0
     _is_barred: bool = False
     _is_guess_running: int | None = None
@@ -108,15 +114,20 @@ class SmallJobRule:
     def core(self, cores: Sequence[str], waits: Mapping[str, float]) -> str | None:
         """Return the core for a job that may use `cores`; None if none can be spared.
 
-        The one that is free first (at once if it isn't among `waits`); of equal ones the one that
-        has lost the least time so far.
+        The one that is free first, after its present chunk (none if it isn't among `waits`) and
+        earlier side jobs; of equal ones the one that has lost the least time so far.
         """
-        taken = set(self.running.values())
-        free = [core for core in cores if core not in taken]
-        if self._is_barred or not free:
+        if self._is_barred:
             return None
+        counts: Counter[str] = Counter()
+        ahead = dict.fromkeys(cores, 0.0)
+        for core, seconds in self.running.values():
+            counts[core] += 1
+            ahead[core] = ahead.get(core, 0.0) + seconds
+        free = [c for c in cores if ahead[c] < MAX_AHEAD_SECONDS and counts[c] < MAX_AHEAD]
+        lost = self._core_seconds
         return min(
-            free, key=lambda core: (waits.get(core, 0.0), self._core_seconds.get(core, 0.0))
+            free, key=lambda c: (waits.get(c, 0.0) + ahead[c], lost.get(c, 0.0)), default=None
         )
 
     def admits(
@@ -138,7 +149,7 @@ class SmallJobRule:
 
     def start(self, number: int, core: str, seconds: float, *, is_guess: bool) -> None:
         """Record a side job of about `seconds`."""
-        self.running[number] = core
+        self.running[number] = core, seconds
         self.started += 1
         self._core_seconds[core] = self._core_seconds.get(core, 0.0) + seconds
         if is_guess:
