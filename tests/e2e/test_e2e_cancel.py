@@ -63,8 +63,9 @@ class Cancelling(Computation):
         if self.ended == self.at and not self.cancelled:
             self.cancelled = True
             engine = self.local._engine
-            assert engine._active is not None
-            engine.cancel(engine._active.number)
+            main = engine._scheduler.running.main
+            assert main is not None
+            engine.cancel(main.number)
         return commands
 
 
