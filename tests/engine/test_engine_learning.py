@@ -21,13 +21,15 @@ class Loop(ToyLoop):
     def __init__(self) -> None:
         super().__init__(100, [INFO])
 
-    def run(self, seconds: float, busy: float | None = None) -> tuple[str, ...]:
+    def run(
+        self, seconds: float, busy: float | None = None, *, is_contended: bool = False
+    ) -> tuple[str, ...]:
         """The reasons of the plan of a run that takes so long."""
         plan = self.plan()
         (assignment,) = plan.assignments
         times = ChunkTimes(compute=(0.0, seconds), busy=busy)
         runs = {"cpu0": DeviceRun(assignment, INFO, ((100, times),))}
-        self.learn(plan, runs)
+        self.learn(plan, runs, is_contended=is_contended)
         return plan.reasons
 
 
@@ -50,3 +52,23 @@ def test_a_core_that_others_use_is_not_taken_for_a_slower_one() -> None:
         loop.run(2.0, busy=1.0)
     again = loop.plan()
     assert again.predicted_seconds == pytest.approx(1.0)
+
+
+def test_a_run_beside_which_small_jobs_ran_is_not_taken_for_a_slower_one() -> None:
+    loop = Loop()
+    for _ in range(5):
+        loop.run(1.0)
+
+    for _ in range(2):
+        loop.run(1.5, is_contended=True)
+
+    assert loop.plan().predicted_seconds == pytest.approx(1.0)
+
+
+def test_a_first_run_beside_another_job_counts_until_there_is_a_better_one() -> None:
+    loop = Loop()
+    loop.run(1.5, is_contended=True)
+
+    assert loop.plan().predicted_seconds == pytest.approx(1.5)
+    loop.run(1.0)
+    assert loop.plan().predicted_seconds == pytest.approx(1.0)

@@ -54,6 +54,8 @@ class ToyLoop:
     def plan(self) -> JobPlan:
         return next_plan(self.job, self.infos, self.state, None)
 
-    def learn(self, plan: JobPlan, runs: Mapping[str, DeviceRun]) -> None:
+    def learn(
+        self, plan: JobPlan, runs: Mapping[str, DeviceRun], *, is_contended: bool = False
+    ) -> None:
         kind = job_kind(self.job, [info.name for info in self.infos], None)
-        learn(self.job, plan, runs, self.state, kind)
+        learn(self.job, plan, runs, self.state, kind, is_contended=is_contended)

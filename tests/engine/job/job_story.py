@@ -232,10 +232,14 @@ class Story:
         return self.feed(self.message(device, CommandFailed, cause, error, chunk))
 
     def lost(
-        self, *devices: str, abandoned: Sequence[str] = (), culprits: Sequence[str] = ()
+        self,
+        *devices: str,
+        abandoned: Sequence[str] = (),
+        culprits: Sequence[str] = (),
+        counts: bool = True,
     ) -> Story:
-        reason = "ended by SIGKILL"
-        return self.feed(DevicesLost(devices, reason, frozenset(abandoned), tuple(culprits)))
+        reason, gone = "ended by SIGKILL", frozenset(abandoned)
+        return self.feed(DevicesLost(devices, reason, gone, tuple(culprits), counts))
 
     def joined(self, *devices: str) -> Story:
         return self.feed(DevicesJoined(devices))

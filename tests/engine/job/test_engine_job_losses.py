@@ -345,3 +345,15 @@ def test_a_late_plan_or_process_has_no_effect() -> None:
     for event in (PlanReady(plan()), ProcessesSettled(9, (), {})):
         assert story.feed(event).commands == []
     assert story.state == "Computing"
+
+
+def test_a_death_that_another_job_may_have_caused_costs_nothing() -> None:
+    story = Story().to_computing()
+
+    for _ in range(2 * MAX_FAILURES):
+        story.lost("cpu0", counts=False)
+        assert story.state == "Computing"
+        assert not [c for c in story.commands if isinstance(c, do.RecordFailure)]
+        story.joined("cpu0").prepared("cpu0")
+
+    assert story.state == "Computing"
