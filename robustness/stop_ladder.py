@@ -1,4 +1,4 @@
-"""Stops in the middle of a job: in order, without waiting, at once; the next daemon always starts.
+"""Stops in the middle of a job: in order, without waiting, at once; the next daemon continues it.
 
 The job's chunks take longer than the scenario, so that only a second signal or SIGQUIT ends them.
 """
@@ -8,13 +8,13 @@ from __future__ import annotations
 import random
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
 
 from benchmarks.results import Bar, Result
-from hetsched.job import JobState, Running
+from hetsched.job import JobState, Running, ended
 from robustness.daemon import Daemon, daemon
 from robustness.scale import Scale
 
@@ -50,31 +50,41 @@ def measure(scale: Scale) -> Result:
     result = Result(
         "stop_ladder",
         "Stops during a job",
-        ("stop", "rounds", "hung", "wrong exit status", "processes left", "slowest"),
+        ("stop", "rounds", "hung", "wrong exit status", "processes left", "jobs lost", "slowest"),
     )
     failures, slowest = 0, 0.0
     for stop in STOPS:
         outcomes = [_outcome(stop, chance) for _ in range(rounds)]
-        hung = sum(status is None for status, _, _ in outcomes)
-        wrong = sum(status not in (None, stop.status) for status, _, _ in outcomes)
-        left = sum(count for _, count, _ in outcomes)
-        seconds = max(seconds for _, _, seconds in outcomes)
-        failures += hung + wrong + left
+        hung = sum(outcome.status is None for outcome in outcomes)
+        wrong = sum(outcome.status not in (None, stop.status) for outcome in outcomes)
+        left = sum(outcome.processes for outcome in outcomes)
+        lost = sum(not outcome.continues for outcome in outcomes)
+        seconds = max(outcome.seconds for outcome in outcomes)
+        failures += hung + wrong + left + lost
         slowest = max(slowest, seconds)
-        row = (stop.name, str(rounds), str(hung), str(wrong), str(left), f"{seconds:.2f} s")
-        result.rows.append(row)
-        result.data.append({"stop": stop.name, "outcomes": outcomes})
+        counts = (str(count) for count in (rounds, hung, wrong, left, lost))
+        result.rows.append((stop.name, *counts, f"{seconds:.2f} s"))
+        result.data.append({"stop": stop.name, "outcomes": [asdict(o) for o in outcomes]})
     result.bars.append(
-        Bar("stops that hung, failed or left a process", failures, 0, at_least=False)
+        Bar("stops that hung, failed, left a process or lost a job", failures, 0, at_least=False)
     )
     result.bars.append(Bar("seconds of the slowest stop", slowest, 10.0, at_least=False))
     return result
 
 
-def _outcome(stop: Stop, chance: random.Random) -> tuple[int | None, int, float]:
-    """Return the exit status (None: hung), the processes left, and the seconds to stop."""
+@dataclass(frozen=True)
+class StopOutcome:
+    """Exit status (None: hung), processes left, seconds, whether the next daemon has the job."""
+
+    status: int | None
+    processes: int
+    seconds: float
+    continues: bool
+
+
+def _outcome(stop: Stop, chance: random.Random) -> StopOutcome:
     with daemon(stop.config) as served:
-        children = _start_job(served)
+        job, children = _start_job(served)
         time.sleep(chance.uniform(0.0, 0.05))
         begin = time.monotonic()
         assert served.process is not None
@@ -85,22 +95,24 @@ def _outcome(stop: Stop, chance: random.Random) -> tuple[int | None, int, float]
         status = served.wait(STOP_SECONDS)
         seconds = time.monotonic() - begin
         _, left = psutil.wait_procs(children, GONE_SECONDS)
-        served.start()  # the next one finds folders and journal usable
-        served.kill()  # it may have taken up the job
-        return status, len(left), seconds
+        served.start()
+        with served.client(reconnect=0.0) as client:
+            continues = not ended(client.show(job))
+        served.kill()  # its chunks take long
+        return StopOutcome(status, len(left), seconds, continues)
 
 
-def _start_job(served: Daemon) -> list[psutil.Process]:
-    """Start a job; return the device processes once it computes."""
+def _start_job(served: Daemon) -> tuple[int, list[psutil.Process]]:
+    """Start a job; return its number and the device processes once it computes."""
     with served.client(reconnect=0.0) as client:
         states: list[JobState] = []
-        client.submit("fft", batch="500x16x16", follow=states.append)
+        job = client.submit("fft", batch="500x16x16", follow=states.append).id
         deadline = time.monotonic() + START_SECONDS
         while not any(isinstance(s, Running) and s.stage == "computing" for s in states):
             if time.monotonic() > deadline:
                 raise RuntimeError(f"the job hasn't started: {states}")
             time.sleep(0.005)
-    return psutil.Process(served.pid).children(recursive=True)
+    return job, psutil.Process(served.pid).children(recursive=True)
 
 
 def _until_logged(log: Path, text: str) -> None:
