@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hetsched import paths
+from hetsched.client import validation
 from hetsched.client.job import FROM_CALLBACK, Job, Listener
 from hetsched.client.job_request import PreparedJob
 from hetsched.client.submission import JobSubmitter
@@ -26,6 +27,7 @@ from hetsched.engine.engine import Engine
 from hetsched.errors import ErrorRecord, TryAgain, UsageError, from_record
 from hetsched.explain import Explanation
 from hetsched.job import ArenaRef, Done, JobSpec, JobState
+from hetsched.queue_options import MAX_PRIORITY, MIN_PRIORITY
 from hetsched.transport.arena import Arena, Segment
 from hetsched.transport.loop import Loop
 from hetsched.transport.machine_limits import machine_memory
@@ -117,6 +119,22 @@ class Local(JobSubmitter):
     def cancel(self, job: int) -> None:
         """Stop job number `job` after its current chunks."""
         self._post(lambda: self._engine.cancel(job))
+
+    def hold(self, job: int) -> bool:
+        """Keep waiting job number `job` from starting; return whether that changed anything.
+
+        Raises, as `release` and `prioritize`, UsageError if it runs, InputMissing if it has ended.
+        """
+        return self._call(lambda: self._engine.hold(job))
+
+    def release(self, job: int) -> bool:
+        """Let held job number `job` start when its turn comes."""
+        return self._call(lambda: self._engine.release(job))
+
+    def prioritize(self, job: int, priority: int) -> bool:
+        """Give waiting job number `job` another priority, -20 to 19; larger ones run first."""
+        number = validation.integer("priority", priority, MIN_PRIORITY, MAX_PRIORITY)
+        return self._call(lambda: self._engine.prioritize(job, number))
 
     def explain(self, job: int) -> Explanation:
         """Explain job number `job`; a running one up to now.

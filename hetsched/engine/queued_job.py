@@ -77,6 +77,7 @@ class JobTimers:
         self._on_deadline = on_deadline
         self._on_timeout = on_timeout
         self._due: float | None = None
+        self._deadline_timer: Timer | None = None
         self._timeouts: dict[int, Timer] = {}
 
     def watch_deadline(self, deadline: float | None) -> None:
@@ -87,7 +88,9 @@ class JobTimers:
         due = time.monotonic() + seconds
         if self._due is None or due < self._due:
             self._due = due
-            self._loop.call_later(seconds, functools.partial(self._fire, due))
+            if self._deadline_timer is not None:
+                self._deadline_timer.cancel()
+            self._deadline_timer = self._loop.call_later(seconds, self._fire)
 
     def limit_running(self, number: int, timeout: float | None) -> None:
         """Call ``on_timeout(number)`` in `timeout` seconds, unless `stop_limit` comes first."""
@@ -101,7 +104,6 @@ class JobTimers:
         if timer is not None:
             timer.cancel()
 
-    def _fire(self, due: float) -> None:
-        if self._due == due:
-            self._due = None
-            self._on_deadline()
+    def _fire(self) -> None:
+        self._due = self._deadline_timer = None
+        self._on_deadline()

@@ -15,7 +15,7 @@ import msgspec
 from hetsched.device import DeviceInfo
 from hetsched.errors import ErrorRecord
 from hetsched.explain import Explanation
-from hetsched.job import JobSpec, JobState
+from hetsched.job import Dependency, JobSpec, JobState
 from hetsched.transport.inspection.metric_records import Metric
 from hetsched.transport.inspection.overview_records import DaemonOverview
 
@@ -112,11 +112,13 @@ class Submit(msgspec.Struct, frozen=True, tag="submit"):
 class Status(msgspec.Struct, frozen=True, tag="status"):
     """Answered by a JobList of the newest jobs, or of those with numbers below `before`.
 
-    `states`: only jobs in these states (`hetsched.job.STATES`).
+    `states`: only jobs in these states (`hetsched.job.STATES`); `jobs`: only these, if there are
+    any.
     """
 
     states: tuple[str, ...] = ()
     before: int | None = None
+    jobs: tuple[int, ...] = ()
 
 
 class Show(msgspec.Struct, frozen=True, tag="show"):
@@ -286,6 +288,10 @@ class JobLine(msgspec.Struct, frozen=True, kw_only=True):
     id: str = ""
     started_at: float | None = None
     ended_at: float | None = None
+    after: tuple[Dependency, ...] = ()
+    retries: int = 0
+    timeout: float | None = None
+    deadline: float | None = None
 
 
 class JobList(msgspec.Struct, frozen=True, tag="jobs"):

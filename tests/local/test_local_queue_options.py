@@ -14,7 +14,7 @@ from gated_workload import Gate
 
 from hetsched.client.job import Job
 from hetsched.config import parse
-from hetsched.errors import InputMissing, JobFailed
+from hetsched.errors import InputMissing, JobFailed, UsageError
 from hetsched.job import Queued, Running
 from hetsched.local import Local
 
@@ -181,3 +181,22 @@ def test_a_held_job_is_the_last_one_left_and_is_dropped_at_the_end(bench: Bench)
     later.result(60)
 
     assert held.progress().reason == "held"  # type: ignore[union-attr]
+
+
+def test_jobs_of_a_local_are_held_released_and_prioritized(bench: Bench) -> None:
+    held, last = bench.submit("held", hold=True), bench.submit("last")
+
+    assert bench.local.release(held.id)
+    assert not bench.local.release(held.id)
+    assert bench.local.prioritize(last.id, 3)
+    assert bench.local.hold(held.id)
+    with pytest.raises(UsageError, match="job 1 is running; only a waiting job can be held"):
+        bench.local.hold(bench.first.id)
+    with pytest.raises(UsageError, match="priority: 20 should be an integer"):
+        bench.local.prioritize(last.id, 20)
+    bench.open_gate()
+    last.result(60)
+    bench.local.release(held.id)
+    held.result(60)
+
+    assert bench.computed() == ["first", "last", "held"]

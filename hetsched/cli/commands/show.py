@@ -9,17 +9,22 @@ from hetsched.cli.output import job_lines
 from hetsched.cli.output.job_table import summary, table
 from hetsched.cli.output.terminal import clean, out, out_json
 from hetsched.cli.request_flags import JobNumber, Json
-from hetsched.job import SCHEMA, Done, Failed, JobReport, JobState
+from hetsched.job import SCHEMA, Done, Failed, JobReport, JobState, Queued
 
 
 def show(job: JobNumber, json: Json = False) -> None:
     """Show one job in full."""
     with control() as daemon:
         state: JobState = daemon.show(job)
+        (entry,) = daemon.status(jobs=[job])
+    if isinstance(state, Queued) and isinstance(entry.state, Queued):
+        state = entry.state  # with its present position
     if json:
         out_json(_record(state))
         return
-    out(clean(f"job {job}  {job_lines.word(state)}  {job_lines.detail(state)}".rstrip()))
+    out(clean(f"job {job}  {job_lines.word(state)}  {job_lines.event_detail(state)}".rstrip()))
+    for text in job_lines.options(entry):
+        out(clean(text))
     if isinstance(state, Done | Failed):
         report = state.report
         if report.params:

@@ -14,7 +14,7 @@ from hetsched.cli.integer_parser import integers
 from hetsched.cli.output import job_lines
 from hetsched.cli.output.job_rows import job_rows, reason, sorted_jobs
 from hetsched.cli.output.terminal import clean, is_screen, out, out_json
-from hetsched.cli.request_flags import Json
+from hetsched.cli.request_flags import Json, SomeJobNumbers
 from hetsched.errors import UsageError
 from hetsched.job import STATES
 from hetsched.transport.messages import JobLine
@@ -43,6 +43,7 @@ Newest = Annotated[
 
 
 def status(
+    jobs: SomeJobNumbers = None,
     state: States = None,
     newest: Newest = None,
     sort: Annotated[
@@ -58,14 +59,14 @@ def status(
     sorted_jobs((), sort)
     pause = _pause(interval)
     with control() as daemon:
-        for jobs in _listings(daemon, states, newest, pause if watch else None):
-            ordered = sorted_jobs(jobs, sort)
+        for lines in _listings(daemon, states, newest, jobs or (), pause if watch else None):
+            ordered = sorted_jobs(lines, sort)
             if json:
                 out_json({"schema": SCHEMA, "jobs": [entry(job) for job in ordered]})
                 continue
             if watch and is_screen():
                 sys.stdout.write(CLEAR)
-            for line in job_rows(ordered) if jobs else [_no_jobs(states)]:
+            for line in job_rows(ordered) if ordered else [_no_jobs(states)]:
                 out(line)
             for line in _barred_devices(daemon):
                 out(line)
@@ -92,12 +93,16 @@ def entry(job: JobLine) -> dict[str, object]:
 
 
 def _listings(
-    daemon: Control, states: tuple[str, ...], newest: int | None, pause: float | None
+    daemon: Control,
+    states: tuple[str, ...],
+    newest: int | None,
+    jobs: Sequence[int],
+    pause: float | None,
 ) -> Iterator[tuple[JobLine, ...]]:
-    yield daemon.status(states, newest)
+    yield daemon.status(states, newest, jobs)
     while pause is not None:
         time.sleep(pause)
-        yield daemon.status(states, newest)
+        yield daemon.status(states, newest, jobs)
 
 
 def _barred_devices(daemon: Control) -> list[str]:

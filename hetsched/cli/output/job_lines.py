@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 import msgspec
 
 from hetsched.cli.output.terminal import clean
 from hetsched.job import Done, Failed, JobState, Queued, Running, words
+from hetsched.transport.messages import JobLine
 from hetsched.units import format_seconds
 
 
@@ -35,6 +37,25 @@ def event_detail(state: JobState) -> str:
     if isinstance(state, Queued) and state.reason:
         return f"{state.reason}, {detail(state)}" if state.ahead else state.reason
     return detail(state)
+
+
+def options(job: JobLine) -> list[str]:
+    """Return a line for each option of the queue that was given, such as "label: nightly"."""
+    after = ", ".join(f"{earlier.job}:{earlier.condition}" for earlier in job.after)
+    values = {
+        "label": job.label,
+        "id": job.id,
+        "priority": str(job.priority or ""),
+        "after": after,
+        "retries": str(job.retries or ""),
+        "timeout": "" if job.timeout is None else format_seconds(job.timeout),
+        "deadline": "" if job.deadline is None else _date(job.deadline),
+    }
+    return [f"{name}: {value}" for name, value in values.items() if value]
+
+
+def _date(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def parameters(params: Mapping[str, object]) -> str:

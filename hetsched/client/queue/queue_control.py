@@ -30,7 +30,9 @@ class QueueControl:
 
     _connection: Connection
 
-    def status(self, states: Sequence[str] = (), limit: int | None = None) -> tuple[JobLine, ...]:
+    def status(
+        self, states: Sequence[str] = (), limit: int | None = None, jobs: Sequence[int] = ()
+    ) -> tuple[JobLine, ...]:
         """Return all jobs that the daemon remembers, oldest first.
 
         Parameters
@@ -39,8 +41,10 @@ class QueueControl:
             Only jobs in these: "queued", "held", "running", "done", "failed", "cancelled".
         limit : int or None
             Only the newest ones.
+        jobs : sequence of int
+            Only these, if there are any. Raises InputMissing if one isn't known.
         """
-        return status.status(self._connection, states, limit)
+        return status.status(self._connection, states, limit, jobs)
 
     def hold(self, job: int) -> Changed:
         """Keep waiting job number `job` from starting until `release`."""

@@ -31,6 +31,8 @@ from hetsched.job import Dependency
 
 MAX_OUTCOMES = 100_000
 """Ended jobs whose outcome is remembered for `--after`, about 100 bytes each. Arbitrary."""
+SPARE_DEADLINES = 1000
+"""Deadlines of ended jobs that may be kept, so that most jobs end without a search. Arbitrary."""
 
 
 class JobQueue:
@@ -117,7 +119,7 @@ class JobQueue:
         job.place = self._last_place
         self._waiting[job.number] = job
         if job.deadline is not None:
-            heapq.heappush(self._deadlines, (job.deadline, job.number))
+            self._add_deadline(job.deadline, job.number)
         for earlier in list(job.after):
             outcome = self._outcomes.get(earlier)
             if earlier in self:
@@ -234,6 +236,13 @@ class JobQueue:
         self._ready.discard(_key(job))
         if job.is_ready:
             self._ready.add(_key(job))
+
+    def _add_deadline(self, deadline: float, number: int) -> None:
+        """Note a deadline; drop those of ended jobs when they are the most."""
+        heapq.heappush(self._deadlines, (deadline, number))
+        if len(self._deadlines) > 2 * len(self) + SPARE_DEADLINES:
+            self._deadlines = [entry for entry in self._deadlines if entry[1] in self]
+            heapq.heapify(self._deadlines)
 
     def _settle(self, job: QueuedTerms, earlier: int, outcome: Outcome | None) -> bool:
         """Drop a dependency on a job that has ended; return whether it was met."""

@@ -265,3 +265,13 @@ def test_the_deadline_of_an_ended_job_is_dropped() -> None:
 
     assert queue.next_deadline() is None
     assert queue.expire(11.0) == []
+
+
+def test_deadlines_of_ended_jobs_do_not_pile_up() -> None:
+    queue = JobQueue()
+
+    for number in range(1, 5001):
+        queue.submit(job(number, deadline=1e9), 0.0)
+        queue.end(number, DONE)
+
+    assert len(queue._deadlines) <= 1001

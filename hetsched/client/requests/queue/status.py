@@ -10,21 +10,24 @@ from hetsched.transport.messages import JobLine, JobList, Status
 
 
 def status(
-    connection: Connection, states: Sequence[str] = (), limit: int | None = None
+    connection: Connection,
+    states: Sequence[str] = (),
+    limit: int | None = None,
+    jobs: Sequence[int] = (),
 ) -> tuple[JobLine, ...]:
-    """Return the newest `limit` jobs in any of `states`, oldest first.
+    """Return the newest `limit` of `jobs` (or all) in any of `states`, oldest first.
 
-    Raises UsageError for an unknown state.
+    Raises UsageError for an unknown state, InputMissing for an unknown job.
     """
     pages: list[tuple[JobLine, ...]] = []
     before: int | None = None
     count = 0
     while limit is None or count < limit:
-        page = expect(JobList, connection.ask(Status(tuple(states), before)))
+        page = expect(JobList, connection.ask(Status(tuple(states), before, tuple(jobs))))
         pages.append(page.jobs)
         count += len(page.jobs)
         if not page.has_earlier or not page.jobs:
             break
         before = page.jobs[0].job
-    jobs = tuple(job for page in reversed(pages) for job in page)
-    return jobs if limit is None else jobs[max(0, len(jobs) - limit) :]
+    lines = tuple(line for page in reversed(pages) for line in page)
+    return lines if limit is None else lines[max(0, len(lines) - limit) :]

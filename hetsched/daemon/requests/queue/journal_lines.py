@@ -51,4 +51,8 @@ def _line(ledger: Ledger, job: JournaledJob) -> JobLine:
         id=job.spec.id,
         started_at=job.started_at,
         ended_at=job.ended_at,
+        after=job.spec.after,
+        retries=job.spec.retries,
+        timeout=job.spec.timeout,
+        deadline=job.spec.deadline,
     )

@@ -22,9 +22,15 @@ MAX_LINE = MAX_FRAME // 2
 
 
 def handle(ledger: Ledger, requester: Requester, request: Status, now: float) -> list[Command]:
-    """Have the positions of the jobs of this page looked up. Raises UsageError."""
+    """Have the positions of the jobs of this page looked up. Raises UsageError, InputMissing."""
     check_states(request.states)
-    entries = newest_first(ledger, request.states, request.before)
+    for job in request.jobs:
+        ledger.job(job)
+    entries = (
+        entry
+        for entry in newest_first(ledger, request.states, request.before)
+        if not request.jobs or entry.job in request.jobs
+    )
     page = tuple(entry.job for entry in islice(entries, PAGE + 1))
     return [ReadPositions(requester.identity, requester.number, page)]
 
@@ -86,6 +92,10 @@ def job_line(entry: JobEntry, position: Queued | None = None) -> JobLine:
         id=entry.spec.id,
         started_at=entry.started_at,
         ended_at=entry.ended_at,
+        after=entry.spec.after,
+        retries=entry.spec.retries,
+        timeout=entry.spec.timeout,
+        deadline=entry.spec.deadline,
     )
 
 
