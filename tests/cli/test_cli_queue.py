@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from gated_workload import Gate
 from hetsched.client.control import Control
 from hetsched.job import JobSpec
 
-from .conftest import Call
+from .conftest import COMMAND, Call
 
 MACHINE = """
 [[device]]
@@ -203,3 +205,30 @@ def test_follow_prints_each_event_until_the_jobs_have_ended(call: Call, queue: Q
     assert (line["schema"], line["sequence"]) == ("hetsched.event/1", 1)
     assert (line["job"], line["state"]) == (job, "cancelled")
     assert (ended.code, ended.error.startswith("no job 999999")) == (66, True)
+
+
+def test_status_is_repeated_until_ctrl_c(queue: Queue) -> None:
+    words = ("status", "--watch", "--interval", "100ms", "--json")
+    with subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE) as watch:
+        assert watch.stdout is not None
+        records = [json.loads(watch.stdout.readline()) for _ in range(2)]
+        watch.send_signal(signal.SIGINT)
+
+    assert watch.returncode == 130
+    assert all(queue.first in [job["job"] for job in record["jobs"]] for record in records)
+
+
+def test_events_come_through_a_pipe_as_they_happen(queue: Queue) -> None:
+    job = queue.submit({"hold": True})
+    with subprocess.Popen([*COMMAND, "follow", str(job)], stdout=subprocess.PIPE) as follow:
+        assert follow.stdout is not None
+        first = follow.stdout.readline().decode().split()
+        queue.control.release(job)
+        second = follow.stdout.readline().decode().split()
+        queue.control.cancel(job)
+        last = follow.stdout.read().decode().split()
+
+    assert follow.returncode == 0
+    assert first[1:4] == ["queued", str(job), "held,"]
+    assert second[1:4] == ["queued", str(job), "resources,"]
+    assert last[1:3] == ["cancelled", str(job)]
