@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,11 @@ class Queue:
     def submit(self, spec: dict[str, Any] | None = None, **params: Any) -> int:
         job = JobSpec(workload="gated_workload:Gated", params=params, **spec or {})
         return self.control.start(job).id
+
+    def cancel(self, job: int) -> None:
+        """Cancel a job, and wait until it has ended."""
+        self.control.cancel(job)
+        wait([self.control.job(job)], 60)
 
     def close(self) -> None:
         self.control.cancel_all()
@@ -144,6 +150,7 @@ def test_all_jobs_are_cancelled_at_once(call: Call, queue: Queue) -> None:
     ended = call("cancel", "--all")
 
     assert ended.out.splitlines() == [f"cancelled {job}" for job in (queue.first, a, b)]
+    wait([queue.control.job(job) for job in (a, b)], 60)
     assert rows(call)[a]["state"] == "cancelled"
     assert call("cancel", str(b)).out == f"job {b} has already ended: cancelled\n"
 
@@ -170,7 +177,7 @@ def test_an_ended_job_runs_again_under_a_new_number(call: Call, queue: Queue) ->
 
 def test_history_lists_ended_jobs_and_clean_forgets_them(call: Call, queue: Queue) -> None:
     job = queue.submit({"label": "old"})
-    call("cancel", str(job))
+    queue.cancel(job)
 
     record = json.loads(call("history", "-s", "cancelled", "-S", "1h", "--json").out)
     assert record["schema"] == "hetsched.history/1"
@@ -197,7 +204,7 @@ def test_a_drained_daemon_says_what_it_waits_for(call: Call, queue: Queue) -> No
 
 def test_follow_prints_each_event_until_the_jobs_have_ended(call: Call, queue: Queue) -> None:
     job = queue.submit({"hold": True})
-    call("cancel", str(job))
+    queue.cancel(job)
 
     line = json.loads(call("follow", str(job), "--json").out)
     ended = call("follow", str(job), "999999")

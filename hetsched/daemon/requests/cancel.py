@@ -13,12 +13,16 @@ from hetsched.transport.messages import Acknowledged, Cancel
 def handle(ledger: Ledger, requester: Requester, request: Cancel, now: float) -> list[Command]:
     """Cancel a job. Raises InputMissing if it isn't known."""
     entry = ledger.job(request.job)
-    answer = requester.reply(Acknowledged())
+    return [*cancel_job(ledger, entry, now), requester.reply(Acknowledged())]
+
+
+def cancel_job(ledger: Ledger, entry: JobEntry, now: float) -> list[Command]:
+    """Return the commands that cancel a job; none if it has ended."""
     if entry.has_ended:
-        return [answer]
+        return []
     if entry.input_deadline is not None:  # it isn't in the engine
-        return [*cancel_awaiting(ledger, entry, now), answer]
-    return [CancelJob(entry.job), answer]
+        return cancel_awaiting(ledger, entry, now)
+    return [CancelJob(entry.job)]
 
 
 def cancel_awaiting(ledger: Ledger, entry: JobEntry, now: float) -> list[Command]:

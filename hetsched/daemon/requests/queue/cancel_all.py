@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from hetsched.daemon.commands import CancelJob, Command
+from hetsched.daemon.commands import Command
 from hetsched.daemon.ledger import Ledger
 from hetsched.daemon.records import Requester
+from hetsched.daemon.requests.cancel import cancel_job
 from hetsched.transport.messages import CancelAll, JobNumbers
 
 
 def handle(ledger: Ledger, requester: Requester, request: CancelAll, now: float) -> list[Command]:
     """Cancel the newest jobs first, so that none starts because another was cancelled."""
-    open_jobs = [entry.job for entry in ledger.tickets.values() if entry.job]
-    jobs = sorted(job for job in open_jobs if not ledger.jobs[job].has_ended)
-    cancels: list[Command] = [CancelJob(job) for job in reversed(jobs)]
-    return [*cancels, requester.reply(JobNumbers(tuple(jobs)))]
+    jobs = [
+        entry
+        for entry in list(ledger.tickets.values())
+        if entry.job in ledger.jobs and not entry.has_ended
+    ]
+    jobs.sort(key=lambda entry: entry.job)
+    commands: list[Command] = []
+    for entry in reversed(jobs):
+        commands += cancel_job(ledger, entry, now)
+    return [*commands, requester.reply(JobNumbers(tuple(entry.job for entry in jobs)))]

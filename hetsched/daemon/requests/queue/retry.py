@@ -26,7 +26,8 @@ def handle(ledger: Ledger, requester: Requester, request: Retry, now: float) -> 
         There is no room in the queue.
     """
     entry = ledger.job(request.job)
-    if not entry.has_ended:
+    is_ending = entry.end is not None  # known, but not on disk yet
+    if not entry.has_ended and not is_ending:
         raise UsageError(f"job {entry.job} hasn't ended; only an ended job can be run again")
     if entry.is_shortened:
         raise InputMissing(
