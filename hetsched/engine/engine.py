@@ -109,7 +109,9 @@ class Engine:
         deadlines = Deadlines.of(config.deadlines)
         self._fleet = Fleet(probe(config), loop, listener, deadlines)
         private_folder(cache_dir(), "cache folder")
-        planning = PlanningState(ModelStore(models_path))
+        planning = PlanningState(
+            ModelStore(models_path, max_bytes=parse_size(config.limits.models))
+        )
         limit = None if config.memory_limit is None else parse_size(config.memory_limit)
         deadlines = Deadlines.of(config.deadlines)
         planner_thread = PlannerThread(loop, deadline=deadlines.planner)

@@ -20,6 +20,9 @@ LINKED_WINDOW = 5
 NEAR = 1.5
 """Sizes that differ by less are monitored together for a change of speed. Arbitrary."""
 
+BASE_BYTES = 4000
+"""Memory of a history without observations, and of its models. Estimate."""
+
 Curves = dict[CurveName, ObservationWindows]
 
 
@@ -107,6 +110,12 @@ class History:
         if len(self._slowdowns) < RUNS_TO_CONFIRM:
             return 1.0
         return robust_median(self._slowdowns)
+
+    @property
+    def nbytes(self) -> int:
+        """Estimated bytes, with the fitted models."""
+        windows = [*self._clean.values(), *self._contended.values()]
+        return BASE_BYTES + sum(window.nbytes for window in windows)
 
     def samples(self) -> list[Sample]:
         """Return all observations in use; a History made of them has the same uncontended runs."""

@@ -25,6 +25,8 @@ from hetsched.models.evidence.size_windows import SizeWindows
 from hetsched.models.evidence.smoothing import noise_deviation, smoothed
 from hetsched.models.validation import require_observation, require_pairs
 
+SIZE_BYTES, OBSERVATION_BYTES = 1700, 130
+"""Memory of one size and of one observation. Estimates for 64-bit Python."""
 WINDOW = 30
 """Observations kept per size: with noise of 5 %, their confidence interval is about as narrow as
 required (`confidence.NARROW_HALF_WIDTH`)."""
@@ -225,6 +227,12 @@ class ObservationWindows:
         """Return units, median seconds and number of observations, the latest size first."""
         times = [(size, self._sizes.seconds(size)) for size in self._sizes]
         return [(size, robust_median(seconds), len(seconds)) for size, seconds in reversed(times)]
+
+    @property
+    def nbytes(self) -> int:
+        """Estimated bytes: of each size two queues, and its observations."""
+        sizes = sum(1 for _ in self._sizes)
+        return SIZE_BYTES * sizes + OBSERVATION_BYTES * len(self.observations())
 
     def observations(self) -> list[Observed]:
         """Return all observations, oldest first; `restore` of them gives equal windows."""

@@ -26,11 +26,18 @@ from hetsched.models.evidence.samples import CurveName, Sample
 from hetsched.paths import private_folder
 from hetsched.store import database
 from hetsched.store.models import models_db
+from hetsched.store.models.history_cache import HistoryCache
 from hetsched.store.models.models_db import ModelKey
 from hetsched.store.tolerant_database import TolerantDatabase
 
 __all__ = ["ModelKey", "ModelStore"]
 
+MAX_BYTES = 64 << 20
+"""Bytes of the histories in memory by default."""
+FILE_TO_MEMORY = 2
+"""Largest size of the file, as a multiple of that."""
+DELETED_FRACTION = 0.1
+"""Part of the models deleted at once when the file is too large. Arbitrary."""
 MAX_PENDING_RUNS = 1000
 """Runs kept for writing while the file can't be written; older ones stay in memory only."""
 
@@ -44,6 +51,9 @@ class ModelStore:
         None: in memory only.
     copy : bool
         Copy the file into memory and don't change it.
+    max_bytes : int, bytes
+        Of the histories in memory; the file may have twice that. Those used least recently are
+        dropped from memory, those observed least recently from the file.
 
     Raises
     ------
@@ -51,9 +61,12 @@ class ModelStore:
         The folder or file can't be written; with `copy`, can't be read.
     """
 
-    def __init__(self, path: Path | None, *, copy: bool = False) -> None:
+    def __init__(
+        self, path: Path | None, *, copy: bool = False, max_bytes: int = MAX_BYTES
+    ) -> None:
         self._name = str(path)
-        self._histories: dict[ModelKey, History] = {}
+        self._histories = HistoryCache(max_bytes)
+        self._max_file_bytes = FILE_TO_MEMORY * max_bytes
         self._pending: deque[tuple[ModelKey, list[Sample], float]] = deque(maxlen=MAX_PENDING_RUNS)
         self._data_version = self._last_id = self._rewrites = 0
         if path is not None and not copy:
@@ -77,7 +90,9 @@ class ModelStore:
     ) -> list[DeviceModel | None]:
         """As `load`, for all `keys`, checking the file once."""
         self._refresh()
-        return [self._history(key).model(link) for key in keys]
+        models = [self._history(key).model(link) for key in keys]
+        self._trim()
+        return models
 
     def runs(self, key: ModelKey) -> int:
         """Return how many runs of `key` were ever observed."""
@@ -112,8 +127,10 @@ class ModelStore:
                 self._propagate(key, history.changes, observed)
         if flush:
             self.flush()
-        for history in observed.values():
+        for key, history in observed.items():
             history.model()  # fitted now, so that the next plan needn't wait for it
+            self._histories.put(key, history)
+        self._trim()
         return {
             key: history.change for key, history in observed.items() if history.change is not None
         }
@@ -154,11 +171,17 @@ class ModelStore:
         self._file.close()
 
     def _history(self, key: ModelKey) -> History:
-        if key not in self._histories:
+        history = self._histories.get(key)
+        if history is None:
             # Later rows arrive with the next `_catch_up`.
             stored = self._file.read(lambda db: models_db.read_model(db, key, self._last_id))
-            self._histories[key] = History(*stored) if stored else History()
-        return self._histories[key]
+            history = History(*stored) if stored else History()
+            self._histories.put(key, history)
+        return history
+
+    def _trim(self) -> None:
+        """Drop histories beyond the limit, except those whose last runs aren't written yet."""
+        self._histories.trim({key for key, _, _ in self._pending})
 
     def _refresh(self) -> None:
         if self._file.read(database.data_version) != self._data_version:
@@ -183,7 +206,7 @@ class ModelStore:
                 history.runs = max(history.runs, runs)
         for key, samples in added.items():
             for run in split_runs(samples):
-                self._histories[key].add(run)
+                self._history(key).add(run)
 
     def _write(self, action: Callable[[apsw.Connection], object]) -> bool:
         """Run `action` in a transaction; return whether it was committed."""
@@ -205,11 +228,14 @@ class ModelStore:
         """Append to `rewritten` the histories whose stored observations were replaced."""
         for key, samples, at in self._pending:
             runs = models_db.add_run(connection, key, samples, at)
-            if key in self._histories:
-                self._histories[key].runs = runs
+            history = self._histories.get(key)
+            if history is not None:
+                history.runs = runs
         for key, history in self._histories.items():
             if history.rewritten:
                 # A change of speed scaled or dropped older observations.
                 at = self._pending[-1][2]
                 models_db.replace_observations(connection, key, history.samples(), at)
                 rewritten.append(history)
+        if models_db.used_bytes(connection) > self._max_file_bytes:
+            models_db.delete_oldest(connection, DELETED_FRACTION)

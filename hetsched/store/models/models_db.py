@@ -199,6 +199,22 @@ def delete_models(connection: apsw.Connection, keys: Iterable[ModelKey]) -> None
     count_rewrite(connection)
 
 
+def used_bytes(connection: apsw.Connection) -> int:
+    """Return the bytes of the file that hold data; deleted rows leave free pages."""
+    pages, free, size = (
+        int(connection.pragma(name)) for name in ("page_count", "freelist_count", "page_size")
+    )
+    return (pages - free) * size
+
+
+def delete_oldest(connection: apsw.Connection, fraction: float) -> None:
+    """Delete this part of the models, at least one: those observed least recently."""
+    sql = f"""SELECT {_KEY} FROM model ORDER BY
+        (SELECT coalesce(max(observation.id), 0) FROM observation WHERE model = model.id)"""
+    keys = [ModelKey(*row) for row in connection.execute(sql)]
+    delete_models(connection, keys[: max(1, int(len(keys) * fraction))])
+
+
 def _insert(
     connection: apsw.Connection, model_id: int, samples: Iterable[Sample], at: float
 ) -> None:

@@ -1,0 +1,89 @@
+"""Models are bounded in bytes, in memory and in the file."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from hetsched.models.evidence.samples import Sample
+from hetsched.store.models import models_db
+from hetsched.store.models.model_store import ModelKey, ModelStore
+
+MIB = 1 << 20
+
+
+def key(number: int) -> ModelKey:
+    return ModelKey("w", f"size {number}", "v", "1", "cpu0 Some Processor", "memory")
+
+
+def learn(store: ModelStore, number: int) -> None:
+    samples = [Sample("total", units, units * 1e-3) for units in range(1, 20)]
+    store.observe(key(number), samples, float(number))
+
+
+def test_memory_stays_within_the_limit_and_nothing_is_lost(tmp_path: Path) -> None:
+    store = ModelStore(tmp_path / "models.db", max_bytes=100_000)
+    for number in range(60):
+        learn(store, number)
+    assert store._histories.nbytes <= 100_000 and len(store._histories) < 30
+    assert all(store.load(key(number)) is not None for number in range(60))
+    assert store.runs(key(0)) == 1
+    store.close()
+
+
+def test_a_model_that_is_used_stays_in_memory(tmp_path: Path) -> None:
+    store = ModelStore(tmp_path / "models.db", max_bytes=100_000)
+    for number in range(60):
+        learn(store, number)
+        store.load(key(0))
+    assert key(0) in store._histories and key(1) not in store._histories
+    store.close()
+
+
+def test_runs_that_are_not_written_yet_are_not_dropped(tmp_path: Path) -> None:
+    store = ModelStore(tmp_path / "models.db", max_bytes=20_000)
+    runs = [(key(number), [Sample("total", 10, 1.0)]) for number in range(20)]
+    store.observe_many(runs, 1.0, flush=False)
+    assert len(store._histories) == 20
+    store.flush()
+    store.load(key(0))
+    assert len(store._histories) < 8
+    assert all(store.runs(key(number)) == 1 for number in range(20))
+    store.close()
+
+
+def test_the_file_forgets_what_was_observed_least_recently(tmp_path: Path) -> None:
+    store = ModelStore(tmp_path / "models.db", max_bytes=100_000)
+    for number in range(400):
+        learn(store, number)
+    kept = {found.speed_key for found in store.keys()}  # noqa: SIM118
+    assert (tmp_path / "models.db").stat().st_size < 300_000
+    assert "size 399" in kept and "size 0" not in kept and 50 < len(kept) < 400
+    store.close()
+
+
+def test_what_python_holds_is_about_what_was_counted(tmp_path: Path) -> None:
+    store = ModelStore(tmp_path / "models.db", max_bytes=MIB)
+    learn(store, 0)
+    tracemalloc.start()
+    for number in range(1, 400):
+        learn(store, number)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 1.5 * MIB
+    store.close()
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.5])
+def test_at_least_one_model_is_deleted(tmp_path: Path, fraction: float) -> None:
+    store = ModelStore(tmp_path / "models.db")
+    for number in range(4):
+        learn(store, number)
+    store.close()
+    connection = models_db.open_models(tmp_path / "models.db")
+    models_db.delete_oldest(connection, fraction)
+    left = sorted(found.speed_key for found in models_db.read_keys(connection))
+    assert left == ["size 1", "size 2", "size 3"][-3 if fraction == 0.0 else -2 :]
+    connection.close()
