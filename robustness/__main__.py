@@ -24,6 +24,7 @@ from robustness import (
     power_cuts,
     publication,
     slow_follower,
+    soak,
     stop_ladder,
     stop_signal,
 )
@@ -44,6 +45,7 @@ SCENARIOS: dict[str, Callable[[Scale], Result]] = {
     "journal_rate": journal_rate.measure,
     "publication": publication.measure,
     "slow_follower": slow_follower.measure,
+    "soak": soak.measure,
 }
 
 
