@@ -35,6 +35,10 @@ Abandon = Callable[[HetschedError], None]
 _Check = tuple[JobSpec, OnChecked, Mapping[str, FileStamp] | None]
 
 
+MIN_ALLOCATION_RATE = 50e6
+"""Bytes per second: a file system without fallocate allocates by writing. Arbitrary."""
+
+
 class Admission:
     """Checks and opens the jobs of one engine. On the loop's thread only.
 
@@ -116,6 +120,7 @@ class Admission:
             lambda step: open_job(checked, machine, self.written, step, token),
             on_opened,
             discard=ResolvedJob.close,
+            deadline=self._files.deadline + _allocation_seconds(checked),
         )
         return functools.partial(self._files.abandon, task)
 
@@ -136,3 +141,8 @@ class Admission:
         job = bind(spec, declaration, stored, self._machine(), opener)
         check_outputs(job, spec, self.pending.claimed)
         return job
+
+
+def _allocation_seconds(checked: CheckedJob) -> float:
+    """Return how long allocating the job's output files may take."""
+    return sum(claim.nbytes for claim in checked.claims) / MIN_ALLOCATION_RATE

@@ -110,7 +110,7 @@ class WorkerPool:
         max_hanging: int = MAX_HANGING,
     ) -> None:
         self._loop = loop
-        self._deadline = deadline
+        self.deadline = deadline
         self._max_threads = max_threads
         self._max_hanging = max_hanging
         self._idle: list[Worker] = []
@@ -144,7 +144,7 @@ class WorkerPool:
         deadline : float or None, seconds
             To start the task, and then to run it; None: the pool's.
         """
-        seconds = self._deadline if deadline is None else deadline
+        seconds = self.deadline if deadline is None else deadline
         task = Task(function, on_done or _log_error, discard, seconds)
         texts = self.hanging()
         if len(texts) >= self._max_hanging:
