@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 
 from benchmarks.results import Bar, Result
 from hetsched.errors import CantCreate, ConfigError, HetschedError, IOFailure
+from hetsched.store.journal.group_commit import forget_refused
 from hetsched.store.journal.job_numbers import JobNumbers
-from hetsched.store.journal.journal_file import JournalFile, forget_refused
+from hetsched.store.journal.journal_file import JournalFile
 from hetsched.store.journal.pending_writes import OnWritten, Write
 from hetsched.store.journal.records import JobAccepted, NumbersReserved, Record
 from robustness.disk import silent

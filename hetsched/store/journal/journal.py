@@ -20,7 +20,8 @@ from hetsched.config import JournalConfig
 from hetsched.errors import HetschedError, IOFailure, TryAgain
 from hetsched.paths import private_folder
 from hetsched.store.journal.file_system import durability_warning
-from hetsched.store.journal.journal_file import JournalFile, forget_refused
+from hetsched.store.journal.group_commit import forget_refused
+from hetsched.store.journal.journal_file import JournalFile
 from hetsched.store.journal.pending_writes import OnWritten, PendingWrites, Write
 from hetsched.store.journal.records import (
     HistoryBounds,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import apsw
@@ -23,30 +23,22 @@ import apsw
 from hetsched.errors import ConfigError, HetschedError
 from hetsched.store import database
 from hetsched.store.database import DatabaseFormat
+from hetsched.store.journal.group_commit import PreparedWrite, commit, count_ended, prepare
 from hetsched.store.journal.job_numbers import BLOCK
 from hetsched.store.journal.journal_db import (
     FORMAT,
-    Statement,
     ended_size,
-    number_of_client_id,
-    statements,
     trim_ended,
 )
-from hetsched.store.journal.journal_errors import DISK_ERRORS, open_error, write_error
+from hetsched.store.journal.journal_errors import open_error, write_error
 from hetsched.store.journal.journal_queries import load_contents, query_jobs
 from hetsched.store.journal.pending_writes import Write
 from hetsched.store.journal.records import (
-    ClientIdTaken,
     HistoryBounds,
     HistoryFilter,
-    JobAccepted,
-    JobEnded,
-    JobsForgotten,
     JournalContents,
     JournaledJob,
-    WholeJob,
 )
-from hetsched.store.journal.row_groups import grouped
 from hetsched.store.journal.wal_repair import rewrite_wal
 
 log = logging.getLogger(__name__)
@@ -82,6 +74,8 @@ class JournalFile:
         self._connection: apsw.Connection | None = None
         self._must_repair = True
         self._wal_pages = 0
+        self._checkpoint_due = checkpoint_pages
+        """Pages in the WAL from which the next checkpoint is run."""
         self._ended = 0
         try:
             self._next_number = self._begin(self._writable(), now)
@@ -123,14 +117,14 @@ class JournalFile:
         CantCreate, IOFailure, InternalError
             Nothing can be written at present.
         """
-        prepared = [self._prepare(write) for write in writes]
+        prepared = [prepare(write, self._path) for write in writes]
         try:
             outcomes = self._commit(prepared)
         except Exception as error:
             failure = write_error(self._path, error, self._errno())
             self._drop_connection()
             raise failure from None
-        self._ended += sum(_ended_jobs(write) for write in writes)
+        self._ended += count_ended(writes)
         return outcomes
 
     def maintain(self, now: float) -> None:
@@ -140,10 +134,12 @@ class JournalFile:
         try:
             if self._ended >= TRIM_EVERY:
                 self._trim(self._connection, now)
-            if self._wal_pages >= self._checkpoint_pages:
+            if self._wal_pages >= self._checkpoint_due:
                 self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
                 self._wal_pages = 0
+                self._checkpoint_due = self._checkpoint_pages
         except apsw.Error as error:
+            self._checkpoint_due = 2 * self._wal_pages  # not after each commit on a full disk
             log.warning("%s", write_error(self._path, error, self._errno()))
             self._drop_connection()
 
@@ -228,15 +224,7 @@ class JournalFile:
 
     # ---- writing
 
-    def _prepare(self, write: Write) -> list[Statement] | HetschedError:
-        try:
-            return [statement for record in write.records for statement in statements(record)]
-        except Exception as error:  # a value that can't be encoded
-            return write_error(self._path, error)
-
-    def _commit(
-        self, prepared: Sequence[list[Statement] | HetschedError]
-    ) -> list[HetschedError | None]:
+    def _commit(self, prepared: Sequence[PreparedWrite]) -> list[HetschedError | None]:
         try:
             connection = self._writable()
         except ConfigError as error:
@@ -244,29 +232,7 @@ class JournalFile:
         if self._wal_pages >= MAX_WAL_PAGES:
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             self._wal_pages = 0
-        try:
-            with database.transaction(connection):
-                _execute(connection, _all_statements(prepared))
-            return [write if isinstance(write, HetschedError) else None for write in prepared]
-        except DISK_ERRORS:
-            raise
-        except apsw.Error:  # some statement is at fault: find out whose
-            with database.transaction(connection):
-                return [self._commit_alone(connection, write) for write in prepared]
-
-    def _commit_alone(
-        self, connection: apsw.Connection, write: list[Statement] | HetschedError
-    ) -> HetschedError | None:
-        if isinstance(write, HetschedError):
-            return write
-        try:
-            with connection:  # a savepoint
-                _execute(connection, write)
-        except DISK_ERRORS:
-            raise
-        except apsw.Error as error:
-            return _statement_error(connection, write, error) or write_error(self._path, error)
-        return None
+        return commit(connection, prepared, self._path)
 
     def _trim(self, connection: apsw.Connection, now: float) -> None:
         self._ended = 0
@@ -289,58 +255,11 @@ class JournalFile:
         return 0
 
 
-def forget_refused(writes: Sequence[Write]) -> list[Write]:
-    """Return what deletes the jobs that were refused because these writes failed.
-
-    Some of them may be in the file all the same.
-    """
-    numbers = [
-        record.number
-        for write in writes
-        if write.on_done is not None
-        for record in write.records
-        if isinstance(record, JobAccepted)
-    ]
-    return [Write((JobsForgotten(tuple(numbers)),))] if numbers else []
-
-
-def _all_statements(
-    prepared: Sequence[list[Statement] | HetschedError],
-) -> Iterator[Statement]:
-    for write in prepared:
-        if not isinstance(write, HetschedError):
-            yield from write
-
-
-def _execute(connection: apsw.Connection, write: Iterable[Statement]) -> None:
-    for sql, bindings in grouped(write):
-        connection.execute(sql, bindings)
-
-
-def _statement_error(
-    connection: apsw.Connection, write: Sequence[Statement], error: apsw.Error
-) -> HetschedError | None:
-    """Return ClientIdTaken if that is why a write failed."""
-    if not isinstance(error, apsw.ConstraintError) or "client_id" not in str(error):
-        return None
-    for statement in write:
-        client_id = statement.row[1] if len(statement.row) > 1 else None
-        if isinstance(client_id, str):
-            number = number_of_client_id(connection, client_id)
-            if number is not None:
-                return ClientIdTaken(client_id, number)
-    return None
-
-
 def _check_mode(connection: apsw.Connection) -> None:
     """Raise if the connection isn't in WAL mode: the pragma fails without an error."""
     mode = connection.execute("PRAGMA journal_mode").get
     if mode != "wal":
         raise apsw.IOError(f"journal mode is {mode}, not wal")
-
-
-def _ended_jobs(write: Write) -> int:
-    return sum(isinstance(record, JobEnded | WholeJob) for record in write.records)
 
 
 def _create_private(path: Path) -> None:

@@ -22,7 +22,6 @@ from hetsched.job import JobSpec
 from hetsched.store.journal import journal as journal_module
 from hetsched.store.journal.journal import Journal
 from hetsched.store.journal.journal_file import JournalFile
-from hetsched.store.journal.pending_writes import Write
 from hetsched.store.journal.records import HistoryBounds, HistoryFilter, JobAccepted, JournaledJob
 from robustness.disk.memory_disk import MemoryDisk
 from robustness.disk.memory_vfs import disk_full, io_error, mounted
@@ -262,52 +261,6 @@ def test_a_limit_on_the_size_of_files_counts_as_a_full_disk(tmp_path: Path) -> N
     refused = int((tmp_path / "refused").read_text())
     numbers = [job.number for job in contents_of(tmp_path / "journal.db").open_jobs]
     assert numbers == [number for number in range(1, refused + 2) if number != refused]
-
-
-def test_history_is_bounded_in_jobs_age_and_bytes(vfs: str) -> None:
-    file = JournalFile(Path("/journal.db"), HistoryBounds(jobs=300), START, vfs)
-    for number in range(1, 1001):
-        file.commit([Write((accepted(number),)), Write((done(number),))])
-        file.maintain(START)
-    kept = [job.number for job in file.load(10_000).ended_jobs]
-    assert len(kept) < 600 and kept[-1] == 1000
-    file.close(1000)
-
-    for bounds, expected in (
-        (HistoryBounds(seconds=100.0), range(900, 1001)),
-        (HistoryBounds(nbytes=6000), range(1000 - 6000 // _row_bytes(vfs) + 1, 1001)),
-    ):
-        file = JournalFile(Path("/journal.db"), bounds, START + 1000, vfs)
-        assert [job.number for job in file.load(10_000).ended_jobs] == list(expected)
-        file.close(1000)
-
-
-def _row_bytes(vfs: str) -> int:
-    file = JournalFile(Path("/journal.db"), HistoryBounds(), START + 1000, vfs)
-    nbytes = file.connection.execute("SELECT nbytes FROM job WHERE number = 1000").get
-    file.close(1000)
-    return int(nbytes)
-
-
-def test_the_file_shrinks_after_a_large_queue_has_gone(disk: MemoryDisk, vfs: str) -> None:
-    file = JournalFile(Path("/journal.db"), HistoryBounds(jobs=1), START, vfs)
-    path = "/data/" + "x" * 20_000
-    large = JobSpec(workload="fft", params={"path": path})
-    for number in range(1, 1001):
-        record = JobAccepted(number, large, "", START, True)
-        file.commit([Write((record,))])
-        file.maintain(START)
-    largest = len(disk.files["/journal.db"].content)
-    for number in range(1, 1001):
-        file.commit([Write((done(number),))])
-        file.maintain(START)
-    for number in range(1001, 1001 + 20 * 256):
-        file.commit([Write((accepted(number),)), Write((done(number),))])
-        file.maintain(START)
-    file.close(None)
-
-    assert largest > 20e6
-    assert len(disk.files["/journal.db"].content) < 8e6
 
 
 @pytest.fixture

@@ -1,0 +1,107 @@
+"""What the journal keeps, and the sizes of its files, are bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hetsched.errors import IOFailure
+from hetsched.job import JobSpec
+from hetsched.store.journal.journal_file import JournalFile
+from hetsched.store.journal.pending_writes import Write
+from hetsched.store.journal.records import HistoryBounds, JobAccepted
+from robustness.disk.memory_disk import MemoryDisk
+from robustness.disk.memory_vfs import io_error, mounted
+from tests.store.journal.journal_jobs import START, accepted, done
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    return MemoryDisk()
+
+
+@pytest.fixture
+def vfs(disk: MemoryDisk) -> Iterator[str]:
+    with mounted(disk) as name:
+        yield name
+
+
+def test_history_is_bounded_in_jobs_age_and_bytes(vfs: str) -> None:
+    file = JournalFile(Path("/journal.db"), HistoryBounds(jobs=300), START, vfs)
+    for number in range(1, 1001):
+        file.commit([Write((accepted(number),)), Write((done(number),))])
+        file.maintain(START)
+    kept = [job.number for job in file.load(10_000).ended_jobs]
+    assert len(kept) < 600 and kept[-1] == 1000
+    file.close(1000)
+
+    for bounds, expected in (
+        (HistoryBounds(seconds=100.0), range(900, 1001)),
+        (HistoryBounds(nbytes=6000), range(1000 - 6000 // _row_bytes(vfs) + 1, 1001)),
+    ):
+        file = JournalFile(Path("/journal.db"), bounds, START + 1000, vfs)
+        assert [job.number for job in file.load(10_000).ended_jobs] == list(expected)
+        file.close(1000)
+
+
+def _row_bytes(vfs: str) -> int:
+    file = JournalFile(Path("/journal.db"), HistoryBounds(), START + 1000, vfs)
+    nbytes = file.connection.execute("SELECT nbytes FROM job WHERE number = 1000").get
+    file.close(1000)
+    return int(nbytes)
+
+
+def test_checkpoints_that_fail_are_rare_and_the_wal_stays_bounded(
+    disk: MemoryDisk,
+    vfs: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = JournalFile(Path("/journal.db"), HistoryBounds(), START, vfs, checkpoint_pages=50)
+
+    def fail() -> None:
+        raise io_error("sync")
+
+    # Only checkpoints sync the database's own file.
+    monkeypatch.setattr(disk.files["/journal.db"], "sync", fail)
+    number, outcome = 0, None
+    while outcome is None:
+        number += 1
+        try:
+            file.commit([Write((accepted(number),))])
+        except IOFailure as error:
+            outcome = error
+        file.maintain(START)
+    warnings = len(caplog.records)
+    monkeypatch.undo()
+
+    assert warnings < 15
+    assert len(disk.files["/journal.db-wal"].content) < 70 << 20
+    file.commit([Write((accepted(number),))])
+    file.close(number)
+    file = JournalFile(Path("/journal.db"), HistoryBounds(), START, vfs)
+    assert len(file.load(0).open_jobs) == number
+    file.close(number)
+
+
+def test_the_file_shrinks_after_a_large_queue_has_gone(disk: MemoryDisk, vfs: str) -> None:
+    file = JournalFile(Path("/journal.db"), HistoryBounds(jobs=1), START, vfs)
+    path = "/data/" + "x" * 20_000
+    large = JobSpec(workload="fft", params={"path": path})
+    for number in range(1, 1001):
+        record = JobAccepted(number, large, "", START, True)
+        file.commit([Write((record,))])
+        file.maintain(START)
+    largest = len(disk.files["/journal.db"].content)
+    for number in range(1, 1001):
+        file.commit([Write((done(number),))])
+        file.maintain(START)
+    for number in range(1001, 1001 + 20 * 256):
+        file.commit([Write((accepted(number),)), Write((done(number),))])
+        file.maintain(START)
+    file.close(None)
+
+    assert largest > 20e6
+    assert len(disk.files["/journal.db"].content) < 8e6
