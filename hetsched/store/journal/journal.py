@@ -142,8 +142,8 @@ class Journal:
         write = Write(records, on_done)
         now = time.monotonic()
         refusal = self._refusal(now) if on_done is not None or self._is_closing else None
-        if refusal is not None:
-            self._report([(write, refusal)])
+        if refusal is not None:  # later, as every outcome, so that the caller isn't interrupted
+            self._call_soon(functools.partial(self._report, [(write, refusal)]))
             return
         with self._lock:
             self._pending.add(write, urgent, now)

@@ -174,12 +174,16 @@ def test_a_query_sees_what_was_written_before(path: Path) -> None:
 
 
 def test_after_close_writes_are_refused(path: Path) -> None:
-    journal = open_journal(path)
+    calls = CallQueue()
+    journal = open_journal(path, calls)
     journal.close(PATIENCE)
     outcomes: list[BaseException | None] = []
 
     journal.write([accepted(1)], outcomes.append, urgent=True)
+    before = list(outcomes)
+    calls.run_until(lambda: bool(outcomes))
 
+    assert before == []
     assert [type(outcome) for outcome in outcomes] == [TryAgain]
 
 

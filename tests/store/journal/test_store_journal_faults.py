@@ -205,6 +205,7 @@ def test_while_the_disk_hangs_new_jobs_are_refused_at_once(
     outcomes: list[BaseException | None] = []
 
     journal.write([accepted(2)], outcomes.append, urgent=True)
+    calls.run_until(lambda: bool(outcomes))
 
     assert [type(outcome) for outcome in outcomes] == [IOFailure]
     assert isinstance(journal.failure, IOFailure)
