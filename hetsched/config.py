@@ -137,6 +137,8 @@ class DeadlinesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """To plan a job, or to learn from one."""
     publish: str = "30m"
     """To give output files their names."""
+    journal: str = "30s"
+    """For the disk, until a job is recorded."""
     stop: str = "60s"
     """From the first signal until running jobs have stopped; then device processes are killed."""
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from benchmarks.results import Result, save
 from robustness import (
+    ack_order,
     device_faults,
     disk_faults,
     few_descriptors,
@@ -44,6 +45,7 @@ SCENARIOS: dict[str, Callable[[Scale], Result]] = {
     "disk_faults": disk_faults.measure,
     "journal_rate": journal_rate.measure,
     "publication": publication.measure,
+    "ack_order": ack_order.measure,
     "slow_follower": slow_follower.measure,
     "soak": soak.measure,
 }

@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 
 PER_PROCESS = 2
 """Descriptors for a device process: its socket and its pidfd."""
+EXPIRY_SECONDS = 1.0
+"""Between two looks at whether the journal's disk responds."""
 JOURNAL_SECONDS = 8.0
 """Time for the last records of the journal at the end. Arbitrary."""
 PUBLISH_SECONDS = 10.0
@@ -129,8 +131,7 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         stack.callback(loop.close)
         arena = Arena(total, first_id=time.time_ns() >> 1)  # unlike those of earlier daemons
         stack.callback(arena.close)
-        bounds = history_bounds(config.journal)
-        journal = Journal.open(paths.journal_path(), loop.call_soon_threadsafe, bounds)
+        journal = _open_journal(config, loop)
         contents = journal.load()
         numbers = JobNumbers(contents.next_number, contents.reserved)
         stack.callback(lambda: journal.close(JOURNAL_SECONDS, numbers.last))
@@ -182,6 +183,23 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
 def engine_seconds(config: Config) -> float:
     """Return the time for the engine: processes (asked, then killed) and two threads."""
     return 2 * parse_time(config.deadlines.exit) + 2 * CLOSE_SECONDS + ENGINE_SECONDS
+
+
+def _open_journal(config: Config, loop: Loop) -> Journal:
+    """Open the journal; those who wait for a hung disk are answered after a deadline."""
+    journal = Journal.open(
+        paths.journal_path(),
+        loop.call_soon_threadsafe,
+        history_bounds(config.journal),
+        deadline=parse_time(config.deadlines.journal),
+    )
+
+    def expire() -> None:
+        loop.call_later(EXPIRY_SECONDS, expire)
+        journal.expire(time.monotonic())
+
+    loop.call_later(EXPIRY_SECONDS, expire)
+    return journal
 
 
 def descriptor_budget(devices: int) -> DescriptorBudget:
