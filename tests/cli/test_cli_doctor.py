@@ -61,6 +61,18 @@ def test_the_journal_is_reported_with_its_version(tmp_path: Path) -> None:
     assert daemon_checks.journal()[0].found.endswith(" ago")
 
 
+def test_the_version_may_be_in_the_write_ahead_log_only() -> None:
+    path = Path(os.environ["HETSCHED_STATE_DIR"]) / "journal.db"
+    path.parent.mkdir(parents=True)
+    database = sqlite3.connect(path)
+    database.executescript("PRAGMA journal_mode = WAL; PRAGMA locking_mode = EXCLUSIVE;")
+    for version in (3, 4):
+        database.executescript(f"PRAGMA user_version = {version}; CREATE TABLE t{version}(x);")
+
+    assert "version 4, " in daemon_checks.journal()[0].found
+    database.close()
+
+
 def test_a_file_that_is_no_journal_is_a_problem() -> None:
     path = Path(os.environ["HETSCHED_STATE_DIR"]) / "journal.db"
     path.parent.mkdir(parents=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
 from hetsched import paths
 from hetsched.cli.commands.doctor.check_result import CheckResult
+from hetsched.cli.commands.doctor.sqlite_version import is_sqlite, user_version
 from hetsched.cli.connect import control
 from hetsched.errors import ConfigError, Unavailable
 from hetsched.transport.inspection.metric_records import Metric
@@ -18,9 +17,6 @@ MAX_LOOP_SECONDS = 0.1
 """A 99.9th percentile of the loop's waits above this is reported as slow. Arbitrary."""
 LOW_DESCRIPTORS = 0.8
 """Fraction of the limit above which open descriptors are reported as many. Arbitrary."""
-SQLITE_MAGIC = b"SQLite format 3\0"
-VERSION_AT = 60
-"""Offset of user_version in the header of an SQLite file."""
 
 
 def daemon() -> list[CheckResult]:
@@ -59,18 +55,17 @@ def journal() -> list[CheckResult]:
     """Report the journal's file, without opening it: the daemon holds it."""
     path = paths.journal_path()
     try:
-        header = _header(path)
+        is_journal, version = is_sqlite(path), user_version(path)
         size = path.stat().st_size
     except FileNotFoundError:
         return [CheckResult("journal", f"{path}: none yet")]
     except OSError as error:
         return [CheckResult("journal", f"{path}: {error.strerror}", ConfigError.code)]
-    if header and not header.startswith(SQLITE_MAGIC):
+    if not is_journal:
         text = f"{path}: not a journal of hetsched; move it away"
         return [CheckResult("journal", text, ConfigError.code)]
     wal = path.with_name(f"{path.name}-wal")
     wal_size = wal.stat().st_size if wal.exists() else 0
-    version = struct.unpack_from(">i", header, VERSION_AT)[0] if header else 0
     written = max(p.stat().st_mtime for p in (path, wal) if p.exists())
     text = f"{path}: version {version or 'unknown'}, {format_bytes(size)}"
     text += f" and {format_bytes(wal_size)} of write-ahead log, written {_ago(written)}"
@@ -129,12 +124,6 @@ def _commits(values: Values) -> CheckResult | None:
     if failures:
         text += f"; {counted(int(failures), 'failed commit')} (the log has the reason)"
     return CheckResult("daemon: journal", text)
-
-
-def _header(path: Path) -> bytes:
-    with path.open("rb") as file:
-        header = file.read(100)
-    return header if len(header) == 100 else b""
 
 
 def _ago(timestamp: float) -> str:
