@@ -16,6 +16,7 @@ from pathlib import Path
 from benchmarks.results import Result, save
 from robustness import (
     ack_order,
+    daemon_kills,
     device_faults,
     disk_faults,
     few_descriptors,
@@ -41,6 +42,7 @@ SCENARIOS: dict[str, Callable[[Scale], Result]] = {
     "few_descriptors": few_descriptors.measure,
     "device_faults": device_faults.measure,
     "hanging_code": hanging_code.measure,
+    "daemon_kills": daemon_kills.measure,
     "power_cuts": power_cuts.measure,
     "disk_faults": disk_faults.measure,
     "journal_rate": journal_rate.measure,

@@ -7,6 +7,7 @@ been answered again. Without open requests it does so only once there is another
 from __future__ import annotations
 
 import itertools
+import logging
 import random
 import threading
 import time
@@ -36,6 +37,8 @@ from hetsched.transport.loop import Loop
 from hetsched.transport.messages import Answer, Refused, Reply, Request
 from hetsched.transport.process_owner import ProcessOwner
 from hetsched.units import format_seconds
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -269,6 +272,9 @@ class Connection:
         self._unsent.clear()
         link.close()
         if self._open_requests or self._is_wanted:
+            if self._reconnect > 0:
+                seconds = format_seconds(self._reconnect)
+                log.warning("%s; waiting for it, at most %s", self._lost_error, seconds)
             self._restart_attempts()
 
     def _restart_attempts(self) -> None:

@@ -7,7 +7,6 @@ was submitted with are gone.
 from __future__ import annotations
 
 from hetsched.client.shared_memory import MappedSegment, SharedMemory
-from hetsched.errors import TryAgain
 from hetsched.job import JobSpec
 from hetsched.job_segments import arena_refs, with_segments
 
@@ -20,19 +19,25 @@ class ArrayRenewal:
         segments = {ref.segment: memory.segment(ref.segment) for ref in arena_refs(spec)}
         self._segments = {ident: s for ident, s in segments.items() if s is not None}
         self._users: list[tuple[MappedSegment, int]] = []
+        self.is_complete = True
+        """All segments could be passed on."""
 
     def renew(self, spec: JobSpec) -> JobSpec:
-        """Return `spec` with the next daemon's segments. Raises TryAgain if an input is lost."""
+        """Return `spec` with the next daemon's segments, as far as they can be passed on.
+
+        The next daemon may not need them: the job may have ended, or still run.
+        """
         self.release()
+        self.is_complete = True
+        numbers: dict[int, int] = {}
+        segments: dict[int, MappedSegment] = {}
         for ident, segment in self._segments.items():
             self._users.append((segment, segment.add_user()))
-            if not self._memory.claim(segment):
-                raise TryAgain(
-                    f"input lost: shared memory {ident} can't be passed to the daemon that was"
-                    " started meanwhile; submit the job again"
-                )
-        numbers = {ident: segment.id for ident, segment in self._segments.items()}
-        self._segments = {segment.id: segment for segment in self._segments.values()}
+            is_passed = self._memory.claim(segment)
+            self.is_complete &= is_passed
+            numbers[ident] = segment.id if is_passed else ident
+            segments[numbers[ident]] = segment
+        self._segments = segments
         return with_segments(spec, numbers)
 
     def release(self) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import logging
 import math
 import resource
 import threading
@@ -19,6 +20,8 @@ from hetsched.errors import HetschedError, TryAgain
 from hetsched.job import ArenaRef
 from hetsched.transport.arena import Segment
 from hetsched.transport.messages import Adopt, Allocate, Map, SegmentFd
+
+log = logging.getLogger(__name__)
 
 MAX_KEPT_FD = 256
 """Descriptors above this number, or above a quarter of the process's limit, aren't kept, so that
@@ -113,7 +116,8 @@ class SharedMemory:
             return False
         try:
             self._pass_on(segment)
-        except HetschedError:
+        except HetschedError as error:
+            log.warning("shared memory %d wasn't passed to the daemon: %s", segment.id, error)
             return False
         return True
 

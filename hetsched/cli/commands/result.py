@@ -11,7 +11,7 @@ from hetsched.cli.connect import client
 from hetsched.cli.output.progress import error_of, watch
 from hetsched.cli.output.terminal import clean, out, out_json
 from hetsched.cli.request_flags import Force, JobNumber, Json, paths_by_array
-from hetsched.errors import UsageError
+from hetsched.errors import InputMissing, UsageError
 from hetsched.job import Done, JobReport, ended
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ def result(
         if error is not None:
             raise error
         assert isinstance(state, Done)
+        if state.lost:
+            raise InputMissing(state.lost)
         locations = _save(future, state, targets, force) if targets else _locations(state)
     if json:
         out_json({"schema": SCHEMA, "job": job, "outputs": locations})

@@ -23,6 +23,8 @@ from hetsched.job import JobReport, JobState
 if TYPE_CHECKING:
     from typer._click import Command
 
+    from hetsched.client.job import Job
+
 SCHEMA = "hetsched.accepted/1"
 GRACE_SECONDS = 1.0
 """Seconds after Ctrl-C in which a second one cancels the job; also the time to wait for the number
@@ -74,7 +76,7 @@ def submit(  # noqa: PLR0913 - one for each flag
         except KeyboardInterrupt:
             raise _detached(_wait_for_number(number), daemon.cancel) from None
         if detach:
-            _print_accepted(job.id, json, parsable)
+            _print_accepted(job, json, parsable)
             return
         try:
             state = watch(job)
@@ -90,13 +92,13 @@ def next_steps(number: int, report: JobReport) -> str:
     return f"next: hetsched show {number} | hetsched explain {number}{save}"
 
 
-def _print_accepted(number: int, json: bool, parsable: bool) -> None:
+def _print_accepted(job: Job, json: bool, parsable: bool) -> None:
     if parsable:
-        out(str(number))
+        out(str(job.id))
     elif json:
-        out_json({"schema": SCHEMA, "job": number})
+        out_json({"schema": SCHEMA, "job": job.id, "durability": job.durability})
     else:
-        out(f"submitted {number}")
+        out(f"submitted {job.id}")
 
 
 def _set_number(number: Future[int]) -> Callable[[JobState], None]:

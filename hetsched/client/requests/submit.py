@@ -20,8 +20,11 @@ from hetsched.transport.messages import Accepted, Answer, Refused, Request, Stat
 class Renewal(Protocol):
     """Makes a request usable for the next daemon (`renewal.py`)."""
 
+    is_complete: bool
+    """Whether `renew` could pass on all that the job needs."""
+
     def renew(self, spec: JobSpec) -> JobSpec:
-        """Return the request to submit to the next daemon. Raises HetschedError."""
+        """Return the request to submit to the next daemon."""
 
     def release(self) -> None:
         """The next daemon has the request."""
@@ -80,7 +83,7 @@ class JobHandler:
                 job.advance(state)
                 return ended(state)
             case Refused(error=error):
-                self._fail(from_record(error))
+                self._fail(self._refusal(from_record(error)))
             case _:
                 self._fail(ProtocolError(f"unexpected answer {type(answer).__name__}"))
         return True
@@ -100,6 +103,15 @@ class JobHandler:
         if self._renewal is None or not isinstance(request, Submit):
             return request
         return replace(request, spec=self._renewal.renew(request.spec))
+
+    def _refusal(self, error: HetschedError) -> HetschedError:
+        """Return the error to report for a refusal, perhaps by the next daemon."""
+        if self._renewal is None or self._renewal.is_complete:
+            return error
+        return TryAgain(
+            "input lost: the daemon was started again, and the job's shared memory couldn't be"
+            f" passed to it ({error}); submit the job again"
+        )
 
     def _fail(self, error: HetschedError) -> None:
         if self._renewal is not None:
