@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
@@ -104,6 +105,12 @@ def test_a_kernel_that_raises_anything_fails_its_job_only(
     assert works(local)
 
 
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait until `condition` holds, for 30 s at most."""
+    pause = threading.Event()
+    assert any(condition() or pause.wait(0.01) for _ in range(3000))
+
+
 def when_computing(action: Callable[[int], None]) -> Callable[[JobState], None]:
     def follow(state: JobState) -> None:
         if isinstance(state, Running) and state.stage == "computing":
@@ -147,15 +154,20 @@ def test_a_process_that_never_says_hello_blocks_no_job(monkeypatch: pytest.Monke
         assert (any_device.result(timeout=60) == 3).all()
 
 
-@pytest.mark.parametrize("fault", ["hang", "stop"])
+@pytest.mark.parametrize(
+    ("fault", "step"),
+    [("hang", "compute"), ("stop", "compute"), ("stop", "prepare"), ("hang", "fill")],
+)
 def test_a_daemon_with_a_stuck_device_ends_at_sigterm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, step: str
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
-    with serving(tmp_path, CORES) as daemon, Client(str(tmp_path)) as client:
-        follow = when_computing(lambda _: daemon.process.terminate())
+    marker = tmp_path / "stuck"
+    with serving(tmp_path, CORES) as daemon, Client(str(tmp_path), reconnect=0) as client:
+        job = client.submit(FAULTY, units=40, fault=fault, step=step, marker=str(marker))
+        wait_until(marker.exists)
 
-        job = client.submit(FAULTY, units=40, fault=fault, follow=follow)
+        daemon.process.terminate()
 
         assert daemon.process.wait(30) == 0
         with pytest.raises(TryAgain):
