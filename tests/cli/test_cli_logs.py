@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import subprocess
 from datetime import datetime
 from pathlib import Path
@@ -57,6 +58,14 @@ def test_a_message_about_a_job_has_its_number_as_a_field() -> None:
     assert as_json(record("job %d can't start", 42))["job"] == 42
     assert "job" not in as_json(record("%d jobs wait", 42))
     assert "job" not in as_json(record("job %d"))
+
+
+@pytest.mark.parametrize("folder", ["daemon", "engine", "store", "transport"])
+def test_messages_about_a_job_begin_with_its_number(folder: str) -> None:
+    sources = (Path(__file__).parents[2] / "hetsched" / folder).rglob("*.py")
+    late = re.compile(r'log\.\w+\(\s*"(?!job %d)[^"]*\bjob %d')
+
+    assert [str(path) for path in sources if late.search(path.read_text())] == []
 
 
 def test_a_traceback_is_a_field() -> None:

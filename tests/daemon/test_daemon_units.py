@@ -9,10 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
-from real_daemon import environment
+from real_daemon import SERVE, environment
+from service_manager import notify_socket
 
 from hetsched.cli.commands.service import unit_files
+from hetsched.client.client import Client
 
 MAX_EXPOSURE = 62
 """In tenths. Most of the rest needs privileges that a user's service manager doesn't have."""
@@ -80,22 +83,27 @@ def test_the_exposure_of_the_service_is_low(units: list[str]) -> None:
     assert result.returncode == 0, result.stdout.splitlines()[-1:]
 
 
-@needs_systemd
-def test_jobs_run_with_the_system_calls_that_the_service_allows(
-    tmp_path: Path, units: list[str]
-) -> None:
+def filtered(units: list[str], command: list[str]) -> list[str]:
+    """`command` with the system calls that the service allows, and no others."""
     try:
         ctypes.CDLL("libseccomp.so.2")
     except OSError:
         pytest.skip("libseccomp.so.2 is missing (Debian: apt-get install libseccomp2)")
     service = next(Path(path) for path in units if path.endswith(".service"))
     allowed = ",".join(sorted(allowed_calls(service.read_text())))
-    command = [sys.executable, "-c", UNDER_FILTER.format(errno=errno.EPERM), allowed]
-    command += [sys.executable, "-m", "hetsched.cli.main", "run", "fft", "--batch", "4x32x32"]
+    script = UNDER_FILTER.format(errno=errno.EPERM)
+    return [sys.executable, "-c", script, allowed, *command]
+
+
+@needs_systemd
+def test_jobs_run_with_the_system_calls_that_the_service_allows(
+    tmp_path: Path, units: list[str]
+) -> None:
+    command = [sys.executable, "-m", "hetsched.cli.main", "run", "fft", "--batch", "4x32x32"]
     command += ["--verify", "--output", str(tmp_path / "out.npy")]
 
     result = subprocess.run(
-        command,
+        filtered(units, command),
         check=False,
         env=environment(tmp_path),
         capture_output=True,
@@ -105,6 +113,30 @@ def test_jobs_run_with_the_system_calls_that_the_service_allows(
 
     assert result.returncode == 0, result.stderr
     assert "verified: all units correct" in result.stdout
+
+
+@needs_systemd
+def test_a_daemon_runs_with_the_system_calls_that_the_service_allows(
+    tmp_path: Path, units: list[str]
+) -> None:
+    tmp_path.chmod(0o700)
+    x = np.arange(1024.0).reshape(4, 16, 16).astype("complex64")
+    with notify_socket(tmp_path) as notified, (tmp_path / "log").open("wb") as log:
+        variables = environment(tmp_path) | {"NOTIFY_SOCKET": notified.address}
+        daemon = subprocess.Popen(filtered(units, SERVE), env=variables, stderr=log)
+        try:
+            notified.until("READY=1")
+            with Client(tmp_path) as client:
+                volatile = client.submit("fft", x).result(SECONDS)
+                path = tmp_path / "y.npy"
+                client.submit("fft", batch="4x16x16", out=str(path)).result(SECONDS)
+        finally:
+            daemon.terminate()
+            assert daemon.wait(SECONDS) == 0
+
+    assert np.allclose(volatile, np.fft.fft2(x), atol=1.0)
+    assert np.load(path).shape == (4, 16, 16)
+    assert " ERROR " not in (tmp_path / "log").read_text()
 
 
 def allowed_calls(service: str) -> set[str]:
