@@ -126,19 +126,19 @@ def journal_rate(folder: Path, jobs: Sequence[Record]) -> float:
 
 
 def volatile_seconds(folder: Path, jobs: int) -> float:
-    """Seconds that a volatile job costs the thread that writes its three records."""
+    """Median seconds that a volatile job costs the thread that writes its three records."""
     with journal_in(folder) as (journal, calls):
-        spent = 0.0
+        seconds = []
         for number in range(1, jobs + 1):
             records = (accepted(number, durable=False), JobStarted(number, 1), ended(number))
             begin = time.perf_counter()
             for record in records:
                 journal.write((record,))
-            spent += time.perf_counter() - begin
+            seconds.append(time.perf_counter() - begin)
             if number % MAX_WHOLE_JOBS == MAX_WHOLE_JOBS - 1:  # not during a commit
                 journal.query(HistoryFilter(limit=1), _nothing_read)
                 calls.run_one()
-    return spent / jobs
+    return statistics.median(seconds)
 
 
 def restart_seconds(folder: Path, jobs: int) -> float:
