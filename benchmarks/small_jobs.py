@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from dataclasses import dataclass
@@ -43,7 +44,9 @@ class Bench:
         for values in self._matrices.values():
             values[...] = np.random.default_rng(0).standard_normal(shape, "float32")
         self._planes = client.empty(SMALL_SHAPE, "complex64")
-        self._planes[...] = 1
+        self._planes[...] = np.random.default_rng(1).standard_normal(SMALL_SHAPE)
+        self._expected = np.fft.fft2(self._planes)
+        self.wrong = 0
 
     def submit_large(self) -> hetsched.Job:
         return self._client.submit("matrix_update", self._matrices)
@@ -74,11 +77,14 @@ class Bench:
             jobs.append((job, submitted, ended))
         large.result()
         end = time.perf_counter()
+        for job, _, _ in jobs:
+            difference = np.abs(job.result() - self._expected).max()
+            self.wrong += int(difference > 1e-4 * np.abs(self._expected).max())
         return end - start, [small_job(*timed) for timed in jobs]
 
 
 def wait_until_computing(job: hetsched.Job) -> None:
-    while not is_computing(job.progress()):
+    while not (job.done() or is_computing(job.progress())):
         time.sleep(0.005)
 
 
@@ -98,19 +104,26 @@ def small_job(job: Any, submitted: float, ended: list[float]) -> SmallJob:
 
 
 def measure(quick: bool) -> Result:
+    if quick:
+        return measure_counts(QUICK_SMALL_JOBS, QUICK_ROWS, 1)
+    return measure_counts(SMALL_JOBS, ROWS, ROUNDS)
+
+
+def measure_counts(count: int, rows: int, rounds: int) -> Result:
+    """Measure a product of `rows` rows and `count` small jobs, `rounds` times."""
     result = Result("small_jobs", "Small jobs beside a large one", ("what", "value"))
-    count = QUICK_SMALL_JOBS if quick else SMALL_JOBS
     with daemon() as served:
-        bench = Bench(served.client, QUICK_ROWS if quick else ROWS)
+        bench = Bench(served.client, rows)
         for _ in range(WARM_UP):
             bench.small_job()
-        for _ in range(2 if quick else 4):
+        for _ in range(1 + rounds):
             bench.large_seconds()
-        alone = statistics.median(bench.large_seconds() for _ in range(ROUNDS))
+        alone = statistics.median(bench.large_seconds() for _ in range(rounds))
         work = sum(bench.small_job() for _ in range(count))
-        bench.together(count // 10, 0.5 * alone)
-        runs = [bench.together(count, 0.8 * alone) for _ in range(1 if quick else ROUNDS)]
+        bench.together(max(1, count // 10), 0.2 * alone)
+        runs = [bench.together(count, 0.8 * alone) for _ in range(rounds)]
         add(result, count, alone, work, runs)
+        result.bars.append(Bar("wrong results", bench.wrong, 0, at_least=False))
     return result
 
 
@@ -149,7 +162,12 @@ def add(
         }
     )
     result.bars += [
-        Bar("time with small jobs, of alone plus their work", ratio, MAX_DELAY_RATIO, False),
+        Bar(
+            "seconds with small jobs, of those alone plus their work",
+            ratio,
+            MAX_DELAY_RATIO,
+            False,
+        ),
         Bar("submission to first chunk, 99 %, ms", p99 * 1e3, MAX_START_SECONDS * 1e3, False),
     ]
     for row in rows:
@@ -158,5 +176,5 @@ def add(
 
 def quantile(values: list[float], fraction: float) -> float:
     if not values:
-        return 0.0
+        return math.inf  # none ran beside the large job
     return values[min(len(values) - 1, int(fraction * len(values)))]

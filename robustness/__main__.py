@@ -26,6 +26,7 @@ from robustness import (
     power_cuts,
     publication,
     slow_follower,
+    small_jobs,
     soak,
     stop_ladder,
     stop_signal,
@@ -50,6 +51,7 @@ SCENARIOS: dict[str, Callable[[Scale], Result]] = {
     "ack_order": ack_order.measure,
     "slow_follower": slow_follower.measure,
     "soak": soak.measure,
+    "small_jobs": small_jobs.measure,
 }
 
 
