@@ -142,6 +142,9 @@ class FakeEngine:
     def resume(self) -> None:
         pass
 
+    def expect(self, number: int) -> None:
+        """Note a job that is still to come."""
+
     def remember(self, number: int, state: Done | Failed) -> None:
         pass
 

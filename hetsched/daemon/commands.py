@@ -117,6 +117,13 @@ class StopDaemon:
 
 
 @dataclass(frozen=True)
+class ExpectJob:
+    """Tell the engine that a job of an earlier daemon will come: others may run after it."""
+
+    job: int
+
+
+@dataclass(frozen=True)
 class RememberJob:
     """Tell the engine how a job of an earlier daemon ended: others may run after it."""
 
@@ -232,6 +239,7 @@ Command = (
     | ReadPositions
     | ReadHistory
     | StopDaemon
+    | ExpectJob
     | RememberJob
     | WriteJournal
     | ContinuePublishing

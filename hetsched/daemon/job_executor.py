@@ -51,6 +51,8 @@ class QueueingEngine(Protocol):
 
     def resume(self) -> None: ...
 
+    def expect(self, number: int) -> None: ...
+
     def remember(self, number: int, state: Done | Failed) -> None: ...
 
     def input_stamps(self, number: int) -> Mapping[str, FileStamp]: ...
@@ -99,6 +101,7 @@ class JobExecutor:
             commands.SubmitJob: self._submit,
             commands.CancelJob: self._cancel,
             commands.ContinuePublishing: self._continue_publishing,
+            commands.ExpectJob: lambda command: self._engine.expect(command.job),
             commands.RememberJob: lambda command: self._engine.remember(
                 command.job, command.state
             ),

@@ -192,6 +192,8 @@ class Engine:
             reply(to_record(error))
             return
         self._resolving += 1
+        if readmission is not None and number is not None:
+            self._scheduler.queue.expect(number)
 
         def on_checked(checked: CheckedJob | None, error: BaseException | None) -> None:
             self._resolving -= 1
@@ -206,7 +208,7 @@ class Engine:
                     own = number or self._last_number + 1
                     self._last_number = max(self._last_number, own)
                     queued = QueuedJob(own, spec, checked, held_segments, on_state, on_prepared)
-                    self._scheduler.accept(queued, attempts, reply)
+                    self._scheduler.accept(queued, attempts, reply, readmission is not None)
             finally:
                 self._scheduler.advance()
 
@@ -220,8 +222,12 @@ class Engine:
     def remember(self, number: int, state: Done | Failed) -> None:
         """Note how a job of an earlier engine ended: others may run after it."""
         error = state.error if isinstance(state, Failed) else None
-        self._scheduler.queue.remember(number, Outcome.of(error))
+        self._scheduler.apply(self._scheduler.queue.remember(number, Outcome.of(error)))
         self._last_number = max(self._last_number, number)
+
+    def expect(self, number: int) -> None:
+        """Note that a job will be submitted later, or remembered: others may run after it."""
+        self._scheduler.queue.expect(number)
 
     def pause(self) -> None:
         """Start no jobs until `resume`."""
@@ -241,15 +247,15 @@ class Engine:
 
         Raises, as `release` and `prioritize`, UsageError if it runs, InputMissing if it has ended.
         """
-        return self._scheduler.hold(number)
+        return self._scheduler.apply(self._scheduler.queue.hold(number))
 
     def release(self, number: int) -> bool:
         """Let a held job start when its turn comes."""
-        return self._scheduler.release(number)
+        return self._scheduler.apply(self._scheduler.queue.release(number))
 
     def prioritize(self, number: int, priority: int) -> bool:
         """Change the priority of a waiting job."""
-        return self._scheduler.prioritize(number, priority)
+        return self._scheduler.apply(self._scheduler.queue.prioritize(number, priority))
 
     def position(self, number: int) -> Queued | None:
         """Return where a job waits; None if it doesn't."""

@@ -82,14 +82,20 @@ class JobScheduler:
 
     # ---- from the engine
 
-    def accept(self, queued: QueuedJob, attempts: int, reply: Callable[[int], None]) -> None:
-        """Queue a job and reply with its number."""
+    def accept(
+        self,
+        queued: QueuedJob,
+        attempts: int,
+        reply: Callable[[int], None],
+        is_known: bool = False,
+    ) -> None:
+        """Queue a job and reply with its number. `is_known`: an earlier engine has accepted it."""
         number = queued.number
         self._jobs[number] = queued
         self._sides.added(queued)
         self._admission.pending.add(number, queued.checked.claims)
         terms = QueuedTerms.of(number, queued.spec, attempts)
-        decisions = self.queue.submit(terms, time.time())
+        decisions = self.queue.submit(terms, time.time(), is_known)
         try:
             reply(number)
         except Exception as error:
@@ -108,20 +114,11 @@ class JobScheduler:
         self._stop_job(number, Cancelled(f"job {number} was cancelled"))
         self.advance()
 
-    def hold(self, number: int) -> bool:
-        """Keep a waiting job from starting; return whether that changed anything.
-
-        Raises, as `release` and `prioritize`, UsageError if it runs, InputMissing if it has ended.
-        """
-        return self._change(self.queue.hold(number))
-
-    def release(self, number: int) -> bool:
-        """Let a held job start when its turn comes."""
-        return self._change(self.queue.release(number))
-
-    def prioritize(self, number: int, priority: int) -> bool:
-        """Change the priority of a waiting job."""
-        return self._change(self.queue.prioritize(number, priority))
+    def apply(self, decisions: list[Decision]) -> bool:
+        """Carry out the queue's decisions on a change of it; return whether there were any."""
+        self._execute(decisions)
+        self.advance()
+        return bool(decisions)
 
     def position(self, number: int) -> Queued | None:
         """Return where a job waits; None if it doesn't."""
@@ -187,11 +184,6 @@ class JobScheduler:
         except Exception as error:
             if self.queue.is_waiting(number):
                 self._drop_unreported(queued, error)
-
-    def _change(self, decisions: list[Decision]) -> bool:
-        self._execute(decisions)
-        self.advance()
-        return bool(decisions)
 
     def _execute(self, decisions: Iterable[Decision]) -> None:
         for decision in decisions:

@@ -77,7 +77,8 @@ def test_a_start_after_a_crash_is_written_at_once(story: Story) -> None:
 
 
 def test_a_job_that_ended_three_daemons_fails(story: Story) -> None:
-    (write,) = restored(story, job(5, attempts=3))
+    write, remember = restored(story, job(5, attempts=3))
+    assert isinstance(remember, do.RememberJob)
     assert isinstance(write, do.WriteJournal) and isinstance(write.records[0], JobEnded)
     story.written([write])
     state = shown(story, 5)
@@ -95,7 +96,8 @@ def test_a_job_that_the_engine_accepts_no_more_fails_with_the_reason(story: Stor
 
 
 def test_a_job_whose_result_was_published_is_done(story: Story) -> None:
-    (write,) = restored(story, job(5, stage="publishing"), errors={5: None})
+    write, remember = restored(story, job(5, stage="publishing"), errors={5: None})
+    assert isinstance(remember, do.RememberJob) and isinstance(remember.state, Done)
     story.written([write])
     state = shown(story, 5)
     assert isinstance(state, Done) and state.report.outputs == {"": "/y.npy"}
@@ -104,7 +106,7 @@ def test_a_job_whose_result_was_published_is_done(story: Story) -> None:
 
 def test_a_job_whose_result_cannot_be_published_fails(story: Story) -> None:
     error = ErrorRecord(73, "/y.npy: exists")
-    (write,) = restored(story, job(5, stage="publishing"), errors={5: error})
+    write, _ = restored(story, job(5, stage="publishing"), errors={5: error})
     story.written([write])
     state = shown(story, 5)
     assert isinstance(state, Failed) and state.error == error
@@ -144,7 +146,7 @@ def test_an_input_that_another_job_wrote_may_have_changed(story: Story) -> None:
 
 
 def test_a_volatile_job_waits_for_its_client_to_pass_its_arrays(story: Story) -> None:
-    assert restored(story, job(5, VOLATILE, client_id="k")) == []
+    assert restored(story, job(5, VOLATILE, client_id="k")) == [do.ExpectJob(5)]
     token = story.hello(1)
     story.core.on_adopted(1, 70, 1 << 16)
     again = JobSpec(workload="w", params={}, inputs={"": ArenaRef(70, (3,), "float32")})

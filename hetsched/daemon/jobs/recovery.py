@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from hetsched.daemon.commands import Command, RememberJob
+from hetsched.daemon.commands import Command, ExpectJob, RememberJob
 from hetsched.daemon.jobs.submission import resume
 from hetsched.daemon.jobs.transitions import JobTransitions
 from hetsched.daemon.ledger import Ledger
@@ -58,6 +58,7 @@ def restore(
         else:
             entry.input_deadline = now + ledger.limits.input_for
             ledger.awaiting_input[entry.ticket] = entry
+            commands.append(ExpectJob(job.number))
     return commands
 
 
@@ -151,7 +152,11 @@ def _conclude_published(
     error = errors[entry.job]
     if error is not None:
         return transitions.fail(entry, error, now)
-    return transitions.end(entry, PendingEnd(_published(entry), {}), now)
+    state = _published(entry)
+    return [
+        *transitions.end(entry, PendingEnd(state, {}), now),
+        RememberJob(entry.job, state),
+    ]
 
 
 def _published(entry: JobEntry) -> Done | Failed:

@@ -18,6 +18,7 @@ from hetsched.daemon.commands import (
     NumbersWritten,
     PublishingWritten,
     ReleaseSegment,
+    RememberJob,
     StopDaemon,
     WriteJournal,
     Written,
@@ -202,7 +203,8 @@ class JobTransitions:
             job=entry.job, state="failed", workload=entry.spec.workload, load=0, error=error,
             params=entry.spec.params,
         )  # fmt: skip
-        return self.end(entry, PendingEnd(Failed(entry.job, report, error), {}), now)
+        state = Failed(entry.job, report, error)
+        return [*self.end(entry, PendingEnd(state, {}), now), RememberJob(entry.job, state)]
 
     def end(self, entry: JobEntry, end: PendingEnd, now: float) -> list[Command]:
         if entry.is_refused:

@@ -45,7 +45,9 @@ class JobQueue:
         self._dependents: dict[int, set[int]] = {}
         self._deadlines: list[tuple[float, int]] = []
         self._outcomes: OrderedDict[int, Outcome] = OrderedDict()
-        self._last_place = 0
+        self._expected: set[int] = set()
+        self._largest_number = 0
+        self._requeues = 0
 
     def __len__(self) -> int:
         """Count the jobs that wait or run."""
@@ -100,30 +102,41 @@ class JobQueue:
         """Raise InputMissing if a job that `after` names isn't known."""
         for dependency in after:
             number = dependency.job
-            if number not in self and number not in self._outcomes:
+            if not self._will_end(number) and number not in self._outcomes:
                 raise InputMissing(
                     f"after: no job {number} to run after, or it ended too long ago;"
                     " `hetsched status` lists the jobs"
                 )
 
-    def remember(self, number: int, outcome: Outcome) -> None:
-        """Note how a job ended that isn't in the queue, so that others may run after it."""
-        self._outcomes[number] = outcome
-        while len(self._outcomes) > MAX_OUTCOMES:
-            self._outcomes.popitem(last=False)
+    def expect(self, number: int) -> None:
+        """Note that a job is going to be submitted, so that others may run after it."""
+        if number not in self:
+            self._expected.add(number)
 
-    def submit(self, job: QueuedTerms, now: float) -> list[Decision]:
-        """Add a job. One that can't ever run, or is too late, fails at once."""
+    def remember(self, number: int, outcome: Outcome) -> list[Decision]:
+        """Note how a job ended that isn't in the queue; those that run after it see that."""
+        self._expected.discard(number)
+        return self._conclude([(QueuedTerms(number), outcome)])
+
+    def submit(self, job: QueuedTerms, now: float, is_known: bool = False) -> list[Decision]:
+        """Add a job. One that can't ever run, or is too late, fails at once.
+
+        `is_known`: an earlier queue has accepted it; then jobs that it runs after and that are
+        forgotten have ended as they should, or it would have failed.
+        """
         assert job.number not in self
-        self._last_place += 1
-        job.place = self._last_place
+        self._expected.discard(job.number)
+        self._largest_number = max(self._largest_number, job.number)
+        job.place = (job.number, 0)
         self._waiting[job.number] = job
         if job.deadline is not None:
             self._add_deadline(job.deadline, job.number)
         for earlier in list(job.after):
             outcome = self._outcomes.get(earlier)
-            if earlier in self:
+            if self._will_end(earlier):
                 self._dependents.setdefault(earlier, set()).add(job.number)
+            elif outcome is None and is_known:
+                del job.after[earlier]
             elif not self._settle(job, earlier, outcome):
                 return self._fail(job, _never(job, earlier, outcome))
         if job.deadline is not None and job.deadline <= now:
@@ -167,8 +180,8 @@ class JobQueue:
             return False
         del self._running[number]
         job.failures += 1
-        self._last_place += 1
-        job.place = self._last_place
+        self._requeues += 1
+        job.place = (self._largest_number, self._requeues)
         self._waiting[number] = job
         self._update_order(job)
         return True
@@ -237,6 +250,14 @@ class JobQueue:
         if job.is_ready:
             self._ready.add(_key(job))
 
+    def _will_end(self, number: int) -> bool:
+        return number in self or number in self._expected
+
+    def _note(self, number: int, outcome: Outcome) -> None:
+        self._outcomes[number] = outcome
+        while len(self._outcomes) > MAX_OUTCOMES:
+            self._outcomes.popitem(last=False)
+
     def _add_deadline(self, deadline: float, number: int) -> None:
         """Note a deadline; drop those of ended jobs when they are the most."""
         heapq.heappush(self._deadlines, (deadline, number))
@@ -264,7 +285,7 @@ class JobQueue:
         remaining = deque(ended)
         while remaining:
             job, outcome = remaining.popleft()
-            self.remember(job.number, outcome)
+            self._note(job.number, outcome)
             for earlier in job.after:
                 self._dependents.get(earlier, set()).discard(job.number)
             for number in sorted(self._dependents.pop(job.number, ())):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 
-OrderKey = tuple[int, int, int]
+OrderKey = tuple[int, tuple[int, int], int]
 """Sort key of a job: minus its priority, its place among equals, its number."""
 
 MIN_REMOVED = 1000

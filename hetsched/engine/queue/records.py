@@ -43,8 +43,9 @@ class QueuedTerms:
         Starts so far.
     failures : int
         Attempts that failed and were queued again.
-    place : int
-        Its age: of two jobs of equal priority, the smaller runs first.
+    place : tuple
+        Its age: of two jobs of equal priority, the smaller runs first. The number of the job, or
+        for further attempts the largest number so far, and a count.
     """
 
     number: int
@@ -55,7 +56,7 @@ class QueuedTerms:
     retries: int = 0
     attempts: int = 0
     failures: int = 0
-    place: int = 0
+    place: tuple[int, int] = (0, 0)
 
     @classmethod
     def of(cls, number: int, spec: JobSpec, attempts: int = 0) -> QueuedTerms:

@@ -275,3 +275,45 @@ def test_deadlines_of_ended_jobs_do_not_pile_up() -> None:
         queue.end(number, DONE)
 
     assert len(queue._deadlines) <= 1001
+
+
+# jobs of an earlier queue
+
+
+def test_a_job_waits_for_one_that_is_still_to_come() -> None:
+    queue = JobQueue()
+    queue.expect(1)
+
+    queue.submit(job(2, (1, "ok")), 0.0, is_known=True)
+    assert line(queue) == []
+    queue.submit(job(1), 0.0, is_known=True)
+
+    assert line(queue) == [1]
+    assert queue.end(1, DONE) == [ReportPosition(2)]
+
+
+def test_a_job_that_never_comes_fails_those_that_run_after_it() -> None:
+    queue = JobQueue()
+    queue.expect(1)
+    queue.submit(job(2, (1, "ok")), 0.0, is_known=True)
+
+    assert failed(queue.remember(1, FAILED)) == [
+        (2, "job 2 was to run only if job 1 succeeds, but job 1 failed")
+    ]
+
+
+def test_an_accepted_job_runs_after_those_that_are_forgotten() -> None:
+    queue = JobQueue()
+
+    assert queue.submit(job(2, (1, "ok")), 0.0, is_known=True) == []
+
+    assert line(queue) == [2]
+
+
+def test_jobs_of_an_earlier_queue_keep_their_age_in_any_order() -> None:
+    queue = queue_of(job(3), job(1, retries=1), job(2))
+    queue.start(1)
+    queue.requeue(1, code=1)
+    queue.submit(job(4), 0.0)
+
+    assert line(queue) == [2, 3, 1, 4]
