@@ -304,7 +304,7 @@ class JobScheduler:
         driver = self.running.remove(queued.number)
         self._timers.stop_limit(queued.number)
         self._sides.ended(driver)
-        if driver.side is not None and self._needs_turn(queued, state):
+        if driver.side is not None and self._needs_turn(driver, state):
             self._put_back(queued)
         elif not self._is_requeued(queued, state):
             error = state.error if isinstance(state, Failed) else None
@@ -317,11 +317,15 @@ class JobScheduler:
             self._hooks.on_learn(learn)
         self.advance()
 
-    def _needs_turn(self, queued: QueuedJob, state: Done | Failed) -> bool:
-        """Whether a side job has to start again, alone: its core or its memory wasn't there."""
+    def _needs_turn(self, driver: JobDriver, state: Done | Failed) -> bool:
+        """Whether a side job has to start again, alone: its core or its memory wasn't there.
+
+        Or its core has failed too often for this kind of job: others may do.
+        """
         if isinstance(state, Done) or self._is_stopping:
             return False
-        return state.error.code in (TryAgain.code, Unavailable.code)
+        is_transient = state.error.code in (TryAgain.code, Unavailable.code)
+        return is_transient or driver.has_excluded_devices
 
     def _put_back(self, queued: QueuedJob) -> None:
         """Let a side job wait for its turn."""

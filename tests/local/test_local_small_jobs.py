@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
 from queue import SimpleQueue
@@ -19,6 +19,7 @@ from hetsched.client.job import Job
 from hetsched.config import parse
 from hetsched.engine.concurrency import small_job_rule
 from hetsched.engine.job import job_record
+from hetsched.engine.job.retries.failure_log import FailureLog
 from hetsched.errors import JobFailed
 from hetsched.job import JobState, Running
 from hetsched.local import Local
@@ -235,3 +236,26 @@ def test_a_running_small_job_can_be_explained(bench: Bench) -> None:
     assert any("beside" in note for note in explanation.notes)
     assert small.explain().job == small.id
     bench.check_main()
+
+
+def test_a_small_job_whose_core_fails_too_often_waits_for_all_devices(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.pass_first_chunk()
+    checked = threading.Event()
+
+    def excluded(self: FailureLog, devices: Iterable[str]) -> dict[str, str]:
+        checked.set()
+        return dict.fromkeys(devices, "takes no jobs of this kind")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FailureLog, "excluded", excluded)
+        small, x = bench.submit_small()
+        assert checked.wait(60)
+        bench.local.devices()  # answered by the loop after the small job was put back
+    bench.open()
+
+    np.testing.assert_allclose(small.result(60), 2 * x + 1)
+    bench.check_main()
+    assert small.report is not None
+    assert not any("beside" in note for note in small.report.notes)

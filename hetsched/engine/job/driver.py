@@ -163,6 +163,11 @@ class JobDriver:
         latest = self._machine.record.latest
         return None if latest is None else latest.id
 
+    @property
+    def has_excluded_devices(self) -> bool:
+        """Whether the job doesn't use some of its devices because of failures."""
+        return bool(self._machine.record.failures.excluded)
+
     def outlook(self) -> Outlook | None:
         """Return what the job still has to do; None if nothing may run beside it now."""
         return outlook(self._machine.record, time.monotonic())
