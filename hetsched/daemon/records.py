@@ -192,13 +192,11 @@ class JobEntry:
     ended_at: float | None = None
     priority: int = field(init=False)
     is_held: bool = field(init=False)
+    is_durable: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.priority, self.is_held = self.spec.priority, self.spec.hold
-
-    @property
-    def is_durable(self) -> bool:
-        return is_durable(self.spec)
+        self.is_durable = is_durable(self.spec)
 
     @property
     def durability(self) -> str:
