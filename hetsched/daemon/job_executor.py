@@ -94,6 +94,7 @@ class JobExecutor:
         self._unanswered: set[int] = set()
         """Tickets of readmitted jobs that the engine is checking."""
         self._is_paused = False
+        self._is_readmitting = False
 
     def executors(self) -> dict[type, Callable[[Any], None]]:
         """Return the function for each type of command."""
@@ -114,12 +115,14 @@ class JobExecutor:
         if command.readmission is None:
             self._pass_to_engine(command)
             return
+        self._readmissions.append(command)
         if not self._is_paused:
             self._is_paused = True
             self._engine.pause()
             self._loop.call_later(READMISSION_SECONDS, self._resume)
+        if not self._is_readmitting:
+            self._is_readmitting = True
             self._loop.call_soon(self._readmit)
-        self._readmissions.append(command)
 
     def _readmit(self) -> None:
         """Pass some jobs of an earlier daemon to the engine; serve clients before the next."""
@@ -129,7 +132,9 @@ class JobExecutor:
             self._pass_to_engine(command)
         if self._readmissions:
             self._loop.call_soon(self._readmit)
-        elif not self._unanswered:
+            return
+        self._is_readmitting = False
+        if not self._unanswered:
             self._resume()
 
     def _resume(self) -> None:
