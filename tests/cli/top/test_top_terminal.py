@@ -27,7 +27,8 @@ kind = "emulated"
 clock = "real"
 compute = { unit = "100ms" }
 """
-SHELL = f"{sys.executable} -m hetsched.cli.main top; echo code $?; stty -a | tr ';' '\\n'; cat"
+TOP = f"{sys.executable} -m hetsched.cli.main top; echo code $?"
+SHELL = f"{TOP}; stty -a | tr ';' '\\n'; cat"
 
 pytestmark = pytest.mark.skipif(
     shutil.which("tmux") is None, reason="tmux is missing (Debian: apt-get install tmux)"
@@ -37,10 +38,10 @@ pytestmark = pytest.mark.skipif(
 class Terminal:
     """A terminal of 80x24 that runs `hetsched top` in a shell."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, shell: str = SHELL) -> None:
         self._socket = str(folder / "tmux")
         self._environment = environment(folder) | {"TERM": "xterm-256color", "LANG": "C.UTF-8"}
-        self._tmux("-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", SHELL)
+        self._tmux("-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", shell)
 
     def press(self, *keys: str) -> None:
         self._tmux("send-keys", *keys)
@@ -188,7 +189,7 @@ def test_without_a_terminal_it_is_a_usage_error(call: Call) -> None:
 
 
 def test_without_a_daemon_the_screen_isnt_touched(tmp_path: Path) -> None:
-    opened = Terminal(tmp_path)
+    opened = Terminal(tmp_path, f"{TOP}; cat")
     try:
         shown = opened.until(r"^code 69$")
     finally:
