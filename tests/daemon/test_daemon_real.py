@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from real_daemon import SERVE, RealDaemon, environment, serving
 from hetsched.client.client import Client
 from hetsched.errors import TryAgain
 from hetsched.job import JobState, Running, ended
+from hetsched.store.journal.journal import Journal
 
 CONFIG = """
 [[device]]
@@ -168,6 +170,21 @@ def test_durable_jobs_continue_after_an_orderly_stop(tmp_path: Path) -> None:
         with serving(tmp_path, CONFIG):
             assert [job.result(60).shape for job in (running, waiting)] == [(50, 8, 8)] * 2
             assert (running.id, waiting.id) == (1, 2)
+
+
+def test_a_journal_of_a_newer_version_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    path = tmp_path / "state" / "journal.db"
+    Journal.open(path, lambda callback: None).close(10)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    before = path.read_bytes()
+    done = subprocess.run(
+        SERVE, env=environment(tmp_path), capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 78
+    assert "newer hetsched" in done.stderr
+    assert path.read_bytes() == before
 
 
 def test_a_second_daemon_reports_the_pid_of_the_first(daemon: RealDaemon) -> None:
