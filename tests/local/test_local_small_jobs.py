@@ -24,15 +24,21 @@ from hetsched.errors import JobFailed
 from hetsched.job import JobState, Running
 from hetsched.local import Local
 
-MACHINE = """
+EMULATED = """
 [[device]]
 kind = "emulated"
 name = "core"
 count = 2
 compute = { unit = "1us" }
-
+"""
+CORES = """
+[[device]]
+kind = "cpu"
+team = false
+"""
+SWITCHED_OFF = """
 [queue]
-small_jobs = %s
+small_jobs = false
 """
 UNITS = 3200
 SMALL_UNITS = 4
@@ -106,9 +112,7 @@ class Bench:
         np.testing.assert_allclose(self.main.result(60), 2 * self.x + 1)
 
 
-def make_bench(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_jobs: str = "true"
-) -> Iterator[Bench]:
+def make_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str) -> Iterator[Bench]:
     folders = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(folders))
     for folder in folders:
@@ -116,17 +120,25 @@ def make_bench(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(job_record, "PROGRESS_SECONDS", 0.0)
     monkeypatch.setattr(small_job_rule, "MIN_REMAINING_SECONDS", 0.0)
-    with Local(config=parse(MACHINE % small_jobs, "test"), learn=False) as local:
+    with Local(config=parse(machine, "test"), learn=False) as local:
         bench = Bench(local, tmp_path)
         with contextlib.closing(bench):
             yield bench
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    yield from make_bench(tmp_path, monkeypatch)
+def bench(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Bench]:
+    yield from make_bench(tmp_path, monkeypatch, getattr(request, "param", EMULATED))
 
 
+in_either_kind_of_process = pytest.mark.parametrize(
+    "bench", [EMULATED, CORES], indirect=True, ids=["emulated", "cpu"]
+)
+
+
+@in_either_kind_of_process
 def test_a_small_job_runs_between_the_chunks_of_a_large_one(bench: Bench) -> None:
     bench.pass_first_chunk()
 
@@ -137,7 +149,7 @@ def test_a_small_job_runs_between_the_chunks_of_a_large_one(bench: Bench) -> Non
     bench.check_main()
     assert small.report is not None and bench.main.report is not None
     assert small.report.verified
-    assert small.report.notes[0].startswith(f"ran beside job {bench.main.id}, on core")
+    assert small.report.notes[0].startswith(f"ran beside job {bench.main.id}, on c")
     assert "1 small job ran beside it" in bench.main.report.notes
 
 
@@ -168,7 +180,7 @@ def test_a_job_that_is_not_small_waits_for_its_turn(bench: Bench) -> None:
 
 
 def test_small_jobs_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for bench in make_bench(tmp_path, monkeypatch, "false"):
+    for bench in make_bench(tmp_path, monkeypatch, EMULATED + SWITCHED_OFF):
         bench.pass_first_chunk()
         small, _ = bench.submit_small()
         bench.open()
@@ -214,6 +226,7 @@ def test_cancelling_the_large_job_leaves_the_small_one_alone(bench: Bench) -> No
     np.testing.assert_allclose(small.result(60), 2 * x + 1)
 
 
+@in_either_kind_of_process
 def test_both_jobs_survive_the_death_of_their_device_process(bench: Bench) -> None:
     bench.pass_first_chunk()
     small, x = bench.small_beside()
