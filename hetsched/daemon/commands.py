@@ -159,7 +159,14 @@ class NumbersWritten:
     record: NumbersReserved
 
 
-Written = AcceptanceWritten | PublishingWritten | EndWritten | NumbersWritten
+@dataclass(frozen=True)
+class ChangeWritten:
+    """A waiting job's new priority or hold is in the journal, so that `reply` is true; or not."""
+
+    reply: SendReply
+
+
+Written = AcceptanceWritten | PublishingWritten | EndWritten | NumbersWritten | ChangeWritten
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from hetsched.daemon.access.roles import require_permission
 from hetsched.daemon.commands import (
     AnswerSession,
+    ChangeWritten,
     CloseSession,
     Command,
     ReleaseSegment,
@@ -224,6 +225,11 @@ class Core:
 
     def on_written(self, what: Written, error: HetschedError | None, now: float) -> list[Command]:
         """Handle the journal's answer to WriteJournal; `error`: nothing was written."""
+        if isinstance(what, ChangeWritten):
+            if error is None:
+                return [what.reply]
+            refused = Reply(what.reply.reply.number, Refused(to_record(error)))
+            return [SendReply(what.reply.identity, refused)]
         commands = self._transitions.on_written(what, error, now)
         self._schedule_trim_if_idle(now)
         return commands
@@ -249,10 +255,11 @@ class Core:
         else:
             entry.is_held = isinstance(change, Hold)
         state = entry.state or Queued(entry.job, 0)
-        commands: list[Command] = [SendReply(identity, Reply(number, Changed(answer, state)))]
+        reply = SendReply(identity, Reply(number, Changed(answer, state)))
+        commands: list[Command] = [reply]
         if answer:
             record = JobChanged(entry.job, entry.priority, entry.is_held)
-            commands.append(WriteJournal((record,)))
+            commands = [WriteJournal((record,), ChangeWritten(reply), urgent=True)]
         if self.ledger.stops_when_idle:
             commands.append(StopDaemon(now=False))
         return commands

@@ -14,7 +14,7 @@ from gated_workload import Gate
 
 from hetsched.client.control import Control
 from hetsched.errors import JobFailed
-from hetsched.job import Dependency, JobSpec
+from hetsched.job import Dependency, JobSpec, words
 
 from .conftest import Call
 
@@ -100,3 +100,31 @@ def test_a_daemon_that_is_drained_now_ends_at_once(
     assert call("drain", "--now").out == "stopping: running jobs end after their current chunks\n"
 
     assert daemon.process.wait(60) == 0
+
+
+def test_a_chain_continues_in_the_next_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("HETSCHED_RUNTIME_DIR", str(tmp_path))
+    gate = Gate(tmp_path / "gate")
+    with real_daemon.serving(tmp_path, MACHINE) as daemon:
+        with Control(tmp_path, reconnect=0) as control:
+            first = submit(control, gate=str(gate.path))
+            held = submit(control, {"hold": True, "label": "kept"})
+            last = submit(control, {"after": (Dependency(first.id), Dependency(held.id))})
+            call("prioritize", str(held.id), "7")
+        daemon.process.kill()
+        daemon.process.wait()
+    (tmp_path / "notify.sock").unlink()
+
+    with real_daemon.serving(tmp_path, MACHINE), Control(tmp_path) as control:
+        (line,) = control.status(jobs=[held.id])
+        waiting = control.job(last.id)
+        gate.close()
+        control.release(held.id)
+        waiting.exception(60)
+
+        assert (line.label, line.priority) == ("kept", 7)
+        assert [words(control.show(job.id)) for job in (first, held, last)] == [("done",)] * 3
+        assert [job.job for job in control.history(["done"])] == [first.id, held.id, last.id]
