@@ -60,7 +60,7 @@ class ManualFleet:
         self.loop, self.calls = ManualLoop(), list[str]()
         listener = FleetListener(
             on_event=lambda device, event: self.calls.append("event"),
-            on_lost=lambda devices, reason, culprits: self.calls.append(f"lost: {reason}"),
+            on_lost=self.on_lost,
             on_ready=lambda devices: self.calls.append("ready"),
             on_stuck=self.on_stuck,
         )
@@ -69,6 +69,10 @@ class ManualFleet:
         self.fleet.start()
         (self.socket, self.read), (self.pidfd, self._died) = self.loop.readers.items()
         self.pid = self.fleet.pids()["cpu0"]
+
+    def on_lost(self, devices: tuple[str, ...], reason: str, culprits: tuple[str, ...]) -> None:
+        self.calls.append(f"lost: {reason}")
+        self.culprits = culprits
 
     def on_stuck(self, keys: frozenset[int]) -> Callable[[], None]:
         self.calls.append(f"hold {sorted(keys)}")
@@ -101,7 +105,7 @@ def test_a_process_that_misses_a_deadline_is_killed_and_replaced(manual: ManualF
     manual.died()
     manual.loop.run_last()
 
-    assert manual.calls == ["ready", "lost: too late"]
+    assert (manual.calls, manual.culprits) == (["ready", "lost: too late"], ("cpu0",))
     assert manual.fleet.pids()["cpu0"] != manual.pid
 
 

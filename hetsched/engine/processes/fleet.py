@@ -192,8 +192,9 @@ class Fleet:
         If it doesn't even end then, its devices are lost as well, until it has ended.
         """
         host, _ = self._host_of[device]
-        if host.process is not None:
+        if host.process is not None and not host.kill_reason:
             self._kill(host, host.process, reason)
+            host.overdue_device = device
 
     def close(self) -> None:
         """Stop all processes and wait for their end, or for a deadline, whichever is first."""

@@ -44,6 +44,8 @@ class HostedProcess:
         Consecutive ones.
     kill_reason : str
         Why the running process was killed; "" if it wasn't.
+    overdue_device : str
+        The device because of which it was killed; "" if it wasn't for one.
     is_stuck : bool
         It was killed and doesn't end; no other is started before it has ended.
     on_end : callable
@@ -65,6 +67,7 @@ class HostedProcess:
     on_demand: bool = field(init=False)
     failed_starts: int = 0
     kill_reason: str = ""
+    overdue_device: str = ""
     is_stuck: bool = False
     on_end: Callable[[], None] = lambda: None
     watch: ProcessWatch | None = None
@@ -93,7 +96,7 @@ class HostedProcess:
     def started(self, process: DeviceProcess, watch: ProcessWatch) -> None:
         """Record a new process, which has no attachments yet."""
         self.process, self.watch = process, watch
-        self.kill_reason = ""
+        self.kill_reason = self.overdue_device = ""
         self.attached.clear()
         self.outbox.clear()
 
@@ -108,7 +111,9 @@ class HostedProcess:
         self.process = None
 
     def culprits(self) -> tuple[str, ...]:
-        """Return the device whose thread has crashed, if that is known; after the end."""
+        """Return the device whose thread has crashed or was overdue, if known; after the end."""
+        if self.overdue_device:
+            return (self.overdue_device,)
         if self.process is None or self.process.stderr.crashed_thread not in self.threads:
             return ()
         return (self.device_names[self.threads.index(self.process.stderr.crashed_thread)],)
