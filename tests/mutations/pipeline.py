@@ -35,7 +35,10 @@ MUTATIONS = [
     always(LAYOUT, "starts_over = barrier or self", "starts_over = self", "virtual_barriers"),
     Mutation(PIPELINE, "and len(self._in_flight) < self._depth", "", NOTEBOOK),
     Mutation(
-        PIPELINE, "        while self._in_flight:\n", "        if self._in_flight:\n", NOTEBOOK
+        PIPELINE,
+        "        while self._in_flight:\n            with",
+        "        if self._in_flight:\n            with",
+        NOTEBOOK,
     ),
     Mutation(PIPELINE, "self._in_flight.popleft()", "self._in_flight.pop()", NOTEBOOK),
     Mutation(SLOTS, "slot.offset < 0 or end > memory.size", "False", BEYOND),
