@@ -19,17 +19,21 @@ from robustness import (
     daemon_kills,
     device_faults,
     disk_faults,
+    durable_latency,
     few_descriptors,
     hanging_code,
     journal_rate,
     malformed_frames,
+    model_based,
     power_cuts,
     publication,
+    restart,
     slow_follower,
     small_jobs,
     soak,
     stop_ladder,
     stop_signal,
+    submissions,
 )
 from robustness.scale import LONG, SHORT, TEST, Scale
 
@@ -50,6 +54,10 @@ SCENARIOS: dict[str, Callable[[Scale], Result]] = {
     "publication": publication.measure,
     "ack_order": ack_order.measure,
     "slow_follower": slow_follower.measure,
+    "submissions": submissions.measure,
+    "durable_latency": durable_latency.measure,
+    "restart": restart.measure,
+    "model_based": model_based.measure,
     "soak": soak.measure,
     "small_jobs": small_jobs.measure,
 }
