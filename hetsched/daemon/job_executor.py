@@ -95,6 +95,7 @@ class JobExecutor:
         """Tickets of readmitted jobs that the engine is checking."""
         self._is_paused = False
         self._is_readmitting = False
+        self._is_overdue = False
 
     def executors(self) -> dict[type, Callable[[Any], None]]:
         """Return the function for each type of command."""
@@ -119,7 +120,8 @@ class JobExecutor:
         if not self._is_paused:
             self._is_paused = True
             self._engine.pause()
-            self._loop.call_later(READMISSION_SECONDS, self._resume)
+            self._is_overdue = False
+            self._loop.call_later(READMISSION_SECONDS, self._on_overdue)
         if not self._is_readmitting:
             self._is_readmitting = True
             self._loop.call_soon(self._readmit)
@@ -134,8 +136,13 @@ class JobExecutor:
             self._loop.call_soon(self._readmit)
             return
         self._is_readmitting = False
-        if not self._unanswered:
+        if not self._unanswered or self._is_overdue:
             self._resume()
+
+    def _on_overdue(self) -> None:
+        """Wait no longer for checks of files, which may be on a dead mount."""
+        self._is_overdue = True
+        self._resume()
 
     def _resume(self) -> None:
         if self._is_paused and not self._readmissions:

@@ -45,16 +45,17 @@ class Engine:
 
 
 class Rounds:
-    """The loop: `run` runs what was called soon; what is called later never comes."""
+    """The loop: `run` runs what was called soon; `timers` are what is called later."""
 
     def __init__(self) -> None:
         self._calls: deque[Callable[[], None]] = deque()
+        self.timers: list[Callable[[], None]] = []
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         self._calls.append(callback)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        pass
+        self.timers.append(callback)
 
     def run(self) -> None:
         while self._calls:
@@ -107,4 +108,11 @@ def test_a_job_that_comes_back_during_a_check_reaches_the_engine(setting: Settin
     assert setting.engine.submitted == [1, 2]
     setting.engine.answers[0]()
     setting.loop.run()
+    assert not setting.engine.is_paused
+
+
+def test_a_check_that_hangs_keeps_the_others_waiting_for_a_limited_time(setting: Setting) -> None:
+    setting.readmit(SLOW, 1)
+    setting.loop.run()
+    setting.loop.timers[0]()
     assert not setting.engine.is_paused
