@@ -92,6 +92,15 @@ class ChangeQueue:
 
 
 @dataclass(frozen=True)
+class AlterJob:
+    """Give a waiting job what was decided about it before the engine had it."""
+
+    job: int
+    priority: int
+    is_held: bool
+
+
+@dataclass(frozen=True)
 class ReadPositions:
     """Look up where these jobs wait, then call `on_positions` of the core."""
 
@@ -243,6 +252,7 @@ Command = (
     | SubmitJob
     | CancelJob
     | ChangeQueue
+    | AlterJob
     | ReadPositions
     | ReadHistory
     | StopDaemon

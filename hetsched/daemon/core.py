@@ -21,9 +21,9 @@ from hetsched.daemon.commands import (
     SendReply,
     StopDaemon,
     TrimArena,
-    WriteJournal,
     Written,
 )
+from hetsched.daemon.jobs.queue_changes import confirm_change, note_change
 from hetsched.daemon.jobs.recovery import expire_inputs, restore
 from hetsched.daemon.jobs.transitions import PROGRESS_INTERVAL, JobTransitions
 from hetsched.daemon.ledger import Ledger
@@ -41,16 +41,13 @@ from hetsched.job import JobState, Queued
 from hetsched.store.arrays.file_stamp import FileStamp
 from hetsched.store.arrays.publication import PreparedOutput
 from hetsched.store.journal.job_numbers import JobNumbers
-from hetsched.store.journal.records import JobChanged, JournalContents, JournaledJob
+from hetsched.store.journal.records import JournalContents, JournaledJob
 from hetsched.transport.messages import (
     Answer,
-    Changed,
     Discarded,
     Envelope,
     Hello,
     History,
-    Hold,
-    Prioritize,
     QueueChange,
     Refused,
     Reply,
@@ -250,16 +247,8 @@ class Core:
         if isinstance(answer, ErrorRecord):
             return [SendReply(identity, Reply(number, Refused(answer)))]
         entry = self.ledger.job(change.job)
-        if isinstance(change, Prioritize):
-            entry.priority = change.priority
-        else:
-            entry.is_held = isinstance(change, Hold)
-        state = entry.state or Queued(entry.job, 0)
-        reply = SendReply(identity, Reply(number, Changed(answer, state)))
-        commands: list[Command] = [reply]
-        if answer:
-            record = JobChanged(entry.job, entry.priority, entry.is_held)
-            commands = [WriteJournal((record,), ChangeWritten(reply), urgent=True)]
+        note_change(entry, change)
+        commands = confirm_change(entry, Requester(identity, number, entry.session), answer)
         if self.ledger.stops_when_idle:
             commands.append(StopDaemon(now=False))
         return commands

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from hetsched.daemon import commands
 from hetsched.daemon.core import Core
-from hetsched.errors import ErrorRecord, HetschedError, to_record
+from hetsched.errors import ErrorRecord, HetschedError, InputMissing, to_record
 from hetsched.job import Queued
 from hetsched.store.journal.records import HistoryFilter, JournaledJob, Stage
-from hetsched.transport.messages import Hold, QueueChange, Release
+from hetsched.transport.messages import Hold, Prioritize, QueueChange, Release
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +77,7 @@ class QueueExecutor:
         """Return the function for each type of command."""
         return {
             commands.ChangeQueue: self._change,
+            commands.AlterJob: self._alter,
             commands.ReadPositions: self._read_positions,
             commands.ReadHistory: self._read_history,
             commands.StopDaemon: self._stop,
@@ -99,6 +101,15 @@ class QueueExecutor:
             case Release(job):
                 return self._engine.release(job)
         return self._engine.prioritize(change.job, change.priority)
+
+    def _alter(self, command: commands.AlterJob) -> None:
+        changes: list[QueueChange] = [
+            Prioritize(command.job, command.priority),
+            Hold(command.job) if command.is_held else Release(command.job),
+        ]
+        for change in changes:
+            with contextlib.suppress(InputMissing):  # it was too late to run, and has failed
+                self._apply(change)
 
     def _read_positions(self, command: commands.ReadPositions) -> None:
         positions = {}

@@ -138,6 +138,12 @@ class JobEntry:
         The journal couldn't be written; the job ends as if it had never been.
     is_readmitted : bool
         An earlier daemon has accepted it.
+    is_in_engine : bool
+        The engine has put it into its queue.
+    is_altered : bool
+        Its priority or hold was changed while the engine was checking it.
+    is_cancelled : bool
+        It was cancelled meanwhile.
     attempts : int
         Starts without an end, by all daemons.
     inputs : mapping
@@ -174,6 +180,9 @@ class JobEntry:
     is_confirmed: bool = False
     is_refused: bool = False
     is_readmitted: bool = False
+    is_in_engine: bool = False
+    is_altered: bool = False
+    is_cancelled: bool = False
     attempts: int = 0
     inputs: Mapping[str, FileStamp] = field(default_factory=dict)
     input_deadline: float | None = None
@@ -209,6 +218,11 @@ class JobEntry:
     @property
     def has_ended(self) -> bool:
         return self.state is not None and ended(self.state)
+
+    @property
+    def is_outside_engine(self) -> bool:
+        """Whether it waits to be passed to the engine, or to be accepted there."""
+        return not self.is_in_engine and self.end is None and not self.has_ended
 
     def stop_awaiting(self, session: int) -> None:
         """Note that `session` has fetched the results, or has ended."""

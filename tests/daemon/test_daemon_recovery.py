@@ -65,7 +65,7 @@ def test_a_durable_job_continues_with_its_attempts_and_inputs(story: Story) -> N
     assert (start.number, start.attempts) == (5, 1)
     assert (start.spec.priority, start.spec.hold) == (3, True)
     assert start.readmission.inputs == {"X": FileStamp(1, 2, 3)}
-    assert shown(story, 5) == Queued(5, 0)
+    assert shown(story, 5) == Queued(5, 0, "held")
 
 
 def test_a_start_after_a_crash_is_written_at_once(story: Story) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec.structs import replace
 
 from hetsched.daemon.commands import Command, ExpectJob, RememberJob
+from hetsched.daemon.jobs.queue_changes import outside_engine
 from hetsched.daemon.jobs.submission import resume
 from hetsched.daemon.jobs.transitions import JobTransitions
 from hetsched.daemon.ledger import Ledger
@@ -129,6 +130,7 @@ def _open_entry(ledger: Ledger, job: JournaledJob, written: Collection[str]) -> 
     entry.priority, entry.is_held = job.priority, job.held
     entry.is_accepted = entry.is_confirmed = entry.is_readmitted = True
     entry.attempts = job.attempts
+    entry.state = outside_engine(entry)
     entry.inputs = {
         stamp.name: FileStamp(stamp.inode, stamp.size, stamp.mtime_ns)
         for stamp in job.inputs

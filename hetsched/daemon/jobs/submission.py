@@ -68,6 +68,7 @@ def submit_again(
 def resume(ledger: Ledger, entry: JobEntry) -> SubmitJob:
     """Pass a job of an earlier daemon, whose arrays are there, to the engine."""
     entry.input_deadline = None
+    entry.is_altered = False
     ledger.awaiting_input.pop(entry.ticket, None)
     spec = replace(entry.spec, priority=entry.priority, hold=entry.is_held)
     return SubmitJob(entry.ticket, spec, entry.job, entry.attempts, Readmission(entry.inputs))

@@ -23,6 +23,7 @@ from hetsched.daemon.commands import (
     WriteJournal,
     Written,
 )
+from hetsched.daemon.jobs.queue_changes import cancelled, catch_up
 from hetsched.daemon.jobs.submission import confirm
 from hetsched.daemon.ledger import Ledger
 from hetsched.daemon.records import JobEntry, PendingEnd, caller_outputs, result_refs
@@ -67,8 +68,9 @@ class JobTransitions:
         entry = self._ledger.tickets[ticket]
         if isinstance(answer, ErrorRecord):
             return self._on_engine_refusal(entry, answer, now)
+        catching_up = catch_up(entry)
         if entry.is_readmitted:
-            return []
+            return catching_up
         entry.is_accepted, entry.reported_at = True, now
         self._ledger.jobs[entry.job] = entry
         record = _acceptance(entry, stamps)
@@ -98,7 +100,7 @@ class JobTransitions:
 
     def _on_engine_refusal(self, entry: JobEntry, error: ErrorRecord, now: float) -> list[Command]:
         if entry.is_readmitted:
-            return self.fail(entry, error, now)
+            return self.fail(entry, cancelled(entry) if entry.is_cancelled else error, now)
         self._ledger.metrics.on_refused(error.code)
         self._ledger.numbers.give_back(entry.job)
         self._ledger.discard(entry)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from hetsched.daemon.commands import CancelJob, Command
+from hetsched.daemon.jobs.queue_changes import cancelled
 from hetsched.daemon.jobs.transitions import JobTransitions
 from hetsched.daemon.ledger import Ledger
 from hetsched.daemon.records import JobEntry, Requester
-from hetsched.errors import Cancelled, ErrorRecord
 from hetsched.transport.messages import Acknowledged, Cancel
 
 
@@ -22,6 +22,7 @@ def cancel_job(ledger: Ledger, entry: JobEntry, now: float) -> list[Command]:
         return []
     if entry.input_deadline is not None:  # it isn't in the engine
         return cancel_awaiting(ledger, entry, now)
+    entry.is_cancelled = entry.is_outside_engine  # then it ends as soon as the engine has it
     return [CancelJob(entry.job)]
 
 
@@ -29,5 +30,4 @@ def cancel_awaiting(ledger: Ledger, entry: JobEntry, now: float) -> list[Command
     """Cancel a job of an earlier daemon that waits for its client to pass its arrays."""
     entry.input_deadline = None
     del ledger.awaiting_input[entry.ticket]
-    error = ErrorRecord(Cancelled.code, f"job {entry.job} was cancelled")
-    return JobTransitions(ledger).fail(entry, error, now)
+    return JobTransitions(ledger).fail(entry, cancelled(entry), now)

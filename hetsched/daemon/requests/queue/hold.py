@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from hetsched.daemon.commands import ChangeQueue, Command
+from hetsched.daemon.commands import Command
 from hetsched.daemon.ledger import Ledger
 from hetsched.daemon.records import Requester
-from hetsched.daemon.requests.queue.waiting_job import waiting_job
+from hetsched.daemon.requests.queue.waiting_job import change_waiting
 from hetsched.transport.messages import Hold
 
 
 def handle(ledger: Ledger, requester: Requester, request: Hold, now: float) -> list[Command]:
-    """Have the engine change the job. Raises InputMissing, UsageError."""
-    waiting_job(ledger, request.job, "held")
-    return [ChangeQueue(requester.identity, requester.number, request)]
+    """Change the job. Raises InputMissing, UsageError."""
+    return change_waiting(ledger, requester, request, "held")

@@ -1,11 +1,24 @@
-"""The check that a job still waits, which requests that change it share."""
+"""What requests that change a waiting job share."""
 
 from __future__ import annotations
 
+from hetsched.daemon.commands import ChangeQueue, Command
+from hetsched.daemon.jobs.queue_changes import change_outside_engine
 from hetsched.daemon.ledger import Ledger
-from hetsched.daemon.records import JobEntry
+from hetsched.daemon.records import JobEntry, Requester
 from hetsched.errors import UsageError
 from hetsched.job import Running, words
+from hetsched.transport.messages import QueueChange
+
+
+def change_waiting(
+    ledger: Ledger, requester: Requester, change: QueueChange, participle: str
+) -> list[Command]:
+    """Change a job, or have the engine change it. Raises as `waiting_job`."""
+    entry = waiting_job(ledger, change.job, participle)
+    if entry.is_outside_engine:
+        return change_outside_engine(entry, requester, change)
+    return [ChangeQueue(requester.identity, requester.number, change)]
 
 
 def waiting_job(ledger: Ledger, number: int, change: str) -> JobEntry:
