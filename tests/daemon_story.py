@@ -10,6 +10,7 @@ from hetsched.daemon.core import Core
 from hetsched.daemon.records import DaemonInfo, Limits
 from hetsched.errors import ErrorRecord, HetschedError
 from hetsched.job import ArenaRef, Done, JobReport, JobSpec, JobState
+from hetsched.store.journal.job_numbers import JobNumbers
 from hetsched.transport import messages as say
 from hetsched.transport.peers import Peer
 
@@ -20,11 +21,12 @@ OWNER = Peer(1000, 5)
 class Story:
     """One core. Writes to the journal succeed, unless `written` says otherwise."""
 
-    def __init__(self, **limits: Any) -> None:
+    def __init__(self, numbers: JobNumbers | None = None, **limits: Any) -> None:
         self.core = Core(
             DaemonInfo(1, "0", "/x", uid=OWNER.uid),
             Limits(**limits),
             make_token=lambda: f"t{len(self.core.ledger.sessions) + 1}",
+            numbers=numbers,
         )
         self.now = 100.0
 
@@ -35,8 +37,12 @@ class Story:
         return answer.answer.token
 
     def ask(self, token: str, request: say.Request, number: int = 1) -> list[do.Command]:
+        return self.written(self.request(token, request, number))
+
+    def request(self, token: str, request: say.Request, number: int = 1) -> list[do.Command]:
+        """Commands that follow from a request, with its writes to the journal still to be done."""
         envelope = say.Envelope(token, number, request)
-        return self.written(self.core.on_request(token.encode(), OWNER, envelope, self.now))
+        return self.core.on_request(token.encode(), OWNER, envelope, self.now)
 
     def written(
         self, commands: Iterable[do.Command], error: HetschedError | None = None

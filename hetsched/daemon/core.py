@@ -17,6 +17,7 @@ from hetsched.daemon.commands import (
     ChangeWritten,
     CloseSession,
     Command,
+    NumbersWritten,
     ReleaseSegment,
     SendReply,
     StopDaemon,
@@ -51,6 +52,7 @@ from hetsched.transport.messages import (
     QueueChange,
     Refused,
     Reply,
+    Request,
     SessionRequest,
 )
 from hetsched.transport.peers import Peer
@@ -163,9 +165,14 @@ class Core:
             return [SendReply(identity, Reply(envelope.number, Refused(to_record(error))))]
         session.identity = identity
         requester = Requester(identity, envelope.number, session.id)
-        request = envelope.request
         try:
-            require_permission(type(request), peer.uid, self.ledger.daemon.uid)
+            require_permission(type(envelope.request), peer.uid, self.ledger.daemon.uid)
+        except HetschedError as error:
+            return [requester.reply(Refused(to_record(error)))]
+        return self._handle(requester, envelope.request, now)
+
+    def _handle(self, requester: Requester, request: Request, now: float) -> list[Command]:
+        try:
             return BY_ENVELOPE[type(request)](self.ledger, requester, request, now)
         except HetschedError as error:
             return [requester.reply(Refused(to_record(error)))]
@@ -228,7 +235,20 @@ class Core:
             refused = Reply(what.reply.reply.number, Refused(to_record(error)))
             return [SendReply(what.reply.identity, refused)]
         commands = self._transitions.on_written(what, error, now)
+        if isinstance(what, NumbersWritten):
+            commands += self._submit_waiting(error, now)
         self._schedule_trim_if_idle(now)
+        return commands
+
+    def _submit_waiting(self, error: HetschedError | None, now: float) -> list[Command]:
+        """Handle the submissions that waited for numbers; refuse them if there are none."""
+        waiting, self.ledger.awaiting_numbers = self.ledger.awaiting_numbers, []
+        commands: list[Command] = []
+        for requester, request in waiting:
+            if error is not None:
+                commands.append(requester.reply(Refused(to_record(error))))
+            elif requester.session in self.ledger.sessions:
+                commands += self._handle(requester, request, now)
         return commands
 
     def restore(

@@ -6,7 +6,6 @@ has a number that no later daemon gives again. A crash skips the rest of a block
 
 from __future__ import annotations
 
-from hetsched.errors import TryAgain
 from hetsched.store.journal.records import NumbersReserved
 
 BLOCK = 1000
@@ -26,16 +25,14 @@ class JobNumbers:
         """The last number that was given out."""
         return self._next - 1
 
-    def take(self) -> int:
-        """Return a new number. Raises TryAgain if none is reserved: the journal can't be written.
+    @property
+    def is_used_up(self) -> bool:
+        """Whether no number is reserved until the next reservation is on disk."""
+        return self._next > self._reserved
 
-        Afterwards, write what `reservation` returns.
-        """
-        if self._next > self._reserved:
-            raise TryAgain(
-                "no job numbers are reserved, since the journal can't be written at present;"
-                " try again later"
-            )
+    def take(self) -> int:
+        """Return a new number, unless they are used up; then write what `reservation` returns."""
+        assert not self.is_used_up, "no number is reserved"
         self._next += 1
         return self._next - 1
 
