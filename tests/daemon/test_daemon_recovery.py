@@ -182,3 +182,11 @@ def test_a_job_that_waits_for_its_client_can_be_cancelled(story: Story) -> None:
     state = shown(story, 5)
     assert isinstance(state, Failed) and state.error.code == 130
     assert story.core.next_tick() is None
+
+
+def test_jobs_are_listed_by_number_though_ended_ones_are_restored_first(story: Story) -> None:
+    restored(story, job(1), job(4), ended(2), ended(3))
+    (read,) = story.ask(story.hello(1), say.Status())
+    assert isinstance(read, do.ReadPositions) and read.jobs == (4, 3, 2, 1)
+    (read,) = story.ask(story.hello(2), say.Status(before=3))
+    assert isinstance(read, do.ReadPositions) and read.jobs == (2, 1)

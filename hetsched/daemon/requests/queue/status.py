@@ -45,9 +45,12 @@ def check_states(states: Collection[str]) -> None:
 def newest_first(
     ledger: Ledger, states: Collection[str], before: int | None
 ) -> Iterator[JobEntry]:
-    """Yield the remembered jobs in `states` with numbers below `before`."""
+    """Yield the remembered jobs in `states` with numbers below `before`.
+
+    Jobs become known in another order: checks take their time, and restored ones come in groups.
+    """
     wanted = set(states)
-    for job in reversed(ledger.jobs):
+    for job in sorted(ledger.jobs, reverse=True):  # mostly in order, so that this is fast
         entry = ledger.jobs[job]
         if before is not None and job >= before:
             continue
