@@ -113,7 +113,7 @@ class Admission:
         returned function to end the wait with an error.
         """
         if not checked.needs_files:
-            run_inline(lambda: self._bind(checked.spec, checked.declaration), on_opened)
+            run_inline(lambda: self._bound(checked), on_opened)
             return lambda error: None
         machine = self._machine()
         task = self._files.submit(
@@ -133,12 +133,22 @@ class Admission:
             on_checked(None, error)
 
     def _check_known(self, spec: JobSpec, declaration: Declaration) -> CheckedJob:
-        return CheckedJob(spec, declaration, self._bind(spec, declaration))
+        machine = self._machine()
+        return CheckedJob(spec, declaration, self._bind(spec, declaration, machine), machine)
 
-    def _bind(self, spec: JobSpec, declaration: Declaration) -> ResolvedJob:
+    def _bound(self, checked: CheckedJob) -> ResolvedJob:
+        """Return the job without files as it was checked, unless the devices have changed."""
+        machine = self._machine()
+        if machine == checked.machine:
+            return checked.job
+        return self._bind(checked.spec, checked.declaration, machine)
+
+    def _bind(
+        self, spec: JobSpec, declaration: Declaration, machine: MachineLimits
+    ) -> ResolvedJob:
         opener = InputOpener(Step())
         stored = open_inputs(declaration.workload, spec, opener)
-        job = bind(spec, declaration, stored, self._machine(), opener)
+        job = bind(spec, declaration, stored, machine, opener)
         check_outputs(job, spec, self.pending.claimed)
         return job
 

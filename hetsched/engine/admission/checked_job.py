@@ -29,6 +29,8 @@ class CheckedJob:
     ----------
     job : ResolvedJob
         As bound at submission; its files are closed.
+    machine : MachineLimits
+        At submission.
     stamps : mapping
         Array name -> its input file as it was at submission, for the journal.
     claims : tuple of OutputClaim
@@ -40,6 +42,7 @@ class CheckedJob:
     spec: JobSpec
     declaration: Declaration
     job: ResolvedJob
+    machine: MachineLimits
     stamps: Mapping[str, FileStamp] = field(default_factory=dict)
     claims: tuple[OutputClaim, ...] = ()
     input_paths: tuple[str, ...] = ()
@@ -79,7 +82,7 @@ def check(
     finally:
         opener.close()
     stamps = {**opener.stamps, **(recorded or {})}
-    return CheckedJob(spec, declaration, job, stamps, claims, tuple(opener.paths))
+    return CheckedJob(spec, declaration, job, machine, stamps, claims, tuple(opener.paths))
 
 
 def open_job(

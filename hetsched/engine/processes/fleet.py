@@ -60,9 +60,13 @@ class Fleet:
 
     Attributes
     ----------
+    infos : tuple of DeviceInfo
+        All devices that are or may become ready, in order.
     absent : mapping
         Unusable device or kind -> reason.
     """
+
+    infos: tuple[DeviceInfo, ...] = ()
 
     def __init__(
         self,
@@ -113,11 +117,6 @@ class Fleet:
                 host.failed_starts = 0
                 self._readmit(host)
                 self._spawn(host)
-
-    @property
-    def infos(self) -> tuple[DeviceInfo, ...]:
-        """Return all devices that are or may become ready, in order."""
-        return tuple(info for name, info in self._infos.items() if name not in self._abandoned)
 
     def info(self, device: str) -> DeviceInfo:
         """Return the description of a device, even if it is no longer usable."""
@@ -291,6 +290,7 @@ class Fleet:
             host.watch.on_hello()
         for info in hello.devices:
             self._infos[info.name] = info
+        self._update_infos()
         names = tuple(info.name for info in hello.devices)
         log.info("devices ready: %s", ", ".join(names))
         self._listener.on_ready(names)
@@ -316,6 +316,7 @@ class Fleet:
         for name in host.device_names:
             self.absent[name] = reason
             self._abandoned.add(name)
+        self._update_infos()
         self._listener.on_lost(host.device_names, reason, ())
         self._waits.recheck()
 
@@ -369,17 +370,24 @@ class Fleet:
         for index, info in enumerate(spec.devices):
             self._host_of[info.name] = (host, index)
             self._infos[info.name] = info
+        self._update_infos()
         return host
 
     def _readmit(self, host: HostedProcess) -> None:
         for name in host.device_names:
             self.absent.pop(name, None)
             self._abandoned.discard(name)
+        self._update_infos()
 
     def _abandon(self, names: tuple[str, ...], reason: str) -> None:
         for name in names:
             self.absent[name] = f"its process failed to start {MAX_FAILED_STARTS} times: {reason}"
             self._abandoned.add(name)
+        self._update_infos()
+
+    def _update_infos(self) -> None:
+        usable = (info for name, info in self._infos.items() if name not in self._abandoned)
+        self.infos = tuple(usable)
 
 
 def spec_names(spec: ProcessSpec) -> list[str]:
