@@ -35,5 +35,14 @@ def test_the_job_is_done_by_the_variant_that_can_be_made(local: hetsched.Local) 
 
 
 def test_without_any_variant_the_job_ends(local: hetsched.Local) -> None:
-    with pytest.raises(HetschedError, match="no working variant of odd"):
+    with pytest.raises(HetschedError, match=r"no working variant of odd.*bound to another"):
         local.submit("odd_variants:Odd", sound=False).result(timeout=60)
+
+
+def test_a_variant_that_cannot_be_made_for_a_job_serves_others(local: hetsched.Local) -> None:
+    with pytest.raises(HetschedError):
+        local.submit("odd_variants:Odd", units=19, sound=False).result(timeout=60)
+
+    job = local.submit("odd_variants:Odd", units=19, verify=True)
+
+    assert job.result(timeout=60).shape == (19, 4)

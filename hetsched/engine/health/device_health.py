@@ -2,8 +2,8 @@
 
 A failure is the death of a device's process at work for a job, a missed deadline, or a kernel that
 can't be compiled or run. After three for one kind of job, the device takes no more jobs of that
-kind; after three of at least two kinds, it is quarantined: it takes no job. It is tried again
-after 1, 2, 4, ... minutes. Each success halves the counts.
+kind; after three deaths of at least two kinds, it is quarantined: it takes no job. It is tried
+again after 1, 2, 4, ... minutes. Each success halves the counts.
 """
 
 from __future__ import annotations
@@ -35,14 +35,20 @@ class DeviceHealth:
         """Whether no failure is remembered."""
         return not self._by_device and not self._by_kind
 
-    def fail(self, device: str, kind: str, reason: str, now: float) -> str:
-        """Count a failure; return what follows from it, for the log, or ""."""
+    def fail(
+        self, device: str, kind: str, reason: str, now: float, *, is_death: bool = True
+    ) -> str:
+        """Count a failure; return what follows from it, for the log, or "".
+
+        `is_death`: of the device's process. A kernel that can't be run may be the job's fault, and
+        doesn't count towards quarantine.
+        """
         tally = self._by_kind.setdefault((device, kind), FailureTally())
         is_excluded = tally.fail(kind, reason, now)
         while len(self._by_kind) > MAX_TALLIES:
             del self._by_kind[next(iter(self._by_kind))]
-        overall = self._by_device.setdefault(device, FailureTally())
-        if overall.fail(kind, reason, now, QUARANTINE_KINDS):
+        overall = self._by_device.setdefault(device, FailureTally()) if is_death else None
+        if overall is not None and overall.fail(kind, reason, now, QUARANTINE_KINDS):
             return _quarantine_text(overall, now)
         return _exclusion_text(tally, now) if is_excluded else ""
 

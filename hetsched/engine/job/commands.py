@@ -94,27 +94,35 @@ class ReportProgress(msgspec.Struct, frozen=True):
 
 
 class RecordKernels(msgspec.Struct, frozen=True):
-    """Record that devices have prepared the kernels of these assignments."""
+    """Record that devices have prepared the kernels of these assignments.
+
+    `infos`: device -> its description.
+    """
 
     assignments: tuple[Assignment, ...]
+    infos: Mapping[str, DeviceInfo]
 
 
 class ExcludeVariant(msgspec.Struct, frozen=True):
-    """Exclude `variant`, which failed on devices like `info`, from later plans."""
+    """Exclude `variant`, which failed on devices like `info`, from later plans of such jobs."""
 
     info: DeviceInfo
     variant: str
+    reason: str
 
 
 class RecordFailure(msgspec.Struct, frozen=True):
     """Count a failure of `device` for this kind of job. May be followed by DeviceExcluded.
 
     `has_progressed`: it has finished chunks before, so it doesn't always fail.
+
+    `is_death`: its process has ended; only these count towards quarantine.
     """
 
     device: str
     reason: str
     has_progressed: bool = False
+    is_death: bool = False
 
 
 class ReduceMemory(msgspec.Struct, frozen=True):

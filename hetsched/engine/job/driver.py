@@ -107,9 +107,8 @@ class JobDriver:
         self._fleet = context.fleet
         self._on_state, self._on_end = on_state, on_end
         seed = context.verification_secret ^ number
-        self._machine = JobStateMachine(
-            JobSettings(number, spec, job, seed, context.stealing, context.deadlines)
-        )
+        settings = JobSettings(number, spec, job, seed, context.stealing, context.deadlines)
+        self._machine = JobStateMachine(settings)
         self._timer: Timer | None = None
         self._memory_limit = spec.memory_limit or context.memory_limit
         self._arrays = JobArrays(job, context.arena)
@@ -297,10 +296,11 @@ class JobDriver:
     # ---- findings about devices
 
     def _record_kernels(self, command: do.RecordKernels) -> None:
-        self._context.planning.kernels.add(self._job, command.assignments)
+        self._context.planning.record_kernels(self._job, command.assignments, command.infos)
 
     def _exclude_variant(self, command: do.ExcludeVariant) -> None:
-        self._context.planning.record_variant_failure(self._job, command.info, command.variant)
+        planning = self._context.planning
+        planning.exclude_variant(self._job, command.info, command.variant, command.reason)
 
     def _record_failure(self, command: do.RecordFailure) -> None:
         reason = self._failure_log.record(command)

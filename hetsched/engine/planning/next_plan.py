@@ -99,9 +99,11 @@ def find_candidates(
     ]
     if not candidates:
         kinds = ", ".join(sorted({info.kind for info in infos}))
+        failures = dict.fromkeys(r for info in infos for r in state.variants.reasons(job, info))
+        reasons = "".join(f"; {reason}" for reason in failures)
         raise Unavailable(
             f"no working variant of {job.workload.name} is installed for the selected devices"
-            f" ({kinds})"
+            f" ({kinds}){reasons}"
         )
     return candidates
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -94,9 +94,19 @@ class PlanningState:
     def __post_init__(self) -> None:
         self.repeated_jobs = RepeatedJobs(self.plan_cache)
 
-    def record_variant_failure(self, job: ResolvedJob, info: DeviceInfo, variant: str) -> None:
+    def record_kernels(
+        self, job: ResolvedJob, assignments: Iterable[Assignment], infos: Mapping[str, DeviceInfo]
+    ) -> None:
+        """Record that these devices have prepared their kernels."""
+        self.kernels.add(job, assignments)
+        for assignment in assignments:
+            self.variants.succeed(job, infos[assignment.device], assignment.variant)
+
+    def exclude_variant(
+        self, job: ResolvedJob, info: DeviceInfo, variant: str, reason: str
+    ) -> None:
         """Exclude `variant`, which couldn't be prepared on `info`."""
-        self.variants.exclude(job, info, variant)
+        self.variants.exclude(job, info, variant, reason)
         self.repeated_jobs.clear()
 
     def record_out_of_memory(self, device: str, failed_bytes: int) -> None:

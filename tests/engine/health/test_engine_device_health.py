@@ -165,3 +165,13 @@ def test_a_device_that_always_succeeds_is_never_barred(
             health.succeed(["good"], kind)
 
     assert "good" not in barred(health, now)
+
+
+def test_kernels_that_cannot_be_run_never_quarantine_a_device() -> None:
+    health = DeviceHealth()
+
+    for kind in ("fft", "jacobi", "mandelbrot") * MAX_FAILURES:
+        health.fail("gpu0", kind, "not supported", 0.0, is_death=False)
+
+    assert "takes no jobs" in health.reason_against("gpu0", "fft", 1.0)
+    assert health.quarantined(1.0) == {}

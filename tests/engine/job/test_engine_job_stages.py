@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from job_story import DEVICES, FACTORS, JOB, SEED, TIMES, Story, X, plan
+from job_story import DEVICES, FACTORS, JOB, SEED, TIMES, Story, X, info, plan
 
 from hetsched.engine.job import commands as do
 from hetsched.engine.job.events import DeviceMessage, DevicesJoined, Published
@@ -53,7 +53,7 @@ def test_when_all_are_prepared_chunks_are_sent() -> None:
     chunks = [assignment.chunks for assignment in plan().assignments]
     progress = (DeviceProgress("cpu0", 0, 2), DeviceProgress("cpu1", 0, 2))
     assert story.commands == [
-        do.RecordKernels(plan().assignments),
+        do.RecordKernels(plan().assignments, {device: info(device) for device in DEVICES}),
         do.ReportProgress(Running(JOB, "computing", progress, 2.0)),
         do.RunChunks(41, "cpu0", chunks[0][:1]),
         do.RunChunks(41, "cpu1", chunks[1][:1]),

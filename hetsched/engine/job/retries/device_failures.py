@@ -29,11 +29,14 @@ class DeviceFailures:
         take up work one after the other, so that the next death has one cause.
     culprits : set of str
         Devices that have missed a deadline or reported a fault: their process is about to end.
+    without_variant : set of str
+        Devices on which a variant couldn't be prepared.
     """
 
     excluded: dict[str, str] = field(default_factory=dict)
     abandoned: frozenset[str] = frozenset()
     culprits: set[str] = field(default_factory=set)
+    without_variant: set[str] = field(default_factory=set)
     is_ambiguous: bool = False
     _deaths: int = 0
     _counts: dict[str, float] = field(default_factory=dict)

@@ -35,7 +35,9 @@ class FailureLog:
         now, kind = time.monotonic(), self._kind()
         if failure.has_progressed:
             self._health.succeed([failure.device], kind)
-        consequence = self._health.fail(failure.device, kind, failure.reason, now)
+        consequence = self._health.fail(
+            failure.device, kind, failure.reason, now, is_death=failure.is_death
+        )
         if consequence:
             log.warning("%s: %s", failure.device, consequence)
         return consequence

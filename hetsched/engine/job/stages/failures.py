@@ -58,7 +58,9 @@ def record_loss(record: JobRecord, attempt: Attempt, event: DevicesLost) -> list
         return []
     finished = {device: len(attempt.times.get(device, ())) for device in responsible}
     commands: list[JobCommand] = [
-        RecordFailure(device, event.reason, record.failures.has_progressed(device, chunks))
+        RecordFailure(
+            device, event.reason, record.failures.has_progressed(device, chunks), is_death=True
+        )
         for device, chunks in finished.items()
     ]
     record.failures.record_death(finished, event.reason)
@@ -93,12 +95,14 @@ def on_command_failed(
     if failure.cause == "variant" and was_preparing:
         text = f"{device}: variant {assignment.variant} can't be used: {reason}"
         record.notes.append(text)
-        return [
+        commands: list[JobCommand] = [
             LogMessage("warning", text),
-            ExcludeVariant(attempt.infos[device], assignment.variant),
-            RecordFailure(device, reason),
-            *start_over(record, attempt, reason, now),
+            ExcludeVariant(attempt.infos[device], assignment.variant, reason),
         ]
+        if device not in record.failures.without_variant:  # several missing libraries count once
+            record.failures.without_variant.add(device)
+            commands.append(RecordFailure(device, reason))
+        return commands + start_over(record, attempt, reason, now)
     if failure.cause == "memory":
         return [
             ReduceMemory(device, assignment.slot_memory),

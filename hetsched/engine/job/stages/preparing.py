@@ -62,7 +62,7 @@ def on_prepared(
     state.pending.answered(event.device, now)
     if state.pending:
         return []
-    kernels = RecordKernels(tuple(attempt.assignments.values()))
+    kernels = RecordKernels(tuple(attempt.assignments.values()), attempt.infos)
     if not state.fill_orders:
         return [kernels, *computing.begin(record, attempt, now)]
     devices = [order.device for order in state.fill_orders]
