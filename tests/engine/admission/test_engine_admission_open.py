@@ -20,7 +20,7 @@ from hetsched.job import JobSpec
 from hetsched.transport.loop import Loop
 
 MACHINE = MachineLimits([DeviceInfo(name="cpu0", kind="cpu", identity="c")], {}, 1 << 30)
-SPEC = JobSpec(workload="fft", params={"batch": [4, 8, 8]}, devices=("cpu0",))
+SPEC = JobSpec(workload="fft", params={"batch": "4x8x8"}, devices=("cpu0",))
 
 
 class Machine:
