@@ -83,6 +83,14 @@ class CancelJob:
 
 
 @dataclass(frozen=True)
+class CancelJobs:
+    """Call `on_cancel` of the core for these jobs, a few per turn of the loop; then `reply`."""
+
+    jobs: tuple[int, ...]
+    reply: SendReply
+
+
+@dataclass(frozen=True)
 class ChangeQueue:
     """Change a waiting job as `change` says, then call `on_queue_changed` of the core."""
 
@@ -251,6 +259,7 @@ Command = (
     | TrimArena
     | SubmitJob
     | CancelJob
+    | CancelJobs
     | ChangeQueue
     | AlterJob
     | ReadPositions

@@ -35,6 +35,7 @@ from hetsched.daemon.records import (
     Requester,
 )
 from hetsched.daemon.requests import BY_ENVELOPE, BY_SESSION
+from hetsched.daemon.requests.cancel import cancel_job
 from hetsched.daemon.requests.queue.journal_lines import journaled_history, remembered_history
 from hetsched.daemon.requests.queue.status import job_list
 from hetsched.errors import ErrorRecord, HetschedError, NotPermitted, ProtocolError, to_record
@@ -259,6 +260,11 @@ class Core:
     ) -> list[Command]:
         """Take over the jobs of earlier daemons (`jobs/recovery.py`)."""
         return restore(self.ledger, self._transitions, contents, publish_errors, now)
+
+    def on_cancel(self, job: int, now: float) -> list[Command]:
+        """Cancel one of several jobs, if it is still there."""
+        entry = self.ledger.jobs.get(job)
+        return [] if entry is None else cancel_job(self.ledger, entry, now)
 
     def on_queue_changed(
         self, identity: bytes, number: int, change: QueueChange, answer: bool | ErrorRecord

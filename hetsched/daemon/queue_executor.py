@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
@@ -17,6 +19,9 @@ from hetsched.transport.messages import Hold, Prioritize, QueueChange, Release
 log = logging.getLogger(__name__)
 
 STAGES: tuple[Stage, ...] = ("queued", "running", "done", "failed", "cancelled")
+
+CANCELLED_PER_TURN = 20
+"""Jobs that are cancelled in one turn of the loop. Arbitrary: 2 ms."""
 
 OnRows = Callable[[list[JournaledJob] | None, BaseException | None], None]
 Query = Callable[[HistoryFilter, OnRows], None]
@@ -76,12 +81,28 @@ class QueueExecutor:
     def executors(self) -> dict[type, Callable[[Any], None]]:
         """Return the function for each type of command."""
         return {
+            commands.CancelJobs: self._cancel_jobs,
             commands.ChangeQueue: self._change,
             commands.AlterJob: self._alter,
             commands.ReadPositions: self._read_positions,
             commands.ReadHistory: self._read_history,
             commands.StopDaemon: self._stop,
         }
+
+    def _cancel_jobs(self, command: commands.CancelJobs) -> None:
+        """Cancel some jobs; serve clients before the next."""
+        now = time.monotonic()
+        for job in command.jobs[:CANCELLED_PER_TURN]:
+            try:
+                self._execute(self._core.on_cancel(job, now))
+            except Exception:  # the client needs an answer even to our own bugs
+                log.exception("job %d can't be cancelled", job)
+        remaining = command.jobs[CANCELLED_PER_TURN:]
+        if remaining:
+            rest = commands.CancelJobs(remaining, command.reply)
+            self._call_soon(functools.partial(self._cancel_jobs, rest))
+        else:
+            self._execute([command.reply])
 
     def _change(self, command: commands.ChangeQueue) -> None:
         answer: bool | ErrorRecord

@@ -14,6 +14,7 @@ from daemon_harness import Harness
 from hetsched.client.client import Client
 from hetsched.client.job import Job
 from hetsched.client.requests.queue.events import EventFollower
+from hetsched.daemon.queue_executor import CANCELLED_PER_TURN
 from hetsched.daemon.requests.queue import status as status_request
 from hetsched.errors import InputMissing, TryAgain, UsageError
 from hetsched.job import JobSpec, Queued, words
@@ -116,6 +117,44 @@ def test_all_jobs_are_cancelled_but_those_that_have_ended(client: Client) -> Non
 
     assert not concurrent.futures.wait(jobs, 20).not_done
     assert client.cancel_all() == ()
+
+
+def test_many_jobs_are_cancelled_the_newest_first_in_several_turns(
+    harness: Harness, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 2 * CANCELLED_PER_TURN + 5
+    jobs = [submit(client, "queue") for _ in range(count)]
+    cancelled: list[int] = []
+    turns: list[int] = []
+    monkeypatch.setattr(harness.engine, "cancel", cancelled.append)
+    call_soon = harness.loop.call_soon
+    monkeypatch.setattr(
+        harness.server.queue, "_call_soon", lambda call: (turns.append(1), call_soon(call))
+    )
+
+    assert client.cancel_all() == tuple(job.id for job in jobs)
+
+    assert cancelled == [job.id for job in reversed(jobs)]
+    assert len(turns) == 2
+
+
+def test_a_job_that_can_not_be_cancelled_does_not_keep_the_others(
+    harness: Harness, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = submit(client, "queue")
+    job = submit(client, "queue")
+    cancel = harness.engine.cancel
+
+    def fail(number: int) -> None:
+        if number == job.id:
+            raise RuntimeError("a bug")
+        cancel(number)
+
+    monkeypatch.setattr(harness.engine, "cancel", fail)
+    assert client.cancel_all() == (1, 2)
+    with pytest.raises(concurrent.futures.CancelledError):
+        other.result(20)
+    assert not job.done()
 
 
 def test_jobs_are_listed_by_state(client: Client) -> None:

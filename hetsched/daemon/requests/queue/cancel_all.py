@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from hetsched.daemon.commands import Command
+from hetsched.daemon.commands import CancelJobs, Command
 from hetsched.daemon.ledger import Ledger
 from hetsched.daemon.records import Requester
-from hetsched.daemon.requests.cancel import cancel_job
 from hetsched.transport.messages import CancelAll, JobNumbers
 
 
@@ -17,7 +16,5 @@ def handle(ledger: Ledger, requester: Requester, request: CancelAll, now: float)
         if entry.job in ledger.jobs and not entry.has_ended
     ]
     jobs.sort(key=lambda entry: entry.job)
-    commands: list[Command] = []
-    for entry in reversed(jobs):
-        commands += cancel_job(ledger, entry, now)
-    return [*commands, requester.reply(JobNumbers(tuple(entry.job for entry in jobs)))]
+    numbers = tuple(entry.job for entry in jobs)
+    return [CancelJobs(numbers[::-1], requester.reply(JobNumbers(numbers)))]
