@@ -1,8 +1,11 @@
-"""Commands of the daemon's core, which the server executes in order."""
+"""Commands of the daemon's core, which the server executes in order.
+
+Structs, because they are several times faster to create than frozen dataclasses.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from hetsched.engine.engine import Readmission
 from hetsched.errors import HetschedError
@@ -13,8 +16,7 @@ from hetsched.transport.inspection.overview_records import DaemonOverview
 from hetsched.transport.messages import History, QueueChange, Reply, SessionAnswer
 
 
-@dataclass(frozen=True)
-class SendReply:
+class SendReply(msgspec.Struct, frozen=True):
     """Reply over ZeroMQ. `droppable`: progress that a later reply supersedes."""
 
     identity: bytes
@@ -22,8 +24,7 @@ class SendReply:
     droppable: bool = False
 
 
-@dataclass(frozen=True)
-class AnswerSession:
+class AnswerSession(msgspec.Struct, frozen=True):
     """Answer over a session's socket, with the fd of `segment` unless it is None."""
 
     session: int
@@ -31,38 +32,32 @@ class AnswerSession:
     segment: int | None = None
 
 
-@dataclass(frozen=True)
-class CloseSession:
+class CloseSession(msgspec.Struct, frozen=True):
     session: int
 
 
-@dataclass(frozen=True)
-class AllocateSegment:
+class AllocateSegment(msgspec.Struct, frozen=True):
     """Allocate a segment, then call `on_allocated` or `on_allocation_failed` of the core."""
 
     session: int
     nbytes: int
 
 
-@dataclass(frozen=True)
-class AdoptSegment:
+class AdoptSegment(msgspec.Struct, frozen=True):
     """Adopt the segment that came with the request being handled; then as AllocateSegment."""
 
     session: int
 
 
-@dataclass(frozen=True)
-class RetainSegment:
+class RetainSegment(msgspec.Struct, frozen=True):
     segment: int
 
 
-@dataclass(frozen=True)
-class ReleaseSegment:
+class ReleaseSegment(msgspec.Struct, frozen=True):
     segment: int
 
 
-@dataclass(frozen=True)
-class SubmitJob:
+class SubmitJob(msgspec.Struct, frozen=True):
     """Submit to the engine, which holds the segments of `spec` from then on.
 
     The engine's answer goes to `on_engine_reply` of the core, each state to `on_job_state`, and
@@ -77,21 +72,18 @@ class SubmitJob:
     readmission: Readmission | None = None
 
 
-@dataclass(frozen=True)
-class CancelJob:
+class CancelJob(msgspec.Struct, frozen=True):
     job: int
 
 
-@dataclass(frozen=True)
-class CancelJobs:
+class CancelJobs(msgspec.Struct, frozen=True):
     """Call `on_cancel` of the core for these jobs, a few per turn of the loop; then `reply`."""
 
     jobs: tuple[int, ...]
     reply: SendReply
 
 
-@dataclass(frozen=True)
-class ChangeQueue:
+class ChangeQueue(msgspec.Struct, frozen=True):
     """Change a waiting job as `change` says, then call `on_queue_changed` of the core."""
 
     identity: bytes
@@ -99,8 +91,7 @@ class ChangeQueue:
     change: QueueChange
 
 
-@dataclass(frozen=True)
-class AlterJob:
+class AlterJob(msgspec.Struct, frozen=True):
     """Give a waiting job what was decided about it before the engine had it."""
 
     job: int
@@ -108,8 +99,7 @@ class AlterJob:
     is_held: bool
 
 
-@dataclass(frozen=True)
-class ReadPositions:
+class ReadPositions(msgspec.Struct, frozen=True):
     """Look up where these jobs wait, then call `on_positions` of the core."""
 
     identity: bytes
@@ -117,8 +107,7 @@ class ReadPositions:
     jobs: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class ReadHistory:
+class ReadHistory(msgspec.Struct, frozen=True):
     """Look up jobs in the journal, then call `on_history` of the core."""
 
     identity: bytes
@@ -126,58 +115,50 @@ class ReadHistory:
     request: History
 
 
-@dataclass(frozen=True)
-class StopDaemon:
+class StopDaemon(msgspec.Struct, frozen=True):
     """Begin to stop; unless `now`, as soon as no job runs or could start."""
 
     now: bool
 
 
-@dataclass(frozen=True)
-class ExpectJob:
+class ExpectJob(msgspec.Struct, frozen=True):
     """Tell the engine that a job of an earlier daemon will come: others may run after it."""
 
     job: int
 
 
-@dataclass(frozen=True)
-class RememberJob:
+class RememberJob(msgspec.Struct, frozen=True):
     """Tell the engine how a job of an earlier daemon ended: others may run after it."""
 
     job: int
     state: Done | Failed
 
 
-@dataclass(frozen=True)
-class AcceptanceWritten:
+class AcceptanceWritten(msgspec.Struct, frozen=True):
     """A job's acceptance is in the journal, or can't be written."""
 
     ticket: int
 
 
-@dataclass(frozen=True)
-class PublishingWritten:
+class PublishingWritten(msgspec.Struct, frozen=True):
     """The journal knows the output files that a job is about to name, or can't be written."""
 
     ticket: int
 
 
-@dataclass(frozen=True)
-class EndWritten:
+class EndWritten(msgspec.Struct, frozen=True):
     """A job's end is in the journal, or can't be written."""
 
     ticket: int
 
 
-@dataclass(frozen=True)
-class NumbersWritten:
+class NumbersWritten(msgspec.Struct, frozen=True):
     """A block of job numbers is reserved in the journal, or that can't be written."""
 
     record: NumbersReserved
 
 
-@dataclass(frozen=True)
-class ChangeWritten:
+class ChangeWritten(msgspec.Struct, frozen=True):
     """A waiting job's new priority or hold is in the journal, so that `reply` is true; or not."""
 
     reply: SendReply
@@ -186,8 +167,7 @@ class ChangeWritten:
 Written = AcceptanceWritten | PublishingWritten | EndWritten | NumbersWritten | ChangeWritten
 
 
-@dataclass(frozen=True)
-class WriteJournal:
+class WriteJournal(msgspec.Struct, frozen=True):
     """Write records to the journal, then call ``on_written(then, error)`` of the core.
 
     Without `then` the core isn't called: the journal keeps the records until it can write them.
@@ -198,16 +178,14 @@ class WriteJournal:
     urgent: bool = False
 
 
-@dataclass(frozen=True)
-class ContinuePublishing:
+class ContinuePublishing(msgspec.Struct, frozen=True):
     """Let a job name its output files, or fail it with `error`."""
 
     job: int
     error: HetschedError | None = None
 
 
-@dataclass(frozen=True)
-class ListDevices:
+class ListDevices(msgspec.Struct, frozen=True):
     """Answer request `number` of `identity` with the engine's devices."""
 
     identity: bytes
@@ -215,8 +193,7 @@ class ListDevices:
     probe: bool = False
 
 
-@dataclass(frozen=True)
-class CollectMetrics:
+class CollectMetrics(msgspec.Struct, frozen=True):
     """Answer request `number` of `identity` with `metrics` and those of the process."""
 
     identity: bytes
@@ -225,8 +202,7 @@ class CollectMetrics:
     uptime: float
 
 
-@dataclass(frozen=True)
-class CollectOverview:
+class CollectOverview(msgspec.Struct, frozen=True):
     """Answer request `number` of `identity` with `overview`, completed by devices and memory."""
 
     identity: bytes
@@ -234,8 +210,7 @@ class CollectOverview:
     overview: DaemonOverview
 
 
-@dataclass(frozen=True)
-class ExplainJob:
+class ExplainJob(msgspec.Struct, frozen=True):
     """Answer request `number` of `identity` with a job's explanation, or why there is none."""
 
     identity: bytes
@@ -243,8 +218,7 @@ class ExplainJob:
     job: int
 
 
-@dataclass(frozen=True)
-class TrimArena:
+class TrimArena(msgspec.Struct, frozen=True):
     """Return free segments to the system."""
 
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from hetsched.device import Chunk
 
 
-@dataclass(frozen=True)
-class Send:
+class Send(msgspec.Struct, frozen=True):
     """Send `chunks` to `device`, in this order."""
 
     device: str
     chunks: tuple[Chunk, ...]
 
 
-@dataclass(frozen=True)
-class Finished:
+class Finished(msgspec.Struct, frozen=True):
     """Every unit is done; issued once."""
 
 

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True)
-class Started:
+class Started(msgspec.Struct, frozen=True):
     """All devices are ready. Nothing is sent before this event."""
 
 
-@dataclass(frozen=True)
-class ChunkFinished:
+class ChunkFinished(msgspec.Struct, frozen=True):
     """`device` has finished the chunk with id `chunk`."""
 
     device: str
     chunk: int
 
 
-@dataclass(frozen=True)
-class DeviceLost:
+class DeviceLost(msgspec.Struct, frozen=True):
     """The process of `device` has died."""
 
     device: str
 
 
-@dataclass(frozen=True)
-class DeviceJoined:
+class DeviceJoined(msgspec.Struct, frozen=True):
     """A lost device is back, without chunks."""
 
     device: str
