@@ -6,8 +6,9 @@ The records are frozen; sets, dicts, `PendingAnswers` and `Computation` in them 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar
+
+import msgspec
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.job.computation import Computation
@@ -17,8 +18,7 @@ from hetsched.job import JobReport
 from hetsched.planner.job_planner import Assignment, JobPlan
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True):
     """One start of a job, from its plan on. A job that starts over begins another attempt.
 
     Attributes
@@ -41,9 +41,9 @@ class Attempt:
     plan: JobPlan
     infos: dict[str, DeviceInfo]
     assignments: Mapping[str, Assignment]
-    live: set[str] = field(default_factory=set)
-    prepared: set[str] = field(default_factory=set)
-    times: dict[str, list[tuple[int, ChunkTimes]]] = field(default_factory=dict)
+    live: set[str] = msgspec.field(default_factory=set)
+    prepared: set[str] = msgspec.field(default_factory=set)
+    times: dict[str, list[tuple[int, ChunkTimes]]] = msgspec.field(default_factory=dict)
 
     def remove(self, devices: Iterable[str]) -> None:
         """Record that the processes of `devices` have ended."""
@@ -103,40 +103,34 @@ class PendingAnswers:
             self._counts.pop(device, None)
 
 
-@dataclass(frozen=True, slots=True)
-class New:
+class New(msgspec.Struct, frozen=True):
     """Nothing has been allocated."""
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingForProcesses:
+class WaitingForProcesses(msgspec.Struct, frozen=True):
     """Device processes are starting."""
 
 
-@dataclass(frozen=True, slots=True)
-class Planning:
+class Planning(msgspec.Struct, frozen=True):
     """The planner is planning for the devices of `infos`."""
 
     attempt_id: int
     infos: dict[str, DeviceInfo]
 
 
-@dataclass(frozen=True, slots=True)
-class DiscardingPlan:
+class DiscardingPlan(msgspec.Struct, frozen=True):
     """Aborted during planning: the job ends with `error` when the planner answers."""
 
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True)
-class StartingProcesses:
+class StartingProcesses(msgspec.Struct, frozen=True):
     """On-demand processes of assigned devices are starting."""
 
     attempt: Attempt
 
 
-@dataclass(frozen=True, slots=True)
-class Preparing:
+class Preparing(msgspec.Struct, frozen=True):
     """Devices prepare the kernel. `fill_orders`: what to fill next."""
 
     stage: ClassVar[str] = "preparing"
@@ -146,8 +140,7 @@ class Preparing:
     pending: PendingAnswers
 
 
-@dataclass(frozen=True, slots=True)
-class Filling:
+class Filling(msgspec.Struct, frozen=True):
     """Devices generate inputs and poison outputs."""
 
     stage: ClassVar[str] = "generating"
@@ -156,8 +149,7 @@ class Filling:
     pending: PendingAnswers
 
 
-@dataclass(frozen=True, slots=True)
-class ReloadingResidents:
+class ReloadingResidents(msgspec.Struct, frozen=True):
     """Devices prepare again: resident arrays are copied to a device when it is prepared."""
 
     stage: ClassVar[str] = "generating"
@@ -166,8 +158,7 @@ class ReloadingResidents:
     pending: PendingAnswers
 
 
-@dataclass(frozen=True, slots=True)
-class Computing:
+class Computing(msgspec.Struct, frozen=True):
     """Chunks run. The only timed stage.
 
     `joining`: restarted device -> when it was asked to prepare.
@@ -179,12 +170,11 @@ class Computing:
 
     attempt: Attempt
     computation: Computation
-    joining: dict[str, float] = field(default_factory=dict)
-    held: list[str] = field(default_factory=list)
+    joining: dict[str, float] = msgspec.field(default_factory=dict)
+    held: list[str] = msgspec.field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Verifying:
+class Verifying(msgspec.Struct, frozen=True):
     """Devices check the result."""
 
     stage: ClassVar[str] = "verifying"
@@ -195,8 +185,7 @@ class Verifying:
     result: VerificationResult
 
 
-@dataclass(frozen=True, slots=True)
-class Publishing:
+class Publishing(msgspec.Struct, frozen=True):
     """Output files get their names; too late to abort.
 
     `runs`: for learning; None if a device was lost.
@@ -207,20 +196,17 @@ class Publishing:
     runs: Mapping[str, DeviceRun] | None
 
 
-@dataclass(frozen=True, slots=True)
-class StartOver:
+class StartOver(msgspec.Struct, frozen=True):
     """Plan again and make another attempt."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(msgspec.Struct, frozen=True):
     """End with `error`."""
 
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True)
-class Stopping:
+class Stopping(msgspec.Struct, frozen=True):
     """Waiting until no device writes to the job's arrays, before the next step.
 
     `seconds`: how long a device may take.
@@ -232,8 +218,7 @@ class Stopping:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """All resources are released; events have no effect."""
 
 

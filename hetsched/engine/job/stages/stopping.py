@@ -6,7 +6,7 @@ writes to the job's arrays.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from hetsched.engine.job.commands import (
     FenceDevice,
