@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from hetsched.device_process.held_job import HeldJob, StepFailed
 from hetsched.device_process.pipeline import ChunkFailed
 from hetsched.devices.base import Device, DeviceFault
 from hetsched.errors import HetschedError
-from hetsched.transport.device_messages import DeviceCommand, Event, Fence, Release
+from hetsched.transport.device_messages import DeviceCommand, DeviceStep, Event, Fence, Release
 
 FAULT_EXIT = 17
 """Exit status of a process whose device has become unusable."""
@@ -62,6 +63,8 @@ class DeviceThread(threading.Thread):
         self._attachments = attachments
         self._send = send
         self._on_opened = on_opened
+        self.step: DeviceStep | None = None
+        """What it is doing. Read by the main thread."""
 
     def run(self) -> None:
         """Open the device and handle commands.
@@ -94,6 +97,7 @@ class DeviceThread(threading.Thread):
                 return self._poll_command(handler, job)
             except Empty:
                 self._step(handler, job)
+        self.step = None
         return self.commands.get()
 
     def _poll_command(self, handler: CommandHandler, job: HeldJob) -> DeviceCommand | None:
@@ -105,6 +109,7 @@ class DeviceThread(threading.Thread):
         return self.commands.get_nowait()
 
     def _step(self, handler: CommandHandler, job: HeldJob) -> None:
+        self.step = DeviceStep(job.number, time.monotonic())
         try:
             handler.step(job)
         except ChunkFailed as failed:
@@ -121,6 +126,7 @@ class DeviceThread(threading.Thread):
 
         Except where the job can't be stopped: the engine would wait forever for the fence.
         """
+        self.step = DeviceStep(command.job, time.monotonic())
         try:
             handler.handle(command)
         except BaseException as error:

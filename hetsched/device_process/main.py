@@ -126,7 +126,7 @@ class DeviceHost:
                 for device_command in command.commands:
                     self._dispatch(device_command, [])
             case Ping():
-                self.send(Pong())
+                self.send(Pong(tuple(thread.step for thread in self._threads)))
             case Stop():
                 close_all(fds)
             case _:

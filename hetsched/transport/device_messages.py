@@ -249,8 +249,17 @@ class DeviceNote(msgspec.Struct, frozen=True, tag="note"):
     text: str
 
 
+class DeviceStep(msgspec.Struct, frozen=True):
+    """A chunk, a block or a command of `job` that a device works on, `since` monotonic seconds."""
+
+    job: int
+    since: float
+
+
 class Pong(msgspec.Struct, frozen=True, tag="pong"):
-    """The process runs."""
+    """The process runs. `steps`: of each device; None while it has nothing to do."""
+
+    steps: tuple[DeviceStep | None, ...] = ()
 
 
 Event = (

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from hetsched.transport.device_messages import DeviceStep
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceWait:
@@ -29,10 +31,17 @@ class DeviceWait:
         return self.since + self.seconds
 
 
-def extended(wait: DeviceWait, other: DeviceWait | None) -> DeviceWait:
-    """Return `wait` for a device that also works for another job, which may come first."""
+def extended(
+    wait: DeviceWait, other: DeviceWait | None, own_step: DeviceStep | None = None
+) -> DeviceWait:
+    """Return `wait` for a device that also works for another job, which may come first.
+
+    `own_step`: what it does for this job, if that is what it is doing.
+    """
     if other is None:
         return wait
+    if own_step is not None:
+        return DeviceWait(max(wait.since, own_step.since), wait.seconds, wait.reason)
     return DeviceWait(wait.since, wait.seconds + other.seconds, wait.reason)
 
 

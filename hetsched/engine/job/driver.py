@@ -26,7 +26,6 @@ from hetsched.engine.job.device_wait import DeviceWait
 from hetsched.engine.job.events import (
     AbortRequested,
     Begin,
-    DeadlinePassed,
     DeviceExcluded,
     DeviceMessage,
     DevicesJoined,
@@ -229,9 +228,6 @@ class JobDriver:
 
     # ---- planning
 
-    def _allocate(self, command: do.AllocateArrays) -> None:
-        self._arrays.allocate()
-
     def _wait_for_processes(self, command: do.WaitForProcesses) -> None:
         settled = functools.partial(self._settled, command)
         self._fleet.when_settled(command.devices, lambda: self._post_result_of(settled))
@@ -286,7 +282,7 @@ class JobDriver:
 
     def _on_deadline(self) -> None:
         self._timer = None
-        self._post(DeadlinePassed(self._context.other_waits(self.number)))
+        self._post(self._context.deadline_event(self.number))
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -378,7 +374,7 @@ class JobDriver:
 
 
 EXECUTE: dict[type[do.JobCommand], Callable[[JobDriver, Any], None]] = {
-    do.AllocateArrays: JobDriver._allocate,
+    do.AllocateArrays: lambda driver, command: driver._arrays.allocate(),
     do.WaitForProcesses: JobDriver._wait_for_processes,
     do.MakePlan: JobDriver._make_plan,
     do.StartProcesses: JobDriver._start_processes,
@@ -387,6 +383,7 @@ EXECUTE: dict[type[do.JobCommand], Callable[[JobDriver, Any], None]] = {
     do.RunChunks: lambda driver, command: driver._orders.run_chunks(command),
     do.CheckUnits: lambda driver, command: driver._orders.check_units(command),
     do.FenceDevice: lambda driver, command: driver._orders.fence_device(command),
+    do.AskForStep: lambda driver, command: driver._orders.ask_for_step(command),
     do.KillDevice: lambda driver, command: driver._orders.kill_device(command),
     do.SetDeadline: JobDriver._set_deadline,
     do.PublishOutputs: JobDriver._publish,

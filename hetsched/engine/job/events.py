@@ -14,6 +14,7 @@ from hetsched.engine.job.commands import JobCommand
 from hetsched.engine.job.device_wait import DeviceWait
 from hetsched.planner.job_planner import JobPlan
 from hetsched.transport import device_messages
+from hetsched.transport.device_messages import DeviceStep
 
 
 class Begin(msgspec.Struct, frozen=True):
@@ -128,9 +129,12 @@ class DeadlinePassed(msgspec.Struct, frozen=True):
     ----------
     others : mapping
         Device -> what it does for other jobs: of these, what may take longest.
+    steps : mapping
+        Device that several jobs wait for -> what it was doing when it was last asked.
     """
 
     others: Mapping[str, DeviceWait] = {}
+    steps: Mapping[str, DeviceStep] = {}
 
 
 class StageFailed(msgspec.Struct, frozen=True):

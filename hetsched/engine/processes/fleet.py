@@ -24,7 +24,7 @@ from hetsched.engine.processes.start_waits import (
     have_started_or_failed,
     is_settled,
 )
-from hetsched.transport.device_messages import DeviceCommand, Event, Hello, Pong
+from hetsched.transport.device_messages import DeviceCommand, DeviceStep, Event, Hello, Pong
 from hetsched.transport.loop import Loop
 
 log = logging.getLogger(__name__)
@@ -185,6 +185,15 @@ class Fleet:
             if not host.is_stuck:
                 host.detach(keys)
 
+    def ask_for_steps(self, device: str) -> None:
+        """Ask what the devices of this process are doing; the answer changes `step_of`."""
+        self._host_of[device][0].ask_for_steps()
+
+    def step_of(self, device: str) -> DeviceStep | None:
+        """Return what `device` was doing when last asked; None: nothing, or it wasn't."""
+        host, index = self._host_of[device]
+        return host.steps[index] if host.steps else None
+
     def kill_process_of(self, device: str, reason: str) -> None:
         """Kill the process of `device`, which has missed a deadline; its loss follows.
 
@@ -208,7 +217,7 @@ class Fleet:
                 host.process.stop()
         deadline = time.monotonic() + self._deadlines.exit
         for host in hosts:
-            self._join(host, deadline)
+            host.join(max(0.0, deadline - time.monotonic()), self._deadlines.exit / 2)
 
     def kill(self) -> None:
         """Kill all processes for good, without logging their deaths. Thread-safe."""
@@ -224,15 +233,6 @@ class Fleet:
             for name, (host, _) in self._host_of.items()
             if (process := host.process) is not None  # the loop's thread may end it now
         }
-
-    def _join(self, host: HostedProcess, deadline: float) -> None:
-        """Wait for the end until `deadline`; then kill, and wait until half as long later."""
-        assert host.process is not None
-        grace = max(0.0, deadline - time.monotonic())
-        kill_grace = 0.0 if host.is_stuck else self._deadlines.exit / 2
-        if host.process.join(grace, kill_grace) is None:
-            names = ", ".join(host.device_names)
-            log.error("the process of %s, pid %d, doesn't end", names, host.process.pid)
 
     def _spawn(self, host: HostedProcess) -> None:
         if self._closing or self._killed:
@@ -276,7 +276,9 @@ class Fleet:
         for event in events:
             if isinstance(event, Hello):
                 self._on_hello(host, event)
-            elif not isinstance(event, Pong):
+            elif isinstance(event, Pong):
+                host.steps = event.steps
+            else:
                 self._listener.on_event(host.device_names[event.device], event)
         if process.ended:
             self._loop.remove_reader(process.fileno())

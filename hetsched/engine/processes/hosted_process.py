@@ -16,6 +16,8 @@ from hetsched.transport.device_messages import (
     CommandBatch,
     Detach,
     DeviceCommand,
+    DeviceStep,
+    Ping,
 )
 
 log = logging.getLogger(__name__)
@@ -54,6 +56,8 @@ class HostedProcess:
         The deadlines of the running process.
     threads : tuple of int
         Identifiers of its devices' threads.
+    steps : tuple of DeviceStep or None
+        What its devices were doing when they were last asked; empty if they weren't.
     outbox : list of DeviceCommand
         To be sent with the next `flush`.
     attached : set of int
@@ -72,6 +76,7 @@ class HostedProcess:
     on_end: Callable[[], None] = lambda: None
     watch: ProcessWatch | None = None
     threads: tuple[int, ...] = ()
+    steps: tuple[DeviceStep | None, ...] = ()
     outbox: list[DeviceCommand] = field(default_factory=list)
     attached: set[int] = field(default_factory=set)
 
@@ -97,6 +102,7 @@ class HostedProcess:
         """Record a new process, which has no attachments yet."""
         self.process, self.watch = process, watch
         self.kill_reason = self.overdue_device = ""
+        self.steps = ()
         self.attached.clear()
         self.outbox.clear()
 
@@ -109,6 +115,13 @@ class HostedProcess:
         self.failed_starts = 0 if self.is_ready else self.failed_starts + 1
         self.is_ready = False
         self.process = None
+
+    def join(self, grace: float, kill_grace: float) -> None:
+        """Wait `grace` seconds for the end; then kill it, and wait `kill_grace` seconds."""
+        assert self.process is not None
+        if self.process.join(grace, 0.0 if self.is_stuck else kill_grace) is None:
+            names = ", ".join(self.device_names)
+            log.error("the process of %s, pid %d, doesn't end", names, self.process.pid)
 
     def culprits(self) -> tuple[str, ...]:
         """Return the device whose thread has crashed or was overdue, if known; after the end."""
@@ -126,6 +139,11 @@ class HostedProcess:
         for start in range(0, len(commands), MAX_BATCH):
             batch = commands[start : start + MAX_BATCH]
             self._send(batch[0] if len(batch) == 1 else CommandBatch(tuple(batch)))
+
+    def ask_for_steps(self) -> None:
+        """Ask its devices what they are doing."""
+        if self.process is not None and self.is_ready:
+            self._send(Ping())
 
     def attach(self, key: int, fd: int, nbytes: int, kind: str) -> None:
         """Send `fd` as attachment `key`, once."""

@@ -17,9 +17,10 @@ from hetsched.engine.job.events import (
     PlanReady,
     ProcessesStarted,
 )
+from hetsched.engine.job.stages.deadlines import STEP_SECONDS
 from hetsched.errors import Cancelled
 from hetsched.planner.job_planner import JobPlan
-from hetsched.transport.device_messages import DeviceNote
+from hetsched.transport.device_messages import DeviceNote, DeviceStep
 
 DEADLINES = replace(DEFAULT_DEADLINES, prepare=100.0, fill=200.0, check=300.0)
 SECONDS = {"Preparing": 100, "Filling": 200, "ReloadingResidents": 100, "Verifying": 300}
@@ -166,6 +167,43 @@ def test_a_device_at_work_on_another_job_is_given_time() -> None:
     assert killed(story) == ["cpu1"]
     story.now += 60.0
     assert killed(story.feed(DeadlinePassed(others))) == [*DEVICES]
+
+
+def asked(story: Story) -> list[str]:
+    return [c.device for c in story.commands if isinstance(c, do.AskForStep)]
+
+
+def test_a_device_that_also_works_for_other_jobs_is_asked_what_it_does() -> None:
+    story = Story().to_computing()
+    others = {"cpu0": DeviceWait(story.now, 600.0, "generating arrays")}
+    story.now = story.deadline
+
+    story.feed(DeadlinePassed(others))
+
+    assert asked(story) == ["cpu0"]
+    assert story.deadline == story.now + STEP_SECONDS
+
+
+def test_a_chunk_that_hangs_is_not_given_the_time_of_the_jobs_behind_it() -> None:
+    story = Story().to_computing()
+    others = {"cpu0": DeviceWait(story.now, 600.0, "generating arrays")}
+    began = story.now + 10.0
+    story.now = story.deadline
+    steps = {"cpu0": DeviceStep(41, began)}
+
+    assert "cpu0" not in killed(story.feed(DeadlinePassed(others, steps)))
+    story.now = began + DEFAULT_DEADLINES.chunk
+    assert "cpu0" in killed(story.feed(DeadlinePassed(others, steps)))
+
+
+def test_a_device_busy_with_another_job_is_left_to_that_jobs_deadline() -> None:
+    story = Story().to_computing()
+    others = {"cpu0": DeviceWait(story.now, 600.0, "generating arrays")}
+    story.now = story.deadline
+
+    story.feed(DeadlinePassed(others, {"cpu0": DeviceStep(99, 0.0)}))
+
+    assert "cpu0" not in killed(story)
 
 
 def test_of_several_other_jobs_the_slowest_counts() -> None:

@@ -9,22 +9,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hetsched.engine.deadlines import Deadlines
-from hetsched.engine.job.commands import JobCommand, KillDevice, SetDeadline
+from hetsched.engine.job.commands import AskForStep, JobCommand, KillDevice, SetDeadline
 from hetsched.engine.job.computation import RunningChunk
 from hetsched.engine.job.device_wait import DeviceWait, extended
 from hetsched.engine.job.events import DeadlinePassed
 from hetsched.engine.job.job_record import JobRecord
 from hetsched.engine.job.states import (
     Computing,
+    DeviceStage,
     Filling,
-    JobStage,
     PendingAnswers,
     Preparing,
     ReloadingResidents,
     Stopping,
     Verifying,
 )
+from hetsched.transport.device_messages import DeviceStep
 from hetsched.units import format_seconds
+
+STEP_SECONDS = 1.0
+"""From the question what a device is doing until its answer counts. Arbitrary."""
 
 
 def device_waits(record: JobRecord) -> dict[str, DeviceWait]:
@@ -109,16 +113,32 @@ def _next_check(record: JobRecord, waits: Mapping[str, DeviceWait], now: float) 
 
 
 def on_deadline(
-    record: JobRecord, state: JobStage, event: DeadlinePassed, now: float
+    record: JobRecord, state: DeviceStage | Stopping, event: DeadlinePassed, now: float
 ) -> list[JobCommand]:
-    """Kill the devices that are overdue, and set the timer for the others."""
+    """Kill the devices that are overdue, and set the timer for the others.
+
+    A device that also works for other jobs is asked which one it is working for: a kernel that
+    hangs must not be given the time of all that wait behind it.
+    """
+    own = device_waits(record)
     waits = {
-        device: extended(wait, event.others.get(device))
-        for device, wait in device_waits(record).items()
+        device: extended(wait, event.others.get(device), _own_step(state, event, device))
+        for device, wait in own.items()
     }
-    kills: list[JobCommand] = [
-        KillDevice(device, wait.reason) for device, wait in waits.items() if wait.end <= now
-    ]
+    overdue = [device for device, wait in waits.items() if wait.end <= now]
+    unclear = [d for d, wait in waits.items() if own[d].end <= now < wait.end]
     if not isinstance(state, Stopping):  # it may be right in what it does there
-        record.failures.culprits.update(d for d, wait in waits.items() if wait.end <= now)
-    return [*kills, SetDeadline(_next_check(record, waits, now))]
+        record.failures.culprits.update(overdue)
+    at = _next_check(record, waits, now)
+    return [
+        *(KillDevice(device, waits[device].reason) for device in overdue),
+        *(AskForStep(device) for device in unclear),
+        SetDeadline(min(at, now + STEP_SECONDS) if unclear else at),
+    ]
+
+
+def _own_step(
+    state: DeviceStage | Stopping, event: DeadlinePassed, device: str
+) -> DeviceStep | None:
+    step = event.steps.get(device)
+    return step if step is not None and step.job == state.attempt.id else None
