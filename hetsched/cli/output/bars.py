@@ -10,6 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from hetsched.cli.output.progress import TURN
 from hetsched.cli.output.terminal import clean
 from hetsched.job import DeviceProgress, JobState, Queued, Running, ended
 from hetsched.text import MAX_GROUP_ROWS, grouped_rows
@@ -91,7 +92,7 @@ def job_table(state: JobState) -> Table:
 def _headline(state: JobState) -> tuple[str, str]:
     job = f"job {state.job}"
     if isinstance(state, Queued):
-        if state.reason not in ("", "priority", "resources"):
+        if state.reason not in ("", *TURN):
             return job, f"queued, {clean(state.reason)}"
         return job, f"queued, {state.ahead} ahead" if state.ahead else "starting"
     if not isinstance(state, Running):

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from hetsched.cli.output import job_lines
+from hetsched.cli.output.progress import TURN
 from hetsched.cli.output.terminal import columns
 from hetsched.errors import UsageError
 from hetsched.job import Failed, Queued
@@ -55,8 +56,8 @@ def job_rows(jobs: Sequence[JobLine]) -> list[str]:
             str(job.priority or ""),
             job.label,
             time.strftime("%H:%M:%S", time.localtime(job.submitted_at)),
-            reason(job),
-            "" if isinstance(job.state, Failed) else job_lines.detail(job.state),
+            job.state.reason if isinstance(job.state, Queued) else "",
+            _detail(job),
         ]
         for job in jobs
     ]
@@ -69,8 +70,15 @@ def job_rows(jobs: Sequence[JobLine]) -> list[str]:
     return columns(table[0], table[1:], left_columns=len(used))
 
 
+def _detail(job: JobLine) -> str:
+    """Return the last cell: how many jobs are ahead of one that waits for its turn only."""
+    if isinstance(job.state, Queued) and job.state.reason not in ("", *TURN):
+        return ""
+    return job_lines.detail(job.state)
+
+
 def reason(job: JobLine) -> str:
-    """Return why a job waits or failed; "" for others."""
+    """Return why a job waits or failed, as JSON has it; "" for others."""
     match job.state:
         case Queued():
             return job.state.reason
