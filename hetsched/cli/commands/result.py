@@ -42,7 +42,7 @@ def result(
         assert isinstance(state, Done)
         if state.lost:
             raise InputMissing(state.lost)
-        locations = _save(future, state, targets, force) if targets else _locations(state)
+        locations = _save(future, state, targets, force) if targets else _locations(future, state)
     if json:
         out_json({"schema": SCHEMA, "job": job, "outputs": locations})
         return
@@ -80,8 +80,16 @@ def _already_saved(job: int, report: JobReport) -> str:
     return f"job {job} already saved its result: {files}" if files else f"job {job} has no result"
 
 
-def _locations(state: Done) -> dict[str, str]:
-    """Return output name -> path, or a description of the array in memory."""
+def _locations(job: Job, state: Done) -> dict[str, str]:
+    """Return output name -> path, or a description of the array in memory.
+
+    Raises
+    ------
+    InputMissing
+        An array isn't in memory any more.
+    """
+    if state.results:
+        job.result()
     locations = dict(state.report.outputs)
     for name, ref in state.results.items():
         shape = "x".join(map(str, ref.shape))

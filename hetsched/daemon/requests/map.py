@@ -7,6 +7,7 @@ from hetsched.daemon.ledger import Ledger
 from hetsched.daemon.records import ClientSession
 from hetsched.errors import InputMissing
 from hetsched.transport.messages import Map
+from hetsched.units import format_seconds
 
 
 def handle(ledger: Ledger, session: ClientSession, request: Map) -> list[Command]:
@@ -14,7 +15,8 @@ def handle(ledger: Ledger, session: ClientSession, request: Map) -> list[Command
     segment = request.segment
     if segment not in session.held and ledger.results.job_keeping(segment) is None:
         raise InputMissing(
-            f"segment {segment} is no longer kept: results are kept for"
-            f" {ledger.limits.results_for:g} s, or until others need the memory; rerun the job"
+            "the result is no longer in the daemon's memory, which keeps it for"
+            f" {format_seconds(ledger.limits.results_for)}, or less when others need the room;"
+            " run the job again: hetsched retry"
         )
     return [RetainSegment(segment), ledger.grant_segment(session, segment)]
