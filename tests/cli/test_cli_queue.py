@@ -97,8 +97,8 @@ def test_every_job_of_several_is_changed_even_if_one_cannot_be(call: Call, queue
     assert ended.code == 2
     assert ended.out == f"held {job}\n"
     lines = ended.err.splitlines()
-    assert lines[0].startswith("error: no job 999999")
-    assert lines[1].startswith(f"error: job {queue.first} is running")
+    assert lines[0].startswith(f"error: job {queue.first} is running")
+    assert lines[1].startswith("error: no job 999999")
 
 
 def test_priorities_may_be_negative_and_of_several_jobs(call: Call, queue: Queue) -> None:
@@ -122,7 +122,8 @@ def test_status_shows_reasons_labels_and_priorities(call: Call, queue: Queue) ->
         "job", "workload", "parameters", "state", "priority", "label", "submitted", "reason",
     ]  # fmt: skip
     assert table[1].split()[0] == str(a)
-    assert "nightly" in table[1] and "resources" in table[1]
+    assert "nightly" in table[1] and table[1].endswith("resources  1 ahead")
+    assert table[-1].endswith(f"after {b}")
     assert rows(call)[int(c)]["reason"] == f"after {b}"
     assert list(rows(call, "-n", "2")) == [b, int(c)]
 
@@ -133,6 +134,7 @@ def test_status_shows_reasons_labels_and_priorities(call: Call, queue: Queue) ->
         (("status", "--sort", "size"), "--sort 'size': choose from: job, priority"),
         (("status", "-t", "ended"), "--state 'ended': choose from: queued, held"),
         (("status", "--interval", "0s"), "--interval 0s: should be from 100ms to 1d"),
+        (("clean", "-s", "queued"), "--state queued: only jobs that have ended can be forgotten"),
         (("cancel",), "give the numbers of jobs, or --all"),
         (("cancel", "1", "--all"), "give the numbers of jobs, or --all"),
     ],

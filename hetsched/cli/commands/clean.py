@@ -14,11 +14,13 @@ from hetsched.errors import UsageError
 from hetsched.units import counted, parse_time
 
 SCHEMA = "hetsched.forgotten/1"
+ENDED_STATES = ("done", "failed", "cancelled")
 
 
 def clean(
     older: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only those that ended so long ago: 7d.")
+        str | None,
+        typer.Option(metavar="TIME", help="Only jobs that ended at least this long ago: 7d."),
     ] = None,
     state: Annotated[
         list[str] | None,
@@ -28,6 +30,9 @@ def clean(
 ) -> None:
     """Forget jobs that have ended, and their results in memory."""
     states = chosen_states(state)
+    for word in states:
+        if word not in ENDED_STATES:
+            raise UsageError(f"--state {word}: only jobs that have ended can be forgotten")
     with control() as daemon:
         jobs = daemon.clean(states, 0.0 if older is None else _seconds(older))
     if json:

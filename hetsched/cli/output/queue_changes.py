@@ -1,30 +1,38 @@
-"""Applying one change to several jobs: a line for each, then the first error."""
+"""Applying one change to several jobs: a line for each, in their order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from hetsched.cli.output.terminal import clean, note, out
+import typer
+
+from hetsched.cli.output.terminal import clean, flush_lines, note, out
 from hetsched.errors import HetschedError
 
 
 def change_each(jobs: Iterable[int], change: Callable[[int], str]) -> None:
-    """Call `change` for each job once and print the line that it returns.
+    """Call `change` for each job once and print the line that it returns, or its error.
 
     A job that can't be changed doesn't keep the others from it.
 
     Raises
     ------
     HetschedError
-        The first error; the others have been printed.
+        The error of a single job.
+    typer.Exit
+        With the code of the first of several jobs' errors.
     """
-    errors: list[HetschedError] = []
-    for job in dict.fromkeys(jobs):
+    numbers = list(dict.fromkeys(jobs))
+    if len(numbers) == 1:
+        out(clean(change(numbers[0])))
+        return
+    codes = []
+    for job in numbers:
         try:
             out(clean(change(job)))
+            flush_lines()
         except HetschedError as error:
-            errors.append(error)
-    for later_error in errors[1:]:
-        note(f"error: {later_error}")
-    if errors:
-        raise errors[0]
+            note(f"error: {error}")
+            codes.append(error.code)
+    if codes:
+        raise typer.Exit(codes[0])
