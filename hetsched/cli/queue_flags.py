@@ -21,10 +21,9 @@ Label = Annotated[
     str, typer.Option(metavar="TEXT", show_default=False, help="A name for people, in status.")
 ]
 Id = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="NAME",
-        show_default=False,
         help="Your own name for this submission: repeating it adds no second job.",
     ),
 ]
@@ -60,7 +59,7 @@ class QueueFlags:
     """The values of these flags, as given."""
 
     label: str = ""
-    id: str = ""
+    id: str | None = None
     after: Sequence[str] = ()
     retries: int = 0
     timeout: str | None = None
@@ -74,10 +73,12 @@ class QueueFlags:
         ------
         UsageError
         """
+        if self.id == "":
+            raise UsageError("--id is empty: give a name, or omit it")
         spec = msgspec.structs.replace(
             spec,
             label=self.label,
-            id=self.id,
+            id=self.id or "",
             after=tuple(_dependency(text) for text in self.after),
             retries=self.retries,
             timeout=None if self.timeout is None else _timeout(self.timeout),

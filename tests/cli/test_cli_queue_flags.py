@@ -67,6 +67,7 @@ def test_all_flags_become_fields_of_the_spec() -> None:
     ("words", "message"),
     [
         (("--label", "x" * 200), "--label: 200 characters; the maximum is 128"),
+        (("--id", ""), "--id is empty: give a name, or omit it"),
         (("--id", "a b"), "--id: 'a b' should be letters, digits"),
         (("--after", "x"), "--after: 'x' should be a job number"),
         (("--after", "1:maybe"), "--after: '1:maybe' has an unknown condition"),

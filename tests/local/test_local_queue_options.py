@@ -112,7 +112,7 @@ def test_a_job_whose_condition_can_no_longer_be_met_fails_and_takes_its_own_alon
 
 
 def test_a_job_cannot_run_after_one_that_never_was(bench: Bench) -> None:
-    with pytest.raises(InputMissing, match="no job 99 to run after"):
+    with pytest.raises(InputMissing, match="after: there is no job 99"):
         bench.submit("a", after=99)
     bench.open_gate()
 

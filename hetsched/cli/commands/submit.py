@@ -48,7 +48,7 @@ def submit(  # noqa: PLR0913 - one for each flag
         bool, typer.Option("--parsable", help="Print nothing but the job number and exit.")
     ] = False,
     label: queue_flags.Label = "",
-    id: queue_flags.Id = "",
+    id: queue_flags.Id = None,
     after: queue_flags.After = None,
     retries: queue_flags.Retries = 0,
     timeout: queue_flags.Timeout = None,

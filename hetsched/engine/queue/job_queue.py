@@ -104,7 +104,7 @@ class JobQueue:
             number = dependency.job
             if not self._will_end(number) and number not in self._outcomes:
                 raise InputMissing(
-                    f"after: no job {number} to run after, or it ended too long ago;"
+                    f"after: there is no job {number}, or it ended too long ago;"
                     " `hetsched status` lists the jobs"
                 )
 

@@ -189,7 +189,7 @@ def test_a_job_may_run_only_after_one_that_is_known() -> None:
     queue.remember(7, DONE)
 
     queue.check((Dependency(1), Dependency(7)))
-    with pytest.raises(InputMissing, match="after: no job 8 to run after"):
+    with pytest.raises(InputMissing, match="after: there is no job 8"):
         queue.check((Dependency(8),))
 
 
