@@ -6,6 +6,7 @@ The engine runs on its own thread; every call that uses it is posted to that thr
 from __future__ import annotations
 
 import functools
+import logging
 import math
 import threading
 from collections.abc import Callable
@@ -65,7 +66,7 @@ class Local(JobSubmitter):
                 f"config: {quoted(config)} should be a configuration's name or path, or a Config"
             )
         chosen = config if isinstance(config, Config) else load(config)[0]
-        self._loop = Loop()
+        self._loop = Loop(slow_level=logging.INFO)
         self._arena = Arena(arena_limit(chosen.arena, machine_memory()))
         self._segments = _LocalSegments(self._arena, self._call, self._loop)
         try:

@@ -133,10 +133,10 @@ def format_bytes(count: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Format seconds: "1.23 s", "21.6 ms", "85 us"."""
+    """Format seconds: "2 min 5 s", "1.23 s", "21.6 ms", "85 us"."""
     if seconds >= 60:
         minutes, rest = divmod(round(seconds), 60)
-        return f"{minutes} min {rest} s"
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
     for factor, unit in ((1.0, "s"), (1e3, "ms")):
         if seconds * factor >= 1:
             return f"{_digits(seconds * factor)} {unit}"

@@ -93,7 +93,7 @@ class Connection:
         """Another thread waits for a daemon."""
         self._failures = 0
         """How often no daemon could be reached for all of the time."""
-        self._loop = Loop()
+        self._loop = Loop(slow_level=logging.DEBUG)
         self._attach(self._link)
         self._thread = threading.Thread(target=self._run, name="hetsched-client", daemon=True)
         self._thread.start()
@@ -274,7 +274,7 @@ class Connection:
         if self._open_requests or self._is_wanted:
             if self._reconnect > 0:
                 seconds = format_seconds(self._reconnect)
-                log.warning("%s; waiting for it, at most %s", self._lost_error, seconds)
+                log.warning("%s; waiting up to %s for the next one", self._lost_error, seconds)
             self._restart_attempts()
 
     def _restart_attempts(self) -> None:

@@ -39,7 +39,8 @@ IMMEDIATE_SECONDS = 20e-6
 class Loop:
     """Runs callbacks when descriptors become readable, when timers expire, and on request."""
 
-    def __init__(self) -> None:
+    def __init__(self, slow_level: int = logging.WARNING) -> None:
+        self._slow_level = slow_level
         self._poller = zmq.Poller()
         self._readers: dict[Any, Callback] = {}
         self._timers = TimerQueue()
@@ -156,7 +157,8 @@ class Loop:
         self.latency.record(now - due, ended - now, callback)
         if ended - now > SLOW_CALLBACK_SECONDS and ended >= self._next_slow_log:
             self._next_slow_log = ended + SLOW_LOG_SECONDS
-            log.warning(
+            log.log(
+                self._slow_level,
                 "the event loop was blocked for %.0f ms by %s",
                 (ended - now) * 1000,
                 callback_name(callback),

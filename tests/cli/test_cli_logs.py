@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -86,6 +87,16 @@ def test_every_line_for_the_journal_has_its_priority() -> None:
     assert all(line.startswith("<4>") for line in text.split("\n"))
 
 
+def test_the_log_goes_to_the_present_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    handler = logs.StderrHandler()
+    replacement = io.StringIO()
+    monkeypatch.setattr("sys.stderr", replacement)
+
+    handler.emit(record("above the bars"))
+
+    assert replacement.getvalue() == "above the bars\n"
+
+
 @pytest.mark.parametrize(
     ("level", "priority"), [(logging.ERROR, 3), (logging.INFO, 6), (logging.DEBUG, 7), (35, 6)]
 )
@@ -131,7 +142,7 @@ def test_an_unknown_format_is_a_usage_error(call: Call) -> None:
 
     assert (ended.code, ended.error) == (
         2,
-        "--log-format: 'xml'; choose from: text, json, journal",
+        "--log-format 'xml': choose from: text, json, journal",
     )
 
 

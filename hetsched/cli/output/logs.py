@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import TextIO
 
 from hetsched.cli.general_flags import GeneralFlags
 from hetsched.cli.output.terminal import clean
@@ -83,6 +84,14 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(fields)
 
 
+class StderrHandler(logging.StreamHandler[TextIO]):
+    """Writes to the present sys.stderr: progress bars replace it, to have lines above them."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+
 FORMATS: dict[str, Callable[[bool], logging.Formatter]] = {
     "text": OneLineFormatter,
     "json": JsonFormatter,
@@ -108,8 +117,8 @@ def configure(flags: GeneralFlags) -> None:
     """
     name = default_format() if flags.log_format is None else flags.log_format
     if name not in FORMATS:
-        raise UsageError(f"--log-format: {name!r}; choose from: {', '.join(FORMATS)}")
-    handler = logging.StreamHandler(sys.stderr)
+        raise UsageError(f"--log-format {name!r}: choose from: {', '.join(FORMATS)}")
+    handler = StderrHandler()
     handler.setFormatter(FORMATS[name](flags.debug))
     root = logging.getLogger("hetsched")
     root.handlers[:] = [handler]
