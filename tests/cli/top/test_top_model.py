@@ -90,7 +90,7 @@ def test_the_screen_of_80_by_24() -> None:
     lines = text(SHOWN).splitlines()
 
     assert lines[:11] == [
-        "hetsched pid 4711, up 2 h: 1 running, 2 waiting, 345 ended; 1 GiB of 16 GiB",
+        "hetsched, up 2 h: 1 running, 2 waiting, 345 ended; 1 GiB of 16 GiB",
         "",
         "device  job  variant                done/share  units/s  predicted  ratio",
         "cpu0    3    pyfftw   [#####-----]       10/20      240        250    96%",
@@ -206,8 +206,8 @@ def test_outcomes_are_shown_until_the_next_key() -> None:
 
     assert text(model.on_done(state, JobAction("release", 7), False)).endswith("already released")
 
-    state = model.on_refused(state, JobAction("hold", 3), "job 3 runs already")
-    assert text(state).endswith("job 3: job 3 runs already")
+    state = model.on_refused(state, "job 3 runs already")
+    assert text(state).endswith("\njob 3 runs already")
     assert text(press(state, "x")[0]).endswith(KEYS)
 
 

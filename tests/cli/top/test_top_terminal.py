@@ -141,7 +141,7 @@ def assert_restored(terminal: Terminal) -> None:
 
 @pytest.mark.parametrize(("key", "code"), [("q", 0), ("C-c", 130)])
 def test_the_terminal_is_restored_after_a_key(terminal: Terminal, key: str, code: int) -> None:
-    terminal.until(r"^hetsched .*0 waiting")
+    terminal.until(r"^hetsched, .*0 waiting")
     terminal.resize(200, 50)
     terminal.press(key)
     terminal.until(rf"^code {code}$")
@@ -151,7 +151,7 @@ def test_the_terminal_is_restored_after_a_key(terminal: Terminal, key: str, code
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_the_terminal_is_restored_after_a_signal(terminal: Terminal, number: int) -> None:
-    terminal.until(r"^hetsched .*0 waiting")
+    terminal.until(r"^hetsched, .*0 waiting")
     terminal.resize(200, 50)
     os.kill(terminal.pid_of_top(), number)
     terminal.until(rf"^code {128 + number}$")
@@ -171,7 +171,7 @@ def test_the_screen_follows_the_size_of_the_terminal(terminal: Terminal) -> None
 
 
 def test_it_waits_for_the_next_daemon(daemon: RealDaemon, terminal: Terminal) -> None:
-    terminal.until(r"^hetsched .*0 waiting")
+    terminal.until(r"^hetsched, .*0 waiting")
     daemon.stop()
     terminal.until(r"no daemon|has stopped")
     (daemon.folder / "notify.sock").unlink()

@@ -83,7 +83,7 @@ class Poller(threading.Thread):
             change = _perform(self._control, action)
         except HetschedError as error:
             text = str(error)
-            self._on_change(lambda state: model.on_refused(state, action, text))
+            self._on_change(lambda state: model.on_refused(state, text))
             return
         self._on_change(change)
 

@@ -64,7 +64,7 @@ def _title(state: TopState) -> ScreenLine:
         return ScreenLine("hetsched: waiting for the daemon", "bold")
     stopping = ", stopping" if overview.is_draining else ""
     text = (
-        f"hetsched pid {overview.pid},"
+        f"hetsched,"
         f" up {_uptime(overview.uptime_seconds)}{stopping}: {overview.running} running,"
         f" {overview.waiting} waiting, {overview.ended} ended;"
         f" {format_bytes(overview.arena_used)} of {format_bytes(overview.arena_limit)}"

@@ -102,8 +102,9 @@ def on_done(state: TopState, action: JobAction, is_changed: bool = True) -> TopS
     return replace(state, message=f"job {action.job}: {already}{PAST[action.verb]}")
 
 
-def on_refused(state: TopState, action: JobAction, error: str) -> TopState:
-    return replace(state, message=f"job {action.job}: {error}")
+def on_refused(state: TopState, error: str) -> TopState:
+    """Report why an action was refused; the error names the job."""
+    return replace(state, message=error)
 
 
 def on_explanation(state: TopState, lines: tuple[str, ...]) -> TopState:
