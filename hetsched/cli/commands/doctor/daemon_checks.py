@@ -117,7 +117,7 @@ def _commits(values: Values) -> CheckResult | None:
     if commits:
         mean = values.get(("hetsched_journal_commit_seconds_total",), 0.0) / commits
         longest = values.get(("hetsched_journal_longest_commit_seconds",), 0.0)
-        text += f" of {format_seconds(mean)}, the longest {format_seconds(longest)}"
+        text += f", {format_seconds(mean)} on average, the longest {format_seconds(longest)}"
     last = values.get(("hetsched_journal_last_commit_timestamp_seconds",))
     if last:
         text += f", the last {_ago(last)}"

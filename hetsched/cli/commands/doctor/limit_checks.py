@@ -24,7 +24,9 @@ def limits() -> list[CheckResult]:
 
 def _descriptors() -> CheckResult:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    text = f"{_number(soft)}, a daemon raises that to {_number(hard)}"
+    text = _number(soft)
+    if soft != hard:
+        text += f", a daemon raises that to {_number(hard)}"
     if hard != resource.RLIM_INFINITY and hard < MIN_DESCRIPTORS:
         text += f"; low: jobs are refused when they run out (ulimit -Hn {MIN_DESCRIPTORS})"
     return CheckResult("descriptors", text)
