@@ -367,9 +367,9 @@ class JobScheduler:
     ) -> None:
         """Report the last state. An exception must not block the next job."""
         self._jobs.pop(queued.number, None)
-        self._sides.removed(queued.number)
-        self._admission.pending.remove(queued.number)
         steps: tuple[Callable[[], None], ...] = (
+            lambda: self._sides.removed(queued.number),
+            lambda: self._admission.pending.remove(queued.number),
             lambda: release_segments(self._arena, queued.held_segments),
             lambda: queued.on_state(state),
             lambda: self._archive.add(snapshot().ended(state)),

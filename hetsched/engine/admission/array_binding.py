@@ -147,6 +147,7 @@ def bind_outputs(job: ResolvedJob, spec: JobSpec, bind_file: BindFile) -> None:
             bind_file(array, target, input_files)
         else:
             _check_target(target.into, array, job)
+            _check_overlaps(target.into, array, job)
             job.into[array.name] = target.into
 
 
@@ -197,18 +198,23 @@ def check_outputs(
     ------
     UsageError, DataError, CantCreate
     """
-    claims: list[OutputClaim] = []
+    claims: dict[str, OutputClaim] = {}
 
     def check(array: ArraySpec, target: FileOut, inputs: FileIds) -> None:
         shape, dtype = array_shape(array, job.load), np.dtype(array.dtype).str
-        claims.append(
-            check_output(
-                target.path, shape, dtype, force=target.force, inputs=inputs, claimed=claimed
-            )
+        claim = check_output(
+            target.path, shape, dtype, force=target.force, inputs=inputs, claimed=claimed
         )
+        for name, other in claims.items():
+            if other.path == claim.path:
+                raise UsageError(
+                    f"the outputs {name} and {array.name} are the same file, {target.path};"
+                    " give each another name"
+                )
+        claims[array.name] = claim
 
     bind_outputs(job, spec, check)
-    return tuple(claims)
+    return tuple(claims.values())
 
 
 def _check_target(into: ArenaRef | None, array: ArraySpec, job: ResolvedJob) -> None:
@@ -225,7 +231,16 @@ def _check_target(into: ArenaRef | None, array: ArraySpec, job: ResolvedJob) -> 
             raise DataError(f"out for {array.name} overlaps the input {name}: use another array")
 
 
-def _overlap(stored: StoredArray, into: ArenaRef) -> bool:
+def _check_overlaps(into: ArenaRef | None, array: ArraySpec, job: ResolvedJob) -> None:
+    """Raise UsageError if `into` overlaps the array of an output that was bound before."""
+    for name, other in job.into.items():
+        if into is None or other is None or into.segment != other.segment:
+            continue
+        if name != array.name and _overlap(other, into):
+            raise UsageError(f"out for {name} and {array.name} overlap: use separate arrays")
+
+
+def _overlap(stored: StoredArray | ArenaRef, into: ArenaRef) -> bool:
     return stored.offset < _end(into) and into.offset < _end(stored)
 
 

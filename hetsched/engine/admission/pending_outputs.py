@@ -30,7 +30,8 @@ class PendingOutputs:
 
     def __init__(self) -> None:
         self._claims: dict[int, Sequence[OutputClaim]] = {}
-        self._promised: dict[str, PromisedOutput] = {}
+        self._promised: dict[str, tuple[PromisedOutput, ...]] = {}
+        """Path -> its promises, the last one last."""
         self._waiting: set[int] = set()
         self._bytes: Counter[int] = Counter()
 
@@ -38,7 +39,9 @@ class PendingOutputs:
         """Record the outputs of a new job, which waits."""
         if claims:
             self._claims[job] = claims
-            self._promised.update((claim.path, PromisedOutput(job, claim)) for claim in claims)
+            for claim in claims:
+                earlier = self._promised.get(claim.path, ())
+                self._promised[claim.path] = (*earlier, PromisedOutput(job, claim))
             self.on_waiting(job)
 
     def on_waiting(self, job: int) -> None:
@@ -59,12 +62,15 @@ class PendingOutputs:
         """Forget a job that has ended."""
         self.on_opened(job)
         for claim in self._claims.pop(job, ()):
-            if self._promised[claim.path].job == job:
-                del self._promised[claim.path]
+            promises = self._promised.pop(claim.path, ())
+            others = tuple(promise for promise in promises if promise.job != job)
+            if others:
+                self._promised[claim.path] = others
 
     def promise(self, path: str) -> PromisedOutput | None:
         """Return the last job that will write `path` (links resolved); None: no job will."""
-        return self._promised.get(path)
+        promises = self._promised.get(path)
+        return None if promises is None else promises[-1]
 
     def claimed(self, device: int) -> int:
         """Return the bytes that waiting jobs will need on this device (st_dev)."""
