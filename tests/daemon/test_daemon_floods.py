@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import time
@@ -66,6 +67,26 @@ def test_an_endless_message_is_cut_off_and_others_are_served(
                 sock.sendall(frame)
         with Control(harness.folder) as client:
             assert client.ping().pid == os.getpid()
+
+
+def test_floods_are_still_found_after_a_moment_without_descriptors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples = list[int]()
+
+    def private_memory() -> int:
+        samples.append(0)
+        if len(samples) == 1:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return 0
+
+    monkeypatch.setattr(connection_guard, "private_memory", private_memory)
+    with daemon_harness.daemon(tmp_path) as harness, Control(harness.folder) as client:
+        end = time.monotonic() + 20
+        while len(samples) < 3 and time.monotonic() < end:
+            client.ping()
+
+    assert len(samples) >= 3
 
 
 def test_a_descriptor_that_is_another_file_by_now_is_left_alone(tmp_path: Path) -> None:

@@ -124,6 +124,20 @@ class ConnectionGuard:
             self._loop.call_later(SAMPLE_SECONDS, self._sample)
 
     def _sample(self) -> None:
+        """Disconnect floods; sample again while there are connections."""
+        try:
+            self._disconnect_floods()
+        except OSError as error:  # no descriptor is left: the next sample may have one
+            log.warning("connections can't be examined now: %s", error)
+        self._active.clear()
+        self._is_sampling = bool(self._connections)
+        if self._is_sampling:
+            is_suspicious = self._detector.is_suspicious
+            self._loop.call_later(
+                SUSPICIOUS_SECONDS if is_suspicious else SAMPLE_SECONDS, self._sample
+            )
+
+    def _disconnect_floods(self) -> None:
         self._connections = {
             inode: connection
             for inode, connection in self._connections.items()
@@ -142,16 +156,12 @@ class ConnectionGuard:
                 MAX_GROWTH >> 20,
             )
             connection.shut_down()
-        self._active.clear()
-        self._is_sampling = bool(self._connections)
-        if self._is_sampling:
-            is_suspicious = self._detector.is_suspicious
-            self._loop.call_later(
-                SUSPICIOUS_SECONDS if is_suspicious else SAMPLE_SECONDS, self._sample
-            )
 
 
 def private_memory() -> int:
-    """Return this process's resident bytes that aren't shared with files or other processes."""
+    """Return this process's resident bytes that aren't shared with files or other processes.
+
+    Raises OSError if no descriptor is left.
+    """
     resident, shared = Path("/proc/self/statm").read_bytes().split()[1:3]
     return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
