@@ -54,3 +54,13 @@ def test_too_few_descriptors_for_any_work_are_an_error_of_the_configuration() ->
 def test_a_refusal_names_the_limit() -> None:
     with pytest.raises(TryAgain, match=r"limit of 64 descriptors \(RLIMIT_NOFILE\)"):
         DescriptorBudget(64, 25).check_session(10, 10)
+
+
+def test_idle_sessions_leave_room_for_the_arrays_of_a_job() -> None:
+    budget, sessions = DescriptorBudget(64, 25), 0
+    with pytest.raises(TryAgain):
+        while True:
+            budget.check_session(sessions, 0)
+            sessions += 1
+
+    assert budget.max_segments(sessions) >= MIN_SEGMENTS

@@ -19,6 +19,8 @@ PER_SESSION = 2
 MIN_SESSIONS = 3
 """Sessions that segments leave room for, so that somebody can look and cancel. Arbitrary."""
 MIN_SEGMENTS = 4
+"""Segments that sessions leave room for, so that idle ones don't keep others from work.
+Arbitrary."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class DescriptorBudget:
 
     def check_session(self, sessions: int, segments: int) -> None:
         """Raise TryAgain if there may be no session besides these `sessions` and `segments`."""
-        if PER_SESSION * (sessions + 1) + segments > self.capacity:
+        if PER_SESSION * (sessions + 1) + max(segments, MIN_SEGMENTS) > self.capacity:
             raise TryAgain(
                 f"{sessions} clients and {segments} segments of shared memory are as many as the"
                 f" daemon's limit of {self.limit} descriptors (RLIMIT_NOFILE) allows; close some,"
