@@ -1,1 +1,1 @@
-"""Files on disk: `models.db` and exports of models (`models`), arrays in files (`arrays`)."""
+"""Files on disk: `models.db` (`models`), `journal.db` (`journal`), arrays (`arrays`)."""
