@@ -18,7 +18,7 @@ from hetsched.queue_options import MAX_RETRIES, check_queue_options, parse_depen
 from hetsched.units import parse_time
 
 Label = Annotated[
-    str, typer.Option(metavar="TEXT", show_default=False, help="A name for people, in status.")
+    str, typer.Option(metavar="TEXT", show_default=False, help="Text shown in lists of jobs.")
 ]
 Id = Annotated[
     str | None,
@@ -31,7 +31,7 @@ After = Annotated[
     list[str] | None,
     typer.Option(
         metavar="ID[:ok|any|fail]",
-        help="Run after that job has succeeded (ended, failed); may be repeated.",
+        help="Run after that job has succeeded (any: ended, fail: failed). Repeatable.",
     ),
 ]
 Retries = Annotated[

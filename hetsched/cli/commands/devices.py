@@ -26,7 +26,7 @@ SCHEMA = "hetsched.devices/1"
 
 
 PROBE_FLAG = typer.Option(
-    "--probe", help="Have the daemon look for missing devices, and retry those that failed."
+    "--probe", help="Have the daemon look for missing devices and retry failed ones."
 )
 
 

@@ -26,9 +26,12 @@ def drain(
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until no job runs or could start.")
     ] = False,
-    stop: Annotated[bool, typer.Option("--stop", help="Then end the daemon.")] = False,
+    stop: Annotated[
+        bool, typer.Option("--stop", help="End the daemon when its jobs have ended.")
+    ] = False,
     now: Annotated[
-        bool, typer.Option("--now", help="End it now: running jobs stop after their chunks.")
+        bool,
+        typer.Option("--now", help="End the daemon now; running jobs stop after their chunks."),
     ] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Accept jobs again.")] = False,
     json: Json = False,

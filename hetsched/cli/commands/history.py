@@ -1,4 +1,4 @@
-"""`hetsched history`: jobs of the past."""
+"""`hetsched history`: past jobs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def history(
     ] = 100,
     json: Json = False,
 ) -> None:
-    """List jobs of the past, also of earlier daemons."""
+    """List past jobs, including those of earlier daemons."""
     states = chosen_states(state)
     now = datetime.datetime.now().astimezone()
     start = None if since is None else parse_since(since, now, "--since")

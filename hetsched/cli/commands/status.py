@@ -51,7 +51,9 @@ def status(
         typer.Option(metavar="[-]KEY", help="job, priority, state, submitted, workload or label."),
     ] = "job",
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")] = False,
-    interval: Annotated[str, typer.Option(metavar="TIME", help="Between repetitions.")] = "2s",
+    interval: Annotated[
+        str, typer.Option(metavar="TIME", help="Time between repetitions.")
+    ] = "2s",
     json: Json = False,
 ) -> None:
     """List the daemon's jobs."""

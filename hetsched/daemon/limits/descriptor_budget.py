@@ -17,7 +17,7 @@ and messages on their way. Arbitrary."""
 PER_SESSION = 2
 """The session's socket, and the client's ZeroMQ connection, which follows it."""
 MIN_SESSIONS = 3
-"""Sessions that segments leave room for, so that somebody can look and cancel. Arbitrary."""
+"""Sessions that segments leave room for, so that a user can still look and cancel. Arbitrary."""
 MIN_SEGMENTS = 4
 """Segments that sessions leave room for, so that idle ones don't keep others from work.
 Arbitrary."""

@@ -119,12 +119,12 @@ def _application() -> Any:
 
 
 class _QuietHandler(WSGIRequestHandler):
-    """Logs nothing, and waits for nobody for ever."""
+    """Logs nothing, and limits how long a client may take."""
 
     timeout = SECONDS
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Log nothing: a scrape every few seconds isn't news."""
+        """Log nothing: there is a scrape every few seconds."""
 
     def address_string(self) -> str:
         return "local"
