@@ -17,6 +17,7 @@ import pytest
 
 from hetsched.cli.commands import submit
 from hetsched.client.job import Listener
+from hetsched.errors import TryAgain
 from hetsched.job import JobSpec, Queued
 
 from .conftest import COMMAND, Call, Ended
@@ -282,3 +283,18 @@ def test_an_interrupted_submit_tells_what_became_of_the_job(
 
     assert end.code == 130
     assert words in end.error
+
+
+def test_a_job_that_can_not_be_cancelled_by_a_second_press_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    def cancel(number: int) -> None:
+        raise TryAgain("the daemon has stopped")
+
+    monkeypatch.setattr(time, "sleep", interrupted)
+    error = submit._detached(7, cancel)
+    assert str(error) == "interrupted twice; job 7 wasn't cancelled: the daemon has stopped"
+    assert "was cancelled" in str(submit._detached(7, lambda number: None))

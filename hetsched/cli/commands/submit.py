@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -130,7 +129,9 @@ def _detached(number: int, cancel: Callable[[int], None]) -> Cancelled:
         )
         time.sleep(GRACE_SECONDS)
     except KeyboardInterrupt:
-        with contextlib.suppress(HetschedError):  # the daemon or the job has ended
+        try:
             cancel(number)
+        except HetschedError as error:
+            return Cancelled(f"interrupted twice; job {number} wasn't cancelled: {error}")
         return Cancelled(f"interrupted twice; job {number} was cancelled")
     return Cancelled(f"interrupted; detached from job {number}, which continues")
