@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from daemon_story import Story, refused, report, states
+from daemon_story import MIB, Story, refused, report, states
 
 from hetsched.daemon import commands as do
 from hetsched.errors import CantCreate, ErrorRecord
-from hetsched.job import ArenaRef, Done, Failed, JobSpec, Queued, Running
+from hetsched.job import ArenaOut, ArenaRef, Done, Failed, JobSpec, Queued, Running
 from hetsched.store.arrays.publication import PreparedOutput
 from hetsched.store.journal.job_numbers import JobNumbers
 from hetsched.store.journal.records import JobAccepted, JobEnded, JobPublishing, JobStarted
@@ -200,6 +200,21 @@ def test_another_request_with_a_known_id_is_refused(story: Story) -> None:
     error = refused(story.ask(token, say.Submit(JobSpec(workload="v", params={}, id="mine"))))
     assert error.code == 65
     assert "id mine: job 1 has this id" in error.message
+
+
+def test_a_known_id_with_another_array_for_the_result_is_refused(story: Story) -> None:
+    tokens = [story.hello(session) for session in (1, 2)]
+    specs = []
+    for session in (1, 2):
+        story.core.on_allocated(session, 10 + session, MIB)
+        outputs = {"": ArenaOut(ArenaRef(10 + session, (1,), "u1"))}
+        specs.append(JobSpec(workload="w", params={}, id="mine", outputs=outputs))
+    story.submit(tokens[0], specs[0])
+    error = refused(story.ask(tokens[1], say.Submit(specs[1])))
+    assert error.code == 65
+    assert "its result goes to the array that was passed as `out` then" in error.message
+    (accepted, *_) = answers(story.ask(tokens[0], say.Submit(specs[0])))
+    assert accepted == say.Accepted(1, "volatile")
 
 
 def test_the_number_of_a_refused_job_is_used_again(story: Story) -> None:

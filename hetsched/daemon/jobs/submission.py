@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from hetsched.daemon.commands import Command, NumbersWritten, SubmitJob, WriteJournal
 from hetsched.daemon.ledger import Ledger
-from hetsched.daemon.records import JobEntry, Requester, input_and_output_segments
+from hetsched.daemon.records import JobEntry, Requester, caller_outputs, input_and_output_segments
 from hetsched.engine.engine import Readmission
 from hetsched.errors import DataError, TryAgain
 from hetsched.job import JobSpec, Queued
@@ -64,7 +64,8 @@ def submit_again(
     Raises
     ------
     DataError
-        It is another request; an array that the job needs isn't the client's.
+        It is another request; an array that the job needs isn't the client's; the result goes to
+        an array that a client has passed, and this request names another one.
     """
     if not entry.is_shortened and not is_same_request(request.spec, entry.spec):
         raise DataError(
@@ -72,6 +73,12 @@ def submit_again(
             " request; choose another id"
         )
     commands: list[Command] = []
+    targets = caller_outputs(entry.spec)
+    if entry.session in ledger.sessions and targets != caller_outputs(request.spec):
+        raise DataError(
+            f"id {request.spec.id or entry.key}: job {entry.job} has this id, and its result goes"
+            " to the array that was passed as `out` then; choose another id, or omit `out`"
+        )
     if entry.input_deadline is not None:
         check_segments(ledger, requester, request.spec)
         entry.spec = request.spec
