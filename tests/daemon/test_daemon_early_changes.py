@@ -101,3 +101,15 @@ def test_a_job_that_failed_its_check_can_not_be_held(story: Story) -> None:
     error = ErrorRecord(66, "/x.npy: No such file")
     story.written(story.core.on_engine_reply(start.ticket, error, story.now))
     assert refused(story.ask(story.hello(1), say.Hold(5))).code == 2
+
+
+def test_a_job_whose_end_is_not_on_disk_yet_has_ended_for_those_who_change_it(
+    story: Story,
+) -> None:
+    (start,) = restored(story)
+    assert isinstance(start, do.SubmitJob)
+    token = story.hello(1)
+    error = ErrorRecord(66, "/x.npy: No such file")
+    story.core.on_engine_reply(start.ticket, error, story.now)
+    refusal = refused(story.ask(token, say.Release(5)))
+    assert (refusal.code, "already ended: failed" in refusal.message) == (2, True)

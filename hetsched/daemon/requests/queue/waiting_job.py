@@ -7,7 +7,7 @@ from hetsched.daemon.jobs.queue_changes import change_outside_engine
 from hetsched.daemon.ledger import Ledger
 from hetsched.daemon.records import JobEntry, Requester
 from hetsched.errors import UsageError
-from hetsched.job import Running, words
+from hetsched.job import Done, Failed, Running, words
 from hetsched.transport.messages import QueueChange
 
 
@@ -32,8 +32,9 @@ def waiting_job(ledger: Ledger, number: int, change: str) -> JobEntry:
         It runs or has ended, so that it can't be `change`.
     """
     entry = ledger.job(number)
-    if entry.has_ended and entry.state is not None:
-        word = words(entry.state)[0]
+    end = entry.state if entry.end is None else entry.end.state  # known, but not on disk yet
+    if isinstance(end, Done | Failed):
+        word = words(end)[0]
         raise UsageError(
             f"job {number} has already ended: {word}; only a waiting job can be {change}"
         )
