@@ -47,7 +47,7 @@ def test_options_within_their_limits_pass(options: dict[str, Any]) -> None:
         ({"after": (Dependency(1),) * 101}, "after: 101 jobs; the maximum is 100"),
     ],
 )
-def test_an_option_out_of_its_limits_gets_one_line(options: dict[str, Any], message: str) -> None:
+def test_an_option_out_of_its_limits_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as error:
         check_queue_options(spec(**options))
 

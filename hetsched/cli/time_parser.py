@@ -30,7 +30,7 @@ def parse_deadline(text: str, now: datetime.datetime) -> float:
     text = text.strip()
     clock = _CLOCK.fullmatch(text)
     if clock:
-        moment = _time_of_day(text, clock, now)
+        moment = _time_of_day(text, clock, now, "--deadline")
         if moment <= now:
             moment += datetime.timedelta(days=1)
         return moment.timestamp()
@@ -48,7 +48,7 @@ def parse_since(text: str, now: datetime.datetime, flag: str) -> float:
     text = text.strip()
     clock = _CLOCK.fullmatch(text)
     if clock:
-        moment = _time_of_day(text, clock, now)
+        moment = _time_of_day(text, clock, now, flag)
         if moment > now:
             moment -= datetime.timedelta(days=1)
         return moment.timestamp()
@@ -71,12 +71,14 @@ def _duration(text: str) -> float | None:
     return seconds if seconds > 0 else None
 
 
-def _time_of_day(text: str, clock: re.Match[str], now: datetime.datetime) -> datetime.datetime:
+def _time_of_day(
+    text: str, clock: re.Match[str], now: datetime.datetime, flag: str
+) -> datetime.datetime:
     hour, minute, second = (int(part or 0) for part in clock.groups())
     try:
         return now.replace(hour=hour, minute=minute, second=second, microsecond=0)
     except ValueError:
-        raise UsageError(f"{quoted(text)} is not a time of day; {EXAMPLES}") from None
+        raise UsageError(f"{flag} {quoted(text)} is not a time of day; {EXAMPLES}") from None
 
 
 def _date(text: str, now: datetime.datetime) -> datetime.datetime:

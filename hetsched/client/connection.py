@@ -92,7 +92,7 @@ class Connection:
         self._is_wanted = False
         """Another thread waits for a daemon."""
         self._failures = 0
-        """How often no daemon could be reached for all of the time."""
+        """Number of searches that ended without a daemon."""
         self._loop = Loop(slow_level=logging.DEBUG)
         self._attach(self._link)
         self._thread = threading.Thread(target=self._run, name="hetsched-client", daemon=True)
@@ -278,7 +278,7 @@ class Connection:
             self._restart_attempts()
 
     def _restart_attempts(self) -> None:
-        """Begin to look for a daemon, unless that goes on already or there is one."""
+        """Look for a daemon, unless there is one or the search has begun."""
         self._is_wanted = True
         if self._link is None and self._backoff is None and self._closed is None:
             self._backoff = Backoff(time.monotonic() + self._reconnect)

@@ -25,7 +25,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]
         yield harness
 
 
-def test_a_running_daemon_tells_about_itself(call: Call, served: Harness) -> None:
+def test_a_running_daemon_is_reported(call: Call, served: Harness) -> None:
     ended = call("doctor")
 
     rows = {line[4:].split("  ")[0].strip(): line for line in ended.out.splitlines()}

@@ -139,7 +139,9 @@ def test_status_shows_reasons_labels_and_priorities(call: Call, queue: Queue) ->
         (("cancel", "1", "--all"), "give the numbers of jobs, or --all"),
     ],
 )
-def test_wrong_words_get_one_line(call: Call, words: tuple[str, ...], message: str) -> None:
+def test_wrong_arguments_are_refused_in_one_line(
+    call: Call, words: tuple[str, ...], message: str
+) -> None:
     ended = call(*words)
 
     assert ended.code == 2

@@ -208,7 +208,7 @@ def test_words_are_quoted_as_systemd_reads_them(word: str, text: str) -> None:
     assert quoted(word) == text
 
 
-def test_dollars_in_a_command_are_no_variables() -> None:
+def test_dollars_in_a_command_are_escaped() -> None:
     text = service_text("[Unit]\nExecStart=x\n", ["/a$b", "serve"], {"HETSCHED_CONFIG": "c$d"})
 
     assert 'ExecStart="/a$$b" serve\nEnvironment="HETSCHED_CONFIG=c$d"\n' in text

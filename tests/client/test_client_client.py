@@ -260,7 +260,7 @@ def test_devices_are_told_with_those_that_are_missing(client: Client) -> None:
     assert absent == {"gpu": "none here"}
 
 
-def test_devices_that_failed_are_told_and_get_another_chance(client: Client) -> None:
+def test_devices_that_failed_are_listed_and_get_another_chance(client: Client) -> None:
     assert client.device_list().restricted == {"cpu0": "takes no jobs of kind fft"}
     assert client.device_list(probe=True).restricted == {}
 

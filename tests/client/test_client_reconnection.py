@@ -176,7 +176,7 @@ def test_memory_that_cannot_be_passed_on_is_a_lost_input(daemons: Daemons, tmp_p
 
 
 @pytest.mark.parametrize("value", [-1, "soon", float("nan"), True])
-def test_a_time_to_reconnect_that_is_none_is_refused(value: object, tmp_path: Path) -> None:
+def test_a_malformed_time_to_reconnect_is_refused(value: object, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="reconnect"):
         Client(tmp_path, reconnect=value)  # type: ignore[arg-type]
 

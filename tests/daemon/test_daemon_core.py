@@ -221,7 +221,9 @@ def test_any_client_gets_the_result_of_any_job_in_time(story: Story) -> None:
         do.AnswerSession(2, say.SegmentFd(7, MIB, True), 7),
     )
     assert story.core.on_session_request(2, say.Drop(7)) == [do.ReleaseSegment(7)]
-    assert refused(story.core.on_session_request(2, say.Map(8))).code == 66
+    error = refused(story.core.on_session_request(2, say.Map(8)))
+    assert error.code == 66
+    assert "no longer in the daemon's memory, which keeps it for 10 min" in error.message
 
 
 def test_a_result_that_its_submitter_has_had_is_free(story: Story) -> None:

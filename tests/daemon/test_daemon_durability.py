@@ -143,9 +143,9 @@ def test_an_end_that_cannot_be_written_is_reported_and_written_later(story: Stor
     job = story.submit(story.hello(1))
     (write,) = story.core.on_job_state(job, Done(job, report(job)), {}, story.now)
     assert isinstance(write, do.WriteJournal) and write.then
-    told = story.core.on_written(write.then, FULL, story.now)
-    assert states(told) == [Done(job, report(job))]
-    assert [type(record) for record in records(told)] == [JobEnded]
+    commands = story.core.on_written(write.then, FULL, story.now)
+    assert states(commands) == [Done(job, report(job))]
+    assert [type(record) for record in records(commands)] == [JobEnded]
 
 
 def test_output_files_get_no_name_before_the_job_is_confirmed(story: Story) -> None:
@@ -180,8 +180,8 @@ def test_the_same_key_is_the_same_job(story: Story) -> None:
     assert story.core.ledger.keys["k"].job == 1
     assert answers(story.ask(token, say.Submit(DURABLE, key="k"), 2)) == []
     job = story.core.ledger.jobs[1]
-    told = story.core.on_written(do.AcceptanceWritten(job.ticket), None, story.now)
-    assert answers(told) == [say.Accepted(1, "durable")] * 2
+    commands = story.core.on_written(do.AcceptanceWritten(job.ticket), None, story.now)
+    assert answers(commands) == [say.Accepted(1, "durable")] * 2
 
 
 def test_an_ended_job_is_returned_for_its_id(story: Story) -> None:

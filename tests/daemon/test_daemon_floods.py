@@ -27,7 +27,7 @@ def test_a_connection_that_grows_the_process_without_completing_a_message_is_a_f
     assert detector.sample({}, (), 0) == [] and not detector.is_suspicious
 
 
-def test_who_completes_messages_is_no_flood_however_much_memory_grows() -> None:
+def test_completed_messages_are_no_flood_however_much_memory_grows() -> None:
     detector = FloodDetector(limit=10 * MIB)
     for step in range(100):
         assert detector.sample({1: PID}, {PID}, step * 8 * MIB) == []

@@ -71,7 +71,7 @@ def test_zeromqs_address_of_a_peer_is_parsed() -> None:
     ["", "127.0.0.1", "127.0.0.1:5555", "localhost:0:0", "localhost:0:0:1:2", "localhost:-1:0:1",
      "localhost:0:0:x", "localhost:٣:0:1", "evil:0:0:1"],
 )  # fmt: skip
-def test_any_other_address_is_nobodys(address: str) -> None:
+def test_an_address_of_another_form_identifies_no_peer(address: str) -> None:
     assert address_peer(address) == NOBODY
 
 

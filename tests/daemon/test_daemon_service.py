@@ -118,7 +118,7 @@ def test_passed_sockets_outlive_the_daemon_and_serve_the_next(tmp_path: Path) ->
         sock.close()
 
 
-def test_the_manager_hears_of_start_life_and_stop(tmp_path: Path) -> None:
+def test_the_manager_is_notified_of_start_watchdog_and_stop(tmp_path: Path) -> None:
     sockets = bound(tmp_path)
     with activated(tmp_path, sockets) as notified:
         notified.until("READY=1")

@@ -82,7 +82,7 @@ def test_a_connection_is_accepted(bench: Bench) -> None:
     assert len(bench.accepted) == 1
 
 
-def test_a_client_beyond_the_budget_learns_why(bench: Bench) -> None:
+def test_a_client_beyond_the_budget_gets_the_reason(bench: Bench) -> None:
     bench.refusal = TryAgain("no more sessions")
     with connect(bench.path) as client:
         bench.rounds(2)
@@ -92,7 +92,7 @@ def test_a_client_beyond_the_budget_learns_why(bench: Bench) -> None:
     assert bench.accepted == []
 
 
-def test_a_client_that_has_already_said_hello_learns_why(bench: Bench) -> None:
+def test_a_client_that_has_already_said_hello_gets_the_reason(bench: Bench) -> None:
     bench.refusal = TryAgain("no more sessions")
     with connect(bench.path) as client:
         client.send(b"hello")

@@ -57,7 +57,7 @@ def test_a_job_reads_a_file_that_an_earlier_one_is_still_to_write(
     assert np.allclose(second.result(60), np.fft.fft2(np.fft.fft2(source)))
 
 
-def test_a_file_that_somebody_else_has_changed_fails_the_job(
+def test_a_file_changed_by_another_program_fails_the_job(
     local: hetsched.Local, tmp_path: Path
 ) -> None:
     save(tmp_path / "x.npy", 1)

@@ -54,7 +54,7 @@ def works(local: hetsched.Local) -> bool:
     return bool(local.submit("fft", batch="4x8x8").result(60).shape == (4, 8, 8))
 
 
-def test_a_slow_plug_in_delays_nobody_else() -> None:
+def test_a_slow_plug_in_delays_no_other_job() -> None:
     with hetsched.Local(PATIENT, learn=False) as local:
         slow = in_background(lambda: local.submit(INFER))
         assert hanging_workload.BEGUN.wait(20)

@@ -112,7 +112,7 @@ def test_a_cancelled_timer_is_not_called(loop: Loop) -> None:
     assert calls == []
 
 
-def test_a_signal_that_interrupts_nothing_is_not_lost(loop: Loop) -> None:
+def test_a_signal_during_no_system_call_is_not_lost(loop: Loop) -> None:
     """A Python handler alone would wait for the main thread's next bytecode, here forever."""
     received = threading.Event()
     in_time: list[bool] = []

@@ -49,7 +49,7 @@ def test_failures_in_different_kinds_quarantine_a_device() -> None:
     assert "(the last: ended by SIGSEGV); it is tried again in 59 s" in reason
 
 
-def test_a_failure_that_bars_a_device_is_told_once() -> None:
+def test_a_failure_that_bars_a_device_is_reported_once() -> None:
     health = failed(MAX_FAILURES - 1, "fft")
 
     assert "takes no jobs of kind fft" in health.fail("gpu0", "fft", "died", 0.0)
