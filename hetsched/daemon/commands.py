@@ -10,7 +10,7 @@ import msgspec
 from hetsched.engine.engine import Readmission
 from hetsched.errors import HetschedError
 from hetsched.job import Done, Failed, JobSpec
-from hetsched.store.journal.records import NumbersReserved, Record
+from hetsched.store.journal.records import JobChanged, NumbersReserved, Record
 from hetsched.transport.inspection.metric_records import Metric
 from hetsched.transport.inspection.overview_records import DaemonOverview
 from hetsched.transport.messages import History, QueueChange, Reply, SessionAnswer
@@ -161,6 +161,7 @@ class NumbersWritten(msgspec.Struct, frozen=True):
 class ChangeWritten(msgspec.Struct, frozen=True):
     """A waiting job's new priority or hold is in the journal, so that `reply` is true; or not."""
 
+    record: JobChanged
     reply: SendReply
 
 

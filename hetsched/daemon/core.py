@@ -24,7 +24,7 @@ from hetsched.daemon.commands import (
     TrimArena,
     Written,
 )
-from hetsched.daemon.jobs.queue_changes import confirm_change, note_change
+from hetsched.daemon.jobs.queue_changes import confirm_change, note_change, on_change_written
 from hetsched.daemon.jobs.recovery import expire_inputs, restore
 from hetsched.daemon.jobs.transitions import PROGRESS_INTERVAL, JobTransitions
 from hetsched.daemon.ledger import Ledger
@@ -231,10 +231,7 @@ class Core:
     def on_written(self, what: Written, error: HetschedError | None, now: float) -> list[Command]:
         """Handle the journal's answer to WriteJournal; `error`: nothing was written."""
         if isinstance(what, ChangeWritten):
-            if error is None:
-                return [what.reply]
-            refused = Reply(what.reply.reply.number, Refused(to_record(error)))
-            return [SendReply(what.reply.identity, refused)]
+            return on_change_written(what, error)
         commands = self._transitions.on_written(what, error, now)
         if isinstance(what, NumbersWritten):
             commands += self._submit_waiting(error, now)

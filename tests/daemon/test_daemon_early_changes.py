@@ -6,7 +6,7 @@ import pytest
 from daemon_story import OWNER, Story, refused
 
 from hetsched.daemon import commands as do
-from hetsched.errors import ErrorRecord
+from hetsched.errors import CantCreate, ErrorRecord
 from hetsched.job import ArenaRef, Failed, FileRef, JobSpec, Queued
 from hetsched.store.journal.records import JobChanged, JournalContents, JournaledJob
 from hetsched.transport import messages as say
@@ -113,3 +113,14 @@ def test_a_job_whose_end_is_not_on_disk_yet_has_ended_for_those_who_change_it(
     story.core.on_engine_reply(start.ticket, error, story.now)
     refusal = refused(story.ask(token, say.Release(5)))
     assert (refusal.code, "already ended: failed" in refusal.message) == (2, True)
+
+
+def test_a_change_that_can_not_be_written_says_so_and_is_written_later(story: Story) -> None:
+    restored(story)
+    envelope = say.Envelope(story.hello(1), 1, say.Hold(5))
+    (write,) = story.core.on_request(b"", OWNER, envelope, story.now)
+    assert isinstance(write, do.WriteJournal) and write.then is not None
+    refusal, again = story.core.on_written(write.then, CantCreate("no room"), story.now)
+    assert refused([refusal]).code == 73
+    assert "job 5 was changed, but that can't be written" in refused([refusal]).message
+    assert again == do.WriteJournal(write.records)

@@ -6,12 +6,19 @@ has passed its arrays again. Changes until then are noted here; the engine gets 
 
 from __future__ import annotations
 
-from hetsched.daemon.commands import AlterJob, CancelJob, ChangeWritten, Command, WriteJournal
+from hetsched.daemon.commands import (
+    AlterJob,
+    CancelJob,
+    ChangeWritten,
+    Command,
+    SendReply,
+    WriteJournal,
+)
 from hetsched.daemon.records import JobEntry, Requester
-from hetsched.errors import Cancelled, ErrorRecord
+from hetsched.errors import Cancelled, ErrorRecord, HetschedError
 from hetsched.job import Queued
 from hetsched.store.journal.records import JobChanged
-from hetsched.transport.messages import Changed, Hold, Prioritize, QueueChange
+from hetsched.transport.messages import Changed, Hold, Prioritize, QueueChange, Refused, Reply
 
 
 def note_change(entry: JobEntry, change: QueueChange) -> None:
@@ -46,7 +53,20 @@ def confirm_change(entry: JobEntry, requester: Requester, is_changed: bool) -> l
     if not is_changed:
         return [reply]
     record = JobChanged(entry.job, entry.priority, entry.is_held)
-    return [WriteJournal((record,), ChangeWritten(reply), urgent=True)]
+    return [WriteJournal((record,), ChangeWritten(record, reply), urgent=True)]
+
+
+def on_change_written(what: ChangeWritten, error: HetschedError | None) -> list[Command]:
+    """Confirm a change, or say that it isn't on disk; then the journal keeps trying."""
+    if error is None:
+        return [what.reply]
+    number, identity = what.reply.reply.number, what.reply.identity
+    refusal = ErrorRecord(
+        error.code,
+        f"job {what.record.number} was changed, but that can't be written to the journal at"
+        " present, see the daemon's log; it is written as soon as possible",
+    )
+    return [SendReply(identity, Reply(number, Refused(refusal))), WriteJournal((what.record,))]
 
 
 def catch_up(entry: JobEntry) -> list[Command]:
