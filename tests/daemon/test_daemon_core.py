@@ -121,11 +121,11 @@ def test_of_a_short_job_only_the_end_is_reported(story: Story) -> None:
 
 def test_progress_comes_ten_times_a_second_at_most(story: Story) -> None:
     job = story.submit(story.hello(1))
-    told = 0
+    reported = 0
     for _ in range(1000):
         story.now += 0.001
-        told += len(states(story.state(Running(job, "computing"))))
-    assert 9 <= told <= 10
+        reported += len(states(story.state(Running(job, "computing"))))
+    assert 9 <= reported <= 10
 
 
 def test_the_last_progress_is_reported_even_if_none_follows(story: Story) -> None:
@@ -146,9 +146,9 @@ def test_a_follower_hears_the_present_state_then_the_end(story: Story) -> None:
     job, other = story.submit(story.hello(1)), story.hello(2)
     story.state(Running(job, "computing"))
     assert states(story.ask(other, say.Follow(job), 4)) == [Running(job, "computing")]
-    told = [command for command in story.done(job) if isinstance(command, do.SendReply)]
-    assert [command.reply.number for command in told] == [1, 4]
-    assert not any(command.droppable for command in told)
+    replies = [command for command in story.done(job) if isinstance(command, do.SendReply)]
+    assert [command.reply.number for command in replies] == [1, 4]
+    assert not any(command.droppable for command in replies)
 
 
 def test_following_an_ended_job_is_answered_once(story: Story) -> None:
