@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from hetsched.engine.threads.step import Step
+from hetsched.errors import UsageError
 from hetsched.job import ArenaRef, FileOut, FileRef, JobSpec
 from hetsched.workload import ArraySpec, Workload, find, locate
 
@@ -57,6 +58,8 @@ def declare(spec: JobSpec, workload: Workload, shapes: Shapes, step: Step) -> De
     step.enter(f"the code of the workload {workload.name}", is_interruptible=True)
     params = workload.infer(spec.params, shapes)
     load, arrays = workload.load(params), tuple(workload.arrays(params))
+    if load < 1:
+        raise UsageError(f"{workload.name}: a load of {load} units; it must be at least 1")
     return Declaration(workload, locate(spec.workload), shapes, params, load, arrays)
 
 

@@ -12,12 +12,19 @@ import pytest
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.admission import Admission
 from hetsched.engine.admission.checked_job import CheckedJob
-from hetsched.engine.admission.declaration import Declaration, DeclarationCache, declaration_key
+from hetsched.engine.admission.declaration import (
+    Declaration,
+    DeclarationCache,
+    declaration_key,
+    declare,
+)
 from hetsched.engine.admission.resolve import MachineLimits
+from hetsched.engine.threads.step import Step
 from hetsched.engine.threads.worker_pool import WorkerPool
-from hetsched.errors import TryAgain
+from hetsched.errors import TryAgain, UsageError
 from hetsched.job import ArenaRef, Dependency, FileOut, FileRef, JobSpec
 from hetsched.transport.loop import Loop
+from hetsched.workload import find
 
 MACHINE = MachineLimits([DeviceInfo(name="cpu0", kind="cpu", identity="c")], {}, 1 << 30)
 SPEC = JobSpec(workload="fft", params={"batch": "4x8x8"})
@@ -163,3 +170,12 @@ def test_a_declaration_is_one_for_all_jobs_of_a_kind(bench: Bench) -> None:
     assert isinstance(checked, CheckedJob)
     assert isinstance(checked.declaration, Declaration)
     assert checked.declaration.load == checked.job.load == 4
+
+
+@pytest.mark.parametrize("units", [0, -1])
+def test_a_job_without_a_single_unit_is_refused_at_submission(units: int) -> None:
+    workload = find("gated_workload:Gated")
+    spec = JobSpec(workload="gated_workload:Gated", params={"units": units})
+
+    with pytest.raises(UsageError, match=f"a load of {units} units; it must be at least 1"):
+        declare(spec, workload, {}, Step())
