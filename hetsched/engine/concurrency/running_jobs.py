@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from hetsched.engine.job.device_wait import DeviceWait, longest
 from hetsched.engine.job.driver import JobDriver
@@ -72,16 +72,28 @@ class RunningJobs:
         """Report a death to all jobs; return whether a side job may be its cause.
 
         Then the main job isn't charged with it, and the side jobs that may have caused it start
-        again, alone.
+        again, alone. Of those on one core the oldest is charged, which was computing. Nobody is if
+        a core was killed because a cancelled job didn't stop.
         """
         suspects = [driver for driver in self.sides.values() if driver.uses(culprits or devices)]
+        charged = _oldest_by_core(suspects) if suspects else list(self)
+        if any(driver.is_stopping and driver.uses(culprits) for driver in self):
+            charged = []
         for driver in suspects:
             driver.withdraw()
         for driver in self:
-            is_cleared = bool(suspects) and driver not in suspects
-            driver.on_lost(devices, reason, culprits, counts=not is_cleared)
+            driver.on_lost(devices, reason, culprits, counts=driver in charged)
         return bool(suspects)
 
     def on_joined(self, devices: tuple[str, ...]) -> None:
         for driver in self:
             driver.on_joined(devices)
+
+
+def _oldest_by_core(sides: Iterable[JobDriver]) -> list[JobDriver]:
+    """Return the first of `sides` on each core."""
+    by_core: dict[str, JobDriver] = {}
+    for driver in sides:
+        assert driver.side is not None
+        by_core.setdefault(driver.side.core, driver)
+    return list(by_core.values())

@@ -43,6 +43,7 @@ from hetsched.engine.job.job_record import JobSettings
 from hetsched.engine.job.outlook import outlook
 from hetsched.engine.job.retries.failure_log import FailureLog
 from hetsched.engine.job.state_machine import JobStateMachine
+from hetsched.engine.job.states import Stopping
 from hetsched.engine.planning.learning import learn
 from hetsched.engine.planning.run_planner import RunPlanner
 from hetsched.engine.threads.publication import OnPrepared, OutputPublisher, Written
@@ -184,6 +185,11 @@ class JobDriver:
             snapshot = replace(snapshot, notes=(*snapshot.notes, *record.report_notes))
         return snapshot
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether devices are asked to stop working for it."""
+        return isinstance(self._machine.state, Stopping)
+
     def device_waits(self) -> dict[str, DeviceWait]:
         """Return device -> what the job waits for from it at present."""
         return self._machine.device_waits()
@@ -308,9 +314,6 @@ class JobDriver:
 
     # ---- reports and the end
 
-    def _report_progress(self, command: do.ReportProgress) -> None:
-        self._on_state(command.state)
-
     def _log(self, command: do.LogMessage) -> None:
         level = LOG_LEVELS[command.level]
         log.log(level, "job %d: %s", self.number, command.text, exc_info=command.error)
@@ -387,7 +390,7 @@ EXECUTE: dict[type[do.JobCommand], Callable[[JobDriver, Any], None]] = {
     do.KillDevice: lambda driver, command: driver._orders.kill_device(command),
     do.SetDeadline: JobDriver._set_deadline,
     do.PublishOutputs: JobDriver._publish,
-    do.ReportProgress: JobDriver._report_progress,
+    do.ReportProgress: lambda driver, command: driver._on_state(command.state),
     do.RecordKernels: JobDriver._record_kernels,
     do.ExcludeVariant: JobDriver._exclude_variant,
     do.RecordFailure: JobDriver._record_failure,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from types import SimpleNamespace
 from typing import Any, cast
 
 from hetsched.engine.concurrency.running_jobs import RunningJobs
@@ -15,8 +16,9 @@ class Driver:
 
     def __init__(self, number: int, devices: Collection[str], side: str = "") -> None:
         self.number = number
-        self.side = side or None
+        self.side = SimpleNamespace(core=side) if side else None
         self.attempt_id = 100 + number
+        self.is_stopping = False
         self.calls: list[tuple[Any, ...]] = []
         self._devices = set(devices)
 
@@ -71,6 +73,28 @@ def test_a_death_caused_on_another_core_is_counted_against_the_main_job() -> Non
     assert not jobs.on_lost(CPUS, "crash", ("cpu1",))
 
     assert main.calls == side.calls == [("lost", CPUS, True)]
+
+
+def test_of_the_side_jobs_on_a_core_only_the_oldest_is_charged_with_a_death() -> None:
+    jobs, _, first = bench()
+    second, third = Driver(3, ["cpu0"], side="cpu0"), Driver(4, ["cpu1"], side="cpu1")
+    for driver in (second, third):
+        jobs.add(cast(JobDriver, driver))
+
+    jobs.on_lost(CPUS, "crash", ())
+
+    assert [driver.calls[-1][2] for driver in (first, second, third)] == [True, False, True]
+    assert second.calls[0] == ("withdraw",)
+
+
+def test_nobody_is_charged_with_a_cancelled_job_that_does_not_stop() -> None:
+    jobs, main, side = bench()
+    main.is_stopping = True
+
+    jobs.on_lost(CPUS, "stopping takes longer than 5 s", ("cpu0",))
+
+    assert main.calls == [("lost", CPUS, False)]
+    assert side.calls == [("withdraw",), ("lost", CPUS, False)]
 
 
 def test_side_jobs_outlive_the_main_one() -> None:
