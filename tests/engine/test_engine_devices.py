@@ -43,3 +43,10 @@ def test_a_team_where_there_is_none_is_not_suggested(word: str) -> None:
         select_devices([word], KNOWN[:2], {})
 
     assert str(caught.value) == f"no device {word!r}; devices here: cpu0, cpu1"
+
+
+def test_a_group_without_devices_here_is_not_suggested_for_itself() -> None:
+    with pytest.raises(UsageError) as caught:
+        select_devices(["emu"], KNOWN[:2], {})
+
+    assert str(caught.value) == "no device 'emu'; devices here: cpu0, cpu1"

@@ -65,6 +65,6 @@ def _unknown_device(
             f"device {word} is not available: {reason or 'none found'}; devices here: {available}"
         )
     groups = [*group_names(), *([TEAM_GROUP] if any(info.members for info in infos) else [])]
-    match = closest_name(word, [*names, *groups])
+    match = closest_name(word, [*names, *(group for group in groups if group != word)])
     hint = f"did you mean {match}? " if match else ""
     return UsageError(f"no device {quoted(word)}; {hint}devices here: {available}")
