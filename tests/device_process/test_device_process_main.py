@@ -24,6 +24,8 @@ from hetsched.transport.device_messages import (
     Detach,
     Fill,
     Filled,
+    Ping,
+    Pong,
     Prepared,
     Release,
     Run,
@@ -254,6 +256,19 @@ def test_a_kernel_that_ends_its_process_is_seen(cpu: Talk, fault: str, reason: s
     cpu.process.send(Run(1, 0, tuple(cut([10] * 4))))
 
     assert cpu.wait_end().startswith(reason)
+
+
+def test_a_process_whose_kernel_hangs_says_which_job_it_works_on(cpu: Talk) -> None:
+    cpu.prepare_faulty("hang")
+    cpu.expect(Prepared)
+    cpu.process.send(Run(1, 0, tuple(cut([10] * 4))))
+
+    def busy() -> list[int | None]:
+        cpu.process.send(Ping())
+        return [step and step.job for step in cpu.expect(Pong).steps]
+
+    assert any(busy() == [1, None] for _ in range(100_000))  # once it has taken the command
+    cpu.process.kill()
 
 
 def test_commands_and_events_of_any_size_arrive(cpu: Talk) -> None:
