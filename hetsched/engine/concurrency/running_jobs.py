@@ -75,8 +75,9 @@ class RunningJobs:
         again, alone. Of those on one core the oldest is charged, which was computing. Nobody is if
         a core was killed because a cancelled job didn't stop.
         """
-        suspects = [driver for driver in self.sides.values() if driver.uses(culprits or devices)]
-        charged = _oldest_by_core(suspects) if suspects else list(self)
+        users = [driver for driver in self if driver.uses(culprits or devices)]
+        suspects = [driver for driver in users if driver is not self.main]
+        charged = _oldest_by_core(suspects) or users
         if any(driver.is_stopping and driver.uses(culprits) for driver in self):
             charged = []
         for driver in suspects:
