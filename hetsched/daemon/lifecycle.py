@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import resource
@@ -173,6 +174,8 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         )
         server.queue.stop, server.queue.query = ladder.start, journal.query
         Watchdog(loop, manager).start()
+        # Modules and restored jobs live long: collecting them would block the loop again and again.
+        gc.freeze()
         manager.notify("READY=1")
         manager.notify(f"STATUS=listening in {endpoint.parent}")
         log.info("listening in %s, pid %d", endpoint.parent, os.getpid())

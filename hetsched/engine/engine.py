@@ -23,6 +23,7 @@ from hetsched.engine.admission.resolve import MachineLimits
 from hetsched.engine.admission.segment_holds import hold_attached, hold_segments, release_segments
 from hetsched.engine.context import EngineContext
 from hetsched.engine.deadlines import Deadlines
+from hetsched.engine.engine_hooks import EngineHooks
 from hetsched.engine.explanations import ExplanationArchive
 from hetsched.engine.job.driver import Learn
 from hetsched.engine.planning.planner_thread import OnDone, PlannerThread
@@ -31,7 +32,7 @@ from hetsched.engine.processes.device_search import DeviceSearch
 from hetsched.engine.processes.fleet import Fleet, FleetListener
 from hetsched.engine.queue.records import Outcome
 from hetsched.engine.queued_job import OnState, QueuedJob
-from hetsched.engine.scheduler import EngineHooks, JobScheduler, stopping_error
+from hetsched.engine.scheduler import JobScheduler, stopping_error
 from hetsched.engine.threads.publication import OnPrepared
 from hetsched.engine.threads.worker_pool import WorkerPool
 from hetsched.errors import ErrorRecord, HetschedError, TryAgain, to_record

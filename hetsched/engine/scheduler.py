@@ -10,14 +10,14 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.admission.segment_holds import release_segments
 from hetsched.engine.concurrency.running_jobs import RunningJobs
-from hetsched.engine.concurrency.side_jobs import SideJobs
+from hetsched.engine.concurrency.side_jobs import SideJobs, needs_turn
 from hetsched.engine.concurrency.side_plans import SideStart
 from hetsched.engine.context import EngineContext
+from hetsched.engine.engine_hooks import EngineHooks
 from hetsched.engine.explanations import ExplanationArchive, JobSnapshot
 from hetsched.engine.job.driver import JobDriver, Learn, do_nothing
 from hetsched.engine.job.events import DeadlinePassed
@@ -33,29 +33,13 @@ from hetsched.engine.queue.records import (
     ReportPosition,
 )
 from hetsched.engine.queued_job import JobTimers, QueuedJob
-from hetsched.errors import Cancelled, HetschedError, JobFailed, TryAgain, Unavailable, to_record
+from hetsched.errors import Cancelled, HetschedError, JobFailed, TryAgain, to_record
 from hetsched.job import Done, Failed, JobState, Queued
 from hetsched.planner.records import JobPlan
 from hetsched.store.arrays.file_stamp import FileStamp
 from hetsched.transport.loop import Loop
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class EngineHooks:
-    """What the scheduler needs of its engine.
-
-    Attributes
-    ----------
-    on_learn : callable
-        Takes the learning task of each attempt.
-    on_idle : callable
-        No job waits or runs.
-    """
-
-    on_learn: Callable[[Learn], None]
-    on_idle: Callable[[], None]
 
 
 class JobScheduler:
@@ -309,30 +293,42 @@ class JobScheduler:
 
     def _on_end(self, queued: QueuedJob, state: Done | Failed, learn: Learn) -> None:
         driver = self.running.remove(queued.number)
+        try:
+            runs_again = self._runs_again(driver, queued, state)
+        except Exception:  # a job whose end gets lost would hang its client
+            log.exception("job %d: unexpected error at its end; it isn't rerun", queued.number)
+            runs_again = False
+        try:
+            if not runs_again:
+                self._conclude(queued, state, driver.snapshot)
+            if learn is not do_nothing:
+                self._hooks.on_learn(learn)
+        finally:
+            self.advance()
+
+    def _runs_again(self, driver: JobDriver, queued: QueuedJob, state: Done | Failed) -> bool:
         self._timers.stop_limit(queued.number)
         self._sides.ended(driver)
-        if driver.side is not None and self._needs_turn(driver, state):
-            self._put_back(queued)
-        elif not self._is_requeued(queued, state):
-            error = state.error if isinstance(state, Failed) else None
-            decisions = self.queue.end(queued.number, Outcome.of(error))
-            if queued.failures:
-                state = with_notes(state, queued.failures)
-            self._end(queued, state, driver.snapshot)
-            self._execute(decisions)
-        if learn is not do_nothing:
-            self._hooks.on_learn(learn)
-        self.advance()
-
-    def _needs_turn(self, driver: JobDriver, state: Done | Failed) -> bool:
-        """Whether a side job has to start again, alone: its core or its memory wasn't there.
-
-        Or its core has failed too often for this kind of job: others may do.
-        """
         if isinstance(state, Done) or self._is_stopping:
             return False
-        is_transient = state.error.code in (TryAgain.code, Unavailable.code)
-        return is_transient or driver.has_excluded_devices
+        if needs_turn(driver, state):
+            self._put_back(queued)
+            return True
+        return self._is_requeued(queued, state)
+
+    def _conclude(
+        self, queued: QueuedJob, state: Done | Failed, snapshot: Callable[[], JobSnapshot]
+    ) -> None:
+        error = state.error if isinstance(state, Failed) else None
+        decisions: list[Decision] = []
+        try:
+            decisions = self.queue.end(queued.number, Outcome.of(error))
+        except Exception:
+            log.exception("job %d: unexpected error in the queue", queued.number)
+        if queued.failures:
+            state = with_notes(state, queued.failures)
+        self._end(queued, state, snapshot)
+        self._execute(decisions)
 
     def _put_back(self, queued: QueuedJob) -> None:
         """Let a side job wait for its turn."""
@@ -345,10 +341,8 @@ class JobScheduler:
         self.queue.put_back(queued.number)
         self._report_position(queued.number)
 
-    def _is_requeued(self, queued: QueuedJob, state: Done | Failed) -> bool:
+    def _is_requeued(self, queued: QueuedJob, state: Failed) -> bool:
         """Let a failed job wait for its next attempt, if it has one."""
-        if isinstance(state, Done) or self._is_stopping:
-            return False
         if not self.queue.requeue(queued.number, state.error.code):
             return False
         queued.is_open = False

@@ -28,6 +28,8 @@ from hetsched.engine.context import EngineContext
 from hetsched.engine.job.driver import JobDriver
 from hetsched.engine.queue.job_queue import JobQueue
 from hetsched.engine.queued_job import QueuedJob
+from hetsched.errors import TryAgain, Unavailable
+from hetsched.job import Failed
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +40,17 @@ REST_SECONDS = 0.005
 """Pause after a pass over the jobs in line that started none."""
 
 StartSide = Callable[[QueuedJob, SideStart], None]
+
+
+def needs_turn(driver: JobDriver, state: Failed) -> bool:
+    """Return whether a side job has to start again, alone: its core or memory wasn't there.
+
+    Or its core has failed too often for this kind of job: others may do.
+    """
+    if driver.side is None:
+        return False
+    is_transient = state.error.code in (TryAgain.code, Unavailable.code)
+    return is_transient or driver.has_excluded_devices
 
 
 class SideJobs:
