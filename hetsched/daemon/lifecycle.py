@@ -174,7 +174,7 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         )
         server.queue.stop, server.queue.query = ladder.start, journal.query
         Watchdog(loop, manager).start()
-        # Modules and restored jobs live long: collecting them would block the loop again and again.
+        # Modules and restored jobs live long: a garbage collection of them would block the loop.
         gc.freeze()
         manager.notify("READY=1")
         manager.notify(f"STATUS=listening in {endpoint.parent}")
