@@ -51,11 +51,15 @@ class Log:
     is_over: threading.Event = field(default_factory=threading.Event)
 
 
+CONFIG = CORES + '[journal]\nkeep_jobs = 10000000\nlimit = "20GiB"\n'
+"""The journal remembers every job until it has been compared with what the clients know."""
+
+
 def measure(scale: Scale) -> Result:
     kills = scale.of(3, 50, 200)
     chance = random.Random(scale.seed)
     log, starts = Log(), []
-    with daemon(CORES) as served, concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
+    with daemon(CONFIG) as served, concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
         try:
             connected = [served.client(timeout=60.0, reconnect=60.0) for _ in range(CLIENTS)]
             clients = [
@@ -178,7 +182,7 @@ def _result(
             f"{max(starts):.2f} s",
         )
     )
-    result.data.append({"ends": dict(ends), "starts": starts})
+    result.data.append({"ends": dict(ends), "starts": starts, "wrong": [o.ident for o in wrong]})
     failures = (
         ("durable jobs lost", lost),
         ("duplicates", duplicates),

@@ -34,9 +34,7 @@ class Client(JobSubmitter, Control):
 
     def _start(self, prepared: PreparedJob, follow: Listener | None) -> Job:
         renewal = ArrayRenewal(self._segments, prepared.spec)
-        job = self.start(prepared.spec, prepared.result, follow, renewal)
-        prepared.input_copies.clear()  # the daemon now holds the segments that the job needs
-        return job
+        return self.start(prepared.spec, prepared.result, follow, renewal)
 
     def _fetch(self, done: Done) -> Any:
         return PreparedJob(JobSpec(workload="", params={}), self._segments).result(done)

@@ -47,15 +47,16 @@ class PreparedJob:
 
     Attributes
     ----------
-    input_copies : list of arrays
-        Shared copies that must live until the job has been accepted.
+    inputs : list of arrays
+        Shared, and kept until the job's end is known: the daemon may be killed right after it has
+        released its own references, and the next one needs the same data for another attempt.
     targets : mapping
         Output name -> the caller's own array.
     """
 
     spec: JobSpec
     segments: SharedArrays
-    input_copies: list[np.ndarray] = field(default_factory=list)
+    inputs: list[np.ndarray] = field(default_factory=list)
     targets: dict[str, np.ndarray] = field(default_factory=dict)
 
     def result(self, done: Done) -> Any:
@@ -68,6 +69,7 @@ class PreparedJob:
         InputMissing
             The result is no longer kept.
         """
+        self.inputs.clear()  # before the caller submits the next job, which may use their memory
         values: dict[str, Any] = {
             name: self._array(name, ref) for name, ref in done.results.items()
         }
@@ -109,7 +111,7 @@ def prepare(  # noqa: PLR0913 - one for each option
     DataError, TryAgain
         An array can't be stored in shared memory, or there is no room for it.
     """
-    input_copies: list[np.ndarray] = []
+    inputs: list[np.ndarray] = []
     ins, outs = _by_name("arrays", arrays), _by_name("out", out)
     overwrite = validation.boolean("force", force)
     plain = {name: _plain(name, value) for name, value in params.items()}
@@ -126,10 +128,10 @@ def prepare(  # noqa: PLR0913 - one for each option
         verify=validation.boolean("verify", verify),
         seed=validation.integer("seed", seed, 0),
         outputs={name: _output(value, segments, overwrite) for name, value in outs.items()},
-        inputs={name: _input(value, segments, input_copies) for name, value in ins.items()},
+        inputs={name: _input(value, segments, inputs) for name, value in ins.items()},
         **(queue or {}),
     )
-    return PreparedJob(spec, segments, input_copies, targets)
+    return PreparedJob(spec, segments, inputs, targets)
 
 
 def numeric(dtype: Any) -> str:
@@ -165,7 +167,7 @@ def _by_name(
     return {validation.text(parameter, name, "an array's name"): arrays[name] for name in arrays}
 
 
-def _input(value: ArrayOrPath, segments: SharedArrays, input_copies: list[np.ndarray]) -> InputRef:
+def _input(value: ArrayOrPath, segments: SharedArrays, inputs: list[np.ndarray]) -> InputRef:
     if isinstance(value, str | os.PathLike):
         return FileRef(str(Path(value).absolute()))
     try:
@@ -174,10 +176,10 @@ def _input(value: ArrayOrPath, segments: SharedArrays, input_copies: list[np.nda
         raise DataError(f"arrays: {quoted(value)} is not an array: {error}") from None
     ref = shared(array, segments)
     if ref is None:
-        copy = _copy_in(array, segments)
-        input_copies.append(copy)
-        ref = shared(copy, segments)
+        array = _copy_in(array, segments)
+        ref = shared(array, segments)
         assert ref is not None
+    inputs.append(array)
     return ref
 
 
