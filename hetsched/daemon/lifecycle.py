@@ -123,6 +123,11 @@ def arena_limit(arena: ArenaConfig, memory: int) -> int:
     return resolve_size(arena.limit, memory, "arena.limit")
 
 
+def _flush(journal: Journal, on_flushed: Callable[[], None]) -> None:
+    """Wait for all writes: clients hear of an end once it is on disk."""
+    journal.write((), lambda error: on_flushed(), urgent=True)
+
+
 def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) -> None:
     total, core_limits = limits(config, machine_memory())
     endpoint, session = paths.endpoint_path(), paths.session_path()
@@ -164,7 +169,7 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         def drain(on_drained: Callable[[], None]) -> None:
             stored.freeze()
             server.drain()
-            engine.drain(on_drained)
+            engine.drain(lambda: loop.call_soon(lambda: _flush(journal, on_drained)))
 
         drain_seconds = parse_time(config.deadlines.stop)
         ladder = StopLadder(loop, manager, drain, engine.kill, drain_seconds)
