@@ -29,7 +29,7 @@ from hetsched.engine.queue.records import (
 from hetsched.errors import InputMissing, JobFailed, UsageError
 from hetsched.job import Dependency
 
-MAX_OUTCOMES = 100_000
+MAX_OUTCOMES = 10_000
 """Ended jobs whose outcome is remembered for `--after`, about 100 bytes each. Arbitrary."""
 SPARE_DEADLINES = 1000
 """Deadlines of ended jobs that may be kept, so that most jobs end without a search. Arbitrary."""
