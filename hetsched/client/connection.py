@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-LAST_REPLIES_SECONDS = 0.2
+LAST_REPLIES_SECONDS = 0.5
 """Seconds that the last replies may take after the session's end. Arbitrary."""
 GREETING_SECONDS = 2.0
 """Seconds for the first answer of a daemon that has just started, before another attempt.

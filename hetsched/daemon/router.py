@@ -37,7 +37,7 @@ RECEIVE_QUEUE = 64
 """Requests of one client that libzmq may hold, of at most MAX_FRAME bytes each."""
 RETRY_SECONDS = (0.001, 0.02)
 """Seconds until sending to a client that doesn't read is retried: at first, and at most."""
-LAST_REPLIES_SECONDS = 0.2
+LAST_REPLIES_SECONDS = 2.0
 """Seconds that clients have to read their last replies, before the socket is closed. Arbitrary."""
 MAX_FRAMES_PER_TURN = 64
 """Frames received before other handlers on the loop run. Arbitrary."""
