@@ -47,7 +47,7 @@ class JobQuota:
             )
 
     def add(self, ticket: int, session: int, spec: JobSpec) -> None:
-        """Count a job of the client with this session."""
+        """Count a job that `session` has submitted."""
         size = len(encode(spec))
         self._jobs[ticket] = session, size
         self._counts[session] += 1

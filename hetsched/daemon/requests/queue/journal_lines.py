@@ -8,11 +8,10 @@ from itertools import islice
 from hetsched.daemon.ledger import Ledger
 from hetsched.daemon.requests.queue.status import (
     job_line,
+    line_in_state,
     list_that_fits,
     newest_first,
-    without_devices,
 )
-from hetsched.job import Queued
 from hetsched.store.journal.records import JournaledJob
 from hetsched.transport.messages import History, JobLine, JobList
 
@@ -40,19 +39,4 @@ def _line(ledger: Ledger, job: JournaledJob) -> JobLine:
     entry = ledger.jobs.get(job.number)
     if entry is not None and not entry.is_shortened:
         return job_line(entry)
-    return JobLine(
-        job=job.number,
-        workload=job.spec.workload,
-        params=job.spec.params,
-        state=Queued(job.number, 0) if job.state is None else without_devices(job.state),
-        submitted_at=job.submitted_at,
-        priority=job.priority,
-        label=job.spec.label,
-        id=job.spec.id,
-        started_at=job.started_at,
-        ended_at=job.ended_at,
-        after=job.spec.after,
-        retries=job.spec.retries,
-        timeout=job.spec.timeout,
-        deadline=job.spec.deadline,
-    )
+    return line_in_state(job, job.number, job.state)

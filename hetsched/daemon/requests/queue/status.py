@@ -12,6 +12,7 @@ from hetsched.daemon.ledger import Ledger
 from hetsched.daemon.records import JobEntry, Requester
 from hetsched.errors import UsageError
 from hetsched.job import STATES, Done, Failed, JobState, Queued, words
+from hetsched.store.journal.records import JournaledJob
 from hetsched.transport.codec import encode
 from hetsched.transport.messages import MAX_FRAME, JobLine, JobList, Status
 
@@ -84,21 +85,26 @@ def list_that_fits(lines: Iterable[JobLine], has_earlier: bool) -> JobList:
 
 def job_line(entry: JobEntry, position: Queued | None = None) -> JobLine:
     """Return a job as an entry of a list."""
+    return line_in_state(entry, entry.job, position or entry.state)
+
+
+def line_in_state(job: JobEntry | JournaledJob, number: int, state: JobState | None) -> JobLine:
+    """Return job `number` as an entry of a list; `state`: None for one that waits."""
     return JobLine(
-        job=entry.job,
-        workload=entry.spec.workload,
-        params=entry.spec.params,
-        state=position or without_devices(entry.state or Queued(entry.job, 0)),
-        submitted_at=entry.submitted_at,
-        priority=entry.priority,
-        label=entry.spec.label,
-        id=entry.spec.id,
-        started_at=entry.started_at,
-        ended_at=entry.ended_at,
-        after=entry.spec.after,
-        retries=entry.spec.retries,
-        timeout=entry.spec.timeout,
-        deadline=entry.spec.deadline,
+        job=number,
+        workload=job.spec.workload,
+        params=job.spec.params,
+        state=without_devices(state or Queued(number, 0)),
+        submitted_at=job.submitted_at,
+        priority=job.priority,
+        label=job.spec.label,
+        id=job.spec.id,
+        started_at=job.started_at,
+        ended_at=job.ended_at,
+        after=job.spec.after,
+        retries=job.spec.retries,
+        timeout=job.spec.timeout,
+        deadline=job.spec.deadline,
     )
 
 
