@@ -101,19 +101,19 @@ class ExplanationArchive:
         self._info = info
         self._jobs: dict[int, JobSnapshot] = {}
         self._sizes: dict[int, int] = {}
+        self.nbytes = 0
+        """Estimated bytes of all kept jobs."""
 
     def add(self, job: JobSnapshot) -> None:
         """Add an ended job, and drop the oldest ones beyond the limits. O(devices)."""
         self._jobs[job.number] = job
+        self.nbytes -= self._sizes.pop(job.number, 0)
         self._sizes[job.number] = job.nbytes()
+        self.nbytes += self._sizes[job.number]
         while len(self._jobs) > 1 and (len(self._jobs) > MAX_JOBS or self.nbytes > MAX_BYTES):
             oldest = next(iter(self._jobs))
-            del self._jobs[oldest], self._sizes[oldest]
-
-    @property
-    def nbytes(self) -> int:
-        """Estimated bytes of all kept jobs."""
-        return sum(self._sizes.values())
+            del self._jobs[oldest]
+            self.nbytes -= self._sizes.pop(oldest)
 
     def explainer(
         self, number: int, running: JobSnapshot | None, waiting: Collection[int], newest: int

@@ -44,6 +44,8 @@ class RepeatedJobs:
         self._rebalancers: dict[JobKind, Rebalancer] = {}
         self._plans: dict[JobKind, JobPlan] = {}
         self._sizes: dict[JobKind, int] = {}
+        self.nbytes = 0
+        """Estimated bytes of all plans."""
         self._lock = threading.Lock()
 
     def rebalancer(self, kind: JobKind, load: int) -> Rebalancer:
@@ -77,16 +79,13 @@ class RepeatedJobs:
             self._rebalancers.clear()
             self._plans.clear()
             self._sizes.clear()
-
-    @property
-    def nbytes(self) -> int:
-        """Estimated bytes of all plans."""
-        return sum(self._sizes.values())
+            self.nbytes = 0
 
     def _count(self, kind: JobKind, plan: JobPlan) -> None:
         """Record the size of a kind's plans, and drop the oldest kinds beyond the limit."""
-        self._sizes.pop(kind, None)
+        self.nbytes -= self._sizes.pop(kind, 0)
         self._sizes[kind] = 2 * plan.nbytes + len(kind[1])  # the rebalancer keeps the last plan
+        self.nbytes += self._sizes[kind]
         while self.nbytes > MAX_BYTES and len(self._sizes) > 1:
             self._forget(next(iter(self._sizes)))
 
@@ -97,4 +96,4 @@ class RepeatedJobs:
     def _forget(self, kind: JobKind) -> None:
         self._rebalancers.pop(kind, None)
         self._plans.pop(kind, None)
-        self._sizes.pop(kind, None)
+        self.nbytes -= self._sizes.pop(kind, 0)
