@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any, Literal
 
@@ -15,6 +15,10 @@ Bytes = float | Callable[[int], float]
 """Bytes of one unit, or a function from units to bytes."""
 
 _PLAIN = frozenset((int, float))
+MAX_TABULATED_SIZES = 1 << 16
+"""Sizes whose bytes are all compared where bytes are a function. Of larger sizes a few are."""
+SIZES_PER_OCTAVE = 16
+"""Pairs of neighbouring sizes, one even and one odd, compared beyond. Arbitrary."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +80,20 @@ class MemoryDemand:
     def fits(self, chunks: Iterable[int]) -> bool:
         return self.limit is None or self.need(chunks) <= self.limit
 
+    def monotone(self) -> MemoryDemand:
+        """Return the demand in which a chunk needs at least as much as any smaller one.
+
+        A function from units to bytes may fall: an odd batch may need a larger work area than the
+        next even one. What is reserved for a chunk must hold any smaller one, too, because other
+        devices may take parts of it. O(units) calls of each function, up to MAX_TABULATED_SIZES.
+        """
+        names = ("input_bytes", "work_bytes", "output_bytes")
+        functions = {name: getattr(self, name) for name in names if callable(getattr(self, name))}
+        changed: dict[str, Any] = {
+            name: _RunningMaximum(name, function) for name, function in functions.items()
+        }
+        return replace(self, **changed) if changed else self
+
     def max_chunk(self, load: int, count: int = 1) -> int:
         """Return the largest size, at most `load` units, of which `count` chunks fit. O(log load).
 
@@ -100,6 +118,37 @@ class MemoryDemand:
             else:
                 high = middle - 1
         return low
+
+
+@dataclass(frozen=True)
+class _RunningMaximum:
+    """The maximum of `function` over all sizes up to the requested one; bytes.
+
+    `_maxima` is a table by size, extended on request.
+    """
+
+    name: str
+    function: Callable[[int], float]
+    _maxima: list[float] = field(default_factory=lambda: [0.0], compare=False, repr=False)
+
+    def __call__(self, units: int) -> float:
+        maxima = self._maxima
+        for size in range(len(maxima), min(units, MAX_TABULATED_SIZES) + 1):
+            maxima.append(max(maxima[-1], _bytes(self.name, self.function, size)))
+        if units < len(maxima):
+            return maxima[units]
+        beyond = (_bytes(self.name, self.function, size) for size in _sampled_sizes(units))
+        return max(maxima[-1], *beyond)
+
+
+def _sampled_sizes(units: int) -> Iterator[int]:
+    """Yield `units`, and pairs of sizes between MAX_TABULATED_SIZES and `units`."""
+    yield units
+    steps = SIZES_PER_OCTAVE * math.log2(units / MAX_TABULATED_SIZES)
+    for step in range(math.ceil(steps)):
+        size = int(MAX_TABULATED_SIZES * 2 ** (step / SIZES_PER_OCTAVE))
+        yield size
+        yield min(size + 1, units)
 
 
 def _bytes(name: str, size: Bytes, units: int) -> float:

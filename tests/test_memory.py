@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.errors import DataError, UsageError
-from hetsched.memory import MemoryDemand
+from hetsched.memory import MAX_TABULATED_SIZES, MemoryDemand
 
 
 def demand(**changes: object) -> MemoryDemand:
@@ -131,3 +131,40 @@ def test_the_most_is_of_whole_units(bad: float) -> None:
         demand(limit=100).max_chunk(bad)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="count"):
         demand(limit=100).max_chunk(5, bad)  # type: ignore[arg-type]
+
+
+def odd_batches(units: int) -> int:
+    """More for an odd number of units than for the next even one."""
+    return 100 * units + (3000 * units if units % 2 else 0)
+
+
+def test_a_monotone_demand_covers_every_smaller_chunk() -> None:
+    raised = demand(work_bytes=odd_batches).monotone()
+
+    assert [raised.workspace(units) for units in range(1, 5)] == [3100, 3100, 9300, 9300]
+    assert raised.workspace(400) == odd_batches(399)
+    assert raised.data(7) == 70
+
+
+def test_a_demand_without_functions_is_monotone() -> None:
+    plain = demand()
+    assert plain.monotone() is plain
+
+
+def test_a_monotone_demand_of_very_many_units_evaluates_few_sizes() -> None:
+    sizes: list[int] = []
+
+    def counted(units: int) -> int:
+        sizes.append(units)
+        return odd_batches(units)
+
+    raised = demand(work_bytes=counted).monotone()
+    units = 10**9
+
+    assert raised.workspace(units) >= 0.9 * odd_batches(units - 1)
+    assert len(sizes) < 2 * MAX_TABULATED_SIZES
+
+
+def test_a_function_that_fails_is_reported_by_a_monotone_demand() -> None:
+    with pytest.raises(UsageError, match="work_bytes"):
+        demand(work_bytes=lambda units: 1 / (units - 3)).monotone().workspace(5)

@@ -113,7 +113,7 @@ def device_job(
         inputs=inputs,
         outputs=outputs,
         chunk=command.chunk,
-        demand=workload.demand(params, info.kind),
+        demand=workload.demand(params, info.kind).monotone(),
         memory=command.memory,
         slots=command.slots if info.link else 1,
         threads=info.threads,

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hetsched.device import Slot
-from hetsched.errors import InternalError
+from hetsched.errors import DataError, InternalError
 from hetsched.memory import MemoryDemand
+from hetsched.units import format_bytes
 
 ALIGNMENT = 512
 """Bytes: enough for cudaMalloc and the FFT libraries."""
@@ -55,7 +56,7 @@ class SlotAllocator:
     Parameters
     ----------
     need : callable, units -> bytes
-        Size of one chunk's slot.
+        Size of one chunk's slot; should not fall with size (`MemoryDemand.monotone`).
     memory : int, bytes
         Reserved for slots; 0: unlimited (a device without a link), slots rotate.
     slots : int
@@ -97,6 +98,7 @@ class SlotAllocator:
                 f"slots of {capacities} bytes for chunks of up to {chunk} units, {largest} bytes"
                 f" each, in {memory} bytes reserved for slots"
             )
+        self._largest = max(capacities)
         self._capacities = capacities
         self._offsets = [0, *itertools.accumulate(capacities[:-1])]
 
@@ -106,19 +108,30 @@ class SlotAllocator:
         Raises
         ------
         InternalError
-            The chunk is larger than announced.
+            The chunk has more units than announced.
+        DataError
+            It needs more bytes than the largest one announced.
         """
         if units > self._chunk:
             raise InternalError(f"a chunk of {units} units, at most {self._chunk} were announced")
         size = aligned(self._need(units))
+        if size > self._largest and self._memory:
+            raise DataError(
+                f"a chunk of {units} units needs {format_bytes(size)} of device memory, more than"
+                f" the {format_bytes(self._largest)} reserved for up to {self._chunk} units:"
+                " correct the workload's demand"
+            )
         if self._rotates:
             return self._rotate(size), barrier
         return self._append(size, barrier)
 
     def _rotate(self, size: int) -> Slot:
-        """Return the next slot that is large enough: a stolen chunk may not fit every slot."""
+        """Return the next slot that is large enough: a stolen chunk may not fit every slot.
+
+        At least one is. Without a limit the device makes each slot as large as needed.
+        """
         index = self._next_index
-        while self._capacities[index] < size:
+        while self._memory and self._capacities[index] < size:
             index = (index + 1) % len(self._capacities)
         self._next_index = (index + 1) % len(self._capacities)
         return Slot(index, self._offsets[index])

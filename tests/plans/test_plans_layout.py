@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.device import Slot
-from hetsched.errors import InternalError
+from hetsched.errors import DataError, InternalError
 from hetsched.memory import MemoryDemand
 from hetsched.plans.slot_allocation import ALIGNMENT, SlotAllocator, aligned, slot_bytes, slotted
 
@@ -75,6 +75,21 @@ def test_a_chunk_of_another_device_goes_on_to_a_slot_that_holds_it() -> None:
 def test_a_chunk_larger_than_announced_is_our_own_mistake() -> None:
     with pytest.raises(InternalError, match="at most 5"):
         SlotAllocator(bytes_of, memory=1 << 20, slots=1, ring=True, chunk=5).allocate(6, False)
+
+
+def odd_batches(units: int) -> int:
+    return 1000 * units + (3000 * units if units % 2 else 0)
+
+
+def test_a_smaller_chunk_that_needs_more_than_any_slot_is_an_error() -> None:
+    layout = SlotAllocator(odd_batches, memory=2 * 4096, slots=2, ring=True, chunk=4)
+    with pytest.raises(DataError, match=r"3 units needs 12 KiB .* more than the 4 KiB"):
+        layout.allocate(3, False)
+
+
+def test_unlimited_memory_has_a_slot_for_any_announced_chunk() -> None:
+    layout = SlotAllocator(odd_batches, memory=0, slots=1, ring=False, chunk=4)
+    assert [layout.allocate(units, False)[0] for units in (4, 3)] == [Slot(0, 0)] * 2
 
 
 def test_a_slot_holds_a_work_area_unless_all_chunks_share_one() -> None:

@@ -95,6 +95,8 @@ class CpuDevice:
         if job.is_direct:
             self._views = job.direct_views(chunk)
             return
+        end = slot.offset + job.layout.nbytes(chunk.count)
+        self._memory = touched_pages(self._memory, end)  # usually large enough: see `prepare`
         start = self._clock.now()
         self._views = slot_views(job.layout, self._memory, slot, chunk.count)
         for name, array in job.inputs.items():

@@ -124,7 +124,7 @@ def device_demand(
     job: ResolvedJob, info: DeviceInfo, state: PlanningState, memory_limit: int | None
 ) -> MemoryDemand:
     """Return the demand of `job` on `info` with its lowest limit, or no limit without a link."""
-    demand = job.workload.demand(job.params, info.kind)
+    demand = job.workload.demand(job.params, info.kind).monotone()
     limits = (info.memory, memory_limit, state.memory_limits.get(info.name)) if info.link else ()
     limit = min((limit for limit in limits if limit is not None), default=None)
     return dataclasses.replace(demand, limit=limit)
