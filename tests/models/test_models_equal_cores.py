@@ -25,9 +25,41 @@ def test_an_observation_of_one_core_holds_for_all() -> None:
 
 
 def test_a_slower_core_has_the_same_factor_at_every_size() -> None:
-    first, second = pool_equal_cores((measured(1, [10, 40, 100]), measured(2, [10])))
+    first, second = pool_equal_cores((measured(1, [10, 40, 100]), measured(2, [10] * 3)))
     for size in (10, 40, 100):
         assert second.time(size) == pytest.approx(2 * first.time(size))
+
+
+@pytest.mark.parametrize("unlucky", [1, 2])
+def test_a_core_with_fewer_than_three_observations_counts_as_equal(unlucky: int) -> None:
+    first, second = pool_equal_cores((measured(1, [10, 10]), measured(3, [10] * unlucky)))
+    assert first.time(10) == second.time(10)
+
+
+def test_one_unlucky_observation_of_three_is_no_factor() -> None:
+    unlucky = PiecewiseLinear([(10, 36.0), (10, 12.0), (10, 12.0)])
+    first, second = pool_equal_cores((measured(1, [10] * 3), unlucky))
+    assert first.time(10) == second.time(10) == pytest.approx(12)
+
+
+@pytest.mark.parametrize("size", [1, 10])
+def test_a_slow_core_is_equal_again_once_three_observations_say_so(size: int) -> None:
+    slow = [(10, 72.0)] * 9
+    equal = measured(1, [10] * 9)
+
+    def factor(recovered: int) -> float:
+        core = PiecewiseLinear([*slow, *[(size, 1.2 * size)] * recovered])
+        first, second = pool_equal_cores((equal, core))
+        return second.time(10) / first.time(10)
+
+    assert [factor(0), factor(2)] == pytest.approx([6, 6], rel=0.01)
+    assert factor(3) == 1
+
+
+def test_times_from_before_a_recovery_don_t_count_for_the_others() -> None:
+    recovered = PiecewiseLinear([*[(20, 132.0)] * 9, *[(10, 12.0)] * 3])
+    first, _ = pool_equal_cores((measured(1, [10] * 12 + [20] * 2), recovered))
+    assert first.time(20) == pytest.approx(22)
 
 
 def test_noise_doesn_t_make_cores_differ_and_many_of_them_average_it_out() -> None:
@@ -47,8 +79,8 @@ def test_a_core_slower_by_a_tenth_is_detected() -> None:
 
 
 def test_a_core_measured_far_from_the_others_sizes_keeps_its_curve() -> None:
-    far = measured(3, [5000])
-    *_, result = pool_equal_cores((measured(1, [10, 20]), measured(1, [10]), far))
+    far = measured(3, [5000] * 3)
+    *_, result = pool_equal_cores((measured(1, [10] * 4), measured(1, [20] * 4), far))
     assert result is far
 
 

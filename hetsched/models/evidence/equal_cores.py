@@ -2,8 +2,9 @@
 
 An observation of one core then holds for all, so 64 cores learn in one run what a single core
 would learn in 64. A core may still be slower than its equals (a busy neighbour, bad cooling): its
-factor is the median ratio of its times to the others' at the same sizes, or 1 where noise explains
-the difference.
+factor is the median ratio of its times to the others' at the same sizes. It is 1 where noise
+explains the difference, and until three observations show one. Once the last three contradict it,
+only these count: a core that was slow for a while is equal again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,14 @@ FACTOR_NOISE = 0.15
 observations, on a quiet machine: a factor that is closer to 1 may be noise."""
 MAX_POOLED = 30
 """Observations pooled per size; more add no certainty."""
+MIN_OBSERVATIONS = 3
+"""Observations of a core without which it counts as equal: one or two may be bad luck."""
+MAX_RECOVERED_RATIO = 1 / 1.3
+"""Ratio to the expected time below which an observation contradicts the factor of a slow core.
+Arbitrary: far beyond noise."""
 
+Observed = tuple[float, float]
+"""Units, seconds."""
 Times = dict[float, list[float]]
 """By size, seconds."""
 
@@ -66,7 +74,12 @@ def pool_equal_cores(curves: tuple[PiecewiseLinear, ...]) -> tuple[PiecewiseLine
         In the same order: the common curve times the device's factor. A device without
         measurements near another device's sizes keeps its curve.
     """
-    pooled, factors = _pool([curve.times() for curve in curves], _by_evidence(curves))
+    observed = [curve.evidence().observations() for curve in curves]
+    order = sorted(range(len(observed)), key=lambda index: -len(observed[index]))
+    pooled, factors = _pool(observed, order)
+    if factors and robust_median(list(factors.values())) < MAX_RECOVERED_RATIO:
+        # The core with most observations is the slow one: compare it with the others instead.
+        pooled, factors = _pool(observed, [*order[1:], order[0]])
     if len(factors) < 2:
         return curves
     sizes = sorted(pooled)
@@ -82,46 +95,70 @@ def pool_equal_cores(curves: tuple[PiecewiseLinear, ...]) -> tuple[PiecewiseLine
     )
 
 
-def _by_evidence(curves: tuple[PiecewiseLinear, ...]) -> list[int]:
-    """Return the indices of the curves, most observations first."""
-    counts = [sum(count for _, _, count in curve.latest()) for curve in curves]
-    return sorted(range(len(curves)), key=lambda index: -counts[index])
+def _pool(
+    observed: Sequence[Sequence[Observed]], order: Sequence[int]
+) -> tuple[Times, dict[int, float]]:
+    """Return the times of all cores divided by their factors; and the factors, by index.
 
-
-def _pool(all_times: list[Times], order: list[int]) -> tuple[Times, dict[int, float]]:
-    """Return the times of all cores divided by their factors; and the factors, by index."""
+    The first core in `order` has the factor 1.
+    """
     pooled: Times = {}
     factors: dict[int, float] = {}
     for index in order:
-        times = all_times[index]
-        factor = _factor(times, pooled)
+        observations = observed[index]
+        factor = _factor(observations, pooled)
         if factor is None:
             continue
+        if _is_recovered(observations, factor, pooled):
+            observations = observations[-MIN_OBSERVATIONS:]
+            factor = _factor(observations, pooled) or 1.0
         factors[index] = factor
-        for size, seconds in times.items():
-            window = pooled.setdefault(size, [])
-            window += [time / factor for time in seconds[: MAX_POOLED - len(window)]]
+        counts = {size: len(times) for size, times in pooled.items()}
+        for size, seconds in observations:
+            if counts.get(size, 0) < MAX_POOLED:
+                counts[size] = counts.get(size, 0) + 1
+                pooled.setdefault(size, []).append(seconds / factor)
     return pooled, factors
 
 
-def _factor(times: Times, pooled: Times) -> float | None:
+def _factor(observations: Sequence[Observed], pooled: Times) -> float | None:
     """Return the median ratio to the others' times; None without comparable sizes."""
-    if not pooled:
+    if not pooled or len(observations) < MIN_OBSERVATIONS:
         return 1.0
+    times: Times = {}
+    for size, seconds in observations:
+        times.setdefault(size, []).append(seconds)
     ratios: list[float] = []
     compared = 0
-    for size, seconds in times.items():
+    for size, observed in times.items():
         nearby = [size] if size in pooled else _near(size, pooled)
         paces = [time / other for other in nearby for time in pooled[other]]
         if paces:
             compared += len(paces)
             pace = robust_median(paces)
-            ratios += [time / size / pace for time in seconds]
+            ratios += [time / size / pace for time in observed]
     if not ratios:
         return None
     factor = robust_median(ratios)
     noise = FACTOR_NOISE * math.sqrt(1 / len(ratios) + 1 / compared)
     return factor if abs(math.log(factor)) > noise else 1.0
+
+
+def _is_recovered(observations: Sequence[Observed], factor: float, pooled: Times) -> bool:
+    """Return whether the last observations are all much shorter than a slow core's.
+
+    They may be probes of a few units: a size smaller than all others is compared with the nearest,
+    at the same seconds per unit. Fixed costs then make the core look slower, not faster.
+    """
+    if factor <= 1.0 or len(observations) <= MIN_OBSERVATIONS:
+        return False
+    smallest = min(pooled)
+    for size, seconds in observations[-MIN_OBSERVATIONS:]:
+        nearby = [smallest] if size < smallest else _near(size, pooled)
+        paces = [time / other for other in nearby for time in pooled[other]]
+        if not paces or seconds / size > MAX_RECOVERED_RATIO * factor * robust_median(paces):
+            return False
+    return True
 
 
 def _near(size: float, pooled: Times) -> list[float]:
