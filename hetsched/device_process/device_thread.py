@@ -168,6 +168,8 @@ def _pin_threads(info: DeviceInfo) -> None:
         for thread in Path("/proc/self/task").iterdir():
             with contextlib.suppress(OSError):  # the thread has just ended
                 os.sched_setaffinity(int(thread.name), info.cores)
-    # The engine's thread may be on this core and has other devices to serve.
-    with contextlib.suppress(OSError):  # a sandbox may refuse; this is only an optimisation
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    if not info.link:
+        # It computes. The engine's thread may be on this core and has other devices to serve. The
+        # thread of a GPU mostly sleeps; as a batch thread it would wake up a millisecond late.
+        with contextlib.suppress(OSError):  # a sandbox may refuse; this is only an optimisation
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

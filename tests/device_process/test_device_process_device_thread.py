@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from queue import Queue
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from device_bench import VIRTUAL, cut, info_of
 from device_toys import AffineParams
 
+from hetsched.device import DeviceInfo
 from hetsched.device_process import device_thread
 from hetsched.device_process.attachments import Attachments
 from hetsched.device_process.device_thread import FAULT_EXIT, THREAD_EXIT, DeviceThread
@@ -172,6 +174,19 @@ def test_an_error_that_is_not_of_a_chunk_ends_the_process(
     _, failed = bench.answers(Prepared, CommandFailed)
     bench.close()
     assert (failed.cause, exits[0]) == ("fault", FAULT_EXIT)
+
+
+@pytest.mark.parametrize(("link", "policy"), [(True, os.SCHED_OTHER), (False, os.SCHED_BATCH)])
+def test_only_a_thread_that_computes_is_a_batch_thread(link: bool, policy: int) -> None:
+    """One that drives a GPU must wake up at once, whatever computes on its core."""
+    info = DeviceInfo(name="x", kind="x", identity="x", link=link)
+
+    def policy_of_thread() -> int:
+        device_thread._pin_threads(info)
+        return os.sched_getscheduler(0)
+
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(policy_of_thread).result() == policy
 
 
 def test_a_thread_that_ends_unexpectedly_ends_its_process(
