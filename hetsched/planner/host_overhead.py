@@ -66,8 +66,9 @@ def _agree(first: Mapping[str, float], second: Mapping[str, float], tolerance: f
 def host_overheads(plan: JobPlan) -> dict[str, float]:
     """Return the seconds that each core (or team) loses to driving other devices of `plan`.
 
-    A process that may run on several cores uses them equally; a process with an idle core costs
-    nothing.
+    A process that is pinned to one core takes all of its time there; one that may run on several
+    cores uses them equally. A team waits for its slowest thread, so it loses what one of its cores
+    does. A process with an idle core costs nothing.
     """
     cores = [assignment for assignment in plan.assignments if _info(assignment).is_core]
     overheads: dict[str, float] = {}
@@ -76,10 +77,17 @@ def host_overheads(plan: JobPlan) -> dict[str, float]:
         hosts = [core for core in cores if may_share_core(_info(driven), _info(core))]
         if not seconds or _has_idle_core(driven, cores, plan.candidates):
             continue
-        threads = sum(_info(core).threads for core in hosts)
+        shared_by = _host_core_count(_info(driven), [_info(core) for core in hosts])
         for core in hosts:
-            overheads[core.device] = overheads.get(core.device, 0.0) + seconds / threads
+            overheads[core.device] = overheads.get(core.device, 0.0) + seconds / shared_by
     return overheads
+
+
+def _host_core_count(driven: DeviceInfo, hosts: Sequence[DeviceInfo]) -> int:
+    """Return the number of cores of `hosts` that the process of `driven` may run on."""
+    if driven.cores and all(host.cores for host in hosts):
+        return len({core for host in hosts for core in host.cores if core in driven.cores})
+    return sum(host.threads for host in hosts)
 
 
 def may_share_core(driven: DeviceInfo, core: DeviceInfo) -> bool:

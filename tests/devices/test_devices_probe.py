@@ -9,9 +9,11 @@ import msgspec
 import pytest
 
 from hetsched.config import Config, Cost, DeviceConfig
+from hetsched.device import DeviceInfo
 from hetsched.devices import probe
 from hetsched.devices.cpu import cores
 from hetsched.devices.cuda import probe as cuda_probe
+from hetsched.devices.cuda.placement import driving_core, local_cores
 from hetsched.devices.process_spec import Probe, ProcessSpec
 from hetsched.errors import ConfigError, Unavailable
 
@@ -196,3 +198,49 @@ def test_the_processor_has_a_name(tmp_path: Path) -> None:
 
     assert cores.processor(tmp_path / "x86") == "Fast CPU 9000"
     assert "0x41 0xd0c" in cores.processor(tmp_path / "arm")
+
+
+def gpus(count: int) -> list[DeviceInfo]:
+    return [
+        DeviceInfo(
+            name=f"gpu{number}",
+            kind="cuda",
+            identity="x",
+            link=True,
+            details={"pci": f"00000000:0{number}:00.0"},
+        )
+        for number in range(count)
+    ]
+
+
+def test_each_gpu_is_driven_by_a_core_near_it_that_also_computes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cuda_probe, "detect", lambda config: (gpus(3), {}))
+    near = {"00000000:00:00.0": {2, 3}, "00000000:01:00.0": {2, 3}, "00000000:02:00.0": set()}
+    monkeypatch.setattr(cuda_probe, "local_cores", near.__getitem__)
+
+    result = probed(CPU, DeviceConfig(kind="gpu"))
+
+    assert pinned(result) == [[(2,), (3,), (6,), (7,)], [(3,)], [(2,)], [(7,)]]
+
+
+def test_under_a_quota_a_gpu_is_driven_by_any_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_probe, "detect", lambda config: (gpus(1), {}))
+    monkeypatch.setattr(cores, "quota", lambda: 2.0)
+
+    assert pinned(probed(DeviceConfig(kind="gpu"))) == [[()]]
+
+
+def test_the_cores_near_a_gpu_come_from_sysfs(tmp_path: Path) -> None:
+    (tmp_path / "0000:c1:00.0").mkdir()
+    (tmp_path / "0000:c1:00.0/local_cpulist").write_text("0-2,8\n")
+
+    assert local_cores("00000000:C1:00.0", tmp_path) == {0, 1, 2, 8}
+    assert local_cores("00000000:C2:00.0", tmp_path) == frozenset()
+    assert local_cores("", tmp_path) == frozenset()
+
+
+def test_a_gpu_without_a_core_to_itself_shares_one() -> None:
+    assert driving_core((2, 3), {2, 3}, [2, 3]) == (3,)
+    assert driving_core((), {2}, ()) == ()

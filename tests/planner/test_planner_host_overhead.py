@@ -149,7 +149,8 @@ def test_fixed_shares_stay_and_their_times_include_the_overhead() -> None:
     assert times["cpu0"] == pytest.approx(100 * CORE + host_overheads(plan)["cpu0"])
 
 
-def test_a_team_has_the_overhead_of_each_of_its_cores() -> None:
+@pytest.mark.parametrize(("driving", "part"), [((), 4), ((0, 1, 2, 3), 4), ((2,), 1)])
+def test_a_team_has_the_overhead_of_one_of_its_cores(driving: tuple[int, ...], part: int) -> None:
     info = DeviceInfo(
         name="team0",
         kind="cpu",
@@ -160,11 +161,11 @@ def test_a_team_has_the_overhead_of_each_of_its_cores() -> None:
     curve = PiecewiseLinear([(500, 500 * CORE / 8)] * 5)
     team = replace(core(0), info=info, models={"fft": DeviceModel(curve, curve)})
 
-    plan = plan_with_teams(LOAD, [*(core(i, 0.025) for i in range(4)), team, gpu()])
+    plan = plan_with_teams(LOAD, [*(core(i, 0.025) for i in range(4)), team, gpu(driving)])
 
     linked = next(assignment for assignment in plan.assignments if assignment.device == "gpu0")
     seconds = sum(OVERHEAD * units + 1e-5 for units in linked.plan.chunks)
-    assert host_overheads(plan) == {"team0": pytest.approx(seconds / 4)}
+    assert host_overheads(plan) == {"team0": pytest.approx(seconds / part)}
 
 
 @settings(max_examples=40)

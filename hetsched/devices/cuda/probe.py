@@ -13,6 +13,7 @@ from hetsched.device import DeviceInfo
 from hetsched.devices.core_pool import CorePool
 from hetsched.devices.cuda import nvml
 from hetsched.devices.cuda.nvml import Gpu, Snapshot, snapshot
+from hetsched.devices.cuda.placement import driving_core, local_cores
 from hetsched.devices.process_spec import Probe, ProcessSpec
 from hetsched.errors import Unavailable
 from hetsched.units import counted, format_bytes
@@ -38,17 +39,21 @@ def budget(free: int, total: int, display: bool, limit: int | None) -> int:
 
 
 def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
-    """Return one process per GPU, on all unreserved cores."""
+    """Return one process per GPU, driven by one of the unreserved cores."""
     processes: list[ProcessSpec] = []
     absent: dict[str, str] = {}
-    cores = pool.free() if pool.is_pinned else ()
+    free = pool.free() if pool.is_pinned else ()
+    taken: list[int] = []
     for _, config in tables:
         infos, missing = detect(config)
         if missing and not config.optional:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
             raise Unavailable(f"{reasons} (the config asks for it without optional = true)")
         absent.update(missing)
-        processes += [_process(info, config, cores) for info in infos]
+        for info in infos:
+            cores = driving_core(free, local_cores(info.details.get("pci", "")), taken)
+            taken += cores
+            processes.append(_process(info, config, cores))
     return Probe(tuple(processes), absent)
 
 
