@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.gpu_check import write
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
-from hetsched.devices.cuda.fake_runtime import FakeRuntime
+from hetsched.devices.cuda.fake.runtime import FakeRuntime
 from hetsched.devices.cuda.probe import detect
 from hetsched.devices.cuda.runtime import Event, Runtime, Stream, open_cupy
 from hetsched.errors import Unavailable

@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.gpu.common import FAKE, MIB, Report, device_info, open_runtime
 from hetsched.devices.base import DeviceFault, DeviceOutOfMemory
 from hetsched.devices.cuda.device import CudaDevice
-from hetsched.devices.cuda.fake_runtime import FakeRuntime
+from hetsched.devices.cuda.fake.runtime import FakeRuntime
 from hetsched.devices.cuda.faults import classify, status_of, translated
 
 WILD = r"""

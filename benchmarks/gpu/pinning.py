@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from benchmarks.gpu.common import MIB, Report, mapped, open_runtime
-from hetsched.devices.cuda.pinned_memory import default_quota, pieces
+from hetsched.devices.cuda.memory.pinned_memory import default_quota, pieces
 from hetsched.devices.cuda.runtime import Runtime
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
 from hetsched.devices.base import DeviceJob, HostArray
 from hetsched.devices.cuda.device import CudaDevice
-from hetsched.devices.cuda.fake_runtime import FakeRuntime
+from hetsched.devices.cuda.fake.runtime import FakeRuntime
 from hetsched.devices.file_array import FileArray
 from hetsched.devices.host_arrays import ArenaArray
 from hetsched.memory import MemoryDemand

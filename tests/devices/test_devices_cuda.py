@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hetsched.device import Chunk, Slot
 from hetsched.devices.base import DeviceFault, DeviceOutOfMemory
 from hetsched.devices.cuda.device import CudaDevice
-from hetsched.devices.cuda.fake_runtime import FakeRuntime
+from hetsched.devices.cuda.fake.runtime import FakeRuntime
 from hetsched.errors import InternalError, JobFailed, Unavailable, UsageError
 
 SEEDS = range(20)

@@ -11,7 +11,7 @@ from device_bench import MEMORY
 from hetsched.device import DeviceInfo
 from hetsched.devices.base import Device
 from hetsched.devices.cuda.device import CudaDevice
-from hetsched.devices.cuda.fake_runtime import FakeRuntime
+from hetsched.devices.cuda.fake.runtime import FakeRuntime
 
 INFO = DeviceInfo(name="gpu0", kind="cuda", identity="fake GPU", link=True)
 

@@ -1,8 +1,7 @@
-"""The CUDA device's parts: faults, slots, pins, clock, probe; CuPy's pointers, if installed."""
+"""The CUDA device's parts: faults, slots, pins, clock, probe."""
 
 from __future__ import annotations
 
-import importlib.util
 import mmap
 import subprocess
 import sys
@@ -16,11 +15,11 @@ from hypothesis import strategies as st
 from hetsched.config import DeviceConfig
 from hetsched.devices.base import DeviceFault, DeviceOutOfMemory
 from hetsched.devices.cuda.clock import DeviceClock
-from hetsched.devices.cuda.device_memory import CUDA_ALIGNMENT, block_layout
-from hetsched.devices.cuda.fake_runtime import FakeRuntime
+from hetsched.devices.cuda.fake.runtime import FakeRuntime
 from hetsched.devices.cuda.faults import CudaError, Fault, classify, translate
+from hetsched.devices.cuda.memory.device_memory import CUDA_ALIGNMENT, block_layout
+from hetsched.devices.cuda.memory.pinned_memory import Pins, mapping_of, pieces
 from hetsched.devices.cuda.nvml import Gpu, Snapshot
-from hetsched.devices.cuda.pinned_memory import Pins, mapping_of, pieces
 from hetsched.devices.cuda.probe import budget, select_gpus, visible
 from hetsched.devices.slot_layout import slot_layout
 from hetsched.errors import InternalError, JobFailed, Unavailable
@@ -344,41 +343,3 @@ def test_probing_imports_neither_cupy_nor_makes_a_context() -> None:
     """)
 
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-
-
-CUPY = pytest.mark.skipif(importlib.util.find_spec("cupy") is None, reason="CuPy isn't installed")
-
-
-@CUPY
-def test_cupys_arrays_lie_where_the_block_says() -> None:
-    import cupy  # its pointers work without a driver
-
-    from hetsched.devices.cuda import runtime
-
-    block = runtime._CupyBlock.__new__(runtime._CupyBlock)
-    block._cupy, block.address, block.nbytes = cupy, 0x7000, 4096
-    block.memory = cupy.cuda.UnownedMemory(0x7000, 4096, None, device_id=0)
-
-    array = block.array(512, (2, 8), "complex64")
-
-    assert array.data.ptr == 0x7000 + 512
-    assert (array.shape, array.nbytes) == ((2, 8), 128)
-
-
-@CUPY
-def test_cupy_without_a_driver_is_unavailable_in_one_line() -> None:
-    code = textwrap.dedent("""
-        from hetsched.devices.cuda.runtime import open_cupy
-        from hetsched.errors import Unavailable
-        try:
-            open_cupy("gpu0", "GPU-none", "")
-        except Unavailable as error:
-            print(error)
-    """)
-
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
-    )
-
-    assert done.stdout.startswith("gpu0 can't be used: cudaError")
-    assert done.stderr == ""

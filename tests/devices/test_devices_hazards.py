@@ -22,7 +22,7 @@ from device_bench import VIRTUAL, Bench, affine_bench, cut, drive, info_of, upda
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
 from hetsched.devices.base import Device, DeviceJob
 from hetsched.devices.cuda.device import CudaDevice
-from hetsched.devices.cuda.fake_runtime import FakeRuntime
+from hetsched.devices.cuda.fake.runtime import FakeRuntime
 from hetsched.devices.emulated.device import open_device
 from hetsched.plans.slot_allocation import slot_bytes
 

@@ -11,7 +11,7 @@ from hetsched.device import Chunk, ChunkTimes, Slot
 from hetsched.devices.cuda.clock import DeviceClock
 from hetsched.devices.cuda.faults import NOT_READY, CudaError
 from hetsched.devices.cuda.job import CudaJob, Route
-from hetsched.devices.cuda.pinned_memory import Pinned
+from hetsched.devices.cuda.memory.pinned_memory import Pinned
 from hetsched.devices.cuda.preparation import JobPreparer
 from hetsched.devices.cuda.runtime import Event, Runtime
 from hetsched.errors import InternalError

@@ -23,10 +23,10 @@ from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
 from hetsched.devices.base import DeviceFault, DeviceJob
 from hetsched.devices.cuda.chunk_flight import ChunkFlight, EventPool
 from hetsched.devices.cuda.clock import DeviceClock
-from hetsched.devices.cuda.device_memory import DeviceMemory
 from hetsched.devices.cuda.faults import translated
 from hetsched.devices.cuda.job import CudaJob, copy_to_device, copy_to_host
-from hetsched.devices.cuda.pinned_memory import SLICE_BYTES, Pins, Staging, default_quota
+from hetsched.devices.cuda.memory.device_memory import DeviceMemory
+from hetsched.devices.cuda.memory.pinned_memory import SLICE_BYTES, Pins, Staging, default_quota
 from hetsched.devices.cuda.preparation import JobPreparer
 from hetsched.devices.cuda.probe import budget
 from hetsched.devices.cuda.runtime import DeviceFacts, Runtime, open_cupy

@@ -8,8 +8,8 @@ from typing import Any
 
 from hetsched.device import Chunk, Slot
 from hetsched.devices.base import DeviceJob, HostArray
-from hetsched.devices.cuda.device_memory import BlockLayout
-from hetsched.devices.cuda.pinned_memory import Pinned
+from hetsched.devices.cuda.memory.device_memory import BlockLayout
+from hetsched.devices.cuda.memory.pinned_memory import Pinned
 from hetsched.devices.cuda.runtime import TO_DEVICE, TO_HOST, Block, Stream
 from hetsched.devices.slot_layout import Buffer, SlotLayout
 from hetsched.errors import InternalError

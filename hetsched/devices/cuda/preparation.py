@@ -11,15 +11,15 @@ import numpy as np
 from hetsched.device import Slot
 from hetsched.devices.base import DeviceJob, HostArray
 from hetsched.devices.cpu.kernels import find_variant, make_kernel
-from hetsched.devices.cuda.device_memory import (
+from hetsched.devices.cuda.faults import Fault, classify
+from hetsched.devices.cuda.job import CudaJob, Route
+from hetsched.devices.cuda.memory.device_memory import (
     CUDA_ALIGNMENT,
     DeviceMemory,
     SharedWorkArea,
     block_layout,
 )
-from hetsched.devices.cuda.faults import Fault, classify
-from hetsched.devices.cuda.job import CudaJob, Route
-from hetsched.devices.cuda.pinned_memory import Pinned, Pins, Staging, mapping_of
+from hetsched.devices.cuda.memory.pinned_memory import Pinned, Pins, Staging, mapping_of
 from hetsched.devices.cuda.runtime import TO_DEVICE, Block, Stream
 from hetsched.devices.slot_layout import slot_layout, unit_bytes
 from hetsched.errors import UsageError

@@ -1,18 +1,20 @@
 """The interface between the CUDA device and CUDA, and its implementation with CuPy.
 
-Thin on purpose: `fake_runtime.FakeRuntime` replaces it where there is no GPU, so that the device's
+Thin on purpose: `fake.runtime.FakeRuntime` replaces it where there is no GPU, so that the device's
 code (waits, slots, pinning, faults) runs everywhere. Host memory is passed by address; the caller
 keeps it alive until the copy has ended.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from hetsched.devices.cuda.driver import sleep_while_waiting
 from hetsched.devices.cuda.faults import translated
 
 TO_DEVICE = 1
@@ -107,7 +109,17 @@ class _CupyEvent:
         self.event = cupy.cuda.Event(block=True)
 
     def status(self) -> int:
-        return int(self._cupy.cuda.runtime.eventQuery(self.event.ptr))
+        """Return the status, which doesn't remain the thread's last error.
+
+        Thrust and CUB would report NOT_READY as the error of their next kernel. CuPy doesn't
+        export cudaGetLastError, which resets it; `check_status` calls it before it raises.
+        """
+        calls = self._cupy.cuda.runtime
+        status = int(calls.eventQuery(self.event.ptr))
+        if status:
+            with contextlib.suppress(calls.CUDARuntimeError):
+                calls.check_status(status)
+        return status
 
     def block(self) -> None:
         self.event.synchronize()
@@ -225,6 +237,7 @@ def open_cupy(name: str, visible: str, cache: str) -> CupyRuntime:
         os.environ.setdefault("CUPY_CACHE_DIR", f"{cache}/cupy")
         os.environ.setdefault("CUDA_CACHE_PATH", f"{cache}/cuda")
     with translated(name, opening=True):
+        sleep_while_waiting()
         cupy = importlib.import_module("cupy")
         cupy.cuda.runtime.getDeviceCount()  # raises where Stream() would only print warnings
         runtime = CupyRuntime(cupy)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hetsched.devices.cuda.fake_streams import POISON, FakeEvent, FakeStream
+from hetsched.devices.cuda.fake.streams import POISON, FakeEvent, FakeStream
 from hetsched.devices.cuda.faults import OUT_OF_MEMORY, STICKY_STATUSES, CudaError
 from hetsched.devices.cuda.runtime import DeviceFacts
 
