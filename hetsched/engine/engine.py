@@ -25,9 +25,9 @@ from hetsched.engine.context import EngineContext
 from hetsched.engine.deadlines import Deadlines
 from hetsched.engine.engine_hooks import EngineHooks
 from hetsched.engine.explanations import ExplanationArchive
-from hetsched.engine.job.driver import Learn
-from hetsched.engine.planning.planner_thread import OnDone, PlannerThread
+from hetsched.engine.planning.planner_thread import DEFERRAL_SECONDS, OnDone, PlannerThread
 from hetsched.engine.planning.planning_state import PlanningState
+from hetsched.engine.planning.run_planner import LearningTask
 from hetsched.engine.processes.device_search import DeviceSearch
 from hetsched.engine.processes.fleet import Fleet, FleetListener
 from hetsched.engine.queue.records import Outcome
@@ -53,6 +53,9 @@ Reply = Callable[[int | ErrorRecord], None]
 
 FLUSH_SECONDS = 0.5
 """Delay from a job's end to writing models.db: the next job must not wait for the disk."""
+ROUTINE_SECONDS = 0.25
+"""Delay of learning from a run that went as predicted: several are learnt from at once. Whatever
+uses the models before waits for it."""
 CLOSE_SECONDS = 10.0
 """Time for a kind of thread to finish its work at the end: files are closed, models written."""
 
@@ -351,10 +354,13 @@ class Engine:
     def _machine_limits(self) -> MachineLimits:
         return MachineLimits(self._fleet.infos, dict(self._fleet.absent), self._arena.limit)
 
-    def _on_learn(self, learn: Learn) -> None:
+    def _on_learn(self, task: LearningTask) -> None:
         # Learning during the next job would compete for the cores being measured.
         running = self._scheduler.running
-        self._context.planner_thread.defer(learn, unless=lambda: bool(running))
+        delay = ROUTINE_SECONDS if task.is_routine else DEFERRAL_SECONDS
+        self._context.planner_thread.defer(
+            task.function, unless=lambda: bool(running), seconds=delay
+        )
         if not self._flush_is_due:
             self._flush_is_due = True
             self._loop.call_later(FLUSH_SECONDS, self._flush)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hetsched.engine.job.driver import Learn
+from hetsched.engine.planning.run_planner import LearningTask
 
 
 @dataclass(frozen=True)
@@ -20,5 +20,5 @@ class EngineHooks:
         No job waits or runs.
     """
 
-    on_learn: Callable[[Learn], None]
+    on_learn: Callable[[LearningTask], None]
     on_idle: Callable[[], None]

@@ -19,10 +19,11 @@ from hetsched.engine.concurrency.side_plans import SideStart
 from hetsched.engine.context import EngineContext
 from hetsched.engine.engine_hooks import EngineHooks
 from hetsched.engine.explanations import ExplanationArchive, JobSnapshot
-from hetsched.engine.job.driver import JobDriver, Learn, do_nothing
+from hetsched.engine.job.driver import JobDriver
 from hetsched.engine.job.events import DeadlinePassed
 from hetsched.engine.job.report import minimal_report, with_notes
 from hetsched.engine.openings import Openings
+from hetsched.engine.planning.run_planner import LearningTask
 from hetsched.engine.queue.job_queue import JobQueue
 from hetsched.engine.queue.records import (
     AbortJob,
@@ -291,7 +292,7 @@ class JobScheduler:
         queued.on_state(state)
         self._sides.consider()
 
-    def _on_end(self, queued: QueuedJob, state: Done | Failed, learn: Learn) -> None:
+    def _on_end(self, queued: QueuedJob, state: Done | Failed, learn: LearningTask | None) -> None:
         driver = self.running.remove(queued.number)
         try:
             runs_again = self._runs_again(driver, queued, state)
@@ -301,7 +302,7 @@ class JobScheduler:
         try:
             if not runs_again:
                 self._conclude(queued, state, driver.snapshot)
-            if learn is not do_nothing:
+            if learn is not None:
                 self._hooks.on_learn(learn)
         finally:
             self.advance()

@@ -23,6 +23,8 @@ MAX_REPEATS = 8
 measurements should count eventually. Arbitrary."""
 MAX_PREDICTION_ERROR = 0.10
 """Relative error of the predicted time up to which a plan is repeated unchanged."""
+NEGLIGIBLE_SECONDS = 0.001
+"""Difference of times that isn't worth another plan, which takes about as long to make."""
 TOLERANCE = 0.04
 """The Balancer's tolerance. Moving units from the slower to the faster of two devices gains at
 most half of the spread, so with 0.05 or more a spread of 0.1 could persist. Decisions use medians
@@ -153,8 +155,18 @@ class Rebalancer:
             return
         self._is_unreported = False
         self._balancer.tell([seconds.get(device, 0.0) for device in self._devices])
-        if self._uses >= MAX_REPEATS or plan.is_exploring or _is_mispredicted(plan, makespan):
+        if self._uses >= MAX_REPEATS or plan.is_exploring or is_mispredicted(plan, makespan):
             self._balancer.reconsider()
+
+    def record_repetition(self, plan: JobPlan) -> None:
+        """Record that `plan`, the last one issued and already reported, ran again.
+
+        No effect if the next run needs `replan`.
+        """
+        if self._plan is None or self._is_unreported or self.needs_candidates:
+            return
+        if plan.assignments is self._plan.assignments:
+            self.repeat()
 
     def report_moved_work(self, plan: JobPlan) -> None:
         """Report a run of `plan` in which idle devices stole chunks.
@@ -187,9 +199,12 @@ class _PlannedCurve:
         return self.curve
 
 
-def _is_mispredicted(plan: JobPlan, makespan: float) -> bool:
+def is_mispredicted(plan: JobPlan, makespan: float) -> bool:
+    """Return whether a run of `plan` took another time than predicted, seconds."""
     predicted = plan.predicted_seconds
-    return predicted is None or abs(makespan / predicted - 1) > MAX_PREDICTION_ERROR
+    if predicted is None:
+        return True
+    return abs(makespan - predicted) > max(MAX_PREDICTION_ERROR * predicted, NEGLIGIBLE_SECONDS)
 
 
 def _working(plan: JobPlan) -> frozenset[str]:

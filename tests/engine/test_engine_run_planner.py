@@ -13,7 +13,8 @@ from hetsched.engine.admission.resolve import MachineLimits, resolve
 from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.engine.planning.planner_thread import run_inline
 from hetsched.engine.planning.planning_state import PlanningState
-from hetsched.engine.planning.run_planner import MAX_DEFERRED, RunPlanner
+from hetsched.engine.planning.run_backlog import MAX_UNLEARNT, MIN_LEARNT
+from hetsched.engine.planning.run_planner import MAX_DEFERRED, LearningTask, RunPlanner
 from hetsched.job import FileRef, JobSpec
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import JobPlan
@@ -28,7 +29,7 @@ class InlineThread:
     """A planner's thread that does what it is asked for at once, and counts it."""
 
     def __init__(self) -> None:
-        self.submitted = self.deferred_count = 0
+        self.submitted = 0
 
     def submit(self, function: Any, on_done: Any) -> None:
         self.submitted += 1
@@ -36,6 +37,8 @@ class InlineThread:
 
 
 class Jobs:
+    task: LearningTask
+
     def __init__(self) -> None:
         workload = SimpleNamespace(
             name="toy",
@@ -64,10 +67,13 @@ class Jobs:
         planner.begin(lambda plan, error: plans.append(plan))
         (assignment,) = plans[0].assignments
         runs = {"cpu0": DeviceRun(assignment, INFO, ((100, ChunkTimes(compute=(0.0, seconds))),))}
-        task = planner.learning_task(plans[0], runs)
+        self.task = planner.learning_task(plans[0], runs)
         if learn:
-            task()
+            self.task.function()
         return plans[0]
+
+    def learnt_runs(self) -> int:
+        return sum(self.state.store.runs(key) for key in self.state.store.keys())  # noqa: SIM118 - no mapping
 
 
 def test_only_the_first_job_of_its_kind_waits_for_its_plan() -> None:
@@ -94,12 +100,48 @@ def test_a_job_that_comes_before_anything_was_learnt_follows_a_good_plan_again()
 def test_but_only_so_often() -> None:
     jobs = Jobs()
     jobs.run()
-    jobs.thread.deferred_count = MAX_DEFERRED
-    jobs.run(learn=False)
+    for _ in range(MAX_DEFERRED + 1):
+        jobs.run(learn=False)
 
     jobs.run()
 
     assert jobs.thread.submitted == 2
+
+
+def familiar_jobs(seconds: float = 1.0) -> Jobs:
+    jobs = Jobs()
+    for _ in range(MIN_LEARNT + 1):
+        jobs.run(seconds)
+    return jobs
+
+
+def test_several_runs_of_a_familiar_job_are_learnt_from_at_once() -> None:
+    jobs = familiar_jobs()
+    before = jobs.learnt_runs()
+    for _ in range(MAX_UNLEARNT):
+        jobs.run(learn=False)
+    assert jobs.learnt_runs() == before
+
+    jobs.task.function()
+
+    assert jobs.learnt_runs() == before + MAX_UNLEARNT
+    assert jobs.thread.submitted == 1
+
+
+def test_a_short_run_of_a_familiar_job_is_routine_if_it_went_as_predicted() -> None:
+    jobs = familiar_jobs(0.1)
+    assert jobs.task.is_routine
+
+    jobs.run(0.3, learn=False)
+    assert not jobs.task.is_routine
+
+
+def test_a_difference_shorter_than_planning_is_none() -> None:
+    jobs = familiar_jobs(1e-4)
+
+    jobs.run(5e-4, learn=False)
+
+    assert jobs.task.is_routine
 
 
 def test_another_kind_of_job_has_a_separate_plan() -> None:

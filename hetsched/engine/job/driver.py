@@ -45,7 +45,8 @@ from hetsched.engine.job.retries.failure_log import FailureLog
 from hetsched.engine.job.state_machine import JobStateMachine
 from hetsched.engine.job.states import Stopping
 from hetsched.engine.planning.learning import learn
-from hetsched.engine.planning.run_planner import RunPlanner
+from hetsched.engine.planning.run_backlog import FinishedRun
+from hetsched.engine.planning.run_planner import LearningTask, RunPlanner
 from hetsched.engine.threads.publication import OnPrepared, OutputPublisher, Written
 from hetsched.errors import InternalError, TryAgain
 from hetsched.job import Done, Failed, JobSpec, JobState
@@ -56,8 +57,6 @@ from hetsched.transport.timers import Timer
 log = logging.getLogger(__name__)
 
 LOG_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
-
-Learn = Callable[[], None]
 
 
 def do_nothing(*arguments: object) -> None:
@@ -74,8 +73,8 @@ class JobDriver:
     on_prepared : callable or None
         Called when output files are complete, before they get their names.
     on_end : callable
-        Called once with the last state and the learning task: a function for the planner's thread,
-        to be run after the state has been reported; `do_nothing` if there is nothing to learn.
+        Called once with the last state and the learning task, to be run after the state has been
+        reported; None if there is nothing to learn.
     side : SideStart, optional
         Run beside another job, on one core.
 
@@ -92,7 +91,7 @@ class JobDriver:
         job: ResolvedJob,
         context: EngineContext,
         on_state: Callable[[JobState], None],
-        on_end: Callable[[Done | Failed, Learn], None],
+        on_end: Callable[[Done | Failed, LearningTask | None], None],
         side: SideStart | None = None,
         on_prepared: OnPrepared | None = None,
     ) -> None:
@@ -334,7 +333,7 @@ class JobDriver:
             self._run_final_step(self._failure_log.record_success, self._machine.record)
         else:
             state = Failed(self.number, command.report, command.error)
-        learning = self._run_final_step(self._learning_task, command) or do_nothing
+        learning = self._run_final_step(self._learning_task, command)
         self._run_final_step(self._orders.release, command)
         self._run_final_step(self._arrays.close, self._fleet)
         self._run_final_step(self._close_files)
@@ -350,7 +349,7 @@ class JobDriver:
             log.exception("job %d: unexpected error at the end of the job", self.number)
             return None
 
-    def _learning_task(self, command: do.FinishJob) -> Learn | None:
+    def _learning_task(self, command: do.FinishJob) -> LearningTask | None:
         if command.runs is None:
             return None
         record = self._machine.record
@@ -361,15 +360,9 @@ class JobDriver:
             )
         if self.side is None or self.side.is_measured:
             return None  # a run beside another one adds nothing to measurements
-        return functools.partial(
-            learn,
-            self._job,
-            record.latest.plan,
-            command.runs,
-            self._context.planning,
-            None,
-            is_contended=True,
-        )
+        run = FinishedRun(record.latest.plan, command.runs, is_contended=True)
+        planning = self._context.planning
+        return LearningTask(lambda: learn(self._job, [run], planning, None))
 
     def _close_files(self) -> None:
         if self._job.files or self._job.outputs:

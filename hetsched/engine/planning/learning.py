@@ -12,6 +12,7 @@ from hetsched.engine.planning.device_run import DeviceRun, makespan
 from hetsched.engine.planning.next_plan import model_key
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.repeated_jobs import JobKind
+from hetsched.engine.planning.run_backlog import FinishedRun
 from hetsched.models.evidence.change_detector import SpeedChange
 from hetsched.models.evidence.host_overhead import (
     overhead_by_core,
@@ -26,7 +27,6 @@ from hetsched.models.evidence.samples import (
     run_samples,
 )
 from hetsched.planner.host_overhead import may_share_core
-from hetsched.planner.records import JobPlan
 from hetsched.planner.variants import pooled_models
 from hetsched.store.models.model_store import ModelKey
 
@@ -35,49 +35,56 @@ log = logging.getLogger(__name__)
 
 def learn(
     job: ResolvedJob,
-    plan: JobPlan,
-    runs: Mapping[str, DeviceRun],
+    finished: Sequence[FinishedRun],
     state: PlanningState,
     kind: JobKind | None,
-    *,
-    is_contended: bool = False,
 ) -> None:
-    """Update models and rebalancer after a run in which no device was lost.
+    """Update models and rebalancer after runs of `job`, or of jobs of its kind, in their order.
 
     The store is not flushed to disk.
 
     Parameters
     ----------
-    runs : mapping
-        Device -> its part of the run.
     kind : JobKind or None
         Of the job on the devices usable at the time; None: it ran beside another job.
-    is_contended : bool
-        Other jobs ran on the same cores: their times aren't those of a job that runs alone.
     """
-    keys = _model_keys(job, runs, state)
-    overhead = _host_overhead(runs)
-    observations = [
-        (key, _samples(runs[device], overhead.get(device, 0.0), is_contended=is_contended))
-        for device, key in keys.items()
-    ]
-    changes = state.store.observe_many(observations, time.time(), flush=False)
-    _fit_equal_cores(runs, keys, state)
-    state.memory_limits.raise_after_success(runs)
-    if kind is not None and not is_contended:
-        _rebalance(job, plan, runs, state, kind)
+    speed_key = job.workload.speed_key(job.params)
+    keys: dict[str, ModelKey] = {}
+    observations = []
+    for run in finished:
+        keys = _model_keys(job, run.runs, state, speed_key)
+        observations.append(_observations(run, keys))
+    changes = state.store.observe_runs(observations, time.time(), flush=False)
+    if finished:
+        _fit_equal_cores(finished[-1].runs, keys, state)
+    for run in finished:
+        state.memory_limits.raise_after_success(run.runs)
+        if kind is not None and not run.is_contended:
+            _rebalance(job, run, state, kind)
     for key, change in changes.items():
         _record_change(key, change, state)
 
 
+def _observations(
+    run: FinishedRun, keys: Mapping[str, ModelKey]
+) -> list[tuple[ModelKey, list[Sample]]]:
+    overhead = _host_overhead(run.runs)
+    return [
+        (
+            key,
+            _samples(run.runs[device], overhead.get(device, 0.0), is_contended=run.is_contended),
+        )
+        for device, key in keys.items()
+    ]
+
+
 def _model_keys(
-    job: ResolvedJob, runs: Mapping[str, DeviceRun], state: PlanningState
+    job: ResolvedJob, runs: Mapping[str, DeviceRun], state: PlanningState, speed_key: str
 ) -> dict[str, ModelKey]:
     """Return device -> model key, for devices that computed.
 
     Devices whose variant has since failed in a later job are omitted.
     """
-    speed_key = job.workload.speed_key(job.params)
     return {
         device: model_key(job, run.info, variant, speed_key)
         for device, run in runs.items()
@@ -150,14 +157,12 @@ def _fit_equal_cores(
 
 
 def _rebalance(
-    job: ResolvedJob,
-    plan: JobPlan,
-    runs: Mapping[str, DeviceRun],
-    state: PlanningState,
-    kind: JobKind,
+    job: ResolvedJob, finished: FinishedRun, state: PlanningState, kind: JobKind
 ) -> None:
     """Report the run to the rebalancer of its kind of job."""
     rebalancer = state.repeated_jobs.rebalancer(kind, job.load)
+    plan, runs = finished.plan, finished.runs
+    rebalancer.record_repetition(plan)
     if all(run.share == run.assignment.plan.share for run in runs.values()):
         seconds = {device: run.seconds for device, run in runs.items() if run.chunks}
         rebalancer.report(plan, seconds, makespan(runs))

@@ -19,6 +19,7 @@ from typing import Any
 from hetsched.engine.threads.ending import interrupt, join_all
 from hetsched.errors import JobFailed
 from hetsched.transport.loop import Loop
+from hetsched.transport.timers import Timer
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,8 @@ class PlannerThread:
         self._deadline = deadline
         self._tasks: queue.SimpleQueue[PlannerTask | None] = queue.SimpleQueue()
         self._deferred: deque[Callable[[], Any]] = deque()
+        self._timer: Timer | None = None
+        self._timer_due = 0.0
         self._outstanding = 0
         self._is_watching = False
         self._hanging: list[threading.Thread] = []
@@ -76,20 +79,24 @@ class PlannerThread:
         self._submit_deferred()
         self._put(PlannerTask(function, on_done or _log_error))
 
-    def defer(self, function: Callable[[], Any], unless: Callable[[], bool]) -> None:
-        """Run `function` after a short delay, but before any function submitted later.
+    def defer(
+        self,
+        function: Callable[[], Any],
+        unless: Callable[[], bool],
+        seconds: float = DEFERRAL_SECONDS,
+    ) -> None:
+        """Run `function` after a delay of `seconds`, but before any function submitted later.
 
         If ``unless()`` is true by then, it waits for the next submission or deferral.
         """
         self._deferred.append(function)
-        self._loop.call_later(
-            DEFERRAL_SECONDS, lambda: None if unless() else self._submit_deferred()
-        )
-
-    @property
-    def deferred_count(self) -> int:
-        """Return the number of deferred functions still waiting."""
-        return len(self._deferred)
+        due = time.monotonic() + seconds
+        if self._timer is not None:
+            if self._timer_due <= due:
+                return
+            self._timer.cancel()
+        self._timer_due = due
+        self._timer = self._loop.call_later(seconds, functools.partial(self._on_timer, unless))
 
     def close(self, seconds: float = PLANNER_SECONDS) -> bool:
         """Finish all submitted and deferred functions, then end the thread.
@@ -103,7 +110,15 @@ class PlannerThread:
         self._tasks.put(None)
         return join_all([self._runner.thread], seconds) and join_all(self._hanging, 0.0)
 
+    def _on_timer(self, unless: Callable[[], bool]) -> None:
+        self._timer = None
+        if not unless():
+            self._submit_deferred()
+
     def _submit_deferred(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         while self._deferred:
             self._put(PlannerTask(self._deferred.popleft(), _log_error))
 

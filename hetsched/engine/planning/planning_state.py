@@ -10,6 +10,7 @@ import msgspec
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.repeated_jobs import RepeatedJobs
+from hetsched.engine.planning.run_backlog import RunBacklog
 from hetsched.engine.planning.variant_catalog import VariantCatalog
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Assignment
@@ -89,6 +90,7 @@ class PlanningState:
     memory_limits: MemoryLimits = field(default_factory=MemoryLimits)
     plan_cache: PlanCache = field(default_factory=PlanCache)
     repeated_jobs: RepeatedJobs = field(init=False)
+    backlog: RunBacklog = field(default_factory=RunBacklog)
     speed_changes: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -6,6 +6,7 @@ Planning takes a millisecond, or ten with cold caches; a repeated job's plan is 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
@@ -15,14 +16,28 @@ from hetsched.engine.planning.learning import learn
 from hetsched.engine.planning.next_plan import next_plan
 from hetsched.engine.planning.planner_thread import OnDone
 from hetsched.engine.planning.repeated_jobs import job_kind
-from hetsched.planner.rebalancer import MAX_PREDICTION_ERROR
+from hetsched.engine.planning.run_backlog import MAX_UNLEARNT, FinishedRun
+from hetsched.planner.rebalancer import NEGLIGIBLE_SECONDS, is_mispredicted
 from hetsched.planner.records import JobPlan
 
 MAX_DEFERRED = 2
-"""Maximum consecutive jobs with one plan before the first of them has been learnt from.
-Arbitrary."""
+"""Consecutive jobs of an unfamiliar kind with one plan before the first of them has been learnt
+from. Arbitrary."""
+MAX_ROUTINE_SECONDS = 0.5
+"""Longer runs are learnt from one by one, which then costs next to nothing. Arbitrary."""
 MAX_SPREAD = 0.10
 """Maximum spread of the devices' times under a good plan. Arbitrary."""
+
+
+@dataclass(frozen=True)
+class LearningTask:
+    """A function for the planner's thread: learn from a run and plan the next.
+
+    `is_routine`: it has time, as the run went as predicted and the next job has a plan.
+    """
+
+    function: Callable[[], None]
+    is_routine: bool = False
 
 
 class RunPlanner:
@@ -60,23 +75,33 @@ class RunPlanner:
 
     def learning_task(
         self, plan: JobPlan, runs: Mapping[str, DeviceRun], *, is_contended: bool = False
-    ) -> Callable[[], None]:
+    ) -> LearningTask:
         """Return a task for the planner's thread: learn from a run and plan the next.
 
         Only for runs in which no device was lost. Until the task is done, the next job of this
         kind reuses the same plan, if it was good. `is_contended`: other jobs used its cores.
         """
-        may_repeat = not is_contended and self._planner_thread.deferred_count < MAX_DEFERRED
-        if may_repeat and is_good(plan, runs):
+        run = FinishedRun(plan, runs, is_contended)
+        if self._job.measure:
+            return LearningTask(lambda: learn(self._job, [run], self._state, self._kind))
+        backlog = self._state.backlog
+        is_familiar = backlog.is_familiar(self._kind)
+        waiting = backlog.add(self._kind, run)
+        is_recent = waiting <= (MAX_UNLEARNT if is_familiar else MAX_DEFERRED)
+        may_repeat = is_recent and not is_contended and is_good(plan, runs)
+        if may_repeat:
             self._state.repeated_jobs.offer_plan(self._kind, plan)
+        is_routine = may_repeat and is_familiar and makespan(runs) <= MAX_ROUTINE_SECONDS
 
         def learn_and_plan() -> None:
-            learn(self._job, plan, runs, self._state, self._kind, is_contended=is_contended)
-            if not self._job.measure:
-                self._take_ready_plan()
-                self._state.repeated_jobs.put_plan(self._kind, self._plan())
+            unlearnt = backlog.take(self._kind)
+            if not unlearnt:
+                return  # the task of an earlier run has learnt from this one, too
+            learn(self._job, unlearnt, self._state, self._kind)
+            self._take_ready_plan()
+            self._state.repeated_jobs.put_plan(self._kind, self._plan())
 
-        return learn_and_plan
+        return LearningTask(learn_and_plan, is_routine)
 
     def _plan(self) -> JobPlan:
         # By now the previous job may have been learnt from, and this one planned.
@@ -90,8 +115,8 @@ class RunPlanner:
 
 def is_good(plan: JobPlan, runs: Mapping[str, DeviceRun]) -> bool:
     """Return whether all devices finished together and as predicted."""
-    predicted = plan.predicted_seconds
-    if predicted is None or plan.is_exploring:
+    if plan.is_exploring or is_mispredicted(plan, makespan(runs)):
         return False
-    error = abs(makespan(runs) / predicted - 1)
-    return error <= MAX_PREDICTION_ERROR and spread(runs) <= MAX_SPREAD
+    seconds = [run.seconds for run in runs.values() if run.chunks]
+    is_negligible = max(seconds) - min(seconds) <= NEGLIGIBLE_SECONDS if seconds else True
+    return is_negligible or spread(runs) <= MAX_SPREAD

@@ -114,26 +114,42 @@ class ModelStore:
         dict of ModelKey to Change
             The keys for which this run confirmed a change of speed.
         """
+        return self.observe_runs([list(runs)], at, flush=flush)
+
+    def observe_runs(
+        self,
+        runs: Iterable[Sequence[tuple[ModelKey, Sequence[Sample]]]],
+        at: float,
+        *,
+        flush: bool = True,
+    ) -> dict[ModelKey, SpeedChange]:
+        """As `observe_many`, for several runs in their order; models are fitted once."""
         observed: dict[ModelKey, History] = {}
-        for key, samples in runs:
-            history = self._history(key)
-            medians = run_medians(samples)
-            history.add(medians)
-            history.runs += 1
-            self._pending.append((key, medians if history.keeps(medians) else [], at))
-            observed[key] = history
-        for key, history in observed.items():
-            if history.changes:
-                self._propagate(key, history.changes, observed)
+        changes: dict[ModelKey, SpeedChange] = {}
+        for devices in runs:
+            histories = {key: self._add(key, samples, at) for key, samples in devices}
+            for key, history in histories.items():
+                if history.changes:
+                    self._propagate(key, history.changes, histories)
+                if history.change is not None:
+                    changes[key] = history.change
+            observed |= histories
         if flush:
             self.flush()
         for key, history in observed.items():
             history.model()  # fitted now, so that the next plan needn't wait for it
             self._histories.put(key, history)
         self._trim()
-        return {
-            key: history.change for key, history in observed.items() if history.change is not None
-        }
+        return changes
+
+    def _add(self, key: ModelKey, samples: Sequence[Sample], at: float) -> History:
+        """Add one device's part of a run to its history, and to what is to be written."""
+        history = self._history(key)
+        medians = run_medians(samples)
+        history.add(medians)
+        history.runs += 1
+        self._pending.append((key, medians if history.keeps(medians) else [], at))
+        return history
 
     def _propagate(
         self,

@@ -1,0 +1,69 @@
+"""Runs that haven't been learnt from yet, by kind of job. Pure, thread-safe.
+
+Learning from a run and planning the next one takes half a millisecond of a core on which jobs
+compute. Runs that went as predicted say little, so several of them are learnt from at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hetsched.engine.planning.device_run import DeviceRun
+from hetsched.engine.planning.repeated_jobs import MAX_KINDS, JobKind
+from hetsched.planner.records import JobPlan
+
+MAX_UNLEARNT = 8
+"""Consecutive runs of a kind of job before the first of them is learnt from. Arbitrary: as many as
+a good plan is used before the models are consulted again."""
+MIN_LEARNT = 8
+"""Runs of a kind of job learnt from one by one before any are learnt from together."""
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run in which no device was lost.
+
+    Attributes
+    ----------
+    runs : mapping
+        Device -> its part of the run.
+    is_contended : bool
+        Other jobs ran on the same cores: their times aren't those of a job that runs alone.
+    """
+
+    plan: JobPlan
+    runs: Mapping[str, DeviceRun]
+    is_contended: bool = False
+
+
+class RunBacklog:
+    """The runs of each kind of job that wait for the planner's thread, oldest first."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[JobKind, list[FinishedRun]] = {}
+        self._learnt: dict[JobKind, int] = {}
+        self._lock = threading.Lock()
+
+    def add(self, kind: JobKind, run: FinishedRun) -> int:
+        """Add a run; return how many of its kind wait."""
+        with self._lock:
+            waiting = self._waiting.setdefault(kind, [])
+            waiting.append(run)
+            return len(waiting)
+
+    def take(self, kind: JobKind) -> list[FinishedRun]:
+        """Remove and return the runs of a kind; none if an earlier call has."""
+        with self._lock:
+            waiting = self._waiting.pop(kind, [])
+            learnt = self._learnt.pop(kind, 0)
+            if waiting or learnt:
+                self._learnt[kind] = learnt + len(waiting)
+            if len(self._learnt) > MAX_KINDS:
+                del self._learnt[next(iter(self._learnt))]
+        return waiting
+
+    def is_familiar(self, kind: JobKind) -> bool:
+        """Whether enough runs of this kind have been learnt from one by one."""
+        return self._learnt.get(kind, 0) >= MIN_LEARNT
