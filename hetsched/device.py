@@ -31,6 +31,8 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
         Virtual times are computed.
     members : tuple of str
         For a core team: the devices whose cores it uses, one thread each. They idle while it runs.
+    process : str
+        Cores with the same name here share a device process, and may share a job's tail. "": none.
     """
 
     name: str
@@ -42,6 +44,7 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     cores: tuple[int, ...] = ()
     clock: str = "wall"
     members: tuple[str, ...] = ()
+    process: str = ""
     details: dict[str, str] = {}
 
     @property

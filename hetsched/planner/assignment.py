@@ -11,6 +11,7 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.planner.records import Assignment, Candidate
 from hetsched.planner.staging_memory import planning_memory
+from hetsched.planner.tails import PooledShare, expected_takes
 from hetsched.plans.best_plan import quick_plan
 from hetsched.plans.device_plan import DevicePlan, Mode, Overlap, slot_sizes
 from hetsched.plans.paper.factoring import factoring
@@ -52,8 +53,9 @@ def make_assignment(
     first: int,
     chunk_ids: Iterator[int],
     linked_plan: DevicePlan | None = None,
+    pooled: PooledShare | None = None,
 ) -> Assignment:
-    """Return the assignment of units `first` to `first` + `share` to `candidate`.
+    """Return the assignment to `candidate` of `share` units, its own ones from `first` on.
 
     Parameters
     ----------
@@ -68,26 +70,36 @@ def make_assignment(
     chunk_ids : iterator of int
     linked_plan : DevicePlan, optional
         Of a device with a link; None: its share wasn't determined by plans.
+    pooled : PooledShare, optional
+        The part of a core's share that is left to the tail.
     """
     link = candidate.info.link
+    takes = () if pooled is None else expected_takes(pooled)
     if link:
         plan = linked_plan or _default_linked_plan(candidate, model, share)
     else:
-        plan = _core_plan(candidate, curve, share)
+        plan = DevicePlan(((*_own_chunks(candidate, curve, share, sum(takes)), *takes),))
+    own = len(plan.chunks) - len(takes)
     sizes = slot_sizes(plan.chunks, plan.slots) if link and plan.slots else ()
     return Assignment(
         device=candidate.info.name,
         variant=variant,
         plan=plan,
-        chunks=_chunks(plan, first, chunk_ids) if link else _core_chunks(plan, first, chunk_ids),
-        max_chunk=max(plan.chunks),
+        chunks=(
+            _chunks(plan, first, chunk_ids)
+            if link
+            else _core_chunks(plan.chunks[:own], first, chunk_ids)
+        ),
+        max_chunk=max(*plan.chunks, 0 if pooled is None else pooled.part.largest_take),
         slots=_slots(plan, link),
         slot_memory=_slot_memory(plan, sizes, candidate.demand) if link else 0,
-        window=_window(plan, link, model, curve),
+        window=_window(plan, plan.chunks[:own], link, model, curve),
         predicted_seconds=None if curve is None else float(curve.time(share)),
         slot_sizes=sizes,
         candidate=candidate,
         model=model,
+        tail=None if pooled is None else pooled.part,
+        pooled=sum(takes),
     )
 
 
@@ -100,14 +112,30 @@ def _default_linked_plan(
     return quick_plan(share, model, memory, Overlap.of(candidate.info.engines))
 
 
-def _core_plan(candidate: Candidate, curve: SpeedFunction | None, share: int) -> DevicePlan:
-    count = min(share, CHUNKS_PER_CORE)
+def _own_chunks(
+    candidate: Candidate, curve: SpeedFunction | None, share: int, pooled: int
+) -> tuple[int, ...]:
+    """Return the chunks, units, of a core's share without its `pooled` units."""
+    own = share - pooled
+    count = min(own, CHUNKS_PER_CORE)
     if curve is not None:
-        seconds = float(curve.time(share))
+        seconds = float(curve.time(share)) * own / share
         target = min(max(seconds / CHUNKS_PER_CORE, MIN_CHUNK_SECONDS), MAX_CHUNK_SECONDS)
-        count = min(share, max(1, round(seconds / target)), MAX_CORE_CHUNKS)
+        count = min(own, max(1, round(seconds / target)), MAX_CORE_CHUNKS)
     largest = _largest_core_chunk(candidate, curve is None, share)
-    return DevicePlan((evenly(share, max(count, math.ceil(share / largest))),))
+    return evenly(own, max(count, math.ceil(own / largest)))
+
+
+def largest_take(candidate: Candidate, seconds: float, share: int) -> int:
+    """Return the limit, units, of a chunk that a core takes from a tail.
+
+    Parameters
+    ----------
+    seconds : float
+        Predicted for `share` units.
+    """
+    largest = _largest_core_chunk(candidate, False, share)
+    return max(1, min(largest, int(MAX_CHUNK_SECONDS * share / seconds)))
 
 
 def _largest_core_chunk(candidate: Candidate, is_first_share: bool, share: int) -> int:
@@ -123,13 +151,12 @@ def _largest_core_chunk(candidate: Candidate, is_first_share: bool, share: int) 
     return max(1, largest)
 
 
-def _core_chunks(plan: DevicePlan, first: int, chunk_ids: Iterator[int]) -> Sequence[Chunk]:
-    """Return the chunks of a core's plan, which are even."""
-    count = len(plan.chunks)
-    if count < MIN_LAZY_CHUNKS:
-        return _chunks(plan, first, chunk_ids)
-    first_id, *_ = itertools.islice(chunk_ids, count)
-    return EvenChunks(first_id, first, plan.share, count)
+def _core_chunks(sizes: Sequence[int], first: int, chunk_ids: Iterator[int]) -> Sequence[Chunk]:
+    """Return a core's chunks, which are even."""
+    if len(sizes) < MIN_LAZY_CHUNKS:
+        return _chunks(DevicePlan((tuple(sizes),)), first, chunk_ids)
+    first_id, *_ = itertools.islice(chunk_ids, len(sizes))
+    return EvenChunks(first_id, first, sum(sizes), len(sizes))
 
 
 def _chunks(plan: DevicePlan, first: int, chunk_ids: Iterator[int]) -> tuple[Chunk, ...]:
@@ -153,11 +180,18 @@ def _slots(plan: DevicePlan, link: bool) -> int:
 
 
 def _window(
-    plan: DevicePlan, link: bool, model: DeviceModel | None, curve: SpeedFunction | None
+    plan: DevicePlan,
+    chunks: Sequence[int],
+    link: bool,
+    model: DeviceModel | None,
+    curve: SpeedFunction | None,
 ) -> int:
-    """Return the window; with a model, one more chunk than are on the device at once."""
+    """Return the window; with a model, one more chunk than are on the device at once.
+
+    `chunks`: units of those that are sent.
+    """
     if not link:
-        shortest = None if curve is None else float(curve.time(min(plan.chunks)))
+        shortest = None if curve is None else float(curve.time(min(chunks)))
         is_long = shortest is not None and shortest >= MIN_CHUNK_SECONDS
         return LONG_CHUNK_WINDOW if is_long else CORE_WINDOW
     return UNMEASURED_WINDOW if model is None else _slots(plan, link) + 1

@@ -16,11 +16,12 @@ from hetsched.errors import DataError, UsageError
 from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.models.curves.curve import planner_curve
 from hetsched.models.curves.delayed import delayed
-from hetsched.planner.assignment import make_assignment
+from hetsched.planner.assignment import largest_take, make_assignment
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.plan_table import plan_table
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.shares import split_load
+from hetsched.planner.tails import CoreShare, plan_tails
 from hetsched.planner.total_curves import PlannedCurve, TotalCurve
 from hetsched.planner.variants import VariantChoice, choose_variants
 from hetsched.plans.device_plan import DevicePlan, Mode
@@ -88,7 +89,7 @@ def plan_job(
         shares = _split(load, participants, cache)
     else:
         shares = _fixed(fixed_shares, load, participants)
-    assignments = _assignments(participants, shares)
+    assignments = _assignments(load, participants, shares)
     reasons += [_reason(part, share) for part, share in zip(participants, shares, strict=True)]
     return JobPlan(
         assignments,
@@ -190,23 +191,49 @@ def _fixed(
 
 
 def _assignments(
-    participants: Sequence[_Participant], shares: Sequence[int]
+    load: int, participants: Sequence[_Participant], shares: Sequence[int]
 ) -> tuple[Assignment, ...]:
+    """Cut the shares into chunks: the devices' own parts in order, then the shared tails."""
+    pairs = [(part, share) for part, share in zip(participants, shares, strict=True) if share]
+    cores = [core for part, share in pairs if (core := _pooling_core(part, share)) is not None]
+    pooled = plan_tails(cores, load)
     chunk_ids = itertools.count()
-    firsts = itertools.accumulate(shares, initial=0)
-    return tuple(
-        make_assignment(
-            participant.candidate,
-            participant.choice.variant,
-            participant.choice.model,
-            participant.curve,
-            share,
-            first,
-            chunk_ids,
-            participant.linked_plan(share),
+    assignments: list[Assignment] = []
+    first = 0
+    for participant, share in pairs:
+        assignments.append(
+            make_assignment(
+                participant.candidate,
+                participant.choice.variant,
+                participant.choice.model,
+                participant.curve,
+                share,
+                first,
+                chunk_ids,
+                participant.linked_plan(share),
+                pooled.get(participant.name),
+            )
         )
-        for participant, share, first in zip(participants, shares, firsts, strict=False)
-        if share
+        first += assignments[-1].own_units
+    return tuple(assignments)
+
+
+def _pooling_core(participant: _Participant, share: int) -> CoreShare | None:
+    """Return a core that may leave a part of its share to a tail; None for other devices.
+
+    A core that tries another variant computes its share alone: it is measured.
+    """
+    info, choice, curve = participant.candidate.info, participant.choice, participant.curve
+    if not info.process or choice.is_exploring or choice.model is None or curve is None:
+        return None
+    seconds = float(curve.time(share))
+    return CoreShare(
+        name=info.name,
+        process=info.process,
+        units=share,
+        seconds=seconds,
+        variation=choice.model.variation,
+        most=largest_take(participant.candidate, seconds, share),
     )
 
 

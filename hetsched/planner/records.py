@@ -9,6 +9,7 @@ from hetsched.device import Chunk, DeviceInfo, EvenChunks
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.plans.device_plan import DevicePlan, Mode
+from hetsched.plans.shared_tail import TailPart
 
 SIZE_BYTES, CHUNK_BYTES = 8, 150
 """Of one chunk in a plan: its size only, or with its record. Estimates for 64-bit Python."""
@@ -61,7 +62,7 @@ class Assignment:
     Attributes
     ----------
     chunks : sequence of Chunk
-        In order; contiguous. Very many are made on demand.
+        Its own part of the share, in order; contiguous. Very many are made on demand.
     max_chunk : int, units
         The largest chunk.
     slots : int
@@ -78,6 +79,10 @@ class Assignment:
         The planner's input for this device, for explanations.
     model : DeviceModel or None
         Of the variant, as used for the plan; None: no measurements.
+    tail : TailPart or None
+        What it may take of the tail that it shares with other cores; None: no tail.
+    pooled : int, units
+        The part of its share that is in the tail. `plan` shows it as the chunks expected.
     """
 
     device: str
@@ -92,6 +97,13 @@ class Assignment:
     slot_sizes: tuple[int, ...] = ()
     candidate: Candidate | None = field(default=None, compare=False, repr=False)
     model: DeviceModel | None = field(default=None, compare=False, repr=False)
+    tail: TailPart | None = None
+    pooled: int = 0
+
+    @property
+    def own_units(self) -> int:
+        """Units of its share that no other core takes from the tail."""
+        return self.plan.share - self.pooled
 
     @property
     def pace(self) -> float | None:

@@ -46,14 +46,17 @@ def _cores(index: int, config: DeviceConfig, pool: CorePool) -> ProcessSpec:
             f"device[{index}].count: {config.count} cores requested, {available} available here"
         )
     identity = cores.processor()
+    numbered = list(enumerate(pool.free()[: config.count or available]))
+    prefix = config.name or "cpu"
     infos = tuple(
         DeviceInfo(
-            name=f"{config.name or 'cpu'}{number}",
+            name=f"{prefix}{number}",
             kind="cpu",
             identity=identity,
             cores=(core,) if pool.is_pinned else (),
+            process=f"{prefix}0",
         )
-        for number, core in enumerate(pool.free()[: config.count or available])
+        for number, core in numbered
     )
     return ProcessSpec(package=_PACKAGE, devices=infos, config=config)
 
