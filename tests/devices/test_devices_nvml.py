@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from hetsched.devices.cuda.nvml import snapshot, throttled
+from hetsched.devices.cuda.nvml_thread import NvmlThread
 
 
 class NVMLError(Exception):
@@ -22,11 +24,12 @@ class FakeNvml:
     NVMLError = NVMLError
 
     def __init__(self, **fails: int) -> None:
-        self._fails = fails
+        self.fails = fails
         self.open = 0
+        self.inits = 0
 
     def __getattribute__(self, name: str) -> Any:
-        fails = object.__getattribute__(self, "_fails") if name != "_fails" else {}
+        fails = object.__getattribute__(self, "fails") if name != "fails" else {}
         if name in fails:
             raise_it = NVMLError(fails[name])
 
@@ -38,6 +41,7 @@ class FakeNvml:
 
     def nvmlInit(self) -> None:
         self.open += 1
+        self.inits += 1
 
     def nvmlShutdown(self) -> None:
         self.open -= 1
@@ -82,8 +86,12 @@ class FakeNvml:
         return 0x8
 
 
+def thread_of(**fails: int) -> NvmlThread:
+    return NvmlThread(FakeNvml(**fails))
+
+
 def test_gpus_come_in_the_order_of_their_addresses() -> None:
-    state = snapshot(FakeNvml())
+    state = snapshot(thread_of())
 
     assert [gpu.name for gpu in state.gpus] == ["NVIDIA H200", "NVIDIA T4"]
     assert (state.driver, state.cuda, state.problem) == ("580.95", 13000, "")
@@ -95,7 +103,7 @@ def test_gpus_come_in_the_order_of_their_addresses() -> None:
 )
 @pytest.mark.parametrize("status", [3, 4], ids=["not supported", "no permission"])
 def test_a_query_that_is_refused_affects_no_other(query: str, status: int) -> None:
-    state = snapshot(FakeNvml(**{query: status}))
+    state = snapshot(thread_of(**{query: status}))
 
     assert len(state.gpus) == 2
     assert state.gpus[0].uuid == "GPU-1"
@@ -103,7 +111,7 @@ def test_a_query_that_is_refused_affects_no_other(query: str, status: int) -> No
 
 
 def test_a_gpu_off_the_bus_is_lost() -> None:
-    assert snapshot(FakeNvml(nvmlDeviceGetMemoryInfo=15)).gpus[0].lost
+    assert snapshot(thread_of(nvmlDeviceGetMemoryInfo=15)).gpus[0].lost
 
 
 @pytest.mark.parametrize(
@@ -111,29 +119,74 @@ def test_a_gpu_off_the_bus_is_lost() -> None:
     [(12, "no NVIDIA driver"), (9, "no NVIDIA driver"), (18, "different versions"), (999, "999")],
 )
 def test_without_a_driver_there_is_one_line(status: int, words: str) -> None:
-    state = snapshot(FakeNvml(nvmlInit=status))
+    state = snapshot(thread_of(nvmlInit=status))
 
     assert state.gpus == ()
     assert words in state.problem
 
 
-def test_the_session_is_always_closed() -> None:
-    nvml = FakeNvml(nvmlDeviceGetCount=3)
+def test_the_session_stays_open_until_an_error() -> None:
+    nvml = FakeNvml()
+    thread = NvmlThread(nvml)
 
-    snapshot(nvml)
+    throttled("GPU-0", thread)
+    throttled("GPU-0", thread)
 
+    assert (nvml.open, nvml.inits) == (1, 1)
+    nvml.fails["nvmlDeviceGetHandleByUUID"] = 15
+    throttled("GPU-0", thread)
     assert nvml.open == 0
+    nvml.fails.clear()
+    assert throttled("GPU-0", thread) == ("too hot (hardware)",)
+
+
+def test_a_snapshot_sees_gpus_that_came_later() -> None:
+    nvml = FakeNvml()
+    thread = NvmlThread(nvml)
+
+    snapshot(thread)
+    snapshot(thread)
+
+    assert (nvml.open, nvml.inits) == (1, 2)
+
+
+def test_a_call_that_hangs_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hetsched.devices.cuda.nvml.THROTTLED_SECONDS", 0.0)
+    nvml, returns, is_called = FakeNvml(), threading.Event(), threading.Event()
+
+    def hang(*arguments: Any) -> int:
+        is_called.set()
+        returns.wait()
+        return 0
+
+    nvml.nvmlDeviceGetCurrentClocksEventReasons = hang  # type: ignore[method-assign]
+    thread = NvmlThread(nvml)
+    overdue = threading.Thread(target=lambda: thread.ask(hang, 1e6))
+    overdue.start()
+    is_called.wait()
+
+    assert throttled("GPU-0", thread) == ()
+    with pytest.raises(TimeoutError, match="hasn't returned"):
+        thread.ask(lambda nvml: 1, 1e6)
+    returns.set()
+    overdue.join()
+
+
+def test_a_driver_that_does_not_respond_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hetsched.devices.cuda.nvml.SNAPSHOT_SECONDS", 0.0)
+
+    assert snapshot(thread_of()).problem == "the NVIDIA driver doesn't respond"
 
 
 def test_throttling_is_reported_in_words_and_a_power_cap_is_not_reported() -> None:
-    assert throttled("GPU-0", FakeNvml()) == ("too hot (hardware)",)
+    assert throttled("GPU-0", thread_of()) == ("too hot (hardware)",)
 
 
 def test_older_drivers_are_asked_by_the_older_name() -> None:
     nvml = FakeNvml(nvmlDeviceGetCurrentClocksEventReasons=3)
 
-    assert throttled("GPU-0", nvml) == ("hardware slowdown",)
+    assert throttled("GPU-0", NvmlThread(nvml)) == ("hardware slowdown",)
 
 
 def test_unknown_throttling_is_none() -> None:
-    assert throttled("GPU-0", FakeNvml(nvmlInit=12)) == ()
+    assert throttled("GPU-0", thread_of(nvmlInit=12)) == ()

@@ -1,19 +1,22 @@
 """Queries NVML: identity, memory and throttling of the GPUs, driver. Creates no CUDA context.
 
-A query that this GPU, driver or container doesn't support yields None and affects no other. Calls
-can stall while another process pins memory, so keep them off the scheduling path.
+A query that this GPU, driver or container doesn't support yields None and affects no other. All
+calls are made by `NvmlThread`: they can stall while another process pins memory.
 """
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from hetsched.devices.cuda.faults import NVML_ABSENT, NVML_LOST
+from hetsched.devices.cuda.nvml_thread import NvmlThread
+
+SNAPSHOT_SECONDS = 10.0
+"""Time for all of a snapshot, which is taken at the start. Arbitrary."""
+THROTTLED_SECONDS = 0.2
+"""Time for the query after a job, whose result may be unknown. Arbitrary."""
 
 THROTTLE_REASONS = {
     0x8: "hardware slowdown",
@@ -50,41 +53,36 @@ class Snapshot:
     problem: str = ""
 
 
-def snapshot(library: Any = None) -> Snapshot:
-    """Query all GPUs. Never raises; `library` replaces pynvml in tests."""
+_thread = NvmlThread()
+
+
+def snapshot(thread: NvmlThread = _thread) -> Snapshot:
+    """Query all GPUs, also those that came after the last snapshot. Never raises."""
     try:
-        nvml = library or importlib.import_module("pynvml")
+        return thread.ask(_query_all, SNAPSHOT_SECONDS, reopen=True)
     except ImportError:
         return Snapshot(problem="nvidia-ml-py isn't installed: pip install nvidia-ml-py")
-    try:
-        with _session(nvml):
-            return _query_all(nvml)
-    except nvml.NVMLError as error:
+    except TimeoutError:
+        return Snapshot(problem="the NVIDIA driver doesn't respond")
+    except Exception as error:  # NVMLError, whose class comes with the library
         return Snapshot(problem=_explain(error))
 
 
-def throttled(uuid: str, library: Any = None) -> tuple[str, ...]:
+def throttled(uuid: str, thread: NvmlThread = _thread) -> tuple[str, ...]:
     """Return the reasons for which the GPU is throttled; () if it isn't, or unknown."""
+
+    def event_reasons(nvml: Any) -> int | None:
+        handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+        bits: int | None = _query(nvml, "nvmlDeviceGetCurrentClocksEventReasons", handle)
+        if bits is None:
+            bits = _query(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+        return bits
+
     try:
-        nvml = library or importlib.import_module("pynvml")
-        with _session(nvml):
-            handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
-            bits = _query(nvml, "nvmlDeviceGetCurrentClocksEventReasons", handle)
-            if bits is None:
-                bits = _query(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", handle)
-    except Exception:  # no library, no driver or no such GPU
+        bits = thread.ask(event_reasons, THROTTLED_SECONDS) or 0
+    except Exception:  # no library, no driver, no such GPU, or no answer
         return ()
-    return tuple(text for bit, text in THROTTLE_REASONS.items() if (bits or 0) & bit)
-
-
-@contextmanager
-def _session(nvml: Any) -> Iterator[None]:
-    nvml.nvmlInit()
-    try:
-        yield
-    finally:
-        with contextlib.suppress(nvml.NVMLError):
-            nvml.nvmlShutdown()
+    return tuple(text for bit, text in THROTTLE_REASONS.items() if bits & bit)
 
 
 def _query_all(nvml: Any) -> Snapshot:
