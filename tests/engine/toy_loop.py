@@ -12,6 +12,7 @@ from hetsched.engine.planning.learning import learn
 from hetsched.engine.planning.next_plan import next_plan
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.repeated_jobs import job_kind
+from hetsched.engine.planning.run_backlog import FinishedRun
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import JobPlan
 from hetsched.store.models.model_store import ModelStore
@@ -58,4 +59,4 @@ class ToyLoop:
         self, plan: JobPlan, runs: Mapping[str, DeviceRun], *, is_contended: bool = False
     ) -> None:
         kind = job_kind(self.job, [info.name for info in self.infos], None)
-        learn(self.job, plan, runs, self.state, kind, is_contended=is_contended)
+        learn(self.job, [FinishedRun(plan, runs, is_contended)], self.state, kind)
