@@ -88,6 +88,8 @@ class ChunkTimes(msgspec.Struct, frozen=True, kw_only=True):
         Processor time that the device's process took to submit, copy and wait. None: unknown.
     cold : bool
         The first chunk of its kernel in this process, which loads code and fills caches.
+    kernel : int
+        The kernel that computed it, as `Chunk.kernel`.
     """
 
     copy_in: tuple[float, float] | None = None
@@ -97,6 +99,7 @@ class ChunkTimes(msgspec.Struct, frozen=True, kw_only=True):
     busy: float | None = None
     host_overhead: float | None = None
     cold: bool = False
+    kernel: int = 0
 
     @property
     def start(self) -> float:
@@ -127,7 +130,8 @@ class Chunk(msgspec.Struct, frozen=True):
     """`count` units, starting with unit `first`.
 
     `barrier`: all earlier chunks must be done before it starts. `last`: no chunk is known to
-    follow (a single copy engine copies O_l out after I_{l+1}).
+    follow (a single copy engine copies O_l out after I_{l+1}). `kernel`: the variant that computes
+    it, as an index into those of its assignment; 0 if another device takes it over.
     """
 
     id: int
@@ -135,6 +139,7 @@ class Chunk(msgspec.Struct, frozen=True):
     count: int
     barrier: bool = False
     last: bool = False
+    kernel: int = 0
 
 
 class EvenChunks(Sequence[Chunk]):
@@ -149,10 +154,15 @@ class EvenChunks(Sequence[Chunk]):
         Where the first chunk starts, and the size of all together.
     count : int
         Number of chunks, at most `units`.
+    kernels : tuple of int
+        `Chunk.kernel` of the first chunks; 0 for the others.
     """
 
-    def __init__(self, first_id: int, first: int, units: int, count: int) -> None:
+    def __init__(
+        self, first_id: int, first: int, units: int, count: int, kernels: tuple[int, ...] = ()
+    ) -> None:
         self.units = units
+        self.kernels = kernels
         self._first_id, self._first, self._count = first_id, first, count
         self._size, self._larger = divmod(units, count)
 
@@ -171,7 +181,9 @@ class EvenChunks(Sequence[Chunk]):
     def _chunk(self, number: int) -> Chunk:
         first = self._first + number * self._size + min(number, self._larger)
         count = self._size + (number < self._larger)
-        return Chunk(self._first_id + number, first, count, last=number == self._count - 1)
+        kernel = self.kernels[number] if number < len(self.kernels) else 0
+        is_last = number == self._count - 1
+        return Chunk(self._first_id + number, first, count, last=is_last, kernel=kernel)
 
 
 class Slot(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ import msgspec
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.device_process import filling, verification
 from hetsched.device_process.attachments import Attachments
+from hetsched.device_process.failures import error_record
 from hetsched.device_process.held_job import (
     ColdKernels,
     HeldJob,
@@ -33,6 +34,7 @@ from hetsched.transport.device_messages import (
     Prepared,
     Release,
     Run,
+    VariantFailed,
 )
 from hetsched.workload import Workload, find
 
@@ -113,7 +115,13 @@ class CommandHandler:
         specs = workload.arrays(params)
         arrays = self._attachments.host_arrays(command.job, command.arrays, specs)
         description = device_job(
-            command, self._info, workload, params, arrays, self._note_sender(command)
+            command,
+            self._info,
+            workload,
+            params,
+            arrays,
+            self._note_sender(command),
+            self._failed_variant_sender(command),
         )
         self._jobs.prepare(description)
         on_done = self._chunk_reporter(command)
@@ -133,9 +141,16 @@ class CommandHandler:
     def _note_sender(self, command: Prepare) -> Callable[[str], None]:
         return lambda text: self._send(DeviceNote(command.job, self._index, text))
 
+    def _failed_variant_sender(self, command: Prepare) -> Callable[[str, Exception], None]:
+        def send(variant: str, error: Exception) -> None:
+            record = error_record(error)
+            self._send(VariantFailed(command.job, self._index, variant, record))
+
+        return send
+
     def _chunk_reporter(self, command: Prepare) -> Callable[[Chunk, ChunkTimes], None]:
         def report(chunk: Chunk, times: ChunkTimes) -> None:
-            if self._cold_kernels.is_first_chunk(command):
+            if self._cold_kernels.is_first_chunk(command, times.kernel):
                 times = msgspec.structs.replace(times, cold=True)
             self._send(ChunkDone(command.job, self._index, chunk.id, times))
 

@@ -27,9 +27,13 @@ def command_failed(
     has_link: bool = False,
 ) -> CommandFailed:
     """Return the event that reports `error`."""
+    return CommandFailed(job, device, failure_cause(error, has_link), error_record(error), chunk)
+
+
+def error_record(error: BaseException) -> ErrorRecord:
+    """Return `error` as a record of bounded length."""
     record = to_record(as_hetsched_error(error))
-    record = ErrorRecord(record.code, record.message[:MAX_MESSAGE_CHARACTERS])
-    return CommandFailed(job, device, failure_cause(error, has_link), record, chunk)
+    return ErrorRecord(record.code, record.message[:MAX_MESSAGE_CHARACTERS])
 
 
 def failure_cause(error: BaseException, has_link: bool) -> FailureCause:

@@ -85,9 +85,10 @@ class ColdKernels:
     def __init__(self) -> None:
         self._warm: set[tuple[str, bytes, str]] = set()
 
-    def is_first_chunk(self, command: Prepare) -> bool:
-        """Return whether this kernel has no reported chunk yet."""
-        kernel = (command.workload, command.params, command.variant)
+    def is_first_chunk(self, command: Prepare, kernel_number: int) -> bool:
+        """Return whether this kernel has no reported chunk yet. `kernel_number`: of the chunk."""
+        variant = (command.variant, *command.rivals)[kernel_number]
+        kernel = (command.workload, command.params, variant)
         if kernel in self._warm:
             return False
         if len(self._warm) >= MAX_KERNELS:
@@ -103,8 +104,12 @@ def device_job(
     params: Any,
     arrays: HostArrays,
     say: Callable[[str], None],
+    reject: Callable[[str, Exception], None],
 ) -> DeviceJob:
-    """Return the job of `command` in the form that device `info` requires."""
+    """Return the job of `command` in the form that device `info` requires.
+
+    `reject`: as `DeviceJob.reject`.
+    """
     inputs, outputs = arrays
     return DeviceJob(
         workload=workload,
@@ -119,6 +124,8 @@ def device_job(
         threads=info.threads,
         cache=_cache_folder(),
         say=say,
+        rivals=command.rivals,
+        reject=reject,
     )
 
 

@@ -57,6 +57,12 @@ class DeviceJob:
         Folder for FFT wisdom and the like.
     say : callable
         Reports a slow step to the user.
+    rivals : tuple of str
+        Further variants: chunk kernels 1, 2, ... (`Chunk.kernel`); "" for one that has failed
+        before. Only for cores.
+    reject : callable
+        Called with the name of a variant that doesn't work, and the error, if another computes
+        its chunks.
     """
 
     workload: Workload
@@ -71,6 +77,13 @@ class DeviceJob:
     threads: int = 1
     cache: str = ""
     say: Callable[[str], None] = field(default=lambda text: None)
+    rivals: tuple[str, ...] = ()
+    reject: Callable[[str, Exception], None] = field(default=lambda variant, error: None)
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """All variants, by `Chunk.kernel`."""
+        return (self.variant, *self.rivals)
 
 
 class Device(Protocol):

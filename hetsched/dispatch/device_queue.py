@@ -137,4 +137,4 @@ class DeviceQueue:
             final = msgspec.structs.replace(final, count=remaining)
         self.waiting.replace_last(msgspec.structs.replace(final, last=True))
         self.pending -= removed.count
-        return msgspec.structs.replace(removed, barrier=False, last=True)
+        return msgspec.structs.replace(removed, barrier=False, last=True, kernel=0)

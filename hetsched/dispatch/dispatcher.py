@@ -210,7 +210,9 @@ class Dispatcher:
         abandoning = next(queue for queue in queues if queue.abandoned)
         chunk = abandoning.take_abandoned(idle.limit, self._new_ids)
         self._pool -= chunk.count
-        return msgspec.structs.replace(chunk, id=next(self._new_ids), barrier=False, last=True)
+        return msgspec.structs.replace(
+            chunk, id=next(self._new_ids), barrier=False, last=True, kernel=0
+        )
 
     def _steal(self, idle: DeviceQueue, now: float) -> Chunk | None:
         """Take units from the device expected to finish last, if that pays."""

@@ -83,6 +83,8 @@ class Assignment:
         What it may take of the tail that it shares with other cores; None: no tail.
     pooled : int, units
         The part of its share that is in the tail. `plan` shows it as the chunks expected.
+    rivals : tuple of str
+        Variants that race against `variant`: chunks of kernel 1, 2, ... (`Chunk.kernel`).
     """
 
     device: str
@@ -99,11 +101,17 @@ class Assignment:
     model: DeviceModel | None = field(default=None, compare=False, repr=False)
     tail: TailPart | None = None
     pooled: int = 0
+    rivals: tuple[str, ...] = ()
 
     @property
     def own_units(self) -> int:
         """Units of its share that no other core takes from the tail."""
         return self.plan.share - self.pooled
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """All variants, by `Chunk.kernel`."""
+        return (self.variant, *self.rivals)
 
     @property
     def pace(self) -> float | None:

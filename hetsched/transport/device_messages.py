@@ -65,6 +65,11 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare", kw_only=True):
         module:qualname.
     params : bytes
         JSON.
+    variant : str
+        Computes chunks of kernel 0.
+    rivals : tuple of str
+        Variants that compute chunks of kernel 1, 2, ...; only for cores. One that has ended the
+        process before is "".
     chunk : int, units
         The largest chunk.
     memory : int, bytes
@@ -94,6 +99,7 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare", kw_only=True):
     ring: bool = True
     answer: bool = True
     side: bool = False
+    rivals: tuple[str, ...] = ()
 
 
 class Run(msgspec.Struct, frozen=True, tag="run"):
@@ -241,6 +247,15 @@ class CommandFailed(msgspec.Struct, frozen=True, tag="failed"):
     chunk: int | None = None
 
 
+class VariantFailed(msgspec.Struct, frozen=True, tag="variant-failed"):
+    """One of several variants couldn't be prepared or failed; another one computes its chunks."""
+
+    job: int
+    device: int
+    variant: str
+    error: ErrorRecord
+
+
 class DeviceNote(msgspec.Struct, frozen=True, tag="note"):
     """Text for the user, such as a slow step in progress."""
 
@@ -263,5 +278,14 @@ class Pong(msgspec.Struct, frozen=True, tag="pong"):
 
 
 Event = (
-    Hello | Pong | Prepared | ChunkDone | Filled | Fenced | Checked | CommandFailed | DeviceNote
+    Hello
+    | Pong
+    | Prepared
+    | ChunkDone
+    | Filled
+    | Fenced
+    | Checked
+    | CommandFailed
+    | VariantFailed
+    | DeviceNote
 )

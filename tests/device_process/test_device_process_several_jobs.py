@@ -14,7 +14,7 @@ import pytest
 from device_bench import VIRTUAL, cut, info_of
 from device_toys import AffineParams
 
-from hetsched.device import DeviceInfo
+from hetsched.device import Chunk, DeviceInfo
 from hetsched.device_process import command_handler
 from hetsched.device_process.attachments import Attachments
 from hetsched.device_process.device_thread import DeviceThread
@@ -39,6 +39,7 @@ from hetsched.transport.device_messages import (
     Release,
     Run,
     StoredArray,
+    VariantFailed,
 )
 
 UNITS = 24
@@ -222,3 +223,28 @@ def test_a_device_with_a_link_holds_the_latest_job_only(
         linked.thread.start()
 
         linked.events_of((MAIN, Prepared), (SIDE, Prepared), (SIDE, ChunkDone))
+
+
+def test_a_rival_that_fails_is_reported_and_its_chunk_is_computed(bench: Bench) -> None:
+    chunks = (Chunk(0, 0, 12), Chunk(1, 12, 12, last=True, kernel=1))
+
+    bench.order(prepare(MAIN, rivals=("broken",)), Run(MAIN, 0, chunks))
+    bench.thread.start()
+
+    *_, rejected, done = bench.events_of(
+        (MAIN, Prepared), (MAIN, ChunkDone), (MAIN, VariantFailed), (MAIN, ChunkDone)
+    )
+    assert rejected.variant == "broken"
+    assert "no such luck" in rejected.error.message
+    assert done.times.kernel == 0
+
+
+def test_the_first_chunk_of_each_kernel_is_cold(bench: Bench) -> None:
+    kernels = (0, 1, 1, 0)
+    chunks = [Chunk(i, 6 * i, 6, last=i == 3, kernel=k) for i, k in enumerate(kernels)]
+
+    bench.order(prepare(MAIN, rivals=("talkative",)), Run(MAIN, 0, tuple(chunks)))
+    bench.thread.start()
+
+    _, *done = bench.events_of((MAIN, Prepared), *[(MAIN, ChunkDone)] * 4)
+    assert [event.times.cold for event in done] == [True, True, False, False]

@@ -23,8 +23,13 @@ class CpuKernels:
     def __init__(self) -> None:
         self._kernels: OrderedDict[Any, tuple[Kernel, Mapping[str, str]]] = OrderedDict()
 
-    def get(self, job: DeviceJob) -> tuple[Kernel, Mapping[str, str]]:
+    def get(self, job: DeviceJob, variant: str | None = None) -> tuple[Kernel, Mapping[str, str]]:
         """Return the job's kernel, and the outputs that it computes in place (output -> input).
+
+        Parameters
+        ----------
+        variant : str, optional
+            One of the job's; None: the first.
 
         Raises
         ------
@@ -32,11 +37,13 @@ class CpuKernels:
             The variant isn't installed on this machine, or making it failed.
         """
         params = msgspec.json.encode(job.params)
-        key = (type(job.workload), params, job.variant, job.chunk, job.threads, job.cache)
+        name = variant or job.variant
+        key = (type(job.workload), params, name, job.chunk, job.threads, job.cache)
         if key not in self._kernels:
-            variant = find_variant(job, "cpu")
+            implementation = find_variant(job, "cpu", name)
             context = KernelContext("cpu", job.threads, job.cache, np, None, job.say)
-            self._kernels[key] = make_kernel(variant, job, context), variant.in_place
+            kernel = make_kernel(implementation, job, context)
+            self._kernels[key] = kernel, implementation.in_place
             if len(self._kernels) > MAX_KERNELS:
                 self._kernels.popitem(last=False)
         self._kernels.move_to_end(key)
@@ -64,13 +71,17 @@ def make_kernel(variant: Variant, job: DeviceJob, context: KernelContext) -> Ker
         raise UsageError(f"variant {variant.name} can't be made here: {reason}") from error
 
 
-def find_variant(job: DeviceJob, kind: str) -> Variant:
-    """Return the variant of `kind` that `job` names. Raises UsageError listing those installed."""
+def find_variant(job: DeviceJob, kind: str, name: str | None = None) -> Variant:
+    """Return the variant of `kind` called `name`, or the first that `job` names.
+
+    Raises UsageError listing those installed.
+    """
     variants = job.workload.variants(kind)
+    name = name or job.variant
     for variant in variants:
-        if variant.name == job.variant:
+        if variant.name == name:
             return variant
     names = ", ".join(variant.name for variant in variants) or "none"
     raise UsageError(
-        f"{job.workload.name} has no {kind} variant {job.variant!r} here; installed: {names}"
+        f"{job.workload.name} has no {kind} variant {name!r} here; installed: {names}"
     )

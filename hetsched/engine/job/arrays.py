@@ -89,6 +89,7 @@ class JobArrays:
             ring=assignment.is_ring,
             answer=answer,
             side=side,
+            rivals=assignment.rivals,
         )
 
     def hand_over(self) -> dict[str, ArenaRef]:

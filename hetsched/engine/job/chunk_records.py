@@ -40,6 +40,7 @@ def _merged(first: Record, second: Record | None = None) -> Record:
         busy=_sum(a.busy, b.busy),
         host_overhead=_sum(a.host_overhead, b.host_overhead),
         cold=a.cold or b.cold,
+        kernel=a.kernel,
     )
 
 

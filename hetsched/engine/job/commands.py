@@ -102,11 +102,12 @@ class ReportProgress(msgspec.Struct, frozen=True):
 class RecordKernels(msgspec.Struct, frozen=True):
     """Record that devices have prepared the kernels of these assignments.
 
-    `infos`: device -> its description.
+    `infos`: device -> its description. `failed_variants`: except for these variants.
     """
 
     assignments: tuple[Assignment, ...]
     infos: Mapping[str, DeviceInfo]
+    failed_variants: frozenset[str] = frozenset()
 
 
 class ExcludeVariant(msgspec.Struct, frozen=True):

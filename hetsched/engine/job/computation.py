@@ -104,6 +104,13 @@ class Computation:
             for device, chunk, since in self._dispatcher.oldest_sent()
         ]
 
+    def running_kernel(self, device: str) -> int | None:
+        """Return the kernel of the chunk that `device` computes at present; None: no chunk."""
+        for name, chunk, _ in self._dispatcher.oldest_sent():
+            if name == device:
+                return chunk.kernel
+        return None
+
     def _predicted_seconds(self, device: str, units: int) -> float | None:
         planned, measured = self._paces[device], self._dispatcher.measured_pace(device)
         paces = [pace for pace in (planned, measured) if pace is not None]

@@ -297,7 +297,9 @@ class JobDriver:
     # ---- findings about devices
 
     def _record_kernels(self, command: do.RecordKernels) -> None:
-        self._context.planning.record_kernels(self._job, command.assignments, command.infos)
+        self._context.planning.record_kernels(
+            self._job, command.assignments, command.infos, command.failed_variants
+        )
 
     def _exclude_variant(self, command: do.ExcludeVariant) -> None:
         planning = self._context.planning

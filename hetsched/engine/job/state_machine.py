@@ -67,6 +67,7 @@ from hetsched.transport.device_messages import (
     Hello,
     Pong,
     Prepared,
+    VariantFailed,
 )
 
 Transition = Callable[[JobRecord, Any, Any, float], list[JobCommand]]
@@ -93,6 +94,7 @@ ENDS_AT_ONCE: dict[type, Transition] = {
 ENDS_AFTER_FENCES: dict[type, Transition] = {
     DeviceNote: on_note,
     CommandFailed: failures.on_command_failed,
+    VariantFailed: failures.on_variant_failed,
     DevicesLost: failures.on_loss,
     DeviceExcluded: failures.on_excluded,
     AbortRequested: stopping.on_abort,

@@ -5,6 +5,7 @@ The records are frozen; sets, dicts, `PendingAnswers` and `Computation` in them 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
@@ -35,6 +36,8 @@ class Attempt(msgspec.Struct, frozen=True):
         Live devices with a prepared kernel.
     times : mapping
         Device -> (units, times) of its finished chunks.
+    failed_variants : set of str
+        Variants that don't work on a device; another one computes their chunks.
     """
 
     id: int
@@ -44,11 +47,20 @@ class Attempt(msgspec.Struct, frozen=True):
     live: set[str] = msgspec.field(default_factory=set)
     prepared: set[str] = msgspec.field(default_factory=set)
     times: dict[str, list[tuple[int, ChunkTimes]]] = msgspec.field(default_factory=dict)
+    failed_variants: set[str] = msgspec.field(default_factory=set)
 
     def remove(self, devices: Iterable[str]) -> None:
         """Record that the processes of `devices` have ended."""
         self.live.difference_update(devices)
         self.prepared.difference_update(devices)
+
+    def to_prepare(self, device: str) -> Assignment:
+        """Return the assignment of `device` with "" for variants that have failed."""
+        assignment = self.assignments[device]
+        if self.failed_variants.isdisjoint(assignment.variants):
+            return assignment
+        names = ["" if v in self.failed_variants else v for v in assignment.variants]
+        return dataclasses.replace(assignment, variant=names[0], rivals=tuple(names[1:]))
 
     def runs(self) -> dict[str, DeviceRun]:
         """Device -> its part of the run."""

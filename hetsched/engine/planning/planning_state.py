@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -50,18 +50,19 @@ class WarmKernels:
     def contains_all(self, job: ResolvedJob, assignments: Iterable[Assignment]) -> bool:
         """Return whether each of these devices has prepared its kernel before."""
         return all(
-            _kernel_key(job, assignment) in self._by_device.get(assignment.device, ())
+            key in self._by_device.get(assignment.device, ())
             for assignment in assignments
+            for key in _kernel_keys(job, assignment)
         )
 
     def add(self, job: ResolvedJob, assignments: Iterable[Assignment]) -> None:
         """Record the kernels that these devices have prepared."""
         for assignment in assignments:
             kernels = self._by_device.setdefault(assignment.device, [])
-            key = _kernel_key(job, assignment)
-            if key in kernels:
-                kernels.remove(key)
-            kernels.append(key)
+            for key in _kernel_keys(job, assignment):
+                if key in kernels:
+                    kernels.remove(key)
+                kernels.append(key)
             del kernels[:-MAX_KERNELS]
 
     def forget(self, devices: Iterable[str]) -> None:
@@ -97,12 +98,17 @@ class PlanningState:
         self.repeated_jobs = RepeatedJobs(self.plan_cache)
 
     def record_kernels(
-        self, job: ResolvedJob, assignments: Iterable[Assignment], infos: Mapping[str, DeviceInfo]
+        self,
+        job: ResolvedJob,
+        assignments: Iterable[Assignment],
+        infos: Mapping[str, DeviceInfo],
+        failed_variants: Collection[str] = (),
     ) -> None:
-        """Record that these devices have prepared their kernels."""
+        """Record that these devices have prepared their kernels, but for `failed_variants`."""
         self.kernels.add(job, assignments)
         for assignment in assignments:
-            self.variants.succeed(job, infos[assignment.device], assignment.variant)
+            for variant in set(assignment.variants).difference(failed_variants):
+                self.variants.succeed(job, infos[assignment.device], variant)
 
     def exclude_variant(
         self, job: ResolvedJob, info: DeviceInfo, variant: str, reason: str
@@ -122,7 +128,10 @@ class PlanningState:
         self.repeated_jobs.clear()
 
 
-def _kernel_key(job: ResolvedJob, assignment: Assignment) -> str:
-    """Return the inputs of a kernel as a key; some libraries also plan for the largest chunk."""
+def _kernel_keys(job: ResolvedJob, assignment: Assignment) -> list[str]:
+    """Return the inputs of each kernel as a key; some libraries plan for the largest chunk."""
     params = msgspec.json.encode(job.params)
-    return f"{job.reference} {params!r} {assignment.variant} {assignment.max_chunk}"
+    return [
+        f"{job.reference} {params!r} {variant} {assignment.max_chunk}"
+        for variant in assignment.variants
+    ]

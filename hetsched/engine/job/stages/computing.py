@@ -71,7 +71,7 @@ def _prepare(state: Computing, devices: Sequence[str], now: float) -> list[JobCo
     attempt.live.update(devices)
     state.joining.update(dict.fromkeys(devices, now))
     return [
-        PrepareDevice(attempt.id, attempt.assignments[device], answer=True) for device in devices
+        PrepareDevice(attempt.id, attempt.to_prepare(device), answer=True) for device in devices
     ]
 
 

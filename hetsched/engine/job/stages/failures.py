@@ -6,7 +6,10 @@ when no other remains.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from hetsched import errors
+from hetsched.device import DeviceInfo
 from hetsched.engine.job.commands import (
     ExcludeVariant,
     JobCommand,
@@ -52,6 +55,7 @@ def record_loss(record: JobRecord, attempt: Attempt, event: DevicesLost) -> list
     record.failures.culprits.update(event.culprits)
     responsible = record.failures.responsible(event.devices, busy)
     record.failures.culprits.difference_update(event.devices)
+    kernels = {_running_variant(record, attempt, device) for device in responsible}
     attempt.remove(event.devices)
     record.notes.append(loss_note(event))
     if not responsible or not event.counts:
@@ -65,7 +69,31 @@ def record_loss(record: JobRecord, attempt: Attempt, event: DevicesLost) -> list
     ]
     record.failures.record_death(finished, event.reason)
     record.retries = record.retries.with_death()
-    return commands
+    return commands + _leave_race(record, attempt, responsible[0], kernels, event.reason)
+
+
+def _running_variant(record: JobRecord, attempt: Attempt, device: str) -> str:
+    """Return the variant with which `device` computes a chunk; "" if it doesn't."""
+    if not isinstance(record.state, Computing) or device not in attempt.assignments:
+        return ""
+    kernel = record.state.computation.running_kernel(device)
+    return "" if kernel is None else attempt.assignments[device].variants[kernel]
+
+
+def _leave_race(
+    record: JobRecord, attempt: Attempt, device: str, running: Collection[str], reason: str
+) -> list[JobCommand]:
+    """Exclude the variant that ran when a process died, if another one can take its place.
+
+    `running`: the variants that the devices that may have caused it were running.
+    """
+    (variant, *others) = running
+    if not variant or others:
+        return []
+    if len(set(attempt.assignments[device].variants) - attempt.failed_variants) < 2:
+        return []
+    attempt.failed_variants.add(variant)
+    return _exclude_variant(record, attempt.infos[device], variant, f"its process died, {reason}")
 
 
 def loss_note(event: DevicesLost) -> str:
@@ -93,12 +121,7 @@ def on_command_failed(
     reason = failure.error.message
     was_preparing = failure.chunk is None and device not in attempt.prepared
     if failure.cause == "variant" and was_preparing:
-        text = f"{device}: variant {assignment.variant} can't be used: {reason}"
-        record.notes.append(text)
-        commands: list[JobCommand] = [
-            LogMessage("warning", text),
-            ExcludeVariant(attempt.infos[device], assignment.variant, reason),
-        ]
+        commands = _exclude_variant(record, attempt.infos[device], assignment.variant, reason)
         if device not in record.failures.without_variant:  # several missing libraries count once
             record.failures.without_variant.add(device)
             commands.append(RecordFailure(device, reason))
@@ -114,6 +137,27 @@ def on_command_failed(
     if failure.cause in ("kernel", "variant") and _may_run_elsewhere(record, state, device):
         return _run_elsewhere(record, attempt, device, reason, now)
     return stop(record, attempt, Fail(errors.from_record(failure.error)), now)
+
+
+def on_variant_failed(
+    record: JobRecord, state: DeviceStage, event: DeviceMessage, now: float
+) -> list[JobCommand]:
+    """Exclude a variant that doesn't work; another one computes its chunks."""
+    failure = event.message
+    assert isinstance(failure, device_messages.VariantFailed)
+    if failure.variant in state.attempt.failed_variants:  # on another core
+        return []
+    info = state.attempt.infos[event.device]
+    state.attempt.failed_variants.add(failure.variant)
+    return _exclude_variant(record, info, failure.variant, failure.error.message)
+
+
+def _exclude_variant(
+    record: JobRecord, info: DeviceInfo, variant: str, reason: str
+) -> list[JobCommand]:
+    text = f"{info.name}: variant {variant} can't be used: {reason}"
+    record.notes.append(text)
+    return [LogMessage("warning", text), ExcludeVariant(info, variant, reason)]
 
 
 def _may_run_elsewhere(record: JobRecord, state: DeviceStage, device: str) -> bool:

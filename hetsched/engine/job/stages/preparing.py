@@ -49,8 +49,8 @@ def _fill_orders(record: JobRecord, attempt: Attempt) -> list[FillOrder]:
 
 def _prepare(attempt: Attempt, *, answer: bool) -> list[JobCommand]:
     return [
-        PrepareDevice(attempt.id, assignment, answer)
-        for assignment in attempt.assignments.values()
+        PrepareDevice(attempt.id, attempt.to_prepare(device), answer)
+        for device in attempt.assignments
     ]
 
 
@@ -62,7 +62,9 @@ def on_prepared(
     state.pending.answered(event.device, now)
     if state.pending:
         return []
-    kernels = RecordKernels(tuple(attempt.assignments.values()), attempt.infos)
+    kernels = RecordKernels(
+        tuple(attempt.assignments.values()), attempt.infos, frozenset(attempt.failed_variants)
+    )
     if not state.fill_orders:
         return [kernels, *computing.begin(record, attempt, now)]
     devices = [order.device for order in state.fill_orders]

@@ -1,0 +1,101 @@
+"""A core that is prepared with the kernels of several variants of one job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from device_bench import Bench, affine_bench, cut, drive
+
+from hetsched.device import Chunk, DeviceInfo
+from hetsched.device_process.pipeline import ChunkFailed
+from hetsched.devices.base import DeviceJob
+from hetsched.devices.cpu.device import CpuDevice
+from hetsched.errors import UsageError
+
+CORE = DeviceInfo(name="cpu0", kind="cpu", identity="test")
+
+
+class Rejections:
+    """The variants that a device has given up, with the reasons."""
+
+    def __init__(self) -> None:
+        self.reasons: dict[str, str] = {}
+
+    def add(self, variant: str, error: Exception) -> None:
+        self.reasons[variant] = str(error)
+
+
+def racing(bench: Bench, *variants: str, rejections: Rejections | None = None) -> DeviceJob:
+    first, *rivals = variants
+    reject = (rejections or Rejections()).add
+    return replace(bench.job("cpu", 4), variant=first, rivals=tuple(rivals), reject=reject)
+
+
+def alternating(kernels: list[int]) -> list[Chunk]:
+    chunks = cut([4] * len(kernels))
+    return [msgspec.structs.replace(c, kernel=k) for c, k in zip(chunks, kernels, strict=True)]
+
+
+@pytest.mark.parametrize("stored", [{}, {"dtypes": {"x": "float32"}}])
+def test_each_chunk_is_computed_by_its_kernel(stored: dict[str, Any]) -> None:
+    bench = affine_bench(16, **stored)
+
+    times = drive(CpuDevice(CORE), racing(bench, "numpy", "talkative"), alternating([0, 1, 1, 0]))
+
+    assert [times[number].kernel for number in range(4)] == [0, 1, 1, 0]
+    np.testing.assert_array_equal(bench.result("y"), bench.expected())
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+def test_a_kernel_that_fails_is_replaced_by_one_that_works(tmp_path: Path, in_file: bool) -> None:
+    bench = affine_bench(16, folder=tmp_path if in_file else None)
+    rejections = Rejections()
+    job = racing(bench, "broken", "numpy", rejections=rejections)
+
+    times = drive(CpuDevice(CORE), job, alternating([0, 1, 0, 1]))
+
+    assert {found.kernel for found in times.values()} == {1}
+    assert rejections.reasons == {"broken": "no such luck"}
+    np.testing.assert_array_equal(bench.result("y"), bench.expected())
+
+
+def test_a_variant_that_cant_be_made_falls_out_of_the_race() -> None:
+    bench = affine_bench(8)
+    rejections = Rejections()
+
+    times = drive(
+        CpuDevice(CORE), racing(bench, "absent", "numpy", rejections=rejections), cut([4, 4])
+    )
+
+    assert times[0].kernel == 1
+    assert "absent" in rejections.reasons["absent"]
+
+
+def test_a_variant_without_a_name_is_not_made() -> None:
+    bench = affine_bench(8)
+    rejections = Rejections()
+
+    drive(CpuDevice(CORE), racing(bench, "", "numpy", rejections=rejections), cut([4, 4]))
+
+    assert not rejections.reasons
+
+
+def test_without_a_variant_that_can_be_made_the_first_error_counts() -> None:
+    with pytest.raises(UsageError, match="absent"):
+        CpuDevice(CORE).prepare(racing(affine_bench(8), "absent", "missing"))
+
+
+def test_if_every_kernel_fails_none_is_to_blame() -> None:
+    rejections = Rejections()
+    job = racing(affine_bench(8), "broken", "broken", rejections=rejections)
+
+    with pytest.raises(ChunkFailed) as failure:
+        drive(CpuDevice(CORE), job, cut([4, 4]))
+
+    assert isinstance(failure.value.__cause__, ZeroDivisionError)
+    assert not rejections.reasons
