@@ -42,6 +42,14 @@ def test_restrictions_are_in_the_json(harness: Harness, call: Call) -> None:
     assert record["restricted"] == {"cpu0": "takes no jobs of kind fft"}
 
 
+def test_a_running_daemons_own_devices_are_listed(harness: Harness, call: Call) -> None:
+    listed = json.loads(call("devices", "--json").out)
+    probed = json.loads(call("devices", "--probe", "--json").out)
+
+    assert (listed["config"], listed["devices"]) == ("daemon", probed["devices"])
+    assert json.loads(call("devices", "--config", "cpu-only", "--json").out)["config"] != "daemon"
+
+
 def test_a_probe_needs_a_daemon(call: Call) -> None:
     assert call("devices", "--probe").code == 69
 

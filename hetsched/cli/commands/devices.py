@@ -1,6 +1,6 @@
 """`hetsched devices`: the devices of a configuration, and which are missing.
 
-Without a daemon, too; a running one also reports devices that take no jobs because of failures.
+A running daemon's own, with those that take no jobs because of failures, unless --config is given.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def devices(
     probe: Annotated[bool, PROBE_FLAG] = False,
     json: Json = False,
 ) -> None:
-    """List the devices of a configuration, or the daemon's."""
+    """List the daemon's devices, or those of a configuration."""
     if probe and config is not None:
         raise UsageError("--probe is for the daemon, which has its own configuration: no --config")
     served = None if config is not None else _served(probe)
-    if probe and served is not None:
+    if served is not None:
         _show("daemon", served.devices, served.absent, served.restricted, json)
         return
     settings, source = load(config)
@@ -47,10 +47,7 @@ def devices(
 
     machine = find_devices(settings)
     infos = [info for process in machine.processes for info in process.devices]
-    names = {info.name for info in infos}
-    barred = {} if served is None else {**served.absent, **served.restricted}
-    restricted = {name: reason for name, reason in barred.items() if name in names}
-    _show(source, infos, machine.absent, restricted, json)
+    _show(source, infos, machine.absent, {}, json)
 
 
 def _served(probe: bool) -> DeviceList | None:
