@@ -90,6 +90,8 @@ class ChunkTimes(msgspec.Struct, frozen=True, kw_only=True):
         The first chunk of its kernel in this process, which loads code and fills caches.
     kernel : int
         The kernel that computed it, as `Chunk.kernel`.
+    taken : bool
+        The device took the chunk from the shared tail.
     """
 
     copy_in: tuple[float, float] | None = None
@@ -100,6 +102,7 @@ class ChunkTimes(msgspec.Struct, frozen=True, kw_only=True):
     host_overhead: float | None = None
     cold: bool = False
     kernel: int = 0
+    taken: bool = False
 
     @property
     def start(self) -> float:
@@ -184,6 +187,41 @@ class EvenChunks(Sequence[Chunk]):
         kernel = self.kernels[number] if number < len(self.kernels) else 0
         is_last = number == self._count - 1
         return Chunk(self._first_id + number, first, count, last=is_last, kernel=kernel)
+
+
+TAIL_HALVES = 2
+"""A core takes its part of this fraction of what remains, so that the others' parts remain."""
+
+
+class TailPart(msgspec.Struct, frozen=True):
+    """One core's part of a shared tail (`plans.shared_tail`), and the rule by which it takes.
+
+    Attributes
+    ----------
+    first, units : int
+        The whole tail; the same for all cores that share it.
+    weight : float
+        The core's part of the speed of all of them, 0 to 1.
+    least, most : int, units
+        Limits of a chunk: `least` makes the cost of taking it negligible, `most` bounds the wait
+        of a cancellation.
+    """
+
+    first: int
+    units: int
+    weight: float
+    least: int = 1
+    most: int = 1 << 62
+
+    def units_to_take(self, remaining: int) -> int:
+        """Return the units of the core's next chunk when `remaining` units weren't taken yet."""
+        fair = int(self.weight * remaining / TAIL_HALVES)
+        return min(remaining, self.most, max(self.least, fair))
+
+    @property
+    def largest_take(self) -> int:
+        """The units of the largest chunk that it takes."""
+        return self.units_to_take(self.units)
 
 
 class Slot(msgspec.Struct, frozen=True):

@@ -18,7 +18,9 @@ from hetsched.device_process.held_job import (
     device_job,
 )
 from hetsched.device_process.held_jobs import HeldJobs
+from hetsched.device_process.shared_tails import SharedTails
 from hetsched.devices.base import Device
+from hetsched.plans.shared_tail import TAIL_CHUNK_ID
 from hetsched.transport.device_messages import (
     Check,
     Checked,
@@ -34,6 +36,8 @@ from hetsched.transport.device_messages import (
     Prepared,
     Release,
     Run,
+    TailChunkDone,
+    TailLeft,
     VariantFailed,
 )
 from hetsched.workload import Workload, find
@@ -50,6 +54,8 @@ class CommandHandler:
     ----------
     index : int
         Of the device within the process.
+    tails : SharedTails, optional
+        The process's; None: no other device shares one.
     """
 
     def __init__(
@@ -59,12 +65,14 @@ class CommandHandler:
         info: DeviceInfo,
         attachments: Attachments,
         send: Callable[[Event], None],
+        tails: SharedTails | None = None,
     ) -> None:
         self._index = index
         self._device = device
         self._info = info
         self._attachments = attachments
         self._send = send
+        self._tails = SharedTails() if tails is None else tails
         self._jobs = HeldJobs(device, info)
         self._paused_for: HeldJob | None = None
         self._pause_ends = 0.0
@@ -126,7 +134,17 @@ class CommandHandler:
         self._jobs.prepare(description)
         on_done = self._chunk_reporter(command)
         pipeline = build_pipeline(self._device, self._info, command, description, on_done)
-        job = HeldJob(command.job, command.side, workload, params, arrays, description, pipeline)
+        job = HeldJob(
+            command.job,
+            command.side,
+            workload,
+            params,
+            arrays,
+            description,
+            pipeline,
+            tail=None if command.tail is None else self._tails.join(command.job, command.tail),
+            on_tail_left=lambda: self._send(TailLeft(command.job, self._index)),
+        )
         self._jobs.add(job)
         if command.answer:
             self._send(Prepared(command.job, self._index))
@@ -152,15 +170,24 @@ class CommandHandler:
         def report(chunk: Chunk, times: ChunkTimes) -> None:
             if self._cold_kernels.is_first_chunk(command, times.kernel):
                 times = msgspec.structs.replace(times, cold=True)
-            self._send(ChunkDone(command.job, self._index, chunk.id, times))
+            if chunk.id == TAIL_CHUNK_ID:
+                self._report_taken(command.job, chunk, times)
+            else:
+                self._send(ChunkDone(command.job, self._index, chunk.id, times))
 
         return report
+
+    def _report_taken(self, job: int, chunk: Chunk, times: ChunkTimes) -> None:
+        times = msgspec.structs.replace(times, taken=True)
+        self._send(TailChunkDone(job, self._index, chunk.first, chunk.count, times))
 
     def _run(self, command: Run) -> None:
         """Add the chunks; drop them if the job failed here, which was already reported."""
         job = self._jobs.get(command.job)
         if job is not None:
             job.pipeline.add(command.chunks)
+            if command.opens_tail and job.tail is not None:
+                job.tail.is_open = True
 
     def _filling(self, job: HeldJob, command: Fill) -> Iterator[None]:
         inputs, outputs = job.arrays

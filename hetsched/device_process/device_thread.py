@@ -18,6 +18,7 @@ from hetsched.device_process.command_handler import CommandHandler
 from hetsched.device_process.failures import as_hetsched_error, command_failed
 from hetsched.device_process.held_job import HeldJob, StepFailed
 from hetsched.device_process.pipeline import ChunkFailed
+from hetsched.device_process.shared_tails import SharedTails
 from hetsched.devices.base import Device, DeviceFault
 from hetsched.errors import HetschedError
 from hetsched.transport.device_messages import DeviceCommand, DeviceStep, Event, Fence, Release
@@ -44,6 +45,8 @@ class DeviceThread(threading.Thread):
         Sends an event to the engine.
     on_opened : callable
         Called with the index and the description of the open device, or the error of opening it.
+    tails : SharedTails, optional
+        The process's; None: no other device shares one.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class DeviceThread(threading.Thread):
         attachments: Attachments,
         send: Callable[[Event], None],
         on_opened: Callable[[int, DeviceInfo | HetschedError], None],
+        tails: SharedTails | None = None,
     ) -> None:
         super().__init__(name=info.name, daemon=True)
         self.commands: SimpleQueue[DeviceCommand | None] = SimpleQueue()
@@ -63,6 +67,7 @@ class DeviceThread(threading.Thread):
         self._attachments = attachments
         self._send = send
         self._on_opened = on_opened
+        self._tails = tails
         self.step: DeviceStep | None = None
         """What it is doing. Read by the main thread."""
 
@@ -86,7 +91,9 @@ class DeviceThread(threading.Thread):
             self._on_opened(self._index, as_hetsched_error(error))
             return
         self._on_opened(self._index, self._info)
-        handler = CommandHandler(self._index, device, self._info, self._attachments, self._send)
+        handler = CommandHandler(
+            self._index, device, self._info, self._attachments, self._send, self._tails
+        )
         while (command := self._next_command(handler)) is not None:
             self._handle(handler, command)
 

@@ -11,6 +11,7 @@ from typing import Any
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.device_process.attachments import HostArrays
 from hetsched.device_process.pipeline import Pipeline
+from hetsched.device_process.shared_tails import DeviceTail
 from hetsched.devices.base import Device, DeviceJob
 from hetsched.paths import cache_dir
 from hetsched.plans.slot_allocation import SlotAllocator, slot_bytes
@@ -39,6 +40,10 @@ class HeldJob:
         To prepare the device again after another job's turn.
     tasks : deque of iterator
         Filling and checking, after the chunks; each step handles one block.
+    tail : DeviceTail or None
+        The tail that it shares with other devices.
+    on_tail_left : callable
+        Called once nothing remains of the tail.
     """
 
     number: int
@@ -49,11 +54,17 @@ class HeldJob:
     device_job: DeviceJob
     pipeline: Pipeline
     tasks: deque[Iterator[None]] = field(default_factory=deque)
+    tail: DeviceTail | None = None
+    on_tail_left: Callable[[], None] = lambda: None
 
     @property
     def is_busy(self) -> bool:
-        """Whether it has chunks or tasks."""
-        return self.pipeline.busy or bool(self.tasks)
+        """Whether it has chunks, may take some, or has tasks."""
+        return self.pipeline.busy or self._is_tail_open or bool(self.tasks)
+
+    @property
+    def _is_tail_open(self) -> bool:
+        return self.tail is not None and self.tail.is_open
 
     def step(self) -> None:
         """Advance by one chunk, or by one block of a task.
@@ -67,6 +78,9 @@ class HeldJob:
         if self.pipeline.busy:
             self.pipeline.step()
             return
+        if self._is_tail_open:
+            self._take_chunk()
+            return
         try:
             next(self.tasks[0])
         except StopIteration:
@@ -74,6 +88,19 @@ class HeldJob:
         except BaseException as error:  # also what only a plug-in would raise
             self.tasks.clear()
             raise StepFailed(self.number) from error
+
+    def _take_chunk(self) -> None:
+        """Start the next chunk of the tail.
+
+        Only when it can start, so that no chunk waits here while another core is idle.
+        """
+        assert self.tail is not None, "the caller has checked it"
+        chunk = self.tail.take()
+        if chunk is None:
+            self.on_tail_left()
+            return
+        self.pipeline.add([chunk])
+        self.pipeline.step()
 
 
 class ColdKernels:

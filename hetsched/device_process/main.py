@@ -24,6 +24,7 @@ import msgspec
 from hetsched.device import DeviceInfo
 from hetsched.device_process.attachments import Attachments
 from hetsched.device_process.device_thread import DeviceThread
+from hetsched.device_process.shared_tails import SharedTails
 from hetsched.devices.process_spec import ProcessSpec
 from hetsched.devices.registry import device_opener
 from hetsched.errors import HetschedError, InternalError
@@ -57,6 +58,7 @@ class DeviceHost:
         self._send_lock = threading.Lock()
         self._decode: Decoder[Command] = Decoder(Command, MAX_LARGE)
         self._attachments = Attachments()
+        tails = SharedTails()
         self._open_results: SimpleQueue[_OpenResult] = SimpleQueue()
         open_device = device_opener(spec.package, spec.config)
         self._threads = [
@@ -67,6 +69,7 @@ class DeviceHost:
                 self._attachments,
                 self.send,
                 lambda index, result: self._open_results.put((index, result)),
+                tails,
             )
             for index, info in enumerate(spec.devices)
         ]

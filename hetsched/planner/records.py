@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hetsched.device import Chunk, DeviceInfo, EvenChunks
+from hetsched.device import Chunk, DeviceInfo, EvenChunks, TailPart
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.plans.device_plan import DevicePlan, Mode
-from hetsched.plans.shared_tail import TailPart
 
 SIZE_BYTES, CHUNK_BYTES = 8, 150
 """Of one chunk in a plan: its size only, or with its record. Estimates for 64-bit Python."""

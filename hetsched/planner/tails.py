@@ -3,7 +3,7 @@
 The pooled fraction follows the learnt variation of the cores' speed from run to run
 (`DeviceModel.variation`): a core that is slower than planned must be able to give up as much of
 its share as that takes, and no more, since own chunks are larger. The rule of taking is in
-`hetsched.plans.shared_tail`.
+`device.TailPart`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hetsched.plans.shared_tail import TailPart
+from hetsched.device import TailPart
 
 MAX_FRACTION = 0.5
 """Largest pooled fraction of the shares."""

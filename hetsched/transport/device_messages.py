@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from hetsched.device import Chunk, ChunkTimes, DeviceInfo
+from hetsched.device import Chunk, ChunkTimes, DeviceInfo, TailPart
 from hetsched.errors import ErrorRecord
 
 FailureCause = Literal["variant", "memory", "io", "kernel", "fault"]
@@ -83,6 +83,8 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare", kw_only=True):
     side : bool
         The job runs beside a larger one: its chunks are computed before those of the other job.
         Only for cores, which may hold several jobs; elsewhere a job replaces the previous one.
+    tail : TailPart or None
+        The tail that the device shares with others of this process, once a `Run` opens it.
     """
 
     job: int
@@ -100,14 +102,20 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare", kw_only=True):
     answer: bool = True
     side: bool = False
     rivals: tuple[str, ...] = ()
+    tail: TailPart | None = None
 
 
 class Run(msgspec.Struct, frozen=True, tag="run"):
-    """Compute chunks. Answered by a ChunkDone for each, in order, or by CommandFailed."""
+    """Compute chunks. Answered by a ChunkDone for each, in order, or by CommandFailed.
+
+    `opens_tail`: after them, take chunks of the shared tail until nothing remains, answered by a
+    TailChunkDone for each and a TailLeft.
+    """
 
     job: int
     device: int
     chunks: tuple[Chunk, ...]
+    opens_tail: bool = False
 
 
 class Fill(msgspec.Struct, frozen=True, tag="fill"):
@@ -204,6 +212,23 @@ class ChunkDone(msgspec.Struct, frozen=True, tag="chunk-done"):
     times: ChunkTimes
 
 
+class TailChunkDone(msgspec.Struct, frozen=True, tag="tail-chunk-done"):
+    """The device has computed `count` units of the shared tail from unit `first` on."""
+
+    job: int
+    device: int
+    first: int
+    count: int
+    times: ChunkTimes
+
+
+class TailLeft(msgspec.Struct, frozen=True, tag="tail-left"):
+    """Nothing of the shared tail remains for the device, which is idle."""
+
+    job: int
+    device: int
+
+
 class Filled(msgspec.Struct, frozen=True, tag="filled"):
     job: int
     device: int
@@ -282,6 +307,8 @@ Event = (
     | Pong
     | Prepared
     | ChunkDone
+    | TailChunkDone
+    | TailLeft
     | Filled
     | Fenced
     | Checked

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.plans.shared_tail import TailCounter, TailPart
+from hetsched.device import TailPart
+from hetsched.plans.shared_tail import TailCounter
 
 
 def part(weight: float, least: int = 1, most: int = 1000) -> TailPart:

@@ -1,0 +1,174 @@
+"""Cores of one process take the tail of a job from a shared counter."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from queue import Queue
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from device_bench import cut
+from device_toys import AffineParams
+
+from hetsched.device import Chunk, DeviceInfo, TailPart
+from hetsched.device_process.attachments import Attachments
+from hetsched.device_process.device_thread import DeviceThread
+from hetsched.device_process.shared_tails import SharedTails
+from hetsched.devices.cpu.device import CpuDevice
+from hetsched.transport.arena import Arena
+from hetsched.transport.device_messages import (
+    Attach,
+    ChunkDone,
+    CommandFailed,
+    DeviceNote,
+    Fence,
+    Fenced,
+    Prepare,
+    Run,
+    StoredArray,
+    TailChunkDone,
+    TailLeft,
+)
+
+UNITS, OWN = 96, 16
+PATIENCE = 60.0
+JOB = 1
+TAIL = TailPart(first=2 * OWN, units=UNITS - 2 * OWN, weight=0.5, least=3, most=12)
+
+
+class Cores:
+    """Two cores of a process, which share the tail of a job behind their own 16 units each."""
+
+    def __init__(self) -> None:
+        self.arena = Arena(1 << 20)
+        self.events: Queue[Any] = Queue()
+        attachments, tails = Attachments(), SharedTails()
+        self.segments = [self.arena.allocate(UNITS * 32) for _ in range(2)]
+        for key, segment in enumerate(self.segments, start=1):
+            segment.array((UNITS, 4), "float64")[...] = float(key)
+            attachments.attach(Attach(key, "segment", segment.nbytes), os.dup(segment.fd))
+        self.threads = [
+            DeviceThread(
+                index,
+                DeviceInfo(name=f"cpu{index}", kind="cpu", identity="test"),
+                CpuDevice,
+                attachments,
+                self.events.put,
+                lambda *result: None,
+                tails,
+            )
+            for index in range(2)
+        ]
+
+    def order(self, index: int, *commands: Any) -> None:
+        for command in commands:
+            self.threads[index].commands.put(command)
+
+    def start(self) -> None:
+        for thread in self.threads:
+            thread.start()
+
+    def events_until(self, kind: type, count: int) -> list[Any]:
+        """The next events, without notes, until `count` are of this kind."""
+        events: list[Any] = []
+        while sum(isinstance(event, kind) for event in events) < count:
+            event = self.events.get(timeout=PATIENCE)
+            events += [] if isinstance(event, DeviceNote) else [event]
+        return events
+
+    def result(self) -> np.ndarray:
+        return self.segments[1].array((UNITS, 4), "float64")
+
+    def close(self) -> None:
+        for index, thread in enumerate(self.threads):
+            self.order(index, None)
+            thread.join()
+        self.arena.close()
+
+
+@pytest.fixture
+def cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[Cores]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with contextlib.closing(Cores()) as both:
+        yield both
+
+
+def prepare(index: int, variant: str = "numpy") -> Prepare:
+    return Prepare(
+        job=JOB,
+        device=index,
+        workload="device_toys:Affine",
+        params=msgspec.json.encode(AffineParams(UNITS)),
+        variant=variant,
+        arrays=tuple(
+            StoredArray(array=name, key=key, shape=(UNITS, 4), dtype="<f8", output=key == 2)
+            for key, name in enumerate("xy", start=1)
+        ),
+        chunk=OWN,
+        answer=False,
+        tail=TAIL,
+    )
+
+
+def run(index: int, *, opens_tail: bool = True) -> Run:
+    return Run(JOB, index, (Chunk(index, OWN * index, OWN),), opens_tail)
+
+
+def test_two_cores_compute_every_unit_of_the_tail_once(cores: Cores) -> None:
+    for index in range(2):
+        cores.order(index, prepare(index), run(index))
+    cores.start()
+
+    events = cores.events_until(TailLeft, 2)
+
+    taken = sorted((e.first, e.count) for e in events if isinstance(e, TailChunkDone))
+    assert [unit for first, count in taken for unit in range(first, first + count)] == list(
+        range(TAIL.first, UNITS)
+    )
+    assert sum(isinstance(event, ChunkDone) for event in events) == 2
+    assert all(e.times.taken for e in events if isinstance(e, TailChunkDone))
+    np.testing.assert_array_equal(cores.result(), 3.0)
+
+
+def test_a_core_takes_nothing_before_the_tail_is_open(cores: Cores) -> None:
+    cores.order(0, prepare(0), run(0, opens_tail=False))
+    cores.order(1, prepare(1), run(1))
+    cores.start()
+
+    events = cores.events_until(TailLeft, 1)
+
+    assert {e.device for e in events if isinstance(e, TailChunkDone)} == {1}
+    np.testing.assert_array_equal(cores.result()[TAIL.first :], 3.0)
+
+
+def test_a_fence_ends_the_taking(cores: Cores) -> None:
+    cores.order(0, prepare(0), run(0), Fence(JOB, 0))
+    cores.start()
+
+    events = cores.events_until(Fenced, 1)
+
+    assert isinstance(events[-1], Fenced)
+    assert sum(isinstance(event, TailChunkDone) for event in events) == 0
+
+
+def test_a_chunk_of_the_tail_that_fails_is_reported(cores: Cores) -> None:
+    cores.order(0, prepare(0, "broken"), Run(JOB, 0, (), True))
+    cores.start()
+
+    events = cores.events_until(CommandFailed, 1)
+
+    assert (events[-1].device, events[-1].cause) == (0, "kernel")
+
+
+def test_chunks_sent_later_go_before_those_of_the_tail(cores: Cores) -> None:
+    extra = Run(JOB, 0, tuple(cut([OWN])))
+    cores.order(0, prepare(0), Run(JOB, 0, (), True), extra)
+    cores.start()
+
+    first, *_ = cores.events_until(TailLeft, 1)
+
+    assert isinstance(first, ChunkDone)
