@@ -68,6 +68,8 @@ class Affine(Workload):
             Variant("broken", "1", make_broken),
             Variant("greedy", "1", make_greedy),
             Variant("modest", "1", make_modest),
+            Variant("fickle", "1", make_fickle),
+            Variant("hungry", "1", make_hungry),
         )
 
     def generate(self, p: Any, seed: int, array: str, first: int, out: np.ndarray) -> None:
@@ -103,6 +105,35 @@ def make_modest(p: AffineParams, chunk: int, context: KernelContext) -> Kernel:
         context.xp.multiply(inputs["x"], 2, out=outputs["y"])
 
     return kernel
+
+
+def make_hungry(p: AffineParams, chunk: int, context: KernelContext) -> Kernel:
+    """Keep 2 MiB for plans."""
+    assert context.allocate is not None
+    plans = context.allocate(2 << 20)
+
+    def kernel(inputs: Arrays, outputs: Arrays) -> None:
+        assert plans.nbytes
+        context.xp.multiply(inputs["x"], 2, out=outputs["y"])
+
+    return kernel
+
+
+class CuFFTError(RuntimeError):
+    """Like CuPy's; `result` 5 is CUFFT_INTERNAL_ERROR."""
+
+    result = 5
+
+
+failing_plans: list[Exception] = []
+"""What the next calls of `make_fickle` raise."""
+
+
+def make_fickle(p: AffineParams, chunk: int, context: KernelContext) -> Kernel:
+    """Make plans as long as the libraries can."""
+    if failing_plans:
+        raise failing_plans.pop()
+    return make_modest(p, chunk, context)
 
 
 def make_broken(p: AffineParams, chunk: int, context: KernelContext) -> Kernel:

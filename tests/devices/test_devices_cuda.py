@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cuda_toys import AffineParams, Bench
+from cuda_toys import AffineParams, Bench, CuFFTError, failing_plans
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -271,3 +271,56 @@ def test_a_job_without_a_work_area_gives_the_last_one_back() -> None:
     bench.device.prepare(replace(job, demand=demand, variant="modest"))
 
     assert len(bench.runtime.blocks) == before - 1
+
+
+def test_memory_of_earlier_jobs_is_freed_when_a_kernel_needs_it() -> None:
+    """The block of the last job is large enough for the next, but leaves too little for plans."""
+    runtime = FakeRuntime(memory=3 << 20)
+    bench = Bench(runtime, params=AffineParams(12, 32768), slots=4)
+    bench.run()
+    small = replace(bench.job(), chunk=1, slots=1, memory=256 << 10)
+
+    bench.device.prepare(replace(small, variant="hungry"))
+
+    assert len(runtime.blocks) == 3
+
+
+def test_a_plan_without_a_reason_for_its_failure_is_one_of_memory_first() -> None:
+    """cuFFT reports low memory as an internal error too."""
+    bench = Bench(FakeRuntime())
+    job = replace(bench.job(), variant="fickle")
+
+    failing_plans[:] = [CuFFTError()]
+    bench.device.prepare(job)  # the memory of earlier jobs was enough
+
+    for _ in range(2):
+        failing_plans[:] = [CuFFTError(), CuFFTError()]
+        with pytest.raises(DeviceOutOfMemory, match="memory may be low"):
+            bench.device.prepare(replace(job, chunk=1))
+
+
+def test_plans_that_fail_whatever_their_size_end_the_process() -> None:
+    bench = Bench(FakeRuntime())
+    job = replace(bench.job(), variant="fickle")
+    failing_plans[:] = [CuFFTError()] * 6
+
+    for _ in range(2):
+        with pytest.raises(DeviceOutOfMemory):
+            bench.device.prepare(job)
+    with pytest.raises(DeviceFault, match="ever smaller plans"):
+        bench.device.prepare(job)
+
+
+def test_a_plan_that_fails_because_the_context_is_lost_ends_the_process() -> None:
+    runtime = FakeRuntime()
+    bench = Bench(runtime)
+    bench.device.prepare(bench.job())
+    failing_plans[:] = [CuFFTError()]
+
+    def synchronize() -> None:
+        runtime.sticky = 0 if failing_plans else 700
+        runtime.check()
+
+    runtime.synchronize = synchronize  # type: ignore[method-assign]
+    with pytest.raises(DeviceFault, match="700"):
+        bench.device.prepare(replace(bench.job(), variant="fickle"))

@@ -26,8 +26,10 @@ STICKY_STATUSES = frozenset(
 )
 """4 is cudaErrorCudartUnloading; 201 an invalid context; 806 and 810 are faults of MPS."""
 CUFFT_OUT_OF_MEMORY = 2
-CUFFT_STICKY = frozenset({5, 6})
-"""INTERNAL_ERROR and EXEC_FAILED: the context is suspect."""
+CUFFT_INTERNAL_ERROR = 5
+CUFFT_STICKY = frozenset({CUFFT_INTERNAL_ERROR, 6})
+"""INTERNAL_ERROR and EXEC_FAILED: the context is suspect. While plans are made, the former may
+also mean that memory is low."""
 CUBLAS_OUT_OF_MEMORY = 3
 CUBLAS_STICKY = frozenset({11, 13, 14})
 """MAPPING_ERROR, EXECUTION_FAILED, INTERNAL_ERROR."""
@@ -79,6 +81,11 @@ def status_of(error: BaseException) -> VendorStatus:
         if isinstance(number, int):
             return VendorStatus(library, number)
     return VendorStatus("", 0)
+
+
+def is_internal_plan_error(error: BaseException) -> bool:
+    """Whether cuFFT gave no reason for a failure; while a plan is made it may be low memory."""
+    return status_of(error) == VendorStatus("cufft", CUFFT_INTERNAL_ERROR)
 
 
 def classify(error: BaseException, opening: bool = False) -> Fault:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from functools import partial
 from typing import Any
 
@@ -9,9 +10,9 @@ import msgspec
 import numpy as np
 
 from hetsched.device import Slot
-from hetsched.devices.base import DeviceJob, HostArray
+from hetsched.devices.base import DeviceFault, DeviceJob, DeviceOutOfMemory, HostArray
 from hetsched.devices.cpu.kernels import find_variant, make_kernel
-from hetsched.devices.cuda.faults import Fault, classify
+from hetsched.devices.cuda.faults import Fault, classify, is_internal_plan_error
 from hetsched.devices.cuda.job import CudaJob, Route
 from hetsched.devices.cuda.memory.device_memory import (
     CUDA_ALIGNMENT,
@@ -27,6 +28,15 @@ from hetsched.workload import Kernel, KernelContext, Variant
 
 MAX_KERNELS = 8
 """Kernels, with their plans, that are cached for similar jobs. Arbitrary."""
+
+
+MAX_FAILED_PLANS = 2
+"""Successive plans, each for less memory than the one before, whose failure may be one of memory;
+after another one the context is given up. Arbitrary."""
+
+
+class _PlanFailed(DeviceOutOfMemory):
+    """A library couldn't make a plan, for no stated reason."""
 
 
 class JobPreparer:
@@ -45,9 +55,33 @@ class JobPreparer:
         self._pins = pins
         self._staging = staging
         self._copy_stream, self._compute_stream = streams
+        self._failed_plans = 0
 
     def prepare(self, job: DeviceJob) -> CudaJob:
-        """Do everything for `job` that isn't timed."""
+        """Do everything for `job` that isn't timed.
+
+        If memory runs out, that of earlier jobs is freed first.
+        """
+        try:
+            return self._prepare(job)
+        except Exception as error:
+            if classify(error) is not Fault.MEMORY:
+                raise
+        # Not in the handler, whose traceback refers to arrays of the failed attempt. So do the
+        # tracebacks of its causes, which are in reference cycles.
+        gc.collect()
+        self._memory.free()
+        try:
+            prepared = self._prepare(job)
+        except _PlanFailed as error:
+            self._failed_plans += 1
+            if self._failed_plans > MAX_FAILED_PLANS:
+                raise DeviceFault(f"{error}, with ever smaller plans") from error
+            raise
+        self._failed_plans = 0
+        return prepared
+
+    def _prepare(self, job: DeviceJob) -> CudaJob:
         variant = find_variant(job, self._memory.runtime.kernels)
         specs = job.workload.arrays(job.params)
         layout = slot_layout(specs, variant.in_place, job.demand, CUDA_ALIGNMENT)
@@ -59,7 +93,7 @@ class JobPreparer:
         work_bytes = job.demand.workspace(job.chunk) if job.demand.work == "max" else 0
         slots_bytes = job.memory or max(1, job.slots) * layout.nbytes(job.chunk)
         blocks = block_layout(resident_bytes, slots_bytes)
-        area, block = self._reserve(work_bytes, blocks.nbytes)
+        area, block = self._memory.work_area(work_bytes), self._memory.block(blocks.nbytes)
         kernel, is_new = self._kernel(job, variant, area)
         prepared = CudaJob(job, block, blocks, layout, kernel)
         for name in resident_bytes:
@@ -78,16 +112,6 @@ class JobPreparer:
         number = route.staged or 0
         nbytes = route.buffer.nbytes(prepared.job.chunk)
         return self._staging.buffer((slot.index, number), nbytes, prepared.mappings)
-
-    def _reserve(self, work_bytes: int, nbytes: int) -> tuple[SharedWorkArea, Block]:
-        """Return work area and block; if memory runs out, free that of earlier jobs and retry."""
-        try:
-            return self._memory.work_area(work_bytes), self._memory.block(nbytes)
-        except Exception as error:
-            if classify(error) is not Fault.MEMORY:
-                raise
-        self._memory.free()
-        return self._memory.work_area(work_bytes), self._memory.block(nbytes)
 
     def _kernel(
         self, job: DeviceJob, variant: Variant, area: SharedWorkArea
@@ -111,9 +135,12 @@ class JobPreparer:
             return make_kernel(variant, job, self._kernel_context(job, area))
         except UsageError as error:
             cause = error.__cause__
-            if isinstance(cause, Exception) and classify(cause) is not Fault.USAGE:
+            if not isinstance(cause, Exception) or classify(cause) is Fault.USAGE:
+                raise
+            if not is_internal_plan_error(cause):
                 raise cause from None
-            raise
+            self._memory.runtime.synchronize()  # raises if the context is lost
+            raise _PlanFailed(f"no plan could be made, memory may be low: {cause}") from cause
 
     def _kernel_context(self, job: DeviceJob, area: SharedWorkArea) -> KernelContext:
         return KernelContext(

@@ -44,6 +44,15 @@ class DeviceFacts:
     version: str = ""
 
 
+@dataclass(frozen=True)
+class Memory:
+    """Of the device, in bytes. `reusable`: kept by the allocator of temporaries, so not free."""
+
+    free: int
+    total: int
+    reusable: int = 0
+
+
 class Event(Protocol):
     """A mark in a stream. Waiting for it sleeps: spinning would take a core from the CPU."""
 
@@ -89,7 +98,12 @@ class Runtime(Protocol):
     @property
     def facts(self) -> DeviceFacts: ...
 
+    def memory(self) -> Memory: ...
+
     def allocate(self, nbytes: int) -> Block: ...
+
+    def trim(self) -> None:
+        """Free the memory that the allocator of temporaries keeps."""
 
     def pin(self, address: int, nbytes: int, read_only: bool) -> None: ...
 
@@ -197,8 +211,15 @@ class CupyRuntime:
             version=str(self._calls.runtimeGetVersion()),
         )
 
+    def memory(self) -> Memory:
+        free, total = self._calls.memGetInfo()
+        return Memory(int(free), int(total), int(self._pool.total_bytes()))
+
     def allocate(self, nbytes: int) -> Block:
         return _CupyBlock(self.xp, nbytes)
+
+    def trim(self) -> None:
+        self._pool.free_all_blocks()
 
     def pin(self, address: int, nbytes: int, read_only: bool) -> None:
         self._calls.hostRegister(address, nbytes, PORTABLE | (READ_ONLY if read_only else 0))

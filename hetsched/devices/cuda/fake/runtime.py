@@ -12,18 +12,27 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from hetsched.devices.cuda.fake.streams import POISON, FakeEvent, FakeStream
 from hetsched.devices.cuda.faults import OUT_OF_MEMORY, STICKY_STATUSES, CudaError
-from hetsched.devices.cuda.runtime import DeviceFacts
+from hetsched.devices.cuda.runtime import DeviceFacts, Memory
 
 ALIGNMENT = 512
 BASE_ADDRESS = 1 << 56
 """Device addresses start beyond all host addresses."""
 MAX_BURST = 8
 """Largest number of operations that a stream runs in a row. Arbitrary."""
+
+
+@dataclass(frozen=True)
+class FakePointer:
+    """What libraries receive; the block lives as long as it does."""
+
+    block: FakeBlock
+    nbytes: int
 
 
 class FakeBlock:
@@ -43,8 +52,8 @@ class FakeBlock:
         count = int(np.prod(shape, dtype=np.int64))
         return np.frombuffer(self.memory, dtype, count, offset).reshape(shape)
 
-    def pointer(self, offset: int) -> np.ndarray:
-        return self.memory[offset:]
+    def pointer(self, offset: int) -> FakePointer:
+        return FakePointer(self, self.nbytes - offset)
 
 
 class FakeRuntime:
@@ -79,7 +88,9 @@ class FakeRuntime:
         absent: int = 0,
     ) -> None:
         self.xp = np
-        self.memory = memory
+        self.memory_bytes = memory
+        self.used_by_others = 0
+        """Bytes that other processes use."""
         self.blocks: dict[int, np.ndarray] = {}
         self.pins: dict[int, int] = {}
         self.sticky = 0
@@ -100,13 +111,22 @@ class FakeRuntime:
     def facts(self) -> DeviceFacts:
         if self._absent:
             raise CudaError(self._absent, "getDeviceCount")
-        free = self.memory - self._allocated()
-        return DeviceFacts("fake GPU", free, self.memory, self._engines, version="fake")
+        memory = self.memory()
+        return DeviceFacts("fake GPU", memory.free, memory.total, self._engines, version="fake")
+
+    def memory(self) -> Memory:
+        self.check()
+        return Memory(
+            self.memory_bytes - self._allocated() - self.used_by_others, self.memory_bytes
+        )
+
+    def trim(self) -> None:
+        self.check()
 
     def allocate(self, nbytes: int) -> FakeBlock:
         self.check()
         size = max(1, -(-nbytes // ALIGNMENT)) * ALIGNMENT
-        if size > self.memory - self._allocated():
+        if size > self.memory().free:
             raise CudaError(OUT_OF_MEMORY, "malloc")
         ends = (address + memory.nbytes for address, memory in self.blocks.items())
         return FakeBlock(self, max(ends, default=BASE_ADDRESS) + ALIGNMENT, size)

@@ -67,10 +67,17 @@ class DeviceMemory:
         return area
 
     def free(self) -> None:
-        """Free everything."""
+        """Free everything, also what libraries keep for temporaries."""
         self.kernels.clear()
         self._block = None
         self._work_area = None
+        self.runtime.trim()
+
+    @property
+    def kept(self) -> int:
+        """Bytes of the block and the work area."""
+        area = self._work_area.nbytes if self._work_area else 0
+        return area + (self._block.nbytes if self._block else 0)
 
 
 @dataclass(frozen=True)
