@@ -9,12 +9,13 @@ from typing import Literal
 
 import numpy as np
 
+from hetsched.device_process.population import SegmentPopulation
 from hetsched.devices.base import HostArray
 from hetsched.devices.file_array import FileArray
 from hetsched.devices.host_arrays import ArenaArray, SharedResident
 from hetsched.errors import InternalError
-from hetsched.transport.arena import map_segment
 from hetsched.transport.device_messages import Attach, StoredArray
+from hetsched.transport.segment_mapping import map_unpopulated
 from hetsched.workload import ArraySpec
 
 HostArrays = tuple[dict[str, HostArray], dict[str, HostArray]]
@@ -46,6 +47,7 @@ class Attachments:
         self._objects: dict[int, np.ndarray | OpenFile] = {}
         self._residents: dict[tuple[int, StoredArray], SharedResident] = {}
         self._lock = threading.Lock()
+        self.population = SegmentPopulation()
 
     def attach(self, command: Attach, fd: int) -> None:
         """Map or keep `fd`, taking ownership of it."""
@@ -53,19 +55,22 @@ class Attachments:
             self._objects[command.key] = OpenFile(fd)
             return
         try:
-            self._objects[command.key] = np.frombuffer(map_segment(fd, command.nbytes), np.uint8)
+            mapping = map_unpopulated(fd, command.nbytes)
         finally:
             os.close(fd)
+        self._objects[command.key] = np.frombuffer(mapping, np.uint8)
+        self.population.add(command.key, mapping)
 
     def detach(self, keys: Iterable[int]) -> None:
         """Drop these objects; arrays that still refer to them stay valid."""
         for key in keys:
             self._objects.pop(key, None)
+            self.population.drop([key])
 
     def host_arrays(
         self, job: int, arrays: Sequence[StoredArray], specs: Sequence[ArraySpec]
     ) -> HostArrays:
-        """Return the host arrays of a job.
+        """Return the host arrays of a job, once their pages are in place.
 
         Raises
         ------
@@ -100,6 +105,7 @@ class Attachments:
         attached = self._objects.get(stored.key)
         if attached is None:
             raise InternalError(f"array {stored.array!r}: nothing is attached as {stored.key}")
+        self.population.wait(stored.key)
         if isinstance(attached, OpenFile):
             return OpenFileArray(spec, attached, stored)
         order: Literal["F", "C"] = "F" if stored.order == "F" else "C"

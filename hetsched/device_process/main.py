@@ -12,6 +12,7 @@ import ctypes
 import faulthandler
 import gc
 import os
+import select
 import signal
 import socket
 import sys
@@ -35,6 +36,7 @@ from hetsched.transport.device_messages import (
     CommandBatch,
     Detach,
     Event,
+    Fence,
     Hello,
     Ping,
     Pong,
@@ -89,7 +91,11 @@ class DeviceHost:
 
     def serve(self) -> bool:
         """Handle commands; return True at Stop, False at the end of the engine."""
+        population = self._attachments.population
         while True:
+            if population.is_pending and not self._has_message():
+                population.step()
+                continue
             payload, fds = receive_message(self._sock, MAX_INLINE)
             if not payload:
                 return False
@@ -98,8 +104,14 @@ class DeviceHost:
                 return True
             self._dispatch(command, fds)
 
+    def _has_message(self) -> bool:
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        return bool(poll.poll(0))
+
     def stop(self) -> None:
         """Wait until the devices have finished their commands, then end their threads."""
+        self._attachments.population.abandon()
         for thread in self._threads:
             thread.commands.put(None)
         for thread in self._threads:
@@ -133,6 +145,8 @@ class DeviceHost:
             case Stop():
                 close_all(fds)
             case _:
+                if isinstance(command, Fence):
+                    self._attachments.population.abandon()  # else it waits for gigabytes
                 self._threads[command.device].commands.put(command)
 
 

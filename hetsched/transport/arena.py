@@ -20,8 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetsched.errors import DataError, InternalError, ProtocolError, TryAgain
+from hetsched.errors import DataError, InternalError, TryAgain
 from hetsched.transport.array_views import array_view
+from hetsched.transport.segment_mapping import SIZE_SEALS, map_segment
 from hetsched.units import format_bytes
 
 SIZE_GRANULARITY = 64 << 10
@@ -37,38 +38,7 @@ Arbitrary."""
 LARGE_BYTES = 64 << 20
 """Segments from this size on are freed by another thread: it takes up to a second per GiB."""
 
-_SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
-_SEALS = _SIZE_SEALS | fcntl.F_SEAL_SEAL
-
-
-def map_segment(fd: int, nbytes: int) -> mmap.mmap:
-    """Map all of a segment, with its pages in place.
-
-    The descriptor may come from another process, so its seals are checked: without them that
-    process could end this one with SIGBUS, by truncating the file.
-
-    Raises
-    ------
-    ProtocolError
-        Not a sealed memfd of at least `nbytes`.
-    OSError
-    """
-    check_segment(fd, nbytes)
-    return mmap.mmap(fd, nbytes, mmap.MAP_SHARED | mmap.MAP_POPULATE)
-
-
-def check_segment(fd: int, nbytes: int) -> None:
-    """Raise ProtocolError unless `fd` is a memfd of at least `nbytes` whose size is sealed."""
-    try:
-        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
-    except OSError:  # not a memfd
-        seals = 0
-    size = os.fstat(fd).st_size
-    if seals & _SIZE_SEALS != _SIZE_SEALS or not 0 < nbytes <= size:
-        raise ProtocolError(
-            f"a segment of {nbytes} bytes: received a file of {size} bytes"
-            f" {'with' if seals & _SIZE_SEALS == _SIZE_SEALS else 'without'} a sealed size"
-        )
+_SEALS = SIZE_SEALS | fcntl.F_SEAL_SEAL
 
 
 def _close(fd: int, nbytes: int) -> None:
