@@ -33,6 +33,10 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
         For a core team: the devices whose cores it uses, one thread each. They idle while it runs.
     process : str
         Cores with the same name here share a device process, and may share a job's tail. "": none.
+    physical_core : int or None
+        Of a core: equal for the hardware threads of one physical core. None: unknown.
+    numa_node : int or None
+        Whose memory it uses. None: unknown, or several.
     """
 
     name: str
@@ -45,6 +49,8 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     clock: str = "wall"
     members: tuple[str, ...] = ()
     process: str = ""
+    physical_core: int | None = None
+    numa_node: int | None = None
     details: dict[str, str] = {}
 
     @property

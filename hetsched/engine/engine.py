@@ -114,7 +114,8 @@ class Engine:
         self._fleet = Fleet(probe(config), loop, listener, deadlines)
         private_folder(cache_dir(), "cache folder")
         planning = PlanningState(
-            ModelStore(models_path, max_bytes=parse_size(config.limits.models))
+            ModelStore(models_path, max_bytes=parse_size(config.limits.models)),
+            machine=lambda: self._fleet.infos,
         )
         limit = None if config.memory_limit is None else parse_size(config.memory_limit)
         deadlines = Deadlines.of(config.deadlines)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hetsched.device import Chunk, DeviceInfo, EvenChunks, TailPart
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
+from hetsched.models.evidence.co_runners import CoRunners, nearest_first
 from hetsched.plans.device_plan import DevicePlan, Mode
 
 SIZE_BYTES, CHUNK_BYTES = 8, 150
@@ -36,6 +37,8 @@ class Candidate:
     uses_measured_total : bool
         Its share is based on the measured times of its last shares with any plans, as by Ilic &
         Sousa, instead of the predicted time of its best plan.
+    models_beside : mapping
+        Co-runners -> variant -> its model, of measurements beside these only.
     """
 
     info: DeviceInfo
@@ -46,6 +49,19 @@ class Candidate:
     host_overhead_seconds: float = 0.0
     needs_start: bool = False
     uses_measured_total: bool = False
+    models_beside: Mapping[CoRunners, Mapping[str, DeviceModel]] = field(default_factory=dict)
+
+    def beside(self, co_runners: CoRunners) -> Candidate:
+        """Return the candidate with the models of these co-runners, or of the nearest ones.
+
+        Unchanged without models of particular co-runners.
+        """
+        if not self.models_beside:
+            return self
+        models = dict(self.models)
+        for nearest in reversed(nearest_first(co_runners)):
+            models.update(self.models_beside.get(nearest, {}))
+        return replace(self, models=models)
 
     @property
     def is_memory_limited(self) -> bool:

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import apsw
+import msgspec
 import pytest
 
 from hetsched.models import DeviceModel
@@ -17,7 +18,7 @@ from hetsched.store.models.export_json import decode
 from hetsched.store.models.model_store import ModelKey, ModelStore
 
 DATA = Path(__file__).parent.parent / "data"
-"""Written by version 1: the same five models as a database and as an export."""
+"""Written by versions 1 and 2: the same five models as a database and as an export."""
 SPEED_KEY = "x:split:512x512:complex64 1"
 GPU = ModelKey("fft", SPEED_KEY, "cupy", "13.4", "gpu0 NVIDIA H100", "memory")
 CORE = [
@@ -27,16 +28,16 @@ CORE = [
 KEYS = [GPU, *CORE]
 
 
-@pytest.fixture
-def old(tmp_path: Path) -> Path:
-    """A copy of the old database."""
+@pytest.fixture(params=[1, 2])
+def old(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A copy of a database of an older version."""
     path = tmp_path / "models.db"
-    shutil.copy(DATA / "models-v1.db", path)
+    shutil.copy(DATA / f"models-v{request.param}.db", path)
     return path
 
 
-def old_export() -> Export:
-    return decode((DATA / "models-export-v1.json").read_bytes(), "old export")
+def old_export(number: int = 1) -> Export:
+    return decode((DATA / f"models-export-v{number}.json").read_bytes(), "old export")
 
 
 def loaded(store: ModelStore, key: ModelKey) -> DeviceModel:
@@ -63,7 +64,7 @@ def check_models(store: ModelStore) -> None:
 
 
 def test_an_old_file_is_migrated_and_has_equal_models(old: Path) -> None:
-    assert version(old) == 1
+    assert version(old) < models_db.FORMAT.version
 
     store = ModelStore(old)
 
@@ -91,13 +92,14 @@ def test_reading_an_old_file_leaves_it_as_it_is(old: Path) -> None:
     assert old.read_bytes() == before
 
 
-def test_an_old_export_is_imported_with_equal_models(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_old_export_is_imported_with_equal_models(tmp_path: Path, number: int) -> None:
     path = tmp_path / "state" / "models.db"
 
-    assert restore(path, old_export()).new == len(KEYS)
+    assert restore(path, old_export(number)).new == len(KEYS)
 
     check_models(ModelStore(path))
-    assert collect(path).models == old_export().models
+    assert collect(path).models == old_export(1).models
 
 
 def test_an_old_file_has_nothing_new_in_its_own_old_export(old: Path) -> None:
@@ -109,8 +111,9 @@ def test_a_failed_migration_leaves_the_file_as_it_is(
     old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = old.read_bytes()
-    broken = models_db.FORMAT.migrations[1] + "SELECT * FROM nowhere"
-    monkeypatch.setitem(models_db.FORMAT.migrations, 1, broken)  # type: ignore[arg-type]
+    last = models_db.FORMAT.version - 1
+    broken = models_db.FORMAT.migrations[last] + "SELECT * FROM nowhere"
+    monkeypatch.setitem(models_db.FORMAT.migrations, last, broken)  # type: ignore[arg-type]
 
     ModelStore(old).close()
 
@@ -147,3 +150,16 @@ def test_a_process_with_the_old_file_open_notices_the_migration(old: Path) -> No
 
     assert database.data_version(connection) != before
     assert connection.execute("PRAGMA user_version").get == models_db.FORMAT.version
+
+
+def test_models_of_an_old_file_count_as_measured_beside_all_neighbours(old: Path) -> None:
+    store = ModelStore(old)
+    alone = msgspec.structs.replace(GPU, co_runners="none")
+    store.observe(alone, [Sample("total", 56, 0.01)], 1.8e9)
+    store.close()
+
+    assert {key.co_runners for key in KEYS} == {"all"}
+    assert [(m.key, m.runs) for m in collect(old).models if m.device == GPU.device] == [
+        (GPU, 3),
+        (alone, 1),
+    ]

@@ -14,6 +14,7 @@ from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.repeated_jobs import JobKind
 from hetsched.engine.planning.run_backlog import FinishedRun
 from hetsched.models.evidence.change_detector import SpeedChange
+from hetsched.models.evidence.co_runners import CoRunners
 from hetsched.models.evidence.host_overhead import (
     overhead_by_core,
     overhead_seconds,
@@ -27,6 +28,7 @@ from hetsched.models.evidence.samples import (
     run_samples,
 )
 from hetsched.planner.host_overhead import may_share_core
+from hetsched.planner.neighbours import co_runners_of
 from hetsched.planner.variants import pooled_models
 from hetsched.store.models.model_store import ModelKey
 
@@ -81,12 +83,13 @@ def _observations(
 def _model_keys(
     job: ResolvedJob, runs: Mapping[str, DeviceRun], state: PlanningState, speed_key: str
 ) -> dict[str, ModelKey]:
-    """Return device -> model key, for devices that computed.
+    """Return device -> model key, for devices that computed: these were each other's co-runners.
 
     Devices whose variant has since failed in a later job are omitted.
     """
+    co_runners = co_runners_of([run.info for run in runs.values() if run.chunks], state.machine())
     return {
-        device: model_key(job, run.info, variant, speed_key)
+        device: model_key(job, run.info, variant, speed_key, co_runners[device])
         for device, run in runs.items()
         if run.chunks
         for variant in state.variants.usable(job, run.info)
@@ -147,13 +150,14 @@ def _fit_equal_cores(
     runs: Mapping[str, DeviceRun], keys: Mapping[str, ModelKey], state: PlanningState
 ) -> None:
     """Fit the common models of equal cores in advance, for the next plan."""
-    groups: dict[tuple[str, str], list[ModelKey]] = {}
+    groups: dict[tuple[str, str, CoRunners], list[ModelKey]] = {}
     for device, key in keys.items():
         info = runs[device].info
         if info.is_core:
-            groups.setdefault((info.identity, key.variant), []).append(key)
-    for group in groups.values():
-        pooled_models(state.store.load_many(group, False), state.plan_cache)
+            group = info.identity, key.variant, key.co_runners
+            groups.setdefault(group, []).append(key)
+    for equal_keys in groups.values():
+        pooled_models(state.store.load_many(equal_keys, False), state.plan_cache)
 
 
 def _rebalance(

@@ -12,6 +12,9 @@ from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.repeated_jobs import job_kind
 from hetsched.errors import Unavailable
 from hetsched.memory import MemoryDemand
+from hetsched.models import DeviceModel
+from hetsched.models.evidence.co_runners import CO_RUNNERS, CoRunners
+from hetsched.planner.neighbours import co_runners_of
 from hetsched.planner.records import Candidate, JobPlan
 from hetsched.store.models.model_store import ModelKey
 from hetsched.workload import Variant
@@ -92,8 +95,11 @@ def find_candidates(
         No variant is installed for any of them.
     """
     speed_key = job.workload.speed_key(job.params)
+    beside = co_runners_of(infos, state.machine())
     candidates = [
-        dataclasses.replace(candidate, needs_start=info.name in unstarted)
+        dataclasses.replace(
+            candidate.beside(beside[info.name]), needs_start=info.name in unstarted
+        )
         for info in infos
         if (candidate := _candidate(job, info, speed_key, state, memory_limit)) is not None
     ]
@@ -108,8 +114,14 @@ def find_candidates(
     return candidates
 
 
-def model_key(job: ResolvedJob, info: DeviceInfo, variant: Variant, speed_key: str) -> ModelKey:
-    """Return the key in models.db of `variant` on `info`."""
+def model_key(
+    job: ResolvedJob,
+    info: DeviceInfo,
+    variant: Variant,
+    speed_key: str,
+    co_runners: CoRunners = "all",
+) -> ModelKey:
+    """Return the key in models.db of `variant` on `info` beside these neighbours."""
     return ModelKey(
         workload=job.workload.name,
         speed_key=speed_key,
@@ -117,6 +129,7 @@ def model_key(job: ResolvedJob, info: DeviceInfo, variant: Variant, speed_key: s
         version=variant.version,
         device=f"{info.name} {info.identity}",
         storage=job.storage,
+        co_runners=co_runners,
     )
 
 
@@ -140,13 +153,22 @@ def _candidate(
     variants = state.variants.usable(job, info)
     if not variants:
         return None
-    keys = [model_key(job, info, variant, speed_key) for variant in variants]
     names = [variant.name for variant in variants]
-    models = state.store.load_many(keys, info.link)
+    models_beside: dict[CoRunners, dict[str, DeviceModel]] = {}
+    run_counts = dict.fromkeys(names, 0)
+    for co_runners in CO_RUNNERS:
+        keys = [model_key(job, info, variant, speed_key, co_runners) for variant in variants]
+        loaded = zip(names, state.store.load_many(keys, info.link), strict=True)
+        beside = {name: model for name, model in loaded if model is not None}
+        if beside:
+            models_beside[co_runners] = beside
+        for name, key in zip(names, keys, strict=True):
+            run_counts[name] += state.store.runs(key)
     return Candidate(
         info=info,
         demand=device_demand(job, info, state, memory_limit),
-        models=dict(zip(names, models, strict=True)),
-        run_counts={name: state.store.runs(key) for name, key in zip(names, keys, strict=True)},
+        models=dict.fromkeys(names),
+        run_counts=run_counts,
         is_staged=job.storage != "memory",
+        models_beside=models_beside,
     )

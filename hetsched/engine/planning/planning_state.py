@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -83,6 +83,8 @@ class PlanningState:
         The engine's. Only for the planner's thread.
     speed_changes : dict
         Device -> change of its speed, for the notes of the next job.
+    machine : callable
+        Returns all devices of the machine, which may slow down those of a job.
     """
 
     store: ModelStore
@@ -93,6 +95,7 @@ class PlanningState:
     repeated_jobs: RepeatedJobs = field(init=False)
     backlog: RunBacklog = field(default_factory=RunBacklog)
     speed_changes: dict[str, str] = field(default_factory=dict)
+    machine: Callable[[], Sequence[DeviceInfo]] = tuple
 
     def __post_init__(self) -> None:
         self.repeated_jobs = RepeatedJobs(self.plan_cache)

@@ -42,7 +42,7 @@ def preview(spec: JobSpec, config: Config) -> Explanation:
         stack.callback(store.close)
         default = None if config.memory_limit is None else parse_size(config.memory_limit)
         selected = [info for info in infos if info.name in job.devices]
-        state = PlanningState(store)
+        state = PlanningState(store, machine=lambda: infos)
         plan = next_plan(job, selected, state, spec.memory_limit or default, unstarted)
         params = msgspec.to_builtins(job.params)
         subject = ExplainedJob(

@@ -13,6 +13,7 @@ from typing import Annotated
 import msgspec
 
 from hetsched.models import Knot
+from hetsched.models.evidence.co_runners import CoRunners
 from hetsched.models.evidence.confidence import knot_of
 from hetsched.models.evidence.history import History
 from hetsched.models.evidence.samples import CurveName, Sample
@@ -20,7 +21,7 @@ from hetsched.store.models.models_db import ModelKey, ObservationRow
 from hetsched.units import NUMBER_LIMIT
 
 KIND = "hetsched.models.export"
-VERSION = 2
+VERSION = 3
 SCHEMA = f"{KIND}/{VERSION}"
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_LIMIT - 1)]
@@ -39,7 +40,7 @@ class Observation(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
 
 class StoredModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One model: its key and its observations, oldest first."""
+    """One model: its key and its observations, oldest first. Version 2 has no `co_runners`."""
 
     workload: str
     speed_key: str
@@ -47,6 +48,7 @@ class StoredModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     version: str
     device: str
     storage: str
+    co_runners: CoRunners = "all"
     runs: Count
     observations: tuple[Observation, ...]
 
@@ -90,7 +92,8 @@ class Export(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 def describe_key(key: ModelKey) -> str:
     """Describe a key, for messages."""
-    return f"{key.workload} ({key.variant} {key.version}) on {key.device}, {key.storage}"
+    beside = f"{key.co_runners} of its neighbours busy"
+    return f"{key.workload} ({key.variant} {key.version}) on {key.device}, {key.storage}, {beside}"
 
 
 def merged(first: StoredModel, second: StoredModel) -> StoredModel:

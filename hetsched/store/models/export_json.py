@@ -7,7 +7,7 @@ from collections import Counter
 import msgspec
 
 from hetsched.errors import ConfigError, DataError
-from hetsched.store.models.export_format import KIND, VERSION, Export, describe_key
+from hetsched.store.models.export_format import KIND, SCHEMA, VERSION, Export, describe_key
 from hetsched.store.models.export_v1 import ExportV1
 
 MAX_QUOTED = 60
@@ -37,10 +37,11 @@ def decode(raw: bytes, source: str) -> Export:
     """
     version = _version(raw, source)
     try:
-        if version < VERSION:
+        if version == 1:
             export = msgspec.json.decode(raw, type=ExportV1).upgraded()
         else:
             export = msgspec.json.decode(raw, type=Export)
+            export = msgspec.structs.replace(export, schema=SCHEMA)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{source}: broken export: {error}") from None
     counts = Counter(model.key for model in export.models)

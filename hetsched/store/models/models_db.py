@@ -9,6 +9,7 @@ from typing import NamedTuple
 import apsw
 import msgspec
 
+from hetsched.models.evidence.co_runners import CoRunners
 from hetsched.models.evidence.history import MAX_SIZES
 from hetsched.models.evidence.observations import WINDOW
 from hetsched.models.evidence.samples import CurveName, Sample
@@ -20,8 +21,8 @@ CREATE TABLE model(
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     workload TEXT NOT NULL, speed_key TEXT NOT NULL, variant TEXT NOT NULL,
     version TEXT NOT NULL, device TEXT NOT NULL, storage TEXT NOT NULL,
-    runs INTEGER NOT NULL,
-    UNIQUE(workload, speed_key, variant, version, device, storage)) STRICT;
+    co_runners TEXT NOT NULL, runs INTEGER NOT NULL,
+    UNIQUE(workload, speed_key, variant, version, device, storage, co_runners)) STRICT;
 CREATE TABLE observation(
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     model INTEGER NOT NULL, curve TEXT NOT NULL,
@@ -39,12 +40,26 @@ UPDATE model SET storage = 'memory' || substr(storage, 6)
 UPDATE observation SET curve = 'host_overhead' WHERE curve = 'feed';
 """
 """Version 1 has `place` for `storage`, "arena" for "memory", and "feed" for "host_overhead"."""
+_FROM_2 = """
+ALTER TABLE model RENAME TO model_of_2;
+CREATE TABLE model(
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    workload TEXT NOT NULL, speed_key TEXT NOT NULL, variant TEXT NOT NULL,
+    version TEXT NOT NULL, device TEXT NOT NULL, storage TEXT NOT NULL,
+    co_runners TEXT NOT NULL, runs INTEGER NOT NULL,
+    UNIQUE(workload, speed_key, variant, version, device, storage, co_runners)) STRICT;
+INSERT INTO model
+    SELECT id, workload, speed_key, variant, version, device, storage, 'all', runs
+    FROM model_of_2;
+DROP TABLE model_of_2;
+"""
+"""Version 2 doesn't know which neighbours were busy. In most runs all were."""
 
 FORMAT = DatabaseFormat(
     application_id=0x68737364,
-    version=2,
+    version=3,
     schema=_SCHEMA,
-    migrations={1: _FROM_1},
+    migrations={1: _FROM_1, 2: _FROM_2},
     # NORMAL: a power cut may lose the last observations; a crash of this process loses none.
     pragmas="PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = NORMAL",
 )
@@ -64,7 +79,7 @@ class ModelKey(msgspec.Struct, frozen=True, order=True):
 
     `speed_key`: the parameters that change a unit's speed. `device`: name and identity. `storage`:
     "memory" or "file", with ", converted" if some input has another dtype or order than kernels
-    expect.
+    expect. `co_runners`: which neighbours of the device were busy.
     """
 
     workload: str
@@ -73,6 +88,7 @@ class ModelKey(msgspec.Struct, frozen=True, order=True):
     version: str
     device: str
     storage: str
+    co_runners: CoRunners = "all"
 
 
 _KEY = ", ".join(ModelKey.__struct_fields__)
@@ -161,7 +177,7 @@ def add_run(
     connection: apsw.Connection, key: ModelKey, samples: Sequence[Sample], at: float
 ) -> int:
     """Add one run of `key`, drop observations too old to count, and return its number of runs."""
-    sql = f"""INSERT INTO model({_KEY}, runs) VALUES (?, ?, ?, ?, ?, ?, 1)
+    sql = f"""INSERT INTO model({_KEY}, runs) VALUES (?, ?, ?, ?, ?, ?, ?, 1)
         ON CONFLICT DO UPDATE SET runs = runs + 1 RETURNING id, runs"""
     model_id, runs = connection.execute(sql, msgspec.structs.astuple(key)).get
     _insert(connection, model_id, samples, at)
@@ -186,7 +202,7 @@ def write_model(
 ) -> None:
     """Make `rows`, oldest first, the model of `key`. The caller calls `count_rewrite`."""
     _delete_model(connection, key)
-    sql = f"INSERT INTO model({_KEY}, runs) VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id"
+    sql = f"INSERT INTO model({_KEY}, runs) VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id"
     model_id = connection.execute(sql, (*msgspec.structs.astuple(key), runs)).get
     connection.executemany(_INSERT, [(model_id, *row) for row in rows])
     _drop_old(connection, model_id, [(row.curve, row.units) for row in rows])

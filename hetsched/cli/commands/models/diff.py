@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "hetsched.models.diff/2"
 HEADER = (
-    "workload", "of", "device", "variant", "storage", "result",
-    "sizes", "B/A time", "min", "max",
+    "workload", "of", "device", "variant", "storage", "beside",
+    "result", "sizes", "B/A time", "min", "max",
 )  # fmt: skip
 A = Annotated[str, typer.Argument(metavar="A", help="An export; - for standard input.")]
 B = Annotated[str, typer.Argument(metavar="B", help="Another export.")]
@@ -50,7 +50,7 @@ def command(a: A, b: B, json: Json = False) -> None:
     if not differences:
         out("no models in either export")
         return
-    for line in columns(HEADER, [_row(item) for item in differences], left_columns=6):
+    for line in columns(HEADER, [_row(item) for item in differences], left_columns=7):
         out(line)
 
 
@@ -91,6 +91,7 @@ def _row(item: ModelDifference) -> tuple[str, ...]:
         key.device,
         f"{key.variant} {key.version}",
         key.storage,
+        key.co_runners,
         _result(item),
         str(len(ratios)) if ratios else "-",
         number(_median(item)),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "hetsched.models/2"
 HEADER = (
-    "workload", "of", "device", "variant", "storage",
+    "workload", "of", "device", "variant", "storage", "beside",
     "runs", "points", "units", "units/s", "within",
 )  # fmt: skip
 
@@ -50,7 +50,7 @@ def command(workload: OptionalWorkload = None, device: Device = None, json: Json
         subject = "" if workload is None else f" of {workload!r}"
         out(clean(f"no models{subject} yet; try: hetsched run fft --batch 64x512x512"))
         return
-    for line in columns(HEADER, [_row(summary) for summary in summaries], left_columns=5):
+    for line in columns(HEADER, [_row(summary) for summary in summaries], left_columns=6):
         out(line)
 
 
@@ -77,6 +77,7 @@ def _row(summary: ModelSummary) -> tuple[str, ...]:
         summary.device,
         f"{summary.variant} {summary.version}",
         summary.storage,
+        summary.co_runners,
         str(summary.runs),
         str(len(summary.points)),
         number(units),

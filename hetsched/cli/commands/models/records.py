@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 if TYPE_CHECKING:
     from hetsched.models import Knot
+    from hetsched.models.evidence.co_runners import CoRunners
     from hetsched.store.models.models_db import ModelKey
 
 
@@ -20,6 +21,7 @@ class KeyFields(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     device: str
     storage: str
+    co_runners: CoRunners
 
 
 class KnotRecord(msgspec.Struct, frozen=True):
@@ -32,7 +34,7 @@ class KnotRecord(msgspec.Struct, frozen=True):
     high: float
 
 
-def key_fields(key: ModelKey) -> dict[str, str]:
+def key_fields(key: ModelKey) -> dict[str, Any]:
     """Return the fields of `key`, to make a KeyFields of."""
     return msgspec.structs.asdict(key)
 

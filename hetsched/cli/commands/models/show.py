@@ -122,7 +122,8 @@ def _line_of(model: StoredModel, name: CurveName) -> tuple[float, float] | None:
 def _lines(model: StoredModel) -> list[str]:
     key = model.key
     runs = counted(model.runs, "run")
-    title = f"{key.device}, {key.variant} {key.version}, {key.storage}: {runs}"
+    beside = f"{key.co_runners} of its neighbours busy"
+    title = f"{key.device}, {key.variant} {key.version}, {key.storage}, {beside}: {runs}"
     lines = [f"{key.workload} {work_label(key.speed_key)}", title]
     rows = [
         (

@@ -1,0 +1,93 @@
+"""The neighbours of a device: those that slow it down when busy. Pure.
+
+Cores and devices with a link share the memory bandwidth of their NUMA node. A node that isn't
+known counts as shared with all. Devices whose speed is configured share nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from hetsched.device import DeviceInfo
+from hetsched.models.evidence.co_runners import CoRunners
+
+MIN_BUSY_CORES = 0.75
+"""Part of the neighbouring cores that are busy when all are said to be: on a large machine one
+idle core makes no difference. Arbitrary."""
+
+
+@dataclass(frozen=True)
+class DeviceCounts:
+    """How many devices with a link, and how many cores, each NUMA node has.
+
+    A core team counts as its cores, unless they are counted themselves.
+    """
+
+    linked: Counter[int | None] = field(default_factory=Counter)
+    cores: Counter[int | None] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, infos: Iterable[DeviceInfo]) -> DeviceCounts:
+        """Count `infos`."""
+        counted = [info for info in infos if not info.is_modelled]
+        names = {info.name for info in counted}
+        counts = cls()
+        for info in counted:
+            if not info.is_core:
+                counts.linked[info.numa_node] += 1
+            elif names.isdisjoint(info.members):
+                counts.cores[info.numa_node] += info.threads
+        return counts
+
+    def beside(self, info: DeviceInfo) -> tuple[int, int]:
+        """Return the devices with a link and the cores on the node of `info`, less its own."""
+        linked, cores = _on_node(self.linked, info), _on_node(self.cores, info)
+        if info.is_core:
+            return linked, max(0, cores - info.threads)
+        return max(0, linked - 1), cores
+
+
+def _on_node(counts: Counter[int | None], info: DeviceInfo) -> int:
+    if info.numa_node is None:
+        return counts.total()
+    return counts[info.numa_node] + counts[None]
+
+
+def co_runners(info: DeviceInfo, busy: DeviceCounts, machine: DeviceCounts) -> CoRunners:
+    """Return which neighbours of `info` are busy.
+
+    Parameters
+    ----------
+    info : DeviceInfo
+    busy : DeviceCounts
+        Of the devices that run, `info` included.
+    machine : DeviceCounts
+        Of all devices of the machine.
+    """
+    if info.is_modelled:
+        return "none"
+    linked, cores = busy.beside(info)
+    all_linked, all_cores = machine.beside(info)
+    if not linked and not cores:
+        return "none"
+    if linked >= all_linked and cores >= MIN_BUSY_CORES * all_cores:
+        return "all"
+    return "some"
+
+
+def co_runners_of(
+    infos: Sequence[DeviceInfo], machine: Iterable[DeviceInfo] = ()
+) -> dict[str, CoRunners]:
+    """Return device -> its co-runners when all of `infos` run. O(number of devices).
+
+    Parameters
+    ----------
+    infos : sequence of DeviceInfo
+    machine : iterable of DeviceInfo
+        All devices of the machine; those of `infos` are added.
+    """
+    total = DeviceCounts.of({info.name: info for info in (*machine, *infos)}.values())
+    busy = DeviceCounts.of(infos)
+    return {info.name: co_runners(info, busy, total) for info in infos}

@@ -1,0 +1,61 @@
+"""Which neighbours of a device are busy."""
+
+import pytest
+
+from hetsched.device import DeviceInfo
+from hetsched.planner.neighbours import co_runners_of
+
+
+def core(number: int, node: int | None = None) -> DeviceInfo:
+    return DeviceInfo(name=f"cpu{number}", kind="cpu", identity="c", numa_node=node)
+
+
+GPU = DeviceInfo(name="gpu0", kind="cuda", identity="g", link=True)
+CORES = [core(number) for number in range(8)]
+TEAM = DeviceInfo(
+    name="team0", kind="cpu", identity="t", members=tuple(info.name for info in CORES)
+)
+MACHINE = [GPU, *CORES, TEAM]
+
+
+def planned(*infos: DeviceInfo) -> dict[str, str]:
+    return dict(co_runners_of(infos, MACHINE))
+
+
+@pytest.mark.parametrize(
+    ("cores", "beside"), [(0, "none"), (1, "some"), (5, "some"), (6, "all"), (8, "all")]
+)
+def test_a_gpu_runs_beside_none_some_or_nearly_all_of_the_cores(cores: int, beside: str) -> None:
+    assert planned(GPU, *CORES[:cores])["gpu0"] == beside
+
+
+def test_a_core_without_the_gpu_runs_beside_some_of_its_neighbours() -> None:
+    assert planned(*CORES)["cpu0"] == "some"
+    assert planned(GPU, *CORES)["cpu0"] == "all"
+    assert planned(CORES[3]) == {"cpu3": "none"}
+
+
+def test_a_team_counts_as_its_cores_and_is_no_neighbour_of_itself() -> None:
+    assert planned(GPU, TEAM) == {"gpu0": "all", "team0": "all"}
+    assert planned(TEAM) == {"team0": "none"}
+
+
+def test_cores_of_another_numa_node_are_no_neighbours() -> None:
+    machine = [core(number, node=number // 2) for number in range(4)]
+
+    beside = co_runners_of(machine[:3], machine)
+
+    assert beside == {"cpu0": "all", "cpu1": "all", "cpu2": "none"}
+
+
+def test_devices_of_configured_speed_share_nothing() -> None:
+    emulated = DeviceInfo(name="emu0", kind="emulated", identity="e", link=True)
+
+    beside = co_runners_of([emulated, core(0)])
+
+    assert beside == {"emu0": "none", "cpu0": "none"}
+
+
+def test_idle_devices_of_the_machine_count_too() -> None:
+    assert co_runners_of([GPU, CORES[0]]) == {"gpu0": "all", "cpu0": "all"}
+    assert co_runners_of([GPU, CORES[0]], MACHINE) == {"gpu0": "some", "cpu0": "some"}
