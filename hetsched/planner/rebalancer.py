@@ -14,9 +14,9 @@ from typing import Any
 from hetsched.errors import UsageError
 from hetsched.models import SpeedFunction
 from hetsched.partition import Balancer, Distribution
+from hetsched.planner.device_sets.teams import plan_fixed_shares, plan_with_teams
 from hetsched.planner.job_planner import Candidate, JobPlan
 from hetsched.planner.plan_cache import PlanCache
-from hetsched.planner.teams import plan_fixed_shares, plan_with_teams
 
 MAX_REPEATS = 8
 """Runs of a good plan before the models are consulted again: planning takes a millisecond, but new

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from hetsched.device import DeviceInfo
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
+from hetsched.planner.device_sets.teams import plan_with_teams
 from hetsched.planner.host_overhead import host_overheads, plan_with_host_overhead
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.records import Candidate, JobPlan
-from hetsched.planner.teams import plan_with_teams
 from hetsched.plans import MemoryDemand, Overlap, timeline
 
 MIB = 1 << 20

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from hetsched.device import DeviceInfo
 from hetsched.models import DeviceModel, PiecewiseLinear
+from hetsched.planner.device_sets.teams import START_SECONDS, plan_fixed_shares, plan_with_teams
 from hetsched.planner.records import Candidate, JobPlan
-from hetsched.planner.teams import START_SECONDS, plan_fixed_shares, plan_with_teams
 from hetsched.planner.variants import MIN_TRUSTED_RUNS
 from hetsched.plans import MemoryDemand
 

@@ -27,8 +27,8 @@ from hetsched.models.evidence.samples import (
     duplex_samples,
     run_samples,
 )
+from hetsched.planner.device_sets.neighbours import co_runners_of
 from hetsched.planner.host_overhead import may_share_core
-from hetsched.planner.neighbours import co_runners_of
 from hetsched.planner.variants import pooled_models
 from hetsched.store.models.model_store import ModelKey
 

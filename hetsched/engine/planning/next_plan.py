@@ -14,7 +14,7 @@ from hetsched.errors import Unavailable
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
 from hetsched.models.evidence.co_runners import CO_RUNNERS, CoRunners
-from hetsched.planner.neighbours import co_runners_of
+from hetsched.planner.device_sets.neighbours import co_runners_of
 from hetsched.planner.records import Candidate, JobPlan
 from hetsched.store.models.model_store import ModelKey
 from hetsched.workload import Variant

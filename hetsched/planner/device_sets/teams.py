@@ -11,16 +11,16 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hetsched.planner.host_overhead import plan_with_host_overhead
-from hetsched.planner.plan_cache import PlanCache
-from hetsched.planner.records import Candidate, JobPlan
-from hetsched.planner.team_variants import (
+from hetsched.planner.device_sets.team_variants import (
     best_variant,
     candidate_variants,
     similar_runs,
     variant_to_try,
     with_only,
 )
+from hetsched.planner.host_overhead import plan_with_host_overhead
+from hetsched.planner.plan_cache import PlanCache
+from hetsched.planner.records import Candidate, JobPlan
 from hetsched.units import format_seconds
 
 MIN_RELATIVE_GAIN = 0.05

@@ -1,0 +1,1 @@
+"""Which devices do a job: all, some of them, or a core team; and which slow each other down."""
