@@ -8,10 +8,14 @@ from hetsched.device import Chunk
 
 
 class Send(msgspec.Struct, frozen=True):
-    """Send `chunks` to `device`, in this order."""
+    """Send `chunks` to `device`, in this order.
+
+    `opens_tail`: after them it takes chunks of its tail.
+    """
 
     device: str
     chunks: tuple[Chunk, ...]
+    opens_tail: bool = False
 
 
 class Finished(msgspec.Struct, frozen=True):

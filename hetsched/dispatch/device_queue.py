@@ -72,10 +72,13 @@ class DeviceQueue:
         """Units of the chunk expected to finish next; 0 if none was sent."""
         return next((chunk.count for chunk in self.sent.values()), 0)
 
-    def expected_finish(self, now: float) -> ExpectedFinish | None:
-        """Predict when all its chunks will be done; None while its pace is unknown."""
+    def expected_finish(self, now: float, tail_units: int = 0) -> ExpectedFinish | None:
+        """Predict when all its chunks will be done; None while its pace is unknown.
+
+        `tail_units`: what it is expected to take of a tail.
+        """
         pace = self.pace.seconds_per_unit(now, self.in_flight)
-        end = self.pace.expected_end(now, self.in_flight, self.pending)
+        end = self.pace.expected_end(now, self.in_flight, self.pending + tail_units)
         return None if pace is None or end is None else ExpectedFinish(end, pace)
 
     def send(self, chunk: Chunk, now: float) -> None:
@@ -85,11 +88,11 @@ class DeviceQueue:
             self.pace.resume(now)
         self.sent[chunk.id] = chunk
 
-    def finish(self, chunk: Chunk, now: float) -> None:
-        """Record a finished chunk."""
+    def finish(self, units: int, now: float) -> None:
+        """Record a finished chunk of so many units."""
         self.busy_since = now
-        self.done += chunk.count
-        self.pace.record(chunk.count, now)
+        self.done += units
+        self.pace.record(units, now)
 
     def abandon(self) -> None:
         """Mark the device as lost and its unfinished chunks as abandoned."""
@@ -98,6 +101,11 @@ class DeviceQueue:
         self.sent.clear()
         self.abandoned_units += self.pending
         self.pending = 0
+
+    def abandon_units(self, chunk: Chunk) -> None:
+        """Add a chunk to the abandoned ones: of a tail whose process has ended."""
+        self.abandoned.append(chunk)
+        self.abandoned_units += chunk.count
 
     def remove_abandoned(self, chunk_id: int) -> Chunk | None:
         """Remove and return an abandoned chunk; None if it isn't there."""

@@ -5,6 +5,9 @@ revoked, and a finished chunk is never sent again. The unfinished chunks of a lo
 pool for devices without waiting chunks. Each chunk sent from the pool has a new id, so a late
 answer of a dead process can't be mistaken for its successor's. If the pool is empty too, idle
 devices may steal from the end of another device's waiting chunks.
+
+Cores of one process may share a tail, which they take without the dispatcher: it allows a core to
+do so with the last of the core's chunks, and counts what they report (`tail_progress`).
 """
 
 from __future__ import annotations
@@ -15,11 +18,20 @@ from typing import Any
 
 import msgspec
 
-from hetsched.device import Chunk
+from hetsched.device import Chunk, TailPart
 from hetsched.dispatch.commands import Command, Finished, Send
 from hetsched.dispatch.device_queue import DeviceQueue
-from hetsched.dispatch.events import ChunkFinished, DeviceJoined, DeviceLost, Event, Started
+from hetsched.dispatch.events import (
+    ChunkFinished,
+    DeviceJoined,
+    DeviceLost,
+    Event,
+    Started,
+    TailChunkFinished,
+    TailLeft,
+)
 from hetsched.dispatch.stealing import ExpectedFinish, PaceTracker, units_to_steal
+from hetsched.dispatch.tail_progress import group_tails
 from hetsched.dispatch.waiting_chunks import WaitingChunks, largest_id, total_units
 from hetsched.job import DeviceProgress
 
@@ -41,6 +53,8 @@ class Dispatcher:
     paces : mapping, seconds/unit, optional
         Device -> the planned time of a unit of its share, None if unknown. Without the mapping
         there is no stealing.
+    tails : mapping, optional
+        Device -> its part of the tail that it shares with others; no tail without an entry.
     """
 
     def __init__(
@@ -49,6 +63,7 @@ class Dispatcher:
         windows: Mapping[str, int],
         limits: Mapping[str, int],
         paces: Mapping[str, float | None] | None = None,
+        tails: Mapping[str, TailPart] | None = None,
     ) -> None:
         self._allows_stealing = paces is not None
         planned = paces or {}
@@ -63,7 +78,9 @@ class Dispatcher:
             for device, window in windows.items()
         }
         self._new_ids = itertools.count(max(map(largest_id, queues.values()), default=-1) + 1)
-        self._unfinished = sum(map(total_units, queues.values()))
+        self._tails = group_tails(tails or {})
+        own = sum(map(total_units, queues.values()))
+        self._unfinished = own + sum(tail.unfinished for tail in set(self._tails.values()))
         self._has_started = self._has_finished = False
         self._pool = 0
         """Units that lost devices abandoned."""
@@ -72,6 +89,8 @@ class Dispatcher:
         self._handlers: dict[type, Callable[[Any, float], None]] = {
             Started: self._on_started,
             ChunkFinished: self._on_chunk_finished,
+            TailChunkFinished: self._on_tail_chunk_finished,
+            TailLeft: self._on_tail_left,
             DeviceLost: self._on_device_lost,
             DeviceJoined: self._on_device_joined,
         }
@@ -93,13 +112,19 @@ class Dispatcher:
     def progress(self) -> tuple[DeviceProgress, ...]:
         """Return each device's units, done and total; totals sum to the load. O(devices)."""
         return tuple(
-            DeviceProgress(name, queue.done, queue.share) for name, queue in self._queues.items()
+            DeviceProgress(name, queue.done, queue.share + self._expected_tail(name))
+            for name, queue in self._queues.items()
         )
 
     def oldest_sent(self) -> Iterator[tuple[str, Chunk, float]]:
-        """Yield each device that has chunks, the oldest, and when it can have started that."""
+        """Yield each device that has chunks, the oldest, and when it can have started that.
+
+        For a device that takes chunks of a tail: one as large as the present one can be.
+        """
         for device, queue in self._queues.items():
             chunk = next(iter(queue.sent.values()), None)
+            if chunk is None and self._is_taking(device):
+                chunk = self._tails[device].largest_chunk(device)
             if chunk is not None:
                 yield device, chunk, queue.busy_since
 
@@ -133,7 +158,7 @@ class Dispatcher:
         ends = {
             name: queue.pace.expected_end(now, queue.in_flight, queue.in_flight)
             for name, queue in self._queues.items()
-            if queue.pending
+            if queue.pending or self._is_taking(name)
         }
         return {name: now if end is None else end for name, end in ends.items()}
 
@@ -152,13 +177,28 @@ class Dispatcher:
             chunk = queue.remove_abandoned(event.chunk)
             self._pool -= 0 if chunk is None else chunk.count
         if chunk is not None:
-            queue.finish(chunk, now)
+            queue.finish(chunk.count, now)
             self._unfinished -= chunk.count
+
+    def _on_tail_chunk_finished(self, event: TailChunkFinished, now: float) -> None:
+        tail = self._tails.get(event.device)
+        if tail is not None and tail.finish(event.first, event.count):
+            self._queues[event.device].finish(event.count, now)
+            self._unfinished -= event.count
+
+    def _on_tail_left(self, event: TailLeft, now: float) -> None:
+        tail = self._tails.get(event.device)
+        if tail is not None:
+            tail.leave(event.device)
 
     def _on_device_lost(self, event: DeviceLost, now: float) -> None:
         queue = self._queues[event.device]
         self._pool += queue.pending
         queue.abandon()
+        tail = self._tails.get(event.device)
+        for first, end in () if tail is None else tail.close():
+            queue.abandon_units(Chunk(next(self._new_ids), first, end - first))
+            self._pool += end - first
 
     def _on_device_joined(self, event: DeviceJoined, now: float) -> None:
         self._queues[event.device].is_lost = False
@@ -172,28 +212,53 @@ class Dispatcher:
             self._has_finished = True
             return [Finished()]
         self._is_victim_current = False
-        sends = ((device, self._refill(queue, now)) for device, queue in self._queues.items())
-        return [Send(device, chunks) for device, chunks in sends if chunks]
+        commands: list[Command] = []
+        for device, queue in self._queues.items():
+            chunks = self._refill(device, queue, now)
+            opens_tail = self._opens_tail(device, queue)
+            if chunks or opens_tail:
+                commands.append(Send(device, chunks, opens_tail))
+        return commands
 
-    def _refill(self, queue: DeviceQueue, now: float) -> tuple[Chunk, ...]:
+    def _opens_tail(self, device: str, queue: DeviceQueue) -> bool:
+        """Return whether the device may take units of its tail from now on."""
+        tail = self._tails.get(device)
+        if tail is None or queue.is_lost or queue.waiting:
+            return False
+        return tail.open_for(device)
+
+    def _is_taking(self, device: str) -> bool:
+        """Return whether the device may be computing units of a tail."""
+        return device in self._tails and self._tails[device].is_taking(device)
+
+    def _expected_tail(self, device: str) -> int:
+        """Return the unfinished units that the device is expected to take from its tail."""
+        return self._tails[device].expected_units(device) if device in self._tails else 0
+
+    def _refill(self, device: str, queue: DeviceQueue, now: float) -> tuple[Chunk, ...]:
         """Fill up the window of a device; return the chunks to send."""
         chunks = []
         while queue.has_room:
-            chunk = queue.waiting.popleft() if queue.waiting else self._chunk_for_idle(queue, now)
+            if queue.waiting:
+                chunk: Chunk | None = queue.waiting.popleft()
+            else:
+                chunk = self._chunk_for_idle(device, queue, now)
             if chunk is None:
                 break
             queue.send(chunk, now)
             chunks.append(chunk)
         return tuple(chunks)
 
-    def _chunk_for_idle(self, idle: DeviceQueue, now: float) -> Chunk | None:
+    def _chunk_for_idle(self, device: str, idle: DeviceQueue, now: float) -> Chunk | None:
         """Choose a chunk for a device with room and no waiting chunks.
 
-        First chunks that it abandoned itself, then those of others, then chunks worth stealing.
+        First chunks that it abandoned itself, then those of others, then chunks worth stealing;
+        these not while it may take units of a tail.
         """
+        has_tail = device in self._tails and self._tails[device].may_take(device)
         if self._pool:
             chunk: Chunk | None = self._take_from_pool(idle)
-        elif self._allows_stealing:
+        elif self._allows_stealing and not has_tail:
             chunk = self._steal(idle, now)
         else:
             return None
@@ -240,8 +305,10 @@ class Dispatcher:
             self._victim = max(
                 (
                     (finish, queue)
-                    for queue in self._queues.values()
-                    if queue.is_stealable and (finish := queue.expected_finish(now)) is not None
+                    for name, queue in self._queues.items()
+                    if queue.is_stealable
+                    and (finish := queue.expected_finish(now, self._expected_tail(name)))
+                    is not None
                 ),
                 key=lambda victim: victim[0].end,
                 default=None,

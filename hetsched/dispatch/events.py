@@ -16,6 +16,20 @@ class ChunkFinished(msgspec.Struct, frozen=True):
     chunk: int
 
 
+class TailChunkFinished(msgspec.Struct, frozen=True):
+    """`device` has finished `count` units of its tail from unit `first` on."""
+
+    device: str
+    first: int
+    count: int
+
+
+class TailLeft(msgspec.Struct, frozen=True):
+    """Nothing of its tail remains for `device`."""
+
+    device: str
+
+
 class DeviceLost(msgspec.Struct, frozen=True):
     """The process of `device` has died."""
 
@@ -28,4 +42,4 @@ class DeviceJoined(msgspec.Struct, frozen=True):
     device: str
 
 
-Event = Started | ChunkFinished | DeviceLost | DeviceJoined
+Event = Started | ChunkFinished | TailChunkFinished | TailLeft | DeviceLost | DeviceJoined

@@ -89,6 +89,7 @@ class JobArrays:
             ring=assignment.is_ring,
             answer=answer,
             side=side,
+            tail=assignment.tail,
             rivals=assignment.rivals,
         )
 

@@ -57,6 +57,7 @@ class RunChunks(msgspec.Struct, frozen=True):
     attempt_id: int
     device: str
     chunks: tuple[Chunk, ...]
+    opens_tail: bool = False
 
 
 class CheckUnits(msgspec.Struct, frozen=True):

@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hetsched.device import ChunkTimes
+from hetsched.device import Chunk, ChunkTimes
 from hetsched.dispatch.commands import Command, Send
 from hetsched.dispatch.dispatcher import Dispatcher
-from hetsched.dispatch.events import ChunkFinished, DeviceJoined, DeviceLost, Event, Started
-from hetsched.engine.job.chunk_records import add_record
+from hetsched.dispatch.events import (
+    ChunkFinished,
+    DeviceJoined,
+    DeviceLost,
+    Event,
+    Started,
+    TailChunkFinished,
+    TailLeft,
+)
+from hetsched.engine.job.chunk_records import ComputedRanges, add_record
 from hetsched.job import DeviceProgress
 from hetsched.planner.job_planner import Assignment
-from hetsched.transport.device_messages import ChunkDone
+from hetsched.transport.device_messages import ChunkDone, TailChunkDone
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,8 @@ class Computation:
     ----------
     has_lost_device : bool
         A device was lost, so the times aren't those of the plan.
+    ranges : ComputedRanges
+        Which units each device computed.
     """
 
     def __init__(
@@ -65,23 +75,39 @@ class Computation:
         self.has_lost_device = False
         self._times = times
         self._times.update((device, []) for device in assignments)
-        self._units: dict[int, int] = {}
+        self.ranges = ComputedRanges()
+        self._sent: dict[int, Chunk] = {}
         self._paces = {device: assignment.pace for device, assignment in assignments.items()}
         self._dispatcher = Dispatcher(
             {device: assignment.chunks for device, assignment in assignments.items()},
             {device: assignment.window for device, assignment in assignments.items()},
             {device: assignment.max_chunk for device, assignment in assignments.items()},
             self._paces if stealing else None,
+            {d: assignment.tail for d, assignment in assignments.items() if assignment.tail},
         )
 
     def start(self, now: float) -> list[Command]:
         return self.handle(Started(), now)
 
     def chunk_done(self, device: str, done: ChunkDone, now: float) -> list[Command]:
-        units = self._units.pop(done.chunk, None)
-        if units is not None:  # else it was already reported
-            add_record(self._times[device], units, done.times)
+        chunk = self._sent.pop(done.chunk, None)
+        if chunk is not None:  # else it was already reported
+            self._record(device, chunk.first, chunk.count, done.times)
         return self.handle(ChunkFinished(device, done.chunk), now)
+
+    def tail_chunk_done(self, device: str, done: TailChunkDone, now: float) -> list[Command]:
+        units_before = self._dispatcher.done_units(device)
+        commands = self.handle(TailChunkFinished(device, done.first, done.count), now)
+        if self._dispatcher.done_units(device) > units_before:  # else it runs again
+            self._record(device, done.first, done.count, done.times)
+        return commands
+
+    def tail_left(self, device: str, now: float) -> list[Command]:
+        return self.handle(TailLeft(device), now)
+
+    def _record(self, device: str, first: int, count: int, times: ChunkTimes) -> None:
+        self.ranges.add(device, first, count)
+        add_record(self._times[device], count, times)
 
     def device_lost(self, device: str, now: float) -> list[Command]:
         self.has_lost_device = True
@@ -126,9 +152,9 @@ class Computation:
         return self._dispatcher.progress()
 
     def handle(self, event: Event, now: float) -> list[Command]:
-        """Pass `event` to the dispatcher, and record the sizes of chunks to send."""
+        """Pass `event` to the dispatcher, and record the chunks to send."""
         commands = self._dispatcher.handle(event, now)
         for command in commands:
             if isinstance(command, Send):
-                self._units.update((chunk.id, chunk.count) for chunk in command.chunks)
+                self._sent.update((chunk.id, chunk) for chunk in command.chunks)
         return commands

@@ -50,7 +50,9 @@ class DeviceOrders:
     def run_chunks(self, command: do.RunChunks) -> None:
         self._fleet.send(
             command.device,
-            lambda index: device_messages.Run(command.attempt_id, index, command.chunks),
+            lambda index: device_messages.Run(
+                command.attempt_id, index, command.chunks, command.opens_tail
+            ),
         )
 
     def check_units(self, command: do.CheckUnits) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from hetsched.device import Chunk, DeviceInfo
+from hetsched.device import DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.errors import JobFailed
-from hetsched.planner.job_planner import Assignment
 from hetsched.transport.device_messages import Checked
 
 RANDOM_SAMPLES = 8
@@ -67,10 +66,9 @@ def fill_orders(
 
 
 def check_orders(
-    load: int, helpers: Sequence[str], assignments: Iterable[Assignment], seed: int
+    load: int, helpers: Sequence[str], edges: Sequence[int], seed: int
 ) -> list[CheckOrder]:
-    """Return orders to check every unit once, with the edges of each share among the samples."""
-    edges = [unit for assignment in assignments for unit in _edges(assignment.chunks)]
+    """Return orders to check every unit once, with the edges of computed ranges as samples."""
     samples = sample_units(load, edges, seed)
     return [
         CheckOrder(
@@ -78,11 +76,6 @@ def check_orders(
         )
         for device, (first, count) in zip(helpers, ranges(load, len(helpers)), strict=False)
     ]
-
-
-def _edges(chunks: Sequence[Chunk]) -> tuple[int, int]:
-    """Return the first and the last unit of contiguous chunks."""
-    return chunks[0].first, chunks[-1].first + chunks[-1].count - 1
 
 
 def ranges(load: int, parts: int) -> list[tuple[int, int]]:
@@ -93,7 +86,7 @@ def ranges(load: int, parts: int) -> list[tuple[int, int]]:
 
 
 def sample_units(load: int, edges: Sequence[int], seed: int) -> list[int]:
-    """Return units to compare with the reference: the edges of the shares, and random ones."""
+    """Return units to compare with the reference: edges of computed ranges, and random ones."""
     sampled = random.Random(seed).sample(range(load), min(RANDOM_SAMPLES, load))
     return sorted({unit for unit in [*edges, *sampled] if 0 <= unit < load})
 

@@ -67,6 +67,8 @@ from hetsched.transport.device_messages import (
     Hello,
     Pong,
     Prepared,
+    TailChunkDone,
+    TailLeft,
     VariantFailed,
 )
 
@@ -127,6 +129,8 @@ TRANSITIONS: dict[type[JobStage], dict[type, Transition]] = {
     Computing: {
         **ENDS_AFTER_FENCES,
         ChunkDone: computing.on_chunk_done,
+        TailChunkDone: computing.on_chunk_done,
+        TailLeft: computing.on_tail_left,
         Prepared: computing.on_prepared,
         DevicesJoined: computing.on_joined,
         DevicesLost: computing.on_loss,

@@ -29,16 +29,26 @@ def begin(record: JobRecord, attempt: Attempt, now: float) -> list[JobCommand]:
 def on_chunk_done(
     record: JobRecord, state: Computing, event: DeviceMessage, now: float
 ) -> list[JobCommand]:
-    done = event.message
-    assert isinstance(done, device_messages.ChunkDone)
+    done, computation = event.message, state.computation
+    assert isinstance(done, device_messages.ChunkDone | device_messages.TailChunkDone)
     state.attempt.prepared.add(event.device)  # a finished chunk implies it if no answer is due
-    dispatched = state.computation.chunk_done(event.device, done, now)
+    if isinstance(done, device_messages.TailChunkDone):
+        dispatched = computation.tail_chunk_done(event.device, done, now)
+    else:
+        dispatched = computation.chunk_done(event.device, done, now)
     commands = _commands(record, state, dispatched, now)
     if record.state is not state:
         return commands
     if state.held:
         commands += _release_held(record, state, now)
     return commands + progress(record, state, now)
+
+
+def on_tail_left(
+    record: JobRecord, state: Computing, event: DeviceMessage, now: float
+) -> list[JobCommand]:
+    """Give other work to a device for which nothing of its tail remains."""
+    return _commands(record, state, state.computation.tail_left(event.device, now), now)
 
 
 def on_prepared(
@@ -118,7 +128,10 @@ def _commands(
     commands: list[JobCommand] = []
     for command in dispatched:
         if isinstance(command, Send):
-            commands.append(RunChunks(state.attempt.id, command.device, command.chunks))
+            attempt_id = state.attempt.id
+            commands.append(
+                RunChunks(attempt_id, command.device, command.chunks, command.opens_tail)
+            )
         else:
             commands += verifying.begin(record, state, now)
     return commands

@@ -20,7 +20,8 @@ def begin(record: JobRecord, state: Computing, now: float) -> list[JobCommand]:
         return _publish(record, state, None, 0.0)
     devices = helper_devices(attempt)  # at least the device of the last chunk
     seed = settings.verification_seed
-    orders = check_orders(settings.job.load, devices, attempt.assignments.values(), seed)
+    edges = state.computation.ranges.edges()
+    orders = check_orders(settings.job.load, devices, edges, seed)
     pending = PendingAnswers((order.device for order in orders), now)
     record.state = Verifying(attempt, state.computation, pending, VerificationResult())
     checks = [CheckUnits(attempt.id, order, seed) for order in orders]

@@ -1,0 +1,108 @@
+"""Cores that share a tail: when they may take it, and what becomes of it at a death."""
+
+from hetsched.device import Chunk, TailPart
+from hetsched.dispatch.commands import Command, Finished, Send
+from hetsched.dispatch.dispatcher import Dispatcher
+from hetsched.dispatch.events import (
+    ChunkFinished,
+    DeviceJoined,
+    DeviceLost,
+    Started,
+    TailChunkFinished,
+    TailLeft,
+)
+
+TAIL = TailPart(first=20, units=12, weight=0.5)
+OWN = {"cpu0": [Chunk(0, 0, 5), Chunk(1, 5, 5, last=True)], "cpu1": [Chunk(2, 10, 10, last=True)]}
+
+
+def started(window: int = 1, *, stealing: bool = False) -> tuple[Dispatcher, list[Command]]:
+    cores = list(OWN)
+    dispatcher = Dispatcher(
+        OWN,
+        dict.fromkeys(cores, window),
+        dict.fromkeys(cores, 10),
+        dict.fromkeys(cores, 1.0) if stealing else None,
+        dict.fromkeys(cores, TAIL),
+    )
+    return dispatcher, dispatcher.handle(Started(), 0.0)
+
+
+def test_the_tail_is_opened_with_the_last_own_chunk() -> None:
+    dispatcher, commands = started()
+    assert commands == [
+        Send("cpu0", (OWN["cpu0"][0],)),
+        Send("cpu1", tuple(OWN["cpu1"]), opens_tail=True),
+    ]
+    assert dispatcher.handle(ChunkFinished("cpu0", 0), 5.0) == [
+        Send("cpu0", (OWN["cpu0"][1],), opens_tail=True)
+    ]
+
+
+def test_the_run_ends_when_the_tail_is_done_too() -> None:
+    dispatcher, _ = started(window=2)
+    for number, device in enumerate(["cpu0", "cpu0", "cpu1"]):
+        assert dispatcher.handle(ChunkFinished(device, number), 5.0) == []
+    assert dispatcher.handle(TailChunkFinished("cpu1", 23, 9), 6.0) == []
+    assert dispatcher.handle(TailLeft("cpu1"), 6.0) == []
+    assert dispatcher.handle(TailChunkFinished("cpu0", 20, 3), 7.0) == [Finished()]
+    assert [dispatcher.done_units(device) for device in OWN] == [13, 19]
+
+
+def test_totals_sum_to_the_load_at_any_time() -> None:
+    dispatcher, _ = started()
+    assert [device.share for device in dispatcher.progress()] == [16, 16]
+    dispatcher.handle(ChunkFinished("cpu1", 2), 5.0)
+    dispatcher.handle(TailChunkFinished("cpu1", 20, 3), 6.0)
+    assert sum(device.share for device in dispatcher.progress()) == 32
+    assert dispatcher.progress()[1].done == 13
+
+
+def test_a_core_that_may_take_units_steals_nothing() -> None:
+    dispatcher, _ = started(stealing=True)
+    dispatcher.handle(ChunkFinished("cpu1", 2), 1.0)
+    assert dispatcher.handle(TailLeft("cpu1"), 1.1) != []  # now it takes a part of cpu0's chunk
+
+
+def test_the_largest_possible_chunk_of_a_core_in_the_tail_is_known_for_deadlines() -> None:
+    dispatcher, _ = started()
+    dispatcher.handle(ChunkFinished("cpu1", 2), 5.0)
+    assert [(d, c.count, since) for d, c, since in dispatcher.oldest_sent()] == [
+        ("cpu0", 5, 0.0),
+        ("cpu1", 3, 5.0),
+    ]
+    dispatcher.handle(TailLeft("cpu1"), 6.0)
+    assert [device for device, _, _ in dispatcher.oldest_sent()] == ["cpu0"]
+
+
+def test_what_a_dead_process_didn_t_finish_of_the_tail_runs_again() -> None:
+    dispatcher, _ = started(window=2)
+    for number, device in enumerate(["cpu0", "cpu0", "cpu1"]):
+        dispatcher.handle(ChunkFinished(device, number), 5.0)
+    dispatcher.handle(TailChunkFinished("cpu1", 23, 3), 6.0)
+    for device in OWN:
+        dispatcher.handle(DeviceLost(device), 7.0)
+    late = TailChunkFinished("cpu0", 20, 3)
+    assert dispatcher.handle(late, 7.1) == []
+
+    (send,) = dispatcher.handle(DeviceJoined("cpu0"), 8.0)
+
+    assert isinstance(send, Send)
+    assert [(chunk.first, chunk.count) for chunk in send.chunks] == [(20, 3), (26, 6)]
+    assert not send.opens_tail
+    assert dispatcher.handle(ChunkFinished("cpu0", send.chunks[0].id), 9.0) == []
+    assert dispatcher.handle(ChunkFinished("cpu0", send.chunks[1].id), 9.0) == [Finished()]
+
+
+def test_a_process_that_dies_before_the_tail_is_open_leaves_all_of_it() -> None:
+    dispatcher, _ = started()
+    for device in OWN:
+        dispatcher.handle(DeviceLost(device), 1.0)
+    assert sum(device.share for device in dispatcher.progress()) == 32
+    units: list[int] = []
+    sends = dispatcher.handle(DeviceJoined("cpu0"), 2.0)
+    while isinstance(sends[0], Send):
+        (chunk,) = sends[0].chunks
+        units += range(chunk.first, chunk.first + chunk.count)
+        sends = dispatcher.handle(ChunkFinished("cpu0", chunk.id), 3.0)
+    assert sorted(units) == list(range(32))
