@@ -8,6 +8,7 @@ warm-up, each sample taken with no client connected.
 from __future__ import annotations
 
 import random
+import select
 import subprocess
 import sys
 import time
@@ -28,10 +29,18 @@ kind = "cpu"
 limit = "512MiB"
 results_for = "1s"
 warm_for = "0s"
+
+[limits]
+ended_jobs = "1MiB"
+models = "1MiB"
+
+[journal]
+keep_jobs = 500
 """
+"""Small limits: everything that has one is full after the warm-up."""
 CLIENTS = 3
 KILL_AFTER = (0.5, 2.5)
-"""Seconds that a client lives; most are killed in the middle of something."""
+"""Seconds that a connected client lives; most are killed in the middle of something."""
 WARM_UP_FRACTION = 0.5
 SAMPLES = 40
 """Samples in a run, at least: between two of them clients work and are killed."""
@@ -47,6 +56,7 @@ from hetsched.errors import HetschedError
 
 rng = random.Random(int(sys.argv[2]))
 with hetsched.Client(endpoint=sys.argv[1], timeout=60) as client:
+    print(flush=True)
     kinds = ["array", "generated", "refused", "cancelled", "kept", "files", "status"]
     while True:
         kind = rng.choice(kinds)
@@ -155,29 +165,47 @@ def min_growth(counts: list[int]) -> int:
     return max(0, min(counts[half:] or counts) - min(counts[:half]))
 
 
+@dataclass
+class _Client:
+    """A client process; `end` is when to kill it, None until it is connected."""
+
+    process: subprocess.Popen[bytes]
+    lifetime: float
+    end: float | None = None
+
+    @classmethod
+    def start(cls, folder: Path, rng: random.Random) -> _Client:
+        words = [sys.executable, "-c", CLIENT, str(folder), str(rng.randrange(1 << 30))]
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        return cls(process, rng.uniform(*KILL_AFTER))
+
+    def is_due(self, now: float) -> bool:
+        assert self.process.stdout is not None
+        if self.end is None and select.select([self.process.stdout], [], [], 0)[0]:
+            self.end = now + self.lifetime
+        return self.end is not None and now > self.end
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
 def _abuse(folder: Path, seconds: float, rng: random.Random) -> int:
     """Keep clients working, killing one after the other; return how many."""
-    clients: list[tuple[subprocess.Popen[bytes], float]] = []
+    clients: list[_Client] = []
     end = time.monotonic() + seconds
     killed = 0
-    while time.monotonic() < end:
-        while len(clients) < CLIENTS:
-            words = [sys.executable, "-c", CLIENT, str(folder), str(rng.randrange(1 << 30))]
-            process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
-            clients.append((process, time.monotonic() + rng.uniform(*KILL_AFTER)))
+    while (now := time.monotonic()) < end:
+        clients += [_Client.start(folder, rng) for _ in range(CLIENTS - len(clients))]
         time.sleep(0.05)
-        expired = [client for client in clients if client[1] < time.monotonic()]
-        killed += len(expired)
-        clients = [client for client in clients if client not in expired]
-        _kill(expired)
-    _kill(clients)
+        due = [client for client in clients if client.is_due(now)]
+        killed += len(due)
+        clients = [client for client in clients if client not in due]
+        for client in due:
+            client.kill()
+    for client in clients:
+        client.kill()
     return killed + len(clients)
-
-
-def _kill(clients: list[tuple[subprocess.Popen[bytes], float]]) -> None:
-    for process, _ in clients:
-        process.kill()
-        process.wait()
 
 
 def _quiet_sample(served: Daemon, begin: float, earlier: list[Sample]) -> Sample:
