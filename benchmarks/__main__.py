@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from benchmarks import (
     file_job,
     files_touched,
+    fresh_runs,
     machines_plan,
     matrix_update,
     measure,
@@ -29,23 +29,14 @@ from benchmarks import (
     warm_job,
 )
 
-PLAIN = Path(".venv-plain")
-"""An environment with ducc0 and without MKL, created by `make bench`."""
-
-
-def plain(quick: bool) -> results.Result:
-    if not PLAIN.is_dir():
-        raise SystemExit(f"no {PLAIN}: VENV={PLAIN} .ci/venv ducc makes it")
-    return warm_job.measure_plain(quick, PLAIN.absolute())
-
-
 BENCHMARKS: dict[str, Callable[[bool], results.Result]] = {
     "warm_job": warm_job.measure,
-    "warm_job_plain": plain,
+    "warm_job_plain": warm_job.measure_plain,
     "matrix_update": matrix_update.measure,
     "overhead": overhead.measure,
     "file_job": file_job.measure,
     "files_touched": files_touched.measure,
+    "fresh_runs": fresh_runs.measure,
     "small_jobs": small_jobs.measure,
     "split": split.measure,
     "team": team.measure,

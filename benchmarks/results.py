@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -67,6 +68,27 @@ def save(result: Result, folder: Path = FOLDER / "results", page: Path = README)
     section = f"## {result.title}\n\n{where}.\n\n{result.text()}"
     page.write_text(replaced(page.read_text(encoding="utf-8"), result.name, section))
     return path
+
+
+def earlier_data(name: str, folder: Path = FOLDER / "results") -> list[dict[str, Any]]:
+    """Return the saved data of `name`, if they are of this processor and by case."""
+    try:
+        content = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    facts, data = content.get("machine", {}), content.get("data", [])
+    same = (facts.get("processor"), facts.get("cores")) == (
+        machine.processor(),
+        machine.describe()["cores"],
+    )
+    return [entry for entry in data if "case" in entry] if same else []
+
+
+def version_of_source() -> str:
+    """Return the commit of this checkout, marked if its files differ; "" outside of one."""
+    git = ["git", "-C", str(FOLDER), "describe", "--always", "--dirty", "--exclude", "*"]
+    done = subprocess.run(git, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
 
 
 def replaced(page: str, name: str, section: str) -> str:

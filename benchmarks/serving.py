@@ -30,10 +30,15 @@ class Served:
 
 
 @contextmanager
-def daemon(config: str = "cpu-only", environment: Path | None = None) -> Iterator[Served]:
-    """Start a fresh daemon from the virtual environment `environment`; yield a client of it."""
+def daemon(
+    config: str = "cpu-only", environment: Path | None = None, folder: str | None = None
+) -> Iterator[Served]:
+    """Start a fresh daemon from the virtual environment `environment`; yield a client of it.
+
+    It keeps its models in `folder`, if given; else they are new and deleted at the end.
+    """
     command = Path(environment or sys.prefix) / "bin" / "hetsched"
-    with tempfile.TemporaryDirectory(prefix="hs-") as folder, places(folder):
+    with tempfile.TemporaryDirectory(prefix="hs-") as fresh, places(folder or fresh):
         process = subprocess.Popen([command, "serve", "--config", config], stderr=subprocess.PIPE)
         try:
             with connected(process) as client:

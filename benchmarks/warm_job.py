@@ -1,128 +1,264 @@
-"""A warm FFT job through the daemon, compared with direct library calls: submit to result."""
+"""A warm FFT job through the daemon, compared with direct library calls: submit to result.
+
+    python -m benchmarks.warm_job [CASE...] [--dtype D] [--instances 5] [--minutes M] [--resume]
+                                  [--plain] [--unsaved]
+
+CASE is "64x500x500" or "64x500x500 complex64". Every measured case is saved at once, with those
+of earlier runs on this processor. `--resume` leaves out the cases that this version of hetsched
+has measured; `--minutes` starts no case after that time.
+"""
 
 from __future__ import annotations
 
-import itertools
+import argparse
+import functools
+import json
 import os
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import hetsched
-from benchmarks import machine
-from benchmarks.children import Peers
-from benchmarks.paired import fastest, interleave
-from benchmarks.peers.fft_case import fill, worst
+from benchmarks import machine, results
+from benchmarks.children import Peer, PeerMissing
+from benchmarks.instances import (
+    INSTANCES,
+    Contestant,
+    Instance,
+    fastest,
+    overall,
+    race,
+    speed,
+)
 from benchmarks.results import Bar, Result
-from benchmarks.serving import Served, daemon, report
-from benchmarks.stats import Sample, ratio
+from benchmarks.stats import milliseconds
+from benchmarks.warm_cases import LIMITS, Case, selected
 
 PEERS = ("pyfftw_peer", "dfti_peer", "mkl_fft_peer", "ducc_peer", "scipy_peer")
 MKL = ("dfti_peer", "mkl_fft_peer")
-SHAPES = ((256, 512, 512), (1024, 256, 256), (64, 500, 500))
-DTYPES = ("complex64", "complex128")
-LIMITS = {"complex64": 1e-5, "complex128": 1e-13}
-ROUNDS, QUICK_ROUNDS = 11, 3
-LEAST_WARM_UP, SETTLED, MOST_WARM_UP = 30, 4, 50
-"""Runs: slow variants are retried until about the 25th, in case a measurement was an outlier; then
-until this many in a row used the same variants, or an arbitrary maximum."""
+PACKAGES = ("pyfftw", "mkl_fft", "ducc", "scipy")
+OURS = "hetsched"
+FIRST_WARM_UP, WARM_UP = 30, 8
+"""Warm-up jobs of the first instance, whose models the others find, and of these."""
+SECONDS = 1.5
+MIN_ROUNDS, MAX_ROUNDS = 5, 25
+"""Repetitions of an instance: as many as take `SECONDS`, within these limits."""
+SMALL_SECONDS = 0.020
+"""Cases that the fastest library does in less are judged by their difference, not their ratio."""
+SETTLE = 0.25
+"""Seconds between a peer's repetitions: MKL's threads spin for 0.2 s after theirs."""
+PLAIN = Path(".venv-plain")
+"""An environment with ducc0 and without MKL, created by `make bench`."""
+COLUMNS = (
+    "case", "hetsched, ms", "variant", "fastest peer, ms", "peer", "speed against it (quartiles)",
+    "daemon's processor time, ms", "instances",
+)  # fmt: skip
 
 
 def measure(quick: bool) -> Result:
-    return compare("warm_job", "Warm FFT job", quick, PEERS, None)
+    return measure_cases("warm_job", selected(["64x100x100"] if quick else ()), save=not quick)
 
 
-def measure_plain(quick: bool, environment: Path) -> Result:
+def measure_plain(quick: bool) -> Result:
     """Measure the same from an environment without MKL, against the peers without MKL."""
-    peers = tuple(peer for peer in PEERS if peer not in MKL)
-    title = "Warm FFT job, MKL not installed"
-    return compare("warm_job_plain", title, quick, peers, environment)
+    if not PLAIN.is_dir():
+        raise SystemExit(f"no {PLAIN}: VENV={PLAIN} .ci/venv ducc makes it")
+    cases = selected(["64x100x100"] if quick else ())
+    return measure_cases("warm_job_plain", cases, save=not quick)
 
 
-def compare(
-    name: str, title: str, quick: bool, peers: tuple[str, ...], environment: Path | None
+def measure_cases(
+    name: str,
+    cases: Sequence[Case],
+    *,
+    save: bool,
+    instances: int = INSTANCES,
+    until: float = float("inf"),
+    resume: bool = False,
 ) -> Result:
-    columns = ("case", "hetsched, ms", "variant", "fastest peer, ms", "peer", "speed against it")
-    result = Result(name, title, (*columns, "against SciPy"))
-    shapes = ((32, 512, 512), (64, 100, 100)) if quick else SHAPES
-    with daemon(environment=environment) as served:
-        for shape, dtype in itertools.product(shapes, DTYPES):
-            case = {"shape": shape, "dtype": dtype, "threads": len(os.sched_getaffinity(0))}
-            add(result, one_case(served, case, peers, QUICK_ROUNDS if quick else ROUNDS))
-    result.bars = bars(result.data)
+    """Measure `cases`; return the result with those measured earlier on this processor.
+
+    Parameters
+    ----------
+    save : bool
+        After each case. Otherwise the result has these cases only.
+    until : float, seconds on the monotonic clock
+        No case is started later.
+    resume : bool
+        Leave out the cases that this version has measured.
+    """
+    earlier = results.earlier_data(name) if save else []
+    entries = {entry["case"]: entry for entry in earlier}
+    version = results.version_of_source()
+    for case in cases:
+        if resume and entries.get(case.name, {}).get("version") == version:
+            continue
+        if time.monotonic() > until:
+            print(f"  no time left for {case.name}", flush=True)
+            break
+        entry = measured(case, instances, plain=name == "warm_job_plain")
+        if entry is None:
+            continue
+        entries[case.name] = {**entry, "version": version}
+        print(f"  {' | '.join(row(entry))}", flush=True)
+        if save:
+            results.save(as_result(name, list(entries.values())))
+    return as_result(name, list(entries.values()))
+
+
+def measured(case: Case, instances: int, *, plain: bool = False) -> dict[str, Any] | None:
+    """Race all contestants on one case; None if it doesn't fit in memory."""
+    settings = case.settings(len(os.sched_getaffinity(0)))
+    peers = [peer for peer in PEERS if not (plain and peer in MKL)]
+    with tempfile.TemporaryDirectory(prefix="hs-") as state:
+        contestants: dict[str, Contestant] = {
+            OURS: functools.partial(_our_instance, case, settings, state, plain=plain)
+        }
+        for peer in peers:
+            contestants[peer.removesuffix("_peer")] = functools.partial(
+                _peer_instance, peer, settings, LIMITS[case.dtype]
+            )
+        found = race(contestants, instances, case.name, OURS)
+    if OURS not in found or len(found) < 2:
+        return None
+    best = fastest(found, OURS)
+    ours = found[OURS]
+    speeds = {name: speed(ours, theirs) for name, theirs in found.items() if name != OURS}
+    return {
+        "case": case.name,
+        "when": datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
+        "seconds": {name: [list(i.seconds) for i in them] for name, them in found.items()},
+        "ours": overall(ours),
+        "fastest": best,
+        "theirs": overall(found[best]),
+        "ratio": {name: value.median for name, value in speeds.items()},
+        "quartiles": [speeds[best].low, speeds[best].high],
+        "variants": ours[-1].facts["variants"],
+        "daemon_seconds": statistics.median(i.facts["daemon_seconds"] for i in ours),
+        "instances": len(ours),
+        "load_average": max(i.facts["load_average"] for i in ours),
+    }
+
+
+def _our_instance(
+    case: Case, settings: dict[str, Any], state: str, *, plain: bool
+) -> Instance | None:
+    is_first = not Path(state, "state").exists()
+    request = {
+        **settings,
+        "state": state,
+        "environment": str(PLAIN.absolute()) if plain else None,
+        "warm_up": FIRST_WARM_UP if is_first else WARM_UP,
+        "rounds": MAX_ROUNDS if case.shape[0] * case.shape[1] * case.shape[2] < 4e6 else 9,
+    }
+    command = [sys.executable, "-m", "benchmarks.warm_instance", json.dumps(request)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(f"  {case.name}: {(done.stderr.strip().splitlines() or ['?'])[-1]}", flush=True)
+        return None
+    answer = json.loads(done.stdout.splitlines()[-1])
+    if answer["error"] > LIMITS[case.dtype]:
+        raise RuntimeError(f"{case.name}: hetsched is wrong by {answer['error']:.1e}")
+    return Instance(tuple(answer.pop("seconds")), answer)
+
+
+def _peer_instance(module: str, settings: dict[str, Any], limit: float) -> Instance | None:
+    """Run a fresh process of one library. Raises RuntimeError if its result is wrong."""
+    try:
+        peer = Peer(module, settings).ready()
+    except PeerMissing as missing:
+        print(f"  without {module}: {missing}", flush=True)
+        return None
+    try:
+        if peer.error() > limit:
+            raise RuntimeError(f"{module} is wrong by {peer.error():.1e}")
+        seconds: list[float] = []
+        while len(seconds) < MIN_ROUNDS or (sum(seconds) < SECONDS and len(seconds) < MAX_ROUNDS):
+            time.sleep(SETTLE)
+            seconds.append(peer.run())
+        return Instance(tuple(seconds), {"loaded": peer.loaded})
+    finally:
+        peer.close()
+
+
+def as_result(name: str, entries: list[dict[str, Any]]) -> Result:
+    title = "Warm FFT job" + (", MKL not installed" if name == "warm_job_plain" else "")
+    result = Result(name, title, COLUMNS, data=entries)
+    result.rows = [row(entry) for entry in entries]
+    result.bars = bars(entries)
     return result
 
 
-def one_case(
-    served: Served, case: dict[str, Any], peers: tuple[str, ...], rounds: int
-) -> dict[str, Any]:
-    limit = LIMITS[case["dtype"]]
-    client = served.client
-    x, y = client.empty(case["shape"], case["dtype"]), client.empty(case["shape"], case["dtype"])
-    fill(x)
-    run = repetition(client, x, y)
-    warm_up(run)
-    if worst(x, y) > limit:
-        raise RuntimeError(f"hetsched is wrong by {worst(x, y):.1e}")
-    with Peers(peers, case, limit) as others:
-        contestants = {"hetsched": lambda: run()[0], **{peer.name: peer.run for peer in others}}
-        samples = interleave(contestants, rounds)
-        kernels = {peer.name: peer.loaded for peer in others}
-    return {**case, "variants": run()[1], "samples": samples, "loaded": kernels}
+def row(entry: dict[str, Any]) -> tuple[str, ...]:
+    low, high = entry["quartiles"]
+    return (
+        entry["case"],
+        milliseconds(entry["ours"]),
+        " ".join(entry["variants"]),
+        milliseconds(entry["theirs"]),
+        entry["fastest"],
+        f"{entry['ratio'][entry['fastest']]:.2f} ({low:.2f} to {high:.2f})",
+        milliseconds(entry["daemon_seconds"]),
+        str(entry["instances"]),
+    )
 
 
-def repetition(
-    client: hetsched.Client, x: Any, y: Any
-) -> Callable[[], tuple[float, tuple[str, ...]]]:
-    """Return a function () -> (seconds from submit to result, variants that ran)."""
-
-    def run() -> tuple[float, tuple[str, ...]]:
-        start = time.perf_counter()
-        job = client.submit("fft", x, out=y)
-        job.result()
-        seconds = time.perf_counter() - start
-        return seconds, tuple(sorted({device.variant for device in report(job).devices}))
-
-    return run
-
-
-def warm_up(run: Callable[[], tuple[float, tuple[str, ...]]]) -> None:
-    """Run jobs until the daemon has tried its variants and keeps one."""
-    seen: list[tuple[str, ...]] = []
-    while len(seen) < LEAST_WARM_UP or len(set(seen[-SETTLED:])) > 1:
-        seen.append(run()[1])
-        if len(seen) == MOST_WARM_UP:
-            break
-
-
-def add(result: Result, found: dict[str, Any]) -> None:
-    samples: dict[str, Sample] = found.pop("samples")
-    ours = samples["hetsched"]
-    peers = {name: sample for name, sample in samples.items() if name != "hetsched"}
-    best = fastest(peers)
-    ratios = {name: ratio(sample.seconds, ours.seconds) for name, sample in peers.items()}
-    case = f"{'x'.join(map(str, found['shape']))} {found['dtype']}"
-    row = (case, ours.text(), " ".join(found["variants"]), samples[best].text(), best)
-    result.rows.append((*row, ratios[best].text(), ratios["scipy"].text()))
-    found["seconds"] = {name: sample.seconds for name, sample in samples.items()}
-    found["fastest"] = best
-    found["ratio"] = {name: value.median for name, value in ratios.items()}
-    result.data.append(found)
-    print(f"  {' | '.join(result.rows[-1])}", flush=True)
-
-
-def bars(data: list[dict[str, Any]]) -> list[Bar]:
-    best = [found["ratio"][found["fastest"]] for found in data]
-    found = [
-        Bar("speed against the fastest peer, least of all cases", min(best), 0.97),
-        Bar("speed against the fastest peer, median of all cases", statistics.median(best), 1.0),
-    ]
-    if machine.intel() and "dfti" in data[0]["ratio"]:
-        packages = ("pyfftw", "mkl_fft", "ducc", "scipy")
-        python = [min(item["ratio"][name] for name in packages) for item in data]
-        scipy = [item["ratio"]["scipy"] for item in data]
-        found.append(Bar("against the fastest Python package", statistics.median(python), 1.1))
-        found.append(Bar("against SciPy", statistics.median(scipy), 2.2))
+def bars(entries: Sequence[dict[str, Any]]) -> list[Bar]:
+    large = [entry for entry in entries if entry["theirs"] >= SMALL_SECONDS]
+    small = [entry for entry in entries if entry["theirs"] < SMALL_SECONDS]
+    found: list[Bar] = []
+    if large:
+        best = [entry["ratio"][entry["fastest"]] for entry in large]
+        found += [
+            Bar("speed against the fastest library, worst case of 20 ms or more", min(best), 0.97),
+            Bar("the same, median of these cases", statistics.median(best), 1.0),
+        ]
+    if small:
+        excess = [(entry["ours"] - entry["theirs"]) * 1e3 for entry in small]
+        found.append(
+            Bar(
+                "shorter cases, ms over the library, median", statistics.median(excess), 1.5, False
+            )
+        )
+    if large and machine.intel():
+        python = [
+            min(entry["ratio"][name] for name in PACKAGES if name in entry["ratio"])
+            for entry in large
+        ]
+        found.append(
+            Bar("against the fastest Python package, median", statistics.median(python), 1.1)
+        )
+    used = [entry["daemon_seconds"] * 1e3 for entry in entries]
+    if used:
+        found.append(Bar("daemon's processor time per job, ms, most", max(used), 2.0, False))
     return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.warm_job")
+    parser.add_argument("cases", nargs="*", metavar="CASE")
+    parser.add_argument("--dtype", action="append", default=[])
+    parser.add_argument("--instances", type=int, default=INSTANCES)
+    parser.add_argument("--minutes", type=float, default=float("inf"))
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--plain", action="store_true", help="without MKL, from .venv-plain")
+    parser.add_argument("--unsaved", action="store_true")
+    given = parser.parse_args()
+    result = measure_cases(
+        "warm_job_plain" if given.plain else "warm_job",
+        selected(given.cases, given.dtype),
+        save=not given.unsaved,
+        instances=given.instances,
+        until=time.monotonic() + 60 * given.minutes,
+        resume=given.resume,
+    )
+    print(f"\n{result.text()}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
