@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.learning import kernels
+from benchmarks.learning import exclusion, kernels
 from benchmarks.results import Result
 
 FAMILIES: dict[str, Callable[[int], Result]] = {
     "kernels": kernels.measure,
+    "exclusion": exclusion.measure,
 }

@@ -2,7 +2,7 @@
 
 Data flow one way. The caller passes in candidates if they are needed; the planner computes a job
 plan; the Balancer decides whether to move to its shares; the planner cuts the chosen shares into
-chunks.
+chunks. Devices without a share are probed beside that plan (`planner.probes`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from typing import Any
 
 from hetsched.errors import UsageError
 from hetsched.models import SpeedFunction
+from hetsched.models.evidence.probe_state import ProbeState
 from hetsched.partition import Balancer, Distribution
 from hetsched.planner.device_sets.teams import plan_fixed_shares, plan_with_teams
 from hetsched.planner.job_planner import Candidate, JobPlan
 from hetsched.planner.plan_cache import PlanCache
+from hetsched.planner.probes import choose_probes, due_devices, marked, shares_with_probes
 
 MAX_REPEATS = 8
 """Runs of a good plan before the models are consulted again: planning takes a millisecond, but new
@@ -49,6 +51,8 @@ class Rebalancer:
         self._devices = tuple(devices)
         self._runs = 0
         self._working: frozenset[str] = frozenset()
+        self._probe_states: dict[str, ProbeState] = {}
+        self._too_costly: frozenset[str] = frozenset()
         self._start_over()
 
     def _start_over(self) -> None:
@@ -60,14 +64,28 @@ class Rebalancer:
             stop_when_seen=False,
             models=self._curves,
         )
-        self._plan: JobPlan | None = None
+        self._plan: JobPlan | None = None  # without probes
+        self._issued: JobPlan | None = None
         self._uses = 0
         self._is_unreported = False
 
     @property
     def needs_candidates(self) -> bool:
         """Whether the next run needs `replan`; otherwise it can `repeat` the last plan."""
-        return self._must_start_over or self._balancer.needs_proposal
+        return self._must_start_over or self._balancer.needs_proposal or self._is_probe_due
+
+    @property
+    def probe_states(self) -> Mapping[str, ProbeState]:
+        """The states of the devices without a share in the last reported run, by name."""
+        return self._probe_states
+
+    @property
+    def _is_probe_due(self) -> bool:
+        if self._plan is None or self._issued is None:
+            return False
+        # After a probe: a device with too few runs is probed again at once.
+        due = due_devices(self._plan, self._probe_states) - self._too_costly
+        return bool(due) or self._issued.has_probes
 
     @property
     def _must_start_over(self) -> bool:
@@ -82,7 +100,7 @@ class Rebalancer:
         """Return the last plan for the next run. Call only if `needs_candidates` is false."""
         assert self._plan is not None and not self.needs_candidates, "call replan()"
         self._balancer.ask()
-        return self._record_issued(self._plan)
+        return self._record_issued(self._plan, self._plan)
 
     def replan(self, candidates: Sequence[Candidate]) -> JobPlan:
         """Make the plan of the next run from the current models.
@@ -110,7 +128,27 @@ class Rebalancer:
             fixed_shares = dict(zip(self._devices, shares, strict=True))
             plan = plan_fixed_shares(self._load, candidates, fixed_shares, cache=self._cache)
         self._uses = 0
-        return self._record_issued(plan)
+        self._read_probe_states(candidates)
+        return self._record_issued(plan, self._with_probes(plan, candidates))
+
+    def _read_probe_states(self, candidates: Sequence[Candidate]) -> None:
+        """Take over what other processes have stored."""
+        for candidate in candidates:
+            if candidate.probe_state is not None:
+                self._probe_states[candidate.info.name] = candidate.probe_state
+
+    def _with_probes(self, plan: JobPlan, candidates: Sequence[Candidate]) -> JobPlan:
+        """Return the plan with the probes that are due; `plan` itself if there are none."""
+        if self._is_trial(plan):
+            return plan
+        probes = choose_probes(plan, candidates, self._probe_states)
+        probed = {probe.device for probe in probes}
+        self._too_costly = due_devices(plan, self._probe_states) - probed
+        if not probes:
+            return plan
+        shares = shares_with_probes(plan, probes)
+        probing = plan_fixed_shares(self._load, candidates, shares, cache=self._cache)
+        return marked(probing, probes)
 
     def _propose(self, proposal: JobPlan) -> None:
         """Have the Balancer choose between the present shares and those of `proposal`."""
@@ -121,14 +159,14 @@ class Rebalancer:
             seconds = math.nan  # try it regardless of its gain
         self._balancer.propose(Distribution(_shares(proposal, self._devices), seconds, math.nan))
 
-    def _record_issued(self, plan: JobPlan) -> JobPlan:
-        """Record `plan` as the last one issued, and return it."""
-        self._plan, self._is_unreported = plan, True
+    def _record_issued(self, plan: JobPlan, issued: JobPlan) -> JobPlan:
+        """Record `issued`, which is `plan` or adds probes to it, and return it."""
+        self._plan, self._issued, self._is_unreported = plan, issued, True
         self._uses += 1
         self._runs += 1
         if not self._is_trial(plan):
             self._working = _working(plan)
-        return plan
+        return issued
 
     def _is_trial(self, plan: JobPlan) -> bool:
         """Return whether shares only serve to measure: an unmeasured device or a device change.
@@ -154,6 +192,11 @@ class Rebalancer:
         if any(not seconds.get(a.device, 0.0) > 0 for a in plan.assignments):
             return
         self._is_unreported = False
+        self._record_probes(
+            plan, {a.device: seconds[a.device] / a.plan.share for a in plan.assignments}
+        )
+        if plan.has_probes:
+            return
         self._balancer.tell([seconds.get(device, 0.0) for device in self._devices])
         if self._uses >= MAX_REPEATS or plan.is_exploring or is_mispredicted(plan, makespan):
             self._balancer.reconsider()
@@ -168,18 +211,48 @@ class Rebalancer:
         if plan.assignments is self._plan.assignments:
             self.repeat()
 
-    def report_moved_work(self, plan: JobPlan) -> None:
+    def report_moved_work(self, plan: JobPlan, paces: Mapping[str, float]) -> None:
         """Report a run of `plan` in which idle devices stole chunks.
 
         Its shares aren't kept: the next plan follows the models, which have learnt from this run.
+
+        Parameters
+        ----------
+        plan : JobPlan
+        paces : mapping of device to float, seconds per unit
+            Of the devices that ran chunks.
         """
         if self._is_last(plan):
+            self._record_probes(plan, paces)
+            self._start_over()
+
+    def _record_probes(self, issued: JobPlan, paces: Mapping[str, float]) -> None:
+        """Record which devices had nothing to do or were probed.
+
+        After a probe that contradicts its model, and after its repeats, the next plan follows the
+        models, which have learnt from it.
+        """
+        assert self._plan is not None, "it was issued"
+        probes = {a.device: a for a in issued.assignments if a.is_probe}
+        is_decisive = False
+        for device in (candidate.info.name for candidate in self._plan.candidates):
+            before = self._probe_states.pop(device, ProbeState())
+            probe, pace = probes.get(device), paces.get(device)
+            if probe is not None and probe.pace and pace:
+                after = before.after_probe(pace / probe.pace)
+                is_decisive = is_decisive or after.is_contradicted or before.is_contradicted
+            elif device in self._plan.shares:
+                continue
+            else:
+                after = before.after_idle_run()
+            self._probe_states[device] = after
+        if is_decisive:
             self._start_over()
 
     def _is_last(self, plan: JobPlan) -> bool:
-        if not self._is_unreported or self._plan is None:
+        if not self._is_unreported or self._issued is None:
             return False
-        return plan.assignments is self._plan.assignments
+        return plan.assignments is self._issued.assignments
 
 
 class _PlannedCurve:

@@ -9,6 +9,7 @@ from hetsched.device import Chunk, DeviceInfo, EvenChunks, TailPart
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.models.evidence.co_runners import CoRunners, nearest_first
+from hetsched.models.evidence.probe_state import ProbeState
 from hetsched.plans.device_plan import DevicePlan, Mode
 
 SIZE_BYTES, CHUNK_BYTES = 8, 150
@@ -37,6 +38,8 @@ class Candidate:
     uses_measured_total : bool
         Its share is based on the measured times of its last shares with any plans, as by Ilic &
         Sousa, instead of the predicted time of its best plan.
+    probe_state : ProbeState or None
+        As stored, for a device without a share in earlier runs; None: nothing is stored.
     models_beside : mapping
         Co-runners -> variant -> its model, of measurements beside these only.
     """
@@ -49,6 +52,7 @@ class Candidate:
     host_overhead_seconds: float = 0.0
     needs_start: bool = False
     uses_measured_total: bool = False
+    probe_state: ProbeState | None = None
     models_beside: Mapping[CoRunners, Mapping[str, DeviceModel]] = field(default_factory=dict)
 
     def beside(self, co_runners: CoRunners) -> Candidate:
@@ -100,6 +104,8 @@ class Assignment:
         The part of its share that is in the tail. `plan` shows it as the chunks expected.
     rivals : tuple of str
         Variants that race against `variant`: chunks of kernel 1, 2, ... (`Chunk.kernel`).
+    is_probe : bool
+        A few units for a device that the plan would leave out (`planner.probes`).
     """
 
     device: str
@@ -117,6 +123,7 @@ class Assignment:
     tail: TailPart | None = None
     pooled: int = 0
     rivals: tuple[str, ...] = ()
+    is_probe: bool = False
 
     @property
     def own_units(self) -> int:
@@ -173,6 +180,15 @@ class JobPlan:
             * (SIZE_BYTES if isinstance(assignment.chunks, EvenChunks) else CHUNK_BYTES)
             for assignment in self.assignments
         )
+
+    @property
+    def shares(self) -> dict[str, int]:
+        """Units of each device that has a share."""
+        return {assignment.device: assignment.plan.share for assignment in self.assignments}
+
+    @property
+    def has_probes(self) -> bool:
+        return any(assignment.is_probe for assignment in self.assignments)
 
     @property
     def load(self) -> int:

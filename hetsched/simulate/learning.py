@@ -7,7 +7,7 @@ and its `History` makes models of chunk timings. Only the source of the timings 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hetsched.models import DeviceModel
@@ -57,6 +57,7 @@ def learn(
     seed: int,
     *,
     uses_measured_total: bool = False,
+    machine_in: Callable[[int], SimulatedMachine] | None = None,
 ) -> list[LearningRun]:
     """Run the same load repeatedly, starting without measurements.
 
@@ -69,9 +70,11 @@ def learn(
     seed : int
     uses_measured_total : bool
         Whether shares are based on the measured times of the latest shares, as by Ilic & Sousa.
+    machine_in : callable (run) -> SimulatedMachine, optional
+        The machine in each run, from 0, with the devices of `machine` but perhaps other costs.
     """
     loop = _LearningLoop(machine, noise, seed, uses_measured_total)
-    return [loop.run() for _ in range(runs)]
+    return [loop.run(machine_in(run) if machine_in else machine) for run in range(runs)]
 
 
 class _LearningLoop:
@@ -86,14 +89,14 @@ class _LearningLoop:
         self._cache = PlanCache()
         self._rebalancer = Rebalancer(machine.load, list(self._histories), self._cache)
 
-    def run(self) -> LearningRun:
+    def run(self, machine: SimulatedMachine) -> LearningRun:
         plan = self._plan()
-        timings = self._machine.play(plan, self._noise, self._random)
+        timings = machine.play(plan, self._noise, self._random)
         self._learn(plan, timings)
         measured = makespan(timings)
         seconds = {device: device_seconds(chunks) for device, chunks in timings.items()}
         self._rebalancer.report(plan, seconds, measured)
-        return LearningRun(plan, measured, makespan(self._machine.play(plan)))
+        return LearningRun(plan, measured, makespan(machine.play(plan)))
 
     def _plan(self) -> JobPlan:
         if self._rebalancer.needs_candidates:

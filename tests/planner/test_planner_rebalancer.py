@@ -96,7 +96,7 @@ def test_a_run_in_which_work_moved_needs_candidates() -> None:
     rebalancer = Rebalancer(LOAD, NAMES)
     plan = rebalancer.replan(candidates(3.0, 1.0))
 
-    rebalancer.report_moved_work(plan)
+    rebalancer.report_moved_work(plan, {})
 
     assert rebalancer.needs_candidates
 

@@ -67,8 +67,11 @@ def makespan(runs: Mapping[str, DeviceRun]) -> float:
 
 
 def spread(runs: Mapping[str, DeviceRun]) -> float:
-    """Return (max - min) / min of the times of devices with a share; 0 for fewer than two."""
-    seconds = [run.seconds for run in runs.values() if run.chunks]
+    """Return (max - min) / min of the times of devices with a share; 0 for fewer than two.
+
+    Probes don't count.
+    """
+    seconds = [run.seconds for run in runs.values() if run.chunks and not run.assignment.is_probe]
     if len(seconds) < 2 or min(seconds) <= 0:
         return 0.0
     return (max(seconds) - min(seconds)) / min(seconds)

@@ -171,7 +171,8 @@ def _rebalance(
         seconds = {device: run.seconds for device, run in runs.items() if run.chunks}
         rebalancer.report(plan, seconds, makespan(runs))
     else:  # devices ran other shares than planned
-        rebalancer.report_moved_work(plan)
+        paces = {device: run.seconds / run.share for device, run in runs.items() if run.chunks}
+        rebalancer.report_moved_work(plan, paces)
 
 
 def _record_change(key: ModelKey, change: SpeedChange, state: PlanningState) -> None:

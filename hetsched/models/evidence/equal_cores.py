@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -74,12 +75,12 @@ def pool_equal_cores(curves: tuple[PiecewiseLinear, ...]) -> tuple[PiecewiseLine
         In the same order: the common curve times the device's factor. A device without
         measurements near another device's sizes keeps its curve.
     """
-    observed = [curve.evidence().observations() for curve in curves]
-    order = sorted(range(len(observed)), key=lambda index: -len(observed[index]))
-    pooled, factors = _pool(observed, order)
+    cores = [_CoreEvidence.of(curve) for curve in curves]
+    order = sorted(range(len(cores)), key=lambda index: cores[index].certainty)
+    pooled, factors = _pool(cores, order)
     if factors and robust_median(list(factors.values())) < MAX_RECOVERED_RATIO:
         # The core with most observations is the slow one: compare it with the others instead.
-        pooled, factors = _pool(observed, [*order[1:], order[0]])
+        pooled, factors = _pool(cores, [*order[1:], order[0]])
     if len(factors) < 2:
         return curves
     sizes = sorted(pooled)
@@ -95,9 +96,34 @@ def pool_equal_cores(curves: tuple[PiecewiseLinear, ...]) -> tuple[PiecewiseLine
     )
 
 
-def _pool(
-    observed: Sequence[Sequence[Observed]], order: Sequence[int]
-) -> tuple[Times, dict[int, float]]:
+@dataclass(frozen=True)
+class _CoreEvidence:
+    """The evidence of one core.
+
+    `observations`: oldest first. `is_presumed`: scaled by a slowdown that other work on it showed.
+    """
+
+    observations: Sequence[Observed]
+    is_presumed: bool
+
+    @classmethod
+    def of(cls, curve: PiecewiseLinear) -> _CoreEvidence:
+        windows = curve.evidence()
+        return cls(windows.observations(), windows.is_presumed)
+
+    @property
+    def is_well_measured(self) -> bool:
+        return len(self.observations) >= MIN_OBSERVATIONS
+
+    @property
+    def certainty(self) -> tuple[bool, float]:
+        """A key to sort by: most observations first, of few ones the shortest times."""
+        if self.is_well_measured:
+            return False, -len(self.observations)
+        return True, min((seconds / size for size, seconds in self.observations), default=0.0)
+
+
+def _pool(cores: Sequence[_CoreEvidence], order: Sequence[int]) -> tuple[Times, dict[int, float]]:
     """Return the times of all cores divided by their factors; and the factors, by index.
 
     The first core in `order` has the factor 1.
@@ -105,25 +131,35 @@ def _pool(
     pooled: Times = {}
     factors: dict[int, float] = {}
     for index in order:
-        observations = observed[index]
+        core, observations = cores[index], cores[index].observations
         factor = _factor(observations, pooled)
+        if not core.is_well_measured and not core.is_presumed:
+            factors[index] = 1.0
+            if factor is not None and factor > 1.0:
+                continue  # bad luck, perhaps: it says nothing about the others
+            factor = 1.0
         if factor is None:
             continue
         if _is_recovered(observations, factor, pooled):
             observations = observations[-MIN_OBSERVATIONS:]
             factor = _factor(observations, pooled) or 1.0
         factors[index] = factor
-        counts = {size: len(times) for size, times in pooled.items()}
-        for size, seconds in observations:
-            if counts.get(size, 0) < MAX_POOLED:
-                counts[size] = counts.get(size, 0) + 1
-                pooled.setdefault(size, []).append(seconds / factor)
+        _add(observations, factor, pooled)
     return pooled, factors
+
+
+def _add(observations: Sequence[Observed], factor: float, pooled: Times) -> None:
+    """Add a core's times, divided by its factor, where there are fewer than `MAX_POOLED`."""
+    counts = {size: len(times) for size, times in pooled.items()}
+    for size, seconds in observations:
+        counts[size] = counts.get(size, 0) + 1
+        if counts[size] <= MAX_POOLED:
+            pooled.setdefault(size, []).append(seconds / factor)
 
 
 def _factor(observations: Sequence[Observed], pooled: Times) -> float | None:
     """Return the median ratio to the others' times; None without comparable sizes."""
-    if not pooled or len(observations) < MIN_OBSERVATIONS:
+    if not pooled:
         return 1.0
     times: Times = {}
     for size, seconds in observations:
