@@ -94,6 +94,14 @@ class MemoryDemand:
         }
         return replace(self, **changed) if changed else self
 
+    def in_granules(self, granule: int) -> MemoryDemand:
+        """Return the demand as a function of granules of `granule` units each."""
+        changed: dict[str, Any] = {
+            name: _scaled(getattr(self, name), granule)
+            for name in ("input_bytes", "work_bytes", "output_bytes")
+        }
+        return replace(self, **changed)
+
     def max_chunk(self, load: int, count: int = 1) -> int:
         """Return the largest size, at most `load` units, of which `count` chunks fit. O(log load).
 
@@ -118,6 +126,12 @@ class MemoryDemand:
             else:
                 high = middle - 1
         return low
+
+
+def _scaled(size: Bytes, granule: int) -> Bytes:
+    if callable(size):
+        return lambda granules: size(granule * granules)
+    return size * granule
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ so a factored share of a few GiB would take several times its size.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from hetsched.memory import MemoryDemand
 from hetsched.planner.records import Candidate
@@ -35,6 +35,11 @@ class StagedDemand(MemoryDemand):
         if not super().fits(sizes):
             return False
         return sizes in ([], [1]) or len(sizes) * self.buffer(max(sizes)) <= MAX_BUFFER_BYTES
+
+    def in_granules(self, granule: int) -> MemoryDemand:
+        scaled = super().in_granules(granule)
+        assert isinstance(scaled, StagedDemand), "a changed copy of this one"
+        return replace(scaled, buffer=lambda granules: self.buffer(granule * granules))
 
 
 def planning_memory(candidate: Candidate) -> MemoryDemand:

@@ -14,8 +14,10 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
 from hetsched.plans.bounds.bound_terms import bound_inputs
 from hetsched.plans.bounds.installment_bound import installment_bound
-from hetsched.plans.bounds.lower_bound import bound_of, relative_gap
+from hetsched.plans.bounds.lower_bound import lower_bound, relative_gap
+from hetsched.plans.bounds.sampled_costs import sampled_costs
 from hetsched.plans.device_plan import DevicePlan, Overlap, fits
+from hetsched.plans.granules import MAX_GRANULES, granular
 from hetsched.plans.memory_fit import largest_sub_distribution
 from hetsched.plans.paper.factoring import factoring
 from hetsched.plans.paper.multi_installment import multi_installment
@@ -24,6 +26,9 @@ from hetsched.plans.search.exhaustive import MAX_EXHAUSTIVE_SHARE, best_installm
 from hetsched.plans.search.ring_search import RingSearch
 from hetsched.plans.timeline import timeline
 from hetsched.plans.validation import validate_request
+
+INSTALLMENT_GRANULES = 1 << 10
+"""Granules of the largest chunk in the search of installments, which takes longer than others."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +86,11 @@ def best_plan(
     share = validate_request(share, model, memory, overlap)
     if share == 0:
         return DevicePlan(())
-    costs = costs_of(model, memory.max_chunk(share))
-    ring = ring_plan(share, costs, memory, overlap)
+    ring = _best_ring(share, model, memory, overlap)
     seconds = timeline(ring, model, overlap).makespan
     room = largest_sub_distribution(share, memory)
     if share > room:
-        inputs = bound_inputs(share, costs, room)
+        inputs = bound_inputs(share, sampled_costs(model, memory.max_chunk(share)), room)
         if seconds <= installment_bound(share, inputs, overlap):
             return ring  # installments can't be faster
     plans = [ring, *_installments(share, model, memory, overlap).values()]
@@ -103,23 +107,30 @@ def compare_plans(
     share = validate_request(share, model, memory, overlap)
     if share == 0:
         return PlanComparison(DevicePlan(()), 0.0, 0.0, {})
-    costs = costs_of(model, memory.max_chunk(share))
-    ring = ring_plan(share, costs, memory, overlap)
+    ring = _best_ring(share, model, memory, overlap)
     plans = {"ring": ring, **_installments(share, model, memory, overlap)}
     seconds = {kind: timeline(plan, model, overlap).makespan for kind, plan in plans.items()}
     best = min(seconds, key=lambda kind: seconds[kind])
-    room = largest_sub_distribution(share, memory)
-    bound = bound_of(share, costs, room, overlap)
+    bound = lower_bound(share, model, memory, overlap)
     return PlanComparison(plans[best], seconds[best], bound, seconds)
+
+
+def _best_ring(
+    share: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap
+) -> DevicePlan:
+    coarse = granular(share, model, memory)
+    costs = costs_of(coarse.model, coarse.memory.max_chunk(coarse.share))
+    return coarse.in_units(ring_plan(coarse.share, costs, coarse.memory, overlap))
 
 
 def _installments(
     share: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap
 ) -> dict[str, DevicePlan]:
-    plans = {
-        "multi-installment": multi_installment(share, model, memory, overlap=overlap),
-        "factoring": factoring(share, memory),
-    }
+    is_large = memory.max_chunk(share) > MAX_GRANULES
+    max_granules = INSTALLMENT_GRANULES if is_large else MAX_GRANULES
+    coarse = granular(share, model, memory, max_granules)
+    steps = multi_installment(coarse.share, coarse.model, coarse.memory, overlap=overlap)
+    plans = {"multi-installment": coarse.in_units(steps), "factoring": factoring(share, memory)}
     if share <= MAX_EXHAUSTIVE_SHARE:
         costs = costs_of(model, memory.max_chunk(share))
         plans["installments"] = best_installments(share, costs, memory, overlap)[1]
@@ -165,5 +176,7 @@ def quick_plan(
     share = validate_request(share, model, memory, overlap)
     if share == 0:
         raise UsageError("share: 0 units; it must be at least 1")
-    costs = costs_of(model, memory.max_chunk(share))
-    return _fitting(RingSearch(share, costs, memory, overlap).quick().plan(), memory)
+    coarse = granular(share, model, memory)
+    costs = costs_of(coarse.model, coarse.memory.max_chunk(coarse.share))
+    ring = RingSearch(coarse.share, costs, coarse.memory, overlap).quick().plan()
+    return coarse.in_units(_fitting(ring, coarse.memory))

@@ -8,9 +8,12 @@ from __future__ import annotations
 import numpy as np
 
 from hetsched.memory import MemoryDemand
+from hetsched.plans.bounds.sampled_costs import sample_sizes
 
 MAX_SLOTS = 4
 """Maximum slots of a ring in searches: a chunk in each phase, and one waiting."""
+SIZE_STEP = 1 / 128
+"""Relative step of large sizes at which bytes are evaluated if they are functions."""
 SAMPLED_SIZES = 32
 """Sizes at which bytes per unit are compared if bytes grow in proportion."""
 
@@ -18,7 +21,8 @@ SAMPLED_SIZES = 32
 def largest_sub_distribution(share: int, memory: MemoryDemand) -> int:
     """Return an upper bound on the units that fit together, at most `share`.
 
-    Exact if bytes grow in proportion; otherwise based on the minimum bytes per unit.
+    Exact if bytes grow in proportion; otherwise based on the minimum bytes per unit. Bytes of
+    large sizes that aren't evaluated are at least those of the next smaller one.
 
     Raises
     ------
@@ -29,11 +33,14 @@ def largest_sub_distribution(share: int, memory: MemoryDemand) -> int:
     if memory.limit is None or largest == share:
         return share
     sizes = np.unique(np.geomspace(1, largest, SAMPLED_SIZES).round().astype(int)).tolist()
+    up_to = sizes
     if any(map(callable, (memory.input_bytes, memory.work_bytes, memory.output_bytes))):
-        sizes = range(1, largest + 1)
+        sizes = sample_sizes(largest, SIZE_STEP).astype(int).tolist()
+        up_to = [size - 1 for size in sizes[1:]] + [largest]
     shared = memory.work == "max"
     bytes_per_unit = min(
-        (memory.data(size) + (0 if shared else memory.workspace(size))) / size for size in sizes
+        (memory.data(size) + (0 if shared else memory.workspace(size))) / last
+        for size, last in zip(sizes, up_to, strict=True)
     )
     free = memory.limit - memory.resident_bytes - (memory.workspace(1) if shared else 0)
     if not bytes_per_unit:

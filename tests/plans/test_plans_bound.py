@@ -12,8 +12,8 @@ from hetsched.models import Affine, DeviceModel
 from hetsched.plans import DevicePlan, MemoryDemand, Overlap, best_plan, lower_bound, timeline
 from hetsched.plans.bounds.bound_terms import bound_inputs
 from hetsched.plans.bounds.installment_bound import installment_bound
+from hetsched.plans.bounds.sampled_costs import sampled_costs
 from hetsched.plans.paper.factoring import factoring
-from hetsched.plans.phase_costs import costs_of
 
 CASES, MOST = 80, 7
 
@@ -43,7 +43,7 @@ def test_nor_where_memory_holds_two_chunks_or_three() -> None:
         room = memory(rng.randint(2, 4))
         best = least_seconds(share, model, room, overlap)
         assert lower_bound(share, model, room, overlap) <= best * (1 + 1e-9), seed
-        device = bound_inputs(share, costs_of(model, room.max_chunk(share)), room.limit or 0)
+        device = bound_inputs(share, sampled_costs(model, room.max_chunk(share)), room.limit or 0)
         if share > device.room:
             drained = least_installments(share, model, room, overlap)
             assert installment_bound(share, device, overlap) <= drained * (1 + 1e-9), seed

@@ -7,10 +7,11 @@ import math
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.planner.total_curves import RefinedCurve, TotalCurve
+from hetsched.plans.bounds.bound_terms import convex_costs
 from hetsched.plans.bounds.lower_bound import bound_of
+from hetsched.plans.bounds.sampled_costs import MAX_EXACT_SIZE, sampled_costs
 from hetsched.plans.device_plan import Overlap
 from hetsched.plans.memory_fit import largest_sub_distribution
-from hetsched.plans.phase_costs import costs_of
 from hetsched.plans.share_estimate import ShareEstimate
 
 
@@ -28,23 +29,26 @@ class CoreBound:
         """Return the bound for `share` units; 0 for a share of 0."""
         return float(self._curve.time(share)) if share else 0.0
 
-    def units_below(self, seconds: float, guess: int) -> int:
-        """Return the most units that take less than `seconds`; fast if near `guess`."""
+    def units_below(self, seconds: float, guess: int, precision: int = 1) -> int:
+        """Return the most units that take less than `seconds`; fast if near `guess`.
+
+        Less than `precision` units above that.
+        """
         low = high = guess
-        step = 1
+        step = precision
         while low > 0 and self.seconds(low) >= seconds:
             low, high, step = max(low - step, 0), low, 2 * step
         if low == high:
-            high = low + 1
+            high = low + step
             while self.seconds(high) < seconds:
                 low, high, step = high, high + step, 2 * step
-        while high - low > 1:
+        while high - low > precision:
             middle = (low + high) // 2
             if self.seconds(middle) < seconds:
                 low = middle
             else:
                 high = middle
-        return low
+        return high - 1
 
 
 class LinkedBound(CoreBound):
@@ -54,7 +58,8 @@ class LinkedBound(CoreBound):
         self, load: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap
     ) -> None:
         self._load = load
-        self._costs = costs_of(model, memory.max_chunk(load))
+        costs = sampled_costs(model, memory.max_chunk(load))
+        self._costs = convex_costs(costs) if costs.largest > MAX_EXACT_SIZE else costs
         self._max_resident_units = largest_sub_distribution(load, memory)
         self._overlap = overlap
         self._estimate = ShareEstimate(model, memory, overlap, load)

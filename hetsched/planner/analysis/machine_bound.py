@@ -29,6 +29,10 @@ from hetsched.plans.share_estimate import link_seconds
 
 MAX_SIZES = 4096
 """Number of sizes at which a curve's best rate is searched; all sizes in smaller loads."""
+MAX_EXACT_LOAD = 1 << 16
+"""Units up to which the whole-unit bound is exact."""
+MAX_SLACK = 1e-4
+"""Relative error of the whole-unit bound of larger loads."""
 ENDLESS_UNITS = 1e12
 """Units of a chunk so large that its fixed cost vanishes."""
 
@@ -188,11 +192,14 @@ def _whole_unit(load: int, devices: Sequence[MachineDevice], cache: PlanCache) -
 def _least_time(load: int, bounds: Sequence[CoreBound], shares: Sequence[int]) -> float:
     """Return the smallest T at which the devices' largest loads add up to `load`.
 
-    The search starts from the times of `shares`.
+    The search starts from the times of `shares`. Loads of very many units get a slightly smaller
+    T, for which the devices' loads don't suffice.
     """
+    if load > MAX_EXACT_LOAD:
+        return _nearly_least_time(load, bounds, shares)
     while True:
         seconds = max(bound.seconds(x) for bound, x in zip(bounds, shares, strict=True))
-        units = [bound.units_below(seconds, x) for bound, x in zip(bounds, shares, strict=True)]
+        units = _units_below(bounds, seconds, shares)
         if sum(units) < load:
             return seconds
         latest = [(-bounds[i].seconds(x), i) for i, x in enumerate(units)]
@@ -202,3 +209,27 @@ def _least_time(load: int, bounds: Sequence[CoreBound], shares: Sequence[int]) -
             units[i] -= 1
             heapq.heappush(latest, (-bounds[i].seconds(units[i]), i))
         shares = units
+
+
+def _nearly_least_time(load: int, bounds: Sequence[CoreBound], shares: Sequence[int]) -> float:
+    """Return a time in which the devices can't finish `load`; less than 0.01 % below the least."""
+    slack = MAX_SLACK / 2
+    precision = max(1, int(slack / 8 * load / len(bounds)))
+    longest = max(bound.seconds(x) for bound, x in zip(bounds, shares, strict=True))
+    high, low, units = longest, longest * (1 - slack), shares
+    while sum(units := _units_below(bounds, low, units, precision)) >= load:
+        slack *= 4
+        high, low = low, longest * max(1 - slack, 0.0)
+    while high - low > MAX_SLACK * high:
+        middle = (low + high) / 2
+        units = _units_below(bounds, middle, units, precision)
+        low, high = (low, middle) if sum(units) >= load else (middle, high)
+    return low
+
+
+def _units_below(
+    bounds: Sequence[CoreBound], seconds: float, guesses: Sequence[int], precision: int = 1
+) -> list[int]:
+    """Return the most units of each device that take less than `seconds`, or a few more."""
+    pairs = zip(bounds, guesses, strict=True)
+    return [bound.units_below(seconds, x, precision) for bound, x in pairs]

@@ -5,19 +5,36 @@ The averaged paths are the dual of geometric growth from chunk to chunk.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from hetsched.plans.bounds.convex_minorant import Line, convex_minorant, tangent_below
+from hetsched.plans.bounds.convex_minorant import (
+    ConvexCurve,
+    Line,
+    convex_minorant,
+    tangent_below,
+)
+from hetsched.plans.bounds.sampled_costs import SampledCosts
 from hetsched.plans.device_plan import Overlap
-from hetsched.plans.phase_costs import Floats, PhaseCosts
+from hetsched.plans.phase_costs import Floats
 
 BLOCK = 512
 """Numbers of chunks that are evaluated together."""
 RELATIVE_ROUNDING = 1e-9
 """Slopes that differ by less count as equal."""
+MAX_COUNTS = 16 * BLOCK
+"""Numbers of chunks that are all evaluated; bounds of more chunks are a little lower."""
+
+Raise = Callable[[Floats, Floats], Floats]
+"""Numbers of chunks and their bounds -> higher bounds."""
+
+
+def unchanged(counts: Floats, bounds: Floats) -> Floats:
+    """Return `bounds`."""
+    return bounds
 
 
 @dataclass(frozen=True)
@@ -26,8 +43,8 @@ class BoundInputs:
 
     Attributes
     ----------
-    minorants : three (largest + 1,) float64, seconds
-        Convex curves below the phases; element `size`.
+    minorants : three ConvexCurve
+        Convex curves below the phases.
     lines : list of three Line
         Lines below the minorants, each tight at a different size.
     cheapest : three float, seconds
@@ -39,7 +56,7 @@ class BoundInputs:
     duplex : (2,) float
     """
 
-    minorants: tuple[Floats, Floats, Floats]
+    minorants: tuple[ConvexCurve, ConvexCurve, ConvexCurve]
     lines: list[tuple[Line, Line, Line]]
     cheapest: tuple[float, float, float]
     largest: int
@@ -47,15 +64,15 @@ class BoundInputs:
     duplex: tuple[float, float]
 
 
-def bound_inputs(share: int, costs: PhaseCosts, room: int) -> BoundInputs:
+def bound_inputs(share: int, costs: SampledCosts, room: int) -> BoundInputs:
     """Return convex and straight curves below the phases."""
-    c_in, compute, c_out = (convex_minorant(phase) for phase in costs.phases)
+    c_in, compute, c_out = (convex_minorant(costs.sizes, phase) for phase in costs.phases)
     sizes = {1, min(costs.largest, max(1, share // 8)), min(costs.largest, max(1, share // 64))}
     lines = dict.fromkeys(
         (tangent_below(c_in, size), tangent_below(compute, size), tangent_below(c_out, size))
         for size in sorted({*sizes, costs.largest})
     )
-    cheap_in, cheap_compute, cheap_out = (float(phase[1:].min()) for phase in costs.phases)
+    cheap_in, cheap_compute, cheap_out = (float(phase.min()) for phase in costs.phases)
     return BoundInputs(
         (c_in, compute, c_out),
         list(lines),
@@ -66,15 +83,21 @@ def bound_inputs(share: int, costs: PhaseCosts, room: int) -> BoundInputs:
     )
 
 
+def convex_costs(costs: SampledCosts) -> SampledCosts:
+    """Return the convex minorants of `costs`, at their corners only: fast bounds of many shares.
+
+    For a share below the largest chunk, they may be lower than the minorants of its own chunks.
+    """
+    curves = [convex_minorant(costs.sizes, phase) for phase in costs.phases]
+    sizes = np.unique(np.concatenate([curve.sizes for curve in curves]))
+    c_in, compute, c_out = (curve.at(sizes) for curve in curves)
+    return SampledCosts(sizes, (c_in, compute, c_out), costs.duplex)
+
+
 def phase_totals(share: int, counts: Floats, inputs: BoundInputs) -> tuple[Floats, Floats, Floats]:
     """Return minimum seconds of each phase in `counts` chunks: on convex curves, equal ones."""
     sizes = share / counts
-    below = np.minimum(sizes.astype(int), inputs.largest - 1)
-    fraction = sizes - below
-    total_in, total_compute, total_out = (
-        counts * (curve[below] + fraction * (curve[below + 1] - curve[below]))
-        for curve in inputs.minorants
-    )
+    total_in, total_compute, total_out = (counts * curve.at(sizes) for curve in inputs.minorants)
     return total_in, total_compute, total_out
 
 
@@ -113,30 +136,63 @@ def least_over_counts(
     first: int,
     inputs: BoundInputs,
     overlap: Overlap,
-    raised: Callable[[Floats, Floats], Floats] = lambda counts, bounds: bounds,
+    raised: Raise = unchanged,
+    raised_convex: Raise = unchanged,
     fills: int = 1,
 ) -> float:
     """Return the minimum `engine_bound` over `first` chunks up to one chunk per unit.
 
-    `raised`: maps numbers of chunks and their bounds to higher bounds.
+    Beyond `MAX_COUNTS` numbers of chunks, only convex terms are used, whose minimum takes
+    O(log share).
+
+    Parameters
+    ----------
+    raised, raised_convex : callable
+        Numbers of chunks and their bounds -> higher bounds; the latter convex by number.
     """
-    least = np.inf
-    for start in range(first, share + 1, BLOCK):
-        counts = np.arange(start, min(start + BLOCK, share + 1), dtype=float)
+
+    def bounds_of(counts: Floats) -> Floats:
         totals = phase_totals(share, counts, inputs)
-        bounds = engine_bound(counts, inputs, overlap, fills, totals)
+        return engine_bound(counts, inputs, overlap, fills, totals)
+
+    least = np.inf
+    for start in range(first, min(share + 1, first + MAX_COUNTS), BLOCK):
+        counts = np.arange(start, min(start + BLOCK, share + 1), dtype=float)
+        bounds = bounds_of(counts)
         if bounds[0] >= least:
-            break  # engine bounds are convex and past their minimum
+            return float(least)  # engine bounds are convex and past their minimum
         least = min(least, float(raised(counts, bounds).min()))
-    return float(least)
+    if share < first + MAX_COUNTS:
+        return float(least)
+    rest = first + MAX_COUNTS, share
+    return min(float(least), _least_convex(lambda x: raised_convex(x, bounds_of(x)), *rest))
+
+
+def _least_convex(bounds_of: Callable[[Floats], Floats], low: int, high: int) -> float:
+    """Return the minimum of a convex function of whole numbers from `low` to `high`."""
+    while high - low > BLOCK:
+        counts = np.unique(np.geomspace(low, high, BLOCK).round())
+        best = int(np.argmin(bounds_of(counts)))
+        low = int(counts[max(best - 1, 0)])
+        high = int(counts[min(best + 1, len(counts) - 1)])
+    return float(bounds_of(np.arange(low, high + 1, dtype=float)).min())
+
+
+def raised_by_residence(
+    share: float, counts: Floats, inputs: BoundInputs, bounds: Floats
+) -> Floats:
+    """Return `bounds` raised to those of memory over time; convex by number of chunks."""
+    for lines in inputs.lines:
+        bounds = np.maximum(bounds, _residence(share, counts, lines, inputs.room))
+    return bounds
 
 
 def raised_by_paths(
     share: float, counts: Floats, inputs: BoundInputs, overlap: Overlap, bounds: Floats
 ) -> Floats:
     """Return `bounds` raised to those of memory over time and of critical paths."""
+    bounds = raised_by_residence(share, counts, inputs, bounds)
     for lines in inputs.lines:
-        bounds = np.maximum(bounds, _residence(share, counts, lines, inputs.room))
         if overlap is not Overlap.NONE:
             bounds = np.maximum(bounds, _paths(share, counts, lines, inputs.cheapest))
     return bounds
@@ -175,15 +231,15 @@ def _averaged_path(share: float, counts: Floats, first: Line, middle: Line, last
     These weights count every unit equally, regardless of its chunk.
     """
     up, down = first.slope + middle.slope, last.slope + middle.slope
-    if np.isclose(up, down, rtol=RELATIVE_ROUNDING, atol=0.0):
+    if math.isclose(up, down, rel_tol=RELATIVE_ROUNDING):
         rate = min(first.slope, last.slope) + min(up, down) / counts
         last_chunks = (counts + 1) / 2
     elif down == 0:
         rate, last_chunks = np.full_like(counts, first.slope), np.ones_like(counts)
     else:
         ratio = up / down
-        with np.errstate(over="ignore", divide="ignore"):
-            power = np.expm1(counts * np.log(ratio)) if ratio > 0 else np.full_like(counts, -1.0)
+        with np.errstate(over="ignore"):
+            power = np.expm1(counts * math.log(ratio)) if ratio > 0 else np.full_like(counts, -1.0)
         rate = first.slope + (first.slope - last.slope) / power
         last_chunks = ratio / (ratio - 1) - counts / power
     gaps = middle.gap + first.gap * (counts - last_chunks + 1) + last.gap * last_chunks

@@ -1,15 +1,16 @@
-"""Lower approximations of curves: the largest convex curve below a table, and lines below it."""
+"""Lower approximations of curves: the largest convex curve below points, and lines below it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from hetsched.plans.phase_costs import Floats
 
-ROUNDING = 1e-9
-"""Relative curvature below which a table counts as straight."""
+MAX_PASSES = 32
+"""Passes over all points in search of a hull; beyond, one point after the other. Arbitrary."""
 
 
 class Line(NamedTuple):
@@ -19,74 +20,101 @@ class Line(NamedTuple):
     slope: float
 
 
-def convex_minorant(table: Floats) -> Floats:
-    """Return the largest convex curve that is nowhere above `table` from 1 unit on. O(n).
+@dataclass(frozen=True)
+class ConvexCurve:
+    """A convex curve, linear between corners.
+
+    Attributes
+    ----------
+    sizes : (n,) float64, units
+        Of the corners, from 1 on.
+    seconds : (n,) float64
+    """
+
+    sizes: Floats
+    seconds: Floats
+
+    def at(self, sizes: Floats) -> Floats:
+        """Return seconds for (k,) sizes from 1 to that of the last corner."""
+        return np.interp(sizes, self.sizes, self.seconds)
+
+    @property
+    def largest(self) -> float:
+        """The last corner's size, units."""
+        return float(self.sizes[-1])
+
+
+def convex_minorant(sizes: Floats, seconds: Floats) -> ConvexCurve:
+    """Return the largest convex curve that is nowhere above the points. O(n) mostly.
 
     Parameters
     ----------
-    table : (n + 1,) float64, seconds
-        Element `size`; element 0 is ignored.
-
-    Returns
-    -------
-    (n + 1,) float64, seconds
-        Element 0 continues the first piece, so that equal chunks can be interpolated.
+    sizes : (n,) float64, units
+        Rising.
+    seconds : (n,) float64
     """
-    values = table[1:]
-    bends = np.diff(values, 2)
-    if len(values) < 3 or bends.min() >= -ROUNDING * float(np.abs(values).max()):
-        # Convex up to rounding, and lowered by as much to stay below the table.
-        minorant = values if len(values) < 3 or bends.min() >= 0 else values * (1 - ROUNDING)
-    else:
-        corners = _hull_corners(values)
-        minorant = np.interp(np.arange(len(values)), corners, values[corners])
-    return _extended_to_zero(minorant)
+    corners = _hull_corners(sizes, seconds)
+    return ConvexCurve(sizes[corners], seconds[corners])
 
 
-def rooted_minorant(convex: Floats) -> Floats:
-    """Return the largest convex curve below `convex` whose value per unit never grows."""
-    sizes = np.arange(1, len(convex))
-    minorant: Floats = np.minimum.accumulate(convex[1:] / sizes) * sizes
-    extended = _extended_to_zero(minorant)
-    extended[0] = max(extended[0], 0.0)
-    return extended
+def _hull_corners(sizes: Floats, seconds: Floats) -> np.ndarray:
+    """Return the indices of the corners of the lower convex hull, the ends included.
+
+    A point that isn't below the line between its present neighbours is no corner, so all such
+    points are dropped at once. That is repeated, and rarely takes more than a few passes.
+    """
+    corners = np.arange(len(sizes))
+    for _ in range(MAX_PASSES):
+        slopes = np.diff(seconds[corners]) / np.diff(sizes[corners])
+        is_corner = np.concatenate(([True], slopes[1:] > slopes[:-1], [True]))
+        if len(corners) < 3 or is_corner.all():
+            return corners
+        corners = corners[is_corner]
+    return corners[_monotone_chain(sizes[corners].tolist(), seconds[corners].tolist())]
 
 
-def _extended_to_zero(values: Floats) -> Floats:
-    first = 2 * values[0] - values[1] if len(values) > 1 else values[0]
-    return np.concatenate(([first], values))
-
-
-def _hull_corners(values: Floats) -> list[int]:
-    """Return the indices of the lower convex hull (Andrew's monotone chain)."""
+def _monotone_chain(sizes: list[float], heights: list[float]) -> list[int]:
+    """Return the indices of the corners of the lower convex hull (Andrew's monotone chain)."""
     chain: list[int] = []
-    heights = values.tolist()
-    for new, height in enumerate(heights):
+    for new, (size, height) in enumerate(zip(sizes, heights, strict=True)):
         while len(chain) > 1:
             a, b = chain[-2], chain[-1]
-            if (heights[b] - heights[a]) * (new - a) < (height - heights[a]) * (b - a):
+            rise, run = heights[b] - heights[a], sizes[b] - sizes[a]
+            if rise * (size - sizes[a]) < (height - heights[a]) * run:
                 break
             chain.pop()
         chain.append(new)
     return chain
 
 
-def tangent_below(convex: Floats, size: int) -> Line:
+def rooted_minorant(convex: ConvexCurve) -> ConvexCurve:
+    """Return the largest convex curve below `convex` whose value per unit never grows."""
+    paces = convex.seconds / convex.sizes
+    best = int(np.argmin(paces))
+    sizes, seconds = convex.sizes[: best + 1], convex.seconds[: best + 1]
+    if best + 1 == len(paces):
+        return convex
+    return ConvexCurve(
+        np.append(sizes, convex.largest), np.append(seconds, paces[best] * convex.largest)
+    )
+
+
+def tangent_below(convex: ConvexCurve, size: int) -> Line:
     """Return a line nowhere above `convex` that touches it at `size`, or as near as possible.
 
     Where the tangent has a negative gap, the line goes through the origin; where it has a negative
     slope, the line is level.
     """
-    if len(convex) == 2:
-        return Line(float(convex[1]), 0.0)
-    end = min(size + 1, len(convex) - 1)
-    slope = float(convex[end] - convex[end - 1])
-    gap = float(convex[end] - slope * end)
-    values = convex[1:]
+    sizes, seconds = convex.sizes, convex.seconds
+    if len(sizes) == 1:
+        return Line(float(seconds[0]), 0.0)
+    right = min(max(int(np.searchsorted(sizes, size, "right")), 1), len(sizes) - 1)
+    slope = float((seconds[right] - seconds[right - 1]) / (sizes[right] - sizes[right - 1]))
+    gap = float(seconds[right] - slope * sizes[right])
     if slope < 0:
-        return Line(max(float(values.min()), 0.0), 0.0)
+        return Line(max(float(seconds.min()), 0.0), 0.0)
     if gap < 0:
-        return Line(0.0, float((values / np.arange(1, len(convex))).min()))
+        return Line(0.0, float((seconds / sizes).min()))
     # Rounding must not lift the far end of the line above the curve.
-    excess = float((gap + slope * np.arange(1, len(convex)) - values).max())
+    excess = float((gap + slope * sizes - seconds).max())
     return Line(max(gap - max(excess, 0.0), 0.0), slope)

@@ -17,14 +17,17 @@ from hetsched.models import DeviceModel
 from hetsched.plans.bounds.bound_terms import bound_inputs, least_over_counts
 from hetsched.plans.bounds.installment_bound import installment_bound
 from hetsched.plans.bounds.ring_bound import ring_bound
+from hetsched.plans.bounds.sampled_costs import SampledCosts, sampled_costs
 from hetsched.plans.device_plan import Overlap
 from hetsched.plans.memory_fit import MAX_SLOTS, largest_sub_distribution
-from hetsched.plans.phase_costs import PhaseCosts, costs_of
 from hetsched.plans.validation import validate_request
+
+ROUNDING = 1e-12
+"""Relative error of a bound by rounding; a plan may take exactly as long as its bound."""
 
 
 def lower_bound(share: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap) -> float:
-    """Return the minimum seconds of any plan for `share` units. O(largest chunk + chunks).
+    """Return the minimum seconds of any plan for `share` units. O(log(largest chunk) + chunks).
 
     Parameters
     ----------
@@ -43,12 +46,16 @@ def lower_bound(share: int, model: DeviceModel, memory: MemoryDemand, overlap: O
     share = validate_request(share, model, memory, overlap)
     if share == 0:
         return 0.0
-    costs = costs_of(model, memory.max_chunk(share))
+    costs = sampled_costs(model, memory.max_chunk(share))
     return bound_of(share, costs, largest_sub_distribution(share, memory), overlap)
 
 
-def bound_of(share: int, costs: PhaseCosts, room: int, overlap: Overlap) -> float:
-    """Return `lower_bound` from tabulated costs; `room`: units that fit in memory together."""
+def bound_of(share: int, costs: SampledCosts, room: int, overlap: Overlap) -> float:
+    """Return `lower_bound` from costs; `room`: units that fit in memory together."""
+    return (1 - ROUNDING) * _exact_bound(share, costs, room, overlap)
+
+
+def _exact_bound(share: int, costs: SampledCosts, room: int, overlap: Overlap) -> float:
     inputs = bound_inputs(share, costs, room)
     serial = least_over_counts(share, -(-share // inputs.largest), inputs, Overlap.NONE)
     if overlap is Overlap.NONE or share == 1:

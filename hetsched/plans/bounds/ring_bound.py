@@ -13,6 +13,7 @@ from hetsched.plans.bounds.bound_terms import (
     least_over_counts,
     phase_totals,
     raised_by_paths,
+    raised_by_residence,
 )
 from hetsched.plans.device_plan import Overlap
 from hetsched.plans.memory_fit import MAX_SLOTS
@@ -34,8 +35,14 @@ def ring_bound(share: int, slots: int, inputs: BoundInputs, overlap: Overlap) ->
                 bounds = np.maximum(bounds, _refills(share, counts, slots, inputs))
         return bounds
 
+    def raised_convex(counts: Floats, bounds: Floats) -> Floats:
+        bounds = raised_by_residence(share, counts, inputs, bounds)
+        if slots > MAX_SLOTS:
+            return bounds
+        return np.maximum(bounds, _slot_average(share, counts, slots, inputs))
+
     first = _fewest_chunks(share, slots, inputs)
-    return least_over_counts(share, first, inputs, overlap, raised)
+    return least_over_counts(share, first, inputs, overlap, raised, raised_convex)
 
 
 def _fewest_chunks(share: int, slots: int, inputs: BoundInputs) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hetsched.plans.bounds.convex_minorant import ROUNDING
+from hetsched.plans.bounds.sampled_costs import ROUNDING
 from hetsched.plans.phase_costs import Floats, PhaseCosts
 
 MAX_EXACT_SHARE = 1024
