@@ -1,17 +1,10 @@
-"""Parts shared by the FFT kernels: the size of their calls, addresses, scaling."""
+"""Parts shared by the FFT kernels: addresses, scaling."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from hetsched_workloads.fft.inference import DTYPES
-
-CACHE_BYTES = 1 << 20
-"""Bytes of the planes that one call transforms: enough to hide the cost of the call.
-
-Measured: with one 64x64 plane per call, calls cost 10 % on one thread and 40 % on two, which
-contend for the interpreter lock; with 32 planes per call nothing.
-"""
 
 
 def pointer(array: np.ndarray, name: str) -> int:

@@ -1,4 +1,4 @@
-"""FFT by ducc0: as many planes per call as the cache holds; ducc0 needs no plans."""
+"""FFT by ducc0, which needs no plans."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import ducc0
 import numpy as np
 
 from hetsched.workload import Arrays, Kernel, KernelContext
-from hetsched_workloads.batches import cache_sized, pieces
-from hetsched_workloads.fft.batched import CACHE_BYTES
+from hetsched_workloads.batches import pieces
+from hetsched_workloads.fft.call_sizes import call_size
 from hetsched_workloads.fft.declaration import FftParams
 
 UNNORMALISED, BY_SIZE = 0, 2
@@ -20,7 +20,6 @@ def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:
     ducc0 transforms the rows of all planes of a call, then their columns: with all planes of a
     chunk in one call the columns miss the cache, which costs 5 to 15 %.
     """
-    largest = cache_sized(p.plane_bytes, chunk, CACHE_BYTES * context.threads)
 
     def transform(x: np.ndarray, y: np.ndarray) -> None:
         if p.direction != "inverse":
@@ -28,6 +27,9 @@ def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:
             x = y
         if p.direction != "forward":
             ducc0.fft.c2c(x, (1, 2), False, BY_SIZE, y, context.threads)
+
+    library = f"ducc0 {ducc0.__version__}"
+    largest = call_size(library, p, chunk, context, lambda size: transform)
 
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
         x, y = inputs["x"], outputs["y"]

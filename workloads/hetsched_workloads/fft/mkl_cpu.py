@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hetsched.workload import Arrays, KernelContext
-from hetsched_workloads.batches import cache_sized, pieces, powers
+from hetsched_workloads.batches import pieces, powers
 from hetsched_workloads.fft import pyfftw_cpu as _before_mkl  # noqa: F401
-from hetsched_workloads.fft.batched import CACHE_BYTES, pointer
+from hetsched_workloads.fft.batched import pointer
+from hetsched_workloads.fft.call_sizes import Transform, call_size
 from hetsched_workloads.fft.declaration import FftParams
 from hetsched_workloads.fft.inference import DTYPES
 from hetsched_workloads.installed import shared_library
@@ -55,6 +56,11 @@ def library() -> ctypes.CDLL:
                  "ComputeBackward", "FreeDescriptor"):  # fmt: skip
         getattr(mkl, "Dfti" + name).restype = ctypes.c_long
     return mkl
+
+
+def installed_version() -> str:
+    """Return the version of the package that the library comes from."""
+    return (shared_library("mkl", "libmkl_rt.so") or ("",))[0]
 
 
 def loaded() -> dict[str, str]:
@@ -111,7 +117,8 @@ class MklKernel:
 
     def __init__(self, p: FftParams, chunk: int, context: KernelContext) -> None:
         self._p = p
-        self._largest = cache_sized(p.plane_bytes, chunk, CACHE_BYTES)
+        library = f"mkl {installed_version()}"
+        self._largest = call_size(library, p, chunk, context, self._timed_call)
         lent: dict[Hashable, Descriptor] = {}
 
         def descriptor(size: int, in_place: bool) -> Descriptor:
@@ -124,6 +131,11 @@ class MklKernel:
         roundtrip = p.direction == "roundtrip"
         self._second = {size: descriptor(size, True) for size in sizes} if roundtrip else {}
         _descriptors.lend(self, lent)
+
+    def _timed_call(self, size: int) -> Transform:
+        descriptor = Descriptor(DescriptorKey(self._p.shape, size, self._p.dtype, False))
+        inverse = self._p.direction == "inverse"
+        return lambda x, y: descriptor.run(pointer(x, "x"), pointer(y, "y"), inverse)
 
     def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         x, y = inputs["x"], outputs["y"]

@@ -8,18 +8,23 @@ of their plan, which costs 3 to 10 %.
 
 from __future__ import annotations
 
+import functools
 import mmap
 from collections.abc import Hashable
 
 import numpy as np
+import pyfftw
 
 from hetsched.workload import Arrays, KernelContext
-from hetsched_workloads.batches import cache_sized, pieces, powers
-from hetsched_workloads.fft.batched import CACHE_BYTES, pointer, scale
+from hetsched_workloads.batches import pieces, powers
+from hetsched_workloads.fft.batched import pointer, scale
+from hetsched_workloads.fft.call_sizes import Transform, call_size
 from hetsched_workloads.fft.declaration import FftParams
 from hetsched_workloads.fft.fftw_planning import FftwPlanKey, is_worth_planning, planned
 from hetsched_workloads.pool import Pool
 
+MAX_CALL_BYTES = 4 << 20
+"""Planes of one call: a plan for more takes long to make."""
 ALIGNMENT = 16
 """Bytes; required by FFTW's vector code."""
 
@@ -58,7 +63,10 @@ class FftwKernel:
 
     def __init__(self, p: FftParams, chunk: int, context: KernelContext) -> None:
         self._p = p
-        self._largest = cache_sized(p.plane_bytes, chunk, CACHE_BYTES)
+        library = f"pyfftw {pyfftw.__version__} {pyfftw.fftw_version}"
+        self._largest = call_size(
+            library, p, chunk, context, functools.partial(_timed_call, p, context), MAX_CALL_BYTES
+        )
         thorough = is_worth_planning(p.points, p.plane_bytes * p.count)
         lent: dict[Hashable, FftwPlan] = {}
 
@@ -102,6 +110,14 @@ class FftwKernel:
         self._first[size].detach()
         if self._second:
             self._second[size].detach()
+
+
+def _timed_call(p: FftParams, context: KernelContext, size: int) -> Transform:
+    """Return a call with a plan that takes little time to make: calls of a size are alike."""
+    inverse = p.direction == "inverse"
+    key = FftwPlanKey((size, *p.shape), p.dtype, inverse, False, context.threads, False)
+    plan = FftwPlan(key, context)
+    return lambda x, y: plan.run(x, y, (pointer(x, "x") | pointer(y, "y")) % ALIGNMENT == 0)
 
 
 def make(p: FftParams, chunk: int, context: KernelContext) -> FftwKernel:

@@ -6,15 +6,13 @@ import numpy as np
 import scipy.fft
 
 from hetsched.workload import Arrays, Kernel, KernelContext
-from hetsched_workloads.batches import cache_sized, pieces
-from hetsched_workloads.fft.batched import CACHE_BYTES
+from hetsched_workloads.batches import pieces
+from hetsched_workloads.fft.call_sizes import call_size
 from hetsched_workloads.fft.declaration import FftParams
 
 
 def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:
     """Return a kernel for any number of planes."""
-    # one call spreads its planes over its threads
-    largest = cache_sized(p.plane_bytes, chunk, CACHE_BYTES * context.threads)
 
     def transform(planes: np.ndarray) -> np.ndarray:
         if p.direction != "inverse":
@@ -26,9 +24,14 @@ def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:
             )
         return planes
 
+    def call(x: np.ndarray, y: np.ndarray) -> None:
+        y[...] = transform(x)
+
+    largest = call_size(f"scipy {scipy.__version__}", p, chunk, context, lambda size: call)
+
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
         x, y = inputs["x"], outputs["y"]
         for first, size in pieces(len(x), largest):
-            y[first : first + size] = transform(x[first : first + size])
+            call(x[first : first + size], y[first : first + size])
 
     return kernel
