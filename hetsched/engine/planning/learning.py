@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from hetsched.devices.registry import throttle_reasons
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.device_run import DeviceRun, makespan
-from hetsched.engine.planning.next_plan import model_key
+from hetsched.engine.planning.next_plan import model_key, probe_key
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.repeated_jobs import JobKind
 from hetsched.engine.planning.run_backlog import FinishedRun
@@ -29,6 +29,7 @@ from hetsched.models.evidence.samples import (
 )
 from hetsched.planner.device_sets.neighbours import co_runners_of
 from hetsched.planner.host_overhead import may_share_core
+from hetsched.planner.records import JobPlan
 from hetsched.planner.variants import pooled_models
 from hetsched.store.models.model_store import ModelKey
 
@@ -63,6 +64,7 @@ def learn(
         state.memory_limits.raise_after_success(run.runs)
         if kind is not None and not run.is_contended:
             _rebalance(job, run, state, kind)
+            _record_probes(job, run.plan, state, kind, speed_key)
     for key, change in changes.items():
         _record_change(key, change, state)
 
@@ -173,6 +175,19 @@ def _rebalance(
     else:  # devices ran other shares than planned
         paces = {device: run.seconds / run.share for device, run in runs.items() if run.chunks}
         rebalancer.report_moved_work(plan, paces)
+
+
+def _record_probes(
+    job: ResolvedJob, plan: JobPlan, state: PlanningState, kind: JobKind, speed_key: str
+) -> None:
+    """Store which devices had no share, so that they are probed when their turn comes."""
+    probe_states = state.repeated_jobs.rebalancer(kind, job.load).probe_states
+    ordinary = {a.device for a in plan.assignments if not a.is_probe}
+    for candidate in plan.candidates:
+        device = candidate.info.name
+        if device in ordinary or device in probe_states:
+            key = probe_key(job, candidate.info, speed_key)
+            state.store.probe_states.put(key, probe_states.get(device))
 
 
 def _record_change(key: ModelKey, change: SpeedChange, state: PlanningState) -> None:

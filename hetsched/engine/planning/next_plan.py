@@ -17,6 +17,7 @@ from hetsched.models.evidence.co_runners import CO_RUNNERS, CoRunners
 from hetsched.planner.device_sets.neighbours import co_runners_of
 from hetsched.planner.records import Candidate, JobPlan
 from hetsched.store.models.model_store import ModelKey
+from hetsched.store.models.models_db import ProbeKey
 from hetsched.workload import Variant
 
 
@@ -133,6 +134,12 @@ def model_key(
     )
 
 
+def probe_key(job: ResolvedJob, info: DeviceInfo, speed_key: str) -> ProbeKey:
+    """Return the key in models.db of `info` without a share in jobs like this one."""
+    device = f"{info.name} {info.identity}"
+    return ProbeKey(job.workload.name, speed_key, device, job.storage, job.load)
+
+
 def device_demand(
     job: ResolvedJob, info: DeviceInfo, state: PlanningState, memory_limit: int | None
 ) -> MemoryDemand:
@@ -171,4 +178,5 @@ def _candidate(
         run_counts=run_counts,
         is_staged=job.storage != "memory",
         models_beside=models_beside,
+        probe_state=state.store.probe_states.get(probe_key(job, info, speed_key)),
     )

@@ -115,7 +115,7 @@ class RunPlanner:
 
 def is_good(plan: JobPlan, runs: Mapping[str, DeviceRun]) -> bool:
     """Return whether all devices finished together and as predicted."""
-    if plan.is_exploring or is_mispredicted(plan, makespan(runs)):
+    if plan.is_exploring or plan.has_probes or is_mispredicted(plan, makespan(runs)):
         return False
     seconds = [run.seconds for run in runs.values() if run.chunks]
     is_negligible = max(seconds) - min(seconds) <= NEGLIGIBLE_SECONDS if seconds else True

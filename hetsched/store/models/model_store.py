@@ -21,6 +21,7 @@ import apsw
 from hetsched.models import DeviceModel
 from hetsched.models.evidence.change_detector import SpeedChange
 from hetsched.models.evidence.history import History
+from hetsched.models.evidence.probe_state import ProbeState
 from hetsched.models.evidence.run_medians import run_medians, split_runs
 from hetsched.models.evidence.samples import CurveName, Sample
 from hetsched.paths import private_folder
@@ -28,6 +29,7 @@ from hetsched.store import database
 from hetsched.store.models import models_db
 from hetsched.store.models.history_cache import HistoryCache
 from hetsched.store.models.models_db import ModelKey
+from hetsched.store.models.probe_states import ProbeStates
 from hetsched.store.tolerant_database import TolerantDatabase
 
 __all__ = ["ModelKey", "ModelStore"]
@@ -55,6 +57,11 @@ class ModelStore:
         Of the histories in memory; the file may have twice that. Those used least recently are
         dropped from memory, those observed least recently from the file.
 
+    Attributes
+    ----------
+    probe_states : ProbeStates
+        Of devices without a share.
+
     Raises
     ------
     ConfigError
@@ -72,6 +79,7 @@ class ModelStore:
         if path is not None and not copy:
             private_folder(path.parent, "state folder")
         connect = models_db.copy_models if copy else models_db.open_models
+        self.probe_states = ProbeStates(self._read_probe_state)
         self._file = TolerantDatabase(self._name, lambda: connect(path), self._catch_up)
 
     def load(self, key: ModelKey, link: bool | None = None) -> DeviceModel | None:
@@ -172,10 +180,13 @@ class ModelStore:
     def flush(self) -> None:
         """Write pending runs."""
         rewritten: list[History] = []
+        has_news = bool(self._pending) or self.probe_states.has_unwritten
         if self._file.connection is None:
             self._pending.clear()
-        elif self._pending and self._write(lambda db: self._write_pending(db, rewritten)):
+            self.probe_states.mark_written()
+        elif has_news and self._write(lambda db: self._write_pending(db, rewritten)):
             self._pending.clear()
+            self.probe_states.mark_written()
             # Only now: a failed transaction leaves the file as it was.
             for history in rewritten:
                 history.rewritten = False
@@ -195,6 +206,11 @@ class ModelStore:
             self._histories.put(key, history)
         return history
 
+    def _read_probe_state(
+        self, action: Callable[[apsw.Connection], ProbeState | None]
+    ) -> ProbeState | None:
+        return self._file.read(action)
+
     def _trim(self) -> None:
         """Drop histories beyond the limit, except those whose last runs aren't written yet."""
         self._histories.trim({key for key, _, _ in self._pending})
@@ -207,7 +223,10 @@ class ModelStore:
         """Read what other processes have written since the last call."""
         database.check_version(connection, models_db.FORMAT, self._name)
         # Read first, so that concurrent writes are detected next time.
-        self._data_version = database.data_version(connection)
+        data_version = database.data_version(connection)
+        if data_version != self._data_version:
+            self._data_version = data_version
+            self.probe_states.forget_read()
         rewrites = models_db.rewrite_count(connection)
         if rewrites != self._rewrites:
             self._rewrites = rewrites
@@ -242,13 +261,14 @@ class ModelStore:
 
     def _write_pending(self, connection: apsw.Connection, rewritten: list[History]) -> None:
         """Append to `rewritten` the histories whose stored observations were replaced."""
+        self.probe_states.write(connection)
         for key, samples, at in self._pending:
             runs = models_db.add_run(connection, key, samples, at)
             history = self._histories.get(key)
             if history is not None:
                 history.runs = runs
         for key, history in self._histories.items():
-            if history.rewritten:
+            if history.rewritten and self._pending:
                 # A change of speed scaled or dropped older observations.
                 at = self._pending[-1][2]
                 models_db.replace_observations(connection, key, history.samples(), at)

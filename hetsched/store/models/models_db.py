@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, fields
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ import msgspec
 from hetsched.models.evidence.co_runners import CoRunners
 from hetsched.models.evidence.history import MAX_SIZES
 from hetsched.models.evidence.observations import WINDOW
+from hetsched.models.evidence.probe_state import ProbeState
 from hetsched.models.evidence.samples import CurveName, Sample
 from hetsched.store import database
 from hetsched.store.database import DatabaseFormat
@@ -33,6 +35,17 @@ CREATE INDEX observation_by_size ON observation(model, curve, units, id);
 CREATE TABLE forgotten(times INTEGER NOT NULL) STRICT;
 INSERT INTO forgotten VALUES (0);
 """
+_PROBES = """
+CREATE TABLE probe(
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    workload TEXT NOT NULL, speed_key TEXT NOT NULL, device TEXT NOT NULL,
+    storage TEXT NOT NULL, load INTEGER NOT NULL,
+    idle_runs INTEGER NOT NULL CHECK(idle_runs >= 0),
+    probes INTEGER NOT NULL CHECK(probes >= 0),
+    repeats INTEGER NOT NULL CHECK(repeats >= 0),
+    ratio REAL NOT NULL CHECK(ratio > 0 AND ratio < 1e300),
+    UNIQUE(workload, speed_key, device, storage, load)) STRICT;
+"""
 _FROM_1 = """
 ALTER TABLE model RENAME COLUMN place TO storage;
 UPDATE model SET storage = 'memory' || substr(storage, 6)
@@ -53,13 +66,13 @@ INSERT INTO model
     FROM model_of_2;
 DROP TABLE model_of_2;
 """
-"""Version 2 doesn't know which neighbours were busy. In most runs all were."""
+"""Version 2 doesn't know which neighbours were busy, in most runs all, and has no probes."""
 
 FORMAT = DatabaseFormat(
     application_id=0x68737364,
     version=3,
-    schema=_SCHEMA,
-    migrations={1: _FROM_1, 2: _FROM_2},
+    schema=_SCHEMA + _PROBES,
+    migrations={1: _FROM_1, 2: _FROM_2 + _PROBES},
     # NORMAL: a power cut may lose the last observations; a crash of this process loses none.
     pragmas="PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = NORMAL",
 )
@@ -91,6 +104,21 @@ class ModelKey(msgspec.Struct, frozen=True, order=True):
     co_runners: CoRunners = "all"
 
 
+class ProbeKey(NamedTuple):
+    """Identifies a device without a share in one kind of job; as in `ModelKey`. `load`: units."""
+
+    workload: str
+    speed_key: str
+    device: str
+    storage: str
+    load: int
+
+
+MAX_PROBE_STATES = 1000
+"""Devices without a share kept; the one that ran least recently goes first. Arbitrary."""
+_PROBE_KEY = ", ".join(ProbeKey._fields)
+_PROBE_KEY_MATCHES = " AND ".join(f"{name} = ?" for name in ProbeKey._fields)
+_PROBE_STATE = ", ".join(field.name for field in fields(ProbeState))
 _KEY = ", ".join(ModelKey.__struct_fields__)
 _KEY_MATCHES = " AND ".join(f"{name} = ?" for name in ModelKey.__struct_fields__)
 _INSERT = "INSERT INTO observation(model, curve, units, seconds, at) VALUES (?, ?, ?, ?, ?)"
@@ -231,6 +259,29 @@ def delete_oldest(connection: apsw.Connection, fraction: float) -> None:
     delete_models(connection, keys[: max(1, int(len(keys) * fraction))])
 
 
+def read_probe_state(connection: apsw.Connection, key: ProbeKey) -> ProbeState | None:
+    """Return the state of `key`, or None."""
+    sql = f"SELECT {_PROBE_STATE} FROM probe WHERE {_PROBE_KEY_MATCHES}"
+    row = connection.execute(sql, key).get
+    return None if row is None else ProbeState(*row)
+
+
+def write_probe_states(
+    connection: apsw.Connection, states: Mapping[ProbeKey, ProbeState | None]
+) -> None:
+    """Replace the states of these keys; None deletes one."""
+    connection.executemany(f"DELETE FROM probe WHERE {_PROBE_KEY_MATCHES}", list(states))
+    connection.executemany(
+        f"INSERT INTO probe({_PROBE_KEY}, {_PROBE_STATE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [(*key, *astuple(state)) for key, state in states.items() if state is not None],
+    )
+    connection.execute(
+        """DELETE FROM probe WHERE id NOT IN
+        (SELECT id FROM probe ORDER BY id DESC LIMIT ?)""",
+        (MAX_PROBE_STATES,),
+    )
+
+
 def _insert(
     connection: apsw.Connection, model_id: int, samples: Iterable[Sample], at: float
 ) -> None:
@@ -255,6 +306,9 @@ def _delete_model(connection: apsw.Connection, key: ModelKey) -> None:
         model_id, _ = header
         connection.execute("DELETE FROM observation WHERE model = ?", (model_id,))
         connection.execute("DELETE FROM model WHERE id = ?", (model_id,))
+    sql = """DELETE FROM probe
+        WHERE workload = ? AND speed_key = ? AND device = ? AND storage = ?"""
+    connection.execute(sql, (key.workload, key.speed_key, key.device, key.storage))
 
 
 def _model_header(connection: apsw.Connection, key: ModelKey) -> tuple[int, int] | None:
