@@ -74,6 +74,11 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
         return not (self.link or self.members or self.clock == "virtual")
 
     @property
+    def shares_memory(self) -> bool:
+        """Whether other processes use its memory too, so that what is free changes."""
+        return device_kind(self.kind).shares_memory
+
+    @property
     def is_modelled(self) -> bool:
         """Whether its speed is configured, so that it doesn't depend on the variant."""
         return device_kind(self.kind).is_modelled

@@ -35,6 +35,8 @@ class DeviceKind(msgspec.Struct, frozen=True, kw_only=True):
         The configuration says what a device's operations cost; no variant makes it faster.
     can_be_missing : bool
         A machine may lack such devices: naming one is then Unavailable, not a usage error.
+    shares_memory : bool
+        Other processes use the memory of its devices too, so they are asked what is free.
     has_link : bool or None
         Whether its devices have their own memory behind a link; None: as configured.
     """
@@ -48,6 +50,7 @@ class DeviceKind(msgspec.Struct, frozen=True, kw_only=True):
     reserves_cores: bool = False
     is_modelled: bool = False
     can_be_missing: bool = False
+    shares_memory: bool = False
     has_link: bool | None = None
 
 
@@ -67,6 +70,7 @@ _CUDA = DeviceKind(
     package="hetsched.devices.cuda",
     variant_kind="cuda",
     can_be_missing=True,
+    shares_memory=True,
     has_link=True,
 )
 _EMULATED = DeviceKind(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import msgspec
 
@@ -18,6 +19,7 @@ from hetsched.device_process.held_job import (
     device_job,
 )
 from hetsched.device_process.held_jobs import HeldJobs
+from hetsched.device_process.memory_upkeep import MemoryUpkeep
 from hetsched.device_process.shared_tails import SharedTails
 from hetsched.devices.base import Device
 from hetsched.plans.shared_tail import TAIL_CHUNK_ID
@@ -32,8 +34,10 @@ from hetsched.transport.device_messages import (
     Fenced,
     Fill,
     Filled,
+    MemoryReading,
     Prepare,
     Prepared,
+    ReadMemory,
     Release,
     Run,
     TailChunkDone,
@@ -47,6 +51,17 @@ MAX_PAUSE_SECONDS = 0.002
 than compute a chunk of another job, which takes up to 0.1 s. The engine needs 0.2 ms."""
 
 
+@dataclass(frozen=True)
+class HostMemoryDetached:
+    """What the main thread orders after it has detached segments. It belongs to no job."""
+
+    job: int = 0
+
+
+ThreadCommand = DeviceCommand | HostMemoryDetached
+"""What a device's thread is ordered to do."""
+
+
 class CommandHandler:
     """The handler of one device's commands, with the jobs that it holds.
 
@@ -56,6 +71,8 @@ class CommandHandler:
         Of the device within the process.
     tails : SharedTails, optional
         The process's; None: no other device shares one.
+    upkeep : MemoryUpkeep, optional
+        Of what the device keeps between jobs.
     """
 
     def __init__(
@@ -66,6 +83,7 @@ class CommandHandler:
         attachments: Attachments,
         send: Callable[[Event], None],
         tails: SharedTails | None = None,
+        upkeep: MemoryUpkeep | None = None,
     ) -> None:
         self._index = index
         self._device = device
@@ -74,6 +92,7 @@ class CommandHandler:
         self._send = send
         self._tails = SharedTails() if tails is None else tails
         self._jobs = HeldJobs(device, info)
+        self._upkeep = MemoryUpkeep(device) if upkeep is None else upkeep
         self._paused_for: HeldJob | None = None
         self._pause_ends = 0.0
         self._workloads: dict[str, Workload] = {}
@@ -91,12 +110,25 @@ class CommandHandler:
             return 0.0
         return max(0.0, self._pause_ends - time.monotonic())
 
+    @property
+    def seconds_to_upkeep(self) -> float | None:
+        """Seconds after which `maintain` is due if no command arrives; None: never."""
+        if self._jobs.is_empty:
+            return self._upkeep.seconds_to_check(time.monotonic())
+        self._upkeep.on_busy()
+        return None
+
+    def maintain(self) -> None:
+        """Release what the idle device keeps, if it is time. Raises DeviceFault."""
+        if self._upkeep.check(time.monotonic()):
+            self._report_memory(released=True)
+
     def step(self, job: HeldJob) -> None:
         """Advance `job` by a chunk or a block. Raises as `HeldJobs.step`."""
         self._paused_for = None
         self._jobs.step(job)
 
-    def handle(self, command: DeviceCommand) -> None:
+    def handle(self, command: ThreadCommand) -> None:
         """Handle one command. Raises any error of the job or the device."""
         self._paused_for = None
         match command:
@@ -115,6 +147,15 @@ class CommandHandler:
             case Fence():
                 self._release(command)
                 self._send(Fenced(command.job, self._index))
+            case ReadMemory():
+                self._report_memory()
+            case HostMemoryDetached():
+                self._upkeep.forget_host_memory()
+
+    def _report_memory(self, *, released: bool = False) -> None:
+        usable = self._upkeep.usable_memory()
+        nbytes = (self._info.memory or 0) if usable is None else usable
+        self._send(MemoryReading(self._index, nbytes, released))
 
     def _prepare(self, command: Prepare) -> None:
         self._jobs.make_room(command.job)
@@ -226,6 +267,8 @@ class CommandHandler:
     def _release(self, command: Release | Fence) -> None:
         self._jobs.release(command.job)
         self._attachments.forget_job(command.job)
+        if self._upkeep.is_needed and self._jobs.is_empty:
+            self._report_memory()  # the next plan need not wait for it
 
     def _workload(self, reference: str) -> Workload:
         if reference not in self._workloads:

@@ -14,14 +14,19 @@ from queue import Empty, SimpleQueue
 
 from hetsched.device import DeviceInfo
 from hetsched.device_process.attachments import Attachments
-from hetsched.device_process.command_handler import CommandHandler
+from hetsched.device_process.command_handler import (
+    CommandHandler,
+    HostMemoryDetached,
+    ThreadCommand,
+)
 from hetsched.device_process.failures import as_hetsched_error, command_failed
 from hetsched.device_process.held_job import HeldJob, StepFailed
+from hetsched.device_process.memory_upkeep import WARM_SECONDS, MemoryUpkeep
 from hetsched.device_process.pipeline import ChunkFailed
 from hetsched.device_process.shared_tails import SharedTails
 from hetsched.devices.base import Device, DeviceFault
 from hetsched.errors import HetschedError
-from hetsched.transport.device_messages import DeviceCommand, DeviceStep, Event, Fence, Release
+from hetsched.transport.device_messages import DeviceStep, Event, Fence, Release
 
 FAULT_EXIT = 17
 """Exit status of a process whose device has become unusable."""
@@ -47,6 +52,8 @@ class DeviceThread(threading.Thread):
         Called with the index and the description of the open device, or the error of opening it.
     tails : SharedTails, optional
         The process's; None: no other device shares one.
+    warm_for : float, seconds
+        How long the device keeps memory for the next job while it is idle.
     """
 
     def __init__(
@@ -58,9 +65,10 @@ class DeviceThread(threading.Thread):
         send: Callable[[Event], None],
         on_opened: Callable[[int, DeviceInfo | HetschedError], None],
         tails: SharedTails | None = None,
+        warm_for: float = WARM_SECONDS,
     ) -> None:
         super().__init__(name=info.name, daemon=True)
-        self.commands: SimpleQueue[DeviceCommand | None] = SimpleQueue()
+        self.commands: SimpleQueue[ThreadCommand | None] = SimpleQueue()
         self._index = index
         self._info = info
         self._open_device = open_device
@@ -68,6 +76,8 @@ class DeviceThread(threading.Thread):
         self._send = send
         self._on_opened = on_opened
         self._tails = tails
+        self._warm_for = warm_for
+        self._upkeep: MemoryUpkeep | None = None
         self.step: DeviceStep | None = None
         """What it is doing. Read by the main thread."""
 
@@ -82,22 +92,34 @@ class DeviceThread(threading.Thread):
         except BaseException:
             _end_process(THREAD_EXIT)
 
+    def on_detached(self) -> None:
+        """Have the device forget host memory that was detached. Safe from any thread."""
+        if self._upkeep is not None and self._upkeep.is_needed:
+            self.commands.put(HostMemoryDetached())
+
     def _serve(self) -> None:
         try:
             _pin_threads(self._info)
             device = self._open_device(self._info)
             self._info = device.describe()
+            self._upkeep = MemoryUpkeep(device, self._warm_for)
         except BaseException as error:
             self._on_opened(self._index, as_hetsched_error(error))
             return
         self._on_opened(self._index, self._info)
         handler = CommandHandler(
-            self._index, device, self._info, self._attachments, self._send, self._tails
+            self._index,
+            device,
+            self._info,
+            self._attachments,
+            self._send,
+            self._tails,
+            self._upkeep,
         )
         while (command := self._next_command(handler)) is not None:
             self._handle(handler, command)
 
-    def _next_command(self, handler: CommandHandler) -> DeviceCommand | None:
+    def _next_command(self, handler: CommandHandler) -> ThreadCommand | None:
         """Advance jobs until a command arrives; block if no job has work."""
         while (job := handler.next_job) is not None:
             try:
@@ -105,9 +127,19 @@ class DeviceThread(threading.Thread):
             except Empty:
                 self._step(handler, job)
         self.step = None
-        return self.commands.get()
+        while True:
+            try:
+                return self.commands.get(timeout=handler.seconds_to_upkeep)
+            except Empty:
+                self._maintain(handler)
 
-    def _poll_command(self, handler: CommandHandler, job: HeldJob) -> DeviceCommand | None:
+    def _maintain(self, handler: CommandHandler) -> None:
+        try:
+            handler.maintain()
+        except BaseException as error:
+            self._report_failure(0, error)
+
+    def _poll_command(self, handler: CommandHandler, job: HeldJob) -> ThreadCommand | None:
         """Return a command that has arrived before `job` advances. Raises Empty."""
         if self._info.clock == "virtual" and job.pipeline.expects_more:
             return self.commands.get(timeout=VIRTUAL_CLOCK_WAIT)
@@ -128,7 +160,7 @@ class DeviceThread(threading.Thread):
         except BaseException as error:
             self._report_failure(job.number, _unusable(error))
 
-    def _handle(self, handler: CommandHandler, command: DeviceCommand) -> None:
+    def _handle(self, handler: CommandHandler, command: ThreadCommand) -> None:
         """Handle a command; an error of its job must not end the process.
 
         Except where the job can't be stopped: the engine would wait forever for the fence.

@@ -40,6 +40,11 @@ class HeldJobs:
             return self._loaded
         return self._turns.choose(job for job in jobs.values() if job.is_busy)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the device holds no job."""
+        return not self._jobs
+
     def require(self, number: int) -> HeldJob:
         """Return a job. Raises InternalError if the device doesn't hold it."""
         job = self._jobs.get(number)

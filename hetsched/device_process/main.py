@@ -72,6 +72,7 @@ class DeviceHost:
                 self.send,
                 lambda index, result: self._open_results.put((index, result)),
                 tails,
+                spec.warm_for,
             )
             for index, info in enumerate(spec.devices)
         ]
@@ -137,6 +138,8 @@ class DeviceHost:
                 self._attachments.attach(command, fds[0])
             case Detach():
                 self._attachments.detach(command.keys)
+                for thread in self._threads:
+                    thread.on_detached()
             case CommandBatch():
                 for device_command in command.commands:
                     self._dispatch(device_command, [])

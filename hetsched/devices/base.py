@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -112,6 +112,29 @@ class Device(Protocol):
 
     def wait(self, chunk: Chunk) -> ChunkTimes:
         """Block until the chunk's copy out has ended. Chunks are waited for in order."""
+
+
+@runtime_checkable
+class MemoryKeeper(Protocol):
+    """What a device also has that keeps memory between jobs, and shares it with other processes.
+
+    Called between jobs, by the thread that drives the device. Raises DeviceFault.
+    """
+
+    def usable_memory(self) -> int:
+        """Return the bytes that a job may use now, including what is kept."""
+
+    def keeps_memory(self) -> bool:
+        """Return whether there is anything to release."""
+
+    def is_memory_short(self) -> bool:
+        """Return whether other processes need memory."""
+
+    def release_memory(self) -> None:
+        """Release what is kept for the next job, which will be prepared more slowly."""
+
+    def forget_host_memory(self) -> None:
+        """Drop what refers to host memory that nothing else uses."""
 
 
 class DeviceOutOfMemory(MemoryError):

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from hetsched.config import Config
 from hetsched.device_kinds import DEVICE_KINDS, DeviceKind, configured_kind
 from hetsched.devices.core_pool import CorePool, core_pool
 from hetsched.devices.process_spec import Probe
 from hetsched.devices.registry import probe_module
 from hetsched.errors import ConfigError
+from hetsched.units import parse_time
 
 
 def probe(config: Config) -> Probe:
@@ -28,8 +31,13 @@ def probe(config: Config) -> Probe:
     pool = core_pool()
     probes = {kind.name: _probe_kind(kind, config, pool) for kind in _probe_order()}
     ordered = [probes[name] for name in DEVICE_KINDS]
+    warm_for = parse_time(config.arena.warm_for)
     return Probe(
-        tuple(process for part in ordered for process in part.processes),
+        tuple(
+            msgspec.structs.replace(process, warm_for=warm_for)
+            for part in ordered
+            for process in part.processes
+        ),
         {name: reason for part in ordered for name, reason in part.absent.items()},
     )
 

@@ -12,7 +12,7 @@ class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A device process: its devices, their configuration, extra environment variables.
 
     `package`: the package of the kind, which opens the devices. `lazy`: the process is started
-    when a job first needs it.
+    when a job first needs it. `warm_for`: seconds for which idle devices keep memory.
     """
 
     package: str
@@ -20,6 +20,7 @@ class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
     config: DeviceConfig
     env: dict[str, str] = {}
     lazy: bool = False
+    warm_for: float = 60.0
 
 
 class Probe(msgspec.Struct, frozen=True):

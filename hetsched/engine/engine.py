@@ -29,7 +29,8 @@ from hetsched.engine.planning.planner_thread import DEFERRAL_SECONDS, OnDone, Pl
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.run_planner import LearningTask
 from hetsched.engine.processes.device_search import DeviceSearch
-from hetsched.engine.processes.fleet import Fleet, FleetListener
+from hetsched.engine.processes.fleet import Fleet
+from hetsched.engine.processes.fleet_listener import FleetListener
 from hetsched.engine.queue.records import Outcome
 from hetsched.engine.queued_job import OnState, QueuedJob
 from hetsched.engine.scheduler import JobScheduler, stopping_error
@@ -109,6 +110,7 @@ class Engine:
             self._on_lost,
             self._on_joined,
             on_stuck=lambda keys: hold_attached(arena, keys),
+            on_memory=self._on_memory,
         )
         deadlines = Deadlines.of(config.deadlines)
         self._fleet = Fleet(probe(config), loop, listener, deadlines)
@@ -118,7 +120,6 @@ class Engine:
             machine=lambda: self._fleet.infos,
         )
         limit = None if config.memory_limit is None else parse_size(config.memory_limit)
-        deadlines = Deadlines.of(config.deadlines)
         planner_thread = PlannerThread(loop, deadline=deadlines.planner)
         files = WorkerPool(loop, deadlines.open)
         admission = Admission(files, self._machine_limits)
@@ -384,6 +385,12 @@ class Engine:
         self._context.planning.kernels.forget(devices)
         self._search.schedule()  # if it won't start again
         self._scheduler.on_lost(devices, reason, culprits)
+
+    def _on_memory(self, device: str, has_changed: bool, is_released: bool) -> None:
+        if has_changed:
+            self._context.planning.repeated_jobs.clear()  # their plans were made for less or more
+        if is_released:
+            self._context.planning.kernels.forget([device])
 
     def _on_joined(self, devices: tuple[str, ...]) -> None:
         self._scheduler.running.on_joined(devices)

@@ -164,6 +164,13 @@ class Fence(msgspec.Struct, frozen=True, tag="fence"):
     device: int
 
 
+class ReadMemory(msgspec.Struct, frozen=True, tag="read-memory"):
+    """Report the memory that a job may use. Answered by MemoryReading. `job` is 0."""
+
+    job: int
+    device: int
+
+
 class Ping(msgspec.Struct, frozen=True, tag="ping"):
     """Answered by Pong, by the main thread, whatever the devices do."""
 
@@ -172,7 +179,7 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
     """End the process cleanly; the end of file on its socket does the same."""
 
 
-DeviceCommand = Prepare | Run | Fill | Check | Release | Fence
+DeviceCommand = Prepare | Run | Fill | Check | Release | Fence | ReadMemory
 """Commands to one device."""
 
 
@@ -281,6 +288,17 @@ class VariantFailed(msgspec.Struct, frozen=True, tag="variant-failed"):
     error: ErrorRecord
 
 
+class MemoryReading(msgspec.Struct, frozen=True, tag="memory"):
+    """The memory that a job may use, also sent when a job has ended.
+
+    `released`: the device keeps nothing of earlier jobs any more, neither memory nor kernels.
+    """
+
+    device: int
+    nbytes: int
+    released: bool = False
+
+
 class DeviceNote(msgspec.Struct, frozen=True, tag="note"):
     """Text for the user, such as a slow step in progress."""
 
@@ -315,4 +333,7 @@ Event = (
     | CommandFailed
     | VariantFailed
     | DeviceNote
+    | MemoryReading
 )
+ProcessEvent = Hello | Pong | MemoryReading
+"""Those that are about no job."""

@@ -20,7 +20,9 @@ from hetsched.device_process import device_thread
 from hetsched.device_process.attachments import Attachments
 from hetsched.device_process.device_thread import FAULT_EXIT, THREAD_EXIT, DeviceThread
 from hetsched.device_process.pipeline import Pipeline
+from hetsched.devices.base import DeviceFault
 from hetsched.devices.emulated.device import EmulatedDevice, open_device
+from hetsched.devices.emulated.virtual_clock import VirtualClock
 from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import (
     Attach,
@@ -29,8 +31,10 @@ from hetsched.transport.device_messages import (
     DeviceNote,
     Fence,
     Fenced,
+    MemoryReading,
     Prepare,
     Prepared,
+    ReadMemory,
     Release,
     Run,
     StoredArray,
@@ -198,3 +202,102 @@ def test_a_thread_that_ends_unexpectedly_ends_its_process(
     bench.thread.join(PATIENCE)
 
     assert exits == [THREAD_EXIT]
+
+
+class KeepingDevice(EmulatedDevice):
+    """An emulated device that keeps memory until it is released."""
+
+    keeps = False
+    forgotten = 0
+
+    def prepare(self, job: Any) -> None:
+        self.keeps = self.keeps or job is not None
+        super().prepare(job)
+
+    def usable_memory(self) -> int:
+        return 100 if self.keeps else 200
+
+    def keeps_memory(self) -> bool:
+        return self.keeps
+
+    def is_memory_short(self) -> bool:
+        return False
+
+    def release_memory(self) -> None:
+        self.keeps = False
+
+    def forget_host_memory(self) -> None:
+        self.forgotten += 1
+
+
+def keeping(bench: Bench, warm_for: float) -> KeepingDevice:
+    device = KeepingDevice(
+        info_of(VIRTUAL), VIRTUAL, VirtualClock(VIRTUAL.engines, VIRTUAL.duplex)
+    )
+    bench.thread._open_device = lambda info: device
+    bench.thread._warm_for = warm_for
+    return device
+
+
+def test_a_device_without_jobs_releases_what_it_keeps(bench: Bench) -> None:
+    keeping(bench, warm_for=0.0)
+    bench.order(prepare(), Release(1, 0))
+
+    bench.start()
+
+    _, ended, released = bench.answers(Prepared, MemoryReading, MemoryReading)
+    assert (ended.nbytes, ended.released) == (100, False)
+    assert (released.nbytes, released.released) == (200, True)
+
+
+def test_a_device_with_a_job_releases_nothing(bench: Bench) -> None:
+    keeping(bench, warm_for=0.0)
+    bench.order(prepare())
+    bench.start()
+    bench.answers(Prepared)
+
+    bench.order(ReadMemory(0, 0))
+
+    (reading,) = bench.answers(MemoryReading)
+    assert reading.nbytes == 100
+
+
+def test_a_device_that_keeps_nothing_reports_its_memory_as_described(bench: Bench) -> None:
+    bench.order(ReadMemory(0, 0))
+
+    bench.start()
+
+    (reading,) = bench.answers(MemoryReading)
+    assert reading.nbytes == info_of(VIRTUAL).memory
+
+
+def test_detached_memory_is_forgotten_though_there_is_no_job(bench: Bench) -> None:
+    device = keeping(bench, warm_for=1e6)
+    bench.start()
+    bench.order(ReadMemory(0, 0))
+    bench.answers(MemoryReading)
+
+    bench.thread.on_detached()
+
+    bench.order(ReadMemory(0, 0))
+    bench.answers(MemoryReading)
+    assert device.forgotten == 1
+
+
+def test_a_fault_of_an_idle_device_ends_its_process(
+    bench: Bench, exits: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeping(bench, warm_for=0.0)
+    monkeypatch.setattr(KeepingDevice, "release_memory", faulting)
+    bench.order(prepare(), Release(1, 0))
+
+    bench.start()
+
+    failed = bench.answers(Prepared, MemoryReading, CommandFailed)[-1]
+    bench.close()
+    assert (failed.job, failed.cause, exits[0]) == (0, "fault", FAULT_EXIT)
+
+
+def faulting(device: KeepingDevice) -> None:
+    device.keeps = False  # once is enough
+    raise DeviceFault("status 700")

@@ -37,6 +37,7 @@ class Affine(Workload):
 
     name = "affine"
     Params = AffineParams
+    inputs = ("x", "b")
 
     def load(self, p: AffineParams) -> int:
         return p.units

@@ -18,10 +18,11 @@ from hetsched.device import DeviceInfo
 from hetsched.devices.process_spec import Probe, ProcessSpec
 from hetsched.engine.deadlines import DEFAULT_DEADLINES
 from hetsched.engine.processes.device_process import DeviceProcess
-from hetsched.engine.processes.fleet import Fleet, FleetListener
+from hetsched.engine.processes.fleet import Fleet
+from hetsched.engine.processes.fleet_listener import FleetListener
 from hetsched.engine.processes.hosted_process import MAX_FAILED_STARTS, HostedProcess
 from hetsched.errors import InternalError
-from hetsched.transport.device_messages import Attach, Release
+from hetsched.transport.device_messages import Attach, MemoryReading, Release
 from hetsched.transport.timers import Timer, TimerQueue
 
 SPEC = ProcessSpec(
@@ -63,6 +64,7 @@ class ManualFleet:
             on_lost=self.on_lost,
             on_ready=lambda devices: self.calls.append("ready"),
             on_stuck=self.on_stuck,
+            on_memory=lambda *event: self.calls.append("memory {1} {2}".format(*event)),
         )
         deadlines = replace(DEFAULT_DEADLINES, exit=0.2)
         self.fleet = Fleet(Probe((SPEC,), {}), cast(Any, self.loop), listener, deadlines)
@@ -256,3 +258,15 @@ def test_a_process_that_has_stopped_reading_is_killed(caplog: pytest.LogCaptureF
 
     assert not process.is_alive
     assert caplog.text.count("cpu0: it has stopped reading commands; killing it") == 1
+
+
+def test_a_reading_of_memory_changes_the_description_of_a_device(manual: ManualFleet) -> None:
+    manual.hello()
+    fleet = manual.fleet
+    fleet._devices.set_memory("cpu0", 1 << 30)
+
+    fleet._on_memory("cpu0", MemoryReading(0, 1 << 29))
+    fleet._on_memory("cpu0", MemoryReading(0, (1 << 29) + 1, released=True))
+
+    assert fleet.infos[0].memory == fleet.info("cpu0").memory == 1 << 29
+    assert manual.calls[-2:] == ["memory True False", "memory False True"]

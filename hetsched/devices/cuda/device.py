@@ -28,8 +28,8 @@ from hetsched.devices.cuda.job import CudaJob, copy_to_device, copy_to_host
 from hetsched.devices.cuda.memory.device_memory import DeviceMemory
 from hetsched.devices.cuda.memory.pinned_memory import SLICE_BYTES, Pins, Staging, default_quota
 from hetsched.devices.cuda.preparation import JobPreparer
-from hetsched.devices.cuda.probe import budget
-from hetsched.devices.cuda.runtime import DeviceFacts, Runtime, open_cupy
+from hetsched.devices.cuda.probe import budget, reserve
+from hetsched.devices.cuda.runtime import Runtime, open_cupy
 from hetsched.errors import InternalError
 from hetsched.paths import cache_dir
 
@@ -42,7 +42,7 @@ def open_device(info: DeviceInfo, config: DeviceConfig) -> CudaDevice:
     Unavailable
     """
     runtime = open_cupy(info.name, info.details.get("uuid", ""), str(cache_dir()))
-    return CudaDevice(info, runtime)
+    return CudaDevice(info, runtime, config.memory_bytes())
 
 
 class CudaDevice:
@@ -51,7 +51,9 @@ class CudaDevice:
     Parameters
     ----------
     info : DeviceInfo
-        As probed; `describe` adds what the runtime reports. `memory` is an upper limit.
+        As probed; `describe` adds what the runtime reports.
+    limit : int or None, bytes
+        Of the device memory that a job may use.
     pinned : int, bytes
         Quota of pinned host memory.
     slice_bytes : int
@@ -62,6 +64,7 @@ class CudaDevice:
         self,
         info: DeviceInfo,
         runtime: Runtime,
+        limit: int | None = None,
         pinned: int | None = None,
         slice_bytes: int = SLICE_BYTES,
     ) -> None:
@@ -72,11 +75,22 @@ class CudaDevice:
             facts = runtime.facts
             self._h2d, self._compute, self._d2h = (runtime.stream() for _ in range(3))
             self._clock = DeviceClock(runtime, self._h2d)
-        self._info = _refined(info, facts)
+            self._most_free = runtime.memory().free
+        self._has_display = info.details.get("display") == "active" or facts.watchdog
+        self._limit = limit
+        self._info = msgspec.structs.replace(
+            info,
+            identity=info.identity or facts.identity,
+            memory=budget(facts.free, facts.total, self._has_display, limit),
+            engines=facts.engines,
+            details={**info.details, "runtime": facts.version},
+        )
         quota = default_quota() if pinned is None else pinned
         self._pins = Pins(runtime, quota if facts.register else 0, slice_bytes)
+        self._memory = DeviceMemory(runtime)
+        self._staging = Staging(self._pins)
         self._preparer = JobPreparer(
-            DeviceMemory(runtime), self._pins, Staging(self._pins), (self._h2d, self._compute)
+            self._memory, self._pins, self._staging, (self._h2d, self._compute)
         )
         self._events = EventPool(runtime)
         self._job: CudaJob | None = None
@@ -101,6 +115,39 @@ class CudaDevice:
                 self._job = self._preparer.prepare(job)
                 self._clock.set()
                 self._events.set_clock_base(None)
+
+    def usable_memory(self) -> int:
+        with self._guard():
+            memory = self._runtime.memory()
+            free = memory.free + memory.reusable + self._memory.kept
+            return budget(free, memory.total, self._has_display, self._limit)
+
+    def keeps_memory(self) -> bool:
+        return self._memory.kept > 0 or self._staging.nbytes > 0
+
+    def is_memory_short(self) -> bool:
+        """Return whether little is free, or others took more than the reserve since it opened.
+
+        An allocation that fails in another process can't be seen from here. So once there is one
+        with much memory, nothing is kept from it.
+        """
+        with self._guard():
+            memory = self._runtime.memory()
+            limit = reserve(memory.total, self._has_display)
+            free = memory.free + memory.reusable + self._memory.kept
+            self._most_free = max(self._most_free, free)
+            return memory.free < limit or self._most_free - free > limit
+
+    def release_memory(self) -> None:
+        with self._guard():
+            self._drain()
+            self._memory.free()
+            self._staging.clear()
+            self._pins.sweep()
+
+    def forget_host_memory(self) -> None:
+        with self._guard():
+            self._pins.sweep()
 
     def copy_in(self, chunk: Chunk, slot: Slot) -> None:
         with self._guard():
@@ -205,15 +252,3 @@ class CudaDevice:
             self._events.give_back(flight.events)
         self._flights.clear()
         self._in_slot.clear()
-
-
-def _refined(info: DeviceInfo, facts: DeviceFacts) -> DeviceInfo:
-    """Return `info` with facts from the runtime: free memory, copy engines."""
-    has_display = info.details.get("display") == "active" or facts.watchdog
-    return msgspec.structs.replace(
-        info,
-        identity=info.identity or facts.identity,
-        memory=budget(facts.free, facts.total, has_display, info.memory),
-        engines=facts.engines,
-        details={**info.details, "runtime": facts.version},
-    )

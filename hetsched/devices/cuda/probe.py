@@ -29,12 +29,16 @@ CONTEXT_BYTES = 640 << 20
 that is actually free."""
 
 
+def reserve(total: int, display: bool) -> int:
+    """Return the bytes to leave free on a device of `total`."""
+    if display:
+        return max(DISPLAY_RESERVE_BYTES, int(DISPLAY_RESERVE_FRACTION * total))
+    return max(RESERVE_BYTES, int(RESERVE_FRACTION * total))
+
+
 def budget(free: int, total: int, display: bool, limit: int | None) -> int:
     """Return the bytes of `free` for jobs (b of Ilic & Sousa), once the context exists."""
-    reserve, fraction = RESERVE_BYTES, RESERVE_FRACTION
-    if display:
-        reserve, fraction = DISPLAY_RESERVE_BYTES, DISPLAY_RESERVE_FRACTION
-    usable = max(0, free - max(reserve, int(fraction * total)))
+    usable = max(0, free - reserve(total, display))
     return usable if limit is None else min(usable, limit)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from hetsched.engine.job.device_wait import DeviceWait, longest
 from hetsched.engine.job.driver import JobDriver
-from hetsched.transport.device_messages import Event, Hello, Pong
+from hetsched.transport.device_messages import Event, ProcessEvent
 
 
 class RunningJobs:
@@ -64,7 +64,7 @@ class RunningJobs:
                 self.main.on_message(device, message)
             return
         for driver in self:
-            if not isinstance(message, Hello | Pong) and driver.attempt_id == message.job:
+            if not isinstance(message, ProcessEvent) and driver.attempt_id == message.job:
                 driver.on_message(device, message)
                 return
 

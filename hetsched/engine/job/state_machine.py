@@ -64,9 +64,8 @@ from hetsched.transport.device_messages import (
     Event,
     Fenced,
     Filled,
-    Hello,
-    Pong,
     Prepared,
+    ProcessEvent,
     TailChunkDone,
     TailLeft,
     VariantFailed,
@@ -187,6 +186,6 @@ class JobStateMachine:
 
 def _is_current(state: JobStage, message: Event) -> bool:
     """Return whether `message` is about the current attempt, not an earlier one or another job."""
-    if not isinstance(state, ACTIVE_STATES) or isinstance(message, Hello | Pong):
+    if not isinstance(state, ACTIVE_STATES) or isinstance(message, ProcessEvent):
         return False
     return message.job == state.attempt.id

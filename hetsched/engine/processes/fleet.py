@@ -11,20 +11,29 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 from hetsched.device import DeviceInfo
 from hetsched.devices.process_spec import Probe, ProcessSpec
 from hetsched.engine.deadlines import DEFAULT_DEADLINES, Deadlines
 from hetsched.engine.processes.device_process import DeviceProcess
+from hetsched.engine.processes.fleet_devices import FleetDevices
+from hetsched.engine.processes.fleet_listener import FleetListener
 from hetsched.engine.processes.hosted_process import MAX_FAILED_STARTS, HostedProcess
+from hetsched.engine.processes.memory_readings import MemoryReadings, steady_memory
 from hetsched.engine.processes.process_watch import ProcessWatch
 from hetsched.engine.processes.start_waits import (
     StartWaits,
     have_started_or_failed,
     is_settled,
 )
-from hetsched.transport.device_messages import DeviceCommand, DeviceStep, Event, Hello, Pong
+from hetsched.transport.device_messages import (
+    DeviceCommand,
+    DeviceStep,
+    Hello,
+    MemoryReading,
+    Pong,
+    ReadMemory,
+)
 from hetsched.transport.loop import Loop
 
 log = logging.getLogger(__name__)
@@ -40,33 +49,8 @@ RETRY_SECONDS = 1.0
 """Delay after the operating system refused to start a process."""
 
 
-@dataclass(frozen=True)
-class FleetListener:
-    """Callbacks, all on the loop's thread."""
-
-    on_event: Callable[[str, Event], None]
-    """(device, event)"""
-    on_lost: Callable[[tuple[str, ...], str, tuple[str, ...]], None]
-    """(devices, reason, culprits): their process has died, because of `culprits` if known."""
-    on_ready: Callable[[tuple[str, ...]], None]
-    """(devices): their process takes commands."""
-    on_stuck: Callable[[frozenset[int]], Callable[[], None]] = lambda keys: lambda: None
-    """(keys of attachments): a killed process that doesn't end may still write to these. Returns
-    what to call when it has ended."""
-
-
 class Fleet:
-    """All device processes. A device is ready once its process has sent Hello.
-
-    Attributes
-    ----------
-    infos : tuple of DeviceInfo
-        All devices that are or may become ready, in order.
-    absent : mapping
-        Unusable device or kind -> reason.
-    """
-
-    infos: tuple[DeviceInfo, ...] = ()
+    """All device processes. A device is ready once its process has sent Hello."""
 
     def __init__(
         self,
@@ -78,15 +62,15 @@ class Fleet:
         self._loop = loop
         self._deadlines = deadlines
         self._listener = listener
-        self.absent: dict[str, str] = dict(probe.absent)
+        self._devices = FleetDevices(probe.absent)
         self._hosts: list[HostedProcess] = []
         self._host_of: dict[str, tuple[HostedProcess, int]] = {}
         """Device -> its process and its index there."""
-        self._infos: dict[str, DeviceInfo] = {}
-        self._abandoned: set[str] = set()
         self._waits = StartWaits()
+        self._memory = MemoryReadings(
+            loop, lambda device: self.send(device, lambda index: ReadMemory(0, index))
+        )
         self._closing = self._killed = False
-        self._probed_absent = set(probe.absent)
         for spec in probe.processes:
             self._add(spec)
 
@@ -100,10 +84,7 @@ class Fleet:
         """Start the processes of devices that were missing before; return their names."""
         known = self._host_of.keys()
         new = [spec for spec in probe.processes if known.isdisjoint(spec_names(spec))]
-        for name in self._probed_absent - probe.absent.keys():
-            self.absent.pop(name, None)
-        self._probed_absent = set(probe.absent)
-        self.absent.update(probe.absent)
+        self._devices.on_probed(probe.absent)
         for spec in new:
             host = self._add(spec)
             if not host.on_demand:
@@ -115,16 +96,26 @@ class Fleet:
         for host in self._hosts:
             if host.is_abandoned and not host.is_stuck and host.process is None:
                 host.failed_starts = 0
-                self._readmit(host)
+                self._devices.readmit(host.device_names)
                 self._spawn(host)
+
+    @property
+    def infos(self) -> tuple[DeviceInfo, ...]:
+        """All devices that are or may become ready, in order."""
+        return self._devices.infos
+
+    @property
+    def absent(self) -> Mapping[str, str]:
+        """Unusable device or kind -> reason."""
+        return self._devices.absent
 
     def info(self, device: str) -> DeviceInfo:
         """Return the description of a device, even if it is no longer usable."""
-        return self._infos[device]
+        return self._devices[device]
 
     def any_remaining(self, devices: Iterable[str]) -> bool:
         """Return whether any of these devices is or may become ready."""
-        return not self._abandoned.issuperset(devices)
+        return self._devices.any_remaining(devices)
 
     def ready(self) -> set[str]:
         """Return the devices that accept commands."""
@@ -157,10 +148,20 @@ class Fleet:
         """Call back once it is certain which of `devices` are usable, possibly at once.
 
         Waits for processes that start for the first time, until they are ready or have failed;
-        for one that restarts only if no other is ready; never for on-demand ones.
+        for one that restarts only if no other is ready; never for on-demand ones. Then for
+        readings of memory that others use too.
         """
-        hosts = [self._host_of[name][0] for name in devices]
-        self._waits.call_when(lambda: is_settled(hosts), callback)
+        names = tuple(devices)
+        hosts = [self._host_of[name][0] for name in names]
+        self._waits.call_when(
+            lambda: is_settled(hosts),
+            lambda: self._memory.refresh(self._with_shared_memory(names), callback),
+        )
+
+    def _with_shared_memory(self, devices: Iterable[str]) -> list[str]:
+        """Return the ready ones of `devices` whose memory other processes use too."""
+        ready = self.ready()
+        return [name for name in devices if name in ready and self._devices[name].shares_memory]
 
     def send(self, device: str, make_command: Callable[[int], DeviceCommand]) -> None:
         """Send ``make_command(index of the device in its process)``, unless the device is lost.
@@ -278,6 +279,8 @@ class Fleet:
                 self._on_hello(host, event)
             elif isinstance(event, Pong):
                 host.steps = event.steps
+            elif isinstance(event, MemoryReading):
+                self._on_memory(host.device_names[event.device], event)
             else:
                 self._listener.on_event(host.device_names[event.device], event)
         if process.ended:
@@ -290,13 +293,22 @@ class Fleet:
         host.threads = hello.threads
         if host.watch is not None:
             host.watch.on_hello()
-        for info in hello.devices:
-            self._infos[info.name] = info
-        self._update_infos()
         names = tuple(info.name for info in hello.devices)
+        self._devices.describe(hello.devices)
+        for name in names:
+            self._memory.on_reading(name)
         log.info("devices ready: %s", ", ".join(names))
         self._listener.on_ready(names)
         self._waits.recheck()
+
+    def _on_memory(self, device: str, reading: MemoryReading) -> None:
+        previous = self._devices[device].memory
+        memory = steady_memory(previous, reading.nbytes)
+        has_changed = memory != previous
+        if has_changed:
+            self._devices.set_memory(device, memory)
+        self._listener.on_memory(device, has_changed, reading.released)
+        self._memory.on_reading(device)
 
     def _kill(self, host: HostedProcess, process: DeviceProcess, reason: str) -> None:
         if host.process is not process or host.kill_reason or self._closing:
@@ -315,10 +327,8 @@ class Fleet:
         self._loop.remove_reader(process.fileno())
         host.is_stuck, host.is_ready = True, False
         host.on_end = self._listener.on_stuck(frozenset(host.attached))
-        for name in host.device_names:
-            self.absent[name] = reason
-            self._abandoned.add(name)
-        self._update_infos()
+        self._devices.abandon(host.device_names, reason)
+        self._memory.on_end(host.device_names)
         self._listener.on_lost(host.device_names, reason, ())
         self._waits.recheck()
 
@@ -329,7 +339,7 @@ class Fleet:
         host.ended()
         host.on_end()
         host.failed_starts = 0
-        self._readmit(host)
+        self._devices.readmit(host.device_names)
         self._loop.call_later(RESTART_SECONDS, lambda: self._spawn(host))
 
     def _on_death(
@@ -355,6 +365,7 @@ class Fleet:
         culprits = host.culprits()
         host.ended()
         names = host.device_names
+        self._memory.on_end(names)
         if not self._killed:
             log.warning("device process of %s died: %s", ", ".join(names), reason)
         if host.is_abandoned:
@@ -366,30 +377,17 @@ class Fleet:
             self._listener.on_lost(names, reason, culprits)
         self._waits.recheck()
 
+    def _abandon(self, names: tuple[str, ...], reason: str) -> None:
+        tries = f"its process failed to start {MAX_FAILED_STARTS} times"
+        self._devices.abandon(names, f"{tries}: {reason}")
+
     def _add(self, spec: ProcessSpec) -> HostedProcess:
         host = HostedProcess(spec)
         self._hosts.append(host)
         for index, info in enumerate(spec.devices):
             self._host_of[info.name] = (host, index)
-            self._infos[info.name] = info
-        self._update_infos()
+        self._devices.describe(spec.devices)
         return host
-
-    def _readmit(self, host: HostedProcess) -> None:
-        for name in host.device_names:
-            self.absent.pop(name, None)
-            self._abandoned.discard(name)
-        self._update_infos()
-
-    def _abandon(self, names: tuple[str, ...], reason: str) -> None:
-        for name in names:
-            self.absent[name] = f"its process failed to start {MAX_FAILED_STARTS} times: {reason}"
-            self._abandoned.add(name)
-        self._update_infos()
-
-    def _update_infos(self) -> None:
-        usable = (info for name, info in self._infos.items() if name not in self._abandoned)
-        self.infos = tuple(usable)
 
 
 def spec_names(spec: ProcessSpec) -> list[str]:

@@ -170,6 +170,14 @@ class Staging:
         self._pins = pins
         self._buffers: dict[tuple[int, int], np.ndarray] = {}
 
+    @property
+    def nbytes(self) -> int:
+        return sum(memory.nbytes for memory in self._buffers.values())
+
+    def clear(self) -> None:
+        """Drop all buffers; `Pins.sweep` unpins them. The device must be idle."""
+        self._buffers.clear()
+
     def buffer(
         self, key: tuple[int, int], nbytes: int, keep: set[int]
     ) -> tuple[np.ndarray, Pinned | None]:

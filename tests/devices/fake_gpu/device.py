@@ -1,0 +1,22 @@
+"""Opens the fake GPU, whose memory others use too: as many bytes as a file says."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hetsched.config import DeviceConfig
+from hetsched.device import DeviceInfo
+from hetsched.devices.cuda.device import CudaDevice
+from hetsched.devices.cuda.fake.runtime import FakeRuntime
+from hetsched.devices.cuda.runtime import Memory
+
+
+class SharedGpu(FakeRuntime):
+    def memory(self) -> Memory:
+        self.used_by_others = int(Path(os.environ["FAKE_GPU_USED"]).read_text())
+        return super().memory()
+
+
+def open_device(info: DeviceInfo, config: DeviceConfig) -> CudaDevice:
+    return CudaDevice(info, SharedGpu(memory=2 << 30))

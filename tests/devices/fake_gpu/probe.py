@@ -1,0 +1,20 @@
+"""Finds one GPU, always."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hetsched.config import DeviceConfig
+from hetsched.device import DeviceInfo
+from hetsched.devices.core_pool import CorePool
+from hetsched.devices.process_spec import Probe, ProcessSpec
+
+
+def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
+    info = DeviceInfo(name="gpu0", kind="cuda", identity="fake GPU", link=True, memory=1)
+    (_, config), *_ = tables
+    return Probe((ProcessSpec(package="fake_gpu", devices=(info,), config=config),))
+
+
+def throttle_reasons(info: DeviceInfo) -> tuple[str, ...]:
+    return ()

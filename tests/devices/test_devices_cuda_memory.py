@@ -1,0 +1,122 @@
+"""What a GPU keeps between jobs, and when it goes: device memory, pinned memory."""
+
+from __future__ import annotations
+
+import pytest
+from cuda_toys import AffineParams, Bench, shared
+
+from hetsched.device import DeviceInfo
+from hetsched.devices.base import DeviceFault, MemoryKeeper
+from hetsched.devices.cuda.device import CudaDevice
+from hetsched.devices.cuda.fake.runtime import FakeRuntime
+
+MIB = 1 << 20
+RESERVE = 512 * MIB
+
+
+def ended(runtime: FakeRuntime, place: str = "arena") -> Bench:
+    """A bench whose job has ended."""
+    bench = Bench(runtime, place)
+    bench.run()
+    bench.device.prepare(None)
+    return bench
+
+
+@pytest.mark.parametrize("place", ["arena", "plain"])
+def test_what_is_kept_for_the_next_job_can_be_released(place: str) -> None:
+    runtime = FakeRuntime()
+    bench = ended(runtime, place)
+    assert isinstance(bench.device, MemoryKeeper)
+    assert bench.device.keeps_memory()
+
+    bench.device.release_memory()
+
+    assert not bench.device.keeps_memory()
+    assert runtime.blocks == {}
+    arena = [array.ctypes.data for array in (bench.x, bench.y)] if place == "arena" else []
+    assert list(runtime.pins) == arena
+    bench.run()
+    assert bench.is_right()
+
+
+def test_what_is_kept_counts_as_usable() -> None:
+    runtime = FakeRuntime(memory=1 << 30)
+    bench = Bench(runtime, params=AffineParams(12, MIB >> 4))
+    before = bench.device.usable_memory()
+
+    bench.run()
+
+    assert runtime.memory().free < (1 << 30) - MIB
+    assert bench.device.usable_memory() == before == (1 << 30) - RESERVE
+
+
+def test_memory_that_others_take_and_give_back_is_seen() -> None:
+    runtime = FakeRuntime(memory=2 << 30)
+    device = Bench(runtime).device
+
+    runtime.used_by_others = 1 << 30
+    assert device.usable_memory() == RESERVE
+    runtime.used_by_others = 0
+    assert device.usable_memory() == (2 << 30) - RESERVE
+
+
+def test_the_configured_limit_stays_however_much_is_free() -> None:
+    """But the memory that was free when the GPU was probed is no limit."""
+    info = DeviceInfo(name="gpu0", kind="cuda", identity="x", link=True, memory=5 * MIB)
+
+    device = CudaDevice(info, FakeRuntime(memory=2 << 30), limit=100 * MIB)
+
+    assert device.describe().memory == device.usable_memory() == 100 * MIB
+
+
+@pytest.mark.parametrize(
+    ("total", "others", "is_short"),
+    [
+        (4 << 30, 0, False),
+        (4 << 30, RESERVE // 2, False),
+        (4 << 30, RESERVE + MIB, True),
+        (RESERVE - MIB, 0, True),
+    ],
+)
+def test_memory_is_short_when_little_is_free_or_others_have_come(
+    total: int, others: int, is_short: bool
+) -> None:
+    runtime = FakeRuntime(memory=total)
+    device = Bench(runtime).device
+
+    runtime.used_by_others = others
+
+    assert device.is_memory_short() is is_short
+
+
+def test_memory_is_not_short_because_of_what_the_device_keeps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hetsched.devices.cuda.probe.RESERVE_BYTES", 64)
+    runtime = FakeRuntime(memory=MIB)
+    bench = Bench(runtime, params=AffineParams(12, 8192))
+    bench.run()
+
+    assert runtime.memory().free <= MIB // 2
+    assert not bench.device.is_memory_short()
+
+
+def test_memory_that_was_detached_is_unpinned_without_a_job() -> None:
+    runtime = FakeRuntime()
+    bench = ended(runtime)
+    assert len(runtime.pins) == 2
+
+    bench.hosts.clear()
+    bench.x = bench.y = shared((1,), "float32")
+    bench.device.forget_host_memory()
+
+    assert runtime.pins == {}
+
+
+def test_a_fault_is_noticed_by_an_idle_device() -> None:
+    runtime = FakeRuntime()
+    bench = ended(runtime)
+    runtime.sticky = 700
+
+    with pytest.raises(DeviceFault, match="700"):
+        bench.device.usable_memory()
