@@ -1,6 +1,7 @@
 """Measures the time to plan a whole machine, both bounds included: cold, then once more, warm.
 
 Every machine is new to the planner, so no plan is cached for it. Then the request is repeated.
+Loads of very many small units are also explained; their peak memory is traced in a second pass.
 """
 
 from __future__ import annotations
@@ -8,13 +9,17 @@ from __future__ import annotations
 import random
 import statistics
 import time
+import tracemalloc
 from collections.abc import Sequence
+from dataclasses import replace
 
 from benchmarks.results import Bar, Result
 from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
+from hetsched.planner.analysis.explanation import ExplainedJob, explain_job
 from hetsched.planner.analysis.machine_bound import fluid_bound, whole_unit_bound
+from hetsched.planner.host_overhead import plan_with_host_overhead
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine
@@ -27,6 +32,14 @@ WARM = {256: 0.001}
 WORST = 3
 """Allowed ratio of the longest time to the median's limit."""
 UNIT_BYTES, MEMORY = 2 << 20, 1 << 30
+LARGE_CASES = ((10**7, 4096, 8 << 30), (10**7, 16, 8 << 30), (10**9, 4096, 8 << 30))
+"""Units, bytes of a unit, device memory; one GPU and 8 cores."""
+LARGE_UNITS = 10**7
+"""Units up to which the limits apply."""
+MAX_PLANNING, MAX_EXPLAINING, MAX_MIB = 0.100, 1.0, 100
+"""Seconds and MiB."""
+KERNEL_STEPS = 40
+"""Steps of a kernel that computes a whole wave at a time."""
 SIZES = (1, 2, 4, 8, 16, 33)
 """Shares at which cores were measured."""
 
@@ -54,7 +67,43 @@ def measure(quick: bool) -> Result:
             if load in limits:
                 result.bars += bars(f"{load} units, {name}", times, limits[load])
         print(f"  {' | '.join(result.rows[-1])}", flush=True)
+    for units, unit_bytes, memory in LARGE_CASES:
+        for has_steps in (False, True):
+            large(result, units, unit_bytes, memory, has_steps)
     return result
+
+
+def large(result: Result, units: int, unit_bytes: int, memory: int, has_steps: bool) -> None:
+    """Plan and explain a load of very many units, with a straight or a stepped kernel."""
+    subject = large_machine(units, unit_bytes, memory, has_steps)
+    planning, explaining = _planned_and_explained(subject)
+    tracemalloc.start()
+    _planned_and_explained(subject)
+    peak = tracemalloc.get_traced_memory()[1] / 2**20
+    tracemalloc.stop()
+    name = f"{units:.0e} units of {unit_bytes} B{', a kernel in steps' if has_steps else ''}"
+    print(f"  {name}: plan {planning * 1e3:.1f} ms, explain {explaining:.2f} s, {peak:.1f} MiB")
+    result.data.append(
+        {"units": units, "unit_bytes": unit_bytes, "steps": has_steps, "plan": planning,
+         "explain": explaining, "peak_mib": peak}
+    )  # fmt: skip
+    if units <= LARGE_UNITS:
+        result.bars += [
+            Bar(f"{name}: plan, ms", planning * 1e3, MAX_PLANNING * 1e3, at_least=False),
+            Bar(f"{name}: explain, s", explaining, MAX_EXPLAINING, at_least=False),
+            Bar(f"{name}: peak, MiB", peak, MAX_MIB, at_least=False),
+        ]
+
+
+def _planned_and_explained(subject: SimulatedMachine) -> tuple[float, float]:
+    """Return the seconds of a plan, and of its explanation with the text."""
+    candidates, cache = subject.candidates(subject.true_models), PlanCache()
+    start = time.perf_counter()
+    plan = plan_with_host_overhead(subject.load, candidates, cache=cache)
+    planned = time.perf_counter()
+    job = ExplainedJob(None, "planned", "rows", subject.load)
+    str(explain_job(job, plan, cache=cache))
+    return planned - start, time.perf_counter() - planned
 
 
 def bars(what: str, times: Sequence[float], limit: float) -> list[Bar]:
@@ -97,6 +146,28 @@ def gpu(chance: random.Random, number: int) -> SimulatedDevice:
     return SimulatedDevice(info, DeviceModel(PiecewiseLinear(), *phases), demand(MEMORY))
 
 
+def large_machine(units: int, unit_bytes: int, memory: int, has_steps: bool) -> SimulatedMachine:
+    """Return a GPU behind PCIe 2 and 8 cores of a twentieth of its speed."""
+    wave, seconds = memory // unit_bytes // KERNEL_STEPS, unit_bytes / 20e9
+    steps = PiecewiseLinear(
+        (size, wave * (step + 1) * seconds * (1 + 1e-4 * (size > wave * step + 1)))
+        for step in range(KERNEL_STEPS)
+        for size in (wave * step + 1, wave * (step + 1))
+    )
+    plain = gpu(random.Random(0), 0)
+    link = [Affine(10e-6, unit_bytes / rate) for rate in (6.0e9, 6.5e9)]
+    compute = steps if has_steps else Affine(30e-6, seconds)
+    model = DeviceModel(PiecewiseLinear(), compute, *link)
+    linked = replace(plain, model=model, demand=demand(memory, unit_bytes))
+    cores = []
+    for number in range(8):
+        total = PiecewiseLinear([(size, size * unit_bytes / 1e9) for size in (100, 10**6)])
+        info = DeviceInfo(name=f"cpu{number}", kind="cpu", identity="c")
+        model = DeviceModel(total, total)
+        cores.append(SimulatedDevice(info, model, demand(None, unit_bytes)))
+    return SimulatedMachine(units, (linked, *cores))
+
+
 def core(chance: random.Random, number: int) -> SimulatedDevice:
     """Return a core with a model learnt from a few runs."""
     units = 2.1e-3 * chance.uniform(0.98, 1.02)
@@ -107,5 +178,5 @@ def core(chance: random.Random, number: int) -> SimulatedDevice:
     return SimulatedDevice(info, DeviceModel(total, total), demand(None))
 
 
-def demand(limit: int | None) -> MemoryDemand:
-    return MemoryDemand(input_bytes=UNIT_BYTES, work_bytes=0, output_bytes=UNIT_BYTES, limit=limit)
+def demand(limit: int | None, unit_bytes: int = UNIT_BYTES) -> MemoryDemand:
+    return MemoryDemand(input_bytes=unit_bytes, work_bytes=0, output_bytes=unit_bytes, limit=limit)

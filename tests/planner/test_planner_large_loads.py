@@ -1,0 +1,96 @@
+"""Planning and explaining a load take work that doesn't grow with the number of its units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hetsched.device import DeviceInfo
+from hetsched.memory import MemoryDemand
+from hetsched.models import Affine, DeviceModel, PiecewiseLinear, SpeedFunction
+from hetsched.planner.analysis.explanation import ExplainedJob, explain_job
+from hetsched.planner.job_planner import plan_job
+from hetsched.planner.plan_cache import PlanCache
+from hetsched.planner.records import Candidate, JobPlan
+
+MAX_PLANNING, MAX_EXPLAINING = 400_000, 2_000_000
+"""Sizes at which one phase is evaluated."""
+MAX_CHUNKS = 1000
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A curve that counts the sizes at which it is evaluated."""
+
+    curve: SpeedFunction
+    sizes: list[int] = field(default_factory=list)
+
+    def time(self, x: Any, /) -> Any:
+        self.sizes.append(np.size(x))
+        return self.curve.time(x)
+
+    def speed(self, x: Any, /) -> Any:
+        return self.curve.speed(x)
+
+
+def stepped_kernel(load: int) -> PiecewiseLinear:
+    """Waves of a fiftieth of the load."""
+    wave = max(load // 50, 2)
+    ends = [(wave * (k + 1), 1e-8 * wave * (k + 1)) for k in range(50)]
+    return PiecewiseLinear(
+        [point for units, seconds in ends
+         for point in ((units - wave + 1, seconds * 0.9999), (units, seconds))]
+    )  # fmt: skip
+
+
+def candidates(load: int, kernel: SpeedFunction) -> list[Candidate]:
+    """A GPU that holds a third of the load, and two cores."""
+    total = PiecewiseLinear([(1, 1e-7), (load, 1e-7 * load)])
+    link = Affine(1e-5, 2e-8)
+    limit = 16 * (load // 3)
+    info = DeviceInfo(name="gpu0", kind="cuda", identity="g", link=True, engines=2, memory=limit)
+    demand = MemoryDemand(input_bytes=8, work_bytes=0, output_bytes=8, limit=limit)
+    model = DeviceModel(PiecewiseLinear(), kernel, link, link)
+    cores = [
+        Candidate(
+            DeviceInfo(name=f"cpu{number}", kind="cpu", identity="c"),
+            MemoryDemand(input_bytes=8, work_bytes=0, output_bytes=8),
+            {"v": DeviceModel(total, total)},
+            {"v": 9},
+        )
+        for number in range(2)
+    ]
+    return [Candidate(info, demand, {"v": model}, {"v": 9}), *cores]
+
+
+def chunk_records(plan: JobPlan) -> int:
+    return sum(len(assignment.plan.chunks) for assignment in plan.assignments)
+
+
+@pytest.mark.parametrize("load", [10**7, 10**9])
+def test_a_large_load_is_planned_and_explained_with_bounded_work(load: int) -> None:
+    kernel, cache = Counted(stepped_kernel(load)), PlanCache()
+
+    plan = plan_job(load, candidates(load, kernel), cache=cache)
+    planned = sum(kernel.sizes)
+    explanation = explain_job(ExplainedJob(None, "planned", "rows", load), plan, cache=cache)
+    explained = sum(kernel.sizes) - planned
+
+    assert (plan.load, explanation.load) == (load, load)
+    assert planned <= MAX_PLANNING
+    assert explained <= MAX_EXPLAINING
+    assert chunk_records(plan) <= MAX_CHUNKS
+
+
+@pytest.mark.parametrize("load", [10**7, 10**7 + 1])
+def test_bounds_of_a_large_load_are_near_the_plan_and_below_it(load: int) -> None:
+    cache = PlanCache()
+    plan = plan_job(load, candidates(load, Affine(1e-5, 1e-8)), cache=cache)
+    explanation = explain_job(ExplainedJob(None, "planned", "rows", load), plan, cache=cache)
+    bound = explanation.whole_unit_bound
+
+    assert bound is not None and plan.predicted_seconds is not None
+    assert bound <= plan.predicted_seconds <= 1.02 * bound
