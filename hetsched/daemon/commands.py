@@ -219,8 +219,8 @@ class ExplainJob(msgspec.Struct, frozen=True):
     job: int
 
 
-class TrimArena(msgspec.Struct, frozen=True):
-    """Return free segments to the system."""
+class Trim(msgspec.Struct, frozen=True):
+    """Return free segments, and the heap's free pages, to the system."""
 
 
 Command = (
@@ -231,7 +231,7 @@ Command = (
     | AdoptSegment
     | RetainSegment
     | ReleaseSegment
-    | TrimArena
+    | Trim
     | SubmitJob
     | CancelJob
     | CancelJobs

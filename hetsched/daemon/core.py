@@ -21,7 +21,7 @@ from hetsched.daemon.commands import (
     ReleaseSegment,
     SendReply,
     StopDaemon,
-    TrimArena,
+    Trim,
     Written,
 )
 from hetsched.daemon.jobs.queue_changes import confirm_change, note_change, on_change_written
@@ -347,7 +347,7 @@ class Core:
             self._schedule_trim_if_idle(now)
         commands += expire_inputs(self.ledger, self._transitions, now)
         if self._trim_at is not None and now >= self._trim_at:
-            commands.append(TrimArena())
+            commands.append(Trim())
             self._trim_at = None
         return commands
 

@@ -18,6 +18,7 @@ from hetsched.config import ArenaConfig, Config
 from hetsched.daemon.core import Core
 from hetsched.daemon.jobs.unfinished_publications import finish_publications
 from hetsched.daemon.limits.descriptor_budget import DescriptorBudget
+from hetsched.daemon.limits.heap import limit_arenas
 from hetsched.daemon.metrics.journal_metrics import journal_metrics
 from hetsched.daemon.records import DaemonInfo, Limits
 from hetsched.daemon.server import Server
@@ -129,6 +130,7 @@ def _flush(journal: Journal, on_flushed: Callable[[], None]) -> None:
 
 
 def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) -> None:
+    limit_arenas()
     total, core_limits = limits(config, machine_memory())
     endpoint, session = paths.endpoint_path(), paths.session_path()
     sockets = manager.listening_sockets(str(endpoint), str(session))

@@ -23,6 +23,7 @@ from hetsched.daemon.core import Core
 from hetsched.daemon.inspector import Inspector
 from hetsched.daemon.job_executor import JobExecutor, JobJournal, QueueingEngine
 from hetsched.daemon.limits.descriptor_budget import DescriptorBudget
+from hetsched.daemon.limits.heap import trim_heap
 from hetsched.daemon.limits.log_limiter import LogLimiter
 from hetsched.daemon.queue_executor import QueueEngine, QueueExecutor
 from hetsched.daemon.router import Router
@@ -134,7 +135,7 @@ class Server:
             commands.AdoptSegment: self._adopt,
             commands.RetainSegment: lambda command: arena.retain(command.segment),
             commands.ReleaseSegment: lambda command: arena.release(command.segment),
-            commands.TrimArena: lambda command: arena.trim(),
+            commands.Trim: lambda command: _trim(arena),
             commands.ListDevices: self._list_devices,
             commands.ExplainJob: self._explain,
             **self.inspector.executors(),
@@ -363,3 +364,9 @@ class Server:
         if self._tick_due == due:
             self._tick_due = None
         self._execute(self._core.on_tick(time.monotonic()))
+
+
+def _trim(arena: Arena) -> None:
+    """Return free memory to the system."""
+    arena.trim()
+    trim_heap()

@@ -199,7 +199,7 @@ def test_free_memory_is_trimmed_after_a_while_without_clients() -> None:
     story.done(job, 7)
     assert story.core.on_tick(110.0) == [do.ReleaseSegment(7)]
     assert story.core.on_tick(139.0) == []
-    assert story.core.on_tick(140.0) == [do.TrimArena()]
+    assert story.core.on_tick(140.0) == [do.Trim()]
     assert story.core.next_tick() is None
 
 
