@@ -139,11 +139,12 @@ class DeviceProgress(msgspec.Struct, frozen=True):
 
 class Queued(msgspec.Struct, frozen=True, tag="queued"):
     """`ahead` jobs run or wait before this one; `reason`: what it waits for ("held", "after 12",
-    "priority", "resources"), or why it waits again."""
+    "priority", "resources"), or why it waits again; `failures`: attempts that have failed."""
 
     job: int
     ahead: int
     reason: str = ""
+    failures: int = 0
 
 
 class Running(msgspec.Struct, frozen=True, tag="running"):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from hetsched.engine.engine import Readmission
+from hetsched.engine.queued_job import Readmission
 from hetsched.errors import HetschedError
 from hetsched.job import Done, Failed, JobSpec
 from hetsched.store.journal.records import JobChanged, NumbersReserved, Record
@@ -62,13 +62,12 @@ class SubmitJob(msgspec.Struct, frozen=True):
 
     The engine's answer goes to `on_engine_reply` of the core, each state to `on_job_state`, and
     prepared output files to `on_outputs_prepared`. `readmission`: of a job that an earlier daemon
-    has accepted, and started `attempts` times.
+    has accepted.
     """
 
     ticket: int
     spec: JobSpec
     number: int
-    attempts: int = 0
     readmission: Readmission | None = None
 
 

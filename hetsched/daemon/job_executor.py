@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from hetsched.daemon import commands
 from hetsched.daemon.core import Core
 from hetsched.daemon.records import result_refs
-from hetsched.engine.engine import Readmission
+from hetsched.engine.queued_job import Readmission
 from hetsched.engine.threads.publication import OnPrepared
 from hetsched.errors import Cancelled, ErrorRecord, HetschedError, InternalError, to_record
 from hetsched.job import Done, Failed, JobSpec, JobState
@@ -40,7 +40,6 @@ class QueueingEngine(Protocol):
         on_state: Callable[[JobState], None],
         *,
         number: int | None = None,
-        attempts: int = 0,
         on_prepared: OnPrepared | None = None,
         readmission: Readmission | None = None,
     ) -> None: ...
@@ -157,7 +156,6 @@ class JobExecutor:
                 functools.partial(self._on_engine_reply, ticket),
                 functools.partial(self._on_job_state, ticket),
                 number=command.number,
-                attempts=command.attempts,
                 on_prepared=functools.partial(self._on_prepared, ticket, command.number),
                 readmission=command.readmission,
             )

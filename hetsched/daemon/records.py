@@ -146,6 +146,8 @@ class JobEntry:
         It was cancelled meanwhile.
     attempts : int
         Starts without an end, by all daemons.
+    failures : int
+        Attempts that have failed, and used one of its retries each.
     inputs : mapping
         Array name -> input file as it was at submission, of a readmitted job.
     input_deadline : float or None, seconds
@@ -184,6 +186,7 @@ class JobEntry:
     is_altered: bool = False
     is_cancelled: bool = False
     attempts: int = 0
+    failures: int = 0
     inputs: Mapping[str, FileStamp] = field(default_factory=dict)
     input_deadline: float | None = None
     confirmations: list[tuple[Requester, bool]] = field(default_factory=list)

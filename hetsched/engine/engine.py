@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from hetsched.config import Config
@@ -32,7 +31,7 @@ from hetsched.engine.processes.device_search import DeviceSearch
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.processes.fleet_listener import FleetListener
 from hetsched.engine.queue.records import Outcome
-from hetsched.engine.queued_job import OnState, QueuedJob
+from hetsched.engine.queued_job import OnState, QueuedJob, Readmission
 from hetsched.engine.scheduler import JobScheduler, stopping_error
 from hetsched.engine.threads.publication import OnPrepared
 from hetsched.engine.threads.worker_pool import WorkerPool
@@ -59,19 +58,6 @@ ROUTINE_SECONDS = 0.25
 uses the models before waits for it."""
 CLOSE_SECONDS = 10.0
 """Time for a kind of thread to finish its work at the end: files are closed, models written."""
-
-
-@dataclass(frozen=True)
-class Readmission:
-    """What is known of a job that an earlier engine has accepted.
-
-    Attributes
-    ----------
-    inputs : mapping
-        Array name -> its input file as it was at submission.
-    """
-
-    inputs: Mapping[str, FileStamp] = field(default_factory=dict)
 
 
 class Engine:
@@ -167,7 +153,6 @@ class Engine:
         on_state: OnState,
         *,
         number: int | None = None,
-        attempts: int = 0,
         on_prepared: OnPrepared | None = None,
         readmission: Readmission | None = None,
     ) -> None:
@@ -181,8 +166,6 @@ class Engine:
         ----------
         number : int or None
             The job's number, if the caller counts them; None: one more than the last.
-        attempts : int
-            How often an earlier engine has started it.
         on_prepared : callable or None
             Called when output files are complete, before they get their names.
         readmission : Readmission or None
@@ -214,7 +197,7 @@ class Engine:
                     own = number or self._last_number + 1
                     self._last_number = max(self._last_number, own)
                     queued = QueuedJob(own, spec, checked, held_segments, on_state, on_prepared)
-                    self._scheduler.accept(queued, attempts, reply, readmission is not None)
+                    self._scheduler.accept(queued, readmission, reply)
             finally:
                 self._scheduler.advance()
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from hetsched.engine.admission.checked_job import CheckedJob
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.threads.publication import OnPrepared
 from hetsched.job import JobSpec, JobState
+from hetsched.store.arrays.file_stamp import FileStamp
 from hetsched.transport.loop import Loop
 from hetsched.transport.timers import Timer
 
@@ -18,6 +19,25 @@ MAX_TIMER_SECONDS = 60.0
 """Deadlines are times of day, which may be set: they are compared with the clock this often."""
 
 OnState = Callable[[JobState], None]
+
+
+@dataclass(frozen=True)
+class Readmission:
+    """What is known of a job that an earlier engine has accepted.
+
+    Attributes
+    ----------
+    inputs : mapping
+        Array name -> its input file as it was at submission.
+    attempts : int
+        How often earlier engines have started it.
+    failures : int
+        How many of its retries are used.
+    """
+
+    inputs: Mapping[str, FileStamp] = field(default_factory=dict)
+    attempts: int = 0
+    failures: int = 0
 
 
 @dataclass(eq=False)

@@ -33,7 +33,7 @@ from hetsched.engine.queue.records import (
     QueuedTerms,
     ReportPosition,
 )
-from hetsched.engine.queued_job import JobTimers, QueuedJob
+from hetsched.engine.queued_job import JobTimers, QueuedJob, Readmission
 from hetsched.errors import Cancelled, HetschedError, JobFailed, TryAgain, to_record
 from hetsched.job import Done, Failed, JobState, Queued
 from hetsched.planner.records import JobPlan
@@ -77,17 +77,18 @@ class JobScheduler:
     def accept(
         self,
         queued: QueuedJob,
-        attempts: int,
+        readmission: Readmission | None,
         reply: Callable[[int], None],
-        is_known: bool = False,
     ) -> None:
-        """Queue a job and reply with its number. `is_known`: an earlier engine has accepted it."""
+        """Queue a job and reply with its number."""
         number = queued.number
         self._jobs[number] = queued
         self._sides.added(queued)
         self._admission.pending.add(number, queued.checked.claims)
-        terms = QueuedTerms.of(number, queued.spec, attempts)
-        decisions = self.queue.submit(terms, time.time(), is_known)
+        terms = QueuedTerms.of(number, queued.spec)
+        if readmission is not None:
+            terms.attempts, terms.failures = readmission.attempts, readmission.failures
+        decisions = self.queue.submit(terms, time.time(), readmission is not None)
         try:
             reply(number)
         except Exception as error:
@@ -167,7 +168,8 @@ class JobScheduler:
 
     def _queued(self, number: int, reason: str = "") -> Queued:
         position = self.queue.position(number)
-        return Queued(number, position.ahead, reason or position.reason)
+        failures = self.queue.terms(number).failures
+        return Queued(number, position.ahead, reason or position.reason, failures)
 
     def _report_position(self, number: int, reason: str = "") -> None:
         queued = self._jobs[number]

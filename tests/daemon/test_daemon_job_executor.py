@@ -74,7 +74,7 @@ class Setting:
     def readmit(self, spec: JobSpec, number: int) -> None:
         entry = self.story.core.ledger.new_entry(spec, 0, 0.0, number, "")
         entry.is_accepted = entry.is_confirmed = entry.is_readmitted = True
-        self._submit(do.SubmitJob(entry.ticket, spec, number, 0, Readmission()))
+        self._submit(do.SubmitJob(entry.ticket, spec, number, Readmission()))
 
 
 @pytest.fixture

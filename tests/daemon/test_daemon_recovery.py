@@ -60,9 +60,10 @@ def shown(story: Story, number: int) -> object:
 
 
 def test_a_durable_job_continues_with_its_attempts_and_inputs(story: Story) -> None:
-    (start,) = restored(story, job(5, attempts=1, priority=3, held=True, inputs=(STAMP,)))
+    terms = {"attempts": 1, "failures": 2, "priority": 3, "held": True, "inputs": (STAMP,)}
+    (start,) = restored(story, job(5, **terms))
     assert isinstance(start, do.SubmitJob) and start.readmission is not None
-    assert (start.number, start.attempts) == (5, 1)
+    assert (start.number, start.readmission.attempts, start.readmission.failures) == (5, 1, 2)
     assert (start.spec.priority, start.spec.hold) == (3, True)
     assert start.readmission.inputs == {"X": FileStamp(1, 2, 3)}
     assert shown(story, 5) == Queued(5, 0, "held")
@@ -74,6 +75,16 @@ def test_a_start_after_a_crash_is_written_at_once(story: Story) -> None:
     (write,) = story.core.on_job_state(start.ticket, Running(5, "planning"), {}, story.now)
     assert isinstance(write, do.WriteJournal) and write.urgent
     assert isinstance(write.records[0], JobStarted) and write.records[0].attempt == 2
+
+
+def test_used_retries_are_in_the_journal(story: Story) -> None:
+    (start,) = restored(story, job(5))
+    assert isinstance(start, do.SubmitJob)
+    story.core.on_job_state(start.ticket, Running(5, "computing"), {}, story.now)
+    waits = Queued(5, 0, "retry 1 of 2: a reason", failures=1)
+    (write,) = story.core.on_job_state(start.ticket, waits, {}, story.now)
+    assert isinstance(write, do.WriteJournal) and isinstance(write.records[0], JobStarted)
+    assert (write.records[0].attempt, write.records[0].failures) == (0, 1)
 
 
 def test_a_job_that_ended_three_daemons_fails(story: Story) -> None:

@@ -129,7 +129,7 @@ def _open_entry(ledger: Ledger, job: JournaledJob, written: Collection[str]) -> 
     entry = ledger.new_entry(job.spec, 0, job.submitted_at, job.number, job.client_id)
     entry.priority, entry.is_held = job.priority, job.held
     entry.is_accepted = entry.is_confirmed = entry.is_readmitted = True
-    entry.attempts = job.attempts
+    entry.attempts, entry.failures = job.attempts, job.failures
     entry.state = outside_engine(entry)
     entry.inputs = {
         stamp.name: FileStamp(stamp.inode, stamp.size, stamp.mtime_ns)

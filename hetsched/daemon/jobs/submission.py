@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from hetsched.daemon.commands import Command, NumbersWritten, SubmitJob, WriteJournal
 from hetsched.daemon.ledger import Ledger
 from hetsched.daemon.records import JobEntry, Requester, caller_outputs, input_and_output_segments
-from hetsched.engine.engine import Readmission
+from hetsched.engine.queued_job import Readmission
 from hetsched.errors import DataError, TryAgain
 from hetsched.job import JobSpec, Queued
 from hetsched.job_segments import is_same_request
@@ -97,7 +97,8 @@ def resume(ledger: Ledger, entry: JobEntry) -> SubmitJob:
     entry.is_altered = False
     ledger.awaiting_input.pop(entry.ticket, None)
     spec = replace(entry.spec, priority=entry.priority, hold=entry.is_held)
-    return SubmitJob(entry.ticket, spec, entry.job, entry.attempts, Readmission(entry.inputs))
+    readmission = Readmission(entry.inputs, entry.attempts, entry.failures)
+    return SubmitJob(entry.ticket, spec, entry.job, readmission)
 
 
 def confirm(ledger: Ledger, entry: JobEntry, requester: Requester, follow: bool) -> list[Command]:

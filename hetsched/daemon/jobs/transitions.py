@@ -192,9 +192,10 @@ class JobTransitions:
             entry.attempts += 1
         elif isinstance(state, Queued) and isinstance(previous, Running):
             entry.attempts -= 1  # this attempt has ended in order; there will be another one
+            entry.failures = state.failures
         else:
             return []
-        record = JobStarted(entry.job, entry.attempts, self._ledger.wall_clock(now))
+        record = self._started(entry, entry.attempts, now)
         return [WriteJournal((record,), urgent=entry.attempts > 1)]
 
     # the end
@@ -233,8 +234,10 @@ class JobTransitions:
         """Leave a job in the journal for the next daemon. Its client waits for that."""
         if not isinstance(entry.state, Running):
             return []
-        record = JobStarted(entry.job, entry.attempts - 1, self._ledger.wall_clock(now))
-        return [WriteJournal((record,))]
+        return [WriteJournal((self._started(entry, entry.attempts - 1, now),))]
+
+    def _started(self, entry: JobEntry, attempts: int, now: float) -> JobStarted:
+        return JobStarted(entry.job, attempts, self._ledger.wall_clock(now), entry.failures)
 
     def _on_end_written(
         self, entry: JobEntry | None, error: HetschedError | None, now: float

@@ -59,12 +59,12 @@ class QueuedTerms:
     place: tuple[int, int] = (0, 0)
 
     @classmethod
-    def of(cls, number: int, spec: JobSpec, attempts: int = 0) -> QueuedTerms:
+    def of(cls, number: int, spec: JobSpec) -> QueuedTerms:
         """Return the terms of a new job."""
         after: dict[int, set[Condition]] = {}
         for dependency in spec.after:
             after.setdefault(dependency.job, set()).add(dependency.condition)
-        return cls(number, spec.priority, spec.hold, after, spec.deadline, spec.retries, attempts)
+        return cls(number, spec.priority, spec.hold, after, spec.deadline, spec.retries)
 
     @property
     def is_ready(self) -> bool:

@@ -37,6 +37,7 @@ CREATE TABLE job(
     held INTEGER NOT NULL CHECK(held IN (0, 1)),
     priority INTEGER NOT NULL,
     attempts INTEGER NOT NULL DEFAULT 0,
+    failures INTEGER NOT NULL DEFAULT 0,
     submitted_at REAL NOT NULL,
     started_at REAL,
     ended_at REAL,
@@ -59,15 +60,17 @@ INSERT INTO journal VALUES (1, 0, 0, lower(hex(randomblob(6))));
 """
 """`journal.closed_at_number`: the last number given out, if the last daemon closed the file in
 order; NULL while a daemon runs, and after a crash. `job.nbytes`: of all its columns, roughly."""
+_FROM_1 = "ALTER TABLE job ADD COLUMN failures INTEGER NOT NULL DEFAULT 0"
+"""Version 1 doesn't count used retries."""
 
 WAL_LIMIT = 4 << 20
 """Bytes to which the WAL is cut after a checkpoint."""
 
 FORMAT = DatabaseFormat(
     application_id=0x68736A6C,
-    version=1,
+    version=2,
     schema=_SCHEMA,
-    migrations={},
+    migrations={1: _FROM_1},
     # The timeout is for a daemon that is just ending.
     # EXCLUSIVE before the first read: then the WAL needs no shared memory, which network file
     # systems lack. Checkpoints are run by `JournalFile`, not within a commit.
@@ -136,8 +139,9 @@ _CHANGE = _update(
 )
 _START = _update(
     3,
-    "number, attempt, at",
-    "stage = 'running', attempts = new.attempt, started_at = new.at",
+    "number, attempt, at, failures",
+    """stage = 'running', attempts = new.attempt, started_at = new.at,
+        failures = new.failures""",
 )
 _PUBLISH = _update(4, "number, outputs", "stage = 'publishing', outputs = new.outputs")
 _END = _update(
@@ -197,6 +201,10 @@ def _accept_whole(record: WholeJob) -> list[Statement]:
     return [Statement(_ACCEPT_WHOLE, bindings)]
 
 
+def _start(record: JobStarted) -> list[Statement]:
+    return [Statement(_START, (record.number, record.attempt, record.at, record.failures))]
+
+
 def _end(record: JobEnded) -> list[Statement]:
     stage, state = ended_stage(record.state), encode_state(record.state)
     return [Statement(_END, (record.number, stage, state, record.at, NONE))]
@@ -217,7 +225,7 @@ def ended_stage(state: Done | Failed) -> Stage:
 _WRITE: dict[type, Callable[[Any], list[Statement]]] = {
     NumbersReserved: lambda record: [Statement(_RESERVE, (record.upto,))],
     JobAccepted: _accept,
-    JobStarted: lambda record: [Statement(_START, (record.number, record.attempt, record.at))],
+    JobStarted: _start,
     JobPublishing: lambda record: [Statement(_PUBLISH, (record.number, encode(record.outputs)))],
     JobEnded: _end,
     JobChanged: _change,

@@ -20,7 +20,7 @@ MAX_QUERY_BYTES = 4 << 20
 """Most bytes of jobs that it returns, unless a single job is larger."""
 
 _COLUMNS = """number, spec, client_id, submitted_at, durable, inputs, stage, priority, held,
-    attempts, started_at, outputs, ended_at, state"""
+    attempts, started_at, outputs, ended_at, state, failures"""
 
 
 def _job(row: tuple[Any, ...]) -> JournaledJob:
@@ -39,6 +39,7 @@ def _job(row: tuple[Any, ...]) -> JournaledJob:
         outputs=decode_outputs(row[11]),
         ended_at=row[12],
         state=None if row[13] is None else decode_state(row[13]),
+        failures=row[14],
     )
 
 

@@ -48,11 +48,13 @@ class JobAccepted(msgspec.Struct, frozen=True):
 
 
 class JobStarted(msgspec.Struct, frozen=True):
-    """`attempt`: how often the job has been started, this time included."""
+    """`attempt`: how often the job has been started, this time included; `failures`: how many of
+    its retries are used."""
 
     number: int
     attempt: int
     at: float = 0.0
+    failures: int = 0
 
 
 class JobPublishing(msgspec.Struct, frozen=True):
@@ -113,6 +115,7 @@ class JournaledJob(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     held: bool = False
     attempts: int = 0
+    failures: int = 0
     started_at: float | None = None
     outputs: tuple[PreparedOutput, ...] = ()
     """Those about to be named, in stage "publishing"."""

@@ -79,6 +79,7 @@ def test_a_file_of_every_version_loads(old: Path, tmp_path: Path) -> None:
     assert job.spec.inputs == {"x": FileRef("/data/in.npy")}
     assert [(stamp.path, stamp.size) for stamp in job.inputs] == [("/data/in.npy", 12)]
     assert (open_jobs[2].attempts, open_jobs[2].started_at) == (2, 1.7e9 + 22)
+    assert open_jobs[2].failures == (0 if old.stem == "journal-v1" else 1)
     assert [output.target for output in open_jobs[3].outputs] == [b"/data/out\xff.npy"]
     assert (ended[4].ended_at, ended[4].durable) == (1.7e9 + 40, False)
     assert isinstance(ended[4].state, Done) and ended[4].state.report.seconds == 0.25

@@ -78,7 +78,7 @@ def records() -> list[Record]:
             for number, spec in specs.items()
         ),
         JobChanged(1, priority=5, held=True),
-        JobStarted(2, 2, START + 22),
+        JobStarted(2, 2, START + 22, failures=1),
         JobStarted(3, 1, START + 33),
         JobPublishing(3, (OUTPUT,)),
         ended(4, 0),
