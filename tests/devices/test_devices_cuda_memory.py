@@ -120,3 +120,31 @@ def test_a_fault_is_noticed_by_an_idle_device() -> None:
 
     with pytest.raises(DeviceFault, match="700"):
         bench.device.usable_memory()
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("slots", [1, 3])
+def test_the_rest_of_an_array_beyond_the_quota_is_staged(seed: int, slots: int) -> None:
+    runtime = FakeRuntime(seed=seed)
+    params = AffineParams(40, 1024)  # two arrays of 40 pages
+    notes: list[str] = []
+    bench = Bench(runtime, params=params, chunk=3, slots=slots, pinned=200 << 10, slice_bytes=4096)
+
+    bench.run(say=notes.append)
+
+    assert bench.is_right()
+    pins = bench.device._pins
+    assert pins.used <= 200 << 10
+    x = bench.x.ctypes.data
+    assert sum(nbytes for at, nbytes in runtime.pins.items() if x <= at < x + bench.x.nbytes) > 0
+    assert any(note.startswith("can't pin all of ") for note in notes)
+    assert runtime.pageable == 1  # the resident array: no chunk is copied synchronously
+
+
+def test_an_array_within_the_quota_needs_no_staging() -> None:
+    bench = Bench(FakeRuntime(), params=AffineParams(40, 1024), pinned=320 << 10)
+
+    bench.run()
+
+    assert bench.is_right()
+    assert bench.device._staging.nbytes == 0

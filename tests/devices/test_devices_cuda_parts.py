@@ -213,7 +213,8 @@ def test_the_least_recently_used_mapping_makes_room_and_kept_ones_stay() -> None
 
     assert pins.cover(new, keep) is not None
     assert old.ctypes.data not in runtime.pins
-    assert pins.cover(mapped(8192), keep) is None
+    part = pins.cover(mapped(8192), keep)
+    assert part is None
     assert "quota" in pins.refused
 
 
@@ -242,12 +243,49 @@ def test_a_pinned_mapping_outlives_its_owner_until_it_is_unpinned() -> None:
     assert runtime.pins == {}
 
 
-def test_a_pin_that_fails_half_way_leaves_nothing_behind() -> None:
+def test_a_pin_that_fails_half_way_leaves_the_first_half() -> None:
     runtime, array = FakeRuntime(), mapped(8192)
     runtime.pins[array.ctypes.data + 4096] = 4096
+    pins = Pins(runtime, 1 << 30, 4096)
 
-    assert Pins(runtime, 1 << 30, 4096).cover(array, set()) is None
+    pinned = pins.cover(array, set())
+
+    assert pinned is not None
+    assert (pinned.registered, pinned.is_whole, pins.used) == (4096, False, 4096)
+    assert "712" in pins.refused
+    pins.clear()
     assert list(runtime.pins) == [array.ctypes.data + 4096]
+
+
+def test_of_a_mapping_beyond_the_quota_the_first_slices_are_pinned() -> None:
+    runtime, array = FakeRuntime(), mapped(5 * 4096)
+    pins = Pins(runtime, 4 * 4096, 4096)
+
+    pinned = pins.cover(array, set(), spare=4096)
+
+    base = array.ctypes.data
+    assert pinned is not None
+    assert list(runtime.pins) == [base, base + 4096, base + 8192]
+    assert pinned.covers(base, 3 * 4096)
+    assert not pinned.covers(base + 1, 3 * 4096)
+    assert pins.cover(array, set()) is pinned
+    assert pinned.registered == 4 * 4096
+
+
+def test_memory_that_can_not_be_unpinned_stays_mapped() -> None:
+    """Copies to it may still be going on."""
+    runtime, mapping = FakeRuntime(), mmap.mmap(-1, 3 * 4096)
+    pins = Pins(runtime, 1 << 30, 4096)
+    array = np.frombuffer(mapping, np.uint8)
+    pins.cover(array, set())
+    del runtime.pins[array.ctypes.data + 4096]
+    del array
+
+    pins.clear()
+
+    assert (runtime.pins, pins.used) == ({}, 0)
+    with pytest.raises(BufferError):
+        mapping.close()
 
 
 def test_the_clock_agrees_with_the_hosts() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from hetsched.devices.cuda.job import CudaJob, Route
 from hetsched.devices.cuda.memory.pinned_memory import Pinned
 from hetsched.devices.cuda.preparation import JobPreparer
 from hetsched.devices.cuda.runtime import Event, Runtime
-from hetsched.errors import InternalError
 
 
 @dataclass
@@ -62,6 +61,8 @@ class ChunkFlight:
         When the host began to fill staging buffers, and when it had emptied them.
     has_landed : bool
         Its outputs have reached the host.
+    staged_outputs : list of Route
+        Outputs that pass through staging buffers, known with the copy out.
     """
 
     chunk: Chunk
@@ -70,6 +71,7 @@ class ChunkFlight:
     staging_start: float | None = None
     staging_end: float | None = None
     has_landed: bool = False
+    staged_outputs: list[Route] = field(default_factory=list)
 
     def source(
         self, job: CudaJob, preparer: JobPreparer, route: Route, previous: ChunkFlight | None
@@ -79,8 +81,9 @@ class ChunkFlight:
         `previous`: the chunk that used the slot, and so the buffer, before.
         """
         chunk = self.chunk
-        if route.pinned is not None:
-            return _address(route.host.direct(chunk.first, chunk.count)), route.pinned
+        address = route.direct_address(chunk)
+        if address is not None:
+            return address, route.pinned
         if self.staging_start is None:
             _wait_for_copy_in(previous)
             self.staging_start = time.monotonic()
@@ -92,9 +95,10 @@ class ChunkFlight:
         self, job: CudaJob, preparer: JobPreparer, route: Route
     ) -> tuple[int, Pinned | None]:
         """Return the host address that an output is copied to."""
-        chunk = self.chunk
-        if route.pinned is not None:
-            return _address(route.host.direct(chunk.first, chunk.count)), route.pinned
+        address = route.direct_address(self.chunk)
+        if address is not None:
+            return address, route.pinned
+        self.staged_outputs.append(route)
         memory, pinned = preparer.staging_buffer(job, self.slot, route)
         return memory.ctypes.data, pinned
 
@@ -104,11 +108,10 @@ class ChunkFlight:
             return
         block_until(self.events.out_end)
         chunk = self.chunk
-        for route in job.output_routes:
-            if route.staged is not None:
-                memory, _ = preparer.staging_buffer(job, self.slot, route)
-                route.host.write(chunk.first, chunk.count, _shaped(memory, route, chunk.count))
-                self.staging_end = time.monotonic()
+        for route in self.staged_outputs:
+            memory, _ = preparer.staging_buffer(job, self.slot, route)
+            route.host.write(chunk.first, chunk.count, _shaped(memory, route, chunk.count))
+            self.staging_end = time.monotonic()
         self.has_landed = True
 
     def times(self, clock: DeviceClock) -> ChunkTimes:
@@ -141,12 +144,6 @@ def _wait_for_copy_in(previous: ChunkFlight | None) -> None:
     """Wait until the copy from the staging buffers of `previous` is over; they are reused."""
     if previous is not None and not previous.has_landed:
         block_until(previous.events.in_end)
-
-
-def _address(view: np.ndarray | None) -> int:
-    if view is None:
-        raise InternalError("an array that could be copied directly no longer can")
-    return view.ctypes.data
 
 
 def _shaped(memory: np.ndarray, route: Route, units: int) -> np.ndarray:

@@ -180,9 +180,8 @@ class CudaDevice:
         with self._guard():
             job, flight = self._current_job(), self._flight(chunk)
             previous = self._in_slot.get(slot.index)
-            has_staged = any(route.staged is not None for route in job.output_routes)
-            if previous is not None and has_staged:
-                previous.land(job, self._preparer)  # its outputs are still in these buffers
+            if previous is not None and any(r.staged is not None for r in job.output_routes):
+                previous.land(job, self._preparer)  # its outputs may still be in these buffers
             targets = [flight.target(job, self._preparer, route) for route in job.output_routes]
             self._d2h.wait(flight.events.compute_end)
             self._d2h.record(flight.events.out_start)

@@ -26,15 +26,25 @@ class Route:
     buffer : Buffer
         Its location in a slot.
     pinned : Pinned or None
-        The registration of the host's memory; None: it passes through a staging buffer.
+        The registration of the host's memory; None: all of it passes through staging buffers.
     staged : int or None
-        Its number among the staged arrays.
+        Its number among the arrays of which some chunks do.
     """
 
     host: HostArray
     buffer: Buffer
     pinned: Pinned | None
     staged: int | None
+
+    def direct_address(self, chunk: Chunk) -> int | None:
+        """Return the host address that a chunk is copied from or to; None: it is staged."""
+        if self.pinned is None:
+            return None
+        view = self.host.direct(chunk.first, chunk.count)
+        if view is None:
+            raise InternalError("an array that could be copied directly no longer can")
+        address = view.ctypes.data
+        return address if self.pinned.covers(address, view.nbytes) else None
 
 
 @dataclass

@@ -22,7 +22,7 @@ from hetsched.devices.cuda.memory.device_memory import (
 )
 from hetsched.devices.cuda.memory.pinned_memory import Pinned, Pins, Staging, mapping_of
 from hetsched.devices.cuda.runtime import TO_DEVICE, Block, Stream
-from hetsched.devices.slot_layout import slot_layout, unit_bytes
+from hetsched.devices.slot_layout import SlotLayout, slot_layout, unit_bytes
 from hetsched.errors import UsageError
 from hetsched.workload import Kernel, KernelContext, Variant
 
@@ -169,27 +169,54 @@ class JobPreparer:
     def _set_routes(self, prepared: CudaJob) -> None:
         """Decide for each array whether it is copied directly; allocate staging buffers."""
         job, layout, staged_count = prepared.job, prepared.layout, 0
+        spare = self._staging_quota(job, layout)
         for hosts, buffers, routes in (
             (job.inputs, layout.inputs, prepared.input_routes),
             (job.outputs, layout.outputs, prepared.output_routes),
         ):
             for name, buffer in buffers.items():
-                pinned = self._pin(job, hosts[name], prepared.mappings)
-                staged = None if pinned else staged_count
+                pinned = self._pin(job, hosts[name], prepared.mappings, spare)
+                is_direct = pinned is not None and pinned.is_whole
+                staged = None if is_direct else staged_count
                 routes.append(Route(hosts[name], buffer, pinned, staged))
-                staged_count += pinned is None
+                staged_count += not is_direct
         for route in prepared.input_routes + prepared.output_routes:
             for index in range(job.slots if route.staged is not None else 0):
                 self.staging_buffer(prepared, Slot(index, 0), route)
 
-    def _pin(self, job: DeviceJob, host: HostArray, mappings: set[int]) -> Pinned | None:
-        """Pin the memory of an array for direct copies; None if it must be staged."""
-        view = host.direct(0, 1)
-        if view is None or not view.flags.c_contiguous:
+    def _staging_quota(self, job: DeviceJob, layout: SlotLayout) -> int:
+        """Return the bytes of the quota that staging buffers need if not all arrays can be pinned.
+
+        At most half of it: larger buffers wouldn't be faster than those that aren't pinned.
+        """
+        hosts = [job.inputs[name] for name in layout.inputs]
+        hosts += [job.outputs[name] for name in layout.outputs]
+        views = [view for host in hosts if (view := _direct_view(host)) is not None]
+        mappings = {
+            id(mapping): len(mapping)
+            for view in views
+            if (mapping := mapping_of(view)) is not None
+        }
+        if sum(mappings.values()) <= self._pins.quota:
+            return 0
+        chunk_bytes = sum(
+            buffer.nbytes(job.chunk)
+            for buffer in (*layout.inputs.values(), *layout.outputs.values())
+        )
+        return min(max(1, job.slots) * chunk_bytes, self._pins.quota // 2)
+
+    def _pin(
+        self, job: DeviceJob, host: HostArray, mappings: set[int], spare: int
+    ) -> Pinned | None:
+        """Pin the memory of an array for direct copies, or part of it; None: stage all of it."""
+        view = _direct_view(host)
+        if view is None:
             return None
-        pinned = self._pins.cover(view, mappings)
-        if pinned is None and mapping_of(view) is not None:
-            job.say(f"can't pin {host.spec.name} ({self._pins.refused}): its copies take longer")
+        pinned = self._pins.cover(view, mappings, spare)
+        if mapping_of(view) is not None and (pinned is None or not pinned.is_whole):
+            what = "all of " if pinned else ""
+            reason = self._pins.refused
+            job.say(f"can't pin {what}{host.spec.name} ({reason}): its copies take longer")
         return pinned
 
     def _warm_up(self, prepared: CudaJob) -> None:
@@ -205,3 +232,9 @@ class JobPreparer:
             self._compute_stream.launch(partial(prepared.kernel, inputs, outputs))
         self._compute_stream.record(done)
         done.block()
+
+
+def _direct_view(host: HostArray) -> np.ndarray | None:
+    """Return a view of the first unit if chunks can be copied from or to the host's memory."""
+    view = host.direct(0, 1)
+    return view if view is not None and view.flags.c_contiguous else None

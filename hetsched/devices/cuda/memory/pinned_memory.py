@@ -1,8 +1,9 @@
 """Pinned host memory: mappings registered once, in slices, within a quota.
 
 Pinning half a gigabyte costs more than a job on it, so a mapping is registered at its first use
-and stays registered. It is registered slice by slice, because a call holds driver locks that stall
-other processes. No copy may cross the boundary of two slices; `pieces` splits it.
+and stays registered; of one that is larger than the quota, the first slices. It is registered slice
+by slice, because a call holds driver locks that stall other processes. No copy may cross the
+boundary of two slices; `pieces` splits it.
 
 A registered mapping must not be unmapped: its pages would stay pinned, and copies from another
 mapping at the same address would read the old pages. Pins therefore hold the mapping's buffer, and
@@ -60,12 +61,25 @@ def mapping_of(array: np.ndarray) -> mmap.mmap | None:
 
 @dataclass
 class Pinned:
-    """One registered mapping. `view` keeps it mapped."""
+    """One mapping, registered from its start to `registered` bytes. `view` keeps it mapped."""
 
     view: memoryview
     address: int
-    nbytes: int
     slice_bytes: int
+    registered: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the mapping."""
+        return self.view.nbytes
+
+    @property
+    def is_whole(self) -> bool:
+        return self.registered == self.nbytes
+
+    def covers(self, start: int, nbytes: int) -> bool:
+        """Whether copies of `nbytes` at address `start` need no staging buffer."""
+        return start + nbytes <= self.address + self.registered
 
     def pieces(self, start: int, nbytes: int) -> Iterator[tuple[int, int]]:
         return pieces(start, nbytes, self.address, self.slice_bytes)
@@ -85,20 +99,26 @@ class Pins:
 
     def __init__(self, runtime: Runtime, quota: int, slice_bytes: int = SLICE_BYTES) -> None:
         self._runtime = runtime
-        self._quota = quota
+        self.quota = quota
         self._slice_bytes = slice_bytes
         self._pinned: OrderedDict[int, Pinned] = OrderedDict()
+        self._leaked: list[Pinned] = []
         self.refused = ""
-        """The reason why the last mapping could not be pinned."""
+        """The reason why the last mapping could not be pinned, or not all of it."""
 
     @property
     def used(self) -> int:
-        return sum(pinned.nbytes for pinned in self._pinned.values())
+        return sum(pinned.registered for pinned in self._pinned.values())
 
-    def cover(self, array: np.ndarray, keep: set[int]) -> Pinned | None:
-        """Register the mapping behind `array` unless it is registered; None if that fails.
+    def cover(self, array: np.ndarray, keep: set[int], spare: int = 0) -> Pinned | None:
+        """Register the mapping behind `array`, or as many slices as fit; None if none do.
 
-        `keep`: addresses of mappings that must stay pinned; this one is added.
+        Parameters
+        ----------
+        keep : set of int
+            Addresses of mappings that must stay pinned; this one is added.
+        spare : int, bytes
+            Of the quota, for other memory.
         """
         mapping = mapping_of(array)
         if mapping is None:
@@ -106,12 +126,14 @@ class Pins:
             return None
         view = memoryview(mapping)
         address = np.frombuffer(view, np.uint8).ctypes.data
-        pinned = self._pinned.get(address)
-        if pinned is None:
-            pinned = self._register(Pinned(view, address, view.nbytes, self._slice_bytes), keep)
-        if pinned is not None:
-            keep.add(address)
-            self._pinned.move_to_end(address)
+        pinned = self._pinned.get(address) or Pinned(view, address, self._slice_bytes)
+        if not pinned.is_whole:
+            self._register(pinned, keep | {address}, self.quota - spare)
+        if not pinned.registered:
+            return None
+        keep.add(address)
+        self._pinned[address] = pinned
+        self._pinned.move_to_end(address)
         return pinned
 
     def sweep(self) -> None:
@@ -124,39 +146,43 @@ class Pins:
         for address in list(self._pinned):
             self._drop(address)
 
-    def _register(self, pinned: Pinned, keep: set[int]) -> Pinned | None:
-        self._free_quota(pinned.nbytes, keep)
-        if self.used + pinned.nbytes > self._quota:
-            self.refused = f"the quota of {self._quota} pinned bytes is used up"
-            return None
-        starts: list[int] = []
-        try:
-            for start, nbytes in pinned.pieces(pinned.address, pinned.nbytes):
-                self._runtime.pin(start, nbytes, pinned.view.readonly)
-                starts.append(start)
-        except Exception as error:
-            if classify(error) is Fault.STICKY:
-                raise
-            self.refused = str(error)
-            self._unpin(starts)
-            return None
-        self._pinned[pinned.address] = pinned
-        return pinned
+    def _register(self, pinned: Pinned, keep: set[int], limit: int) -> None:
+        """Register further slices while all pinned memory takes at most `limit` bytes."""
+        self._free_quota(pinned.nbytes - pinned.registered, keep, limit)
+        start = pinned.address + pinned.registered
+        used = self.used
+        for at, nbytes in pinned.pieces(start, pinned.nbytes - pinned.registered):
+            if used + nbytes > limit:
+                self.refused = f"the quota of {self.quota} pinned bytes is used up"
+                return
+            try:
+                self._runtime.pin(at, nbytes, pinned.view.readonly)
+            except Exception as error:
+                if classify(error) is Fault.STICKY:
+                    raise
+                self.refused = str(error)
+                return
+            used += nbytes
+            pinned.registered += nbytes
 
-    def _free_quota(self, nbytes: int, keep: set[int]) -> None:
+    def _free_quota(self, nbytes: int, keep: set[int], limit: int) -> None:
         for address in list(self._pinned):
-            if self.used + nbytes <= self._quota:
+            if self.used + nbytes <= limit:
                 return
             if address not in keep:
                 self._drop(address)
 
     def _drop(self, address: int) -> None:
-        pinned = self._pinned.pop(address)
-        self._unpin([start for start, _ in pinned.pieces(address, pinned.nbytes)])
-
-    def _unpin(self, starts: list[int]) -> None:
-        for start in starts:
-            self._runtime.unpin(start)
+        """Unpin a mapping; one that can't be unpinned is never unmapped, as copies may go on."""
+        pinned = self._pinned[address]
+        for start, _ in pinned.pieces(address, pinned.registered):
+            try:
+                self._runtime.unpin(start)
+            except Exception as error:
+                if classify(error) is Fault.STICKY:
+                    raise
+                self._leaked.append(pinned)
+        del self._pinned[address]
 
 
 class Staging:
