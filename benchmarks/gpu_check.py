@@ -36,6 +36,9 @@ SECTIONS = {
     "corun": 45.0,
     "telemetry": 20.0,
     "faults": 40.0,
+    "waits": 20.0,
+    "kept": 20.0,
+    "chunk_sizes": 30.0,
 }
 """Name -> time limit in seconds; the most important first."""
 LEAST = 5.0

@@ -53,7 +53,7 @@ def device_info(dry: bool) -> DeviceInfo:
 
 def open_runtime(dry: bool) -> Runtime:
     if dry:
-        return FakeRuntime(memory=256 * MIB)
+        return FakeRuntime(memory=4096 * MIB)
     info = device_info(dry)
     return open_cupy(info.name, info.details["uuid"], os.environ["XDG_CACHE_HOME"])
 

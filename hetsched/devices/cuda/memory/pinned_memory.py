@@ -1,8 +1,8 @@
 """Pinned host memory: mappings registered once, in slices, within a quota.
 
 Pinning half a gigabyte costs more than a job on it, so a mapping is registered at its first use
-and stays registered; of one that is larger than the quota, the first slices. It is registered slice
-by slice, because a call holds driver locks that stall other processes. No copy may cross the
+and stays registered; of one that is larger than the quota, the first slices. It is registered
+slice by slice, because a call holds driver locks that stall other processes. No copy may cross the
 boundary of two slices; `pieces` splits it.
 
 A registered mapping must not be unmapped: its pages would stay pinned, and copies from another
