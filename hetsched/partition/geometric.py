@@ -14,9 +14,11 @@ from __future__ import annotations
 import math
 import struct
 import sys
+from dataclasses import replace
 
 import numpy as np
 
+from hetsched.errors import DataError
 from hetsched.models.curves.segments import Floats
 from hetsched.partition.distribution import (
     Distribution,
@@ -26,6 +28,7 @@ from hetsched.partition.distribution import (
     distribution_of,
     infinite_time_error,
 )
+from hetsched.partition.optimal import MAX_TIMES, optimal
 from hetsched.partition.rounding import round_to_load
 from hetsched.partition.time_inverse import TimeInverse, Units
 
@@ -56,7 +59,8 @@ def geometric(models: Models, load: int, limits: Limits | None = None) -> Distri
     Distribution
         Exactly optimal in whole units for nondecreasing times; ties go to the first device. A
         device whose first unit ends later than all other devices gets none. O(p pieces) per
-        step, about five steps.
+        step, about five steps. If only sizes with infinite times are in the way, as of a model
+        that lacks some, the result of `optimal`, with a `reason`.
 
     Raises
     ------
@@ -69,8 +73,16 @@ def geometric(models: Models, load: int, limits: Limits | None = None) -> Distri
     if load == 0:
         return distribution_of([0] * len(max_shares), np.zeros(len(max_shares)))
     inverse = TimeInverse(models, max_shares)
-    shares = round_to_load(inverse, _equal_time_floor(inverse, load), load)
-    return inverse.distribution(shares)
+    try:
+        shares = round_to_load(inverse, _equal_time_floor(inverse, load), load)
+        return inverse.distribution(shares)
+    except DataError:
+        if not inverse.has_opaque_models or sum(max_shares) + len(max_shares) > MAX_TIMES:
+            raise
+        split = optimal(models, load, limits)
+        return replace(
+            split, reason="geometric: sizes with infinite times; optimal's split instead"
+        )
 
 
 def _equal_time_floor(inverse: TimeInverse, load: int) -> Units:

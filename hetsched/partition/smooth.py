@@ -6,7 +6,8 @@ common time T of the tangents::
 
     T = (n - sum x_i + sum t_i / t_i') / sum 1 / t_i'        x_i += (T - t_i) / t_i'
 
-These are the iterates of Newton's method on F, starting from equal shares.
+These are the iterates of Newton's method on F, starting from equal shares. They stand for the
+paper's HYBRJ; where they find no root, `geometric` is as fast as that (docs/papers.md).
 """
 
 from __future__ import annotations

@@ -44,6 +44,11 @@ class TimeInverse:
             i: _CachedModel(i, self._models[i]) for i in np.flatnonzero(~self._is_closed).tolist()
         }
 
+    @property
+    def has_opaque_models(self) -> bool:
+        """Whether some models have no closed form; their times may be infinite, or fall."""
+        return bool(self._open)
+
     def even_speeds(self, load: int) -> Floats:
         """Return (p,) float64, units/s at an even share or the limit; 0 if the limit is 0."""
         even = np.minimum(max(load // len(self.max_shares), 1), self.max_shares)

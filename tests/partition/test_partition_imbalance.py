@@ -70,7 +70,17 @@ def test_means_of_points_are_balanced_in_six_iterations() -> None:
     seconds = play(balancer, at_speeds(1, 1, 10), constant(37, 3))
 
     assert len(seconds) == 6
-    assert balancer.ask().shares == (10109, 9990, 99901)
+    assert sorted(balancer.ask().shares) == [9990, 10109, 99901]
+
+
+def test_of_equal_waits_one_is_chosen_at_random_by_the_seed() -> None:
+    def shares(seed: int) -> tuple[int, ...]:
+        balancer = Balancer(120000, 3, "imbalance-factor", seed=seed)
+        play(balancer, at_speeds(1, 1, 10), constant(37, 3))
+        return balancer.ask().shares
+
+    assert {shares(seed) for seed in range(6)} == {(9990, 10109, 99901), (10109, 9990, 99901)}
+    assert shares(3) == shares(3)
 
 
 def test_conjugate_gradients_are_balanced_in_five_iterations() -> None:

@@ -26,6 +26,7 @@ from hetsched.partition.balancing.splitting import (
     Split,
     check_distribution,
     checked_split,
+    is_measured,
     split_with_unmeasured,
 )
 from hetsched.partition.balancing.stopping import SETTLED_RUNS
@@ -72,6 +73,8 @@ class Balancer:
     groups : sequence of sequences of int, or of labels, optional
         Devices trade within their group first, then groups trade with each other. Overlapping
         groups are neighbourhoods, which trade only internally (imbalance factor).
+    seed : int
+        Of the random choice between devices with equal waits (imbalance factor).
 
     Attributes
     ----------
@@ -100,6 +103,7 @@ class Balancer:
         migration_cost: MigrationCost | None = None,
         pairs: int = 1,
         groups: Sequence[Any] | None = None,
+        seed: int = 0,
     ) -> None:
         self._load = positive_count("load", load)
         devices = positive_count("devices", devices)
@@ -108,7 +112,7 @@ class Balancer:
         check_callable("migration_cost", migration_cost)
         pairs = positive_count("pairs", pairs)
         self._method = make_method(
-            method, self._load, devices, self._tolerance, split, pairs, groups
+            method, self._load, devices, self._tolerance, split, pairs, groups, seed
         )
         self._limits = (
             [None] * devices if limits is None else list_per_device("limits", limits, devices)
@@ -119,6 +123,7 @@ class Balancer:
             self._learners = [
                 Learner(model) for model in list_per_device("models", models, devices)
             ]
+        self._measures_all = models is None
         # A caller with both models and a split chooses the shares of unmeasured devices.
         self._split_takes_unmeasured = models is not None and split is not None
         policy = MovePolicy(
@@ -271,11 +276,24 @@ class Balancer:
         self._decision.propose(distribution, self._situation())
 
     def _situation(self) -> Situation:
-        return Situation(self.models, self._limits, self.iterations)
+        return Situation(self.models, self._limits, self.iterations, self._lacks_measurements())
+
+    def _lacks_measurements(self) -> bool:
+        """Return whether a device is still to be measured; models of a caller never are."""
+        return self._measures_all and any(
+            limit != 0 and index not in self._lost_devices and not is_measured(learner.curve)
+            for index, (learner, limit) in enumerate(
+                zip(self._learners, self._limits, strict=True)
+            )
+        )
 
     def _settle(self) -> None:
         """Choose the next shares. Called lazily by `ask`, since a split may be slow."""
-        if self._decision.is_open and not self._decision.trade(self._situation()):
+        if not self._decision.is_open:
+            return
+        # A device without a unit can't trade.
+        can_trade = self._load >= len(self._learners) and not self._lacks_measurements()
+        if not (can_trade and self._decision.trade(self._situation())):
             self.propose(self._partition())
 
     def _partition(self) -> Distribution:

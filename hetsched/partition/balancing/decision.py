@@ -30,11 +30,14 @@ class Situation:
     limits : sequence of int or None, units
     iterations : int
         Runs reported so far.
+    lacks_measurements : bool
+        A device that could have units hasn't been measured.
     """
 
     models: Sequence[Any]
     limits: Limits
     iterations: int
+    lacks_measurements: bool = False
 
 
 class Decision:
@@ -64,19 +67,26 @@ class Decision:
         self._policy.reset(run)
         self._last_run: tuple[Shares, Sequence[Reading]] | None = None
         self._unbalanced_runs = 0
+        self._is_measuring = False
         self.next: Distribution | None = None
         self.is_open = False
         self.balanced = False
         self.reason = ""
 
     def record(self, shares: Shares, readings: Sequence[Reading], now: Situation) -> None:
-        """Record a run. After a balanced run there is nothing to decide."""
+        """Record a run. After a balanced run there is nothing to decide.
+
+        But all devices are measured before any split counts as balanced.
+        """
         self._last_run = shares, readings
         if any(getattr(model, "change", None) for model in now.models):
             self._policy.forget_times(now.iterations)
         self._policy.history.add(shares, [reading.busy for reading in readings])
         is_tolerated = self._method.imbalance(shares, readings, now.limits) <= self._tolerance
-        if is_tolerated and not self._policy.excludes_useful_devices(shares):
+        was_measuring, self._is_measuring = self._is_measuring, now.lacks_measurements
+        if was_measuring or now.lacks_measurements:
+            self.is_open = True
+        elif is_tolerated and not self._policy.excludes_useful_devices(shares):
             self._unbalanced_runs = 0
             self._stay(shares, self._method.balanced_reason(readings), now.limits)
             self.is_open = self._forced

@@ -58,12 +58,13 @@ def make_method(
     split: Split | None,
     pairs: int,
     groups: Sequence[Any] | None,
+    seed: int,
 ) -> Method:
     """Return the method called `name`. Raises UsageError with the closest match if unknown."""
     if groups is not None:
         parse_groups(groups, devices)
     if name == IMBALANCE:
-        return ImbalanceMethod(devices, tolerance, split, pairs, groups)
+        return ImbalanceMethod(devices, tolerance, split, pairs, groups, seed)
     if name not in FUNCTIONAL:
         names = [*FUNCTIONAL, IMBALANCE]
         near = get_close_matches(str(name), names, 1, 0.3)

@@ -167,6 +167,7 @@ def _combined(members: Sequence[Node]) -> Node:
         slopes=tuple(slope * part for slope in last.slopes),
         spare=sum(node.spare for node in members),
         room=sum(node.room for node in members),
+        tie_break=last.tie_break,
     )
 
 

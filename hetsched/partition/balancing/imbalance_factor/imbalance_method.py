@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from hetsched.partition.balancing.imbalance_factor.groups import (
@@ -33,6 +35,7 @@ class ImbalanceMethod(Method):
         split: Split | None,
         pairs: int,
         groups: Sequence[Any] | None,
+        seed: int = 0,
     ) -> None:
         super().__init__(lambda: NodeLearner(NodeModel()), split or geometric)
         self._tolerance = tolerance
@@ -40,6 +43,7 @@ class ImbalanceMethod(Method):
         self._pairs = pairs
         self._groups = parse_groups(groups, devices)
         self._has_groups = groups is not None
+        self._random = random.Random(seed)
 
     def imbalance(self, shares: Shares, readings: Sequence[Reading], limits: Limits) -> float:
         total, waits = total_and_waits(readings, shares)
@@ -59,7 +63,10 @@ class ImbalanceMethod(Method):
             return None
         total, waits = total_and_waits(readings, shares)
         nodes = {
-            i: _node(models[i], share, waits[i], limits[i], sum(shares))
+            i: replace(
+                _node(models[i], share, waits[i], limits[i], sum(shares)),
+                tie_break=self._random.random(),
+            )
             for i, share in enumerate(shares)
             if share
         }

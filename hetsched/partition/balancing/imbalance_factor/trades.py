@@ -92,6 +92,8 @@ class Node:
     slopes : tuple of float, seconds/unit
     spare, room : int, units
         Maximum that it can give and take.
+    tie_break : float
+        Orders nodes with equal waits: the patent chooses at random.
     """
 
     wait: float
@@ -99,6 +101,7 @@ class Node:
     slopes: tuple[float, ...]
     spare: int
     room: int
+    tie_break: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -125,9 +128,9 @@ def choose_trades(nodes: Sequence[Node], total: float, pairs: int = 1) -> list[T
     Returns
     -------
     list of Trade
-        Ties by index: the last device gives first, the first device takes first.
+        Ties by `tie_break`, then by index: the last gives first, the first takes first.
     """
-    by_wait = sorted(range(len(nodes)), key=lambda i: (nodes[i].wait, -i))
+    by_wait = sorted(range(len(nodes)), key=lambda i: (nodes[i].wait, nodes[i].tie_break, -i))
     givers = [i for i in by_wait if nodes[i].spare > 0]
     takers = [i for i in reversed(by_wait) if nodes[i].room > 0]
     trades: list[Trade] = []

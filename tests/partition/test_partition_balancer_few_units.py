@@ -1,0 +1,60 @@
+"""Fewer units than devices: all devices are measured before a split counts as balanced."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetsched.models import Constant
+from hetsched.partition import Balancer, geometric, optimal, smooth
+
+METHODS = ("constant", "geometric", "smooth", "optimal", "dfpa", "imbalance-factor")
+
+
+def best_found(method: str, load: int, speeds: list[float]) -> float:
+    """The makespan of the split with which the Balancer ends."""
+    balancer = Balancer(load, len(speeds), method)
+    for _ in range(100):
+        if balancer.reason:
+            break
+        shares = balancer.ask().shares
+        balancer.tell([share / speed for share, speed in zip(shares, speeds, strict=True)])
+    assert balancer.reason
+    return max(s / v for s, v in zip(balancer.ask().shares, speeds, strict=True))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_two_units_end_on_the_two_fastest_of_six(method: str) -> None:
+    assert best_found(method, 2, [1, 1, 1, 260, 1, 250]) == pytest.approx(1 / 250, rel=0.1)
+
+
+@given(
+    st.sampled_from(METHODS),
+    st.integers(1, 6),
+    st.lists(st.integers(1, 300).map(float), min_size=7, max_size=9),
+)
+def test_any_few_units_are_split_well(method: str, load: int, speeds: list[float]) -> None:
+    best = optimal([Constant(speed) for speed in speeds], load).makespan
+
+    assert best_found(method, load, speeds) <= 1.11 * best
+
+
+class Sizes:
+    """A second per unit, but only for sizes that are multiples of `step`."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def time(self, x: float) -> float:
+        return x if x % self.step == 0 else float("inf")
+
+    def speed(self, x: float) -> float:
+        return 1.0 if x % self.step == 0 else 0.0
+
+
+@pytest.mark.parametrize("partitioner", [geometric, smooth, optimal])
+def test_a_split_with_a_finite_time_is_found_if_there_is_one(partitioner: type) -> None:
+    models = [Sizes(7), Sizes(5)]
+
+    assert partitioner(models, 24).shares == (14, 10)
