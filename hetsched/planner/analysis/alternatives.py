@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from hetsched.explain import Alternative
 from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.partition import geometric
+from hetsched.planner.analysis.corrections import Corrections
 from hetsched.planner.analysis.device_groups import group_name, groups_of
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.staging_memory import planning_memory
@@ -15,14 +16,21 @@ from hetsched.plans.device_plan import Overlap
 from hetsched.plans.timeline import timeline
 
 
-def device_alternatives(plan: JobPlan) -> dict[str, tuple[Alternative, ...]]:
+def device_alternatives(
+    plan: JobPlan, corrections: Corrections
+) -> dict[str, tuple[Alternative, ...]]:
     """Return the best plan of each kind for each device with a link, by device.
 
     Only for the first device of each group (names that differ by a number): the search is slow.
     """
     firsts = {group[0] for group in groups_of([a.device for a in plan.assignments])}
     return {
-        assignment.device: _plans_of(assignment, assignment.candidate, assignment.model)
+        assignment.device: _plans_of(
+            assignment,
+            assignment.candidate,
+            assignment.model,
+            corrections.get(assignment.device, 1.0),
+        )
         for assignment in plan.assignments
         if assignment.device in firsts
         if assignment.candidate is not None and assignment.candidate.info.link
@@ -31,16 +39,17 @@ def device_alternatives(plan: JobPlan) -> dict[str, tuple[Alternative, ...]]:
 
 
 def _plans_of(
-    assignment: Assignment, candidate: Candidate, model: DeviceModel
+    assignment: Assignment, candidate: Candidate, model: DeviceModel, correction: float
 ) -> tuple[Alternative, ...]:
     overlap = Overlap.of(candidate.info.engines)
     memory = planning_memory(candidate)
     best = compare_plans(assignment.plan.share, model, memory, overlap=overlap)
     plans = [
-        Alternative(f"best {kind}", seconds) for kind, seconds in best.seconds_by_kind.items()
+        Alternative(f"best {kind}", correction * seconds)
+        for kind, seconds in best.seconds_by_kind.items()
     ]
     serial = timeline(assignment.plan, model, Overlap.NONE).makespan
-    return *plans, Alternative("the same chunks without overlap", serial)
+    return *plans, Alternative("the same chunks without overlap", correction * serial)
 
 
 def split_alternatives(plan: JobPlan) -> tuple[Alternative, ...]:

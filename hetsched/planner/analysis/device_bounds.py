@@ -55,9 +55,15 @@ class LinkedBound(CoreBound):
     """A device with a link: the lower bound of any plan, computed once per share."""
 
     def __init__(
-        self, load: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap
+        self,
+        load: int,
+        model: DeviceModel,
+        memory: MemoryDemand,
+        overlap: Overlap,
+        correction: float = 1.0,
     ) -> None:
         self._load = load
+        self._correction = correction
         costs = sampled_costs(model, memory.max_chunk(load))
         self._costs = convex_costs(costs) if costs.largest > MAX_EXACT_SIZE else costs
         self._max_resident_units = largest_sub_distribution(load, memory)
@@ -74,5 +80,6 @@ class LinkedBound(CoreBound):
         if share not in self._seconds:
             costs = self._costs.up_to(min(share, self._costs.largest))
             resident_units = min(share, self._max_resident_units)
-            self._seconds[share] = bound_of(share, costs, resident_units, self._overlap)
+            bound = bound_of(share, costs, resident_units, self._overlap)
+            self._seconds[share] = self._correction * bound
         return self._seconds[share]

@@ -16,6 +16,7 @@ import msgspec
 from hetsched.device import ChunkTimeline, ChunkTimes, DeviceInfo, Timeline
 from hetsched.explain import DeviceExplanation, Explanation
 from hetsched.planner.analysis.alternatives import device_alternatives, split_alternatives
+from hetsched.planner.analysis.corrections import Corrections, corrections_of
 from hetsched.planner.analysis.time_breakdown import (
     hidden_fraction,
     measured_timeline,
@@ -78,7 +79,8 @@ def explain_job(
     cache = PlanCache() if cache is None else cache
     lines = _measured_timelines(runs or {})
     total = max((line.makespan for line in lines.values()), default=0.0)
-    bounds = plan_bounds(plan, cache)
+    corrections = corrections_of(plan)
+    bounds = plan_bounds(plan, corrections, cache)
     return Explanation(
         job=job.job,
         state=job.state,
@@ -90,7 +92,7 @@ def explain_job(
         fluid_bound=bounds[0] if bounds else None,
         whole_unit_bound=bounds[1] if bounds else None,
         reasons=plan.reasons,
-        devices=_devices(plan, lines, None if runs is None else total, runs or {}),
+        devices=_devices(plan, lines, None if runs is None else total, runs or {}, corrections),
         alternatives=split_alternatives(plan),
         what_if=what_if(plan, cache),
         notes=job.notes,
@@ -120,11 +122,18 @@ def _devices(
     lines: Mapping[str, Timeline],
     total: float | None,
     runs: Mapping[str, ExecutedChunks],
+    corrections: Corrections,
 ) -> tuple[DeviceExplanation, ...]:
-    alternatives = device_alternatives(plan)
+    alternatives = device_alternatives(plan, corrections)
     return tuple(
         msgspec.structs.replace(
-            _device(assignment, lines.get(assignment.device), total, runs),
+            _device(
+                assignment,
+                lines.get(assignment.device),
+                total,
+                runs,
+                corrections.get(assignment.device, 1.0),
+            ),
             alternatives=alternatives.get(assignment.device, ()),
         )
         for assignment in plan.assignments
@@ -136,11 +145,12 @@ def _device(
     line: Timeline | None,
     total: float | None,
     runs: Mapping[str, ExecutedChunks],
+    correction: float,
 ) -> DeviceExplanation:
     run = runs.get(assignment.device)
     info = _info(assignment) if run is None else run.info
     chunks = () if run is None else run.chunks
-    planned, bound = _planned_timeline(assignment), device_bound(assignment)
+    planned, bound = _planned_timeline(assignment), device_bound(assignment, correction)
     phases_line = None if _has_unknown_phases(assignment) else planned
     breakdown = None
     if total is not None:
@@ -155,7 +165,7 @@ def _device(
         planned_chunks=len(assignment.plan.chunks),
         mode=assignment.plan.mode.value if info and info.link else "",
         slots=assignment.slots,
-        chunk_reason=_chunk_reason(assignment, info, planned, bound),
+        chunk_reason=_chunk_reason(assignment, info, bound),
         runs=_model_runs(assignment),
         predicted_seconds=assignment.predicted_seconds,
         seconds=_length(line),
@@ -174,14 +184,13 @@ def _device(
 def _chunk_reason(
     assignment: Assignment,
     info: DeviceInfo | None,
-    planned: Timeline | None,
     bound: float | None,
 ) -> str:
     """Return why the share is cut into these chunks."""
     if assignment.candidate is None or info is None:
         return ""
     if info.link:
-        return _linked_chunk_reason(assignment, planned, bound)
+        return _linked_chunk_reason(assignment, bound)
     if assignment.pace is None:
         return "small chunks until there are measurements: a cancel waits for the running chunk"
     seconds = format_seconds(assignment.pace * assignment.max_chunk)
@@ -190,16 +199,15 @@ def _chunk_reason(
     return f"chunks of at most {seconds}: a cancel or a lost device costs one"
 
 
-def _linked_chunk_reason(
-    assignment: Assignment, planned: Timeline | None, bound: float | None
-) -> str:
+def _linked_chunk_reason(assignment: Assignment, bound: float | None) -> str:
     limit = None if assignment.candidate is None else assignment.candidate.demand.limit
     memory = ""
     if limit is not None:
         memory = f", {format_bytes(assignment.slot_memory)} of {format_bytes(limit)}"
-    if planned is None or not bound:
+    predicted = assignment.predicted_seconds
+    if predicted is None or not bound:
         return f"factored by two, so that one run measures several sizes{memory}"
-    above = 100 * max(0.0, planned.makespan / bound - 1)
+    above = 100 * max(0.0, predicted / bound - 1)
     return (
         f"the best plan found for its phases and memory, {above:.1f} % above the lower"
         f" bound{memory}"

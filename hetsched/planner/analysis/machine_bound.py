@@ -50,6 +50,8 @@ class MachineDevice:
         None: no link.
     overlap : Overlap or None
         None: no link.
+    correction : float
+        By which all times that follow from the phases are multiplied.
 
     Raises
     ------
@@ -61,6 +63,7 @@ class MachineDevice:
     model: DeviceModel
     memory: MemoryDemand | None
     overlap: Overlap | None
+    correction: float = 1.0
 
     def __post_init__(self) -> None:
         if (self.memory is None) != (self.overlap is None):
@@ -137,7 +140,7 @@ def _fingerprint(device: MachineDevice) -> Hashable | None:
     if device.memory is None:
         return planner_curve(device.model.total).fingerprint()
     phases = phase_fingerprint(device.model)
-    return None if phases is None else (phases, device.memory, device.overlap)
+    return None if phases is None else (phases, device.memory, device.overlap, device.correction)
 
 
 def _fluid(load: int, devices: Sequence[MachineDevice]) -> float:
@@ -146,7 +149,9 @@ def _fluid(load: int, devices: Sequence[MachineDevice]) -> float:
         key = (id(device.model), device.overlap)
         if key not in rates:
             rates[key] = _best_rate(load, device)
-    return load / sum(rates[id(device.model), device.overlap] for device in devices)
+    return load / sum(
+        rates[id(device.model), device.overlap] / device.correction for device in devices
+    )
 
 
 def _best_rate(load: int, device: MachineDevice) -> float:
@@ -175,15 +180,17 @@ def _best_pace(curve: SpeedFunction | None, units: Floats) -> float:
 
 
 def _whole_unit(load: int, devices: Sequence[MachineDevice], cache: PlanCache) -> float:
-    linked: dict[tuple[int, int, Overlap], LinkedBound] = {}
+    linked: dict[tuple[int, int, Overlap, float], LinkedBound] = {}
     bounds: list[CoreBound] = []
     for device in devices:
         if device.memory is None or device.overlap is None:
             bounds.append(CoreBound(device.model.total))
             continue
-        key = (id(device.model), id(device.memory), device.overlap)
+        key = (id(device.model), id(device.memory), device.overlap, device.correction)
         if key not in linked:
-            linked[key] = LinkedBound(load, device.model, device.memory, device.overlap)
+            linked[key] = LinkedBound(
+                load, device.model, device.memory, device.overlap, device.correction
+            )
         bounds.append(linked[key])
     shares = split_load(load, [bound.total() for bound in bounds], cache)
     return _least_time(load, bounds, shares)

@@ -12,6 +12,7 @@ import msgspec
 from hetsched.explain import WhatIf
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, PiecewiseLinear, SpeedFunction
+from hetsched.planner.analysis.corrections import Corrections
 from hetsched.planner.analysis.device_groups import group_name, groups_of
 from hetsched.planner.analysis.machine_bound import (
     MachineDevice,
@@ -43,9 +44,14 @@ class _MeasuredDevice:
     model: DeviceModel
 
 
-def plan_bounds(plan: JobPlan, cache: PlanCache) -> tuple[float, float] | None:
+def plan_bounds(
+    plan: JobPlan, corrections: Corrections, cache: PlanCache
+) -> tuple[float, float] | None:
     """Return the fluid and the whole-unit bound, seconds; None if a device has no model."""
-    devices = [_machine_device(d.candidate, d.model) for d in _measured_devices(plan)]
+    devices = [
+        _machine_device(d.candidate, d.model, corrections.get(d.candidate.info.name, 1.0))
+        for d in _measured_devices(plan)
+    ]
     if not devices or _has_unmeasured_device(plan):
         return None
     return (
@@ -54,13 +60,14 @@ def plan_bounds(plan: JobPlan, cache: PlanCache) -> tuple[float, float] | None:
     )
 
 
-def device_bound(assignment: Assignment) -> float | None:
+def device_bound(assignment: Assignment, correction: float = 1.0) -> float | None:
     """Return the minimum seconds of any plan for a device with a link; None for other devices."""
     candidate, model = assignment.candidate, assignment.model
     if candidate is None or model is None or not candidate.info.link:
         return None
     overlap = Overlap.of(candidate.info.engines)
-    return lower_bound(assignment.plan.share, model, planning_memory(candidate), overlap)
+    memory = planning_memory(candidate)
+    return correction * lower_bound(assignment.plan.share, model, memory, overlap)
 
 
 def what_if(plan: JobPlan, cache: PlanCache) -> tuple[WhatIf, ...]:
@@ -137,11 +144,13 @@ def _with_one_variant(device: _MeasuredDevice) -> Candidate:
     )
 
 
-def _machine_device(candidate: Candidate, model: DeviceModel) -> MachineDevice:
+def _machine_device(
+    candidate: Candidate, model: DeviceModel, correction: float = 1.0
+) -> MachineDevice:
     info = candidate.info
     memory: MemoryDemand | None = planning_memory(candidate) if info.link else None
     overlap = Overlap.of(info.engines) if info.link else None
-    return MachineDevice(info.name, model, memory, overlap)
+    return MachineDevice(info.name, model, memory, overlap, correction)
 
 
 def _changes(machine: Sequence[Candidate]) -> dict[str, Change]:

@@ -1,0 +1,91 @@
+"""Predictions are corrected by measured shares, and so are the bounds they are shown with."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from hetsched.device import DeviceInfo
+from hetsched.explain import Explanation
+from hetsched.memory import MemoryDemand
+from hetsched.models import Affine, DeviceModel, PiecewiseLinear
+from hetsched.planner.analysis.explanation import ExplainedJob, explain_job
+from hetsched.planner.job_planner import plan_job
+from hetsched.planner.records import Candidate, JobPlan
+
+UNIT = 1024
+ROUNDING = 1e-9
+
+
+def gpu(rng: random.Random, name: str) -> Candidate:
+    limit = 2 * UNIT * rng.randint(3, 400)
+    phases = [Affine(rng.uniform(0, 1e-4), 10 ** rng.uniform(-5, -4)) for _ in range(3)]
+    info = DeviceInfo(
+        name=name, kind="cuda", identity="g", link=True, memory=limit, engines=rng.randint(0, 2)
+    )
+    model = DeviceModel(PiecewiseLinear(), phases[0], phases[1], phases[2])
+    demand = MemoryDemand(input_bytes=UNIT, work_bytes=0, output_bytes=UNIT, limit=limit)
+    return Candidate(info, demand, {"v": model}, {"v": 9})
+
+
+def core(rng: random.Random, name: str) -> Candidate:
+    unit = 10 ** rng.uniform(-4.5, -3)
+    total = PiecewiseLinear([(size, size * unit * rng.uniform(0.9, 1.1)) for size in (4, 64)])
+    info = DeviceInfo(name=name, kind="cpu", identity="c")
+    demand = MemoryDemand(input_bytes=UNIT, work_bytes=0, output_bytes=UNIT)
+    return Candidate(info, demand, {"v": DeviceModel(total, total)}, {"v": 9})
+
+
+def measured(candidate: Candidate, plan: JobPlan, factor: float) -> Candidate:
+    """The candidate after three runs of its share in `plan`, `factor` times as slow as planned."""
+    shares = {a.device: a for a in plan.assignments}
+    assignment = shares.get(candidate.info.name)
+    model = candidate.models["v"]
+    if assignment is None or model is None or assignment.predicted_seconds is None:
+        return candidate
+    runs = [(assignment.plan.share, factor * assignment.predicted_seconds)] * 3
+    changed = DeviceModel(PiecewiseLinear(runs), model.compute, model.h2d, model.d2h)
+    return Candidate(candidate.info, candidate.demand, {"v": changed}, {"v": 9})
+
+
+def explained(seed: int) -> tuple[JobPlan, Explanation]:
+    rng = random.Random(seed)
+    load = rng.randint(20, 400)
+    linked = [gpu(rng, f"gpu{number}") for number in range(rng.randint(1, 2))]
+    cores = [core(rng, f"cpu{number}") for number in range(rng.randint(0, 2))]
+    first = plan_job(load, [*linked, *cores])
+    slower = [measured(candidate, first, rng.uniform(0.5, 2.0)) for candidate in linked]
+    plan = plan_job(load, [*slower, *cores])
+    return plan, explain_job(ExplainedJob(None, "planned", "toy", load), plan)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_bound_exceeds_the_prediction_that_it_is_shown_with(seed: int) -> None:
+    plan, explanation = explained(seed)
+    predicted = explanation.predicted_seconds
+    assert predicted is not None and predicted == plan.predicted_seconds
+    for bound in (explanation.fluid_bound, explanation.whole_unit_bound):
+        assert bound is not None
+        assert bound <= predicted * (1 + ROUNDING)
+    for device in explanation.devices:
+        if device.bound is not None:
+            assert device.predicted_seconds is not None
+            assert device.bound <= device.predicted_seconds * (1 + ROUNDING)
+            assert all(
+                device.bound <= alternative.seconds * (1 + ROUNDING)
+                for alternative in device.alternatives
+            )
+
+
+def test_a_device_faster_than_its_phases_has_a_lower_bound() -> None:
+    candidate = gpu(random.Random(1), "gpu0")
+    load = 200
+    first = plan_job(load, [candidate])
+    plan = plan_job(load, [measured(candidate, first, 0.6)])
+    explanations = [
+        explain_job(ExplainedJob(None, "planned", "t", load), p) for p in (first, plan)
+    ]
+    before, after = (explanation.devices[0].bound for explanation in explanations)
+    assert before is not None and after is not None
+    assert after == pytest.approx(0.6 * before)
