@@ -7,6 +7,8 @@ the best plan known.
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -15,23 +17,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.learning.best_known import best_known_seconds
 from benchmarks.results import Bar, Result
 from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
-from hetsched.simulate.learning import ideal_plan, learn
-from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine, makespan
+from hetsched.simulate.learning import learn
+from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine
 
-LOAD, RUNS, COUNTED_FROM = 256, 12, 6
-"""Units; runs of each seed; the first run that counts."""
+RUNS, COUNTED_FROM = 12, 6
+"""Runs of each seed; the first run that counts."""
 NOISE = 0.02
 GAP, UNIT = 40e-6, 100e-6
 """Of the kernel: seconds of a launch, and of a unit."""
-COPY = 20e-6, 60e-6
-CORE_UNIT = 900e-6
-MEMORY = LOAD << 21
-"""Bytes: all units and their results fit, so that memory doesn't limit the choice of chunks."""
+COPY = Affine(20e-6, 60e-6)
+CORE = Affine(0.0, 400e-6)
 MAX_RATIO, MAX_AFFINE_RATIO = 1.03, 1.01
+UNIT_BYTES = 1 << 20
+RANDOM_KERNELS = 20
+STEPS, STEP_SIZES, STEP_FACTORS = (1, 3), (6, 100), (1.3, 3.5)
+"""Of a random kernel: number of steps, their units, and the factor of the time per unit."""
 
 Floats = NDArray[np.float64]
 
@@ -63,27 +68,62 @@ KERNELS = (
 )
 
 
-def machine_with(kernel: Kernel) -> SimulatedMachine:
-    """Return a machine of a GPU with this kernel and two cores."""
-    copy = Affine(*COPY)
-    gpu = SimulatedDevice(
-        DeviceInfo(
-            name="gpu0",
-            kind="emulated",
-            identity="gpu",
-            link=True,
-            memory=MEMORY,
-            engines=2,
-            clock="virtual",
-        ),
-        DeviceModel(PiecewiseLinear(), kernel, copy, copy),
-        MemoryDemand(input_bytes=1 << 20, work_bytes=0, output_bytes=1 << 20, limit=MEMORY),
-    )
-    return SimulatedMachine(LOAD, (gpu, *(_core(number) for number in range(2))))
+def random_step_kernel(seed: int) -> Kernel:
+    """Return a kernel that takes longer per unit from each of a few random sizes on."""
+    rng = random.Random(seed)
+    low, high = map(math.log, STEP_SIZES)
+    steps = [
+        (round(math.exp(rng.uniform(low, high))), rng.uniform(*STEP_FACTORS))
+        for _ in range(rng.randint(*STEPS))
+    ]
+
+    def seconds(x: Floats) -> Floats:
+        pace = UNIT * np.ones_like(x)
+        for size, factor in steps:
+            pace = np.where(x >= size, pace * factor, pace)
+        return GAP + pace * x
+
+    return Kernel(f"random steps {seed}", seconds)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel on a machine of a GPU and `cores`, for `load` units."""
+
+    kernel: Kernel
+    cores: int = 2
+    load: int = 512
+
+    @property
+    def name(self) -> str:
+        return f"{self.kernel.name}, {f'{self.cores} cores' if self.cores else 'alone'}"
+
+    @property
+    def bar(self) -> float:
+        return MAX_AFFINE_RATIO if self.kernel is KERNELS[0] else MAX_RATIO
+
+    def machine(self) -> SimulatedMachine:
+        """Return the machine: memory holds all units twice, so it doesn't limit the chunks."""
+        memory = 2 * self.load * 2 * UNIT_BYTES
+        gpu = SimulatedDevice(
+            DeviceInfo(
+                name="gpu0",
+                kind="emulated",
+                identity="gpu",
+                link=True,
+                memory=memory,
+                engines=2,
+                clock="virtual",
+            ),
+            DeviceModel(PiecewiseLinear(), self.kernel, COPY, COPY),
+            MemoryDemand(
+                input_bytes=UNIT_BYTES, work_bytes=0, output_bytes=UNIT_BYTES, limit=memory
+            ),
+        )
+        return SimulatedMachine(self.load, (gpu, *map(_core, range(self.cores))))
 
 
 def _core(number: int) -> SimulatedDevice:
-    curve = Affine(0.0, CORE_UNIT)
     return SimulatedDevice(
         DeviceInfo(
             name=f"cpu{number}",
@@ -94,34 +134,39 @@ def _core(number: int) -> SimulatedDevice:
             engines=0,
             clock="virtual",
         ),
-        DeviceModel(curve, curve),
-        MemoryDemand(input_bytes=1 << 20, work_bytes=0, output_bytes=1 << 20, limit=None),
+        DeviceModel(CORE, CORE),
+        MemoryDemand(input_bytes=UNIT_BYTES, work_bytes=0, output_bytes=UNIT_BYTES, limit=None),
     )
 
 
+CASES = (
+    *(Case(kernel, 0, 256) for kernel in KERNELS),
+    *(Case(kernel) for kernel in KERNELS),
+    *(Case(random_step_kernel(seed), 0, 256) for seed in range(RANDOM_KERNELS)),
+)
+
+
 @cache
-def best_known(kernel: Kernel) -> float:
-    """Return the seconds of the best plan known for this kernel."""
-    machine = machine_with(kernel)
-    return makespan(machine.play(ideal_plan(machine)))
+def best_seconds(case: Case) -> float:
+    """Return the seconds of the best plan known for this case."""
+    return best_known_seconds(case.machine())
 
 
-def ratios(kernel: Kernel, seed: int, runs: int = RUNS) -> list[float]:
+def ratios(case: Case, seed: int, runs: int = RUNS) -> list[float]:
     """Return each run's time without noise over that of the best plan known."""
-    learning = learn(machine_with(kernel), runs, NOISE, seed)
-    return [run.noiseless / best_known(kernel) for run in learning]
+    learning = learn(case.machine(), runs, NOISE, seed)
+    return [run.noiseless / best_seconds(case) for run in learning]
 
 
 def measure(seeds: int) -> Result:
-    columns = ("kernel", "worst from run 6 on", "mean from run 6 on", "run 12, worst", "bar")
+    columns = ("case", "worst from run 6 on", "mean from run 6 on", "run 12, worst", "bar")
     result = Result("learning_kernels", "Learning: kernels that are no straight line", columns)
-    for kernel in KERNELS:
-        trials = [ratios(kernel, seed) for seed in range(seeds)]
+    for case in CASES:
+        trials = [ratios(case, seed) for seed in range(seeds)]
         counted = np.array([trial[COUNTED_FROM - 1 :] for trial in trials])
-        bar = MAX_AFFINE_RATIO if kernel.name == "affine" else MAX_RATIO
         figures = (float(counted.max()), float(counted.mean()), float(counted[:, -1].max()))
-        result.rows.append((kernel.name, *(f"{figure:.3f}" for figure in figures), f"{bar:g}"))
-        result.data.append({"kernel": kernel.name, "ratios": trials})
-        title = f"{kernel.name}: run {COUNTED_FROM} on, worst of {seeds} seeds, over the best plan"
-        result.bars.append(Bar(title, figures[0], bar, at_least=False))
+        result.rows.append((case.name, *(f"{figure:.3f}" for figure in figures), f"{case.bar:g}"))
+        result.data.append({"case": case.name, "ratios": trials})
+        title = f"{case.name}: run {COUNTED_FROM} on, worst of {seeds} seeds, over the best plan"
+        result.bars.append(Bar(title, figures[0], case.bar, at_least=False))
     return result

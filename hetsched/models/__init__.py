@@ -9,7 +9,9 @@ from hetsched.models.curves.akima import Akima
 from hetsched.models.curves.constant import Constant
 from hetsched.models.curves.curve import Curve, LearningCurve, SpeedFunction
 from hetsched.models.curves.monotone import Monotone
+from hetsched.models.curves.phase_curve import PhaseCurve
 from hetsched.models.curves.piecewise_linear import PiecewiseLinear
+from hetsched.models.curves.polyline import Polyline
 from hetsched.models.device_model import DeviceModel
 from hetsched.models.evidence.confidence import Knot
 
@@ -22,6 +24,8 @@ __all__ = [
     "Knot",
     "LearningCurve",
     "Monotone",
+    "PhaseCurve",
     "PiecewiseLinear",
+    "Polyline",
     "SpeedFunction",
 ]

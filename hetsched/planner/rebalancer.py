@@ -23,6 +23,9 @@ from hetsched.planner.probes import choose_probes, due_devices, marked, shares_w
 MAX_REPEATS = 8
 """Runs of a good plan before the models are consulted again: planning takes a millisecond, but new
 measurements should count eventually. Arbitrary."""
+RUNS_PER_REPEAT = 4
+"""Runs so far per repeat of a plan with a device behind a link: the first runs measure the sizes
+of its chunks, and one that looked fast is known to be slow after a single run. Arbitrary."""
 MAX_PREDICTION_ERROR = 0.10
 """Relative error of the predicted time up to which a plan is repeated unchanged."""
 NEGLIGIBLE_SECONDS = 0.001
@@ -198,8 +201,14 @@ class Rebalancer:
         if plan.has_probes:
             return
         self._balancer.tell([seconds.get(device, 0.0) for device in self._devices])
-        if self._uses >= MAX_REPEATS or plan.is_exploring or is_mispredicted(plan, makespan):
+        is_due = self._uses >= self._max_repeats(plan)
+        if is_due or plan.is_exploring or is_mispredicted(plan, makespan):
             self._balancer.reconsider()
+
+    def _max_repeats(self, plan: JobPlan) -> int:
+        """Return the runs of `plan` before the models are consulted again."""
+        has_link = any(a.candidate is not None and a.candidate.info.link for a in plan.assignments)
+        return min(MAX_REPEATS, 1 + self._runs // RUNS_PER_REPEAT) if has_link else MAX_REPEATS
 
     def record_repetition(self, plan: JobPlan) -> None:
         """Record that `plan`, the last one issued and already reported, ran again.

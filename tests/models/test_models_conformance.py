@@ -20,6 +20,7 @@ from hetsched.models import (
     DeviceModel,
     LearningCurve,
     Monotone,
+    PhaseCurve,
     PiecewiseLinear,
     SpeedFunction,
 )
@@ -34,9 +35,10 @@ CURVES: dict[str, Maker] = {
     "akima": Akima,
     "monotone": Monotone,
     "affine": Affine,
+    "phase": PhaseCurve,
 }
 INVERTED = set(CURVES) - {"akima"}
-RISING = set(CURVES) - {"akima", "dips"}
+RISING = set(CURVES) - {"akima", "dips", "phase"}
 BAD_NUMBERS = [0, 0.0, -1, -0.5, math.nan, math.inf, -math.inf, True, "1", None, 1j, [1], b"1"]
 BAD_LOADS = [-1, -1e-300, math.nan, math.inf, True, "1", None, 1j, [1.0], (), {}]
 arbitrary_values = st.one_of(

@@ -52,7 +52,7 @@ class Affine(FittedCurve[tuple[float, float, Segments]], Curve):
             require_non_negative("slope", 0.0 if slope is None else slope, " s/unit"),
         )
         if (gap, slope) != (None, None) and not len(self._windows):
-            self._fit = *line, _pieces(*line)
+            self._fit = *line, line_segments(*line)
 
     @property
     def gap(self) -> float:
@@ -69,17 +69,18 @@ class Affine(FittedCurve[tuple[float, float, Segments]], Curve):
         return self._fitted()[2]
 
     def _refit(self) -> tuple[float, float, Segments]:
-        line = _line(*self._windows.medians())
-        return *line, _pieces(*line)
+        line = fitted_line(*self._windows.medians())
+        return *line, line_segments(*line)
 
 
-def _pieces(gap: float, slope: float) -> Segments:
+def line_segments(gap: float, slope: float) -> Segments:
+    """Return the closed form of the line."""
     # A slope of 0 would fit infinitely many units into any time beyond the gap.
     steep = max(slope, gap * 1e-12, 1e-300)
     return Segments([(0.0, 0.0, 0.0, 1.0, 0.0), (gap, 0.0, 1 / steep, 1.0, 0.0)])
 
 
-def _line(x: Floats, t: Floats, weights: Floats) -> tuple[float, float]:
+def fitted_line(x: Floats, t: Floats, weights: Floats) -> tuple[float, float]:
     """Return the gap and slope of least relative error.
 
     Candidates are the lines through two points, through one point and the origin, and horizontal

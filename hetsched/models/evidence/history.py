@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from hetsched.models import Affine, Curve, DeviceModel, PiecewiseLinear, SpeedFunction
+from hetsched.models import Curve, DeviceModel, PhaseCurve, PiecewiseLinear, SpeedFunction
 from hetsched.models.evidence.change_detector import RUNS_TO_CONFIRM, SpeedChange
 from hetsched.models.evidence.confidence import NARROW_HALF_WIDTH, robust_median
 from hetsched.models.evidence.duplex import MIN_SHARE
@@ -188,20 +188,20 @@ class History:
         return model
 
     def _linked_model(self, total: PiecewiseLinear) -> DeviceModel:
-        h2d, d2h = self._affine("h2d"), self._affine("d2h")
+        h2d, d2h = self._phase("h2d"), self._phase("d2h")
         return DeviceModel(
             total,
-            self._affine("compute") or total,
+            self._phase("compute") or total,
             h2d,
             d2h,
             duplex=(self._duplex_share("h2d_beside", h2d), self._duplex_share("d2h_beside", d2h)),
-            host_overhead=self._affine("host_overhead"),
+            host_overhead=self._phase("host_overhead"),
         )
 
-    def _affine(self, curve: CurveName) -> Affine | None:
-        return Affine.of(self._evidence(curve)) if curve in self._curves else None
+    def _phase(self, curve: CurveName) -> PhaseCurve | None:
+        return PhaseCurve.of(self._evidence(curve)) if curve in self._curves else None
 
-    def _duplex_share(self, curve: CurveName, one_way: Affine | None) -> float:
+    def _duplex_share(self, curve: CurveName, one_way: PhaseCurve | None) -> float:
         """Return the share of its rate that a direction keeps while the other one is busy."""
         if one_way is None or curve not in self._curves:
             return 1.0

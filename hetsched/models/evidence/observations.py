@@ -219,6 +219,10 @@ class ObservationWindows:
         """Return the seconds observed at each size, by units."""
         return {size: self._sizes.seconds(size) for size in sorted(self._sizes)}
 
+    def runs(self, units: float) -> set[int]:
+        """Return the numbers of the runs that observed a size; of restored ones, any numbers."""
+        return self._sizes.runs(units)
+
     def knots(self) -> list[Knot]:
         """Return the evidence for each size, by units."""
         return [knot_of(size, self._sizes.seconds(size)) for size in sorted(self._sizes)]

@@ -52,6 +52,10 @@ class SizeWindows:
         """Return the times of one size, oldest first."""
         return [seconds for _, seconds in self._times[units]]
 
+    def runs(self, units: float) -> set[int]:
+        """Return the numbers of the runs that observed a size."""
+        return {run for run, _ in self._times[units]}
+
     def paces(self, lower: float, upper: float, before: int) -> list[float]:
         """Return the seconds per unit of sizes in [lower, upper], of runs before `before`."""
         return [

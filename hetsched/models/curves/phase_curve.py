@@ -1,0 +1,124 @@
+"""The phases of a chunk on a device behind a link: a line where it fits, else a line per piece.
+
+Kernels run in waves, batches are cut into powers of two, copies change their way at a size: such
+times jump, and a line through them makes plans up to twice as long as necessary. They may also
+fall with size where repeats confirm it (a batch of 128 FFTs is one call, one of 127 seven). Linear
+in time rather than in speed (`PiecewiseLinear`), because on each side of a jump a phase is a fixed
+cost and a cost per unit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from hetsched.models.curves.affine import fitted_line, line_segments
+from hetsched.models.curves.curve import Curve
+from hetsched.models.curves.fitted_curve import FittedCurve
+from hetsched.models.curves.isotonic import rising
+from hetsched.models.curves.non_monotone import pool_except_dips
+from hetsched.models.curves.polyline import linear_times
+from hetsched.models.curves.segments import Floats, Segments
+from hetsched.models.evidence.observations import ObservationWindows
+from hetsched.models.evidence.smoothing import noise_deviation
+
+MAX_MISFIT = 0.05
+"""Relative distance of a well-measured size from the line beyond which the line doesn't fit."""
+MAX_MISFIT_ERRORS = 4.0
+"""That distance in standard errors of the size's median."""
+MIN_NOISE = 0.025
+"""Minimum standard deviation of the logarithm of a time: few repeats may agree by chance."""
+MIN_RUNS = 2
+"""Runs that must agree that a line doesn't fit."""
+MAX_LAST_RATIO = 1.5
+"""The slope beyond the largest size is taken from a size smaller by this factor, since noise
+determines the slope between neighbours. Arbitrary."""
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """`line`: gap and slope if it fits. `curve` is evaluated; `rising` has no dips."""
+
+    line: tuple[float, float] | None
+    curve: Segments
+    rising: Segments
+
+
+class PhaseCurve(FittedCurve[_Fit], Curve):
+    """time(x) = gap + slope x where that fits all well-measured sizes; else piecewise linear."""
+
+    @property
+    def gap(self) -> float | None:
+        """Fixed cost of an operation, in seconds; None: no line fits."""
+        line = self._fitted().line
+        return None if line is None else line[0]
+
+    @property
+    def slope(self) -> float | None:
+        """Seconds per unit; None: no line fits."""
+        line = self._fitted().line
+        return None if line is None else line[1]
+
+    @property
+    def segments(self) -> Segments:
+        return self._fitted().rising
+
+    @property
+    def _evaluated(self) -> Segments:
+        return self._fitted().curve
+
+    def fingerprint(self) -> bytes:
+        return self._fitted().curve.fingerprint
+
+    def _refit(self) -> _Fit:
+        gap, slope = fitted_line(*self._windows.medians())
+        if fits(gap, slope, self._windows):
+            segments = line_segments(gap, slope)
+            return _Fit((gap, slope), segments, segments)
+        knots = self._windows.knots()
+        units = np.array([knot.units for knot in knots])
+        counts = np.array([float(knot.count) for knot in knots])
+        seconds = pool_except_dips(knots)
+        curve = _pieces(units, seconds, gap + slope)
+        if not (np.diff(seconds) <= 0).any():
+            return _Fit(None, curve, curve)
+        return _Fit(None, curve, _pieces(units, rising(seconds, counts), gap + slope))
+
+
+def fits(gap: float, slope: float, windows: ObservationWindows) -> bool:
+    """Return whether the line is near all sizes, but for what a single run says.
+
+    A run may be an outlier as a whole. So the line doesn't fit if at least `MIN_RUNS` runs were
+    too slow for it at sizes of theirs, or if as many were too fast, or if one run was both.
+
+    Parameters
+    ----------
+    gap, slope : float, seconds and seconds/unit
+    windows : ObservationWindows
+    """
+    noise = max(noise_deviation(list(windows.times().values())), MIN_NOISE)
+    slow: set[int] = set()
+    fast: set[int] = set()
+    for knot in windows.knots():
+        misfit = math.log(knot.seconds / (gap + slope * knot.units))
+        error = noise / math.sqrt(knot.count)
+        if abs(misfit) > max(MAX_MISFIT, MAX_MISFIT_ERRORS * error):
+            runs = slow if misfit > 0 else fast
+            runs |= windows.runs(knot.units)
+    return max(len(slow), len(fast)) < MIN_RUNS and not slow & fast
+
+
+def _pieces(units: Floats, seconds: Floats, first_seconds: float) -> Segments:
+    """Return the pieces through these knots, and one at one unit."""
+    steep = float(seconds[-1]) / float(units[-1])
+    smaller = np.flatnonzero(units * MAX_LAST_RATIO <= units[-1])
+    if len(smaller):
+        other = int(smaller[-1])
+        # A jump between the two must not count as a slope.
+        steep = min(steep, float((seconds[-1] - seconds[other]) / (units[-1] - units[other])))
+    if units[0] > 1:
+        units = np.concatenate(([1.0], units))
+        seconds = np.concatenate(([min(first_seconds, seconds[0])], seconds))
+    return linear_times(units, seconds, max(steep, 0.0))
