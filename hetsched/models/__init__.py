@@ -4,14 +4,14 @@ Owns speed functions (`curves`, one file each), the model of one device (`Device
 observations behind both (`evidence`). `hetsched.store` keeps them.
 """
 
-from hetsched.models.curves.affine import Affine
 from hetsched.models.curves.akima import Akima
 from hetsched.models.curves.constant import Constant
 from hetsched.models.curves.curve import Curve, LearningCurve, SpeedFunction
 from hetsched.models.curves.monotone import Monotone
-from hetsched.models.curves.phase_curve import PhaseCurve
+from hetsched.models.curves.phases.affine import Affine
+from hetsched.models.curves.phases.phase_curve import PhaseCurve
+from hetsched.models.curves.phases.polyline import Polyline
 from hetsched.models.curves.piecewise_linear import PiecewiseLinear
-from hetsched.models.curves.polyline import Polyline
 from hetsched.models.device_model import DeviceModel
 from hetsched.models.evidence.confidence import Knot
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetsched.models.curves.affine import fitted_line, line_segments
 from hetsched.models.curves.curve import Curve
 from hetsched.models.curves.fitted_curve import FittedCurve
 from hetsched.models.curves.isotonic import rising
 from hetsched.models.curves.non_monotone import pool_except_dips
-from hetsched.models.curves.polyline import linear_times
+from hetsched.models.curves.phases.affine import fitted_line, line_segments
+from hetsched.models.curves.phases.polyline import linear_times
 from hetsched.models.curves.segments import Floats, Segments
 from hetsched.models.evidence.observations import ObservationWindows
 from hetsched.models.evidence.smoothing import noise_deviation
@@ -38,7 +38,7 @@ determines the slope between neighbours. Arbitrary."""
 
 
 @dataclass(frozen=True)
-class _Fit:
+class _PhaseFit:
     """`line`: gap and slope if it fits. `curve` is evaluated; `rising` has no dips."""
 
     line: tuple[float, float] | None
@@ -46,7 +46,7 @@ class _Fit:
     rising: Segments
 
 
-class PhaseCurve(FittedCurve[_Fit], Curve):
+class PhaseCurve(FittedCurve[_PhaseFit], Curve):
     """time(x) = gap + slope x where that fits all well-measured sizes; else piecewise linear."""
 
     @property
@@ -72,19 +72,19 @@ class PhaseCurve(FittedCurve[_Fit], Curve):
     def fingerprint(self) -> bytes:
         return self._fitted().curve.fingerprint
 
-    def _refit(self) -> _Fit:
+    def _refit(self) -> _PhaseFit:
         gap, slope = fitted_line(*self._windows.medians())
         if fits(gap, slope, self._windows):
             segments = line_segments(gap, slope)
-            return _Fit((gap, slope), segments, segments)
+            return _PhaseFit((gap, slope), segments, segments)
         knots = self._windows.knots()
         units = np.array([knot.units for knot in knots])
         counts = np.array([float(knot.count) for knot in knots])
         seconds = pool_except_dips(knots)
         curve = _pieces(units, seconds, gap + slope)
         if not (np.diff(seconds) <= 0).any():
-            return _Fit(None, curve, curve)
-        return _Fit(None, curve, _pieces(units, rising(seconds, counts), gap + slope))
+            return _PhaseFit(None, curve, curve)
+        return _PhaseFit(None, curve, _pieces(units, rising(seconds, counts), gap + slope))
 
 
 def fits(gap: float, slope: float, windows: ObservationWindows) -> bool:
