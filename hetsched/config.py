@@ -11,37 +11,18 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 import msgspec
 
+from hetsched.cost import Cost, check_cost, parsed
 from hetsched.device_kinds import config_names, configured_kind
-from hetsched.errors import ConfigError, HetschedError, InputMissing
-from hetsched.units import parse_rate, parse_size, parse_time, quoted
+from hetsched.errors import ConfigError, InputMissing
+from hetsched.units import parse_size, parse_time, quoted
 
-Value = TypeVar("Value")
 Fraction = Annotated[float, msgspec.Meta(gt=0, le=1)]
-
-
-class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Cost of one operation: a fixed `gap`, and a `rate` (B/s, flop/s) or a time per `unit`."""
-
-    gap: str = "0us"
-    rate: str | None = None
-    unit: str | None = None
-
-    def gap_seconds(self) -> float:
-        return parse_time(self.gap)
-
-    def seconds(self, units: int, bytes_per_unit: float, flops_per_unit: float) -> float:
-        """Modelled seconds of one operation on `units`."""
-        if self.unit is not None:
-            return self.gap_seconds() + units * parse_time(self.unit)
-        rate, quantity = parse_rate(self.rate or "")
-        amount = bytes_per_unit if quantity == "B" else flops_per_unit
-        return self.gap_seconds() + units * amount / rate
 
 
 class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -258,11 +239,11 @@ def parse(text: str, source: str) -> Config:
     for index, device in enumerate(config.device):
         _check_device(device, f"{source}: device[{index}]")
     for key in LimitsConfig.__struct_fields__:
-        _parsed(f"{source}: limits.{key}", parse_size, getattr(config.limits, key))
-    _parsed(f"{source}: queue.parameters", parse_size, config.queue.parameters)
-    _parsed(f"{source}: memory_limit", parse_size, config.memory_limit)
-    _parsed(f"{source}: journal.keep", parse_time, config.journal.keep)
-    _parsed(f"{source}: journal.limit", parse_size, config.journal.limit)
+        parsed(f"{source}: limits.{key}", parse_size, getattr(config.limits, key))
+    parsed(f"{source}: queue.parameters", parse_size, config.queue.parameters)
+    parsed(f"{source}: memory_limit", parse_size, config.memory_limit)
+    parsed(f"{source}: journal.keep", parse_time, config.journal.keep)
+    parsed(f"{source}: journal.limit", parse_size, config.journal.limit)
     _check_deadlines(config.deadlines, f"{source}: deadlines")
     return config
 
@@ -307,7 +288,7 @@ def _closest(word: str, choices: Sequence[str]) -> str:
 
 def _check_deadlines(deadlines: DeadlinesConfig, location: str) -> None:
     for key, value in msgspec.structs.asdict(deadlines).items():
-        if isinstance(value, str) and not _parsed(f"{location}.{key}", parse_time, value):
+        if isinstance(value, str) and not parsed(f"{location}.{key}", parse_time, value):
             raise ConfigError(f"{location}.{key}: {value!r} should be above 0")
 
 
@@ -316,7 +297,7 @@ def _check_device(device: DeviceConfig, location: str) -> None:
     if kind is None:
         hint = _closest(device.kind, config_names())
         raise ConfigError(f"{location}.kind: no device kind {quoted(device.kind)}; {hint}")
-    _parsed(f"{location}.memory", parse_size, device.memory)
+    parsed(f"{location}.memory", parse_size, device.memory)
     if kind.is_modelled:
         _check_costs(device, location)
 
@@ -340,39 +321,6 @@ def _check_costs(device: DeviceConfig, location: str) -> None:
     ):
         if cost is not None:
             check_cost(cost, f"{location}.{name}", quantity)
-
-
-def check_cost(cost: Cost, location: str, quantity: str) -> None:
-    """Check the values of `cost`.
-
-    Parameters
-    ----------
-    location : str
-        File and key, for messages.
-    quantity : "B" or "flop"
-        What its rate counts.
-
-    Raises
-    ------
-    ConfigError
-        Malformed, or it has not exactly one of `rate` and `unit`.
-    """
-    _parsed(f"{location}.gap", parse_time, cost.gap)
-    if (cost.rate is None) == (cost.unit is None):
-        raise ConfigError(f"{location}: give either rate or unit")
-    _parsed(f"{location}.unit", parse_time, cost.unit)
-    rate = _parsed(f"{location}.rate", parse_rate, cost.rate)
-    if rate is not None and rate[1] != quantity:
-        raise ConfigError(f"{location}.rate: {cost.rate!r}, must be in {quantity}/s")
-
-
-def _parsed(location: str, parse_value: Callable[[str], Value], text: str | None) -> Value | None:
-    if text is None:
-        return None
-    try:
-        return parse_value(text)
-    except HetschedError as error:
-        raise ConfigError(f"{location}: {error}") from None
 
 
 def _user_file() -> Path:

@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 from device_toys import Affine, AffineParams, Update, UpdateParams
 
-from hetsched.config import Cost, DeviceConfig
+from hetsched.config import DeviceConfig
+from hetsched.cost import Cost
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.device_process.pipeline import Pipeline
 from hetsched.devices.base import Device, DeviceJob, HostArray

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hetsched.config import Config, Cost, load, parse, shipped
+from hetsched.config import Config, load, parse, shipped
+from hetsched.cost import Cost
 from hetsched.errors import ConfigError, InputMissing
 
 EMULATED = """
@@ -146,3 +147,45 @@ def test_a_file_that_is_not_text(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="UTF-8"):
         load(str(tmp_path / "x.toml"))
+
+
+TABLE = '{ points = [[1, "100us"], [16, "1.6ms"], [17, "3.2ms"], [32, "3.2ms"]] }'
+
+
+def test_a_table_of_costs_is_linear_between_its_points_and_proportional_outside() -> None:
+    cost = parse(EMULATED.replace('{ gap = "30us", rate = "6Gflop/s" }', TABLE), "t").device[0]
+
+    assert cost.compute is not None
+    seconds = [cost.compute.seconds(units, 0, 0) for units in (1, 8, 16, 17, 24, 64)]
+    assert seconds == pytest.approx([1e-4, 8e-4, 1.6e-3, 3.2e-3, 3.2e-3, 6.4e-3])
+
+
+@pytest.mark.parametrize("phase", ["compute", "h2d", "d2h"])
+@pytest.mark.parametrize(
+    ("points", "words"),
+    [
+        ("[]", ".points: empty; give points like"),
+        ('[[2, "1ms"], [1, "2ms"]]', ".points: 1 units after 2; sort them"),
+        ('[[2, "1ms"], [2, "2ms"]]', ".points: 2 units after 2; sort them"),
+        ('[[-1, "1ms"]]', ".points[0]: -1 units, must be above 0"),
+        ('[[1, "0ms"]]', ".points[0]: '0ms', must be above 0"),
+        ('[[1, "-1ms"]]', ".points[0]:"),
+        ('[[1, "1ms"], [2, "1MB"]]', ".points[1]:"),
+        ("[[1, 1]]", "points"),
+        ('[["1ms", 1]]', "points"),
+        ('[[1, "1ms", 2]]', "points"),
+        ('[[1, "1ms"]], gap = "1us"', ".points: a table replaces gap, rate and unit"),
+        ('[[1, "1ms"]], unit = "1us"', ".points: a table replaces gap, rate and unit"),
+    ],
+)
+def test_a_wrong_table_of_costs_is_one_clear_line(phase: str, points: str, words: str) -> None:
+    costs = {"compute": '{ unit = "1us" }', "h2d": '{ unit = "1us" }', "d2h": '{ unit = "1us" }'}
+    costs[phase] = f"{{ points = {points} }}"
+    lines = "\n".join(f"{name} = {cost}" for name, cost in costs.items())
+
+    with pytest.raises(ConfigError) as caught:
+        parse(f'[[device]]\nkind = "emulated"\nmemory = "1MiB"\n{lines}', "my.toml")
+
+    message = str(caught.value)
+    assert f"my.toml: device[0].{phase}" in message and words in message
+    assert "\n" not in message

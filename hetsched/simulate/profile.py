@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from hetsched.config import Config, Cost, DeviceConfig, LoadConfig, check_cost
+from hetsched.config import Config, DeviceConfig, LoadConfig
+from hetsched.cost import Cost, check_cost
 from hetsched.device import DeviceInfo
 from hetsched.device_kinds import DeviceKind, configured_kind
 from hetsched.errors import ConfigError
 from hetsched.memory import MemoryDemand
-from hetsched.models import Affine, DeviceModel, PiecewiseLinear
+from hetsched.models import Affine, Curve, DeviceModel, PiecewiseLinear, Polyline
 from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine
 from hetsched.units import parse_size
 
@@ -100,16 +101,19 @@ def _names(table: DeviceConfig, numbers: Counter[str]) -> Iterator[str]:
 
 def _model(table: DeviceConfig, load: LoadConfig, location: str) -> DeviceModel:
     assert table.compute is not None, "checked"
-    compute = _affine(table.compute, 0)
+    compute = _curve(table.compute, 0)
     if not table.compute.seconds(1, 0, 0) > 0:
         raise ConfigError(f"{location}.compute: a unit takes no time; give a unit above 0")
     if table.h2d is None or table.d2h is None:
         return DeviceModel(compute, compute)
-    h2d, d2h = _affine(table.h2d, load.input_bytes), _affine(table.d2h, load.output_bytes)
+    h2d, d2h = _curve(table.h2d, load.input_bytes), _curve(table.d2h, load.output_bytes)
     return DeviceModel(PiecewiseLinear(), compute, h2d, d2h, duplex=table.duplex)
 
 
-def _affine(cost: Cost, unit_bytes: int) -> Affine:
+def _curve(cost: Cost, unit_bytes: int) -> Curve:
+    table = cost.table()
+    if table is not None:
+        return Polyline(table)
     gap = cost.gap_seconds()
     return Affine(gap, cost.seconds(1, unit_bytes, 0) - gap)
 

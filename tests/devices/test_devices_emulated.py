@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from device_bench import LINKED, MEMORY, VIRTUAL, affine_bench, cut, drive, info_of, update_bench
 
-from hetsched.config import Cost, DeviceConfig
+from hetsched.config import DeviceConfig
+from hetsched.cost import Cost
 from hetsched.device import Chunk, ChunkTimes, Slot
 from hetsched.devices.base import DeviceOutOfMemory
 from hetsched.devices.emulated.device import EmulatedDevice, open_device
@@ -256,3 +257,32 @@ def test_slots_residents_and_work_area_share_the_memory() -> None:
 
     with pytest.raises(DeviceOutOfMemory, match="512 bytes of resident data, 4 of work area"):
         device.prepare(replace(job, demand=greedy))
+
+
+STEP = Cost(points=((1, "1s"), (2, "2s"), (3, "9s"), (4, "9s")))
+
+
+def test_a_table_of_costs_determines_every_phase_on_a_virtual_clock() -> None:
+    times = emulate([1, 2, 3, 4], engines=0, compute=STEP, h2d=STEP, d2h=STEP)
+
+    phases = [[round(b - a, 6) for a, b in spans(chunk)] for chunk in times.values()]
+    assert phases == [[1.0] * 3, [2.0] * 3, [9.0] * 3, [9.0] * 3]
+
+
+def test_a_table_of_costs_holds_on_a_real_clock() -> None:
+    table = Cost(points=((1, "100us"), (10, "300us"), (11, "600us")))
+    config = msgspec.structs.replace(LINKED, compute=table)
+    device = open_device(info_of(config), config)
+
+    times = drive(device, affine_bench(21).job("emulated", 11), cut([10, 11]))
+
+    device.close()
+    for chunk, modelled in zip(times.values(), (300e-6, 600e-6), strict=True):
+        seconds = chunk.compute[1] - chunk.compute[0]
+        assert seconds >= modelled - CLOCK
+        assert math.isclose(seconds, modelled, abs_tol=CLOCK) or chunk.late
+
+
+def spans(times: ChunkTimes) -> list[tuple[float, float]]:
+    assert times.copy_in is not None and times.copy_out is not None
+    return [times.copy_in, times.compute, times.copy_out]

@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hetsched.config import Config, Cost, DeviceConfig
+from hetsched.config import Config, DeviceConfig
+from hetsched.cost import Cost
 from hetsched.device import DeviceInfo
 from hetsched.devices import probe
 from hetsched.devices.cpu import cores
@@ -244,3 +245,20 @@ def test_the_cores_near_a_gpu_come_from_sysfs(tmp_path: Path) -> None:
 def test_a_gpu_without_a_core_to_itself_shares_one() -> None:
     assert driving_core((2, 3), {2, 3}, [2, 3]) == (3,)
     assert driving_core((), {2}, ()) == ()
+
+
+def test_an_unused_table_leaves_the_identity_of_a_device_as_it_was() -> None:
+    config = DeviceConfig(
+        kind="emulated",
+        clock="virtual",
+        memory="64MiB",
+        compute=Cost(gap="30us", rate="6Gflop/s"),
+        h2d=Cost(rate="1GB/s"),
+        d2h=Cost(rate="1GB/s"),
+    )
+    tabled = msgspec.structs.replace(config, compute=Cost(points=((1, "1us"), (2, "1us"))))
+
+    (plain,), (other,) = (probed(device).processes[0].devices for device in (config, tabled))
+
+    assert plain.identity == "emulated virtual 6Gflop/s fb5cb8dc"
+    assert other.identity.startswith("emulated virtual table of 2 ")

@@ -104,6 +104,28 @@ def test_a_profile_gives_the_costs_of_each_device() -> None:
     assert subject.devices[0].model.time(3) == pytest.approx(6e-3)
 
 
+def test_a_profile_with_tables_of_costs_is_planned_around_their_steps() -> None:
+    points = '[[1, "100us"], [16, "1.6ms"], [17, "3.4ms"], [128, "25.6ms"]]'
+    tabled = GPU.replace('{ gap = "1ms", unit = "1ms" }', f"{{ points = {points} }}")
+    tabled = tabled.replace("1ms", "10us").replace("16kB/s", "800kB/s").replace("64B", "1MiB")
+
+    subject = machine(tabled, load="units = 128\ninput_bytes = 8\noutput_bytes = 8")
+
+    (assignment,) = ideal_plan(subject).assignments
+    assert assignment.max_chunk <= 16
+    curve = subject.devices[0].model.compute
+    assert [curve.time(x) for x in (8, 17, 256)] == pytest.approx([8e-4, 3.4e-3, 51.2e-3])
+
+
+def test_a_core_may_have_a_table_of_costs() -> None:
+    tabled = CORE.replace('unit = "2ms"', 'points = [[1, "1ms"], [4, "4ms"], [5, "20ms"]]')
+
+    subject = machine(tabled, CORE)
+
+    shares = [assignment.plan.share for assignment in ideal_plan(subject).assignments]
+    assert shares == [4, 4]
+
+
 def test_a_device_that_holds_no_unit_is_left_out_of_plan_and_bound() -> None:
     subject = machine(CORE, GPU.replace("64B", "8B"))
     plan = ideal_plan(subject)
@@ -136,7 +158,7 @@ def test_every_profile_that_ships_can_be_reported_in_both_ways() -> None:
         ([CORE.replace("cpu", "gpu")], r"device\[0\]: a gpu has a link: give h2d and d2h"),
         ([CORE.replace('unit = "2ms"', 'rate = "1Gflop/s"')], "a rate needs flops"),
         ([CORE.replace("2ms", "0ms")], "a unit takes no time"),
-        ([CORE.replace('unit = "2ms"', "")], "give either rate or unit"),
+        ([CORE.replace('unit = "2ms"', "")], "give either rate or unit, or a table"),
         ([GPU.replace("16kB/s", "16kflop/s")], r"d2h.rate: '16kflop/s', must be in B/s"),
         ([f'{CORE}\nname = "a"'] * 2, "two have the name a"),
         ([f"{CORE}\ncount = 5000"], "more than 4096"),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from hetsched.config import DeviceConfig
+from hetsched.cost import Cost
 from hetsched.device import DeviceInfo
 from hetsched.devices.core_pool import CorePool
 from hetsched.devices.cpu import cores
@@ -58,11 +60,12 @@ def _reserve(index: int, number: int, pool: CorePool) -> int:
 
 def _info(name: str, config: DeviceConfig, pinned: tuple[int, ...]) -> DeviceInfo:
     """Describe a device; `identity` has a hash of the costs, to keep their models apart."""
-    costs = [config.compute, config.h2d, config.d2h, config.engines, config.duplex, config.stalls]
-    costs += [] if config.host_overhead is None else [config.host_overhead]
+    phases = [_comparable(cost) for cost in (config.compute, config.h2d, config.d2h)]
+    costs = [*phases, config.engines, config.duplex, config.stalls]
+    costs += [] if config.host_overhead is None else [_comparable(config.host_overhead)]
     digest = hashlib.blake2b(msgspec.json.encode(costs), digest_size=4).hexdigest()
     compute = config.compute
-    speed = (compute.rate or f"{compute.unit} a unit") if compute is not None else ""
+    speed = "" if compute is None else _speed(compute)
     virtual = config.clock == "virtual"
     return DeviceInfo(
         name=name,
@@ -75,3 +78,17 @@ def _info(name: str, config: DeviceConfig, pinned: tuple[int, ...]) -> DeviceInf
         clock="virtual" if virtual else "wall",
         details={} if virtual else {"processor": cores.processor()},
     )
+
+
+def _comparable(cost: Cost | None) -> dict[str, Any] | None:
+    """Return the fields of a cost; an unused table must not change the identity of a device."""
+    if cost is None:
+        return None
+    fields = msgspec.structs.asdict(cost)
+    return fields if cost.points else {name: fields[name] for name in ("gap", "rate", "unit")}
+
+
+def _speed(compute: Cost) -> str:
+    if compute.points:
+        return f"table of {len(compute.points)}"
+    return compute.rate or f"{compute.unit} a unit"
