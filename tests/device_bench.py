@@ -13,7 +13,7 @@ import numpy as np
 from device_toys import Affine, AffineParams, Update, UpdateParams
 
 from hetsched.config import DeviceConfig
-from hetsched.cost import Cost
+from hetsched.config.cost import Cost
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.device_process.pipeline import Pipeline
 from hetsched.devices.base import Device, DeviceJob, HostArray

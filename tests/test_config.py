@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hetsched.config import Config, load, parse, shipped
-from hetsched.cost import Cost
+from hetsched.config.cost import Cost
 from hetsched.errors import ConfigError, InputMissing
 
 EMULATED = """

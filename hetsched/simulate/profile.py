@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from hetsched.config import Config, DeviceConfig, LoadConfig
-from hetsched.cost import Cost, check_cost
+from hetsched.config.cost import Cost, check_cost
 from hetsched.device import DeviceInfo
 from hetsched.device_kinds import DeviceKind, configured_kind
 from hetsched.errors import ConfigError

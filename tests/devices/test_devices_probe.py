@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from hetsched.config import Config, DeviceConfig
-from hetsched.cost import Cost
+from hetsched.config.cost import Cost
 from hetsched.device import DeviceInfo
 from hetsched.devices import probe
 from hetsched.devices.cpu import cores

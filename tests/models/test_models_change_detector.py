@@ -91,11 +91,11 @@ def test_near_sizes_are_watched_together_and_other_sizes_keep_their_shape() -> N
 
 
 def test_a_suspected_change_is_compared_with_runs_before_it() -> None:
-    curve = PiecewiseLinear([(10, 10.0), (11, 11.0), (12, 12.0)], near=1.5)
+    curve = PiecewiseLinear([(10, 10.0), (11, 11.0), (13, 13.0)], near=1.5)
     for _ in range(3):
-        curve.observe(9, 3.0)
+        curve.observe(12, 4.0)
     assert curve.change is not None
-    assert curve.points[:, 1] == pytest.approx([3, 10 / 3, 11 / 3, 4])
+    assert curve.points[:, 1] == pytest.approx([10 / 3, 11 / 3, 4, 13 / 3])
 
 
 def known_twice() -> ObservationWindows:

@@ -1,5 +1,8 @@
 """The history of one key: changes of speed and contended runs."""
 
+import math
+import random
+
 import pytest
 
 from hetsched.models.evidence.history import History
@@ -88,3 +91,35 @@ def test_its_samples_make_an_equal_history() -> None:
     other = History(9, history.samples())
     for units in (5, 7, 10, 20, 50):
         assert seconds(other, units) == seconds(history, units)
+
+
+STEADY = [run(20, 20.0)] * 10
+
+
+def test_larger_sizes_beyond_a_cache_are_no_change_of_speed() -> None:
+    history = history_of(*STEADY)
+    for size in (29, 30, 28, 31, 29):
+        history.add(run(size, 1.35 * size))
+        assert history.change is None
+    assert seconds(history, 20) == pytest.approx(20, rel=0.05)
+    assert seconds(history, 29) == pytest.approx(1.35 * 29, rel=0.05)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_nor_are_they_with_noise(seed: int) -> None:
+    noise = random.Random(seed)
+    history = History()
+    for size, pace in [*[(20, 1.0)] * 10, (29, 1.35), (30, 1.35), (28, 1.35), (29, 1.35)]:
+        history.add(run(size, size * pace * math.exp(noise.gauss(0, 0.02))))
+        assert history.change is None
+    assert seconds(history, 20) == pytest.approx(20, rel=0.05)
+
+
+@pytest.mark.parametrize("sizes", [(20, 20, 20), (20, 14, 15), (20, 15, 14), (20, 29, 30)])
+def test_a_device_half_as_fast_is_detected_after_three_runs(sizes: tuple[int, ...]) -> None:
+    history = history_of(*STEADY)
+    for size in sizes:
+        assert history.change is None
+        history.add(run(size, 2.0 * size))
+    assert history.change is not None
+    assert history.change.factor == pytest.approx(2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from hetsched.config import DeviceConfig
-from hetsched.cost import Cost
+from hetsched.config.cost import Cost
 from hetsched.devices.base import DeviceJob
 
 STALL_FACTOR = 20.0

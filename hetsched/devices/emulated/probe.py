@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from hetsched.config import DeviceConfig
-from hetsched.cost import Cost
+from hetsched.config.cost import Cost
 from hetsched.device import DeviceInfo
 from hetsched.devices.core_pool import CorePool
 from hetsched.devices.cpu import cores

@@ -121,26 +121,56 @@ class ObservationWindows:
         """Return the ratio of measured to expected time for each detector with an expectation."""
         ratios: dict[float | None, list[float]] = {}
         for units, seconds in observations:
-            paces = self._expected_paces(units)
-            if len(paces) >= MIN_EXPECTED_RUNS:
-                pace = seconds / units / robust_median(paces)
-                ratios.setdefault(self._detector_key(units), []).append(pace)
+            ratio = self._ratio(units, seconds / units)
+            if ratio is not None:
+                ratios.setdefault(self._detector_key(units), []).append(ratio)
         return {size: robust_median(values) for size, values in ratios.items()}
 
-    def _expected_paces(self, units: float) -> list[float]:
-        """Return seconds per unit of runs of about this size, before any suspected change."""
+    def _ratio(self, units: float, pace: float) -> float | None:
+        """Return `pace`, seconds per unit, over that of runs before any suspected change.
+
+        None without enough of them. A size beyond the known ones is a new point and says nothing
+        about a change (caches end there), unless a change is already suspected: shares move with
+        it. Between known sizes both their median and the curve must differ, because a few noisy
+        sizes may be far from the one and sizes on the other side of a step from the other.
+        """
         detector = self._detectors.get(self._detector_key(units))
         suspected = detector.suspected_since if detector else None
         for end in (self._run if suspected is None else suspected, self._run):
             same_size = self._sizes.paces(units, units, end)
             if len(same_size) >= MIN_EXPECTED_RUNS:
-                return same_size
+                return pace / robust_median(same_size)
             if self._near is None:
                 continue
             similar = self._sizes.paces(units / self._near, units * self._near, end)
-            if len(similar) >= MIN_EXPECTED_RUNS:
-                return similar
-        return []
+            if len(similar) < MIN_EXPECTED_RUNS:
+                continue
+            ratio = pace / robust_median(similar)
+            interpolated = self._interpolated_pace(units, end)
+            if interpolated is not None:
+                return _closer_to_one(ratio, pace / interpolated)
+            if suspected is not None:
+                return ratio
+        return None
+
+    def _interpolated_pace(self, units: float, end: int) -> float | None:
+        """Return the curve's seconds per unit between two sizes that runs before `end` observed.
+
+        None outside the known sizes, or if those on both sides are far.
+        """
+        assert self._near is not None
+        known = self._sizes.sizes(units / self._near, units * self._near, end)
+        if not known or not known[0] <= units <= known[-1]:
+            return None
+        windows = [self._sizes.seconds(size, end) for size in known]
+        seconds = smoothed(
+            known,
+            [robust_median(times) for times in windows],
+            [len(times) for times in windows],
+            noise_deviation(windows),
+        )
+        paces = np.log(np.array(seconds) / known)
+        return float(np.exp(np.interp(math.log(units), np.log(known), paces)))
 
     def _detector_key(self, units: float) -> float | None:
         return units if self._near is None else None
@@ -256,3 +286,10 @@ class ObservationWindows:
         other._run, other.repeats, other.change = self._run, self.repeats, self.change
         other._presumed = self._presumed
         return other
+
+
+def _closer_to_one(ratio: float, other: float) -> float:
+    """Return the ratio that differs less from 1; 1 if they differ in opposite directions."""
+    if (ratio > 1) != (other > 1):
+        return 1.0
+    return min(ratio, other) if ratio > 1 else max(ratio, other)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator
 
@@ -48,9 +49,9 @@ class SizeWindows:
         del self._times[oldest]
         return oldest
 
-    def seconds(self, units: float) -> list[float]:
-        """Return the times of one size, oldest first."""
-        return [seconds for _, seconds in self._times[units]]
+    def seconds(self, units: float, before: float = math.inf) -> list[float]:
+        """Return the times of one size by runs before `before`, oldest first."""
+        return [seconds for run, seconds in self._times[units] if run < before]
 
     def runs(self, units: float) -> set[int]:
         """Return the numbers of the runs that observed a size."""
@@ -65,6 +66,14 @@ class SizeWindows:
             for run, seconds in times
             if run < before
         ]
+
+    def sizes(self, lower: float, upper: float, before: int) -> list[float]:
+        """Return the sizes in [lower, upper] that runs before `before` observed, ascending."""
+        return sorted(
+            size
+            for size, times in self._times.items()
+            if lower <= size <= upper and any(run < before for run, _ in times)
+        )
 
     def is_observed_since(self, units: float, first: int) -> bool:
         """Return whether a size was observed in run `first` or later."""

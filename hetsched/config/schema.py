@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from hetsched.cost import Cost, check_cost, parsed
+from hetsched.config.cost import Cost, check_cost, parsed
 from hetsched.device_kinds import config_names, configured_kind
 from hetsched.errors import ConfigError, InputMissing
 from hetsched.units import parse_size, parse_time, quoted
@@ -170,8 +170,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 def shipped_folder() -> Path:
     """Return the folder of the shipped configs: in the package or at the project's top."""
-    inside = Path(__file__).parent / "configs"
-    return inside if inside.is_dir() else Path(__file__).parent.parent / "configs"
+    package = Path(__file__).parent.parent
+    inside = package / "configs"
+    return inside if inside.is_dir() else package.parent / "configs"
 
 
 def shipped() -> list[str]:
