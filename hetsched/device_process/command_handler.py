@@ -158,6 +158,7 @@ class CommandHandler:
         self._send(MemoryReading(self._index, nbytes, released))
 
     def _prepare(self, command: Prepare) -> None:
+        self._upkeep.on_busy()
         self._jobs.make_room(command.job)
         workload = self._workload(command.workload)
         params = msgspec.json.decode(command.params, type=workload.Params)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from cuda_toys import AffineParams, Bench, shared
 
@@ -148,3 +151,19 @@ def test_an_array_within_the_quota_needs_no_staging() -> None:
 
     assert bench.is_right()
     assert bench.device._staging.nbytes == 0
+
+
+def test_a_child_process_has_no_staging_buffers() -> None:
+    """Or the parent's next write would move pages that the GPU copies from and to."""
+    bench = Bench(FakeRuntime(), "plain")
+    bench.run()
+    (address, *_) = (memory.ctypes.data for memory in bench.device._staging._buffers.values())
+
+    child = os.fork()
+    if child == 0:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+        spans = [line.split()[0].split("-") for line in lines]
+        has = any(int(start, 16) <= address < int(end, 16) for start, end in spans)
+        os._exit(int(has))
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from hetsched.device import ChunkTimes, DeviceInfo
@@ -183,3 +184,16 @@ def test_measuring_is_planned_each_time() -> None:
     jobs.run()
 
     assert jobs.thread.submitted == 2
+
+
+def test_a_plan_made_ahead_is_for_the_memory_that_devices_have_now() -> None:
+    """Other processes may have taken some of a GPU's memory since the job started."""
+    jobs = Jobs()
+    jobs.run(learn=False)
+    less = msgspec.structs.replace(INFO, memory=7)
+    jobs.state.machine = lambda: [less]
+    jobs.task.function()
+
+    plan = jobs.run(learn=False)
+
+    assert [candidate.info for candidate in plan.candidates] == [less]

@@ -106,8 +106,13 @@ class RunPlanner:
     def _plan(self) -> JobPlan:
         # By now the previous job may have been learnt from, and this one planned.
         return self._take_ready_plan() or next_plan(
-            self._job, self._infos, self._state, self._memory_limit, self._unstarted
+            self._job, self._current_infos(), self._state, self._memory_limit, self._unstarted
         )
+
+    def _current_infos(self) -> list[DeviceInfo]:
+        """Return the devices with the memory that they have now, not when the job started."""
+        current = {info.name: info for info in self._state.machine()}
+        return [current.get(info.name, info) for info in self._infos]
 
     def _take_ready_plan(self) -> JobPlan | None:
         return None if self._job.measure else self._state.repeated_jobs.take_plan(self._kind)

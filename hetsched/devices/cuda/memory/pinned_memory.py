@@ -214,5 +214,10 @@ class Staging:
             self._buffers.pop(key, None)
             self._pins.sweep()
             memory = fresh_pages(nbytes)
+            mapping = mapping_of(memory)
+            if mapping is not None:
+                # After a fork, say by a plug-in that starts a program, the next write would move
+                # these private pages, while the GPU copies from and to the old ones.
+                mapping.madvise(mmap.MADV_DONTFORK)
             self._buffers[key] = memory
         return memory, self._pins.cover(memory, keep)
