@@ -22,14 +22,17 @@ from hetsched.models import DeviceModel
 from hetsched.models.evidence.change_detector import SpeedChange
 from hetsched.models.evidence.history import History
 from hetsched.models.evidence.probe_state import ProbeState
+from hetsched.models.evidence.races import NO_RACES, Race, RaceRecord
 from hetsched.models.evidence.run_medians import run_medians, split_runs
 from hetsched.models.evidence.samples import CurveName, Sample
 from hetsched.paths import private_folder
 from hetsched.store import database
-from hetsched.store.models import models_db
+from hetsched.store.models import models_db, race_table
 from hetsched.store.models.history_cache import HistoryCache
 from hetsched.store.models.models_db import ModelKey
 from hetsched.store.models.probe_states import ProbeStates
+from hetsched.store.models.race_log import RaceLog
+from hetsched.store.models.race_table import RaceKey
 from hetsched.store.tolerant_database import TolerantDatabase
 
 __all__ = ["ModelKey", "ModelStore"]
@@ -75,6 +78,7 @@ class ModelStore:
         self._histories = HistoryCache(max_bytes)
         self._max_file_bytes = FILE_TO_MEMORY * max_bytes
         self._pending: deque[tuple[ModelKey, list[Sample], float]] = deque(maxlen=MAX_PENDING_RUNS)
+        self._race_log = RaceLog()
         self._data_version = self._last_id = self._rewrites = 0
         if path is not None and not copy:
             private_folder(path.parent, "state folder")
@@ -105,6 +109,19 @@ class ModelStore:
     def runs(self, key: ModelKey) -> int:
         """Return how many runs of `key` were ever observed."""
         return self._history(key).runs
+
+    def races(self, key: RaceKey) -> RaceRecord:
+        """Return the races of variants of `key`."""
+        record = self._race_log.get(key)
+        if record is None:
+            stored = self._file.read(lambda db: race_table.read_races(db, key))
+            record = self._race_log.put(key, stored or NO_RACES)
+        return record
+
+    def add_race(self, key: RaceKey, race: Race, at: float) -> None:
+        """Add a race; without paces, a change of speed. Written at the next `flush`."""
+        self.races(key)
+        self._race_log.add(key, race, at)
 
     def observe(self, key: ModelKey, samples: Sequence[Sample], at: float) -> None:
         """Learn from one run; `at`: seconds since the epoch. Never fails because of the file."""
@@ -180,13 +197,19 @@ class ModelStore:
     def flush(self) -> None:
         """Write pending runs."""
         rewritten: list[History] = []
-        has_news = bool(self._pending) or self.probe_states.has_unwritten
+        has_news = (
+            bool(self._pending)
+            or self.probe_states.has_unwritten
+            or self._race_log.has_pending
+        )
         if self._file.connection is None:
             self._pending.clear()
             self.probe_states.mark_written()
+            self._race_log.clear_pending()
         elif has_news and self._write(lambda db: self._write_pending(db, rewritten)):
             self._pending.clear()
             self.probe_states.mark_written()
+            self._race_log.clear_pending()
             # Only now: a failed transaction leaves the file as it was.
             for history in rewritten:
                 history.rewritten = False
@@ -227,6 +250,7 @@ class ModelStore:
         if data_version != self._data_version:
             self._data_version = data_version
             self.probe_states.forget_read()
+            self._race_log.clear()
         rewrites = models_db.rewrite_count(connection)
         if rewrites != self._rewrites:
             self._rewrites = rewrites
@@ -262,6 +286,7 @@ class ModelStore:
     def _write_pending(self, connection: apsw.Connection, rewritten: list[History]) -> None:
         """Append to `rewritten` the histories whose stored observations were replaced."""
         self.probe_states.write(connection)
+        self._race_log.write(connection)
         for key, samples, at in self._pending:
             runs = models_db.add_run(connection, key, samples, at)
             history = self._histories.get(key)

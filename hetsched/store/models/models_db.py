@@ -17,6 +17,8 @@ from hetsched.models.evidence.probe_state import ProbeState
 from hetsched.models.evidence.samples import CurveName, Sample
 from hetsched.store import database
 from hetsched.store.database import DatabaseFormat
+from hetsched.store.models import race_table
+from hetsched.store.models.race_table import RaceKey
 
 _SCHEMA = """
 CREATE TABLE model(
@@ -71,8 +73,8 @@ DROP TABLE model_of_2;
 FORMAT = DatabaseFormat(
     application_id=0x68737364,
     version=3,
-    schema=_SCHEMA + _PROBES,
-    migrations={1: _FROM_1, 2: _FROM_2 + _PROBES},
+    schema=_SCHEMA + _PROBES + race_table.SCHEMA,
+    migrations={1: _FROM_1, 2: _FROM_2 + _PROBES + race_table.SCHEMA},
     # NORMAL: a power cut may lose the last observations; a crash of this process loses none.
     pragmas="PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = NORMAL",
 )
@@ -102,6 +104,12 @@ class ModelKey(msgspec.Struct, frozen=True, order=True):
     device: str
     storage: str
     co_runners: CoRunners = "all"
+
+    @property
+    def race_key(self) -> RaceKey:
+        """The key of the races that the variant took part in."""
+        _, _, identity = self.device.partition(" ")
+        return RaceKey(self.workload, self.speed_key, identity, self.storage)
 
 
 class ProbeKey(NamedTuple):
@@ -240,6 +248,7 @@ def delete_models(connection: apsw.Connection, keys: Iterable[ModelKey]) -> None
     """Delete the models of `keys`."""
     for key in keys:
         _delete_model(connection, key)
+        race_table.delete_races(connection, [key.race_key])
     count_rewrite(connection)
 
 

@@ -1,0 +1,222 @@
+"""Races: variants of a workload that took turns on equal cores within a run, and what they show.
+
+In a race all cores of one kind compute chunk j with the same variant, and the variants take turns
+by chunk: a b b a a b b a. The chunks of one round, one by each variant, ran under the same
+conditions (the moment, the neighbours), so the logarithm of the ratio of two of their paces shows
+the variants' difference alone; a trend cancels over two rounds, whose orders are reversed. A few
+ratios may be far off, because a chunk was interrupted: they are limited to three times their usual
+deviation before mean and interval are computed (winsorized; Tukey & McLaughlin, Sankhya A 25,
+1963). Pure.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+MAX_RACES = 12
+"""Races of one job kept; earlier ones may reflect another machine. Arbitrary."""
+MAX_LOAD_RATIO = 4.0
+"""Races at shares that differ by less are comparable. Arbitrary."""
+CONFIDENCE_T = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81)
+"""Student's t of a two-sided interval of 90 %, by the degrees of freedom from 1 on."""
+CONFIDENCE_Z = 1.7
+"""Beyond the table: 1.65 for many, 1.8 for 11."""
+MIN_DEVIATION = 0.03
+"""Standard deviation of a log ratio that is assumed at least: a few ratios may agree by chance.
+Arbitrary; that of a quiet machine is 0.02 to 0.05."""
+MAX_DEVIATIONS = 3.0
+"""Ratios further from the median are limited to this many deviations."""
+
+Paces = Mapping[str, tuple[float | None, ...]]
+"""Variant -> seconds per unit in each round on each core; None: its chunk doesn't count."""
+
+
+@dataclass(frozen=True)
+class Race:
+    """One run in which variants raced.
+
+    Attributes
+    ----------
+    number : int
+        Runs of the job before it, by the planner's count.
+    units : float, units
+        Mean share of a core.
+    paces : mapping
+        See `Paces`. All variants have equally many, in the same order.
+    """
+
+    number: int
+    units: float
+    paces: Paces
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How much slower one variant is than another: the logarithm of the ratio of their times.
+
+    Attributes
+    ----------
+    mean, low, high : float
+        With its interval of 90 %; infinite for a single ratio.
+    races : int
+        Races that agree with the latest one.
+    last : int
+        Number of the latest race.
+    """
+
+    mean: float
+    low: float
+    high: float
+    races: int
+    last: int
+
+    @property
+    def ratio(self) -> float:
+        """Ratio of the times."""
+        return math.exp(self.mean)
+
+
+@dataclass(frozen=True)
+class RaceRecord:
+    """The races of one job on one kind of core.
+
+    Attributes
+    ----------
+    races : tuple of Race
+        Oldest first.
+    changed_at : int
+        Races with a lower number were before a change of speed; 0: none was.
+    """
+
+    races: tuple[Race, ...] = ()
+    changed_at: int = 0
+
+    def with_race(self, race: Race) -> RaceRecord:
+        """Return a record with one more race; the oldest of too many is dropped."""
+        return RaceRecord((*self.races, race)[-MAX_RACES:], self.changed_at)
+
+    def with_change(self, number: int) -> RaceRecord:
+        """Return a record with a change of speed before run `number`."""
+        return RaceRecord(self.races, max(self.changed_at, number))
+
+    def renamed(self, names: Mapping[str, str]) -> RaceRecord:
+        """Return the races with other names of the variants; those without a name are left out."""
+        races = tuple(
+            Race(
+                race.number,
+                race.units,
+                {names[variant]: p for variant, p in race.paces.items() if variant in names},
+            )
+            for race in self.races
+        )
+        return RaceRecord(races, self.changed_at)
+
+    def similar(self, units: float) -> RaceRecord:
+        """Return the races at shares like `units`."""
+        races = tuple(
+            race
+            for race in self.races
+            if race.units / MAX_LOAD_RATIO <= units <= race.units * MAX_LOAD_RATIO
+        )
+        return RaceRecord(races, self.changed_at)
+
+    def variants(self) -> set[str]:
+        """Return the variants that have raced with countable results."""
+        return {v for race in self.races for v, paces in race.paces.items() if any(paces)}
+
+    def compare(self, variant: str, other: str) -> Comparison | None:
+        """Return how much slower `variant` is than `other`; None if they never raced.
+
+        Earlier races count unless they contradict the latest: something has changed then.
+        """
+        log_ratios: list[float] = []
+        count = last = 0
+        for race in reversed(self.races):
+            new = _log_ratios(race.paces, variant, other)
+            if not new:
+                continue
+            if log_ratios and _contradict(log_ratios, new):
+                break
+            log_ratios += new
+            count += 1
+            last = last or race.number
+        if not log_ratios:
+            return None
+        mean, half_width = _interval(log_ratios)
+        return Comparison(mean, mean - half_width, mean + half_width, count, last)
+
+    def fastest(self, names: Iterable[str]) -> str | None:
+        """Return the fastest of `names` that have raced; None if none has."""
+        raced = self.variants()
+        remaining = [name for name in names if name in raced]
+        best = remaining.pop(0) if remaining else None
+        while best is not None:
+            gains = {name: self.compare(best, name) for name in remaining}
+            faster = {name: gain.mean for name, gain in gains.items() if gain and gain.mean > 0}
+            if not faster:
+                break
+            # One that was left behind isn't compared again: the ratios may form a circle.
+            best = max(faster, key=lambda name: faster[name])
+            remaining.remove(best)
+        return best
+
+
+NO_RACES = RaceRecord()
+
+
+def race_paces(
+    chunks: Sequence[tuple[int, float, int, bool]], variants: Sequence[str]
+) -> dict[str, list[float | None]]:
+    """Return the paces of one core's part of a race, by variant.
+
+    Parameters
+    ----------
+    chunks : sequence of (int, float, int, bool)
+        Units, seconds, kernel (an index into `variants`) and whether it was the first of its
+        kernel in the process, which isn't counted unless no round is without one.
+    variants : sequence of str
+    """
+    rounds = [
+        chunks[start : start + len(variants)]
+        for start in range(0, len(chunks) - len(variants) + 1, len(variants))
+    ]
+    if any(not any(is_cold for *_, is_cold in chunk_round) for chunk_round in rounds):
+        rounds = [[chunk for chunk in chunk_round if not chunk[3]] for chunk_round in rounds]
+    paces: dict[str, list[float | None]] = {variant: [] for variant in variants}
+    for chunk_round in rounds:
+        by_kernel: dict[int, float] = {}
+        for units, seconds, kernel, _ in chunk_round:
+            by_kernel.setdefault(kernel, seconds / units)
+        for kernel, variant in enumerate(variants):
+            paces[variant].append(by_kernel.get(kernel) or None)
+    return paces
+
+
+def _log_ratios(paces: Paces, variant: str, other: str) -> list[float]:
+    pairs = zip(paces.get(variant, ()), paces.get(other, ()), strict=False)
+    return [math.log(pace / reference) for pace, reference in pairs if pace and reference]
+
+
+def _interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the mean and the half-width of its interval, of values without their outliers."""
+    median = statistics.median(values)
+    usual = 1.4826 * statistics.median(abs(value - median) for value in values)
+    reach = MAX_DEVIATIONS * max(usual, MIN_DEVIATION)
+    limited = [min(max(value, median - reach), median + reach) for value in values]
+    mean = statistics.fmean(limited)
+    if len(values) == 1:
+        return mean, math.inf
+    deviation = max(statistics.stdev(limited), MIN_DEVIATION)
+    freedom = len(values) - 1
+    t = CONFIDENCE_T[freedom - 1] if freedom <= len(CONFIDENCE_T) else CONFIDENCE_Z
+    return mean, t * deviation / math.sqrt(len(values))
+
+
+def _contradict(later: Sequence[float], earlier: Sequence[float]) -> bool:
+    """Return whether the intervals of two sets of ratios are apart."""
+    later_mean, later_width = _interval(later)
+    mean, width = _interval(earlier)
+    return abs(later_mean - mean) > later_width + width

@@ -1,0 +1,91 @@
+"""What races of variants show: paired ratios, outliers, contradictions."""
+
+import math
+
+import pytest
+
+from hetsched.models.evidence.races import MAX_RACES, Race, RaceRecord, race_paces
+
+
+def record(*races: dict[str, tuple[float | None, ...]]) -> RaceRecord:
+    return RaceRecord(tuple(Race(i, 10.0, paces) for i, paces in enumerate(races)))
+
+
+def test_the_ratio_of_two_variants_is_taken_round_by_round() -> None:
+    found = record({"a": (1.0, 4.0, 2.0), "b": (1.5, 6.0, 3.0)}).compare("b", "a")
+
+    assert found is not None
+    assert found.ratio == pytest.approx(1.5)
+    assert found.low < found.mean < found.high
+    assert (found.races, found.last) == (1, 0)
+
+
+def test_a_round_without_one_of_them_does_not_count() -> None:
+    found = record({"a": (1.0, None, 1.0), "b": (2.0, 9.0, 2.0)}).compare("b", "a")
+
+    assert found is not None
+    assert found.ratio == pytest.approx(2.0)
+    assert record({"a": (1.0,), "b": (None,)}).compare("b", "a") is None
+
+
+def test_a_single_ratio_is_uncertain() -> None:
+    found = record({"a": (1.0,), "b": (9.0,)}).compare("b", "a")
+
+    assert found is not None
+    assert found.low == -math.inf
+
+
+def test_one_chunk_twenty_times_as_long_moves_the_mean_little() -> None:
+    paces = (1.0, 1.02, 0.98, 1.01, 0.99, 1.0)
+    found = record({"a": paces, "b": (*paces[:5], 20.0)}).compare("b", "a")
+
+    assert found is not None
+    assert abs(found.mean) < 0.02
+
+
+def test_few_ratios_that_agree_by_chance_do_not_decide() -> None:
+    found = record({"a": (1.0, 1.0), "b": (1.03, 1.03)}).compare("b", "a")
+
+    assert found is not None
+    assert found.low < 0 < found.high
+
+
+def test_earlier_races_that_contradict_the_latest_do_not_count() -> None:
+    slow, fast = {"a": (1.0,) * 8, "b": (1.3,) * 8}, {"a": (1.0,) * 8, "b": (0.8,) * 8}
+    found = record(slow, slow, fast).compare("b", "a")
+
+    assert found is not None
+    assert (found.ratio, found.races) == (pytest.approx(0.8), 1)
+
+
+def test_the_fastest_is_found_among_variants_that_never_met() -> None:
+    races = record({"a": (1.2,) * 4, "b": (1.1,) * 4}, {"b": (1.1,) * 4, "c": (1.0,) * 4})
+
+    assert races.fastest(["a", "b", "c"]) == "c"
+    assert races.fastest(["a"]) == "a"
+    assert races.fastest(["d"]) is None
+
+
+def test_the_oldest_of_many_races_are_dropped() -> None:
+    races = RaceRecord()
+    for number in range(MAX_RACES + 3):
+        races = races.with_race(Race(number, 1.0, {"a": (1.0,)}))
+
+    assert [race.number for race in races.races] == list(range(3, MAX_RACES + 3))
+
+
+def test_cold_chunks_do_not_count() -> None:
+    chunks = [(2, 8.0, 0, True), (2, 9.0, 1, True), (2, 3.0, 1, False), (2, 2.0, 0, False)]
+
+    assert race_paces(chunks, ("a", "b")) == {"a": [None, 1.0], "b": [None, 1.5]}
+
+
+def test_if_all_chunks_are_cold_they_count() -> None:
+    assert race_paces([(2, 8.0, 0, True), (2, 9.0, 1, True)], ("a", "b")) == {
+        "a": [4.0],
+        "b": [4.5],
+    }
+
+
+def test_a_chunk_that_another_kernel_computed_leaves_a_gap() -> None:
+    assert race_paces([(2, 8.0, 0, False), (2, 8.0, 0, False)], ("a", "b"))["b"] == [None]

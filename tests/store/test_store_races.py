@@ -1,0 +1,82 @@
+"""Races of variants in models.db: across processes, and in files of older versions."""
+
+import shutil
+from pathlib import Path
+
+from hetsched.models.evidence.races import MAX_RACES, Race
+from hetsched.models.evidence.samples import Sample
+from hetsched.store.models.catalogue import forget
+from hetsched.store.models.model_store import ModelKey, ModelStore
+
+DATA = Path(__file__).parent.parent / "data"
+KEY = ModelKey("fft", "512", "mkl", "1", "cpu0 Some Processor", "memory")
+SAMPLES = [Sample("total", 10, 1.0)]
+
+
+def race(number: int) -> Race:
+    return Race(number, 10.0, {"mkl 1": (1.0, None), "ducc0 2": (1.5, 1.25)})
+
+
+def add(store: ModelStore, *races: Race) -> None:
+    for new in races:
+        store.add_race(KEY.race_key, new, 1.0)
+        store.observe(KEY, SAMPLES, 1.0)
+
+
+def test_races_outlive_the_process(tmp_path: Path) -> None:
+    first = ModelStore(tmp_path / "models.db")
+    add(first, race(1), race(4))
+    first.close()
+
+    record = ModelStore(tmp_path / "models.db").races(KEY.race_key)
+
+    assert record.races == (race(1), race(4))
+    assert record.changed_at == 0
+
+
+def test_a_change_of_speed_is_kept(tmp_path: Path) -> None:
+    first = ModelStore(tmp_path / "models.db")
+    add(first, race(1), Race(2, 0.0, {}))
+    first.close()
+
+    assert ModelStore(tmp_path / "models.db").races(KEY.race_key).changed_at == 2
+
+
+def test_a_race_of_another_process_is_seen(tmp_path: Path) -> None:
+    reader, writer = (ModelStore(tmp_path / "models.db") for _ in "01")
+    assert reader.races(KEY.race_key).races == ()
+
+    add(writer, race(1))
+    reader.load(KEY)
+
+    assert reader.races(KEY.race_key).races == (race(1),)
+
+
+def test_the_file_keeps_a_few_races_of_each_key(tmp_path: Path) -> None:
+    store = ModelStore(tmp_path / "models.db")
+    add(store, *map(race, range(MAX_RACES + 4)))
+    store.close()
+
+    races = ModelStore(tmp_path / "models.db").races(KEY.race_key).races
+
+    assert [found.number for found in races] == list(range(4, MAX_RACES + 4))
+
+
+def test_forgotten_models_have_no_races(tmp_path: Path) -> None:
+    store = ModelStore(tmp_path / "models.db")
+    add(store, race(1))
+    store.close()
+
+    forget(tmp_path / "models.db", lambda key: key == KEY)
+
+    assert ModelStore(tmp_path / "models.db").races(KEY.race_key).races == ()
+
+
+def test_an_older_file_takes_races(tmp_path: Path) -> None:
+    path = tmp_path / "models.db"
+    shutil.copy(DATA / "models-v2.db", path)
+    store = ModelStore(path)
+    add(store, race(1))
+    store.close()
+
+    assert ModelStore(path).races(KEY.race_key).races == (race(1),)
