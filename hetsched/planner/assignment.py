@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from hetsched.device import Chunk, EvenChunks
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
+from hetsched.planner.races.order import RacePart
 from hetsched.planner.records import Assignment, Candidate
 from hetsched.planner.staging_memory import planning_memory
 from hetsched.planner.tails import PooledShare, expected_takes
@@ -53,7 +54,7 @@ def make_assignment(
     first: int,
     chunk_ids: Iterator[int],
     linked_plan: DevicePlan | None = None,
-    pooled: PooledShare | None = None,
+    part: PooledShare | RacePart | None = None,
 ) -> Assignment:
     """Return the assignment to `candidate` of `share` units, its own ones from `first` on.
 
@@ -70,26 +71,27 @@ def make_assignment(
     chunk_ids : iterator of int
     linked_plan : DevicePlan, optional
         Of a device with a link; None: its share wasn't determined by plans.
-    pooled : PooledShare, optional
-        The part of a core's share that is left to the tail.
+    part : PooledShare or RacePart, optional
+        Of a core: what it leaves to the tail, or the race that its variant takes part in.
     """
     link = candidate.info.link
+    pooled = part if isinstance(part, PooledShare) else None
+    race = part if isinstance(part, RacePart) else RacePart()
     takes = () if pooled is None else expected_takes(pooled)
     if link:
         plan = linked_plan or _default_linked_plan(candidate, model, share)
+        chunks: Sequence[Chunk] = _chunks(plan, first, chunk_ids)
     else:
-        plan = DevicePlan(((*_own_chunks(candidate, curve, share, sum(takes)), *takes),))
+        own_chunks = _own_chunks(candidate, curve, share, sum(takes), race.chunks)
+        plan = DevicePlan(((*own_chunks, *takes),))
+        chunks = _core_chunks(own_chunks, first, chunk_ids, race.kernels)
     own = len(plan.chunks) - len(takes)
     sizes = slot_sizes(plan.chunks, plan.slots) if link and plan.slots else ()
     return Assignment(
         device=candidate.info.name,
         variant=variant,
         plan=plan,
-        chunks=(
-            _chunks(plan, first, chunk_ids)
-            if link
-            else _core_chunks(plan.chunks[:own], first, chunk_ids)
-        ),
+        chunks=chunks,
         max_chunk=max(*plan.chunks, 0 if pooled is None else pooled.part.largest_take),
         slots=_slots(plan, link),
         slot_memory=_slot_memory(plan, sizes, candidate.demand) if link else 0,
@@ -100,6 +102,8 @@ def make_assignment(
         model=model,
         tail=None if pooled is None else pooled.part,
         pooled=sum(takes),
+        rivals=race.rivals,
+        race_chunks=len(race.kernels),
     )
 
 
@@ -113,10 +117,15 @@ def _default_linked_plan(
 
 
 def _own_chunks(
-    candidate: Candidate, curve: SpeedFunction | None, share: int, pooled: int
+    candidate: Candidate, curve: SpeedFunction | None, share: int, pooled: int, race_chunks: int
 ) -> tuple[int, ...]:
-    """Return the chunks, units, of a core's share without its `pooled` units."""
+    """Return the chunks, units, of a core's share without its `pooled` units.
+
+    `race_chunks`: their number in a race; else 0.
+    """
     own = share - pooled
+    if race_chunks:
+        return evenly(own, race_chunks)
     count = min(own, CHUNKS_PER_CORE)
     if curve is not None:
         seconds = float(curve.time(share)) * own / share
@@ -151,12 +160,19 @@ def _largest_core_chunk(candidate: Candidate, is_first_share: bool, share: int) 
     return max(1, largest)
 
 
-def _core_chunks(sizes: Sequence[int], first: int, chunk_ids: Iterator[int]) -> Sequence[Chunk]:
-    """Return a core's chunks, which are even."""
-    if len(sizes) < MIN_LAZY_CHUNKS:
-        return _chunks(DevicePlan((tuple(sizes),)), first, chunk_ids)
-    first_id, *_ = itertools.islice(chunk_ids, len(sizes))
-    return EvenChunks(first_id, first, sum(sizes), len(sizes))
+def core_chunk_count(candidate: Candidate, curve: SpeedFunction | None, share: int) -> int:
+    """Return the number of chunks into which a core's share is cut without a race."""
+    return len(_own_chunks(candidate, curve, share, 0, 0))
+
+
+def _core_chunks(
+    sizes: Sequence[int], first: int, chunk_ids: Iterator[int], kernels: tuple[int, ...]
+) -> Sequence[Chunk]:
+    """Return a core's chunks, which are even. `kernels`: of the first ones."""
+    count = len(sizes)
+    first_id, *_ = itertools.islice(chunk_ids, count)
+    chunks = EvenChunks(first_id, first, sum(sizes), count, kernels)
+    return tuple(chunks) if count < MIN_LAZY_CHUNKS else chunks
 
 
 def _chunks(plan: DevicePlan, first: int, chunk_ids: Iterator[int]) -> tuple[Chunk, ...]:

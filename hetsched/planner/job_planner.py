@@ -16,9 +16,10 @@ from hetsched.errors import DataError, UsageError
 from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.models.curves.curve import planner_curve
 from hetsched.models.curves.delayed import delayed
-from hetsched.planner.assignment import largest_take, make_assignment
+from hetsched.planner.assignment import core_chunk_count, largest_take, make_assignment
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.plan_table import plan_table
+from hetsched.planner.races.order import RacePart, race_part
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.shares import split_load
 from hetsched.planner.tails import CoreShare, plan_tails
@@ -30,6 +31,11 @@ from hetsched.plans.slot_allocation import slotted
 from hetsched.units import counted, format_bytes
 
 __all__ = ["Assignment", "Candidate", "JobPlan", "plan_job"]
+
+
+MAX_RACE_SHARE_RATIO = 4
+"""Ratio of the largest to a core's share up to which the core races: chunks of one race should
+take about as long. Arbitrary."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,8 @@ def plan_job(
         assignments,
         _longest(assignments),
         tuple(reasons),
-        any(participant.choice.is_exploring for participant in participants),
+        any(participant.choice.is_exploring for participant in participants)
+        or any(assignment.rivals for assignment in assignments),
         {part.name: part.curve for part in participants if part.curve is not None},
         tuple(usable),
     )
@@ -197,6 +204,7 @@ def _assignments(
     pairs = [(part, share) for part, share in zip(participants, shares, strict=True) if share]
     cores = [core for part, share in pairs if (core := _pooling_core(part, share)) is not None]
     pooled = plan_tails(cores, load)
+    races = _races(pairs)
     chunk_ids = itertools.count()
     assignments: list[Assignment] = []
     first = 0
@@ -211,11 +219,33 @@ def _assignments(
                 first,
                 chunk_ids,
                 participant.linked_plan(share),
-                pooled.get(participant.name),
+                races.get(participant.name) or pooled.get(participant.name),
             )
         )
         first += assignments[-1].own_units
     return tuple(assignments)
+
+
+def _races(pairs: Sequence[tuple[_Participant, int]]) -> dict[str, RacePart]:
+    """Return core -> its part of a race.
+
+    Cores with too few units for a round take no part, nor do those with far fewer than others.
+    """
+    groups: dict[object, list[tuple[_Participant, int]]] = {}
+    largest = max((share for participant, share in pairs if participant.choice.rivals), default=0)
+    for participant, share in pairs:
+        choice = participant.choice
+        is_large = share > len(choice.rivals) and share * MAX_RACE_SHARE_RATIO >= largest
+        if choice.rivals and is_large:
+            key = (participant.candidate.info.identity, choice.variant, choice.rivals)
+            groups.setdefault(key, []).append((participant, share))
+    parts: dict[str, RacePart] = {}
+    for group in groups.values():
+        choice = group[0][0].choice
+        counts = [core_chunk_count(core.candidate, core.curve, share) for core, share in group]
+        part = race_part(choice.rivals, choice.rounds, [share for _, share in group], counts)
+        parts.update((core.name, part) for core, _ in group)
+    return parts
 
 
 def _pooling_core(participant: _Participant, share: int) -> CoreShare | None:
@@ -224,7 +254,8 @@ def _pooling_core(participant: _Participant, share: int) -> CoreShare | None:
     A core that tries another variant computes its share alone: it is measured.
     """
     info, choice, curve = participant.candidate.info, participant.choice, participant.curve
-    if not info.process or choice.is_exploring or choice.model is None or curve is None:
+    is_tried = choice.is_exploring or bool(choice.rivals)
+    if not info.process or is_tried or choice.model is None or curve is None:
         return None
     seconds = float(curve.time(share))
     return CoreShare(
@@ -253,7 +284,7 @@ def _reason(participant: _Participant, share: int) -> str:
         return f"{name}: no share, the job finishes sooner without it"
     if participant.total is None:
         return f"{name}: {units}, an equal share: no measurements for {variant} yet"
-    again = ", tried again" if participant.choice.is_exploring else ""
+    again = ", which has too few measurements" if participant.choice.is_exploring else ""
     plan = participant.linked_plan(share)
     chunks = f", {_describe(plan)}" if plan else ""
     return f"{name}: {units} by the speed of {variant}{again}{chunks}"

@@ -10,6 +10,7 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.models.evidence.co_runners import CoRunners, nearest_first
 from hetsched.models.evidence.probe_state import ProbeState
+from hetsched.models.evidence.races import NO_RACES, RaceRecord
 from hetsched.plans.device_plan import DevicePlan, Mode
 
 SIZE_BYTES, CHUNK_BYTES = 8, 150
@@ -42,6 +43,8 @@ class Candidate:
         As stored, for a device without a share in earlier runs; None: nothing is stored.
     models_beside : mapping
         Co-runners -> variant -> its model, of measurements beside these only.
+    races : RaceRecord
+        Races of the variants on cores like this one.
     """
 
     info: DeviceInfo
@@ -53,6 +56,7 @@ class Candidate:
     needs_start: bool = False
     uses_measured_total: bool = False
     probe_state: ProbeState | None = None
+    races: RaceRecord = NO_RACES
     models_beside: Mapping[CoRunners, Mapping[str, DeviceModel]] = field(default_factory=dict)
 
     def beside(self, co_runners: CoRunners) -> Candidate:
@@ -106,6 +110,8 @@ class Assignment:
         Variants that race against `variant`: chunks of kernel 1, 2, ... (`Chunk.kernel`).
     is_probe : bool
         A few units for a device that the plan would leave out (`planner.probes`).
+    race_chunks : int
+        First chunks of its own that are part of the race.
     """
 
     device: str
@@ -124,6 +130,7 @@ class Assignment:
     pooled: int = 0
     rivals: tuple[str, ...] = ()
     is_probe: bool = False
+    race_chunks: int = 0
 
     @property
     def own_units(self) -> int:

@@ -1,51 +1,58 @@
-"""The variant of each device: the fastest measured one, with bounded exploration.
+"""The variant of each device: on equal cores, those that race in the next run, and the best one.
 
 Equal CPU devices share their measurements: one curve for all of them, times a factor for each
-(`models.evidence.equal_cores`). Until every variant has been measured on some device, each device
-tries a different one (a single device every other run): two cores measure four variants in two
-runs, and are balanced from the fourth on. A variant whose times may be outliers is retried much
-later, on one device at a time, which costs a job little, until two tries agree. It is also retried
-if loads have become much larger or smaller than its measured ones, or if its slowdown is only
-presumed from another variant on the same device. Devices other than cores use the first variant.
+(`models.evidence.equal_cores`). They also race together (`planner.races`): all of them compute the
+same chunk with the same variant, so that neighbours and moment are the same. Where a core's share
+has too few units for a race, all cores use one variant in a run and another in the next. Devices
+other than cores use the first variant.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hetsched.models import DeviceModel
 from hetsched.models.curves.curve import planner_curve
-from hetsched.models.evidence.confidence import MAX_MIDDLE_RATIO
+from hetsched.models.evidence.confidence import robust_median
 from hetsched.models.evidence.equal_cores import pooled_curves
+from hetsched.models.evidence.races import Race, RaceRecord
 from hetsched.planner.plan_cache import PlanCache
+from hetsched.planner.races.decision import RaceDecision, decide
 from hetsched.planner.records import Candidate
 
 MAX_EQUAL_TIME_RATIO = 1.03
 """Variants whose times differ by less count as equally fast: with noisy runs, choosing between
 them would only change the split each time. Arbitrary."""
 MAX_RETRY_TIME_RATIO = 2.0
-"""Ratio to the best time up to which a variant is retried: a single measurement beside a busy
+"""Ratio to the best time up to which a variant is tried again: a single measurement beside a busy
 neighbour may be that far off. Arbitrary."""
 MIN_TRUSTED_RUNS = 3
 """Runs after which a variant's time is trusted even if no two agree. Arbitrary."""
-RUNS_PER_RETRY = 8
-"""Runs of the best variant per retry of one that is nearly as fast. Arbitrary."""
+MIN_RACE_UNITS = 2.0
+"""Units of a core's share from which on two variants can take turns within a run."""
 MAX_SIMILAR_LOAD_RATIO = 4.0
 """Runs of loads that differ by less are comparable. Arbitrary."""
-RUNS_PER_FIRST_TRY = 2
-"""Runs of the best variant per try of one never tried at a similar load; with fewer, a core whose
-share stays far from the expected one would keep trying. Arbitrary."""
 
 
 @dataclass(frozen=True)
 class VariantChoice:
-    """A variant with its model, or an equal device's model if this one never ran the variant."""
+    """A variant with its model, or an equal device's model if this one never ran the variant.
+
+    Attributes
+    ----------
+    is_exploring : bool
+        The variant isn't the best: it is measured in a run of its own.
+    rivals : tuple of str
+        Variants that race against it, in `rounds` rounds; the model is that of the mixture.
+    """
 
     variant: str
     model: DeviceModel | None
     is_exploring: bool = False
+    rivals: tuple[str, ...] = ()
+    rounds: int = 0
 
 
 def choose_variants(
@@ -103,18 +110,66 @@ def _choose_for_group(
     members: Sequence[Candidate], units: float, cache: PlanCache
 ) -> list[VariantChoice]:
     names = list(members[0].models)
-    if not members[0].info.is_core:
-        return [VariantChoice(names[0], members[0].models[names[0]])]
-    runs = {name: max(m.run_counts.get(name, 0) for m in members) for name in names}
+    if not members[0].info.is_core or len(names) == 1:
+        models = _models(members, names[0], units, cache)
+        return [VariantChoice(names[0], model) for model in models]
     seconds = _measured_seconds(members, names, units)
-    if not seconds:
-        order = sorted(names, key=lambda name: runs[name])  # stable: then by preference
-        return [VariantChoice(order[i % len(order)], None, True) for i in range(len(members))]
-    best = _best(seconds, runs)
-    choices = [VariantChoice(best, model) for model in _models(members, best, units, cache)]
-    for index, name in _explorers(members, best, seconds, runs, units):
-        choices[index] = VariantChoice(name, _models(members, name, units, cache)[index], True)
-    return choices
+    runs = {name: max(m.run_counts.get(name, 0) for m in members) for name in names}
+    times = {name: _similar_paces(members, name, units) for name in names}
+    record = members[0].races.similar(units)
+    can_race = units >= MIN_RACE_UNITS
+    if not can_race:
+        record = _record_of_runs(names, times, units)
+    decision = decide(
+        names,
+        record,
+        max(runs.values()),
+        _default(names, seconds, runs),
+        _slow_variants(times) if can_race else _unmeasurable(runs, times),
+    )
+    if can_race:
+        return _race_choices(members, decision, record, units, cache)
+    return _choices_by_run(members, decision, times, units, cache)
+
+
+def _race_choices(
+    members: Sequence[Candidate],
+    decision: RaceDecision,
+    record: RaceRecord,
+    units: float,
+    cache: PlanCache,
+) -> list[VariantChoice]:
+    """Return the best variant with its rivals, as many as the units of a core allow."""
+    rivals = decision.rivals[: int(units) - 1]
+    behind = [record.compare(rival, decision.best) for rival in rivals]
+    ratios = [1.0, *(1.0 if found is None else found.ratio for found in behind)]
+    factor = statistics.fmean(ratios)
+    return [
+        VariantChoice(
+            decision.best,
+            None if model is None else _scaled(model, factor),
+            rivals=rivals,
+            rounds=decision.rounds,
+        )
+        for model in _models(members, decision.best, units, cache)
+    ]
+
+
+def _choices_by_run(
+    members: Sequence[Candidate],
+    decision: RaceDecision,
+    times: Mapping[str, Sequence[float]],
+    units: float,
+    cache: PlanCache,
+) -> list[VariantChoice]:
+    """Return one variant for all members: loads too small for a race within a run."""
+    racing = (decision.best, *decision.rivals)
+    variant = min(racing, key=lambda name: len(times[name])) if decision.rivals else racing[0]
+    is_trial = bool(decision.rivals)
+    return [
+        VariantChoice(variant, model, is_trial)
+        for model in _models(members, variant, units, cache)
+    ]
 
 
 def _measured_seconds(
@@ -130,70 +185,57 @@ def _measured_seconds(
     return seconds
 
 
-def _best(seconds: dict[str, float], runs: dict[str, int]) -> str:
-    """Return the fastest variant; of equally fast ones the one with the most runs."""
-    limit = MAX_EQUAL_TIME_RATIO * min(seconds.values())
+def _default(names: Sequence[str], seconds: Mapping[str, float], runs: Mapping[str, int]) -> str:
+    """Return the fastest variant by its model; of equally fast ones the one with the most runs.
+
+    Without measurements the first.
+    """
+    limit = MAX_EQUAL_TIME_RATIO * min(seconds.values(), default=0.0)
     equally_fast = [name for name in seconds if seconds[name] <= limit]
-    return max(equally_fast, key=lambda name: (runs[name], -seconds[name]))
+    return max(equally_fast, key=lambda name: (runs[name], -seconds[name]), default=names[0])
 
 
-def _explorers(
-    members: Sequence[Candidate],
-    best: str,
-    seconds: dict[str, float],
-    runs: dict[str, int],
-    units: float,
-) -> list[tuple[int, str]]:
-    """Return the variant to try by index of the member that tries it."""
-    unmeasured = [n for n in runs if n not in seconds and runs[n] < MIN_TRUSTED_RUNS]
-    if unmeasured:
-        if len(members) == 1 and sum(runs.values()) % 2:
-            return []
-        # Members that have measured the best variant explore first, while the others measure it.
-        order = sorted(range(len(members)), key=lambda i: (members[i].models[best] is None, -i))
-        return list(zip(order, unmeasured, strict=False))
-    similar_runs = {name: _trusted_runs(members, name, units) for name in runs}
-    retried = _variant_to_retry(best, seconds, runs, similar_runs)
-    if retried is None:
-        return []
-    # A member that hasn't run it yet goes first: the others' times may be outliers.
-    fewest = min(range(len(members)), key=lambda i: members[i].run_counts.get(retried, 0))
-    return [(fewest, retried)]
+def _slow_variants(times: Mapping[str, Sequence[float]]) -> set[str]:
+    """Return variants that enough runs have shown to be too slow for a race."""
+    paces = {
+        name: robust_median(found)
+        for name, found in times.items()
+        if len(found) >= MIN_TRUSTED_RUNS
+    }
+    limit = MAX_RETRY_TIME_RATIO * min(paces.values(), default=0.0)
+    return {name for name, pace in paces.items() if pace > limit}
 
 
-def _variant_to_retry(
-    best: str, seconds: dict[str, float], runs: dict[str, int], similar_runs: dict[str, int]
-) -> str | None:
-    """Return the variant to retry, if any.
-
-    `similar_runs`: runs of each variant at loads like the expected one.
-    """
-    for name in sorted(seconds, key=lambda name: seconds[name]):
-        is_new_load = similar_runs[best] > 0 and similar_runs[name] == 0
-        interval = RUNS_PER_FIRST_TRY if is_new_load else RUNS_PER_RETRY
-        is_due = similar_runs[name] < MIN_TRUSTED_RUNS and runs[best] >= interval * runs[name]
-        if name != best and is_due and seconds[name] <= MAX_RETRY_TIME_RATIO * seconds[best]:
-            return name
-    return None
+def _unmeasurable(runs: Mapping[str, int], times: Mapping[str, Sequence[float]]) -> set[str]:
+    """Return variants whose runs yield no times: they are always contended, for example."""
+    return {name for name in runs if runs[name] >= MIN_TRUSTED_RUNS and not times[name]}
 
 
-def _trusted_runs(members: Sequence[Candidate], name: str, units: float) -> int:
-    """Return runs of `name` at loads like `units` on any member; enough once two agree.
+def _record_of_runs(
+    names: Sequence[str], times: Mapping[str, Sequence[float]], units: float
+) -> RaceRecord:
+    """Return races made of runs with a single variant each: the n-th run of every variant."""
+    count = max((len(found) for found in times.values()), default=0)
+    races = []
+    for number in range(count):
+        paces = {name: (times[name][number],) for name in names if number < len(times[name])}
+        races.append(Race(number, units, paces))
+    return RaceRecord(tuple(races))
 
-    All runs if a model keeps no observations; none if its time is only presumed.
-    """
-    runs, paces = 0, []
+
+def _similar_paces(members: Sequence[Candidate], name: str, units: float) -> list[float]:
+    """Return the seconds per unit of `name` at loads like `units`, medians over the members."""
+    by_member = []
     for member in members:
-        model, member_runs = member.models[name], member.run_counts.get(name, 0)
+        model = member.models[name]
         evidence = None if model is None else planner_curve(model.total).evidence()
-        if evidence is None:
-            runs += member_runs
-        elif not evidence.is_presumed:
-            similar = _paces(evidence.times(), units)
-            runs += min(member_runs, len(similar))
-            paces += similar
-    agree = len(paces) > 1 and max(paces) < MAX_MIDDLE_RATIO * min(paces)
-    return max(runs, MIN_TRUSTED_RUNS) if agree else runs
+        if evidence is not None and not evidence.is_presumed:
+            by_member.append(_paces(evidence.times(), units))
+    longest = max(map(len, by_member), default=0)
+    return [
+        statistics.median(paces[i] for paces in by_member if i < len(paces))
+        for i in range(longest)
+    ]
 
 
 def _paces(times: dict[float, list[float]], units: float) -> list[float]:

@@ -12,14 +12,15 @@ from dataclasses import dataclass, replace
 
 from hetsched.models import DeviceModel
 from hetsched.models.evidence.history import History
+from hetsched.models.evidence.races import RaceRecord
 from hetsched.models.evidence.run_medians import run_medians
-from hetsched.models.evidence.samples import duplex_samples, run_samples
-from hetsched.planner.job_planner import Candidate, JobPlan, plan_job
+from hetsched.models.evidence.samples import Sample, duplex_samples, run_samples
+from hetsched.planner.job_planner import Assignment, Candidate, JobPlan, plan_job
 from hetsched.planner.plan_cache import PlanCache
+from hetsched.planner.races.evidence import race_of, variant_samples
 from hetsched.planner.rebalancer import Rebalancer
 from hetsched.planner.variants import pooled_models
 from hetsched.simulate.machine import (
-    VARIANT,
     ChunkTimings,
     SimulatedMachine,
     device_seconds,
@@ -85,9 +86,14 @@ class _LearningLoop:
         self._noise = noise
         self._random = random.Random(seed)
         self._uses_measured_total = uses_measured_total
-        self._histories = {device.name: History() for device in machine.devices}
+        self._links = {device.name: device.info.link for device in machine.devices}
+        self._identities = {device.name: device.info.identity for device in machine.devices}
+        self._histories = {
+            (device, variant): History() for device in self._links for variant in machine.variants
+        }
+        self._races: dict[str, RaceRecord] = {}
         self._cache = PlanCache()
-        self._rebalancer = Rebalancer(machine.load, list(self._histories), self._cache)
+        self._rebalancer = Rebalancer(machine.load, list(self._links), self._cache)
 
     def run(self, machine: SimulatedMachine) -> LearningRun:
         plan = self._plan()
@@ -104,32 +110,51 @@ class _LearningLoop:
         return self._rebalancer.repeat()
 
     def _candidates(self) -> Sequence[Candidate]:
-        models: dict[str, DeviceModel | None] = {
-            device.name: self._histories[device.name].model(device.info.link)
-            for device in self._machine.devices
-        }
         return [
             replace(
                 candidate,
-                run_counts={VARIANT: self._histories[candidate.info.name].runs},
+                models={v: self._model(candidate.info.name, v) for v in self._machine.variants},
+                run_counts=self._run_counts(candidate.info.name),
                 uses_measured_total=self._uses_measured_total,
+                races=self._races.get(candidate.info.identity, RaceRecord()),
             )
-            for candidate in self._machine.candidates(models)
+            for candidate in self._machine.candidates({})
         ]
 
+    def _model(self, device: str, variant: str) -> DeviceModel | None:
+        return self._histories[device, variant].model(self._links[device])
+
+    def _run_counts(self, device: str) -> dict[str, int]:
+        return {v: self._histories[device, v].runs for v in self._machine.variants}
+
     def _learn(self, plan: JobPlan, timings: dict[str, ChunkTimings]) -> None:
-        links = {device.name: device.info.link for device in self._machine.devices}
+        self._record_races(plan, timings)
         for assignment in plan.assignments:
-            chunks = timings[assignment.device]
-            link = links[assignment.device]
-            share, parts = assignment.plan.share, assignment.plan.sub_distributions
-            evidence = run_samples(chunks, parts, share, device_seconds(chunks), link=link)
-            if link:
-                evidence += duplex_samples(chunks)
-            history = self._histories[assignment.device]
-            history.add(run_medians(evidence))
-            history.runs += 1
-        cores = [
-            history.model(False) for name, history in self._histories.items() if not links[name]
-        ]
-        pooled_models(cores, self._cache)
+            device, chunks = assignment.device, timings[assignment.device]
+            for variant, evidence in self._samples(assignment, chunks).items():
+                history = self._histories[device, variant]
+                history.add(run_medians(evidence))
+                history.runs += 1
+        for variant in self._machine.variants:
+            cores = [self._model(name, variant) for name, link in self._links.items() if not link]
+            pooled_models(cores, self._cache)
+
+    def _samples(self, assignment: Assignment, chunks: ChunkTimings) -> dict[str, list[Sample]]:
+        if assignment.rivals:
+            return variant_samples(assignment, chunks)
+        link = self._links[assignment.device]
+        share, parts = assignment.plan.share, assignment.plan.sub_distributions
+        samples = run_samples(chunks, parts, share, device_seconds(chunks), link=link)
+        return {assignment.variant: samples + (duplex_samples(chunks) if link else [])}
+
+    def _record_races(self, plan: JobPlan, timings: dict[str, ChunkTimings]) -> None:
+        racing: dict[str, list[Assignment]] = {}
+        for assignment in plan.assignments:
+            if assignment.rivals:
+                racing.setdefault(self._identities[assignment.device], []).append(assignment)
+        for identity, assignments in racing.items():
+            counts = [self._run_counts(assignment.device) for assignment in assignments]
+            number = max(count for by_variant in counts for count in by_variant.values())
+            race = race_of(number, assignments, timings)
+            if race is not None:
+                self._races[identity] = self._races.get(identity, RaceRecord()).with_race(race)

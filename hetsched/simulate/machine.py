@@ -55,10 +55,11 @@ class SimulatedDevice:
 
 @dataclass(frozen=True)
 class SimulatedMachine:
-    """Devices and a load, units."""
+    """Devices and a load, units. `variants`: of every device."""
 
     load: int
     devices: tuple[SimulatedDevice, ...]
+    variants: tuple[str, ...] = (VARIANT,)
 
     @property
     def true_models(self) -> dict[str, DeviceModel]:

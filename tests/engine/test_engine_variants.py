@@ -42,13 +42,14 @@ class Machine(ToyLoop):
         runs, exact = {}, []
         for assignment in plan.assignments:
             number = int(assignment.device[3:])
-            pace = self.pace[number][int(assignment.variant[1:])]
-            exact.append(pace * assignment.plan.share)
+            paces = [self.pace[number][int(variant[1:])] for variant in assignment.variants]
+            exact.append(sum(chunk.count * paces[chunk.kernel] for chunk in assignment.chunks))
             luck = math.exp(self.draw.gauss(0, NOISE))
             now, chunks = 0.0, []
             for chunk in assignment.chunks:
-                end = now + chunk.count * pace * luck
-                chunks.append((chunk.count, ChunkTimes(compute=(now, end))))
+                end = now + chunk.count * paces[chunk.kernel] * luck
+                times = ChunkTimes(compute=(now, end), kernel=chunk.kernel)
+                chunks.append((chunk.count, times))
                 now = end
             runs[assignment.device] = DeviceRun(assignment, self.infos[number], tuple(chunks))
         self.learn(plan, runs)

@@ -11,6 +11,7 @@ from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.device_run import DeviceRun, makespan
 from hetsched.engine.planning.next_plan import model_key, probe_key
 from hetsched.engine.planning.planning_state import PlanningState
+from hetsched.engine.planning.race_learning import learn_races, note_change
 from hetsched.engine.planning.repeated_jobs import JobKind
 from hetsched.engine.planning.run_backlog import FinishedRun
 from hetsched.models.evidence.change_detector import SpeedChange
@@ -29,11 +30,15 @@ from hetsched.models.evidence.samples import (
 )
 from hetsched.planner.device_sets.neighbours import co_runners_of
 from hetsched.planner.host_overhead import may_share_core
+from hetsched.planner.races.evidence import variant_samples
 from hetsched.planner.records import JobPlan
 from hetsched.planner.variants import pooled_models
 from hetsched.store.models.model_store import ModelKey
 
 log = logging.getLogger(__name__)
+
+RunKeys = Mapping[str, Mapping[str, ModelKey]]
+"""Device -> variant -> model key, of one run."""
 
 
 def learn(
@@ -51,13 +56,15 @@ def learn(
     kind : JobKind or None
         Of the job on the devices usable at the time; None: it ran beside another job.
     """
-    speed_key = job.workload.speed_key(job.params)
-    keys: dict[str, ModelKey] = {}
+    speed_key, now = job.workload.speed_key(job.params), time.time()
+    keys: RunKeys = {}
     observations = []
     for run in finished:
         keys = _model_keys(job, run.runs, state, speed_key)
+        if not run.is_contended:
+            learn_races(job, run.runs, state, speed_key, now)
         observations.append(_observations(run, keys))
-    changes = state.store.observe_runs(observations, time.time(), flush=False)
+    changes = state.store.observe_runs(observations, now, flush=False)
     if finished:
         _fit_equal_cores(finished[-1].runs, keys, state)
     for run in finished:
@@ -67,40 +74,42 @@ def learn(
             _record_probes(job, run.plan, state, kind, speed_key)
     for key, change in changes.items():
         _record_change(key, change, state)
+        note_change(key, state, now)
 
 
-def _observations(
-    run: FinishedRun, keys: Mapping[str, ModelKey]
-) -> list[tuple[ModelKey, list[Sample]]]:
+def _observations(run: FinishedRun, keys: RunKeys) -> list[tuple[ModelKey, Sequence[Sample]]]:
     overhead = _host_overhead(run.runs)
     return [
-        (
-            key,
-            _samples(run.runs[device], overhead.get(device, 0.0), is_contended=run.is_contended),
-        )
-        for device, key in keys.items()
+        (by_variant[variant], _judged(samples, run.runs[device], is_contended=run.is_contended))
+        for device, by_variant in keys.items()
+        for variant, samples in _samples(run.runs[device], overhead.get(device, 0.0)).items()
+        if variant in by_variant
     ]
 
 
 def _model_keys(
     job: ResolvedJob, runs: Mapping[str, DeviceRun], state: PlanningState, speed_key: str
-) -> dict[str, ModelKey]:
-    """Return device -> model key, for devices that computed: these were each other's co-runners.
+) -> RunKeys:
+    """Return the model keys of devices that computed: these were each other's co-runners.
 
-    Devices whose variant has since failed in a later job are omitted.
+    Variants that have since failed in a later job are omitted.
     """
     co_runners = co_runners_of([run.info for run in runs.values() if run.chunks], state.machine())
     return {
-        device: model_key(job, run.info, variant, speed_key, co_runners[device])
+        device: {
+            variant.name: model_key(job, run.info, variant, speed_key, co_runners[device])
+            for variant in state.variants.usable(job, run.info)
+            if variant.name in run.assignment.variants
+        }
         for device, run in runs.items()
         if run.chunks
-        for variant in state.variants.usable(job, run.info)
-        if variant.name == run.assignment.variant
     }
 
 
-def _samples(run: DeviceRun, overhead: float, *, is_contended: bool) -> list[Sample]:
-    """Return the samples of `run`, less `overhead` seconds that other devices took from it."""
+def _samples(run: DeviceRun, overhead: float) -> dict[str, list[Sample]]:
+    """Return the samples of each variant, less `overhead` seconds that other devices took."""
+    if run.assignment.rivals:
+        return {} if run.is_merged else variant_samples(run.assignment, run.chunks)
     evidence = run_samples(
         without_overhead(run.chunks, overhead),
         run.assignment.plan.sub_distributions,
@@ -115,6 +124,11 @@ def _samples(run: DeviceRun, overhead: float, *, is_contended: bool) -> list[Sam
     candidate = run.assignment.candidate
     if candidate is not None and candidate.is_memory_limited:
         evidence = _without_total(evidence, run)
+    return {run.assignment.variant: evidence}
+
+
+def _judged(evidence: Sequence[Sample], run: DeviceRun, *, is_contended: bool) -> Sequence[Sample]:
+    """Return samples, marked as contended if the device wasn't at its usual speed."""
     if is_contended and run.info.is_shareable:
         return as_contended(evidence)
     reasons = throttle_reasons(run.info) if run.seconds >= MIN_JUDGED_SECONDS else ()
@@ -148,14 +162,12 @@ def _host_overhead(runs: Mapping[str, DeviceRun]) -> dict[str, float]:
     return overhead
 
 
-def _fit_equal_cores(
-    runs: Mapping[str, DeviceRun], keys: Mapping[str, ModelKey], state: PlanningState
-) -> None:
+def _fit_equal_cores(runs: Mapping[str, DeviceRun], keys: RunKeys, state: PlanningState) -> None:
     """Fit the common models of equal cores in advance, for the next plan."""
     groups: dict[tuple[str, str, CoRunners], list[ModelKey]] = {}
-    for device, key in keys.items():
+    for device, by_variant in keys.items():
         info = runs[device].info
-        if info.is_core:
+        for key in by_variant.values() if info.is_core else ():
             group = info.identity, key.variant, key.co_runners
             groups.setdefault(group, []).append(key)
     for equal_keys in groups.values():

@@ -14,10 +14,12 @@ from hetsched.errors import Unavailable
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
 from hetsched.models.evidence.co_runners import CO_RUNNERS, CoRunners
+from hetsched.models.evidence.races import NO_RACES, RaceRecord
 from hetsched.planner.device_sets.neighbours import co_runners_of
 from hetsched.planner.records import Candidate, JobPlan
 from hetsched.store.models.model_store import ModelKey
 from hetsched.store.models.models_db import ProbeKey
+from hetsched.store.models.race_table import RaceKey
 from hetsched.workload import Variant
 
 
@@ -179,4 +181,28 @@ def _candidate(
         is_staged=job.storage != "memory",
         models_beside=models_beside,
         probe_state=state.store.probe_states.get(probe_key(job, info, speed_key)),
+        races=_races(job, info, variants, speed_key, state),
     )
+
+
+def race_key(job: ResolvedJob, info: DeviceInfo, speed_key: str) -> RaceKey:
+    """Return the key in models.db of the races on cores like `info`."""
+    return RaceKey(job.workload.name, speed_key, info.identity, job.storage)
+
+
+def race_label(variant: Variant) -> str:
+    """Return the name of a variant in races: another version is another variant."""
+    return f"{variant.name} {variant.version}"
+
+
+def _races(
+    job: ResolvedJob,
+    info: DeviceInfo,
+    variants: Sequence[Variant],
+    speed_key: str,
+    state: PlanningState,
+) -> RaceRecord:
+    if not info.is_core or len(variants) < 2:
+        return NO_RACES
+    record = state.store.races(race_key(job, info, speed_key))
+    return record.renamed({race_label(variant): variant.name for variant in variants})

@@ -198,9 +198,7 @@ class ModelStore:
         """Write pending runs."""
         rewritten: list[History] = []
         has_news = (
-            bool(self._pending)
-            or self.probe_states.has_unwritten
-            or self._race_log.has_pending
+            bool(self._pending) or self.probe_states.has_unwritten or self._race_log.has_pending
         )
         if self._file.connection is None:
             self._pending.clear()

@@ -1,0 +1,66 @@
+"""What a run with several variants shows: samples of each variant, and paces of the race. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from hetsched.device import ChunkTimes
+from hetsched.models.evidence.races import Race, race_paces
+from hetsched.models.evidence.samples import Sample, run_samples
+from hetsched.planner.records import Assignment
+
+Chunks = Sequence[tuple[int, ChunkTimes]]
+"""Units and times of each chunk of one core, in the order in which they ran."""
+
+
+def variant_samples(assignment: Assignment, chunks: Chunks) -> dict[str, list[Sample]]:
+    """Return the samples of each variant that computed chunks of a core.
+
+    The total of a variant is that of the whole share, by the median pace of its chunks.
+    """
+    samples: dict[str, list[Sample]] = {}
+    for kernel, variant in enumerate(assignment.variants):
+        own = [(units, times) for units, times in chunks if times.kernel == kernel]
+        if own:
+            share = sum(units for units, _ in own)
+            seconds = sum(times.end - times.start for _, times in own)
+            found = run_samples(own, (), share, seconds, link=False)
+            samples[variant] = [_of_share(s, own, assignment.plan.share) for s in found]
+    return samples
+
+
+def _of_share(sample: Sample, chunks: Chunks, share: int) -> Sample:
+    if sample.curve != "total":
+        return sample
+    warm = [chunk for chunk in chunks if not chunk[1].cold] or chunks
+    pace = statistics.median((times.end - times.start) / units for units, times in warm)
+    return replace(sample, units=share, seconds=pace * share)
+
+
+def race_of(
+    number: int, assignments: Sequence[Assignment], chunks: Mapping[str, Chunks]
+) -> Race | None:
+    """Return the race of equal cores in one run; None if nothing can be compared.
+
+    Parameters
+    ----------
+    number : int
+        Runs of the job before this one.
+    assignments : sequence of Assignment
+        Of the cores, all with the same variants.
+    chunks : mapping of device to chunks
+    """
+    variants = assignments[0].variants
+    paces: dict[str, list[float | None]] = {variant: [] for variant in variants}
+    for assignment in assignments:
+        own = chunks[assignment.device][: assignment.race_chunks]
+        timed = [(u, t.end - t.start, t.kernel, t.cold) for u, t in own]
+        for variant, found in race_paces(timed, variants).items():
+            paces[variant] += found
+    raced = {v: tuple(found) for v, found in paces.items() if any(found)}
+    if len(raced) < 2:
+        return None
+    shares = [assignment.plan.share for assignment in assignments]
+    return Race(number, statistics.fmean(shares), raced)

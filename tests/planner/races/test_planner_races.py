@@ -1,0 +1,119 @@
+"""Which variants race, in which order of chunks, and what is learnt from it."""
+
+from __future__ import annotations
+
+from hetsched.device import DeviceInfo
+from hetsched.memory import MemoryDemand
+from hetsched.models.evidence.races import Race, RaceRecord
+from hetsched.planner.job_planner import plan_job
+from hetsched.planner.races.decision import RaceDecision, decide
+from hetsched.planner.races.evidence import race_of, variant_samples
+from hetsched.planner.races.order import race_order, race_part
+from hetsched.planner.records import Candidate, JobPlan
+from hetsched.simulate.variants import equal_cores
+
+VARIANTS = ("a", "b", "c")
+DEMAND = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
+
+
+def raced(number: int = 0, races: int = 1, **paces: float) -> RaceRecord:
+    race = Race(number, 10.0, {name: (pace,) * 6 for name, pace in paces.items()})
+    return RaceRecord((race,) * races)
+
+
+def decision(record: RaceRecord, runs: int = 1) -> RaceDecision:
+    return decide(VARIANTS, record, runs, "b")
+
+
+def test_at_first_all_race_against_the_default() -> None:
+    assert decision(RaceRecord()) == RaceDecision("b", ("a", "c"), 3)
+
+
+def test_slow_ones_are_dropped_and_close_ones_race_again() -> None:
+    found = decision(raced(a=1.0, b=1.01, c=1.5))
+
+    assert (found.best, found.rivals, found.rounds) == ("a", ("b",), 8)
+
+
+def test_after_three_races_the_best_mean_decides() -> None:
+    assert decision(raced(races=3, a=1.0, b=1.01, c=1.5)) == RaceDecision("a")
+
+
+def test_the_runner_up_races_again_after_8_and_32_runs() -> None:
+    early, late = raced(races=3, a=1.0, b=1.1, c=1.5), raced(8, races=3, a=1.0, b=1.1, c=1.5)
+
+    assert decision(early, 7).rivals == ()
+    assert decision(early, 8).rivals == ("b",)
+    assert decision(late, 31).rivals == ()
+    assert decision(late, 32).rivals == ("b",)
+
+
+def test_one_that_takes_twice_as_long_does_not_race_again() -> None:
+    assert decision(raced(a=1.0, b=2.2, c=3.0), 200) == RaceDecision("a")
+
+
+def test_the_runner_up_races_again_after_a_change_of_speed() -> None:
+    record = raced(3, races=3, a=1.0, b=1.1, c=1.5)
+
+    assert decision(record.with_change(3), 5).rivals == ()
+    assert decision(record.with_change(4), 5).rivals == ("b",)
+
+
+def test_a_new_variant_races_against_the_best_only() -> None:
+    assert decision(raced(races=3, a=1.0, b=1.1)).rivals == ("c",)
+
+
+def test_every_second_round_is_reversed() -> None:
+    assert race_order(2, 4) == (0, 1, 1, 0, 0, 1, 1, 0)
+    assert race_order(3, 2) == (0, 1, 2, 2, 1, 0)
+
+
+def test_all_cores_of_a_race_have_as_many_chunks() -> None:
+    part = race_part(["b"], 3, [7, 40], [4, 9])
+
+    assert part.chunks == 7
+    assert len(part.kernels) == 6
+
+
+def race_plan(units: int = 48, cores: int = 2) -> JobPlan:
+    models = dict.fromkeys(VARIANTS)
+    candidates = [
+        Candidate(DeviceInfo(name=f"cpu{i}", kind="cpu", identity="x"), DEMAND, models, {})
+        for i in range(cores)
+    ]
+    return plan_job(units, candidates)
+
+
+def test_the_cores_of_a_plan_run_each_chunk_with_the_same_variant() -> None:
+    plan = race_plan(49)
+    first, second = plan.assignments
+
+    assert first.variants == second.variants == VARIANTS
+    assert [c.kernel for c in first.chunks] == [c.kernel for c in second.chunks]
+    assert [c.kernel for c in first.chunks][:9] == [0, 1, 2, 2, 1, 0, 0, 1, 2]
+    assert plan.is_exploring
+    assert sum(chunk.count for a in plan.assignments for chunk in a.chunks) == 49
+
+
+def test_with_a_unit_per_core_no_variant_races() -> None:
+    assert [a.rivals for a in race_plan(2).assignments] == [(), ()]
+
+
+def test_a_run_yields_samples_of_each_variant_and_a_race() -> None:
+    plan = race_plan()
+    machine = equal_cores(2, 48, VARIANTS, lambda variant, others: 1.0 + VARIANTS.index(variant))
+    timings = machine.play(plan)
+
+    samples = variant_samples(plan.assignments[0], timings["cpu0"])
+    race = race_of(5, plan.assignments, timings)
+
+    totals = {
+        v: [(s.units, s.seconds) for s in found if s.curve == "total"]
+        for v, found in samples.items()
+    }
+    assert totals == {"a": [(24, 24.0)], "b": [(24, 48.0)], "c": [(24, 72.0)]}
+    assert race is not None
+    assert (race.number, race.units) == (5, 24)
+    found = RaceRecord((race,)).compare("c", "a")
+    assert found is not None
+    assert round(found.ratio, 6) == 3.0
