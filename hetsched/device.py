@@ -124,13 +124,17 @@ class ChunkTimes(msgspec.Struct, frozen=True, kw_only=True):
         return self.copy_out[1] if self.copy_out else self.compute[1]
 
 
-class ChunkTimeline(msgspec.Struct, frozen=True):
-    """Start and end of each phase of one chunk, seconds; None: no such phase."""
+class ChunkTimeline(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Start and end of each phase of one chunk, seconds; None: no such phase.
+
+    `variant`: that computed it, in a race of several.
+    """
 
     units: int
     copy_in: tuple[float, float] | None
     compute: tuple[float, float]
     copy_out: tuple[float, float] | None
+    variant: str = ""
 
 
 class Timeline(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hetsched.device import Timeline
+from hetsched.device import ChunkTimeline, Timeline
 from hetsched.units import counted
 
 if TYPE_CHECKING:
@@ -65,23 +65,29 @@ def _phase_events(
             yield _metadata("thread_name", pid, tid, {"name": label})
             yield _metadata("thread_sort_index", pid, tid, {"sort_index": tid})
             for number, span in members:
-                units = line.chunks[number].units
-                yield _complete_event(pid, tid, kind, name, span, number, units)
+                yield _complete_event(pid, tid, kind, name, span, number, line.chunks[number])
 
 
 def _complete_event(
-    pid: int, tid: int, kind: str, phase: str, span: tuple[int, int], number: int, units: int
+    pid: int,
+    tid: int,
+    kind: str,
+    phase: str,
+    span: tuple[int, int],
+    number: int,
+    chunk: ChunkTimeline,
 ) -> Event:
     start, end = span
+    by = {"variant": chunk.variant} if chunk.variant else {}
     return {
         "ph": "X",
         "pid": pid,
         "tid": tid,
         "ts": start / 1000,
         "dur": (end - start) / 1000,
-        "name": counted(units, "unit"),
+        "name": ", ".join([counted(chunk.units, "unit"), *by.values()]),
         "cat": kind,
-        "args": {"chunk": number, "units": units, "phase": phase},
+        "args": {"chunk": number, "units": chunk.units, "phase": phase, **by},
     }
 
 

@@ -97,6 +97,7 @@ def plan_job(
         shares = _fixed(fixed_shares, load, participants)
     assignments = _assignments(load, participants, shares)
     reasons += [_reason(part, share) for part, share in zip(participants, shares, strict=True)]
+    reasons += _standings(participants)
     return JobPlan(
         assignments,
         _longest(assignments),
@@ -283,11 +284,26 @@ def _reason(participant: _Participant, share: int) -> str:
     if share == 0:
         return f"{name}: no share, the job finishes sooner without it"
     if participant.total is None:
-        return f"{name}: {units}, an equal share: no measurements for {variant} yet"
+        race = _race_text(participant)
+        return f"{name}: {units}, an equal share: no measurements for {variant} yet{race}"
     again = ", which has too few measurements" if participant.choice.is_exploring else ""
     plan = participant.linked_plan(share)
     chunks = f", {_describe(plan)}" if plan else ""
-    return f"{name}: {units} by the speed of {variant}{again}{chunks}"
+    return f"{name}: {units} by the speed of {variant}{again}{chunks}{_race_text(participant)}"
+
+
+def _race_text(participant: _Participant) -> str:
+    rivals = participant.choice.rivals
+    return f", which races against {', '.join(rivals)}" if rivals else ""
+
+
+def _standings(participants: Sequence[_Participant]) -> list[str]:
+    """Return what races have shown, once for each kind of core."""
+    devices: dict[str, list[str]] = {}
+    for participant in participants:
+        if participant.choice.standing:
+            devices.setdefault(participant.choice.standing, []).append(participant.name)
+    return [f"{names[0]}: {text}" for text, names in devices.items()]
 
 
 def _describe(plan: DevicePlan) -> str:

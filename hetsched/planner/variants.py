@@ -20,6 +20,7 @@ from hetsched.models.evidence.equal_cores import pooled_curves
 from hetsched.models.evidence.races import Race, RaceRecord
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.races.decision import RaceDecision, decide
+from hetsched.planner.races.standing import standing
 from hetsched.planner.records import Candidate
 
 MAX_EQUAL_TIME_RATIO = 1.03
@@ -46,6 +47,8 @@ class VariantChoice:
         The variant isn't the best: it is measured in a run of its own.
     rivals : tuple of str
         Variants that race against it, in `rounds` rounds; the model is that of the mixture.
+    standing : str
+        What earlier races have shown, in words.
     """
 
     variant: str
@@ -53,6 +56,7 @@ class VariantChoice:
     is_exploring: bool = False
     rivals: tuple[str, ...] = ()
     rounds: int = 0
+    standing: str = ""
 
 
 def choose_variants(
@@ -150,6 +154,7 @@ def _race_choices(
             None if model is None else _scaled(model, factor),
             rivals=rivals,
             rounds=decision.rounds,
+            standing=standing(record, decision.best, list(members[0].models)),
         )
         for model in _models(members, decision.best, units, cache)
     ]

@@ -77,7 +77,7 @@ def explain_job(
     cache : PlanCache, optional
     """
     cache = PlanCache() if cache is None else cache
-    lines = _measured_timelines(runs or {})
+    lines = _measured_timelines(plan, runs or {})
     total = max((line.makespan for line in lines.values()), default=0.0)
     corrections = corrections_of(plan)
     bounds = plan_bounds(plan, corrections, cache)
@@ -100,7 +100,7 @@ def explain_job(
     )
 
 
-def _measured_timelines(runs: Mapping[str, ExecutedChunks]) -> dict[str, Timeline]:
+def _measured_timelines(plan: JobPlan, runs: Mapping[str, ExecutedChunks]) -> dict[str, Timeline]:
     """Return timelines in seconds from the job's first chunk, of each device that ran a chunk."""
     starts = {
         name: min(times.start for _, times in run.chunks)
@@ -111,8 +111,11 @@ def _measured_timelines(runs: Mapping[str, ExecutedChunks]) -> dict[str, Timelin
         return {}
     first = min(starts.values())
     is_virtual = any(runs[name].info.clock == "virtual" for name in starts)
+    variants = {assignment.device: assignment.variants for assignment in plan.assignments}
     return {
-        name: measured_timeline(runs[name].chunks, start if is_virtual else first)
+        name: measured_timeline(
+            runs[name].chunks, start if is_virtual else first, variants.get(name, ())
+        )
         for name, start in starts.items()
     }
 
@@ -191,6 +194,9 @@ def _chunk_reason(
         return ""
     if info.link:
         return _linked_chunk_reason(assignment, bound)
+    if assignment.rivals:
+        names = ", ".join(assignment.variants)
+        return f"variants take turns, to find the fastest on this machine: {names}"
     if assignment.pace is None:
         return "small chunks until there are measurements: a cancel waits for the running chunk"
     seconds = format_seconds(assignment.pace * assignment.max_chunk)

@@ -10,8 +10,13 @@ from hetsched.explain import PhaseSeconds, TimeBreakdown
 Span = tuple[float, float]
 
 
-def measured_timeline(chunks: Iterable[tuple[int, ChunkTimes]], zero: float) -> Timeline:
-    """Return (units, times) of each chunk as a timeline in seconds from `zero`, by start."""
+def measured_timeline(
+    chunks: Iterable[tuple[int, ChunkTimes]], zero: float, variants: Sequence[str] = ()
+) -> Timeline:
+    """Return (units, times) of each chunk as a timeline in seconds from `zero`, by start.
+
+    `variants`: of a race, by the number of the kernel.
+    """
     ordered = sorted(chunks, key=lambda chunk: chunk[1].start)
     timelines = tuple(
         ChunkTimeline(
@@ -19,6 +24,7 @@ def measured_timeline(chunks: Iterable[tuple[int, ChunkTimes]], zero: float) -> 
             _since(zero, times.copy_in),
             (times.compute[0] - zero, times.compute[1] - zero),
             _since(zero, times.copy_out),
+            variants[times.kernel] if len(variants) > 1 else "",
         )
         for units, times in ordered
     )

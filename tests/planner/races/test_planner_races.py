@@ -117,3 +117,18 @@ def test_a_run_yields_samples_of_each_variant_and_a_race() -> None:
     found = RaceRecord((race,)).compare("c", "a")
     assert found is not None
     assert round(found.ratio, 6) == 3.0
+
+
+def test_the_plan_says_what_races_and_what_races_have_shown() -> None:
+    models = dict.fromkeys(VARIANTS)
+    info = DeviceInfo(name="cpu0", kind="cpu", identity="x")
+    record = raced(races=3, a=1.0, b=1.4, c=1.01)
+
+    first = plan_job(20, [Candidate(info, DEMAND, models, {})]).reasons
+    later = plan_job(20, [Candidate(info, DEMAND, models, {}, races=record)]).reasons
+
+    assert first[0].endswith("no measurements for a yet, which races against b, c")
+    assert later[1] == (
+        "cpu0: a is the fastest by 3 races:"
+        " c takes 1.01 times as long (undecided), b takes 1.40 times as long"
+    )
