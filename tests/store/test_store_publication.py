@@ -15,6 +15,7 @@ from hetsched.store.arrays.publication import (
     PreparedOutput,
     discard_prepared,
     hidden_path,
+    publish_each,
     publish_prepared,
     remove_leftover,
 )
@@ -172,3 +173,25 @@ def test_a_leftover_of_an_earlier_attempt_is_replaced(tmp_path: Path) -> None:
     assert publish_prepared(prepared(tmp_path))
 
     assert os.listdir(tmp_path) == ["y.npy"]
+
+
+def test_the_error_of_a_later_output_says_what_is_written_already(tmp_path: Path) -> None:
+    outputs = [create_output(str(tmp_path / f"{name}.npy"), (1,), "uint8") for name in "abc"]
+    (tmp_path / "b.npy").write_text("of another process")
+
+    with pytest.raises(CantCreate) as raised:
+        publish_each((output.path, output.publish) for output in outputs)
+
+    outputs[2].discard()
+    assert str(raised.value).endswith(f"; already written: {tmp_path / 'a.npy'}")
+    assert sorted(os.listdir(tmp_path)) == ["a.npy", "b.npy"]
+
+
+def test_the_error_of_the_first_output_is_as_it_was(tmp_path: Path) -> None:
+    output = create_output(str(tmp_path / "a.npy"), (1,), "uint8")
+    (tmp_path / "a.npy").write_text("of another process")
+
+    with pytest.raises(CantCreate) as raised:
+        publish_each([(output.path, output.publish)])
+
+    assert "already written" not in str(raised.value)

@@ -5,13 +5,19 @@ In a thread with a deadline: a folder on a dead mount must not keep the daemon f
 
 from __future__ import annotations
 
+import functools
 import logging
+import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
 
 from hetsched.errors import ErrorRecord, HetschedError, IOFailure, to_record
-from hetsched.store.arrays.publication import discard_prepared, publish_prepared
+from hetsched.store.arrays.publication import (
+    discard_prepared,
+    publish_each,
+    publish_prepared,
+)
 from hetsched.store.journal.records import JournaledJob
 
 log = logging.getLogger(__name__)
@@ -48,8 +54,10 @@ def finish_publications(
 def _finish(job: JournaledJob) -> ErrorRecord | None:
     start = time.monotonic()
     try:
-        for output in job.outputs:
-            publish_prepared(output)
+        publish_each(
+            (os.fsdecode(output.target), functools.partial(publish_prepared, output))
+            for output in job.outputs
+        )
     except HetschedError as error:
         for output in job.outputs:
             discard_prepared(output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from hetsched.engine.threads.step import Step
 from hetsched.job import ArenaRef
 from hetsched.store.arrays.file_stamp import FileStamp
 from hetsched.store.arrays.output_files import OutputFile
-from hetsched.store.arrays.publication import PreparedOutput, discard_prepared
+from hetsched.store.arrays.publication import PreparedOutput, discard_prepared, publish_each
 from hetsched.transport.device_messages import StoredArray
 from hetsched.workload import ArraySpec, Workload
 
@@ -85,10 +86,13 @@ class ResolvedJob:
         Raises
         ------
         CantCreate, IOFailure
+            It says which files have their names nevertheless.
         """
         written = [(out.path, FileStamp.of(out.fd)) for out in self.outputs.values()]
-        for output in self.outputs.values():
-            output.publish(sync=False)
+        publish_each(
+            (output.path, functools.partial(output.publish, sync=False))
+            for output in self.outputs.values()
+        )
         return written
 
     def prepare(self) -> tuple[PreparedOutput, ...]:

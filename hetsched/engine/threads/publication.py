@@ -7,6 +7,7 @@ then they get their names (`store/arrays/publication.py`). Without one they get 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 
 from hetsched.engine.admission.resolved_job import ResolvedJob
@@ -18,6 +19,7 @@ from hetsched.store.arrays.file_stamp import FileStamp
 from hetsched.store.arrays.publication import (
     PreparedOutput,
     discard_prepared,
+    publish_each,
     publish_prepared,
 )
 
@@ -87,13 +89,15 @@ class OutputPublisher:
 
 def _publish_prepared(outputs: tuple[PreparedOutput, ...], step: Step, text: str) -> Written:
     step.enter(text)
-    for index, output in enumerate(outputs):
-        try:
-            publish_prepared(output)
-        except BaseException:
-            _discard(outputs[index:], step)
-            raise
-    return [(output.target.decode(errors="surrogateescape"), _stamp(output)) for output in outputs]
+    try:
+        publish_each(
+            (os.fsdecode(output.target), functools.partial(publish_prepared, output))
+            for output in outputs
+        )
+    except BaseException:
+        _discard(outputs, step)  # those that have their names have no hidden ones any more
+        raise
+    return [(os.fsdecode(output.target), _stamp(output)) for output in outputs]
 
 
 def _stamp(output: PreparedOutput) -> FileStamp:

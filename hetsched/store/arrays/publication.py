@@ -12,10 +12,12 @@ import contextlib
 import errno
 import os
 import stat
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
 
+from hetsched.errors import HetschedError
 from hetsched.store.arrays.unnamed_file import (
     UNSUPPORTED_LINK,
     creation_errors,
@@ -70,6 +72,28 @@ def publish_prepared(output: PreparedOutput) -> bool:
         if not output.force and _is_same(output.target, output):
             _unlink(output.temporary)
     return _is_same(output.target, output)
+
+
+def publish_each(outputs: Iterable[tuple[str, Callable[[], object]]]) -> None:
+    """Name several outputs (path, function that names it), in order, until one fails.
+
+    Several files can't get their names at once. So the error of a later one tells which ones have
+    theirs already.
+
+    Raises
+    ------
+    HetschedError
+        As raised by a function.
+    """
+    written: list[str] = []
+    for path, publish in outputs:
+        try:
+            publish()
+        except HetschedError as error:
+            if not written:
+                raise
+            raise type(error)(f"{error}; already written: {', '.join(written)}") from error
+        written.append(path)
 
 
 def discard_prepared(output: PreparedOutput) -> None:
