@@ -22,10 +22,12 @@ from hetsched.planner.plan_table import plan_table
 from hetsched.planner.races.order import RacePart, race_part
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.shares import split_load
+from hetsched.planner.staging_memory import planning_memory
 from hetsched.planner.tails import CoreShare, plan_tails
 from hetsched.planner.total_curves import PlannedCurve, TotalCurve
 from hetsched.planner.variants import VariantChoice, choose_variants
-from hetsched.plans.device_plan import DevicePlan, Mode
+from hetsched.plans.device_plan import DevicePlan, Mode, Overlap
+from hetsched.plans.kept_plan import kept_plan
 from hetsched.plans.measured_shares import largest_measured
 from hetsched.plans.slot_allocation import slotted
 from hetsched.units import counted, format_bytes
@@ -56,7 +58,11 @@ class _Participant:
 
     def linked_plan(self, share: int) -> DevicePlan | None:
         """Return the plan for `share` if the device's total is based on plans."""
-        return self.total.plan(share) if isinstance(self.total, PlannedCurve) else None
+        if not isinstance(self.total, PlannedCurve) or self.choice.model is None:
+            return None
+        best, candidate = self.total.plan(share), self.candidate
+        memory, overlap = planning_memory(candidate), Overlap.of(candidate.info.engines)
+        return kept_plan(candidate.last_plan, best, self.choice.model, memory, overlap)
 
 
 def plan_job(

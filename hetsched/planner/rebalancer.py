@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hetsched.errors import UsageError
@@ -118,6 +119,7 @@ class Rebalancer:
         DataError, UsageError
             As `plan_job`.
         """
+        candidates = self._with_last_plans(candidates)
         proposal = plan_with_teams(
             self._load, candidates, self._working, self._runs, cache=self._cache
         )
@@ -133,6 +135,17 @@ class Rebalancer:
         self._uses = 0
         self._read_probe_states(candidates)
         return self._record_issued(plan, self._with_probes(plan, candidates))
+
+    def _with_last_plans(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Return the candidates with the plans of the last run, which they may keep."""
+        assignments = () if self._plan is None else self._plan.assignments
+        plans = {assignment.device: assignment.plan for assignment in assignments}
+        return [
+            replace(candidate, last_plan=plans.get(candidate.info.name))
+            if candidate.info.link
+            else candidate
+            for candidate in candidates
+        ]
 
     def _read_probe_states(self, candidates: Sequence[Candidate]) -> None:
         """Take over what other processes have stored."""

@@ -39,6 +39,9 @@ class Candidate:
     uses_measured_total : bool
         Its share is based on the measured times of its last shares with any plans, as by Ilic &
         Sousa, instead of the predicted time of its best plan.
+    last_plan : DevicePlan or None
+        Of a device with a link: the plan of the last run. It is kept if another one gains little
+        (`plans.kept_plan`).
     probe_state : ProbeState or None
         As stored, for a device without a share in earlier runs; None: nothing is stored.
     models_beside : mapping
@@ -55,6 +58,7 @@ class Candidate:
     host_overhead_seconds: float = 0.0
     needs_start: bool = False
     uses_measured_total: bool = False
+    last_plan: DevicePlan | None = None
     probe_state: ProbeState | None = None
     races: RaceRecord = NO_RACES
     models_beside: Mapping[CoRunners, Mapping[str, DeviceModel]] = field(default_factory=dict)

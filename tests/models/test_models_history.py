@@ -123,3 +123,26 @@ def test_a_device_half_as_fast_is_detected_after_three_runs(sizes: tuple[int, ..
         history.add(run(size, 2.0 * size))
     assert history.change is not None
     assert history.change.factor == pytest.approx(2)
+
+
+def linked_run(sizes: tuple[int, ...], slowness: float = 1.0) -> list[Sample]:
+    """Chunks of a kernel in waves of 16 units."""
+    samples = [Sample("h2d", size, 1.0 + size) for size in sizes]
+    return samples + [
+        Sample("compute", size, slowness * (1.0 + -(-size // 16) * 16)) for size in sizes
+    ]
+
+
+def test_sizes_on_either_side_of_a_step_are_no_change_of_speed() -> None:
+    history = history_of(linked_run((86, 43, 21, 11, 5)), linked_run((16, 40, 64, 12)))
+    for _ in range(4):
+        history.add(linked_run((15, 16)))
+        assert history.change is None
+
+
+def test_a_slower_kernel_with_steps_is_detected_after_three_runs() -> None:
+    history = history_of(*[linked_run((8, 16, 32))] * 4, linked_run((8, 16, 32), 2.0))
+    history.add(linked_run((8, 15, 30), 2.0))
+    assert history.change is None
+    history.add(linked_run((7, 15, 30), 2.0))
+    assert history.change is not None

@@ -151,13 +151,14 @@ class History:
 
     def _windows(self, curves: Curves, curve: CurveName) -> ObservationWindows:
         if curve not in curves:
-            is_linked_total = curve == "total" and ("h2d" in curves or "d2h" in curves)
+            has_link = "h2d" in curves or "d2h" in curves or curve in ("h2d", "d2h")
+            is_linked_total = curve == "total" and has_link
             curves[curve] = (
                 ObservationWindows(
                     max_sizes=MAX_SIZES, window=LINKED_WINDOW, detects_changes=False
                 )
                 if is_linked_total
-                else ObservationWindows(max_sizes=MAX_SIZES, near=NEAR)
+                else ObservationWindows(max_sizes=MAX_SIZES, near=NEAR, may_step=has_link)
             )
         return curves[curve]
 

@@ -53,6 +53,8 @@ class ObservationWindows:
         (`smoothing`). Without it each size is monitored separately, because a curve may have a
         cliff; the order of different sizes then doesn't matter.
     detects_changes : bool
+    may_step : bool
+        Times may jump between two sizes, so only a size observed before makes a change suspected.
 
     Attributes
     ----------
@@ -75,10 +77,12 @@ class ObservationWindows:
         max_sizes: int | None = None,
         near: float | None = None,
         detects_changes: bool = True,
+        may_step: bool = False,
     ) -> None:
         self._sizes = SizeWindows(window, max_sizes)
         self._near = near
         self._detects_changes = detects_changes
+        self._may_step = may_step
         # Keyed by size, or a single one (None) for all sizes.
         self._detectors: dict[float | None, ChangeDetector] = {}
         self._run = 0
@@ -147,6 +151,8 @@ class ObservationWindows:
                 continue
             ratio = pace / robust_median(similar)
             interpolated = self._interpolated_pace(units, end)
+            if self._may_step and suspected is None:
+                return None
             if interpolated is not None:
                 return _closer_to_one(ratio, pace / interpolated)
             if suspected is not None:
@@ -280,7 +286,9 @@ class ObservationWindows:
 
     def copy(self) -> ObservationWindows:
         """Return an independent copy."""
-        other = ObservationWindows(near=self._near, detects_changes=self._detects_changes)
+        other = ObservationWindows(
+            near=self._near, detects_changes=self._detects_changes, may_step=self._may_step
+        )
         other._sizes = self._sizes.copy()
         other._detectors = {size: detector.copy() for size, detector in self._detectors.items()}
         other._run, other.repeats, other.change = self._run, self.repeats, self.change

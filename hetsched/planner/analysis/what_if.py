@@ -141,6 +141,7 @@ def _with_one_variant(device: _MeasuredDevice) -> Candidate:
         run_counts={device.variant: ENOUGH_RUNS},
         host_overhead_seconds=0.0,
         uses_measured_total=False,
+        last_plan=None,
     )
 
 

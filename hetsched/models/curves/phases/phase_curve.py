@@ -10,6 +10,7 @@ cost and a cost per unit.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +33,8 @@ MIN_NOISE = 0.025
 """Minimum standard deviation of the logarithm of a time: few repeats may agree by chance."""
 MIN_RUNS = 2
 """Runs that must agree that a line doesn't fit."""
+MIN_SIZES = 2
+"""Sizes far from the line, in a run with others near it, that tell the same."""
 MAX_LAST_RATIO = 1.5
 """The slope beyond the largest size is taken from a size smaller by this factor, since noise
 determines the slope between neighbours. Arbitrary."""
@@ -88,10 +91,11 @@ class PhaseCurve(FittedCurve[_PhaseFit], Curve):
 
 
 def fits(gap: float, slope: float, windows: ObservationWindows) -> bool:
-    """Return whether the line is near all sizes, but for what a single run says.
+    """Return whether the line is near all sizes, but for runs that may be outliers as a whole.
 
-    A run may be an outlier as a whole. So the line doesn't fit if at least `MIN_RUNS` runs were
-    too slow for it at sizes of theirs, or if as many were too fast, or if one run was both.
+    It doesn't fit if at least `MIN_RUNS` runs were too slow for it at sizes of theirs, or if as
+    many were too fast. Of a single run the shape counts: an outlier is off at all of its sizes, or
+    at one that was held up.
 
     Parameters
     ----------
@@ -99,15 +103,20 @@ def fits(gap: float, slope: float, windows: ObservationWindows) -> bool:
     windows : ObservationWindows
     """
     noise = max(noise_deviation(list(windows.times().values())), MIN_NOISE)
-    slow: set[int] = set()
-    fast: set[int] = set()
+    slow: Counter[int] = Counter()
+    fast: Counter[int] = Counter()
+    near: set[int] = set()
     for knot in windows.knots():
         misfit = math.log(knot.seconds / (gap + slope * knot.units))
         error = noise / math.sqrt(knot.count)
-        if abs(misfit) > max(MAX_MISFIT, MAX_MISFIT_ERRORS * error):
-            runs = slow if misfit > 0 else fast
-            runs |= windows.runs(knot.units)
-    return max(len(slow), len(fast)) < MIN_RUNS and not slow & fast
+        runs = windows.runs(knot.units)
+        if abs(misfit) <= max(MAX_MISFIT, MAX_MISFIT_ERRORS * error):
+            near |= runs
+        else:
+            (slow if misfit > 0 else fast).update(runs)
+    has_shape = any((slow + fast)[run] >= MIN_SIZES for run in near)
+    is_crossed = bool(slow.keys() & fast.keys())
+    return max(len(slow), len(fast)) < MIN_RUNS and not has_shape and not is_crossed
 
 
 def _pieces(units: Floats, seconds: Floats, first_seconds: float) -> Segments:

@@ -1,0 +1,34 @@
+"""Kernels that are no straight line, learnt from nothing; more seeds: `benchmarks.learning`."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.learning.kernels import CASES, COUNTED_FROM, NOISE, Case
+from hetsched.simulate.learning import ideal_plan, learn
+from hetsched.simulate.machine import makespan
+
+RUNS = 8
+ALONE = [case for case in CASES if not case.cores and "waves" not in case.name]
+"""In these the plan with exactly known costs is within 0.1 % of the best one known."""
+
+
+@pytest.mark.parametrize("case", ALONE[:7], ids=lambda case: case.name)
+def test_the_plan_of_a_kernel_with_steps_is_near_the_best_from_run_6_on(case: Case) -> None:
+    machine = case.machine()
+    best = makespan(machine.play(ideal_plan(machine)))
+
+    runs = learn(machine, RUNS, NOISE, seed=1)
+
+    counted = [run.noiseless / best for run in runs[COUNTED_FROM - 1 :]]
+    assert max(counted) <= case.bar
+
+
+def test_with_cores_the_split_follows_the_kernel() -> None:
+    (case,) = (case for case in CASES if case.cores and "3.5 times" in case.name)
+    machine = case.machine()
+    best = makespan(machine.play(ideal_plan(machine)))
+
+    runs = learn(machine, RUNS, NOISE, seed=1)
+
+    assert max(run.noiseless / best for run in runs[COUNTED_FROM - 1 :]) <= case.bar

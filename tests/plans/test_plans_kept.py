@@ -1,0 +1,40 @@
+"""When a device with a link keeps the chunks of its last run."""
+
+from __future__ import annotations
+
+from hetsched.memory import MemoryDemand
+from hetsched.models import Affine, DeviceModel, Polyline
+from hetsched.plans import Overlap
+from hetsched.plans.device_plan import DevicePlan, Mode
+from hetsched.plans.kept_plan import kept_plan
+
+COPY = Affine(0.01, 0.01)
+STEPPED = DeviceModel(Affine(0.0, 1.0), Polyline([(1, 1.0), (8, 8.0), (9, 16.0)]), COPY, COPY)
+STRAIGHT = DeviceModel(Affine(0.0, 1.0), Affine(0.1, 1.0), COPY, COPY)
+MEMORY = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1, limit=64)
+BEST = DevicePlan(((4, 8, 4),), Mode.RING, 2)
+AS_GOOD = DevicePlan(((4, 7, 5),), Mode.RING, 2)
+SLOW = DevicePlan(((7, 9),), Mode.RING, 2)
+
+
+def kept(last: DevicePlan | None, model: DeviceModel, memory: MemoryDemand = MEMORY) -> DevicePlan:
+    return kept_plan(last, BEST, model, memory, Overlap.FULL)
+
+
+def test_the_last_chunks_are_kept_if_the_best_ones_gain_little() -> None:
+    assert kept(AS_GOOD, STEPPED) is AS_GOOD
+
+
+def test_they_are_given_up_for_a_gain_or_for_another_share() -> None:
+    assert kept(SLOW, STEPPED) is BEST
+    assert kept(DevicePlan(((4, 8, 5),), Mode.RING, 2), STEPPED) is BEST
+    assert kept(None, STEPPED) is BEST
+
+
+def test_with_straight_lines_the_best_plan_is_used() -> None:
+    assert kept(AS_GOOD, STRAIGHT) is BEST
+
+
+def test_a_plan_that_no_longer_fits_is_given_up() -> None:
+    small = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1, limit=2)
+    assert kept(AS_GOOD, STEPPED, small) is BEST
