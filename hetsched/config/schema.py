@@ -36,6 +36,8 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """A missing GPU is reported, but isn't an error."""
     team: bool = True
     """Several cores may also work together as one device."""
+    hardware_threads: bool = False
+    """Each hardware thread is a device, not each physical core."""
     clock: Literal["real", "virtual"] = "real"
     core: int | None = None
     memory: str | None = None

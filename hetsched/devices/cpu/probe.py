@@ -9,6 +9,7 @@ from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.devices.core_pool import CorePool
 from hetsched.devices.cpu import cores
+from hetsched.devices.cpu.topology import HardwareThread, one_per_core, read_topology
 from hetsched.devices.process_spec import Probe, ProcessSpec
 from hetsched.errors import ConfigError
 
@@ -40,25 +41,38 @@ def _free_count(pool: CorePool) -> int:
 
 
 def _cores(index: int, config: DeviceConfig, pool: CorePool) -> ProcessSpec:
-    available = _free_count(pool)
+    threads = read_topology(pool.free())
+    if not config.hardware_threads:
+        threads = one_per_core(threads)
+    available = min(_free_count(pool), len(threads))
     if config.count is not None and config.count > available:
+        hint = "" if available == _free_count(pool) else "; see hardware_threads"
         raise ConfigError(
-            f"device[{index}].count: {config.count} cores requested, {available} available here"
+            f"device[{index}].count: {config.count} cores requested, {available} available"
+            f" here{hint}"
         )
     identity = cores.processor()
-    numbered = list(enumerate(pool.free()[: config.count or available]))
     prefix = config.name or "cpu"
     infos = tuple(
         DeviceInfo(
             name=f"{prefix}{number}",
             kind="cpu",
-            identity=identity,
-            cores=(core,) if pool.is_pinned else (),
+            identity=_identity(identity, thread, pool),
+            cores=(thread.cpu,) if pool.is_pinned else (),
             process=f"{prefix}0",
+            physical_core=thread.physical_core if pool.is_pinned else None,
+            numa_node=thread.numa_node if pool.is_pinned else None,
         )
-        for number, core in numbered
+        for number, thread in enumerate(threads[: config.count or available])
     )
     return ProcessSpec(package=_PACKAGE, devices=infos, config=config)
+
+
+def _identity(processor: str, thread: HardwareThread, pool: CorePool) -> str:
+    """Return the processor with the type of core: those of different types aren't equal."""
+    if not thread.core_type or not pool.is_pinned:
+        return processor
+    return f"{processor}, {thread.core_type} core"
 
 
 def _teams(processes: Sequence[ProcessSpec], pool: CorePool) -> list[ProcessSpec]:

@@ -1,0 +1,140 @@
+"""Physical cores, hardware threads, core types and NUMA nodes, read from sysfs.
+
+A pure function of the files below a root folder. Whatever a machine doesn't say is left out: a
+virtual machine may have no types and no nodes, a container no sysfs at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+SYSFS = Path("/sys")
+PERFORMANCE, EFFICIENCY = "performance", "efficiency"
+MIN_SPEED_RATIO = 0.8
+"""Highest clock of a core, over that of the fastest, from which it is of the same type: favoured
+cores differ by a few percent. Arbitrary."""
+
+
+@dataclass(frozen=True)
+class HardwareThread:
+    """What the kernel calls a CPU.
+
+    Attributes
+    ----------
+    cpu : int
+        Its number.
+    physical_core : int
+        The lowest number of its core's threads, online or not.
+    core_type : str
+        "performance", "efficiency", "capacity 446" (Arm); empty if all cores are of one type.
+    numa_node : int or None
+        None: the machine doesn't say.
+    """
+
+    cpu: int
+    physical_core: int
+    core_type: str = ""
+    numa_node: int | None = None
+
+
+def read_topology(cpus: Iterable[int], root: Path | None = None) -> list[HardwareThread]:
+    """Return the topology of `cpus`, in their order.
+
+    Types are those of the whole machine: a process confined to efficiency cores knows that they
+    are such.
+
+    Parameters
+    ----------
+    cpus : iterable of int
+        Those that the process may use.
+    root : Path, optional
+        Where sysfs is mounted.
+    """
+    root = root or SYSFS
+    folder = root / "devices/system/cpu"
+    types = _core_types(root, folder)
+    nodes = _nodes(root / "devices/system/node")
+    return [
+        HardwareThread(cpu, _physical_core(folder, cpu), types.get(cpu, ""), nodes.get(cpu))
+        for cpu in cpus
+    ]
+
+
+def one_per_core(threads: Iterable[HardwareThread]) -> list[HardwareThread]:
+    """Return the first of each physical core's threads, in their order."""
+    first: dict[int, HardwareThread] = {}
+    for thread in threads:
+        first.setdefault(thread.physical_core, thread)
+    return list(first.values())
+
+
+def _physical_core(folder: Path, cpu: int) -> int:
+    topology = folder / f"cpu{cpu}/topology"
+    for name in ("core_cpus_list", "thread_siblings_list"):  # the second before Linux 5.3
+        siblings = _cpu_list(topology / name)
+        if siblings:
+            return min(siblings)
+    return cpu
+
+
+def _core_types(root: Path, folder: Path) -> dict[int, str]:
+    """Return the type of each CPU; empty if there is only one type."""
+    hybrid = {
+        cpu: core_type
+        for core_type, name in ((PERFORMANCE, "cpu_core"), (EFFICIENCY, "cpu_atom"))
+        for cpu in _cpu_list(root / "devices" / name / "cpus")
+    }
+    if hybrid:
+        return hybrid if len(set(hybrid.values())) > 1 else {}
+    capacities = _numbers(folder, "cpu_capacity")
+    if len(set(capacities.values())) > 1:
+        return {cpu: f"capacity {capacity}" for cpu, capacity in capacities.items()}
+    clocks = _numbers(folder, "cpufreq/cpuinfo_max_freq")
+    fastest = max(clocks.values(), default=0)
+    slow = {cpu for cpu, clock in clocks.items() if clock < MIN_SPEED_RATIO * fastest}
+    if not slow:
+        return {}
+    return {cpu: EFFICIENCY if cpu in slow else PERFORMANCE for cpu in clocks}
+
+
+def _nodes(folder: Path) -> dict[int, int]:
+    """Return the NUMA node of each CPU."""
+    return {
+        cpu: int(path.name.removeprefix("node"))
+        for path in sorted(folder.glob("node[0-9]*"))
+        for cpu in _cpu_list(path / "cpulist")
+    }
+
+
+def memory_nodes(root: Path | None = None) -> list[int]:
+    """Return the NUMA nodes that have memory; empty if the machine doesn't say."""
+    return _cpu_list((root or SYSFS) / "devices/system/node/has_memory")
+
+
+def _numbers(folder: Path, name: str) -> dict[int, int]:
+    """Return the number in file `name` of each CPU that has it."""
+    numbers = {}
+    for path in folder.glob("cpu[0-9]*"):
+        text = _text(path / name)
+        if text.isdigit():
+            numbers[int(path.name.removeprefix("cpu"))] = int(text)
+    return numbers
+
+
+def _cpu_list(path: Path) -> list[int]:
+    """Return the numbers of a list such as "0-3,8"; empty without the file."""
+    numbers: list[int] = []
+    for part in _text(path).split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit() and (last or first).isdigit():
+            numbers += range(int(first), int(last or first) + 1)
+    return numbers
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
