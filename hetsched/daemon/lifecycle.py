@@ -26,6 +26,7 @@ from hetsched.daemon.service.stored_segments import StoredSegments
 from hetsched.daemon.service.systemd import ServiceManager
 from hetsched.daemon.service.watchdog import Watchdog
 from hetsched.daemon.stopping import ExitGuard, StopLadder
+from hetsched.devices.cpu.topology import memory_nodes
 from hetsched.engine.engine import CLOSE_SECONDS, Engine
 from hetsched.errors import ConfigError, HetschedError
 from hetsched.store.journal.job_numbers import JobNumbers
@@ -137,7 +138,8 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
     with contextlib.ExitStack() as stack:
         loop = Loop()
         stack.callback(loop.close)
-        arena = Arena(total, first_id=time.time_ns() >> 1)  # unlike those of earlier daemons
+        first_id = time.time_ns() >> 1  # unlike those of earlier daemons
+        arena = Arena(total, first_id, memory_nodes())
         stack.callback(arena.close)
         journal = _open_journal(config, loop)
         contents = journal.load()

@@ -125,7 +125,7 @@ class Engine:
         self._context.small_jobs = config.queue.small_jobs
         self._search = DeviceSearch(config, self._fleet, files, loop)
         self._explanations = ExplanationArchive(
-            self._fleet.info, self._context.planning.plan_cache
+            self._fleet.info, self._context.planning.plan_cache, arena.interleaving.note
         )
         self._scheduler = JobScheduler(
             self._context,

@@ -94,10 +94,18 @@ class ExplanationArchive:
         Device -> DeviceInfo.
     cache : PlanCache
         Used only by the functions from `explainer`, in the planner's thread.
+    memory_note : callable
+        Returns what to say about the arena's memory, or an empty text.
     """
 
-    def __init__(self, info: Callable[[str], DeviceInfo], cache: PlanCache) -> None:
+    def __init__(
+        self,
+        info: Callable[[str], DeviceInfo],
+        cache: PlanCache,
+        memory_note: Callable[[], str] = str,
+    ) -> None:
         self._cache = cache
+        self._memory_note = memory_note
         self._info = info
         self._jobs: dict[int, JobSnapshot] = {}
         self._sizes: dict[int, int] = {}
@@ -140,11 +148,9 @@ class ExplanationArchive:
             if not running.plan.assignments:
                 raise TryAgain(f"job {number} is still being planned; try again in a moment")
             times = {device: tuple(chunks) for device, chunks in running.times.items()}
-            return functools.partial(
-                replace(running, times=times).explain, self._info, self._cache
-            )
+            return self._explainer(replace(running, times=times))
         if number in self._jobs:
-            return functools.partial(self._jobs[number].explain, self._info, self._cache)
+            return self._explainer(self._jobs[number])
         if number in waiting:
             raise TryAgain(f"job {number} hasn't started; there is nothing to explain yet")
         if not 0 < number <= newest:
@@ -153,3 +159,7 @@ class ExplanationArchive:
             f"job {number} ended too long ago; only the last {len(self._jobs)} jobs can be"
             " explained"
         )
+
+    def _explainer(self, job: JobSnapshot) -> Callable[[], Explanation]:
+        notes = tuple(filter(None, (*job.notes, self._memory_note())))
+        return functools.partial(replace(job, notes=notes).explain, self._info, self._cache)

@@ -84,7 +84,7 @@ def _show(
         for label, members in grouped_rows(infos, lambda info: info.name, MAX_GROUP_ROWS)
     ]
     for line in columns(
-        ("device", "kind", "description", "memory", "cores"), rows, left_columns=3
+        ("device", "kind", "description", "memory", "cores", "nodes"), rows, left_columns=3
     ):
         out(line)
     for name, reason in absent.items():
@@ -97,7 +97,8 @@ def _row(label: str, members: list[DeviceInfo]) -> tuple[str, ...]:
     first = members[0]
     cores = sorted({core for member in members for core in member.cores})
     memory = "-" if first.memory is None else format_bytes(first.memory)
-    return label, first.kind, first.identity, memory, _ranges(cores)
+    nodes = sorted({member.numa_node for member in members if member.numa_node is not None})
+    return label, first.kind, first.identity, memory, _ranges(cores), _ranges(nodes)
 
 
 def _ranges(numbers: list[int]) -> str:

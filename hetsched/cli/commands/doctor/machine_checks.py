@@ -6,12 +6,14 @@ import os
 import platform
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
 
 from hetsched import paths
 from hetsched.cli.commands.doctor.check_result import CheckResult
+from hetsched.devices.cpu.topology import memory_nodes, one_per_core, read_topology
 from hetsched.errors import ConfigError
-from hetsched.units import format_bytes
+from hetsched.units import counted, format_bytes
 
 MIN_FREE_BYTES = 1 << 30
 """Less free disk is reported as low; arbitrary."""
@@ -24,7 +26,20 @@ def cores() -> list[CheckResult]:
     text = f"{usable} of {os.cpu_count()} usable"
     if quota is not None:
         text += f", cgroup quota {quota:g} cores"
-    return [CheckResult("cores", f"{text}; {_processor()}")]
+    return [CheckResult("cores", f"{text}; {_processor()}"), *_topology()]
+
+
+def _topology() -> list[CheckResult]:
+    """Report physical cores, core types and NUMA nodes."""
+    threads = read_topology(sorted(os.sched_getaffinity(0)))
+    physical = one_per_core(threads)
+    parts = [f"{counted(len(physical), 'physical core')}, {counted(len(threads), 'thread')}"]
+    types = Counter(core.core_type for core in physical if core.core_type)
+    parts += [f"{count} {core_type}" for core_type, count in types.items()]
+    nodes = memory_nodes()
+    if len(nodes) > 1:
+        parts.append(f"{len(nodes)} NUMA nodes, shared memory is interleaved over them")
+    return [CheckResult("topology", "; ".join(parts))]
 
 
 def memory() -> list[CheckResult]:
