@@ -119,7 +119,7 @@ def _best_ring(
     share: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap
 ) -> DevicePlan:
     coarse = granular(share, model, memory)
-    costs = costs_of(coarse.model, coarse.memory.max_chunk(coarse.share))
+    costs = costs_of(coarse.model, coarse.largest)
     return coarse.in_units(ring_plan(coarse.share, costs, coarse.memory, overlap))
 
 
@@ -177,6 +177,6 @@ def quick_plan(
     if share == 0:
         raise UsageError("share: 0 units; it must be at least 1")
     coarse = granular(share, model, memory)
-    costs = costs_of(coarse.model, coarse.memory.max_chunk(coarse.share))
+    costs = costs_of(coarse.model, coarse.largest)
     ring = RingSearch(coarse.share, costs, coarse.memory, overlap).quick().plan()
     return coarse.in_units(_fitting(ring, coarse.memory))

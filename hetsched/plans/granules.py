@@ -58,6 +58,8 @@ class GranularShare:
         By granules.
     memory : MemoryDemand
         By granules.
+    largest : int, granules
+        The largest chunk that fits.
     """
 
     units: int
@@ -65,6 +67,7 @@ class GranularShare:
     share: int
     model: DeviceModel
     memory: MemoryDemand
+    largest: int
 
     def in_units(self, plan: DevicePlan) -> DevicePlan:
         """Return `plan`, whose chunks are in granules, with chunks in units."""
@@ -92,12 +95,14 @@ def granular(
     DataError
         Not even one unit fits.
     """
-    granule = -(-memory.max_chunk(share) // max_granules)
+    largest = memory.max_chunk(share)
+    granule = -(-largest // max_granules)
     if granule == 1:
-        return GranularShare(share, 1, share, model, memory)
-    return GranularShare(
-        share, granule, -(-share // granule), _coarse(model, granule), memory.in_granules(granule)
-    )
+        return GranularShare(share, 1, share, model, memory, largest)
+    coarse_share, coarse_memory = -(-share // granule), memory.in_granules(granule)
+    largest = coarse_memory.max_chunk(coarse_share)
+    model = _coarse(model, granule)
+    return GranularShare(share, granule, coarse_share, model, coarse_memory, largest)
 
 
 def _coarse(model: DeviceModel, granule: int) -> DeviceModel:
