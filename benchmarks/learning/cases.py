@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.learning import exclusion, kernels, variants
+from benchmarks.learning import co_runners, exclusion, kernels, variants
 from benchmarks.results import Result
 
 FAMILIES: dict[str, Callable[[int], Result]] = {
     "kernels": kernels.measure,
     "exclusion": exclusion.measure,
     "variants": variants.measure,
+    "co_runners": co_runners.measure,
 }

@@ -12,11 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from hetsched.device import DeviceInfo
 from hetsched.errors import UsageError
 from hetsched.models import SpeedFunction
 from hetsched.models.evidence.probe_state import ProbeState
 from hetsched.partition import Balancer, Distribution
-from hetsched.planner.device_sets.teams import plan_fixed_shares, plan_with_teams
+from hetsched.planner.device_sets.set_state import SetState
+from hetsched.planner.device_sets.teams import plan_fixed_shares, plan_with_device_sets
 from hetsched.planner.job_planner import Candidate, JobPlan
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.probes import choose_probes, due_devices, marked, shares_with_probes
@@ -54,6 +56,7 @@ class Rebalancer:
         self._load = load
         self._devices = tuple(devices)
         self._runs = 0
+        self._sets = SetState()
         self._working: frozenset[str] = frozenset()
         self._probe_states: dict[str, ProbeState] = {}
         self._too_costly: frozenset[str] = frozenset()
@@ -106,13 +109,17 @@ class Rebalancer:
         self._balancer.ask()
         return self._record_issued(self._plan, self._plan)
 
-    def replan(self, candidates: Sequence[Candidate]) -> JobPlan:
+    def replan(
+        self, candidates: Sequence[Candidate], machine: Sequence[DeviceInfo] = ()
+    ) -> JobPlan:
         """Make the plan of the next run from the current models.
 
         Parameters
         ----------
         candidates : sequence of Candidate
             With their current models.
+        machine : sequence of DeviceInfo
+            All devices of the machine; those of the candidates are added.
 
         Raises
         ------
@@ -120,10 +127,17 @@ class Rebalancer:
             As `plan_job`.
         """
         candidates = self._with_last_plans(candidates)
-        proposal = plan_with_teams(
-            self._load, candidates, self._working, self._runs, cache=self._cache
+        present = self._sets.present
+        proposal = plan_with_device_sets(
+            self._load,
+            candidates,
+            self._working,
+            self._runs,
+            state=self._sets,
+            machine=machine,
+            cache=self._cache,
         )
-        if self._must_start_over:
+        if self._must_start_over or self._sets.present != present:
             self._start_over()
         if self._balancer.needs_proposal:
             self._propose(proposal)
@@ -131,10 +145,25 @@ class Rebalancer:
         plan = proposal
         if _shares(proposal, self._devices) != shares:
             fixed_shares = dict(zip(self._devices, shares, strict=True))
-            plan = plan_fixed_shares(self._load, candidates, fixed_shares, cache=self._cache)
+            plan = self._plan_of(fixed_shares, candidates, machine)
         self._uses = 0
         self._read_probe_states(candidates)
-        return self._record_issued(plan, self._with_probes(plan, candidates))
+        return self._record_issued(plan, self._with_probes(plan, candidates, machine))
+
+    def _plan_of(
+        self,
+        shares: Mapping[str, int],
+        candidates: Sequence[Candidate],
+        machine: Sequence[DeviceInfo],
+    ) -> JobPlan:
+        return plan_fixed_shares(
+            self._load,
+            candidates,
+            shares,
+            device_set=self._sets.present,
+            machine=machine,
+            cache=self._cache,
+        )
 
     def _with_last_plans(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Return the candidates with the plans of the last run, which they may keep."""
@@ -153,7 +182,9 @@ class Rebalancer:
             if candidate.probe_state is not None:
                 self._probe_states[candidate.info.name] = candidate.probe_state
 
-    def _with_probes(self, plan: JobPlan, candidates: Sequence[Candidate]) -> JobPlan:
+    def _with_probes(
+        self, plan: JobPlan, candidates: Sequence[Candidate], machine: Sequence[DeviceInfo]
+    ) -> JobPlan:
         """Return the plan with the probes that are due; `plan` itself if there are none."""
         if self._is_trial(plan):
             return plan
@@ -163,7 +194,7 @@ class Rebalancer:
         if not probes:
             return plan
         shares = shares_with_probes(plan, probes)
-        probing = plan_fixed_shares(self._load, candidates, shares, cache=self._cache)
+        probing = self._plan_of(shares, candidates, machine)
         return marked(probing, probes)
 
     def _propose(self, proposal: JobPlan) -> None:
@@ -180,6 +211,7 @@ class Rebalancer:
         self._plan, self._issued, self._is_unreported = plan, issued, True
         self._uses += 1
         self._runs += 1
+        self._sets.runs = self._runs
         if not self._is_trial(plan):
             self._working = _working(plan)
         return issued
@@ -214,7 +246,7 @@ class Rebalancer:
         if plan.has_probes:
             return
         self._balancer.tell([seconds.get(device, 0.0) for device in self._devices])
-        is_due = self._uses >= self._max_repeats(plan)
+        is_due = self._uses >= self._max_repeats(plan) or self._sets.wants_plan
         if is_due or plan.is_exploring or is_mispredicted(plan, makespan):
             self._balancer.reconsider()
 

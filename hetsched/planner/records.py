@@ -48,6 +48,8 @@ class Candidate:
         Co-runners -> variant -> its model, of measurements beside these only.
     races : RaceRecord
         Races of the variants on cores like this one.
+    runs_beside : mapping
+        Co-runners -> variant -> runs beside these.
     """
 
     info: DeviceInfo
@@ -62,6 +64,7 @@ class Candidate:
     probe_state: ProbeState | None = None
     races: RaceRecord = NO_RACES
     models_beside: Mapping[CoRunners, Mapping[str, DeviceModel]] = field(default_factory=dict)
+    runs_beside: Mapping[CoRunners, Mapping[str, int]] = field(default_factory=dict)
 
     def beside(self, co_runners: CoRunners) -> Candidate:
         """Return the candidate with the models of these co-runners, or of the nearest ones.

@@ -90,7 +90,7 @@ def _expected_shares(candidates: Sequence[Candidate], units: float) -> list[floa
     """Return shares in proportion to the speeds at `units`; the mean share without a speed."""
     best_seconds = [
         min(
-            (_rough_seconds(model, units) for model in candidate.models.values() if model),
+            (rough_seconds(model, units) for model in candidate.models.values() if model),
             default=None,
         )
         for candidate in candidates
@@ -102,7 +102,7 @@ def _expected_shares(candidates: Sequence[Candidate], units: float) -> list[floa
     return [units / seconds / mean if seconds else units for seconds in best_seconds]
 
 
-def _rough_seconds(model: DeviceModel, units: float) -> float:
+def rough_seconds(model: DeviceModel, units: float) -> float:
     """Return the seconds of `units`; with a link those of the slowest phase."""
     if not model.link:
         return float(model.total.time(units))

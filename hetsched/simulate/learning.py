@@ -10,16 +10,16 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from hetsched.models import DeviceModel
-from hetsched.models.evidence.history import History
 from hetsched.models.evidence.races import RaceRecord
 from hetsched.models.evidence.run_medians import run_medians
 from hetsched.models.evidence.samples import Sample, duplex_samples, run_samples
+from hetsched.planner.device_sets.neighbours import co_runners_in_run, co_runners_of
 from hetsched.planner.job_planner import Assignment, Candidate, JobPlan, plan_job
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.races.evidence import race_of, variant_samples
 from hetsched.planner.rebalancer import Rebalancer
 from hetsched.planner.variants import pooled_models
+from hetsched.simulate.histories import CoRunnerHistories, by_co_runners
 from hetsched.simulate.machine import (
     ChunkTimings,
     SimulatedMachine,
@@ -89,8 +89,10 @@ class _LearningLoop:
         self._links = {device.name: device.info.link for device in machine.devices}
         self._identities = {device.name: device.info.identity for device in machine.devices}
         self._histories = {
-            (device, variant): History() for device in self._links for variant in machine.variants
+            device: {variant: CoRunnerHistories() for variant in machine.variants}
+            for device in self._links
         }
+        self._infos = {device.name: device.info for device in machine.devices}
         self._races: dict[str, RaceRecord] = {}
         self._cache = PlanCache()
         self._rebalancer = Rebalancer(machine.load, list(self._links), self._cache)
@@ -110,34 +112,49 @@ class _LearningLoop:
         return self._rebalancer.repeat()
 
     def _candidates(self) -> Sequence[Candidate]:
+        beside = co_runners_of([*self._infos.values()])
         return [
-            replace(
-                candidate,
-                models={v: self._model(candidate.info.name, v) for v in self._machine.variants},
-                run_counts=self._run_counts(candidate.info.name),
-                uses_measured_total=self._uses_measured_total,
-                races=self._races.get(candidate.info.identity, RaceRecord()),
-            )
+            self._with_models(candidate).beside(beside[candidate.info.name])
             for candidate in self._machine.candidates({})
         ]
 
-    def _model(self, device: str, variant: str) -> DeviceModel | None:
-        return self._histories[device, variant].model(self._links[device])
+    def _with_models(self, candidate: Candidate) -> Candidate:
+        device = candidate.info.name
+        models, runs = by_co_runners(self._histories[device], self._links[device])
+        return replace(
+            candidate,
+            models=dict.fromkeys(self._machine.variants),
+            run_counts=self._run_counts(device),
+            uses_measured_total=self._uses_measured_total,
+            races=self._races.get(candidate.info.identity, RaceRecord()),
+            models_beside=models,
+            runs_beside=runs,
+        )
 
     def _run_counts(self, device: str) -> dict[str, int]:
-        return {v: self._histories[device, v].runs for v in self._machine.variants}
+        return {variant: history.runs for variant, history in self._histories[device].items()}
 
     def _learn(self, plan: JobPlan, timings: dict[str, ChunkTimings]) -> None:
         self._record_races(plan, timings)
+        beside = co_runners_in_run(
+            [self._infos[a.device] for a in plan.assignments if not a.is_probe],
+            [self._infos[a.device] for a in plan.assignments if a.is_probe],
+            [*self._infos.values()],
+        )
         for assignment in plan.assignments:
             device, chunks = assignment.device, timings[assignment.device]
             for variant, evidence in self._samples(assignment, chunks).items():
-                history = self._histories[device, variant]
+                history = self._histories[device][variant].beside(beside[device])
                 history.add(run_medians(evidence))
                 history.runs += 1
-        for variant in self._machine.variants:
-            cores = [self._model(name, variant) for name, link in self._links.items() if not link]
-            pooled_models(cores, self._cache)
+        for co_runners in set(beside.values()):
+            for variant in self._machine.variants:
+                cores = [
+                    self._histories[name][variant].beside(co_runners).model(False)
+                    for name, link in self._links.items()
+                    if not link
+                ]
+                pooled_models(cores, self._cache)
 
     def _samples(self, assignment: Assignment, chunks: ChunkTimings) -> dict[str, list[Sample]]:
         if assignment.rivals:

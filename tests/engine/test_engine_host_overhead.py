@@ -85,7 +85,6 @@ def test_cores_are_learnt_without_host_overhead_and_predicted_with_it() -> None:
     machine = Machine()
     for _ in range(4):
         machine.run()
-
     plan, seconds = machine.run()
 
     assert machine.core_seconds(plan, 100) == pytest.approx(100 * CORE, rel=0.002)

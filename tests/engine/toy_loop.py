@@ -47,7 +47,7 @@ class ToyLoop:
             load=load,
             measure=None,
         )
-        self.state = PlanningState(ModelStore(None))
+        self.state = PlanningState(ModelStore(None), machine=lambda: self.infos)
 
     def info(self, device: str) -> DeviceInfo:
         return next(info for info in self.infos if info.name == device)

@@ -28,7 +28,7 @@ from hetsched.models.evidence.samples import (
     duplex_samples,
     run_samples,
 )
-from hetsched.planner.device_sets.neighbours import co_runners_of
+from hetsched.planner.device_sets.neighbours import co_runners_in_run
 from hetsched.planner.host_overhead import may_share_core
 from hetsched.planner.races.evidence import variant_samples
 from hetsched.planner.records import JobPlan
@@ -94,7 +94,12 @@ def _model_keys(
 
     Variants that have since failed in a later job are omitted.
     """
-    co_runners = co_runners_of([run.info for run in runs.values() if run.chunks], state.machine())
+    busy = [run for run in runs.values() if run.chunks]
+    co_runners = co_runners_in_run(
+        [run.info for run in busy if not run.assignment.is_probe],
+        [run.info for run in busy if run.assignment.is_probe],
+        state.machine(),
+    )
     return {
         device: {
             variant.name: model_key(job, run.info, variant, speed_key, co_runners[device])

@@ -53,7 +53,9 @@ def next_plan(
     kind = job_kind(job, (info.name for info in infos), memory_limit)
     rebalancer = state.repeated_jobs.rebalancer(kind, job.load)
     if rebalancer.needs_candidates:
-        plan = rebalancer.replan(find_candidates(job, infos, state, memory_limit, unstarted))
+        plan = rebalancer.replan(
+            find_candidates(job, infos, state, memory_limit, unstarted), state.machine()
+        )
     else:
         plan = rebalancer.repeat()
     changes = [state.speed_changes.pop(info.name, "") for info in infos]
@@ -164,24 +166,25 @@ def _candidate(
         return None
     names = [variant.name for variant in variants]
     models_beside: dict[CoRunners, dict[str, DeviceModel]] = {}
-    run_counts = dict.fromkeys(names, 0)
+    runs_beside: dict[CoRunners, dict[str, int]] = {}
     for co_runners in CO_RUNNERS:
         keys = [model_key(job, info, variant, speed_key, co_runners) for variant in variants]
         loaded = zip(names, state.store.load_many(keys, info.link), strict=True)
         beside = {name: model for name, model in loaded if model is not None}
         if beside:
             models_beside[co_runners] = beside
-        for name, key in zip(names, keys, strict=True):
-            run_counts[name] += state.store.runs(key)
+        runs = map(state.store.runs, keys)
+        runs_beside[co_runners] = dict(zip(names, runs, strict=True))
     return Candidate(
         info=info,
         demand=device_demand(job, info, state, memory_limit),
         models=dict.fromkeys(names),
-        run_counts=run_counts,
+        run_counts={name: sum(counts[name] for counts in runs_beside.values()) for name in names},
         is_staged=job.storage != "memory",
         models_beside=models_beside,
         probe_state=state.store.probe_states.get(probe_key(job, info, speed_key)),
         races=_races(job, info, variants, speed_key, state),
+        runs_beside=runs_beside,
     )
 
 

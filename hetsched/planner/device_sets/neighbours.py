@@ -77,6 +77,28 @@ def co_runners(info: DeviceInfo, busy: DeviceCounts, machine: DeviceCounts) -> C
     return "some"
 
 
+def co_runners_in_run(
+    working: Sequence[DeviceInfo],
+    probed: Iterable[DeviceInfo] = (),
+    machine: Sequence[DeviceInfo] = (),
+) -> dict[str, CoRunners]:
+    """Return device -> its co-runners in a run.
+
+    Parameters
+    ----------
+    working : sequence of DeviceInfo
+        Those with a share.
+    probed : iterable of DeviceInfo
+        Those with a probe chunk only, too short to be a co-runner of others.
+    machine : sequence of DeviceInfo
+        All devices of the machine.
+    """
+    beside = co_runners_of(working, machine)
+    for info in probed:
+        beside[info.name] = co_runners_of([*working, info], machine)[info.name]
+    return beside
+
+
 def co_runners_of(
     infos: Sequence[DeviceInfo], machine: Iterable[DeviceInfo] = ()
 ) -> dict[str, CoRunners]:

@@ -11,6 +11,9 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from hetsched.device import DeviceInfo
+from hetsched.planner.device_sets.choice import SetChoice, candidates_of
+from hetsched.planner.device_sets.set_state import SetState
 from hetsched.planner.device_sets.team_variants import (
     best_variant,
     candidate_variants,
@@ -58,15 +61,17 @@ class _TeamOption:
         return self.team.info.name
 
 
-def plan_with_teams(
+def plan_with_device_sets(
     load: int,
     candidates: Sequence[Candidate],
     current_devices: Collection[str] = (),
     runs: int = 0,
     *,
+    state: SetState | None = None,
+    machine: Sequence[DeviceInfo] = (),
     cache: PlanCache | None = None,
 ) -> JobPlan:
-    """Plan as `plan_with_host_overhead`, with single cores or with one of their teams.
+    """Plan as `plan_with_host_overhead`, with the set of devices that is fastest, or to be tried.
 
     Parameters
     ----------
@@ -77,6 +82,10 @@ def plan_with_teams(
     runs : int
         Jobs of this kind so far; as many more are expected. They must repay the start of a team
         whose process isn't running, so the decision costs at most twice the best in hindsight.
+    state : SetState, optional
+        What earlier plans of this kind of job found out about sets of devices; changed.
+    machine : sequence of DeviceInfo
+        All devices of the machine; those of the candidates are added.
     cache : PlanCache, optional
 
     Returns
@@ -91,12 +100,25 @@ def plan_with_teams(
         As `plan_with_host_overhead`.
     """
     cache = PlanCache() if cache is None else cache
+    state = SetState() if state is None else state
+    machine = (*machine, *(candidate.info for candidate in candidates))
     teams = _teams(candidates)
-    if not teams:
-        return plan_with_host_overhead(load, candidates, cache=cache)
     without_teams = _without(candidates, teams, None)
-    single = plan_with_host_overhead(load, without_teams, cache=cache)
-    options = [_option(load, candidates, teams, team, single, runs, cache) for team in teams]
+    works_as_team = any(team.info.name in current_devices for team in teams)
+    choice = SetChoice(load, without_teams, state, machine, cache)
+    single = choice.plan(tries_others=not works_as_team)
+    if not teams or state.is_trying:
+        return single
+    options = [
+        _option(load, candidates, teams, team, single, runs, machine, cache) for team in teams
+    ]
+    return _choose(single, options, current_devices)
+
+
+def _choose(
+    single: JobPlan, options: Sequence[_TeamOption], current_devices: Collection[str]
+) -> JobPlan:
+    """Return the plan of the single cores, or that of a team which is faster or to be tried."""
     trial = next((option for option in options if option.is_trial), None)
     chosen = trial or _fastest(single, options, current_devices)
     plan = single if chosen is None or chosen.plan is None else chosen.plan
@@ -114,9 +136,13 @@ def plan_fixed_shares(
     candidates: Sequence[Candidate],
     fixed_shares: Mapping[str, int],
     *,
+    device_set: Collection[str] | None = None,
+    machine: Sequence[DeviceInfo] = (),
     cache: PlanCache | None = None,
 ) -> JobPlan:
     """Plan the chunks of `fixed_shares`, of a team or of its members.
+
+    `device_set`: the devices that may have a share besides those that have one; None: all.
 
     Parameters and errors: as for `plan_with_host_overhead`.
     """
@@ -124,10 +150,19 @@ def plan_fixed_shares(
     teams = _teams(candidates)
     working = next((team for team in teams if fixed_shares.get(team.info.name)), None)
     remaining = _without(candidates, teams, working)
+    machine = (*machine, *(candidate.info for candidate in candidates))
+    if working is None and device_set is not None:
+        remaining = [
+            candidate
+            for candidate in remaining
+            if candidate.info.name in device_set or fixed_shares.get(candidate.info.name)
+        ]
+    remaining = candidates_of([c.info for c in remaining], remaining, machine)
     if working is not None:
         units = fixed_shares[working.info.name]
         best = best_variant(working, candidate_variants(working, candidates, units), units)
-        remaining = [with_only(c, best) if c is working else c for c in remaining]
+        name = working.info.name
+        remaining = [with_only(c, best) if c.info.name == name else c for c in remaining]
     return plan_with_host_overhead(load, remaining, fixed_shares, cache=cache)
 
 
@@ -154,6 +189,7 @@ def _option(
     team: Candidate,
     single: JobPlan,
     runs: int,
+    machine: Sequence[DeviceInfo],
     cache: PlanCache,
 ) -> _TeamOption:
     names = {candidate.info.name for candidate in candidates}
@@ -161,10 +197,11 @@ def _option(
     rejection = _rejection(single, option.members)
     if rejection or single.predicted_seconds is None:
         return replace(option, rejection=rejection)
-    participants = _without(candidates, teams, team)
+    remaining = _without(candidates, teams, team)
+    participants = candidates_of([c.info for c in remaining], remaining, machine)
 
     def plan_with(variant: str) -> JobPlan:
-        chosen = [with_only(c, variant) if c is team else c for c in participants]
+        chosen = [with_only(c, variant) if c.info.name == option.name else c for c in participants]
         return plan_with_host_overhead(load, chosen, cache=cache)
 
     variants = candidate_variants(team, candidates, load)
