@@ -11,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.device import Chunk, ChunkTimeline, ChunkTimes, DeviceInfo, Timeline
-from hetsched.explain import DeviceExplanation, Explanation, PhaseSeconds, TimeBreakdown
+from hetsched.explain import (
+    Alternative,
+    DeviceExplanation,
+    Explanation,
+    PhaseSeconds,
+    TimeBreakdown,
+)
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.planner.analysis import what_if
@@ -126,7 +132,11 @@ def test_bounds_alternatives_and_changes_by_hand() -> None:
     assert explanation.fluid_bound == pytest.approx(4 / (1 / 1.5 + 1))
     assert explanation.whole_unit_bound == pytest.approx(3.0)
     assert {way.description: way.seconds for way in explanation.alternatives} == pytest.approx(
-        {"equal shares": 3.0, "only cpu0": 6.0, "only gpu0": 6.0}
+        {
+            "equal shares": 3.0,
+            "only cpu0 (contention as now)": 6.0,
+            "only gpu0 (contention as now)": 6.0,
+        }
     )
     gpu = device(explanation, "gpu0")
     assert gpu.bound == pytest.approx(3.0)
@@ -223,6 +233,26 @@ def test_a_core_that_reads_files_has_no_phases_predicted() -> None:
     assert explanation.predicted_seconds == 3.0
 
 
+def test_a_device_alone_is_predicted_by_its_runs_without_the_others() -> None:
+    alone = DeviceModel(*[PiecewiseLinear([(4, 3.0)])] * 2)
+    plan = job_plan()
+    core = next(a for a in plan.assignments if a.device == "cpu0")
+    candidate = Candidate(
+        CORE,
+        demand(None),
+        {core.variant: CORE_MODEL},
+        {core.variant: 3},
+        models_beside={"all": {core.variant: CORE_MODEL}, "none": {core.variant: alone}},
+    )
+    assignments = tuple(
+        replace(a, candidate=candidate) if a is core else a for a in plan.assignments
+    )
+
+    explanation = explain_job(SUBJECT, replace(plan, assignments=assignments), RAN)
+
+    assert Alternative("only cpu0", pytest.approx(3.0)) in explanation.alternatives
+
+
 def test_successive_equal_chunks_are_counted() -> None:
     core = assignment(CORE, CORE_MODEL, DevicePlan(((4, 4, 2, 4),)))
 
@@ -255,7 +285,9 @@ def test_plans_of_the_planner_are_never_below_their_bounds() -> None:
         <= explanation.predicted_seconds * (1 + 1e-9)
     )
     assert {change.change for change in explanation.what_if} >= {
-        "another device like cpu0", "another device like gpu0", "a link twice as fast for gpu0"
+        "another device like cpu0 (assuming no contention)",
+        "another device like gpu0 (assuming no contention)",
+        "a link twice as fast for gpu0",
     }  # fmt: skip
     assert all(change.saves > -1e-9 for change in explanation.what_if)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from hetsched.explain import Alternative
 from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.partition import geometric
 from hetsched.planner.analysis.corrections import Corrections
 from hetsched.planner.analysis.device_groups import group_name, groups_of
+from hetsched.planner.device_sets.neighbours import co_runners_of
+from hetsched.planner.device_sets.team_variants import with_only
+from hetsched.planner.host_overhead import plan_with_host_overhead
+from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.staging_memory import planning_memory
 from hetsched.plans.best_plan import compare_plans
@@ -52,8 +56,12 @@ def _plans_of(
     return *plans, Alternative("the same chunks without overlap", correction * serial)
 
 
-def split_alternatives(plan: JobPlan) -> tuple[Alternative, ...]:
-    """Return equal shares, and each group of devices alone, or the fastest device alone."""
+def split_alternatives(plan: JobPlan, cache: PlanCache) -> tuple[Alternative, ...]:
+    """Return equal shares, and each group of devices alone, or the fastest device alone.
+
+    Devices alone are predicted by their models without the others, if they were measured so; else
+    the description says that they are presumed to be as slow as beside the others.
+    """
     load, curves = plan.load, plan.curves
     names = [assignment.device for assignment in plan.assignments]
     if len(names) < 2 or not all(name in curves for name in names):
@@ -62,14 +70,31 @@ def split_alternatives(plan: JobPlan) -> tuple[Alternative, ...]:
     equal = Alternative("equal shares", max(_seconds(curves[name], share) for name in names))
     groups = groups_of(names)
     if len(groups) > 1:
-        return equal, *(_only(members, curves, load) for members in groups)
+        return equal, *(_only(members, plan, cache) for members in groups)
     fastest = min(names, key=lambda name: _seconds(curves[name], load))
-    return equal, _only([fastest], curves, load)
+    return equal, _only([fastest], plan, cache)
 
 
-def _only(names: Sequence[str], curves: Mapping[str, SpeedFunction], load: int) -> Alternative:
-    seconds = geometric([curves[name] for name in names], load).makespan
-    return Alternative(f"only {group_name(names)}", seconds)
+def _only(names: Sequence[str], plan: JobPlan, cache: PlanCache) -> Alternative:
+    """Predict some devices of `plan` without the others."""
+    candidates = {a.device: a.candidate for a in plan.assignments if a.candidate is not None}
+    variants = {a.device: a.variant for a in plan.assignments}
+    infos = {c.info.name: c.info for c in (*candidates.values(), *plan.candidates)}
+    chosen = [infos[name] for name in names if name in infos]
+    alone = [
+        with_only(candidates[name].beside(beside), variants[name])
+        for name, beside in co_runners_of(chosen, infos.values()).items()
+        if variants[name] in candidates[name].models_beside.get(beside, {})
+    ]
+    description = f"only {group_name(names)}"
+    if len(alone) == len(names):
+        seconds = plan_with_host_overhead(plan.load, alone, cache=cache).predicted_seconds
+        if seconds is not None:
+            return Alternative(description, seconds)
+    if any(not info.is_modelled for info in infos.values()):
+        description += " (contention as now)"
+    curves = [plan.curves[name] for name in names]
+    return Alternative(description, geometric(curves, plan.load).makespan)
 
 
 def _seconds(curve: SpeedFunction, units: int) -> float:

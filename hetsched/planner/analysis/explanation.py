@@ -93,7 +93,7 @@ def explain_job(
         whole_unit_bound=bounds[1] if bounds else None,
         reasons=plan.reasons,
         devices=_devices(plan, lines, None if runs is None else total, runs or {}, corrections),
-        alternatives=split_alternatives(plan),
+        alternatives=split_alternatives(plan, cache),
         what_if=what_if(plan, cache),
         notes=job.notes,
         error=job.error,

@@ -167,7 +167,8 @@ def _changes(machine: Sequence[Candidate]) -> dict[str, Change]:
             changes[f"one more copy engine in {names}"] = _for_linked(_with_more_engines)
     for names_of_group in groups_of([candidate.info.name for candidate in machine]):
         first = next(c for c in machine if c.info.name == names_of_group[0])
-        changes[f"another device like {first.info.name}"] = _with_another(first)
+        assumption = "" if first.info.is_modelled else " (assuming no contention)"
+        changes[f"another device like {first.info.name}{assumption}"] = _with_another(first)
     return changes
 
 
