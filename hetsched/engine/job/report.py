@@ -77,7 +77,7 @@ def device_report(name: str, run: DeviceRun) -> DeviceReport:
     return DeviceReport(
         device=name,
         kind=run.info.kind,
-        variant=run.assignment.variant,
+        variant=_variants(run),
         share=run.share,
         seconds=run.seconds,
         chunks=tuple(units for units, _ in run.chunks),
@@ -87,6 +87,13 @@ def device_report(name: str, run: DeviceRun) -> DeviceReport:
         copy_out_seconds=sum(_length(chunk.copy_out) for chunk in times),
         late=sum(chunk.late for chunk in times),
     )
+
+
+def _variants(run: DeviceRun) -> str:
+    """Return the variant that computed the chunks; in a race all of them, "a, b"."""
+    variants = run.assignment.variants
+    kernels = sorted({times.kernel for _, times in run.chunks}) or [0]
+    return ", ".join(variants[kernel] for kernel in kernels)
 
 
 def _length(phase: tuple[float, float] | None) -> float:
