@@ -64,6 +64,7 @@ KERNELS = (
     Kernel("twice as slow from 12 on", lambda x: GAP + UNIT * x * np.where(x < 12, 1, 2)),
     Kernel("waves of 16", lambda x: GAP + UNIT * 16 * np.ceil(x / 16)),
     Kernel("flat to 24", lambda x: GAP + UNIT * np.maximum(x, 24)),
+    Kernel("set bits", lambda x: GAP * np.bitwise_count(np.ceil(x).astype(int)) + UNIT * x),
     Kernel("small batches slow", lambda x: GAP + UNIT * x * (1 + 1 / (1 + (x / 8) ** 2))),
 )
 

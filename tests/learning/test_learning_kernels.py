@@ -9,7 +9,8 @@ from hetsched.simulate.learning import ideal_plan, learn
 from hetsched.simulate.machine import makespan
 
 RUNS = 8
-ALONE = [case for case in CASES if not case.cores and "waves" not in case.name]
+UNPROVEN = ("waves of 16, alone", "set bits, alone")
+ALONE = [case for case in CASES if not case.cores and case.name not in UNPROVEN]
 """In these the plan with exactly known costs is within 0.1 % of the best one known."""
 
 
