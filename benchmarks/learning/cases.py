@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.learning import co_runners, exclusion, kernels, variants
+from benchmarks.learning import co_runners, exclusion, kernels, tail, variants
 from benchmarks.results import Result
 
 FAMILIES: dict[str, Callable[[int], Result]] = {
@@ -16,4 +16,5 @@ FAMILIES: dict[str, Callable[[int], Result]] = {
     "exclusion": exclusion.measure,
     "variants": variants.measure,
     "co_runners": co_runners.measure,
+    "tail": tail.measure,
 }

@@ -12,7 +12,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hetsched.device import TailPart
+from hetsched.device import ChunkTimes, TailPart
+from hetsched.planner.records import Assignment
 
 MAX_FRACTION = 0.5
 """Largest pooled fraction of the shares."""
@@ -23,6 +24,9 @@ MIN_DEVIATION = 0.01
 """Below that no tail pays: the split itself is no better."""
 TAKE_SECONDS = 50e-6
 """Cost of taking a chunk: its calls and its message. Measured: 30 to 60 us."""
+MIN_TIME_RATIO = 0.5
+"""A core whose share takes less than this part of the longest isn't meant to finish with the
+others, such as one that is probed, and takes no part. Arbitrary."""
 MIN_CHUNK_COSTS = 20
 """A chunk takes at least as long as this many takes."""
 
@@ -88,8 +92,10 @@ def plan_tails(shares: Sequence[CoreShare], first: int) -> Mapping[str, PooledSh
         there, one after the other.
     """
     processes: dict[str, list[CoreShare]] = {}
+    longest = max((share.seconds for share in shares), default=0.0)
     for share in shares:
-        processes.setdefault(share.process, []).append(share)
+        if share.seconds >= MIN_TIME_RATIO * longest:
+            processes.setdefault(share.process, []).append(share)
     pooled: dict[str, PooledShare] = {}
     for cores in processes.values():
         units = _pooled_units(cores)
@@ -103,7 +109,7 @@ def plan_tails(shares: Sequence[CoreShare], first: int) -> Mapping[str, PooledSh
 def _pooled_units(cores: Sequence[CoreShare]) -> dict[str, int]:
     """Return the units that each core pools: none if the tail would be too small to balance."""
     fraction = pooled_fraction(max(core.variation for core in cores))
-    units = {core.name: min(core.units - 1, round(fraction * core.units)) for core in cores}
+    units = {core.name: min(core.units // 2, round(fraction * core.units)) for core in cores}
     is_worthwhile = len(cores) > 1 and sum(units.values()) >= sum(map(_least, cores))
     return units if is_worthwhile else dict.fromkeys(units, 0)
 
@@ -125,6 +131,19 @@ def _parts(
         )
         for core in cores
     }
+
+
+def seconds_of_planned_share(
+    assignment: Assignment, chunks: Sequence[tuple[int, ChunkTimes]], seconds: float
+) -> float | None:
+    """Return the time of the planned share, at the pace of what the device computed in `seconds`.
+
+    None if units moved in another way than by the tail: its times aren't those of the plan.
+    """
+    own = sum(units for units, times in chunks if not times.taken)
+    if own != assignment.own_units:
+        return None
+    return seconds * assignment.plan.share / sum(units for units, _ in chunks)
 
 
 def _least(core: CoreShare) -> int:

@@ -18,6 +18,7 @@ from hetsched.planner.job_planner import Assignment, Candidate, JobPlan, plan_jo
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.races.evidence import race_of, variant_samples
 from hetsched.planner.rebalancer import Rebalancer
+from hetsched.planner.tails import seconds_of_planned_share
 from hetsched.planner.variants import pooled_models
 from hetsched.simulate.histories import CoRunnerHistories, by_co_runners
 from hetsched.simulate.machine import (
@@ -102,9 +103,26 @@ class _LearningLoop:
         timings = machine.play(plan, self._noise, self._random)
         self._learn(plan, timings)
         measured = makespan(timings)
-        seconds = {device: device_seconds(chunks) for device, chunks in timings.items()}
-        self._rebalancer.report(plan, seconds, measured)
+        self._report(plan, timings, measured)
         return LearningRun(plan, measured, makespan(machine.play(plan)))
+
+    def _report(self, plan: JobPlan, timings: dict[str, ChunkTimings], measured: float) -> None:
+        seconds = {
+            a.device: seconds_of_planned_share(
+                a, timings[a.device], device_seconds(timings[a.device])
+            )
+            for a in plan.assignments
+            if a.device in timings
+        }
+        of_plan = {device: value for device, value in seconds.items() if value is not None}
+        if len(of_plan) == len(plan.assignments):
+            self._rebalancer.report(plan, of_plan, measured)
+        else:
+            paces = {
+                device: device_seconds(chunks) / sum(units for units, _ in chunks)
+                for device, chunks in timings.items()
+            }
+            self._rebalancer.report_moved_work(plan, paces)
 
     def _plan(self) -> JobPlan:
         if self._rebalancer.needs_candidates:
@@ -142,10 +160,12 @@ class _LearningLoop:
             [*self._infos.values()],
         )
         for assignment in plan.assignments:
-            device, chunks = assignment.device, timings[assignment.device]
+            device, chunks = assignment.device, timings.get(assignment.device, ())
+            if not chunks:  # all of its units were stolen
+                continue
             for variant, evidence in self._samples(assignment, chunks).items():
                 history = self._histories[device][variant].beside(beside[device])
-                history.add(run_medians(evidence))
+                history.add(history.with_variation(run_medians(evidence)))
                 history.runs += 1
         for co_runners in set(beside.values()):
             for variant in self._machine.variants:
@@ -160,8 +180,9 @@ class _LearningLoop:
         if assignment.rivals:
             return variant_samples(assignment, chunks)
         link = self._links[assignment.device]
-        share, parts = assignment.plan.share, assignment.plan.sub_distributions
-        samples = run_samples(chunks, parts, share, device_seconds(chunks), link=link)
+        planned, parts = assignment.plan.share, assignment.plan.sub_distributions
+        share, seconds = sum(units for units, _ in chunks), device_seconds(chunks)
+        samples = run_samples(chunks, parts, share, seconds, link=link, planned=planned)
         return {assignment.variant: samples + (duplex_samples(chunks) if link else [])}
 
     def _record_races(self, plan: JobPlan, timings: dict[str, ChunkTimings]) -> None:

@@ -76,6 +76,12 @@ def test_a_device_with_a_link_a_trial_and_a_single_core_pool_nothing() -> None:
     assert all(a.tail is None for a in plan.assignments)
 
 
+def test_a_core_that_is_only_probed_takes_no_part() -> None:
+    shares = {"cpu0": 127, "cpu1": 127, "cpu2": 2}
+    plan = plan_job(256, [varying(i, 1e-3, 0.1) for i in range(3)], shares)
+    assert [assignment.tail is None for assignment in plan.assignments] == [False, False, True]
+
+
 def test_a_job_of_few_milliseconds_has_no_tail() -> None:
     assert plan_job(8, [varying(i, 1e-4, 0.2) for i in range(2)]).assignments[0].tail is None
 

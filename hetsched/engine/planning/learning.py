@@ -32,6 +32,7 @@ from hetsched.planner.device_sets.neighbours import co_runners_in_run
 from hetsched.planner.host_overhead import may_share_core
 from hetsched.planner.races.evidence import variant_samples
 from hetsched.planner.records import JobPlan
+from hetsched.planner.tails import seconds_of_planned_share
 from hetsched.planner.variants import pooled_models
 from hetsched.store.models.model_store import ModelKey
 
@@ -121,11 +122,13 @@ def _samples(run: DeviceRun, overhead: float) -> dict[str, list[Sample]]:
         run.share,
         run.seconds - overhead,
         link=run.info.link,
+        planned=run.assignment.plan.share,
     )
     if run.info.link:
         evidence += duplex_samples(run.chunks)
     if run.is_merged:
-        evidence = [s for s in evidence if (s.curve, s.units) == ("total", run.share)]
+        largest = max((s.units for s in evidence if s.curve == "total"), default=0)
+        evidence = [s for s in evidence if (s.curve, s.units) == ("total", largest)]
     candidate = run.assignment.candidate
     if candidate is not None and candidate.is_memory_limited:
         evidence = _without_total(evidence, run)
@@ -186,9 +189,13 @@ def _rebalance(
     rebalancer = state.repeated_jobs.rebalancer(kind, job.load)
     plan, runs = finished.plan, finished.runs
     rebalancer.record_repetition(plan)
-    if all(run.share == run.assignment.plan.share for run in runs.values()):
-        seconds = {device: run.seconds for device, run in runs.items() if run.chunks}
-        rebalancer.report(plan, seconds, makespan(runs))
+    seconds = {
+        device: seconds_of_planned_share(run.assignment, run.chunks, run.seconds)
+        for device, run in runs.items()
+    }
+    of_plan = {device: value for device, value in seconds.items() if value is not None}
+    if len(of_plan) == len(seconds):
+        rebalancer.report(plan, of_plan, makespan(runs))
     else:  # devices ran other shares than planned
         paces = {device: run.seconds / run.share for device, run in runs.items() if run.chunks}
         rebalancer.report_moved_work(plan, paces)

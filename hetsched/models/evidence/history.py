@@ -12,6 +12,7 @@ from hetsched.models.evidence.duplex import MIN_SHARE
 from hetsched.models.evidence.observations import ObservationWindows
 from hetsched.models.evidence.run_medians import medians_by_curve
 from hetsched.models.evidence.samples import CurveName, Sample
+from hetsched.models.evidence.variation import RunVariation
 
 MAX_SIZES = 32
 """Latest sizes kept per curve; every run may add one."""
@@ -63,11 +64,32 @@ class History:
         self._contended: Curves = {}
         self._slowdowns: deque[float] = deque(maxlen=RUNS_TO_CONFIRM)
         self._models: dict[bool, DeviceModel] = {}
+        self._variation = RunVariation()
+        self._expected: DeviceModel | None = None
+        """The last fitted model."""
         for sample in samples:
+            if sample.curve == "variation":
+                self._variation.add(sample.seconds)
+                continue
             self._windows(self._clean, sample.curve).restore(sample.units, sample.seconds)
+
+    def with_variation(self, samples: Sequence[Sample]) -> list[Sample]:
+        """Return the observations of the next run with its measured over its expected time."""
+        if self._expected is None:
+            return list(samples)
+        totals = [sample for sample in samples if sample.curve == "total"]
+        if not totals:
+            return list(samples)
+        whole = max(totals, key=lambda sample: sample.units)
+        ratio = whole.seconds / float(self._expected.total.time(whole.units))
+        return [Sample("variation", 1, ratio), *samples]
 
     def add(self, samples: Sequence[Sample]) -> None:
         """Add the observations of one run."""
+        for sample in samples:
+            if sample.curve == "variation":
+                self._variation.add(sample.seconds)
+        samples = [sample for sample in samples if sample.curve != "variation"]
         self.change = None
         self.changes = {}
         contended = any(sample.contended for sample in samples)
@@ -120,9 +142,12 @@ class History:
     def samples(self) -> list[Sample]:
         """Return all observations in use; a History made of them has the same uncontended runs."""
         return [
-            Sample(curve, round(units), seconds)
-            for curve, windows in self._curves.items()
-            for units, seconds in windows.observations()
+            *(Sample("variation", 1, ratio) for ratio in self._variation),
+            *(
+                Sample(curve, round(units), seconds)
+                for curve, windows in self._curves.items()
+                for units, seconds in windows.observations()
+            ),
         ]
 
     def keeps(self, samples: Sequence[Sample]) -> bool:
@@ -139,7 +164,7 @@ class History:
             return None
         link = self.link if link is None else link
         if link not in self._models:
-            self._models[link] = self._build(link)
+            self._models[link] = self._expected = self._build(link)
         return self._models[link]
 
     @property
@@ -180,7 +205,7 @@ class History:
         else:
             has_compute = "compute" in self._curves
             compute = PiecewiseLinear.of(self._evidence("compute")) if has_compute else total
-            model = DeviceModel(total, compute)
+            model = DeviceModel(total, compute, variation=self._variation.deviation)
             curves = (total,)
         # Fitted now rather than while planning. A core's chunk times aren't needed for that.
         for curve in curves:

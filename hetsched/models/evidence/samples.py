@@ -9,8 +9,11 @@ from typing import Literal, Protocol
 
 from hetsched.models.evidence.duplex import Copy, Span, duplex_times, one_way_times
 
-CurveName = Literal["total", "compute", "h2d", "d2h", "h2d_beside", "d2h_beside", "host_overhead"]
-"""The four curves of a device; copies while the other direction is busy; and the host overhead."""
+CurveName = Literal[
+    "total", "compute", "h2d", "d2h", "h2d_beside", "d2h_beside", "host_overhead", "variation"
+]
+"""The four curves of a device; copies while the other direction is busy; the host overhead; and
+each run's measured over its expected time, a ratio, as seconds of one unit."""
 
 
 class PhaseTimes(Protocol):
@@ -32,6 +35,8 @@ class PhaseTimes(Protocol):
     def host_overhead(self) -> float | None: ...
     @property
     def cold(self) -> bool: ...
+    @property
+    def taken(self) -> bool: ...
 
 
 MAX_WALL_RATIO = 1.1
@@ -65,6 +70,7 @@ def run_samples(
     wall: float,
     *,
     link: bool | None = None,
+    planned: int | None = None,
 ) -> list[Sample]:
     """Return the observations from one device's part of one run.
 
@@ -79,6 +85,9 @@ def run_samples(
         From the first chunk's start to the last one's end.
     link : bool, optional
         Whether the copies belong to the device. Default: whether there were copies.
+    planned : int, units, optional
+        The share of a core that took chunks from a tail; its total is reported for it
+        (`_without_taken`).
 
     Returns
     -------
@@ -99,6 +108,9 @@ def run_samples(
     elif not link and len(warm) < len(chunks):
         share -= sum(units for units, times in chunks if times.cold)
         wall -= sum(times.end - times.start for _, times in chunks if times.cold)
+    if planned is not None and any(times.taken for _, times in chunks):
+        warm, wall = _without_taken(warm), wall * planned / max(share, 1)
+        share = planned
     samples = [Sample("compute", units, _length(times.compute)) for units, times in warm]
     if link:
         samples += _copy_samples(warm, chunks)
@@ -111,6 +123,16 @@ def run_samples(
     samples.append(Sample("total", share, wall))
     valid = [s for s in samples if s.units > 0 and s.seconds > 0 and math.isfinite(s.seconds)]
     return as_contended(valid) if is_contended(chunks) else valid
+
+
+def _without_taken(chunks: TimedPhases) -> list[tuple[int, PhaseTimes]]:
+    """Drop chunks that were taken from a tail, unless all were.
+
+    A core takes more when it is fast, so the times of what it really computed are about equal at
+    all sizes: only the pace at its planned share is evidence.
+    """
+    own = [(units, times) for units, times in chunks if not times.taken]
+    return own or list(chunks)
 
 
 def as_contended(samples: Sequence[Sample]) -> list[Sample]:

@@ -170,10 +170,12 @@ class ModelStore:
     def _add(self, key: ModelKey, samples: Sequence[Sample], at: float) -> History:
         """Add one device's part of a run to its history, and to what is to be written."""
         history = self._history(key)
-        medians = run_medians(samples)
+        medians = history.with_variation(run_medians(samples))
         history.add(medians)
         history.runs += 1
-        self._pending.append((key, medians if history.keeps(medians) else [], at))
+        if not history.keeps(medians):
+            medians = [sample for sample in medians if sample.curve == "variation"]
+        self._pending.append((key, medians, at))
         return history
 
     def _propagate(
