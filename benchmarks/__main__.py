@@ -25,6 +25,7 @@ from benchmarks import (
     results,
     small_jobs,
     split,
+    tail,
     team,
     warm_job,
 )
@@ -39,6 +40,7 @@ BENCHMARKS: dict[str, Callable[[bool], results.Result]] = {
     "fresh_runs": fresh_runs.measure,
     "small_jobs": small_jobs.measure,
     "split": split.measure,
+    "tail": tail.measure,
     "team": team.measure,
     "random_machines": random_machines.measure,
     "pipeline": pipeline.measure,

@@ -28,7 +28,7 @@ class IrregularParams(msgspec.Struct, frozen=True):
 
 
 class Irregular(Workload):
-    """y = x after `rounds` * cost rounds of x -> sqrt(x * x + 1), in float64."""
+    """y = 1 after `rounds` * x rounds of y -> sqrt(y * y + 1), in float64."""
 
     name = "irregular"
     Params = IrregularParams
@@ -38,7 +38,7 @@ class Irregular(Workload):
 
     def arrays(self, p: Any) -> Sequence[ArraySpec]:
         return (
-            ArraySpec("cost", "split", (), "float64"),
+            ArraySpec("x", "split", (), "float64"),
             ArraySpec("y", "out", (WIDTH,), "float64"),
         )
 
@@ -55,11 +55,11 @@ class Irregular(Workload):
         out[...] = costs(seed, first, len(out))
 
     def reference(self, p: Any, inputs: Arrays, i: int) -> Mapping[str, np.ndarray]:
-        rounds = p.rounds * float(inputs["cost"][i])
+        rounds = p.rounds * float(inputs["x"][i])
         return {"y": np.full(WIDTH, np.sqrt(1.0 + np.ceil(rounds)))}
 
     def residual(self, p: Any, inputs: Arrays, outputs: Arrays, seed: int) -> np.ndarray:
-        expected = np.sqrt(1.0 + np.ceil(p.rounds * inputs["cost"]))
+        expected = np.sqrt(1.0 + np.ceil(p.rounds * inputs["x"]))
         errors: np.ndarray = np.abs(outputs["y"] - expected[:, None]).max(axis=1)
         return errors * 1e6
 
@@ -73,7 +73,7 @@ def costs(seed: int, first: int, count: int) -> np.ndarray:
 
 def make(p: Any, chunk: int, context: KernelContext) -> Kernel:
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
-        for cost, y in zip(inputs["cost"], outputs["y"], strict=True):
+        for cost, y in zip(inputs["x"], outputs["y"], strict=True):
             y[...] = 1.0
             for _ in range(int(np.ceil(p.rounds * cost))):
                 np.multiply(y, y, out=y)

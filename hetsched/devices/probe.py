@@ -12,7 +12,7 @@ import msgspec
 from hetsched.config import Config
 from hetsched.device_kinds import DEVICE_KINDS, DeviceKind, configured_kind
 from hetsched.devices.core_pool import CorePool, core_pool
-from hetsched.devices.process_spec import Probe
+from hetsched.devices.process_spec import Probe, ProcessSpec
 from hetsched.devices.registry import probe_module
 from hetsched.errors import ConfigError
 from hetsched.units import parse_time
@@ -34,12 +34,20 @@ def probe(config: Config) -> Probe:
     warm_for = parse_time(config.arena.warm_for)
     return Probe(
         tuple(
-            msgspec.structs.replace(process, warm_for=warm_for)
+            _configured(process, config, warm_for)
             for part in ordered
             for process in part.processes
         ),
         {name: reason for part in ordered for name, reason in part.absent.items()},
     )
+
+
+def _configured(process: ProcessSpec, config: Config, warm_for: float) -> ProcessSpec:
+    """Return `process` with the settings of all: without stealing, no shared tails."""
+    devices = process.devices
+    if not config.stealing:
+        devices = tuple(msgspec.structs.replace(info, process="") for info in devices)
+    return msgspec.structs.replace(process, warm_for=warm_for, devices=devices)
 
 
 def _probe_order() -> list[DeviceKind]:

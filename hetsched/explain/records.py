@@ -59,6 +59,9 @@ class DeviceExplanation(msgspec.Struct, frozen=True, kw_only=True):
     ----------
     planned, share : int, units
         Assigned by the plan; done, or 0 if nothing has run yet.
+    pooled, taken : int, units
+        The part of `planned` that is in the tail that cores share; the part of `share` that it
+        took from there.
     chunks : tuple of (count, units)
         As planned, in order, with runs of equal chunks as one pair; `thinned` omits the middle of
         a long list.
@@ -93,6 +96,8 @@ class DeviceExplanation(msgspec.Struct, frozen=True, kw_only=True):
     variant: str
     planned: int
     share: int = 0
+    pooled: int = 0
+    taken: int = 0
     chunks: tuple[tuple[int, int], ...] = ()
     planned_chunks: int = 0
     mode: str = ""
@@ -111,6 +116,11 @@ class DeviceExplanation(msgspec.Struct, frozen=True, kw_only=True):
     late: int = 0
     plan: Timeline | None = None
     timeline: Timeline | None = None
+
+    @property
+    def moved_units(self) -> int:
+        """Units done beyond those planned, or short of them, other than by the tail."""
+        return (self.share - self.taken) - (self.planned - self.pooled)
 
     @property
     def has_only_whole_chunks(self) -> bool:

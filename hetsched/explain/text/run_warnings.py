@@ -84,10 +84,9 @@ def _moved_units(explanation: Explanation) -> list[str]:
     if explanation.state != "done":
         return []
     return [
-        f"{device.device} ran {counted(device.share - device.planned, 'unit')} assigned to other"
-        " devices"
+        f"{device.device} ran {counted(device.moved_units, 'unit')} assigned to other devices"
         for device in explanation.devices
-        if device.share > device.planned
+        if device.moved_units > 0
     ]
 
 
@@ -103,10 +102,13 @@ def _worst_predicted(busy: list[DeviceExplanation]) -> list[DeviceExplanation]:
 
 
 def _prediction_error(device: DeviceExplanation) -> float:
-    """Return the relative error; 0 if the share changed during the run."""
-    if not device.predicted_seconds or not device.seconds or device.share != device.planned:
+    """Return the relative error; 0 if the share changed during the run.
+
+    Of a device that took units of a tail: per unit.
+    """
+    if not device.predicted_seconds or not device.seconds or device.moved_units:
         return 0.0
-    return device.seconds / device.predicted_seconds - 1
+    return device.seconds / device.share / (device.predicted_seconds / device.planned) - 1
 
 
 def _prediction_error_line(device: DeviceExplanation) -> str:

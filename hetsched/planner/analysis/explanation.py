@@ -28,7 +28,7 @@ from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Assignment, JobPlan
 from hetsched.plans.device_plan import Overlap
 from hetsched.plans.timeline import timeline
-from hetsched.units import format_bytes, format_seconds
+from hetsched.units import counted, format_bytes, format_seconds
 
 MAX_TIMELINE_CHUNKS = 3000
 """Chunks of a core's planned timeline; of more, neighbours are merged."""
@@ -164,6 +164,8 @@ def _device(
         variant=assignment.variant,
         planned=assignment.plan.share,
         share=sum(units for units, _ in chunks),
+        pooled=assignment.pooled,
+        taken=sum(units for units, times in chunks if times.taken),
         chunks=_counted_sizes(assignment.plan.chunks),
         planned_chunks=len(assignment.plan.chunks),
         mode=assignment.plan.mode.value if info and info.link else "",
@@ -200,9 +202,18 @@ def _chunk_reason(
     if assignment.pace is None:
         return "small chunks until there are measurements: a cancel waits for the running chunk"
     seconds = format_seconds(assignment.pace * assignment.max_chunk)
-    if len(assignment.chunks) == 1:
+    tail = _tail_reason(assignment)
+    if len(assignment.chunks) == 1 and not tail:
         return f"one chunk, which takes only {seconds}"
-    return f"chunks of at most {seconds}: a cancel or a lost device costs one"
+    return f"chunks of at most {seconds}: a cancel or a lost device costs one{tail}"
+
+
+def _tail_reason(assignment: Assignment) -> str:
+    """Return which part of the cores' shares is left to their tail, and why; "" without one."""
+    if assignment.tail is None or assignment.model is None:
+        return ""
+    units = counted(assignment.tail.units, "unit")
+    return f"; the cores take the last {units} when they are done, as their speeds vary"
 
 
 def _linked_chunk_reason(assignment: Assignment, bound: float | None) -> str:
