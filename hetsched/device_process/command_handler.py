@@ -20,7 +20,7 @@ from hetsched.device_process.held_job import (
 )
 from hetsched.device_process.held_jobs import HeldJobs
 from hetsched.device_process.memory_upkeep import MemoryUpkeep
-from hetsched.device_process.shared_tails import SharedTails
+from hetsched.device_process.shared_tails import DeviceTail, SharedTails
 from hetsched.devices.base import Device
 from hetsched.plans.shared_tail import TAIL_CHUNK_ID
 from hetsched.transport.device_messages import (
@@ -40,8 +40,8 @@ from hetsched.transport.device_messages import (
     ReadMemory,
     Release,
     Run,
-    TailChunkDone,
-    TailLeft,
+    TailChunksDone,
+    TakenChunk,
     VariantFailed,
 )
 from hetsched.workload import Workload, find
@@ -174,7 +174,8 @@ class CommandHandler:
             self._failed_variant_sender(command),
         )
         self._jobs.prepare(description)
-        on_done = self._chunk_reporter(command)
+        tail = self._tail(command)
+        on_done = self._chunk_reporter(command, tail)
         pipeline = build_pipeline(self._device, self._info, command, description, on_done)
         job = HeldJob(
             command.job,
@@ -184,8 +185,7 @@ class CommandHandler:
             arrays,
             description,
             pipeline,
-            tail=None if command.tail is None else self._tails.join(command.job, command.tail),
-            on_tail_left=lambda: self._send(TailLeft(command.job, self._index)),
+            tail=tail,
         )
         self._jobs.add(job)
         if command.answer:
@@ -208,20 +208,28 @@ class CommandHandler:
 
         return send
 
-    def _chunk_reporter(self, command: Prepare) -> Callable[[Chunk, ChunkTimes], None]:
+    def _tail(self, command: Prepare) -> DeviceTail | None:
+        """Return the device's access to the tail of the job, if it has one."""
+        if command.tail is None:
+            return None
+
+        def report(chunks: tuple[TakenChunk, ...], has_left: bool) -> None:
+            self._send(TailChunksDone(command.job, self._index, chunks, has_left))
+
+        return self._tails.join(command.job, command.tail, report)
+
+    def _chunk_reporter(
+        self, command: Prepare, tail: DeviceTail | None
+    ) -> Callable[[Chunk, ChunkTimes], None]:
         def report(chunk: Chunk, times: ChunkTimes) -> None:
             if self._cold_kernels.is_first_chunk(command, times.kernel):
                 times = msgspec.structs.replace(times, cold=True)
-            if chunk.id == TAIL_CHUNK_ID:
-                self._report_taken(command.job, chunk, times)
+            if chunk.id == TAIL_CHUNK_ID and tail is not None:
+                tail.finish(chunk, msgspec.structs.replace(times, taken=True))
             else:
                 self._send(ChunkDone(command.job, self._index, chunk.id, times))
 
         return report
-
-    def _report_taken(self, job: int, chunk: Chunk, times: ChunkTimes) -> None:
-        times = msgspec.structs.replace(times, taken=True)
-        self._send(TailChunkDone(job, self._index, chunk.first, chunk.count, times))
 
     def _run(self, command: Run) -> None:
         """Add the chunks; drop them if the job failed here, which was already reported."""

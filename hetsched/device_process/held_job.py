@@ -42,8 +42,6 @@ class HeldJob:
         Filling and checking, after the chunks; each step handles one block.
     tail : DeviceTail or None
         The tail that it shares with other devices.
-    on_tail_left : callable
-        Called once nothing remains of the tail.
     """
 
     number: int
@@ -55,7 +53,6 @@ class HeldJob:
     pipeline: Pipeline
     tasks: deque[Iterator[None]] = field(default_factory=deque)
     tail: DeviceTail | None = None
-    on_tail_left: Callable[[], None] = lambda: None
 
     @property
     def is_busy(self) -> bool:
@@ -96,11 +93,9 @@ class HeldJob:
         """
         assert self.tail is not None, "the caller has checked it"
         chunk = self.tail.take()
-        if chunk is None:
-            self.on_tail_left()
-            return
-        self.pipeline.add([chunk])
-        self.pipeline.step()
+        if chunk is not None:
+            self.pipeline.add([chunk])
+            self.pipeline.step()
 
 
 class ColdKernels:

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from weakref import WeakValueDictionary
 
-from hetsched.device import Chunk, TailPart
+from hetsched.device import Chunk, ChunkTimes, TailPart
 from hetsched.plans.shared_tail import TAIL_CHUNK_ID, TailCounter
+from hetsched.transport.device_messages import TakenChunk
+
+MAX_REPORT_SECONDS = 0.02
+"""Chunks that took longer than this since the last report are reported at once: short ones wait
+for others. Arbitrary; as long as a core's shortest chunk otherwise."""
+
+Report = Callable[[tuple[TakenChunk, ...], bool], None]
+"""Sends chunks that a device has computed; and whether it has left the tail."""
 
 
 class LockedCounter:
@@ -25,6 +34,10 @@ class LockedCounter:
         with self._lock:
             return self._counter.take(part)
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._counter.remaining
+
 
 class DeviceTail:
     """One device's access to the tail of a job that it holds.
@@ -35,18 +48,36 @@ class DeviceTail:
         The device may take chunks: its own ones have all been sent, and units remain.
     """
 
-    def __init__(self, counter: LockedCounter, part: TailPart) -> None:
+    def __init__(self, counter: LockedCounter, part: TailPart, report: Report) -> None:
         self.is_open = False
         self._counter = counter
         self._part = part
+        self._report = report
+        self._done: list[TakenChunk] = []
 
     def take(self) -> Chunk | None:
-        """Take the next chunk; None if nothing remains, which closes the tail for the device."""
+        """Take the next chunk; None if nothing remains: the device has left the tail."""
         taken = self._counter.take(self._part)
         if taken is None:
-            self.is_open = False
+            self._leave()
             return None
         return Chunk(TAIL_CHUNK_ID, *taken, last=True)
+
+    def finish(self, chunk: Chunk, times: ChunkTimes) -> None:
+        """Report a finished chunk, now or with later ones."""
+        self._done.append(TakenChunk(chunk.first, chunk.count, times))
+        if self._counter.is_empty:
+            self._leave()  # at once: another job may come before the next chunk would be taken
+        elif times.end - self._done[0].times.start >= MAX_REPORT_SECONDS:
+            self._send(has_left=False)
+
+    def _leave(self) -> None:
+        self.is_open = False
+        self._send(has_left=True)
+
+    def _send(self, *, has_left: bool) -> None:
+        done, self._done = tuple(self._done), []
+        self._report(done, has_left)
 
 
 class SharedTails:
@@ -59,10 +90,10 @@ class SharedTails:
         self._counters: WeakValueDictionary[int, LockedCounter] = WeakValueDictionary()
         self._lock = threading.Lock()
 
-    def join(self, job: int, part: TailPart) -> DeviceTail:
+    def join(self, job: int, part: TailPart, report: Report) -> DeviceTail:
         """Return a device's access to the tail of `job`, which the first one creates."""
         with self._lock:
             counter = self._counters.get(job)
             if counter is None:
                 counter = self._counters[job] = LockedCounter(part)
-        return DeviceTail(counter, part)
+        return DeviceTail(counter, part, report)

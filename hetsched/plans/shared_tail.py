@@ -25,9 +25,14 @@ class TailCounter:
         self._next = first
         self._end = first + units
 
+    @property
+    def remaining(self) -> int:
+        """Units that nobody has taken."""
+        return self._end - self._next
+
     def take(self, part: TailPart) -> tuple[int, int] | None:
         """Take a chunk by the rule of `part`; return (first, count), None if nothing remains."""
-        count = part.units_to_take(self._end - self._next)
+        count = part.units_to_take(self.remaining)
         if not count:
             return None
         first = self._next

@@ -108,8 +108,8 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare", kw_only=True):
 class Run(msgspec.Struct, frozen=True, tag="run"):
     """Compute chunks. Answered by a ChunkDone for each, in order, or by CommandFailed.
 
-    `opens_tail`: after them, take chunks of the shared tail until nothing remains, answered by a
-    TailChunkDone for each and a TailLeft.
+    `opens_tail`: after them, take chunks of the shared tail until nothing remains, answered by
+    TailChunksDone, the last of which says that the device has left the tail.
     """
 
     job: int
@@ -219,21 +219,25 @@ class ChunkDone(msgspec.Struct, frozen=True, tag="chunk-done"):
     times: ChunkTimes
 
 
-class TailChunkDone(msgspec.Struct, frozen=True, tag="tail-chunk-done"):
-    """The device has computed `count` units of the shared tail from unit `first` on."""
+class TakenChunk(msgspec.Struct, frozen=True):
+    """`count` units of a shared tail from unit `first` on, and their times."""
 
-    job: int
-    device: int
     first: int
     count: int
     times: ChunkTimes
 
 
-class TailLeft(msgspec.Struct, frozen=True, tag="tail-left"):
-    """Nothing of the shared tail remains for the device, which is idle."""
+class TailChunksDone(msgspec.Struct, frozen=True, tag="tail-chunks-done"):
+    """The device has computed these chunks of the shared tail, in this order.
+
+    Several in one message, since each costs the engine time on a core that computes. `has_left`:
+    nothing of the tail remains for the device, which is idle.
+    """
 
     job: int
     device: int
+    chunks: tuple[TakenChunk, ...]
+    has_left: bool = False
 
 
 class Filled(msgspec.Struct, frozen=True, tag="filled"):
@@ -325,8 +329,7 @@ Event = (
     | Pong
     | Prepared
     | ChunkDone
-    | TailChunkDone
-    | TailLeft
+    | TailChunksDone
     | Filled
     | Fenced
     | Checked

@@ -30,8 +30,7 @@ from hetsched.transport.device_messages import (
     Prepare,
     Run,
     StoredArray,
-    TailChunkDone,
-    TailLeft,
+    TailChunksDone,
 )
 
 UNITS, OWN = 96, 16
@@ -71,6 +70,13 @@ class Cores:
     def start(self) -> None:
         for thread in self.threads:
             thread.start()
+
+    def events_until_left(self, count: int) -> list[Any]:
+        """The next events, without notes, until `count` devices have left the tail."""
+        events: list[Any] = []
+        while sum(getattr(event, "has_left", False) for event in events) < count:
+            events += self.events_until(TailChunksDone, 1)
+        return events
 
     def events_until(self, kind: type, count: int) -> list[Any]:
         """The next events, without notes, until `count` are of this kind."""
@@ -123,14 +129,15 @@ def test_two_cores_compute_every_unit_of_the_tail_once(cores: Cores) -> None:
         cores.order(index, prepare(index), run(index))
     cores.start()
 
-    events = cores.events_until(TailLeft, 2)
+    events = cores.events_until_left(2)
 
-    taken = sorted((e.first, e.count) for e in events if isinstance(e, TailChunkDone))
+    reports = [event for event in events if isinstance(event, TailChunksDone)]
+    taken = sorted((chunk.first, chunk.count) for report in reports for chunk in report.chunks)
     assert [unit for first, count in taken for unit in range(first, first + count)] == list(
         range(TAIL.first, UNITS)
     )
     assert sum(isinstance(event, ChunkDone) for event in events) == 2
-    assert all(e.times.taken for e in events if isinstance(e, TailChunkDone))
+    assert all(chunk.times.taken for report in reports for chunk in report.chunks)
     np.testing.assert_array_equal(cores.result(), 3.0)
 
 
@@ -139,9 +146,9 @@ def test_a_core_takes_nothing_before_the_tail_is_open(cores: Cores) -> None:
     cores.order(1, prepare(1), run(1))
     cores.start()
 
-    events = cores.events_until(TailLeft, 1)
+    events = cores.events_until_left(1)
 
-    assert {e.device for e in events if isinstance(e, TailChunkDone)} == {1}
+    assert {e.device for e in events if isinstance(e, TailChunksDone)} == {1}
     np.testing.assert_array_equal(cores.result()[TAIL.first :], 3.0)
 
 
@@ -152,7 +159,7 @@ def test_a_fence_ends_the_taking(cores: Cores) -> None:
     events = cores.events_until(Fenced, 1)
 
     assert isinstance(events[-1], Fenced)
-    assert sum(isinstance(event, TailChunkDone) for event in events) == 0
+    assert not any(isinstance(event, TailChunksDone) for event in events)
 
 
 def test_a_chunk_of_the_tail_that_fails_is_reported(cores: Cores) -> None:
@@ -169,6 +176,17 @@ def test_chunks_sent_later_go_before_those_of_the_tail(cores: Cores) -> None:
     cores.order(0, prepare(0), Run(JOB, 0, (), True), extra)
     cores.start()
 
-    first, *_ = cores.events_until(TailLeft, 1)
+    first, *_ = cores.events_until_left(1)
 
     assert isinstance(first, ChunkDone)
+
+
+def test_short_chunks_are_reported_together(cores: Cores) -> None:
+    cores.order(0, prepare(0), run(0))
+    cores.start()
+
+    events = cores.events_until_left(1)
+
+    reports = [event for event in events if isinstance(event, TailChunksDone)]
+    assert sum(len(report.chunks) for report in reports) > len(reports)
+    assert [report.has_left for report in reports] == [False] * (len(reports) - 1) + [True]

@@ -20,7 +20,7 @@ from hetsched.dispatch.events import (
 from hetsched.engine.job.chunk_records import ComputedRanges, add_record
 from hetsched.job import DeviceProgress
 from hetsched.planner.job_planner import Assignment
-from hetsched.transport.device_messages import ChunkDone, TailChunkDone
+from hetsched.transport.device_messages import ChunkDone, TailChunksDone
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +95,14 @@ class Computation:
             self._record(device, chunk.first, chunk.count, done.times)
         return self.handle(ChunkFinished(device, done.chunk), now)
 
-    def tail_chunk_done(self, device: str, done: TailChunkDone, now: float) -> list[Command]:
-        units_before = self._dispatcher.done_units(device)
-        commands = self.handle(TailChunkFinished(device, done.first, done.count), now)
-        if self._dispatcher.done_units(device) > units_before:  # else it runs again
-            self._record(device, done.first, done.count, done.times)
-        return commands
-
-    def tail_left(self, device: str, now: float) -> list[Command]:
-        return self.handle(TailLeft(device), now)
+    def tail_chunks_done(self, device: str, done: TailChunksDone, now: float) -> list[Command]:
+        commands: list[Command] = []
+        for chunk in done.chunks:
+            units_before = self._dispatcher.done_units(device)
+            commands += self.handle(TailChunkFinished(device, chunk.first, chunk.count), now)
+            if self._dispatcher.done_units(device) > units_before:  # else it runs again
+                self._record(device, chunk.first, chunk.count, chunk.times)
+        return commands + self.handle(TailLeft(device), now) if done.has_left else commands
 
     def _record(self, device: str, first: int, count: int, times: ChunkTimes) -> None:
         self.ranges.add(device, first, count)

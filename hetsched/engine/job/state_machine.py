@@ -66,8 +66,7 @@ from hetsched.transport.device_messages import (
     Filled,
     Prepared,
     ProcessEvent,
-    TailChunkDone,
-    TailLeft,
+    TailChunksDone,
     VariantFailed,
 )
 
@@ -128,8 +127,7 @@ TRANSITIONS: dict[type[JobStage], dict[type, Transition]] = {
     Computing: {
         **ENDS_AFTER_FENCES,
         ChunkDone: computing.on_chunk_done,
-        TailChunkDone: computing.on_chunk_done,
-        TailLeft: computing.on_tail_left,
+        TailChunksDone: computing.on_chunk_done,
         Prepared: computing.on_prepared,
         DevicesJoined: computing.on_joined,
         DevicesLost: computing.on_loss,

@@ -14,7 +14,7 @@ from hetsched.engine.job.chunk_records import MAX_RANGES, ComputedRanges
 from hetsched.engine.job.events import PlanReady, ProcessesStarted
 from hetsched.planner.records import JobPlan
 from hetsched.plans.device_plan import DevicePlan
-from hetsched.transport.device_messages import TailChunkDone, TailLeft
+from hetsched.transport.device_messages import TailChunksDone, TakenChunk
 
 TAIL = TailPart(first=2, units=2, weight=0.5)
 """Of a load of four units: each core has one of its own."""
@@ -43,7 +43,7 @@ def computing(*, verify: bool = False) -> Story:
 
 def taken(story: Story, device: str, first: int) -> Story:
     times = msgspec.structs.replace(TIMES, taken=True)
-    return story.feed(story.message(device, TailChunkDone, first, 1, times))
+    return story.feed(story.message(device, TailChunksDone, (TakenChunk(first, 1, times),)))
 
 
 def test_cores_are_prepared_for_the_tail_and_may_take_it_after_their_own_chunks() -> None:
@@ -58,7 +58,7 @@ def test_cores_are_prepared_for_the_tail_and_may_take_it_after_their_own_chunks(
 def test_the_report_names_the_units_that_each_core_has_computed() -> None:
     story = computing().done("cpu1", 1)
     taken(taken(story, "cpu1", 2), "cpu1", 3)
-    story.feed(story.message("cpu1", TailLeft))
+    story.feed(story.message("cpu1", TailChunksDone, (), True))
     finish = story.done("cpu0", 0).only(do.FinishJob)
     assert [device.share for device in finish.report.devices] == [1, 3]
     assert [device.chunks for device in finish.report.devices] == [(1,), (1, 1, 1)]
@@ -88,7 +88,7 @@ def test_a_death_lets_the_unfinished_units_of_the_tail_run_again() -> None:
 def test_a_core_that_hangs_in_the_tail_is_killed_and_an_idle_one_is_not() -> None:
     story = computing().done("cpu0", 0).done("cpu1", 1)
     taken(story, "cpu0", 2)
-    story.feed(story.message("cpu0", TailLeft))
+    story.feed(story.message("cpu0", TailChunksDone, (), True))
     story.pass_time(4 * DEFAULT_DEADLINES.chunk)
     assert {c.device for c in story.commands if isinstance(c, do.KillDevice)} == {"cpu1"}
 

@@ -30,10 +30,10 @@ def on_chunk_done(
     record: JobRecord, state: Computing, event: DeviceMessage, now: float
 ) -> list[JobCommand]:
     done, computation = event.message, state.computation
-    assert isinstance(done, device_messages.ChunkDone | device_messages.TailChunkDone)
+    assert isinstance(done, device_messages.ChunkDone | device_messages.TailChunksDone)
     state.attempt.prepared.add(event.device)  # a finished chunk implies it if no answer is due
-    if isinstance(done, device_messages.TailChunkDone):
-        dispatched = computation.tail_chunk_done(event.device, done, now)
+    if isinstance(done, device_messages.TailChunksDone):
+        dispatched = computation.tail_chunks_done(event.device, done, now)
     else:
         dispatched = computation.chunk_done(event.device, done, now)
     commands = _commands(record, state, dispatched, now)
@@ -42,13 +42,6 @@ def on_chunk_done(
     if state.held:
         commands += _release_held(record, state, now)
     return commands + progress(record, state, now)
-
-
-def on_tail_left(
-    record: JobRecord, state: Computing, event: DeviceMessage, now: float
-) -> list[JobCommand]:
-    """Give other work to a device for which nothing of its tail remains."""
-    return _commands(record, state, state.computation.tail_left(event.device, now), now)
 
 
 def on_prepared(
