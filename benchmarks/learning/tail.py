@@ -81,7 +81,7 @@ def cores(count: int, variation: float, *, has_tail: bool = True) -> VaryingCore
         )
         for number in range(count)
     )
-    return VaryingCores(UNITS, devices, variation, [])
+    return VaryingCores(UNITS, devices, variation=variation, ideals=[])
 
 
 def ratios(
@@ -129,7 +129,7 @@ def irregular_ratio(count: int, seeds: int, runs: int = RUNS, *, has_tail: bool 
     values: list[float] = []
     for seed in range(seeds):
         plain = cores(count, 0.0, has_tail=has_tail)
-        machine = IrregularUnits(plain.load, plain.devices, 0.0, [])
+        machine = IrregularUnits(plain.load, plain.devices, ideals=[])
         learning = learn(machine, runs, 0.0, seed)
         assert machine.ideals is not None
         pairs = zip(learning, machine.ideals, strict=True)
