@@ -12,7 +12,7 @@ from hetsched.models.evidence.duplex import MIN_SHARE
 from hetsched.models.evidence.observations import ObservationWindows
 from hetsched.models.evidence.run_medians import medians_by_curve
 from hetsched.models.evidence.samples import CurveName, Sample
-from hetsched.models.evidence.variation import RunVariation
+from hetsched.models.variation import RunVariation
 
 MAX_SIZES = 32
 """Latest sizes kept per curve; every run may add one."""
