@@ -136,11 +136,15 @@ class SetChoice:
         uses = self._uses(present, variants)
         has_enough_runs = _fewest_runs(plan, uses) >= MIN_PRESENT_RUNS
         options = self._options(present, variants, PresentPaces.of(plan, uses))
+        if not has_enough_runs:
+            promising = [o for o in options if self._may_gain(o, o.optimistic, seconds)]
+            self._state.wants_plan = bool(promising)
+            return None
         planned = 0
         for option in options:
             if planned < MAX_PLANNED_SETS and self._may_gain(option, option.optimistic, seconds):
                 planned += 1
-                other = self._considered(option, seconds, has_enough_runs=has_enough_runs)
+                other = self._considered(option, seconds)
                 if other is not None:
                     return other
         return None
@@ -170,9 +174,7 @@ class SetChoice:
         is_close = optimistic < MAX_RETRY_TIME_RATIO * seconds
         return is_close and self._state.is_retry_due(option.device_set)
 
-    def _considered(
-        self, option: _Option, seconds: float, *, has_enough_runs: bool
-    ) -> JobPlan | None:
+    def _considered(self, option: _Option, seconds: float) -> JobPlan | None:
         """Return the plan of a set if it replaces the present one or is to be tried."""
         candidates = [_only(use) for use in option.uses.values()]
         try:
@@ -192,9 +194,6 @@ class SetChoice:
             times = f"{format_seconds(plan.predicted_seconds)} against {format_seconds(seconds)}"
             return self._explained(plan, option.device_set, f"the job is faster {label} ({times})")
         if not self._state.may_try(option.device_set):
-            return None
-        if not has_enough_runs:
-            self._state.wants_plan = True
             return None
         self._state.record_trial_run(option.device_set)
         self._state.is_trying = True

@@ -61,15 +61,15 @@ class DeviceUse:
         return self.model, MAX_SPEEDUP if has_more else 1.0
 
     def runs(self, units: float) -> int:
-        """Return its runs beside these co-runners, of shares like `units`."""
+        """Return its runs beside these co-runners, of shares like `units` if it has no link."""
         model = self._model_beside(self.co_runners)
         runs = self.candidate.runs_beside.get(self.co_runners, {}).get(self.variant, 0)
         evidence = None if model is None else planner_curve(model.total).evidence()
-        if evidence is None:
-            return runs
+        if evidence is None or self.candidate.info.link:
+            return runs  # jobs with limited memory add no times of whole shares
         low, high = units / MAX_SIMILAR_LOAD_RATIO, units * MAX_SIMILAR_LOAD_RATIO
         similar = sum(count for size, _, count in evidence.latest() if low <= size <= high)
-        return min(runs, similar)  # with a link, chunks count too
+        return min(runs, similar)
 
     def _model_beside(self, co_runners: CoRunners) -> DeviceModel | None:
         return self.candidate.models_beside.get(co_runners, {}).get(self.variant)
