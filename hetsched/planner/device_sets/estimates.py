@@ -97,6 +97,8 @@ class PresentPaces:
             return rough_seconds(model, units) / units / speedup
         if model is present.model:
             return pace / speedup
+        if not use.candidate.info.link:
+            return rough_seconds(model, units) / units / speedup
         ratio = rough_seconds(model, units) / rough_seconds(present.model, units)
         return pace * ratio / speedup
 
