@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hetsched.models import Affine, DeviceModel, PiecewiseLinear
+from hetsched.models import DeviceModel, PiecewiseLinear
+from hetsched.models.curves.phases.phase_curve import PhaseCurve
 from hetsched.models.evidence.history import MAX_SIZES, History
 from hetsched.models.evidence.observations import WINDOW
 from hetsched.models.evidence.run_medians import run_medians, split_runs
@@ -62,7 +63,7 @@ def test_a_core_gets_piecewise_linear_curves_and_no_link(store: ModelStore) -> N
     assert (model.time(10), model.compute.time(4), model.link) == (5.5, 2.0, False)
 
 
-def test_a_device_with_a_link_gets_affine_phases(store: ModelStore) -> None:
+def test_the_phases_of_a_device_with_a_link_are_lines_where_a_line_fits(store: ModelStore) -> None:
     phases = [
         Sample(curve, x, gap + slope * x)
         for curve, gap, slope in (("compute", 1, 0.5), ("h2d", 2, 0.25), ("d2h", 0, 0.125))
@@ -73,8 +74,7 @@ def test_a_device_with_a_link_gets_affine_phases(store: ModelStore) -> None:
     model = model_of(store)
 
     curves = [model.compute, model.h2d, model.d2h]
-    assert all(isinstance(curve, Affine) for curve in curves)
-    assert [(c.gap, c.slope) for c in curves if isinstance(c, Affine)] == [
+    assert [(c.gap, c.slope) for c in curves if isinstance(c, PhaseCurve)] == [
         (1, 0.5),
         (2, 0.25),
         (0, 0.125),
@@ -86,7 +86,7 @@ def test_the_caller_can_specify_whether_there_is_a_link(store: ModelStore) -> No
 
     linked, core = store.load(KEY, True), store.load(KEY, False)
 
-    assert linked is not None and isinstance(linked.compute, Affine)
+    assert linked is not None and isinstance(linked.compute, PhaseCurve)
     assert core is not None and isinstance(core.compute, PiecewiseLinear)
 
 
