@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import os
 import resource
@@ -18,7 +17,7 @@ from hetsched.config import ArenaConfig, Config
 from hetsched.daemon.core import Core
 from hetsched.daemon.jobs.unfinished_publications import finish_publications
 from hetsched.daemon.limits.descriptor_budget import DescriptorBudget
-from hetsched.daemon.limits.heap import limit_arenas
+from hetsched.daemon.limits.heap import limit_arenas, settle_objects
 from hetsched.daemon.metrics.journal_metrics import journal_metrics
 from hetsched.daemon.records import DaemonInfo, Limits
 from hetsched.daemon.server import Server
@@ -183,8 +182,7 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         )
         server.queue.stop, server.queue.query = ladder.start, journal.query
         Watchdog(loop, manager).start()
-        # Modules and restored jobs live long: a garbage collection of them would block the loop.
-        gc.freeze()
+        settle_objects()
         manager.notify("READY=1")
         manager.notify(f"STATUS=listening in {endpoint.parent}")
         log.info("listening in %s, pid %d", endpoint.parent, os.getpid())

@@ -40,6 +40,17 @@ trim_heap()
 print(before - resident())
 """
 
+COLLECT_AMONG_WAITING_JOBS = """
+import gc
+from hetsched.daemon.limits.heap import settle_objects
+settle_objects()
+collected = [0, 0, 0]
+def count(phase, info): collected[info["generation"]] += phase == "start"
+gc.callbacks.append(count)
+waiting = [[] for _ in range(200_000)]
+print(collected[2], collected[0] > 0, gc.get_freeze_count() > 1000)
+"""
+
 
 def output_of(code: str) -> str:
     return subprocess.run(
@@ -53,3 +64,7 @@ def test_all_threads_but_the_main_one_share_an_arena() -> None:
 
 def test_a_trim_returns_free_pages_below_used_ones() -> None:
     assert int(output_of(FREE_AND_TRIM)) > 40_000_000
+
+
+def test_waiting_jobs_are_not_traversed_again_and_again() -> None:
+    assert output_of(COLLECT_AMONG_WAITING_JOBS).split() == ["0", "True", "True"]
