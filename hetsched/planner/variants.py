@@ -145,9 +145,8 @@ def _race_choices(
 ) -> list[VariantChoice]:
     """Return the best variant with its rivals, as many as the units of a core allow."""
     rivals = decision.rivals[: int(units) - 1]
-    behind = [record.compare(rival, decision.best) for rival in rivals]
-    ratios = [1.0, *(1.0 if found is None else found.ratio for found in behind)]
-    factor = statistics.fmean(ratios)
+    ratios = (_expected_ratio(rival, decision.best, record, members[0]) for rival in rivals)
+    factor = statistics.fmean([1.0, *ratios])
     return [
         VariantChoice(
             decision.best,
@@ -158,6 +157,12 @@ def _race_choices(
         )
         for model in _models(members, decision.best, units, cache)
     ]
+
+
+def _expected_ratio(rival: str, best: str, record: RaceRecord, member: Candidate) -> float:
+    """Return the time of `rival` relative to `best`, from races at other loads if need be."""
+    ratio = record.expected_ratio(rival, best)
+    return (member.races.expected_ratio(rival, best) or 1.0) if ratio is None else ratio
 
 
 def _choices_by_run(

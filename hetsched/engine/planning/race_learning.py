@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.device_run import DeviceRun
@@ -11,6 +11,7 @@ from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.models.evidence.races import Race
 from hetsched.planner.races.evidence import race_of
 from hetsched.store.models.model_store import ModelKey
+from hetsched.store.models.race_table import RaceKey
 
 
 def learn_races(
@@ -19,8 +20,12 @@ def learn_races(
     state: PlanningState,
     speed_key: str,
     at: float,
-) -> None:
-    """Record the races of a run, one for each kind of core; `at`: seconds since the epoch."""
+) -> set[RaceKey]:
+    """Record the races of a run, one for each kind of core, and return their keys.
+
+    `at`: seconds since the epoch.
+    """
+    raced: set[RaceKey] = set()
     groups: dict[str, list[DeviceRun]] = {}
     for run in runs.values():
         if run.assignment.rivals and run.chunks and not run.is_merged:
@@ -32,9 +37,10 @@ def learn_races(
         info = group[0].info
         labels = {v.name: race_label(v) for v in state.variants.usable(job, info)}
         paces = {labels[name]: found for name, found in race.paces.items() if name in labels}
-        state.store.add_race(
-            race_key(job, info, speed_key), Race(race.number, race.units, paces), at
-        )
+        key = race_key(job, info, speed_key)
+        state.store.add_race(key, Race(race.number, race.units, paces), at)
+        raced.add(key)
+    return raced
 
 
 def _race(group: list[DeviceRun]) -> Race | None:
@@ -47,8 +53,14 @@ def _race(group: list[DeviceRun]) -> Race | None:
     )
 
 
-def note_change(key: ModelKey, state: PlanningState, at: float) -> None:
-    """Record a change of speed, so that the best variant races again; `at` as above."""
+def note_change(
+    key: ModelKey, state: PlanningState, at: float, raced: Collection[RaceKey] = ()
+) -> None:
+    """Record a change of speed, so that the best variant races again; `at` as above.
+
+    It is confirmed some runs after it: the latest race counts if it is in `raced`, those just run.
+    """
     races = state.store.races(key.race_key).races
     if races:
-        state.store.add_race(key.race_key, Race(races[-1].number + 1, 0.0, {}), at)
+        number = races[-1].number + (key.race_key not in raced)
+        state.store.add_race(key.race_key, Race(number, 0.0, {}), at)

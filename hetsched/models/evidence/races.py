@@ -148,6 +148,20 @@ class RaceRecord:
         mean, half_width = _interval(log_ratios)
         return Comparison(mean, mean - half_width, mean + half_width, count, last)
 
+    def expected_ratio(self, variant: str, other: str) -> float | None:
+        """Return the ratio of their times; None if nothing is known.
+
+        By races after the last change of speed, against a third variant if need be; else by all.
+        """
+        recent = RaceRecord(tuple(race for race in self.races if race.number >= self.changed_at))
+        for record in (recent, self):
+            for middle in (other, *sorted(record.variants() - {variant, other})):
+                first = record.compare(variant, middle)
+                second = record.compare(middle, other) if middle != other else None
+                if first is not None and (middle == other or second is not None):
+                    return first.ratio * (1.0 if second is None else second.ratio)
+        return None
+
     def fastest(self, names: Iterable[str]) -> str | None:
         """Return the fastest of `names` that have raced; None if none has."""
         raced = self.variants()

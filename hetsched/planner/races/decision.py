@@ -64,10 +64,10 @@ def decide(
         Variants that earlier runs have shown to be slow.
     """
     best = record.fastest(names) or default
-    new = [name for name in names if name not in record.variants() and name not in slow]
-    if best in new:
-        new.remove(best)
-    behind = {name: c for name in names if name != best and (c := record.compare(name, best))}
+    others = [name for name in names if name != best]
+    behind = {name: c for name in others if (c := record.compare(name, best))}
+    # Also one that has raced, but not against a variant that has become the best since.
+    new = [name for name in others if name not in behind and name not in slow]
     open_races = [name for name, c in behind.items() if _is_open(c)]
     if new:
         return RaceDecision(best, (*new, *open_races), FIRST_ROUNDS)

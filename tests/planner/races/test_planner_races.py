@@ -48,6 +48,12 @@ def test_the_runner_up_races_again_after_8_and_32_runs() -> None:
     assert decision(late, 32).rivals == ("b",)
 
 
+def test_one_that_never_raced_against_a_new_best_does() -> None:
+    record = RaceRecord((*raced(0, a=1.0, b=1.5).races, *raced(1, a=1.0, c=0.6).races))
+
+    assert decision(record) == RaceDecision("c", ("b",), 3)
+
+
 def test_one_that_takes_twice_as_long_does_not_race_again() -> None:
     assert decision(raced(a=1.0, b=2.2, c=3.0), 200) == RaceDecision("a")
 
