@@ -217,9 +217,9 @@ class Router:
         """
         identity = self._socket.recv(zmq.NOBLOCK)
         frame = self._socket.recv(zmq.NOBLOCK, copy=False)
-        count = 1
-        while self._socket.getsockopt(zmq.RCVMORE):
-            self._socket.recv(zmq.NOBLOCK)
+        count, last = 1, frame
+        while last.more:
+            last = self._socket.recv(zmq.NOBLOCK, copy=False)
             count += 1
         if count > 1:
             self._log_dropped(f"dropped a message of {count} frames")
@@ -234,7 +234,8 @@ class Router:
     def _try_send(self, identity: bytes, payload: bytes) -> bool:
         """Return whether the message needs no retry: it was sent, or its client has ended."""
         try:
-            self._socket.send_multipart([identity, payload], zmq.NOBLOCK)
+            self._socket.send(identity, zmq.NOBLOCK | zmq.SNDMORE)
+            self._socket.send(payload, zmq.NOBLOCK)
         except zmq.Again:
             return False
         except zmq.ZMQError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import socket
 import struct
 from dataclasses import dataclass
@@ -29,10 +30,11 @@ def socket_peer(sock: socket.socket) -> Peer:
     return Peer(uid, pid)
 
 
+@functools.lru_cache(maxsize=256)
 def address_peer(address: str) -> Peer:
     """Parse ZeroMQ's Peer-Address of an ipc connection, "localhost:UID:GID:PID".
 
-    NOBODY if it has another form, as that of a TCP connection.
+    NOBODY if it has another form, as that of a TCP connection. Cached: each message has one.
     """
     fields = address.removeprefix(_PREFIX).split(":")
     if len(fields) != 3 or not address.startswith(_PREFIX):
