@@ -232,8 +232,10 @@ class Ledger:
         self.follows.pop(number, None)
         self.watchers.remove_session(number)
         for entry in self.tickets.values():
-            entry.followers = [f for f in entry.followers if f.session != number]
-            entry.stop_awaiting(number)
+            if entry.followers:
+                entry.followers = [f for f in entry.followers if f.session != number]
+            if entry.awaiting_sessions:
+                entry.stop_awaiting(number)
         return session
 
     def _invalidate_token(self, session: ClientSession) -> None:

@@ -122,6 +122,7 @@ class Server:
         self._received_fds: list[int] = []
         """Of the session's request being handled; an executor that uses one removes it."""
         self._tick_due: float | None = None
+        self._is_executing = False
         self._dropped_requests = LogLimiter()
         self._decode_request: Decoder[SessionRequest] = Decoder(SessionRequest)
         self._decode_envelope: Decoder[Envelope] = Decoder(Envelope)
@@ -193,9 +194,15 @@ class Server:
             self._end_session(number)
 
     def _execute(self, core_commands: Iterable[commands.Command]) -> None:
-        for command in core_commands:
-            self._executors[type(command)](command)
-        self._schedule_tick()
+        """Execute commands; if that isn't part of executing others, schedule the next tick."""
+        is_outermost, self._is_executing = not self._is_executing, True
+        try:
+            for command in core_commands:
+                self._executors[type(command)](command)
+        finally:
+            if is_outermost:
+                self._is_executing = False
+                self._schedule_tick()
 
     def _admits(self, peer: Peer) -> bool:
         """Whether a process may connect at all; what it may do there: `roles.py`."""
