@@ -26,6 +26,8 @@ class DeviceModel:
         Share of its one-way rate that h2d, d2h keeps while the other is busy; 0 < share <= 1.
     host_overhead : SpeedFunction or None
         Processor time that one chunk takes from the machine's cores. None: unknown, or none.
+    cold_ratio : float
+        Time of a share in a fresh process over that in one that has run its library before.
     variation : float
         Standard deviation of the logarithm of its speed from run to run; 0: unknown, or none.
 
@@ -41,6 +43,7 @@ class DeviceModel:
     d2h: SpeedFunction | None = None
     duplex: tuple[float, float] = field(default=(1.0, 1.0), kw_only=True)
     host_overhead: SpeedFunction | None = field(default=None, kw_only=True)
+    cold_ratio: float = field(default=1.0, kw_only=True)
     variation: float = field(default=0.0, kw_only=True)
 
     def __post_init__(self) -> None:

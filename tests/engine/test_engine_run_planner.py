@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pytest
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.admission.resolve import MachineLimits, resolve
@@ -197,3 +198,16 @@ def test_a_plan_made_ahead_is_for_the_memory_that_devices_have_now() -> None:
     plan = jobs.run(learn=False)
 
     assert [candidate.info for candidate in plan.candidates] == [less]
+
+
+def test_a_fresh_process_is_predicted_apart_from_a_warm_one() -> None:
+    jobs = Jobs()
+    for _ in range(6):
+        jobs.state.kernels.forget(["cpu0"])  # its process has ended
+        jobs.state.repeated_jobs.clear()
+        fresh = jobs.run(1.3)
+        for _ in range(3):
+            warm = jobs.run(1.0)
+
+    assert fresh.predicted_seconds == pytest.approx(1.3, rel=0.02)
+    assert warm.predicted_seconds == pytest.approx(1.0, rel=0.02)

@@ -83,11 +83,23 @@ def learn(
 def _observations(run: FinishedRun, keys: RunKeys) -> list[tuple[ModelKey, Sequence[Sample]]]:
     overhead = _host_overhead(run.runs)
     return [
-        (by_variant[variant], _judged(samples, run.runs[device], is_contended=run.is_contended))
+        (by_variant[variant], _with_cold(run, device, judged, overhead.get(device, 0.0)))
         for device, by_variant in keys.items()
         for variant, samples in _samples(run.runs[device], overhead.get(device, 0.0)).items()
         if variant in by_variant
+        for judged in (_judged(samples, run.runs[device], is_contended=run.is_contended),)
     ]
+
+
+def _with_cold(
+    finished: FinishedRun, device: str, samples: Sequence[Sample], overhead: float
+) -> Sequence[Sample]:
+    """Return `samples`, with the time of the whole share if the device's process was fresh."""
+    run = finished.runs[device]
+    is_comparable = not run.assignment.rivals and not any(s.contended for s in samples)
+    if device not in finished.fresh or not is_comparable:
+        return samples
+    return [*samples, Sample("cold", run.share, run.seconds - overhead)]
 
 
 def _model_keys(

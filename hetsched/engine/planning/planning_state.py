@@ -42,10 +42,24 @@ class MemoryLimits:
 
 
 class WarmKernels:
-    """Kernels cached in device processes, the most recent last: preparing these is quick."""
+    """Kernels cached in device processes, the most recent last: preparing these is quick.
+
+    And the libraries that these processes have run: the first job with one is slower.
+    """
 
     def __init__(self) -> None:
         self._by_device: dict[str, list[str]] = {}
+        self._libraries: dict[str, set[tuple[str, str]]] = {}
+
+    def is_first_run(self, job: ResolvedJob, assignment: Assignment) -> bool:
+        """Return whether the device's process hasn't computed with this variant yet."""
+        used = self._libraries.get(assignment.device, ())
+        return (job.reference, assignment.variant) not in used
+
+    def record_run(self, job: ResolvedJob, assignment: Assignment) -> None:
+        """Record that the device's process has computed with its variant."""
+        used = self._libraries.setdefault(assignment.device, set())
+        used.add((job.reference, assignment.variant))
 
     def contains_all(self, job: ResolvedJob, assignments: Iterable[Assignment]) -> bool:
         """Return whether each of these devices has prepared its kernel before."""
@@ -69,6 +83,7 @@ class WarmKernels:
         """Drop the kernels of devices whose process has ended."""
         for device in devices:
             self._by_device.pop(device, None)
+            self._libraries.pop(device, None)
 
 
 @dataclass

@@ -31,11 +31,14 @@ class FinishedRun:
         Device -> its part of the run.
     is_contended : bool
         Other jobs ran on the same cores: their times aren't those of a job that runs alone.
+    fresh : frozenset of str
+        Devices whose process ran its variant for the first time.
     """
 
     plan: JobPlan
     runs: Mapping[str, DeviceRun]
     is_contended: bool = False
+    fresh: frozenset[str] = frozenset()
 
 
 class RunBacklog:

@@ -5,8 +5,8 @@ Planning takes a millisecond, or ten with cold caches; a repeated job's plan is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
@@ -61,6 +61,7 @@ class RunPlanner:
         self._infos = infos
         self._memory_limit = memory_limit
         self._unstarted = context.fleet.unstarted()
+        self._cold_devices = {info.name for info in infos if may_be_cold(info)}
         self._planner_thread = context.planner_thread
         self._state = context.planning
         self._kind = job_kind(job, (info.name for info in infos), memory_limit)
@@ -81,7 +82,7 @@ class RunPlanner:
         Only for runs in which no device was lost. Until the task is done, the next job of this
         kind reuses the same plan, if it was good. `is_contended`: other jobs used its cores.
         """
-        run = FinishedRun(plan, runs, is_contended)
+        run = FinishedRun(plan, runs, is_contended, self._fresh_devices(runs))
         if self._job.measure:
             return LearningTask(lambda: learn(self._job, [run], self._state, self._kind))
         backlog = self._state.backlog
@@ -103,10 +104,30 @@ class RunPlanner:
 
         return LearningTask(learn_and_plan, is_routine)
 
+    def _fresh_devices(self, runs: Mapping[str, DeviceRun]) -> frozenset[str]:
+        """Return devices whose process ran its variant for the first time, and record that."""
+        kernels = self._state.kernels
+        assignments = [
+            run.assignment for run in runs.values() if run.chunks and may_be_cold(run.info)
+        ]
+        fresh = [each for each in assignments if kernels.is_first_run(self._job, each)]
+        for assignment in fresh:
+            kernels.record_run(self._job, assignment)
+        return frozenset(assignment.device for assignment in fresh)
+
     def _plan(self) -> JobPlan:
         # By now the previous job may have been learnt from, and this one planned.
-        return self._take_ready_plan() or next_plan(
+        plan = self._take_ready_plan() or next_plan(
             self._job, self._current_infos(), self._state, self._memory_limit, self._unstarted
+        )
+        kernels = self._state.kernels
+        return predicted_cold(
+            plan,
+            [
+                each.device
+                for each in plan.assignments
+                if each.device in self._cold_devices and kernels.is_first_run(self._job, each)
+            ],
         )
 
     def _current_infos(self) -> list[DeviceInfo]:
@@ -116,6 +137,30 @@ class RunPlanner:
 
     def _take_ready_plan(self) -> JobPlan | None:
         return None if self._job.measure else self._state.repeated_jobs.take_plan(self._kind)
+
+
+def may_be_cold(info: DeviceInfo) -> bool:
+    """Return whether the first run in a process may be slower: a core with a real clock."""
+    return info.kind == "cpu" and info.clock == "wall"
+
+
+def predicted_cold(plan: JobPlan, fresh: Collection[str]) -> JobPlan:
+    """Return `plan` with the predictions that hold if the processes of `fresh` are fresh."""
+    ratios = {
+        each.device: each.model.cold_ratio
+        for each in plan.assignments
+        if each.device in fresh and each.model is not None and each.model.cold_ratio != 1.0
+    }
+    if not ratios or plan.predicted_seconds is None:
+        return plan
+    assignments = tuple(
+        each
+        if each.predicted_seconds is None
+        else replace(each, predicted_seconds=each.predicted_seconds * ratios.get(each.device, 1.0))
+        for each in plan.assignments
+    )
+    seconds = plan.predicted_seconds * max(ratios.values())
+    return replace(plan, assignments=assignments, predicted_seconds=seconds)
 
 
 def is_good(plan: JobPlan, runs: Mapping[str, DeviceRun]) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from hetsched.models import Curve, DeviceModel, PhaseCurve, PiecewiseLinear, SpeedFunction
 from hetsched.models.evidence.change_detector import RUNS_TO_CONFIRM, SpeedChange
+from hetsched.models.evidence.cold_runs import as_warm, cold_ratio
 from hetsched.models.evidence.confidence import NARROW_HALF_WIDTH, robust_median
 from hetsched.models.evidence.duplex import MIN_SHARE
 from hetsched.models.evidence.observations import ObservationWindows
@@ -110,6 +111,11 @@ class History:
                 self.changes[curve] = windows.change.factor
         self._models.clear()
 
+    def as_warm(self, samples: Sequence[Sample]) -> list[Sample]:
+        """Return a run's samples, with its total as a warm process would have needed it."""
+        model = None if self.link else self.model()
+        return as_warm(samples, self._curves.get("cold"), None if model is None else model.total)
+
     def apply_changes(self, changes: Mapping[CurveName, float]) -> None:
         """Apply the changes detected in another history of the same device."""
         for curve, factor in changes.items():
@@ -205,7 +211,13 @@ class History:
         else:
             has_compute = "compute" in self._curves
             compute = PiecewiseLinear.of(self._evidence("compute")) if has_compute else total
-            model = DeviceModel(total, compute, variation=self._variation.deviation)
+            cold = self._curves.get("cold")
+            model = DeviceModel(
+                total,
+                compute,
+                cold_ratio=1.0 if cold is None else cold_ratio(cold, total),
+                variation=self._variation.deviation,
+            )
             curves = (total,)
         # Fitted now rather than while planning. A core's chunk times aren't needed for that.
         for curve in curves:

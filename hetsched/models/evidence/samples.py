@@ -10,10 +10,12 @@ from typing import Literal, Protocol
 from hetsched.models.evidence.duplex import Copy, Span, duplex_times, one_way_times
 
 CurveName = Literal[
-    "total", "compute", "h2d", "d2h", "h2d_beside", "d2h_beside", "host_overhead", "variation"
-]
-"""The four curves of a device; copies while the other direction is busy; the host overhead; and
-each run's measured over its expected time, a ratio, as seconds of one unit."""
+    "total", "compute", "h2d", "d2h", "h2d_beside", "d2h_beside", "host_overhead", "variation",
+    "cold",
+]  # fmt: skip
+"""The four curves of a device; copies while the other direction is busy; the host overhead; each
+run's measured over its expected time, a ratio, as seconds of one unit; and whole shares of a core
+in a process that runs its library for the first time (`run_medians`)."""
 
 
 class PhaseTimes(Protocol):

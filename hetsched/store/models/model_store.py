@@ -170,7 +170,7 @@ class ModelStore:
     def _add(self, key: ModelKey, samples: Sequence[Sample], at: float) -> History:
         """Add one device's part of a run to its history, and to what is to be written."""
         history = self._history(key)
-        medians = history.with_variation(run_medians(samples))
+        medians = history.with_variation(run_medians(history.as_warm(samples)))
         history.add(medians)
         history.runs += 1
         if not history.keeps(medians):
