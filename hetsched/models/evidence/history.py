@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from hetsched.models import Curve, DeviceModel, PhaseCurve, PiecewiseLinear, SpeedFunction
 from hetsched.models.evidence.change_detector import RUNS_TO_CONFIRM, SpeedChange
-from hetsched.models.evidence.cold_runs import as_warm, cold_ratio
 from hetsched.models.evidence.confidence import NARROW_HALF_WIDTH, robust_median
 from hetsched.models.evidence.duplex import MIN_SHARE
 from hetsched.models.evidence.observations import ObservationWindows
-from hetsched.models.evidence.run_medians import medians_by_curve
+from hetsched.models.evidence.run_medians import as_warm, cold_ratio, medians_by_curve
 from hetsched.models.evidence.samples import CurveName, Sample
 from hetsched.models.variation import RunVariation
 
