@@ -262,7 +262,7 @@ class Rebalancer:
         """
         if self._plan is None or self._is_unreported or self.needs_candidates:
             return
-        if plan.assignments is self._plan.assignments:
+        if plan.is_same_work(self._plan):
             self.repeat()
 
     def report_moved_work(self, plan: JobPlan, paces: Mapping[str, float]) -> None:
@@ -306,7 +306,7 @@ class Rebalancer:
     def _is_last(self, plan: JobPlan) -> bool:
         if not self._is_unreported or self._issued is None:
             return False
-        return plan.assignments is self._issued.assignments
+        return plan.is_same_work(self._issued)
 
 
 class _PlannedCurve:

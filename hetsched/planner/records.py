@@ -186,6 +186,13 @@ class JobPlan:
     curves: Mapping[str, SpeedFunction] = field(default_factory=dict, compare=False, repr=False)
     candidates: tuple[Candidate, ...] = field(default=(), compare=False, repr=False)
 
+    def is_same_work(self, other: JobPlan) -> bool:
+        """Return whether this is `other`, perhaps with other predictions."""
+        if len(self.assignments) != len(other.assignments):
+            return False
+        pairs = zip(self.assignments, other.assignments, strict=True)
+        return all(ours.plan is its.plan and ours.chunks is its.chunks for ours, its in pairs)
+
     @property
     def nbytes(self) -> int:
         """Estimated bytes of its chunks, which are most of a long job's plan."""

@@ -15,6 +15,7 @@ from hetsched.engine.admission.resolve import MachineLimits, resolve
 from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.engine.planning.planner_thread import run_inline
 from hetsched.engine.planning.planning_state import PlanningState
+from hetsched.engine.planning.repeated_jobs import job_kind
 from hetsched.engine.planning.run_backlog import MAX_UNLEARNT, MIN_LEARNT
 from hetsched.engine.planning.run_planner import MAX_DEFERRED, LearningTask, RunPlanner
 from hetsched.job import FileRef, JobSpec
@@ -206,8 +207,41 @@ def test_a_fresh_process_is_predicted_apart_from_a_warm_one() -> None:
         jobs.state.kernels.forget(["cpu0"])  # its process has ended
         jobs.state.repeated_jobs.clear()
         fresh = jobs.run(1.3)
-        for _ in range(3):
-            warm = jobs.run(1.0)
+        warm = [jobs.run(1.0).predicted_seconds for _ in range(3)]
 
     assert fresh.predicted_seconds == pytest.approx(1.3, rel=0.02)
-    assert warm.predicted_seconds == pytest.approx(1.0, rel=0.02)
+    assert warm == pytest.approx([1.0] * 3, rel=0.02)
+
+
+def test_a_plan_of_a_fresh_process_is_not_repeated_in_the_warm_one() -> None:
+    jobs = learnt_fresh_and_warm()
+    jobs.state.kernels.forget(["cpu0"])
+    fresh = jobs.run(1.3, learn=False)
+
+    assert jobs.run(1.0).predicted_seconds == pytest.approx(1.0, rel=0.02)
+    assert fresh.predicted_seconds == pytest.approx(1.3, rel=0.02)
+
+
+def test_a_plan_made_ahead_is_predicted_for_a_process_that_has_ended_since() -> None:
+    jobs = learnt_fresh_and_warm()
+    submitted = jobs.thread.submitted
+    jobs.state.kernels.forget(["cpu0"])
+
+    assert jobs.run(1.3).predicted_seconds == pytest.approx(1.3, rel=0.02)
+    assert jobs.thread.submitted == submitted
+
+
+def test_a_run_in_a_fresh_process_is_reported_to_the_rebalancer() -> None:
+    jobs = learnt_fresh_and_warm()
+    jobs.state.kernels.forget(["cpu0"])
+    jobs.run(1.3)
+
+    kind = job_kind(jobs.job, ["cpu0"], None)
+    assert not jobs.state.repeated_jobs.rebalancer(kind, 100).needs_candidates
+
+
+def learnt_fresh_and_warm() -> Jobs:
+    jobs = Jobs()
+    for seconds in (1.3, 1.0, 1.0, 1.0, 1.0):
+        jobs.run(seconds)
+    return jobs

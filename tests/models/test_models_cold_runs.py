@@ -70,3 +70,45 @@ def test_a_contended_fresh_run_is_not_evidence_of_coldness() -> None:
     contended = [Sample(s.curve, s.units, 3 * s.seconds, True) for s in warm_run()]
 
     assert predicted(after(*[warm_run()] * 5, contended)) == pytest.approx((1.0, 1.0))
+
+
+def test_a_slowdown_seen_by_warm_runs_holds_for_fresh_processes_too() -> None:
+    slow = warm_run(2.0)
+    history = after(*[warm_run()] * 5, *[fresh_run()] * 3, *[slow] * 3)
+    assert predicted(history) == pytest.approx((2.0, 2 * COLD), rel=0.05)
+
+    history.add(history.as_warm(fresh_run(2 * COLD)))
+    assert predicted(history) == pytest.approx((2.0, 2 * COLD), rel=0.05)
+
+
+def test_a_slowdown_seen_in_other_work_holds_for_fresh_processes_too() -> None:
+    history = after(*[warm_run()] * 5, *[fresh_run()] * 3)
+
+    history.apply_changes({"total": 2.0})
+
+    assert predicted(history) == pytest.approx((2.0, 2 * COLD))
+
+
+def test_chunks_of_fresh_processes_are_no_change_of_speed() -> None:
+    history = History()
+    for seconds in [1.0] * 8 + [COLD] * 8:
+        chunks = [Sample("compute", 5, seconds / 2)]
+        run = warm_run() if seconds == 1.0 else fresh_run(seconds)
+        history.add(history.as_warm([*chunks, *run]))
+        assert history.change is None and not history.changes
+
+
+def test_lasting_contention_slows_down_fresh_processes_too() -> None:
+    contended = [Sample(s.curve, s.units, 3 * s.seconds, True) for s in warm_run()]
+    history = after(*[warm_run()] * 5, *[fresh_run()] * 3, *[contended] * 3)
+    assert predicted(history) == pytest.approx((3.0, 3 * COLD))
+
+    history.add(history.as_warm(fresh_run()))
+    assert predicted(history) == pytest.approx((1.0, COLD))
+
+
+def test_a_first_fresh_run_after_lasting_contention_leaves_the_warm_speed() -> None:
+    contended = [Sample(s.curve, s.units, 3 * s.seconds, True) for s in warm_run()]
+    history = after(*[warm_run()] * 5, *[contended] * 3, fresh_run())
+
+    assert predicted(history) == pytest.approx((1.0, COLD))

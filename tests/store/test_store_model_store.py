@@ -90,6 +90,23 @@ def test_the_caller_can_specify_whether_there_is_a_link(store: ModelStore) -> No
     assert core is not None and isinstance(core.compute, PiecewiseLinear)
 
 
+def test_fresh_processes_are_discounted_once_whoever_reads_them(tmp_path: Path) -> None:
+    path = tmp_path / "models.db"
+    writer, reader = ModelStore(path), ModelStore(path)
+    model_of_reader = lambda: (model_of(reader).time(10), model_of(reader).cold_ratio)  # noqa: E731
+    for at in range(3):
+        writer.observe(KEY, [total(10, 1.0)], float(at))
+    for at in range(3, 8):
+        writer.observe(KEY, [total(9, 1.1), Sample("cold", 10, 1.27)], float(at))
+        assert model_of_reader() == pytest.approx((1.0, 1.27))
+    writer.close()
+    reader.close()
+
+    reader = ModelStore(path)
+    assert model_of_reader() == pytest.approx((1.0, 1.27))
+    reader.close()
+
+
 def test_a_returned_model_never_changes(store: ModelStore) -> None:
     store.observe(KEY, [total(10, 5.0)], 1.0)
     before = model_of(store)

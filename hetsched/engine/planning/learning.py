@@ -26,6 +26,7 @@ from hetsched.models.evidence.samples import (
     Sample,
     as_contended,
     duplex_samples,
+    fresh_samples,
     run_samples,
 )
 from hetsched.planner.device_sets.neighbours import co_runners_in_run
@@ -94,12 +95,25 @@ def _observations(run: FinishedRun, keys: RunKeys) -> list[tuple[ModelKey, Seque
 def _with_cold(
     finished: FinishedRun, device: str, samples: Sequence[Sample], overhead: float
 ) -> Sequence[Sample]:
-    """Return `samples`, with the time of the whole share if the device's process was fresh."""
+    """Return `samples`, with the time of the whole share if the device's process was fresh.
+
+    Not after a race of variants, and not if other work or limited memory made it slower.
+    """
     run = finished.runs[device]
-    is_comparable = not run.assignment.rivals and not any(s.contended for s in samples)
-    if device not in finished.fresh or not is_comparable:
+    candidate = run.assignment.candidate
+    is_limited = candidate is not None and candidate.is_memory_limited
+    if (
+        device not in finished.fresh
+        or run.assignment.rivals
+        or is_limited
+        or any(sample.contended for sample in samples)
+    ):
         return samples
-    return [*samples, Sample("cold", run.share, run.seconds - overhead)]
+    planned = run.assignment.plan.share
+    return [
+        *samples,
+        *fresh_samples(run.chunks, run.share, run.seconds - overhead, planned=planned),
+    ]
 
 
 def _model_keys(

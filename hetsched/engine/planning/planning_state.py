@@ -57,9 +57,9 @@ class WarmKernels:
         return (job.reference, assignment.variant) not in used
 
     def record_run(self, job: ResolvedJob, assignment: Assignment) -> None:
-        """Record that the device's process has computed with its variant."""
+        """Record that the device's process has computed with its variants."""
         used = self._libraries.setdefault(assignment.device, set())
-        used.add((job.reference, assignment.variant))
+        used.update((job.reference, variant) for variant in assignment.variants)
 
     def contains_all(self, job: ResolvedJob, assignments: Iterable[Assignment]) -> bool:
         """Return whether each of these devices has prepared its kernel before."""

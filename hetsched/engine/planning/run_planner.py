@@ -70,9 +70,9 @@ class RunPlanner:
         """Call ``on_planned(plan, error)``: at once with a plan made in advance, else later."""
         plan = self._take_ready_plan()
         if plan is None:
-            self._planner_thread.submit(self._plan, on_planned)
+            self._planner_thread.submit(lambda: self._predicted(self._plan()), on_planned)
         else:
-            on_planned(plan, None)
+            on_planned(self._predicted(plan), None)
 
     def learning_task(
         self, plan: JobPlan, runs: Mapping[str, DeviceRun], *, is_contended: bool = False
@@ -89,7 +89,9 @@ class RunPlanner:
         is_familiar = backlog.is_familiar(self._kind)
         waiting = backlog.add(self._kind, run)
         is_recent = waiting <= (MAX_UNLEARNT if is_familiar else MAX_DEFERRED)
-        may_repeat = is_recent and not is_contended and is_good(plan, runs)
+        # After a run in fresh processes its prediction no longer holds.
+        is_repeatable = is_recent and not is_contended and not run.fresh
+        may_repeat = is_repeatable and is_good(plan, runs)
         if may_repeat:
             self._state.repeated_jobs.offer_plan(self._kind, plan)
         is_routine = may_repeat and is_familiar and makespan(runs) <= MAX_ROUTINE_SECONDS
@@ -110,16 +112,19 @@ class RunPlanner:
         assignments = [
             run.assignment for run in runs.values() if run.chunks and may_be_cold(run.info)
         ]
-        fresh = [each for each in assignments if kernels.is_first_run(self._job, each)]
-        for assignment in fresh:
+        fresh = [each.device for each in assignments if kernels.is_first_run(self._job, each)]
+        for assignment in assignments:
             kernels.record_run(self._job, assignment)
-        return frozenset(assignment.device for assignment in fresh)
+        return frozenset(fresh)
 
     def _plan(self) -> JobPlan:
         # By now the previous job may have been learnt from, and this one planned.
-        plan = self._take_ready_plan() or next_plan(
+        return self._take_ready_plan() or next_plan(
             self._job, self._current_infos(), self._state, self._memory_limit, self._unstarted
         )
+
+    def _predicted(self, plan: JobPlan) -> JobPlan:
+        """Return `plan`, which is for warm processes, as these processes will run it."""
         kernels = self._state.kernels
         return predicted_cold(
             plan,

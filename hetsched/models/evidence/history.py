@@ -9,8 +9,8 @@ from hetsched.models import Curve, DeviceModel, PhaseCurve, PiecewiseLinear, Spe
 from hetsched.models.evidence.change_detector import RUNS_TO_CONFIRM, SpeedChange
 from hetsched.models.evidence.confidence import NARROW_HALF_WIDTH, robust_median
 from hetsched.models.evidence.duplex import MIN_SHARE
-from hetsched.models.evidence.observations import ObservationWindows
-from hetsched.models.evidence.run_medians import as_warm, cold_ratio, medians_by_curve
+from hetsched.models.evidence.observations import ObservationWindows, Observed
+from hetsched.models.evidence.run_medians import cold_ratio, medians_by_curve
 from hetsched.models.evidence.samples import CurveName, Sample
 from hetsched.models.variation import RunVariation
 
@@ -100,23 +100,48 @@ class History:
         if not contended and self._curves is not self._clean:
             self.rewritten = True  # all earlier runs were contended
         curves = self._contended if contended else self._clean
-        for curve, observations in medians_by_curve(samples).items():
+        self._add_medians(curves, medians_by_curve(samples))
+        self._models.clear()
+
+    def _add_medians(
+        self, curves: Curves, medians: Mapping[CurveName, Sequence[Observed]]
+    ) -> None:
+        has_cold_changed = False
+        for curve, observations in medians.items():
             windows = self._windows(curves, curve)
             windows.add_run(observations)
             if curve in ("total", "compute"):
                 self.change = windows.change or self.change
-            if windows.change is not None:
-                self.rewritten = True
+            if windows.change is None:
+                continue
+            self.rewritten = True
+            if curve == "cold":
+                has_cold_changed = True
+            else:
                 self.changes[curve] = windows.change.factor
-        self._models.clear()
+        if "total" in self.changes and "cold" in curves and not has_cold_changed:
+            curves["cold"].apply_change(self.changes["total"])
 
     def as_warm(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Return a run's samples, with its total as a warm process would have needed it."""
-        model = None if self.link else self.model()
-        return as_warm(samples, self._curves.get("cold"), None if model is None else model.total)
+        """Return a run's samples, with its total as a warm process would have needed it.
+
+        Chunk times of a core's fresh process say nothing about warm ones, so they are dropped;
+        the first run of all is the best guess of both.
+        """
+        fresh = next((sample for sample in samples if sample.curve == "cold"), None)
+        if fresh is None or self.link or "total" not in self._clean:
+            return list(samples)
+        if "cold" in self._clean:
+            cold = self._evidence("cold")
+        else:
+            cold = ObservationWindows([(fresh.units, fresh.seconds * self.contention)])
+        seconds = fresh.seconds / cold_ratio(cold, PiecewiseLinear.of(self._evidence("total")))
+        return [fresh, Sample("total", fresh.units, seconds)]
 
     def apply_changes(self, changes: Mapping[CurveName, float]) -> None:
         """Apply the changes detected in another history of the same device."""
+        if "total" in changes:
+            changes = {**changes, "cold": changes["total"]}
         for curve, factor in changes.items():
             if curve in self._curves:
                 self._curves[curve].apply_change(factor)
@@ -210,11 +235,11 @@ class History:
         else:
             has_compute = "compute" in self._curves
             compute = PiecewiseLinear.of(self._evidence("compute")) if has_compute else total
-            cold = self._curves.get("cold")
+            has_cold = "cold" in self._curves
             model = DeviceModel(
                 total,
                 compute,
-                cold_ratio=1.0 if cold is None else cold_ratio(cold, total),
+                cold_ratio=cold_ratio(self._evidence("cold"), total) if has_cold else 1.0,
                 variation=self._variation.deviation,
             )
             curves = (total,)
@@ -249,5 +274,5 @@ class History:
     def _evidence(self, curve: CurveName) -> ObservationWindows:
         """Return the windows of a curve. A busy core or a hot GPU doesn't slow down copies."""
         windows = self._curves[curve]
-        is_slowed = curve in ("total", "compute") and self.contention != 1.0
+        is_slowed = curve in ("total", "compute", "cold") and self.contention != 1.0
         return windows.scaled(self.contention) if is_slowed else windows

@@ -1,5 +1,5 @@
-"""One run's observations: a median per curve and size; what a fresh process would have needed if
-warm; and how stored runs are separated. Pure.
+"""One run's observations: a median per curve and size; how stored runs are separated; and how much
+slower fresh processes are. Pure.
 
 The first run with a library in a process is slower: code is loaded, page tables are filled, caches
 and branch predictors learn. Its time is kept as the curve "cold", its ratio to the warm curve is
@@ -64,25 +64,3 @@ def cold_ratio(cold: ObservationWindows, total: SpeedFunction) -> float:
     """Return the time of a share in a fresh process over that in a warm one."""
     ratios = [seconds / float(total.time(units)) for units, seconds, _ in cold.latest()]
     return min(max(robust_median(ratios), MIN_RATIO), MAX_RATIO) if ratios else 1.0
-
-
-def as_warm(
-    samples: Sequence[Sample], cold: ObservationWindows | None, total: SpeedFunction | None
-) -> list[Sample]:
-    """Return the samples of a run, with its total as a warm process would have needed it.
-
-    Parameters
-    ----------
-    cold : ObservationWindows or None
-        Of earlier runs in fresh processes; None: this is the first.
-    total : SpeedFunction or None
-        The warm curve; None: this is the first run, whose total is the best guess.
-    """
-    fresh = next((sample for sample in samples if sample.curve == "cold"), None)
-    if fresh is None or total is None or fresh.contended:
-        return list(samples)
-    if cold is None:
-        cold = ObservationWindows([(fresh.units, fresh.seconds)])
-    seconds = fresh.seconds / cold_ratio(cold, total)
-    others = [sample for sample in samples if sample.curve != "total"]
-    return [*others, Sample("total", fresh.units, seconds)]

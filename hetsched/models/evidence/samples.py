@@ -127,6 +127,18 @@ def run_samples(
     return as_contended(valid) if is_contended(chunks) else valid
 
 
+def fresh_samples(
+    chunks: TimedPhases, share: int, wall: float, *, planned: int | None = None
+) -> list[Sample]:
+    """Return the time of a core's whole share in a fresh process, with its first chunk.
+
+    Parameters as of `run_samples`. Empty if the time is too short for the clock.
+    """
+    if planned is not None and any(times.taken for _, times in chunks):
+        share, wall = planned, wall * planned / max(share, 1)
+    return [Sample("cold", share, wall)] if share > 0 and wall > 0 else []
+
+
 def _without_taken(chunks: TimedPhases) -> list[tuple[int, PhaseTimes]]:
     """Drop chunks that were taken from a tail, unless all were.
 
