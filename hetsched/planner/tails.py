@@ -23,7 +23,7 @@ the shares are enough for 2 to 16 cores, and 10 % are not."""
 MIN_DEVIATION = 0.01
 """Below that no tail pays: the split itself is no better."""
 TAKE_SECONDS = 50e-6
-"""Cost of taking a chunk: its calls and its message. Measured: 30 to 60 us."""
+"""Cost of taking a chunk: its calls and its message. Estimate."""
 MIN_TIME_RATIO = 0.5
 """A core whose share takes less than this part of the longest isn't meant to finish with the
 others, such as one that is probed, and takes no part. Arbitrary."""

@@ -24,7 +24,7 @@ from hetsched.plans.shared_tail import TAIL_CHUNK_ID, TailCounter
 from hetsched.simulate.machine import ChunkTimings
 
 MESSAGE_SECONDS = 200e-6
-"""From a device to the engine, or back. Measured: 0.1 to 0.3 ms."""
+"""From a device to the engine, or back. Estimate."""
 
 ChunkSeconds = Callable[[Chunk, float], float]
 """Seconds of a chunk that starts at a time."""

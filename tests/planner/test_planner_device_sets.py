@@ -44,7 +44,7 @@ def candidate(info: DeviceInfo, beside: dict[CoRunners, tuple[float, int]]) -> C
     )
 
 
-def machine(gpu_alone: tuple[float, int] | None = None, runs: int = 3) -> list[Candidate]:
+def machine(gpu_alone: tuple[float, int] | None = None, runs: int = 4) -> list[Candidate]:
     """The GPU and the cores, measured beside each other, and perhaps the GPU alone."""
     candidates = [candidate(info, {"all": (UNIT[info.name], runs)}) for info in MACHINE]
     if gpu_alone is not None:

@@ -32,8 +32,9 @@ MIN_TRIAL_GAIN = 0.05
 MIN_MEASURED_GAIN = 0.02
 """Minimum gain for which a measured set replaces the present one: more than the noise of a few
 runs. Arbitrary."""
-MIN_PRESENT_RUNS = 2
-"""Runs of each device of the present set before another set is tried."""
+MIN_PRESENT_RUNS = 4
+"""Runs of each device of the present set before another set is tried: as many as it takes from
+nothing to a balanced split."""
 MIN_JOB_SECONDS = 0.005
 """Shorter jobs aren't worth trials. Arbitrary."""
 MAX_RETRY_TIME_RATIO = 1.1
