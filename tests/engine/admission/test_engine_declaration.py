@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.admission import Admission
@@ -21,8 +22,8 @@ from hetsched.engine.admission.declaration import (
 from hetsched.engine.admission.resolve import MachineLimits
 from hetsched.engine.threads.step import Step
 from hetsched.engine.threads.worker_pool import WorkerPool
-from hetsched.errors import TryAgain, UsageError
-from hetsched.job import ArenaRef, Dependency, FileOut, FileRef, JobSpec
+from hetsched.errors import DataError, TryAgain, Unavailable, UsageError
+from hetsched.job import ArenaOut, ArenaRef, Dependency, FileOut, FileRef, JobSpec
 from hetsched.transport.loop import Loop
 from hetsched.workload import find
 
@@ -74,7 +75,8 @@ class Bench:
     def __init__(self) -> None:
         self.loop = Loop()
         self.files = WorkerPool(self.loop, deadline=60.0)
-        self.admission = Admission(self.files, lambda: MACHINE)
+        self.machine = MACHINE
+        self.admission = Admission(self.files, lambda: self.machine)
         self.answers: list[CheckedJob | BaseException | None] = []
 
     def check(self, spec: JobSpec) -> None:
@@ -118,6 +120,62 @@ def test_a_job_like_an_earlier_one_is_checked_at_once(
     assert isinstance(second, CheckedJob)
     assert second.declaration is first.declaration
     assert second.job is not first.job
+
+
+def checked_jobs(bench: Bench, *specs: JobSpec) -> list[CheckedJob]:
+    """Check requests of a known kind; return those that were accepted."""
+    bench.answers.clear()
+    for spec in specs:
+        bench.check(spec)
+    return [answer for answer in bench.answers if isinstance(answer, CheckedJob)]
+
+
+def test_equal_requests_are_bound_once_and_share_no_lists(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.check(SPEC)
+    bench.wait()
+    (bound,) = checked_jobs(bench, SPEC)
+    monkeypatch.setattr("hetsched.engine.admission.admission.bind", None)
+    one, other = checked_jobs(bench, SPEC, SPEC)
+
+    assert one.job == other.job == bound.job
+    one.job.into.clear()
+    one.job.generate.clear()
+    one.job.notes.append("changed")
+    assert other.job == bound.job == checked_jobs(bench, SPEC)[0].job
+
+
+def test_other_requests_of_the_kind_are_bound_by_themselves(bench: Bench) -> None:
+    bench.check(SPEC)
+    bench.wait()
+    array = ArenaRef(1, (4, 8, 8), "complex64")
+    plain, measuring, given = checked_jobs(
+        bench,
+        SPEC,
+        replace(SPEC, measure={"cpu0": "numpy"}),
+        replace(SPEC, outputs={"": ArenaOut(array)}),
+        replace(SPEC, devices=("gpu0",)),
+    )
+
+    assert (plain.job.measure, measuring.job.measure) == ({}, {"cpu0": "numpy"})
+    assert set(plain.job.into.values()) == {None}
+    assert set(given.job.into.values()) == {array}
+    assert isinstance(bench.answers[-1], Unavailable)
+
+
+def test_on_a_changed_machine_a_request_is_bound_anew(bench: Bench) -> None:
+    bench.check(SPEC)
+    bench.wait()
+    (before,) = checked_jobs(bench, SPEC)
+    other = DeviceInfo(name="cpu1", kind="cpu", identity="c")
+    bench.machine = MachineLimits([*MACHINE.infos, other], {}, MACHINE.arena_limit)
+    (after,) = checked_jobs(bench, SPEC)
+    bench.machine = MachineLimits(MACHINE.infos, {}, 1)
+    checked_jobs(bench, SPEC)
+
+    assert (before.job.devices, after.job.devices) == (("cpu0",), ("cpu0", "cpu1"))
+    assert isinstance(bench.answers[0], DataError)
 
 
 def test_a_refused_request_is_not_remembered(bench: Bench) -> None:
