@@ -16,7 +16,9 @@ from virtual_machine import VIRTUAL
 
 from hetsched import paths
 from hetsched.config import load
+from hetsched.models.evidence.races import Race
 from hetsched.store.models.catalogue import collect
+from hetsched.store.models.model_store import ModelStore
 
 from .conftest import COMMAND, DEFAULT_FFT, Call, Ended
 
@@ -184,6 +186,27 @@ def test_showing_has_a_row_for_every_size(learnt: Ended, call: Call) -> None:
     assert lines[1].startswith("core0 ")
     assert [line.split()[:2] for line in lines[3:7]] == [["total", str(size)] for size in SIZES]
     assert "per operation" in call("models", "show", "fft").out
+
+
+def test_showing_ends_with_the_races_of_variants(learnt: Ended, call: Call) -> None:
+    store = ModelStore(paths.models_path())
+    keys = store.keys()
+    (key,) = {key.race_key for key in keys if key.device.startswith("core0")}
+    paces = {"mkl 1": (1.0,) * 8, "ducc0 2": (1.5,) * 8, "numpy 3": (1.01,) * 8}
+    store.add_race(key, Race(4, 250.0, paces), 1.0)
+    store.close()
+
+    lines = call("models", "show", "fft").out.splitlines()
+    record = json.loads(call("models", "show", "fft", "--json").out)
+
+    assert "races of variants at about 250 units a core" in lines[-5]
+    assert lines[-4] == "  mkl 1: the fastest"
+    assert lines[-3] == "  numpy 3: 1.01 (0.99 to 1.03) times as long by 1 race, undecided"
+    assert lines[-2] == "  ducc0 2: 1.50 (1.47 to 1.53) times as long by 1 race, dropped"
+    (raced,) = record["races"]
+    assert [rival["variant"] for rival in raced["rivals"]] == ["numpy 3", "ducc0 2"]
+    exported = json.loads(call("models", "export", "--device", "core0").out)
+    assert len(exported["races"]) == 1
 
 
 def test_a_picture(learnt: Ended, call: Call) -> None:

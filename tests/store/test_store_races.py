@@ -1,11 +1,16 @@
 """Races of variants in models.db: across processes, and in files of older versions."""
 
+import json
 import shutil
 from pathlib import Path
 
+import pytest
+
+from hetsched.errors import DataError
 from hetsched.models.evidence.races import MAX_RACES, Race
 from hetsched.models.evidence.samples import Sample
-from hetsched.store.models.catalogue import forget
+from hetsched.store.models.catalogue import collect, forget, restore
+from hetsched.store.models.export_json import decode, encode
 from hetsched.store.models.model_store import ModelKey, ModelStore
 
 DATA = Path(__file__).parent.parent / "data"
@@ -70,6 +75,49 @@ def test_forgotten_models_have_no_races(tmp_path: Path) -> None:
     forget(tmp_path / "models.db", lambda key: key == KEY)
 
     assert ModelStore(tmp_path / "models.db").races(KEY.race_key).races == ()
+
+
+def test_an_import_brings_the_races_of_an_export_once(tmp_path: Path) -> None:
+    first, second = tmp_path / "first" / "models.db", tmp_path / "second" / "models.db"
+    for path, races, at in ((first, (race(1), Race(2, 0.0, {})), 5.0), (second, (race(7),), 1.0)):
+        store = ModelStore(path)
+        for new in races:
+            store.add_race(KEY.race_key, new, at)
+        store.observe(KEY, SAMPLES, 1.0)
+        store.close()
+    export = decode(encode(collect(first)), "x")
+
+    restore(second, export)
+    restore(second, export)
+
+    record = ModelStore(second).races(KEY.race_key)
+    assert (record.races, record.changed_at) == ((race(7), race(1)), 2)
+    assert [len(stored.races) for stored in collect(second).races] == [3]
+
+
+def test_an_export_without_races_leaves_those_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "models.db"
+    store = ModelStore(path)
+    add(store, race(1))
+    store.close()
+    record = json.loads(encode(collect(path)))
+    del record["races"]
+
+    restore(path, decode(json.dumps(record).encode(), "x"))
+
+    assert ModelStore(path).races(KEY.race_key).races == (race(1),)
+
+
+@pytest.mark.parametrize("pace", [0, -1.0, "x"])
+def test_a_race_with_an_impossible_pace_is_refused(tmp_path: Path, pace: object) -> None:
+    store = ModelStore(tmp_path / "models.db")
+    add(store, race(1))
+    store.close()
+    record = json.loads(encode(collect(tmp_path / "models.db")))
+    record["races"][0]["races"][0][2]["mkl 1"] = [pace]
+
+    with pytest.raises(DataError, match="broken export"):
+        decode(json.dumps(record).encode(), "x")
 
 
 def test_an_older_file_takes_races(tmp_path: Path) -> None:

@@ -16,9 +16,16 @@ from hetsched import __version__
 from hetsched.errors import CantCreate, ConfigError, TryAgain
 from hetsched.paths import private_folder
 from hetsched.store.database import transaction
-from hetsched.store.models import models_db
-from hetsched.store.models.export_format import Export, StoredModel, merged
+from hetsched.store.models import models_db, race_table
+from hetsched.store.models.export_format import (
+    Export,
+    StoredModel,
+    StoredRaces,
+    merged,
+    merged_races,
+)
 from hetsched.store.models.models_db import ModelKey
+from hetsched.store.models.race_table import RaceKey
 
 
 def collect(path: Path) -> Export:
@@ -32,7 +39,10 @@ def collect(path: Path) -> Export:
         return Export(hetsched=__version__, models=())
     with _connection(path, models_db.open_models_for_reading) as connection:
         models = tuple(StoredModel.of(*model) for model in models_db.read_all(connection))
-    return Export(hetsched=__version__, models=models)
+        races = _races(connection)
+    return Export(
+        hetsched=__version__, models=models, races=tuple(races[key] for key in sorted(races))
+    )
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,7 @@ def restore(path: Path, export: Export) -> ImportCounts:
         extended = [after for before, after in merges if after is not before]
         for model in (*new, *extended):
             models_db.write_model(connection, model.key, model.runs, model.rows)
+        _add_races(connection, export)
         models_db.count_rewrite(connection)
     return ImportCounts(len(new), len(extended), len(shared) - len(extended))
 
@@ -77,6 +88,20 @@ def forget(path: Path, is_chosen: Callable[[ModelKey], bool]) -> list[ModelKey]:
         chosen = [key for key in models_db.read_keys(connection) if is_chosen(key)]
         models_db.delete_models(connection, chosen)
     return sorted(chosen)
+
+
+def _races(connection: apsw.Connection) -> dict[RaceKey, StoredRaces]:
+    rows = race_table.read_all_races(connection)
+    return {key: StoredRaces.of(key, rows[key]) for key in rows}
+
+
+def _add_races(connection: apsw.Connection, export: Export) -> None:
+    stored = _races(connection)
+    for races in export.races:
+        before = stored.get(races.key)
+        after = races if before is None else merged_races(before, races)
+        if after is not before:
+            race_table.write_races(connection, after.key, after.rows)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 Each model is exported with its key, its runs, and the raw observations, oldest first, as [curve,
 units, seconds, seconds since the epoch]. Fits aren't exported: the importing side repeats them.
+Races of variants are exported with their key, as [run, units, paces, seconds since the epoch].
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from hetsched.models import Knot
 from hetsched.models.evidence.co_runners import CoRunners
 from hetsched.models.evidence.confidence import knot_of
 from hetsched.models.evidence.history import History
+from hetsched.models.evidence.races import NO_RACES, Race, RaceRecord
 from hetsched.models.evidence.samples import CurveName, Sample
 from hetsched.store.models.models_db import ModelKey, ObservationRow
+from hetsched.store.models.race_table import RaceKey, RaceRow
 from hetsched.units import NUMBER_LIMIT
 
 KIND = "hetsched.models.export"
@@ -82,12 +85,65 @@ class StoredModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return [knot_of(float(units), repeats[units]) for units in sorted(repeats)]
 
 
+Pace = Annotated[float, msgspec.Meta(gt=0, lt=1e300)]
+Paces = dict[str, tuple[Pace | None, ...]]
+
+
+class StoredRace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One race, or without paces a change of speed; as `Race`. `at`: seconds since the epoch."""
+
+    number: Count
+    units: Annotated[float, msgspec.Meta(ge=0, lt=NUMBER_LIMIT)]
+    paces: Paces
+    at: Moment
+
+
+class StoredRaces(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The races of one job on one kind of core, oldest first. `device`: without the name."""
+
+    workload: str
+    speed_key: str
+    device: str
+    storage: str
+    races: tuple[StoredRace, ...]
+
+    @classmethod
+    def of(cls, key: RaceKey, rows: Iterable[RaceRow]) -> StoredRaces:
+        """Make one from the rows of ``models.db``."""
+        races = tuple(StoredRace(*row) for row in rows)
+        return cls(**msgspec.structs.asdict(key), races=races)
+
+    @property
+    def key(self) -> RaceKey:
+        return RaceKey(*(getattr(self, name) for name in RaceKey.__struct_fields__))
+
+    @property
+    def rows(self) -> list[RaceRow]:
+        return [RaceRow(*msgspec.structs.astuple(race)) for race in self.races]
+
+    def record(self) -> RaceRecord:
+        """Return what the planner knows by these races."""
+        record = NO_RACES
+        for race in self.races:
+            if race.paces:
+                record = record.with_race(Race(race.number, race.units, race.paces))
+            else:
+                record = record.with_change(race.number)
+        return record
+
+
 class Export(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole export."""
+    """A whole export; older ones have no `races`."""
 
     schema: str = SCHEMA
     hetsched: str
     models: tuple[StoredModel, ...]
+    races: tuple[StoredRaces, ...] = ()
+
+    def races_of(self, models: Iterable[StoredModel]) -> tuple[StoredRaces, ...]:
+        """Return the races in which the variants of these models took part."""
+        keys = {model.key.race_key for model in models}
+        return tuple(races for races in self.races if races.key in keys)
 
 
 def describe_key(key: ModelKey) -> str:
@@ -109,3 +165,12 @@ def merged(first: StoredModel, second: StoredModel) -> StoredModel:
     union = (first_counts | second_counts).elements()
     observations = tuple(sorted(union, key=lambda observation: observation.at))
     return msgspec.structs.replace(first, runs=runs, observations=observations)
+
+
+def merged_races(first: StoredRaces, second: StoredRaces) -> StoredRaces:
+    """Merge the races of one key, by time; return `first` itself if `second` adds nothing."""
+    added = [race for race in second.races if race not in first.races]
+    if not added:
+        return first
+    races = tuple(sorted((*first.races, *added), key=lambda race: race.at))
+    return msgspec.structs.replace(first, races=races)

@@ -44,6 +44,8 @@ def decode(raw: bytes, source: str) -> Export:
             export = msgspec.structs.replace(export, schema=SCHEMA)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{source}: broken export: {error}") from None
+    if len({races.key for races in export.races}) < len(export.races):
+        raise DataError(f"{source}: broken export: races of one key occur twice")
     counts = Counter(model.key for model in export.models)
     duplicates = [key for key, count in counts.items() if count > 1]
     if duplicates:

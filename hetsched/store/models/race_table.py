@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import apsw
 import msgspec
@@ -34,6 +35,15 @@ _MATCHES = " AND ".join(f"{name} = ?" for name in RaceKey.__struct_fields__)
 _PACES = dict[str, tuple[float | None, ...]]
 
 
+class RaceRow(NamedTuple):
+    """One race as stored; see `SCHEMA`. `at`: seconds since the epoch."""
+
+    number: int
+    units: float
+    paces: _PACES
+    at: float
+
+
 def read_races(connection: apsw.Connection, key: RaceKey) -> RaceRecord:
     """Return the races of `key`."""
     sql = f"SELECT number, units, paces FROM race WHERE {_MATCHES} ORDER BY id"
@@ -42,6 +52,23 @@ def read_races(connection: apsw.Connection, key: RaceKey) -> RaceRecord:
         race = Race(number, units, msgspec.json.decode(text, type=_PACES))
         record = record.with_race(race) if race.paces else record.with_change(number)
     return record
+
+
+def read_all_races(connection: apsw.Connection) -> dict[RaceKey, list[RaceRow]]:
+    """Return all rows, oldest first, by key."""
+    rows: dict[RaceKey, list[RaceRow]] = {}
+    sql = f"SELECT number, units, paces, at, {', '.join(RaceKey.__struct_fields__)} FROM race"
+    for number, units, text, at, *key in connection.execute(f"{sql} ORDER BY id"):
+        row = RaceRow(number, units, msgspec.json.decode(text, type=_PACES), at)
+        rows.setdefault(RaceKey(*key), []).append(row)
+    return rows
+
+
+def write_races(connection: apsw.Connection, key: RaceKey, rows: Iterable[RaceRow]) -> None:
+    """Make `rows`, oldest first, the races of `key`."""
+    delete_races(connection, [key])
+    for number, units, paces, at in rows:
+        add_race(connection, key, Race(number, units, paces), at)
 
 
 def add_race(connection: apsw.Connection, key: RaceKey, race: Race, at: float) -> None:

@@ -25,7 +25,7 @@ def command(
     device: Device = None,
     force: Force = False,
 ) -> None:
-    """Export all observations as JSON."""
+    """Export all observations and races of variants as JSON."""
     import msgspec
 
     from hetsched.store.arrays.output_files import write_whole
@@ -36,7 +36,8 @@ def command(
     if workload is not None:
         check_workload(workload, export.models)
     models = tuple(select(export.models, workload, device))
-    raw = encode(msgspec.structs.replace(export, models=models))
+    races = export.races_of(models)
+    raw = encode(msgspec.structs.replace(export, models=models, races=races))
     if file == STANDARD_OUTPUT:
         out(clean_json(raw.decode().rstrip("\n")))
         return

@@ -16,6 +16,7 @@ from hetsched.cli.commands.models.records import (
 )
 from hetsched.cli.commands.models.selection import Device, WorkloadName, check_workload, select
 from hetsched.cli.output.model_labels import percent, work_label
+from hetsched.cli.output.race_lines import race_lines, race_summary
 from hetsched.cli.output.terminal import clean, columns, note, number, out, out_json
 from hetsched.cli.request_flags import Force, Json
 from hetsched.errors import InputMissing, UsageError
@@ -23,7 +24,7 @@ from hetsched.units import counted, format_seconds
 
 if TYPE_CHECKING:
     from hetsched.models.evidence.samples import CurveName
-    from hetsched.store.models.export_format import StoredModel
+    from hetsched.store.models.export_format import StoredModel, StoredRaces
 
 SCHEMA = "hetsched.models.show/2"
 CURVES: tuple[CurveName, ...] = ("total", "compute", "h2d", "d2h")
@@ -58,7 +59,7 @@ def command(
     json: Json = False,
 ) -> None:
     """Show every measured size with its confidence interval."""
-    models = _models(workload, device, work)
+    models, races = _models(workload, device, work)
     if plot is not None:
         from hetsched.cli.output.plots.model_curves import draw
 
@@ -66,15 +67,20 @@ def command(
         note(f"plot: {plot}")
     if json:
         details = [_details(model) for model in models]
-        out_json({"schema": SCHEMA, "workload": workload, "models": details})
+        raced = [record for stored in races if (record := race_summary(stored)) is not None]
+        out_json({"schema": SCHEMA, "workload": workload, "models": details, "races": raced})
         return
     for model in models:
         for line in _lines(model):
             out(clean(line))
+    for line in race_lines(races):
+        out(clean(line))
 
 
-def _models(workload: str, device: str | None, work: str | None) -> list[StoredModel]:
-    """Return the models asked for.
+def _models(
+    workload: str, device: str | None, work: str | None
+) -> tuple[list[StoredModel], tuple[StoredRaces, ...]]:
+    """Return the models asked for, and the races of their variants.
 
     Raises
     ------
@@ -85,21 +91,21 @@ def _models(workload: str, device: str | None, work: str | None) -> list[StoredM
     """
     from hetsched.store.models.catalogue import collect
 
-    all_models = collect(paths.models_path()).models
-    check_workload(workload, all_models)
-    models = select(all_models, workload, device)
+    export = collect(paths.models_path())
+    check_workload(workload, export.models)
+    models = select(export.models, workload, device)
     if not models:
         raise InputMissing(
             f"no models of {workload} yet; run it,"
             f" or measure it: hetsched models measure {workload}"
         )
     if work is None:
-        return models
+        return models, export.races_of(models)
     of_work = [model for model in models if work in work_label(model.speed_key)]
     if not of_work:
         labels = "; ".join(sorted({work_label(model.speed_key) for model in models}))
         raise UsageError(f"--of {work}: no such models; choose from: {labels}")
-    return of_work
+    return of_work, export.races_of(of_work)
 
 
 def _details(model: StoredModel) -> ModelDetails:
