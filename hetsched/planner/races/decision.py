@@ -3,7 +3,7 @@
 In the first run all variants race. One whose time is above the best's by more than 2 %, with 90 %
 confidence, is dropped; the others race again, three times at most, then the best mean decides.
 Later the runner-up races again after 8, 32, 128, ... runs, and when the speed of a device is
-believed to have changed. Pure.
+believed to have changed. One that hasn't raced against the present best yet does so. Pure.
 """
 
 from __future__ import annotations
