@@ -60,7 +60,10 @@ class _Participant:
         """Return the plan for `share` if the device's total is based on plans."""
         if not isinstance(self.total, PlannedCurve) or self.choice.model is None:
             return None
-        best, candidate = self.total.plan(share), self.candidate
+        candidate = self.candidate
+        if candidate.size_trial is not None and candidate.size_trial.share == share:
+            return candidate.size_trial
+        best = self.total.plan(share)
         memory, overlap = planning_memory(candidate), Overlap.of(candidate.info.engines)
         return kept_plan(candidate.last_plan, best, self.choice.model, memory, overlap)
 

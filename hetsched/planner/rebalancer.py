@@ -22,6 +22,7 @@ from hetsched.planner.device_sets.teams import plan_fixed_shares, plan_with_devi
 from hetsched.planner.job_planner import Candidate, JobPlan
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.probes import choose_probes, due_devices, marked, shares_with_probes
+from hetsched.planner.size_trials import TrialState, marked_trials, with_size_trials
 
 MAX_REPEATS = 8
 """Runs of a good plan before the models are consulted again: planning takes a millisecond, but new
@@ -58,6 +59,7 @@ class Rebalancer:
         self._runs = 0
         self._sets = SetState()
         self._working: frozenset[str] = frozenset()
+        self._size_trials = TrialState()
         self._probe_states: dict[str, ProbeState] = {}
         self._too_costly: frozenset[str] = frozenset()
         self._start_over()
@@ -148,7 +150,17 @@ class Rebalancer:
             plan = self._plan_of(fixed_shares, candidates, machine)
         self._uses = 0
         self._read_probe_states(candidates)
-        return self._record_issued(plan, self._with_probes(plan, candidates, machine))
+        issued = self._with_probes(plan, candidates, machine)
+        if issued is plan and not (plan.is_exploring or self._is_trial(plan)):
+            issued = self._with_size_trials(plan, candidates, machine)
+        return self._record_issued(plan, issued)
+
+    def _with_size_trials(
+        self, plan: JobPlan, candidates: Sequence[Candidate], machine: Sequence[DeviceInfo]
+    ) -> JobPlan:
+        """Return the plan with sizes to be measured; `plan` itself if there are none."""
+        trying = with_size_trials(plan, candidates, self._size_trials, self._runs + 1)
+        return marked_trials(self._plan_of(plan.shares, trying, machine)) if trying else plan
 
     def _plan_of(
         self,
@@ -247,13 +259,17 @@ class Rebalancer:
             return
         self._balancer.tell([seconds.get(device, 0.0) for device in self._devices])
         is_due = self._uses >= self._max_repeats(plan) or self._sets.wants_plan
+        is_due = is_due or plan.tries_sizes
         if is_due or plan.is_exploring or is_mispredicted(plan, makespan):
             self._balancer.reconsider()
 
     def _max_repeats(self, plan: JobPlan) -> int:
         """Return the runs of `plan` before the models are consulted again."""
         has_link = any(a.candidate is not None and a.candidate.info.link for a in plan.assignments)
-        return min(MAX_REPEATS, 1 + self._runs // RUNS_PER_REPEAT) if has_link else MAX_REPEATS
+        if not has_link:
+            return MAX_REPEATS
+        runs_per_repeat = RUNS_PER_REPEAT * (2 if self._size_trials.trials else 1)
+        return min(MAX_REPEATS, 1 + self._runs // runs_per_repeat)
 
     def record_repetition(self, plan: JobPlan) -> None:
         """Record that `plan`, the last one issued and already reported, ran again.

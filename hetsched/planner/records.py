@@ -42,6 +42,9 @@ class Candidate:
     last_plan : DevicePlan or None
         Of a device with a link: the plan of the last run. It is kept if another one gains little
         (`plans.kept_plan`).
+    size_trial : DevicePlan or None
+        Of a device with a link: the chunks of its share in the next run, which measure sizes
+        (`planner.size_trials`).
     probe_state : ProbeState or None
         As stored, for a device without a share in earlier runs; None: nothing is stored.
     models_beside : mapping
@@ -61,6 +64,7 @@ class Candidate:
     needs_start: bool = False
     uses_measured_total: bool = False
     last_plan: DevicePlan | None = None
+    size_trial: DevicePlan | None = None
     probe_state: ProbeState | None = None
     races: RaceRecord = NO_RACES
     models_beside: Mapping[CoRunners, Mapping[str, DeviceModel]] = field(default_factory=dict)
@@ -117,6 +121,8 @@ class Assignment:
         Variants that race against `variant`: chunks of kernel 1, 2, ... (`Chunk.kernel`).
     is_probe : bool
         A few units for a device that the plan would leave out (`planner.probes`).
+    tries_sizes : bool
+        Some of its chunks only serve to measure their sizes: it may be slower than predicted.
     race_chunks : int
         First chunks of its own that are part of the race.
     """
@@ -138,6 +144,7 @@ class Assignment:
     rivals: tuple[str, ...] = ()
     is_probe: bool = False
     race_chunks: int = 0
+    tries_sizes: bool = False
 
     @property
     def own_units(self) -> int:
@@ -210,6 +217,10 @@ class JobPlan:
     @property
     def has_probes(self) -> bool:
         return any(assignment.is_probe for assignment in self.assignments)
+
+    @property
+    def tries_sizes(self) -> bool:
+        return any(assignment.tries_sizes for assignment in self.assignments)
 
     @property
     def load(self) -> int:

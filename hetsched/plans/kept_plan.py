@@ -7,6 +7,8 @@ sizes, each has noise of its own, and sizes never run are guesses; the last plan
 
 from __future__ import annotations
 
+from typing import Any
+
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
 from hetsched.plans.device_plan import DevicePlan, Overlap, fits
@@ -15,6 +17,10 @@ from hetsched.plans.timeline import timeline
 MIN_GAIN = 0.01
 """Relative gain for which the chunks of the last plan are given up. Arbitrary: with more a
 plan that is 3 % longer than necessary may be kept, as predictions err by as much again."""
+
+MIN_UNMEASURED_GAIN = 0.02
+"""Gain for which a plan with sizes never run replaces one whose sizes have been run. Smaller gains
+are left to trials (`planner.size_trials`), which risk a few chunks."""
 
 
 def kept_plan(
@@ -40,7 +46,14 @@ def kept_plan(
     if not fits(last, memory):
         return best
     gain = 1 - _seconds(best, model, overlap) / _seconds(last, model, overlap)
-    return last if gain < MIN_GAIN else best
+    is_new = _has_unmeasured(best, model) and not _has_unmeasured(last, model)
+    return last if gain < (MIN_UNMEASURED_GAIN if is_new else MIN_GAIN) else best
+
+
+def _has_unmeasured(plan: DevicePlan, model: DeviceModel) -> bool:
+    """Return whether the kernel was never run with one of these sizes."""
+    points: Any = getattr(model.compute, "points", ())
+    return not set(plan.chunks) <= {float(point[0]) for point in points}
 
 
 def is_straight(model: DeviceModel) -> bool:

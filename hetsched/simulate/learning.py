@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from hetsched.models.evidence.races import RaceRecord
 from hetsched.models.evidence.run_medians import run_medians
-from hetsched.models.evidence.samples import Sample, duplex_samples, run_samples
+from hetsched.models.evidence.samples import Sample, duplex_samples, run_samples, without_total
 from hetsched.planner.device_sets.neighbours import co_runners_in_run, co_runners_of
 from hetsched.planner.job_planner import Assignment, Candidate, JobPlan, plan_job
 from hetsched.planner.plan_cache import PlanCache
@@ -183,6 +183,8 @@ class _LearningLoop:
         planned, parts = assignment.plan.share, assignment.plan.sub_distributions
         share, seconds = sum(units for units, _ in chunks), device_seconds(chunks)
         samples = run_samples(chunks, parts, share, seconds, link=link, planned=planned)
+        if assignment.tries_sizes:
+            samples = without_total(samples, chunks)
         return {assignment.variant: samples + (duplex_samples(chunks) if link else [])}
 
     def _record_races(self, plan: JobPlan, timings: dict[str, ChunkTimings]) -> None:

@@ -9,9 +9,9 @@ from hetsched.simulate.learning import ideal_plan, learn
 from hetsched.simulate.machine import makespan
 
 RUNS = 8
-UNPROVEN = ("waves of 16, alone", "set bits, alone")
+UNPROVEN = ("set bits, alone",)
 ALONE = [case for case in CASES if not case.cores and case.name not in UNPROVEN]
-"""In these the plan with exactly known costs is within 0.1 % of the best one known."""
+"""In these the plan with exactly known costs is within 1 % of the best one known."""
 
 
 @pytest.mark.parametrize("case", ALONE[:7], ids=lambda case: case.name)
@@ -25,8 +25,9 @@ def test_the_plan_of_a_kernel_with_steps_is_near_the_best_from_run_6_on(case: Ca
     assert max(counted) <= case.bar
 
 
-def test_with_cores_the_split_follows_the_kernel() -> None:
-    (case,) = (case for case in CASES if case.cores and "3.5 times" in case.name)
+@pytest.mark.parametrize("kernel", ["3.5 times", "waves of 16"])
+def test_with_cores_the_split_follows_the_kernel(kernel: str) -> None:
+    (case,) = (case for case in CASES if case.cores and kernel in case.name)
     machine = case.machine()
     best = makespan(machine.play(ideal_plan(machine)))
 

@@ -28,6 +28,7 @@ from hetsched.models.evidence.samples import (
     duplex_samples,
     fresh_samples,
     run_samples,
+    without_total,
 )
 from hetsched.planner.device_sets.neighbours import co_runners_in_run
 from hetsched.planner.host_overhead import may_share_core
@@ -158,8 +159,8 @@ def _samples(run: DeviceRun, overhead: float) -> dict[str, list[Sample]]:
         largest = max((s.units for s in evidence if s.curve == "total"), default=0)
         evidence = [s for s in evidence if (s.curve, s.units) == ("total", largest)]
     candidate = run.assignment.candidate
-    if candidate is not None and candidate.is_memory_limited:
-        evidence = _without_total(evidence, run)
+    if run.assignment.tries_sizes or (candidate is not None and candidate.is_memory_limited):
+        evidence = without_total(evidence, run.chunks)
     return {run.assignment.variant: evidence}
 
 
@@ -172,12 +173,6 @@ def _judged(evidence: Sequence[Sample], run: DeviceRun, *, is_contended: bool) -
         log.info("%s was throttled: %s", run.info.name, ", ".join(reasons))
         evidence = as_contended(evidence)
     return evidence
-
-
-def _without_total(evidence: Sequence[Sample], run: DeviceRun) -> list[Sample]:
-    """Drop the time of the whole share, which limited memory made slower."""
-    sizes = {units for units, _ in run.chunks}
-    return [sample for sample in evidence if sample.curve != "total" or sample.units in sizes]
 
 
 def _host_overhead(runs: Mapping[str, DeviceRun]) -> dict[str, float]:

@@ -170,7 +170,8 @@ def predicted_cold(plan: JobPlan, fresh: Collection[str]) -> JobPlan:
 
 def is_good(plan: JobPlan, runs: Mapping[str, DeviceRun]) -> bool:
     """Return whether all devices finished together and as predicted."""
-    if plan.is_exploring or plan.has_probes or is_mispredicted(plan, makespan(runs)):
+    is_trial = plan.is_exploring or plan.has_probes or plan.tries_sizes
+    if is_trial or is_mispredicted(plan, makespan(runs)):
         return False
     seconds = [run.seconds for run in runs.values() if run.chunks]
     is_negligible = max(seconds) - min(seconds) <= NEGLIGIBLE_SECONDS if seconds else True

@@ -139,6 +139,12 @@ def fresh_samples(
     return [Sample("cold", share, wall)] if share > 0 and wall > 0 else []
 
 
+def without_total(samples: Sequence[Sample], chunks: TimedPhases) -> list[Sample]:
+    """Drop the time of the whole share: its chunks weren't those of the best plan."""
+    sizes = {units for units, _ in chunks}
+    return [sample for sample in samples if sample.curve != "total" or sample.units in sizes]
+
+
 def _without_taken(chunks: TimedPhases) -> list[tuple[int, PhaseTimes]]:
     """Drop chunks that were taken from a tail, unless all were.
 

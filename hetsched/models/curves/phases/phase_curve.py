@@ -9,6 +9,7 @@ cost and a cost per unit.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from hetsched.models.curves.fitted_curve import FittedCurve
 from hetsched.models.curves.isotonic import rising
 from hetsched.models.curves.non_monotone import pool_except_dips
 from hetsched.models.curves.phases.affine import fitted_line, line_segments
-from hetsched.models.curves.phases.polyline import linear_times
+from hetsched.models.curves.phases.polyline import Polyline, linear_times
 from hetsched.models.curves.segments import Floats, Segments
 from hetsched.models.evidence.observations import ObservationWindows
 from hetsched.models.evidence.smoothing import noise_deviation
@@ -35,6 +36,12 @@ MIN_RUNS = 2
 """Runs that must agree that a line doesn't fit."""
 MIN_SIZES = 2
 """Sizes far from the line, in a run with others near it, that tell the same."""
+MIN_PACE_RATIO = 1.05
+"""Ratio of the times per unit of two neighbouring sizes from which a step may lie between them."""
+MIN_HOPED_PACE = 0.95
+"""Time per unit that is hoped for over the shortest measured. Arbitrary: a little more noise."""
+FAR = 1024.0
+"""Multiple of the largest size up to which its last slope counts in an optimistic curve."""
 MAX_LAST_RATIO = 1.5
 """The slope beyond the largest size is taken from a size smaller by this factor, since noise
 determines the slope between neighbours. Arbitrary."""
@@ -74,6 +81,44 @@ class PhaseCurve(FittedCurve[_PhaseFit], Curve):
 
     def fingerprint(self) -> bytes:
         return self._fitted().curve.fingerprint
+
+    def optimistic(self) -> Polyline | None:
+        """Return the curve if each step were right before the larger of two measured sizes.
+
+        Between neighbouring sizes that differ in time per unit, it stays at the lower one's time
+        until its time per unit is the shortest measured; or it continues the slope below, down to
+        `MIN_HOPED_PACE` of the shortest. None: a line fits, or there is no such gap.
+        """
+        fit = self._fitted()
+        if fit.line is not None:
+            return None
+        units = np.array([knot.units for knot in self._windows.knots()])
+        seconds = fit.curve.time(units)
+        shortest = float((seconds / units).min())
+        points = [] if units[0] <= 1 else [(1.0, fit.curve.time(1.0))]
+        steps = 0
+        pairs = list(zip(units.tolist(), seconds.tolist(), strict=True))
+        slope_below, previous = 0.0, (0.0, 0.0)
+        for (low, low_seconds), (high, high_seconds) in itertools.pairwise(pairs):
+            slope_below = (low_seconds - previous[1]) / (low - previous[0])
+            previous = low, low_seconds
+            points.append((low, low_seconds))
+            before = high - 1
+            paces = low_seconds / low, high_seconds / high
+            is_step = max(paces) > MIN_PACE_RATIO * min(paces) and high_seconds > low_seconds
+            if before <= low or not is_step:
+                continue
+            steps += 1
+            corner = low_seconds / shortest
+            if low < corner < before:
+                points.append((corner, low_seconds))
+            continued = low_seconds + slope_below * (before - low)
+            hoped = min(shortest * before, max(continued, MIN_HOPED_PACE * shortest * before))
+            reached = max(low_seconds, hoped)
+            points.append((before, min(reached, fit.curve.time(before))))
+        far = FAR * float(units[-1])
+        points += [pairs[-1], (far, fit.curve.time(far))]
+        return Polyline(points) if steps else None
 
     def _refit(self) -> _PhaseFit:
         gap, slope = fitted_line(*self._windows.medians())
