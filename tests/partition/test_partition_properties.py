@@ -25,7 +25,9 @@ METHODS: dict[str, Callable[..., Distribution]] = {
 LEARNING: dict[str, Callable[[], Any]] = {
     name: kind
     for name, kind in inspect.getmembers(hetsched.models, inspect.isclass)
-    if hasattr(kind, "observe") and not inspect.isabstract(kind) and name != "LearningCurve"
+    if hasattr(kind, "observe")
+    and not inspect.isabstract(kind)
+    and name not in ("LearningCurve", "Polyline")  # a base class, and a table that learns nothing
 }
 LEARNING["PiecewiseLinear, paper"] = lambda: PiecewiseLinear(shape="paper")
 LEARNING["PiecewiseLinear, dips"] = lambda: PiecewiseLinear(shape="dips")
