@@ -19,7 +19,7 @@ from hetsched.models.evidence.confidence import robust_median
 from hetsched.models.evidence.equal_cores import pooled_curves
 from hetsched.models.evidence.races import Race, RaceRecord
 from hetsched.planner.plan_cache import PlanCache
-from hetsched.planner.races.decision import RaceDecision, decide
+from hetsched.planner.races.decision import RaceDecision, decide, max_runs_of_rival
 from hetsched.planner.races.standing import standing
 from hetsched.planner.records import Candidate
 
@@ -133,6 +133,8 @@ def _choose_for_group(
     )
     if can_race:
         return _race_choices(members, decision, record, units, cache)
+    if decision.is_repeat and runs[decision.rivals[0]] >= max_runs_of_rival(max(runs.values())):
+        decision = RaceDecision(decision.best)  # its races have no numbers of runs
     return _choices_by_run(members, decision, times, units, cache)
 
 

@@ -172,3 +172,16 @@ def test_single_units_are_computed_by_one_variant_on_all_cores_in_each_run() -> 
 
     assert chosen[:3] == ["fftw", "mkl", "scipy"]
     assert chosen[9:] == ["mkl"] * 3
+
+
+def test_a_decided_variant_of_single_units_is_tried_again_after_8_and_32_runs() -> None:
+    models = {"fftw": measured(1.0, [1, 1, 1]), "mkl": measured(1.05, [1, 1, 1])}
+
+    def is_tried(runs: int, tries: int) -> bool:
+        counts = {"fftw": runs, "mkl": tries}
+        member = replace(device("cpu0", {}, counts), models=models)
+        return choose_variants([member], 1)[0].is_exploring
+
+    assert [is_tried(runs, 3) for runs in (7, 8, 31)] == [False, True, True]
+    assert [is_tried(runs, 4) for runs in (8, 31, 32, 100)] == [False, False, True, True]
+    assert not is_tried(100, 5)

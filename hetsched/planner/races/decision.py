@@ -34,11 +34,15 @@ MAX_RACE_CHUNKS = 16
 
 @dataclass(frozen=True)
 class RaceDecision:
-    """The best variant, those to race against it, and in how many rounds."""
+    """The best variant, those to race against it, and in how many rounds.
+
+    `is_repeat`: it was decided before.
+    """
 
     best: str
     rivals: tuple[str, ...] = ()
     rounds: int = 0
+    is_repeat: bool = False
 
 
 def decide(
@@ -75,8 +79,16 @@ def decide(
         return RaceDecision(best, tuple(open_races), _rounds(open_races, behind))
     runner_up = min(behind, key=lambda name: behind[name].mean, default=None)
     if runner_up is not None and _is_due(behind[runner_up], runs, record.changed_at):
-        return RaceDecision(best, (runner_up,), _rounds([runner_up], behind))
+        return RaceDecision(best, (runner_up,), _rounds([runner_up], behind), is_repeat=True)
     return RaceDecision(best)
+
+
+def max_runs_of_rival(runs: int) -> int:
+    """Return the runs of a decided rival after `runs` of a job too small to race within a run."""
+    repeats = 0
+    while FIRST_REPEAT * REPEAT_FACTOR**repeats <= runs:
+        repeats += 1
+    return MAX_RACES + repeats
 
 
 def is_dropped(behind: Comparison) -> bool:
