@@ -149,13 +149,14 @@ def _race_choices(
     rivals = decision.rivals[: int(units) - 1]
     ratios = (_expected_ratio(rival, decision.best, record, members[0]) for rival in rivals)
     factor = statistics.fmean([1.0, *ratios])
+    text = standing(record, decision.best, list(members[0].models))
     return [
         VariantChoice(
             decision.best,
             None if model is None else _scaled(model, factor),
             rivals=rivals,
             rounds=decision.rounds,
-            standing=standing(record, decision.best, list(members[0].models)),
+            standing=text,
         )
         for model in _models(members, decision.best, units, cache)
     ]

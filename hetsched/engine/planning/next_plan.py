@@ -165,16 +165,13 @@ def _candidate(
     if not variants:
         return None
     names = [variant.name for variant in variants]
+    keys = [model_key(job, info, v, speed_key, c) for c in CO_RUNNERS for v in variants]
     models_beside: dict[CoRunners, dict[str, DeviceModel]] = {}
     runs_beside: dict[CoRunners, dict[str, int]] = {}
-    for co_runners in CO_RUNNERS:
-        keys = [model_key(job, info, variant, speed_key, co_runners) for variant in variants]
-        loaded = zip(names, state.store.load_many(keys, info.link), strict=True)
-        beside = {name: model for name, model in loaded if model is not None}
-        if beside:
-            models_beside[co_runners] = beside
-        runs = map(state.store.runs, keys)
-        runs_beside[co_runners] = dict(zip(names, runs, strict=True))
+    for key, model in zip(keys, state.store.load_many(keys, info.link), strict=True):
+        runs_beside.setdefault(key.co_runners, {})[key.variant] = state.store.runs(key)
+        if model is not None:
+            models_beside.setdefault(key.co_runners, {})[key.variant] = model
     return Candidate(
         info=info,
         demand=device_demand(job, info, state, memory_limit),
