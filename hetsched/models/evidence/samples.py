@@ -110,9 +110,9 @@ def run_samples(
     elif not link and len(warm) < len(chunks):
         share -= sum(units for units, times in chunks if times.cold)
         wall -= sum(times.end - times.start for _, times in chunks if times.cold)
-    if planned is not None and any(times.taken for _, times in chunks):
-        warm, wall = _without_taken(warm), wall * planned / max(share, 1)
-        share = planned
+    share, wall = _of_planned_share(chunks, share, wall, planned)
+    if planned is not None:
+        warm = _without_taken(warm)
     samples = [Sample("compute", units, _length(times.compute)) for units, times in warm]
     if link:
         samples += _copy_samples(warm, chunks)
@@ -134,8 +134,7 @@ def fresh_samples(
 
     Parameters as of `run_samples`. Empty if the time is too short for the clock.
     """
-    if planned is not None and any(times.taken for _, times in chunks):
-        share, wall = planned, wall * planned / max(share, 1)
+    share, wall = _of_planned_share(chunks, share, wall, planned)
     return [Sample("cold", share, wall)] if share > 0 and wall > 0 else []
 
 
@@ -143,6 +142,15 @@ def without_total(samples: Sequence[Sample], chunks: TimedPhases) -> list[Sample
     """Drop the time of the whole share: its chunks weren't those of the best plan."""
     sizes = {units for units, _ in chunks}
     return [sample for sample in samples if sample.curve != "total" or sample.units in sizes]
+
+
+def _of_planned_share(
+    chunks: TimedPhases, share: int, wall: float, planned: int | None
+) -> tuple[int, float]:
+    """Return the share and time of a core; those of its planned share if it took chunks."""
+    if planned is None or not any(times.taken for _, times in chunks):
+        return share, wall
+    return planned, wall * planned / max(share, 1)
 
 
 def _without_taken(chunks: TimedPhases) -> list[tuple[int, PhaseTimes]]:

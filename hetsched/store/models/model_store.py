@@ -202,11 +202,10 @@ class ModelStore:
         has_news = (
             bool(self._pending) or self.probe_states.has_unwritten or self._race_log.has_pending
         )
-        if self._file.connection is None:
-            self._pending.clear()
-            self.probe_states.mark_written()
-            self._race_log.clear_pending()
-        elif has_news and self._write(lambda db: self._write_pending(db, rewritten)):
+        is_in_memory = self._file.connection is None
+        if is_in_memory or (
+            has_news and self._write(lambda db: self._write_pending(db, rewritten))
+        ):
             self._pending.clear()
             self.probe_states.mark_written()
             self._race_log.clear_pending()
