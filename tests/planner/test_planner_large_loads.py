@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
 import pytest
+from counted_curve import Counted
 
 from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
@@ -19,21 +16,6 @@ from hetsched.planner.records import Candidate, JobPlan
 MAX_PLANNING, MAX_EXPLAINING = 400_000, 2_000_000
 """Sizes at which one phase is evaluated."""
 MAX_CHUNKS = 1000
-
-
-@dataclass(frozen=True)
-class Counted:
-    """A curve that counts the sizes at which it is evaluated."""
-
-    curve: SpeedFunction
-    sizes: list[int] = field(default_factory=list)
-
-    def time(self, x: Any, /) -> Any:
-        self.sizes.append(np.size(x))
-        return self.curve.time(x)
-
-    def speed(self, x: Any, /) -> Any:
-        return self.curve.speed(x)
 
 
 def stepped_kernel(load: int) -> PiecewiseLinear:

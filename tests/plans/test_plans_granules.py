@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
-from typing import Any
 
-import numpy as np
 import pytest
+from counted_curve import Counted
 
 from hetsched.memory import MemoryDemand
-from hetsched.models import Affine, DeviceModel, PiecewiseLinear, SpeedFunction
+from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.plans import Overlap, best_plan, check, compare_plans, quick_plan, timeline
 from hetsched.plans.granules import MAX_GRANULES, granular
 from hetsched.plans.slot_allocation import slotted
 
 MAX_EVALUATIONS = 20 * MAX_GRANULES
 """Sizes at which all phases of one share together are evaluated."""
-
-
-@dataclass(frozen=True)
-class Counted:
-    """A curve that counts the sizes at which it is evaluated."""
-
-    curve: SpeedFunction
-    sizes: list[int] = field(default_factory=list)
-
-    def time(self, x: Any, /) -> Any:
-        self.sizes.append(np.size(x))
-        return self.curve.time(x)
-
-    def speed(self, x: Any, /) -> Any:
-        return self.curve.speed(x)
 
 
 def device(seed: int) -> tuple[DeviceModel, Overlap]:
