@@ -57,7 +57,12 @@ class HeldJob:
     @property
     def is_busy(self) -> bool:
         """Whether it has chunks, may take some, or has tasks."""
-        return self.pipeline.busy or self._is_tail_open or bool(self.tasks)
+        return self.has_chunks or bool(self.tasks)
+
+    @property
+    def has_chunks(self) -> bool:
+        """Whether it has chunks, or may take some: the device must be prepared for it."""
+        return self.pipeline.busy or self._is_tail_open
 
     @property
     def _is_tail_open(self) -> bool:

@@ -110,7 +110,7 @@ class HeldJobs:
         return [other for other in self._jobs.values() if other is not job]
 
     def _step(self, job: HeldJob) -> None:
-        if self._loaded is not job and job.pipeline.busy:
+        if self._loaded is not job and job.has_chunks:
             self._load(job)
         try:
             job.step()

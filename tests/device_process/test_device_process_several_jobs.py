@@ -14,7 +14,7 @@ import pytest
 from device_bench import VIRTUAL, cut, info_of
 from device_toys import AffineParams
 
-from hetsched.device import Chunk, DeviceInfo
+from hetsched.device import Chunk, DeviceInfo, TailPart
 from hetsched.device_process import command_handler
 from hetsched.device_process.attachments import Attachments
 from hetsched.device_process.device_thread import DeviceThread
@@ -39,6 +39,7 @@ from hetsched.transport.device_messages import (
     Release,
     Run,
     StoredArray,
+    TailChunksDone,
     VariantFailed,
 )
 
@@ -133,6 +134,39 @@ def test_chunks_of_a_side_job_go_before_those_already_waiting(bench: Bench) -> N
     bench.events_of(*done)
     np.testing.assert_array_equal(bench.result(2), 3.0)
     np.testing.assert_array_equal(bench.result(4), 7.0)
+
+
+def test_a_tail_is_computed_for_its_own_job_after_a_side_job(bench: Bench) -> None:
+    tail = TailPart(first=12, units=12, weight=1.0, least=4, most=4)
+    bench.order(prepare(MAIN, answer=False, tail=tail))
+    bench.order(prepare(SIDE, answer=False), run(SIDE, 24))
+    bench.order(Run(MAIN, 0, tuple(cut([12])), opens_tail=True))
+    bench.thread.start()
+    bench.events_of((SIDE, ChunkDone), (MAIN, ChunkDone))
+    bench.order(Run(SIDE, 0, tuple(cut([24]))))  # between chunks of the tail, or after it
+
+    done: list[Any] = []
+    while not any(getattr(event, "has_left", False) for event in done):
+        done += bench.next_events(1)
+
+    assert not any(isinstance(event, CommandFailed) for event in done)
+    np.testing.assert_array_equal(bench.result(2), 3.0)
+    np.testing.assert_array_equal(bench.result(4), 7.0)
+
+
+def test_a_tail_that_opens_late_is_computed_for_its_own_job(bench: Bench) -> None:
+    """The device is prepared for the side job when the main job's tail opens."""
+    tail = TailPart(first=0, units=24, weight=1.0, least=24, most=24)
+    bench.order(prepare(MAIN, answer=False, tail=tail))
+    bench.order(prepare(SIDE, answer=False), run(SIDE, 24))
+    bench.thread.start()
+    bench.events_of((SIDE, ChunkDone))
+
+    bench.order(Run(MAIN, 0, (), opens_tail=True))
+
+    (left,) = bench.events_of((MAIN, TailChunksDone))
+    assert left.has_left
+    np.testing.assert_array_equal(bench.result(2), 3.0)
 
 
 def test_jobs_that_pass_through_the_same_slots_do_not_mix(bench: Bench) -> None:
