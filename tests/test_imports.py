@@ -22,7 +22,7 @@ PACKAGES = {
 }
 
 LEVELS = (
-    ("errors", "units", "text"),
+    ("errors", "units", "text", "bounded_cache"),
     (
         "memory",
         "job",

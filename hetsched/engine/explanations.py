@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from hetsched.bounded_cache import BoundedCache
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.device_run import DeviceRun
@@ -107,21 +108,18 @@ class ExplanationArchive:
         self._cache = cache
         self._memory_note = memory_note
         self._info = info
-        self._jobs: dict[int, JobSnapshot] = {}
-        self._sizes: dict[int, int] = {}
-        self.nbytes = 0
+        self._jobs: BoundedCache[int, JobSnapshot] = BoundedCache(
+            max_entries=MAX_JOBS, max_bytes=MAX_BYTES
+        )
+
+    @property
+    def nbytes(self) -> int:
         """Estimated bytes of all kept jobs."""
+        return self._jobs.nbytes
 
     def add(self, job: JobSnapshot) -> None:
         """Add an ended job, and drop the oldest ones beyond the limits. O(devices)."""
-        self._jobs[job.number] = job
-        self.nbytes -= self._sizes.pop(job.number, 0)
-        self._sizes[job.number] = job.nbytes()
-        self.nbytes += self._sizes[job.number]
-        while len(self._jobs) > 1 and (len(self._jobs) > MAX_JOBS or self.nbytes > MAX_BYTES):
-            oldest = next(iter(self._jobs))
-            del self._jobs[oldest]
-            self.nbytes -= self._sizes.pop(oldest)
+        self._jobs.put(job.number, job, job.nbytes())
 
     def explainer(
         self, number: int, running: JobSnapshot | None, waiting: Collection[int], newest: int
@@ -149,8 +147,9 @@ class ExplanationArchive:
                 raise TryAgain(f"job {number} is still being planned; try again in a moment")
             times = {device: tuple(chunks) for device, chunks in running.times.items()}
             return self._explainer(replace(running, times=times))
-        if number in self._jobs:
-            return self._explainer(self._jobs[number])
+        kept = self._jobs.peek(number)
+        if kept is not None:
+            return self._explainer(kept)
         if number in waiting:
             raise TryAgain(f"job {number} hasn't started; there is nothing to explain yet")
         if not 0 < number <= newest:

@@ -7,10 +7,10 @@ inputs of a result by value, so an entry never goes stale.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from hetsched.bounded_cache import BoundedCache
 from hetsched.models import SpeedFunction
 
 if TYPE_CHECKING:
@@ -27,30 +27,15 @@ MAX_POOLED_CURVES = 32
 MAX_DELAYED_CURVES = 256
 
 
-class BoundedCache(Generic[Value]):
-    """A mapping of at most `max_entries`; the least recently used entry is dropped first."""
+class ResultCache(BoundedCache[Hashable, Value]):
+    """Results by their inputs; a key of None marks inputs that can't be compared."""
 
     def __init__(self, max_entries: int) -> None:
-        self._max_entries = max_entries
-        self._entries: OrderedDict[Hashable, Value] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._entries)
+        super().__init__(max_entries=max_entries)
 
     def get_or_compute(self, key: Hashable | None, compute: Callable[[], Value]) -> Value:
-        """Return the entry for `key`, computing and storing it if it is missing.
-
-        A key of None marks inputs that can't be compared: the value is computed every time.
-        """
-        if key is None:
-            return compute()
-        if key in self._entries:
-            self._entries.move_to_end(key)
-            return self._entries[key]
-        value = self._entries[key] = compute()
-        if len(self._entries) > self._max_entries:
-            self._entries.popitem(last=False)
-        return value
+        """Return the result for `key`, computing and keeping it if it is missing."""
+        return compute() if key is None else super().get_or_compute(key, compute)
 
 
 class PlanCache:
@@ -61,23 +46,23 @@ class PlanCache:
 
     Attributes
     ----------
-    plan_tables : BoundedCache of PlanTable
+    plan_tables : ResultCache of PlanTable
         By phase curves, memory and load of one device.
-    splits : BoundedCache of (shares, curves)
+    splits : ResultCache of (shares, curves)
         By load and the curves of all devices.
-    bounds : BoundedCache of float, seconds
+    bounds : ResultCache of float, seconds
         By kind of bound, load and devices.
-    pooled_curves : BoundedCache of list of SpeedFunction
+    pooled_curves : ResultCache of list of SpeedFunction
         By the curves of equal cores, by identity: learnt curves must not change afterwards.
-    delayed_curves : BoundedCache of SpeedFunction
+    delayed_curves : ResultCache of SpeedFunction
         By curve and delay.
     """
 
     def __init__(self) -> None:
-        self.plan_tables: BoundedCache[PlanTable] = BoundedCache(MAX_PLAN_TABLES)
-        self.splits: BoundedCache[tuple[tuple[int, ...], tuple[SpeedFunction, ...]]] = (
-            BoundedCache(MAX_SPLITS)
+        self.plan_tables: ResultCache[PlanTable] = ResultCache(MAX_PLAN_TABLES)
+        self.splits: ResultCache[tuple[tuple[int, ...], tuple[SpeedFunction, ...]]] = ResultCache(
+            MAX_SPLITS
         )
-        self.bounds: BoundedCache[float] = BoundedCache(MAX_BOUNDS)
-        self.pooled_curves: BoundedCache[list[SpeedFunction]] = BoundedCache(MAX_POOLED_CURVES)
-        self.delayed_curves: BoundedCache[SpeedFunction] = BoundedCache(MAX_DELAYED_CURVES)
+        self.bounds: ResultCache[float] = ResultCache(MAX_BOUNDS)
+        self.pooled_curves: ResultCache[list[SpeedFunction]] = ResultCache(MAX_POOLED_CURVES)
+        self.delayed_curves: ResultCache[SpeedFunction] = ResultCache(MAX_DELAYED_CURVES)

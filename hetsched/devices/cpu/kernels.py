@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Hashable, Mapping
 
 import msgspec
 import numpy as np
 
+from hetsched.bounded_cache import BoundedCache
 from hetsched.devices.base import DeviceFault, DeviceJob, DeviceOutOfMemory
 from hetsched.errors import HetschedError, UsageError
 from hetsched.workload import Kernel, KernelContext, Variant
@@ -21,7 +20,9 @@ class CpuKernels:
     """Kernels by workload, parameters, variant and chunk. Belongs to one thread."""
 
     def __init__(self) -> None:
-        self._kernels: OrderedDict[Any, tuple[Kernel, Mapping[str, str]]] = OrderedDict()
+        self._kernels: BoundedCache[Hashable, tuple[Kernel, Mapping[str, str]]] = BoundedCache(
+            max_entries=MAX_KERNELS
+        )
 
     def get(self, job: DeviceJob, variant: str | None = None) -> tuple[Kernel, Mapping[str, str]]:
         """Return the job's kernel, and the outputs that it computes in place (output -> input).
@@ -39,15 +40,13 @@ class CpuKernels:
         params = msgspec.json.encode(job.params)
         name = variant or job.variant
         key = (type(job.workload), params, name, job.chunk, job.threads, job.cache)
-        if key not in self._kernels:
+
+        def make() -> tuple[Kernel, Mapping[str, str]]:
             implementation = find_variant(job, "cpu", name)
             context = KernelContext("cpu", job.threads, job.cache, np, None, job.say)
-            kernel = make_kernel(implementation, job, context)
-            self._kernels[key] = kernel, implementation.in_place
-            if len(self._kernels) > MAX_KERNELS:
-                self._kernels.popitem(last=False)
-        self._kernels.move_to_end(key)
-        return self._kernels[key]
+            return make_kernel(implementation, job, context), implementation.in_place
+
+        return self._kernels.get_or_compute(key, make)
 
 
 def make_kernel(variant: Variant, job: DeviceJob, context: KernelContext) -> Kernel:

@@ -10,11 +10,12 @@ import functools
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from hetsched.bounded_cache import BoundedCache
 from hetsched.engine.admission.array_binding import check_outputs, open_inputs
 from hetsched.engine.admission.checked_job import CheckedJob, check, open_job
 from hetsched.engine.admission.declaration import (
     Declaration,
-    DeclarationCache,
+    declaration_bytes,
     declaration_key,
     has_files,
 )
@@ -34,7 +35,8 @@ OnOpened = Callable[[ResolvedJob | None, BaseException | None], None]
 Abandon = Callable[[HetschedError], None]
 _Check = tuple[JobSpec, OnChecked, Mapping[str, FileStamp] | None]
 
-
+MAX_DECLARATION_BYTES = 4 << 20
+"""Of the declarations that are kept, with their keys. Arbitrary."""
 MIN_ALLOCATION_RATE = 50e6
 """Bytes per second: a file system without fallocate allocates by writing. Arbitrary."""
 
@@ -59,7 +61,9 @@ class Admission:
     def __init__(self, files: WorkerPool, machine: Callable[[], MachineLimits]) -> None:
         self._files = files
         self._machine = machine
-        self._declarations = DeclarationCache()
+        self._declarations: BoundedCache[bytes, Declaration] = BoundedCache(
+            max_bytes=MAX_DECLARATION_BYTES
+        )
         self._checks: list[Task] = []
         self._later_checks: deque[_Check] = deque()
         self._last_bound: CheckedJob | None = None
@@ -96,7 +100,7 @@ class Admission:
         def checked_in_thread(checked: CheckedJob | None, error: BaseException | None) -> None:
             self._checks = [task for task in self._checks if not task.is_answered]
             if checked is not None and key is not None:
-                self._declarations.put(key, checked.declaration)
+                self._declarations.put(key, checked.declaration, declaration_bytes(key))
             on_checked(checked, error)
             if self._later_checks and not self._checks:
                 self._check(*self._later_checks.popleft())

@@ -1,4 +1,4 @@
-"""What the code of a plug-in says about one kind of job, and a cache of that.
+"""What the code of a plug-in says about one kind of job.
 
 This code may be slow or hang, so it never runs on the event loop. Its methods are pure, so that
 for a job like an earlier one their results are known: it is admitted on the loop.
@@ -6,7 +6,6 @@ for a job like an earlier one their results are known: it is admitted on the loo
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +17,6 @@ from hetsched.errors import UsageError
 from hetsched.job import ArenaRef, FileOut, FileRef, JobSpec
 from hetsched.workload import ArraySpec, Workload, find, locate
 
-MAX_CACHE_BYTES = 4 << 20
-"""Size of all keys and declarations of the cache. Arbitrary."""
 BYTES_PER_DECLARATION = 1024
 """Estimate for a declaration besides its parameters, which are as long as the key."""
 
@@ -79,33 +76,6 @@ def declaration_key(spec: JobSpec) -> bytes:
     return msgspec.msgpack.encode((spec.workload, spec.params, arrays))
 
 
-class DeclarationCache:
-    """Declarations by key, bounded in bytes; the least recently used are dropped first."""
-
-    def __init__(self, max_bytes: int = MAX_CACHE_BYTES) -> None:
-        self._max_bytes = max_bytes
-        self._entries: OrderedDict[bytes, Declaration] = OrderedDict()
-        self.nbytes = 0
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def get(self, key: bytes) -> Declaration | None:
-        declaration = self._entries.get(key)
-        if declaration is not None:
-            self._entries.move_to_end(key)
-        return declaration
-
-    def put(self, key: bytes, declaration: Declaration) -> None:
-        """Keep `declaration`, unless it is too large by itself."""
-        if key in self._entries or _size(key) > self._max_bytes:
-            return
-        self._entries[key] = declaration
-        self.nbytes += _size(key)
-        while self.nbytes > self._max_bytes:
-            oldest, _ = self._entries.popitem(last=False)
-            self.nbytes -= _size(oldest)
-
-
-def _size(key: bytes) -> int:
+def declaration_bytes(key: bytes) -> int:
+    """Estimate the bytes of a declaration with its key."""
     return 2 * len(key) + BYTES_PER_DECLARATION

@@ -5,10 +5,11 @@ Changed on the loop's thread only; threads of the pool read single entries.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from hetsched.bounded_cache import BoundedCache
 from hetsched.store.arrays.file_stamp import FileStamp
 from hetsched.store.arrays.output_check import OutputClaim
 
@@ -81,19 +82,12 @@ class WrittenFiles:
     """Files written by jobs that have ended, as they were then; the oldest are dropped first."""
 
     def __init__(self, max_bytes: int = MAX_WRITTEN_BYTES) -> None:
-        self._stamps: OrderedDict[str, FileStamp] = OrderedDict()
-        self._max_bytes = max_bytes
-        self._bytes = 0
+        self._stamps: BoundedCache[str, FileStamp] = BoundedCache(max_bytes=max_bytes)
 
     def add(self, files: Iterable[tuple[str, FileStamp]]) -> None:
         """Record published files; paths are absolute, links resolved."""
         for path, stamp in files:
-            if self._stamps.pop(path, None) is None:
-                self._bytes += len(path) + STAMP_BYTES
-            self._stamps[path] = stamp
-        while self._bytes > self._max_bytes:
-            path, _ = self._stamps.popitem(last=False)
-            self._bytes -= len(path) + STAMP_BYTES
+            self._stamps.put(path, stamp, len(path) + STAMP_BYTES)
 
     def get(self, path: str) -> FileStamp | None:
-        return self._stamps.get(path)
+        return self._stamps.peek(path)

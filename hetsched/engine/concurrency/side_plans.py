@@ -7,11 +7,11 @@ the main job's cores would have to give.
 from __future__ import annotations
 
 import dataclasses
-from collections import OrderedDict
 from dataclasses import dataclass
 
 import msgspec
 
+from hetsched.bounded_cache import BoundedCache
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob, array_bytes
 from hetsched.engine.concurrency.small_job_rule import JobSize
@@ -58,23 +58,20 @@ class SidePlans:
     """The latest side plans by kind of job and core; None for a job that can't be planned."""
 
     def __init__(self) -> None:
-        self._plans: OrderedDict[SideKey, SidePlan | None] = OrderedDict()
+        self._plans: BoundedCache[SideKey, SidePlan | None] = BoundedCache(max_entries=MAX_PLANS)
 
     def __contains__(self, key: SideKey) -> bool:
         return key in self._plans
 
     def get(self, key: SideKey) -> SidePlan | None:
-        self._plans.move_to_end(key)
-        return self._plans[key]
+        return self._plans.get(key)
 
     def put(self, key: SideKey, plan: SidePlan | None) -> None:
-        self._plans[key] = plan
-        while len(self._plans) > MAX_PLANS:
-            self._plans.popitem(last=False)
+        self._plans.put(key, plan)
 
     def drop(self, key: SideKey) -> None:
         """Drop a plan that didn't work, or that a measurement has made obsolete."""
-        self._plans.pop(key, None)
+        self._plans.pop(key)
 
     def clear(self) -> None:
         """Drop all plans: models have changed."""

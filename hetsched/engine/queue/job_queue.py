@@ -12,9 +12,10 @@ decides how many run at once.
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterator
 
+from hetsched.bounded_cache import BoundedCache
 from hetsched.engine.queue.ready_line import OrderKey, ReadyLine
 from hetsched.engine.queue.records import (
     PERMANENT_CODES,
@@ -44,7 +45,7 @@ class JobQueue:
         self._ready = ReadyLine()
         self._dependents: dict[int, set[int]] = {}
         self._deadlines: list[tuple[float, int]] = []
-        self._outcomes: OrderedDict[int, Outcome] = OrderedDict()
+        self._outcomes: BoundedCache[int, Outcome] = BoundedCache(max_entries=MAX_OUTCOMES)
         self._expected: set[int] = set()
         self._largest_number = 0
         self._requeues = 0
@@ -132,7 +133,7 @@ class JobQueue:
         if job.deadline is not None:
             self._add_deadline(job.deadline, job.number)
         for earlier in list(job.after):
-            outcome = self._outcomes.get(earlier)
+            outcome = self._outcomes.peek(earlier)
             if self._will_end(earlier):
                 self._dependents.setdefault(earlier, set()).add(job.number)
             elif outcome is None and is_known:
@@ -254,9 +255,7 @@ class JobQueue:
         return number in self or number in self._expected
 
     def _note(self, number: int, outcome: Outcome) -> None:
-        self._outcomes[number] = outcome
-        while len(self._outcomes) > MAX_OUTCOMES:
-            self._outcomes.popitem(last=False)
+        self._outcomes.put(number, outcome)
 
     def _add_deadline(self, deadline: float, number: int) -> None:
         """Note a deadline; drop those of ended jobs when they are the most."""

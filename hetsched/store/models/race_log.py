@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 import apsw
 
+from hetsched.bounded_cache import BoundedCache
 from hetsched.models.evidence.races import NO_RACES, Race, RaceRecord
 from hetsched.store.models.race_table import RaceKey, add_race
 
@@ -19,7 +18,7 @@ class RaceLog:
     """The races by key."""
 
     def __init__(self) -> None:
-        self._records: OrderedDict[RaceKey, RaceRecord] = OrderedDict()
+        self._records: BoundedCache[RaceKey, RaceRecord] = BoundedCache(max_entries=MAX_KEYS)
         self._pending: list[tuple[RaceKey, Race, float]] = []
 
     def get(self, key: RaceKey) -> RaceRecord | None:
@@ -30,9 +29,7 @@ class RaceLog:
         """Keep what was read from the file, with what isn't written yet; return both."""
         for other, race, _ in self._pending:
             record = _with(record, race) if other == key else record
-        self._records[key] = record
-        if len(self._records) > MAX_KEYS:
-            self._records.popitem(last=False)
+        self._records.put(key, record)
         return record
 
     @property
@@ -45,7 +42,7 @@ class RaceLog:
 
         Without paces it records a change of speed.
         """
-        self._records[key] = _with(self._records.get(key, NO_RACES), race)
+        self._records.put(key, _with(self._records.peek(key) or NO_RACES, race))
         self._pending = [*self._pending, (key, race, at)][-MAX_PENDING:]
 
     def write(self, connection: apsw.Connection) -> None:

@@ -1,0 +1,86 @@
+"""A mapping bounded in entries and bytes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetsched.bounded_cache import BoundedCache
+
+
+def test_the_oldest_entries_are_dropped_beyond_the_bytes() -> None:
+    cache: BoundedCache[int, str] = BoundedCache(max_bytes=10)
+    assert [cache.put(number, f"{number}", 4) for number in range(4)] == [[], [], ["0"], ["1"]]
+    assert list(cache.items()) == [(2, "2"), (3, "3")]
+    assert cache.nbytes == 8
+
+
+def test_the_oldest_entries_are_dropped_beyond_the_number() -> None:
+    cache: BoundedCache[int, str] = BoundedCache(max_entries=2)
+    assert [cache.put(number, f"{number}") for number in range(3)] == [[], [], ["0"]]
+
+
+def test_what_is_used_stays_and_a_look_is_no_use() -> None:
+    cache: BoundedCache[str, int] = BoundedCache(max_entries=2)
+    cache.put("used", 1)
+    cache.put("seen", 2)
+    assert cache.get("used") == 1 and cache.peek("seen") == 2
+    cache.put("new", 3)
+    assert "used" in cache and "seen" not in cache
+
+
+def test_the_newest_entry_stays_however_large() -> None:
+    cache: BoundedCache[str, int] = BoundedCache(max_bytes=10)
+    cache.put("small", 1, 5)
+    assert cache.put("large", 2, 1000) == [1]
+    assert cache.get("large") == 2
+    assert cache.put("next", 3, 1) == [2]
+
+
+def test_none_is_a_value_like_any_other() -> None:
+    cache: BoundedCache[str, int | None] = BoundedCache()
+    cache.put("nothing", None)
+    assert "nothing" in cache and cache.get("nothing") is None
+
+
+def test_a_value_is_computed_once() -> None:
+    cache: BoundedCache[str, int] = BoundedCache(max_entries=1)
+    numbers = iter(range(10))
+    assert [cache.get_or_compute("a", numbers.__next__) for _ in range(3)] == [0, 0, 0]
+
+
+def test_a_computation_that_fails_leaves_nothing() -> None:
+    cache: BoundedCache[str, float] = BoundedCache()
+    with pytest.raises(ZeroDivisionError):
+        cache.get_or_compute("a", lambda: 1 / 0)
+    assert len(cache) == 0 and cache.nbytes == 0
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["put", "get", "pop"]), st.integers(0, 5), st.integers(0, 40)),
+        max_size=60,
+    )
+)
+def test_it_equals_a_simple_model(steps: list[tuple[str, int, int]]) -> None:
+    cache: BoundedCache[int, int] = BoundedCache(max_entries=4, max_bytes=100)
+    model: OrderedDict[int, int] = OrderedDict()
+    for step, key, size in steps:
+        if step == "put":
+            model.pop(key, None)
+            model[key] = size
+            dropped = []
+            while len(model) > 1 and (len(model) > 4 or sum(model.values()) > 100):
+                dropped.append(model.popitem(last=False)[1])
+            assert cache.put(key, size, size) == dropped
+        elif step == "get":
+            if key in model:
+                model.move_to_end(key)
+            assert cache.get(key) == model.get(key)
+        else:
+            assert cache.pop(key) == model.pop(key, None)
+        assert list(cache.items()) == list(model.items())
+        assert cache.nbytes == sum(model.values())
