@@ -5,11 +5,12 @@ python -m benchmarks [--quick] [NAME ...]
 
 from __future__ import annotations
 
-import argparse
+import functools
 import sys
 from collections.abc import Callable
 
 from benchmarks import (
+    command,
     file_job,
     files_touched,
     fresh_runs,
@@ -53,23 +54,13 @@ BENCHMARKS: dict[str, Callable[[bool], results.Result]] = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    parser = command.parser("benchmarks", BENCHMARKS)
     parser.add_argument("--quick", action="store_true", help="small cases, few rounds, unsaved")
     given = parser.parse_args()
-    if unknown := set(given.names) - set(BENCHMARKS):
-        parser.error(
-            f"no benchmark {', '.join(sorted(unknown))}; choose from: {', '.join(BENCHMARKS)}"
-        )
-    missed = 0
-    for name in given.names or BENCHMARKS:
-        print(f"{name}:", flush=True)
-        result = BENCHMARKS[name](given.quick)
-        missed += sum(not bar.holds for bar in result.bars)
-        print(f"\n{result.text()}", flush=True)
-        if not given.quick:
-            print(f"saved {results.save(result)}", flush=True)
-    return 1 if missed and not given.quick else 0
+    names = command.chosen(parser, given.names, BENCHMARKS)
+    chosen = {name: functools.partial(BENCHMARKS[name], given.quick) for name in names}
+    save = None if given.quick else results.save
+    return command.run_all(chosen, save, must_hold=not given.quick)
 
 
 if __name__ == "__main__":

@@ -5,14 +5,13 @@ python -m robustness [--long | --quick] [--seed N] [NAME ...]
 
 from __future__ import annotations
 
-import argparse
+import functools
 import sys
-import time
-import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks import command
 from benchmarks.results import Result, save
 from robustness import (
     ack_order,
@@ -64,37 +63,17 @@ SCENARIOS: dict[str, Callable[[Scale], Result]] = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m robustness")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SCENARIOS))
+    parser = command.parser("robustness", SCENARIOS)
     parser.add_argument("--seed", type=int, default=0)
     counts = parser.add_mutually_exclusive_group()
     counts.add_argument("--long", action="store_true", help="full counts, default deadlines")
     counts.add_argument("--quick", action="store_true", help="the counts of the tests, unsaved")
     given = parser.parse_args()
-    if unknown := set(given.names) - set(SCENARIOS):
-        parser.error(
-            f"no scenario {', '.join(sorted(unknown))}; choose from: {', '.join(SCENARIOS)}"
-        )
     scale = replace(LONG if given.long else TEST if given.quick else SHORT, seed=given.seed)
-    failed = [name for name in given.names or SCENARIOS if not _passes(name, scale)]
-    if failed:
-        print(f"failed: {', '.join(failed)}")
-    return 1 if failed else 0
-
-
-def _passes(name: str, scale: Scale) -> bool:
-    """Run one scenario, save and print its result; an exception in it fails only this one."""
-    print(f"{name}:", flush=True)
-    begin = time.monotonic()
-    try:
-        result = SCENARIOS[name](scale)
-    except Exception:
-        traceback.print_exc()
-        return False
-    print(f"\n{result.text()}\n({time.monotonic() - begin:.0f} s)", flush=True)
-    if scale.name != "test":
-        print(f"saved {save(result, RESULTS, PAGE)}", flush=True)
-    return all(bar.holds for bar in result.bars)
+    names = command.chosen(parser, given.names, SCENARIOS)
+    scenarios = {name: functools.partial(SCENARIOS[name], scale) for name in names}
+    save_it = None if given.quick else functools.partial(save, folder=RESULTS, page=PAGE)
+    return command.run_all(scenarios, save_it)
 
 
 if __name__ == "__main__":
