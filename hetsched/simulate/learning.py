@@ -165,7 +165,7 @@ class _LearningLoop:
                 continue
             for variant, evidence in self._samples(assignment, chunks).items():
                 history = self._histories[device][variant].beside(beside[device])
-                history.add(history.with_variation(run_medians(evidence)))
+                history.add(history.with_ratios(run_medians(evidence)))
                 history.runs += 1
         for co_runners in set(beside.values()):
             for variant in self._machine.variants:

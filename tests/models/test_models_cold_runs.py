@@ -22,8 +22,20 @@ def fresh_run(seconds: float = COLD) -> list[Sample]:
 def after(*runs: list[Sample]) -> History:
     history = History()
     for samples in runs:
-        history.add(history.as_warm(samples))
+        record(history, samples)
     return history
+
+
+def record(history: History, samples: list[Sample]) -> list[Sample]:
+    """Add a run; return what is stored of it."""
+    recorded = history.with_ratios(history.as_warm(samples))
+    history.add(recorded)
+    return history.stored(recorded)
+
+
+def contended(samples: list[Sample], factor: float = 3.0) -> list[Sample]:
+    """Return a run in which other processes used the core, too."""
+    return [Sample(s.curve, s.units, factor * s.seconds, True) for s in samples]
 
 
 def predicted(history: History) -> tuple[float, float]:
@@ -67,9 +79,9 @@ def test_a_history_read_back_predicts_the_same() -> None:
 
 
 def test_a_contended_fresh_run_is_not_evidence_of_coldness() -> None:
-    contended = [Sample(s.curve, s.units, 3 * s.seconds, True) for s in warm_run()]
+    history = after(*[warm_run()] * 5, contended(fresh_run()))
 
-    assert predicted(after(*[warm_run()] * 5, contended)) == pytest.approx((1.0, 1.0))
+    assert predicted(history) == pytest.approx((1.0, 1.0))
 
 
 def test_a_slowdown_seen_by_warm_runs_holds_for_fresh_processes_too() -> None:
@@ -77,7 +89,7 @@ def test_a_slowdown_seen_by_warm_runs_holds_for_fresh_processes_too() -> None:
     history = after(*[warm_run()] * 5, *[fresh_run()] * 3, *[slow] * 3)
     assert predicted(history) == pytest.approx((2.0, 2 * COLD), rel=0.05)
 
-    history.add(history.as_warm(fresh_run(2 * COLD)))
+    record(history, fresh_run(2 * COLD))
     assert predicted(history) == pytest.approx((2.0, 2 * COLD), rel=0.05)
 
 
@@ -94,21 +106,87 @@ def test_chunks_of_fresh_processes_are_no_change_of_speed() -> None:
     for seconds in [1.0] * 8 + [COLD] * 8:
         chunks = [Sample("compute", 5, seconds / 2)]
         run = warm_run() if seconds == 1.0 else fresh_run(seconds)
-        history.add(history.as_warm([*chunks, *run]))
+        record(history, [*chunks, *run])
         assert history.change is None and not history.changes
 
 
 def test_lasting_contention_slows_down_fresh_processes_too() -> None:
-    contended = [Sample(s.curve, s.units, 3 * s.seconds, True) for s in warm_run()]
-    history = after(*[warm_run()] * 5, *[fresh_run()] * 3, *[contended] * 3)
+    history = after(*[warm_run()] * 5, *[fresh_run()] * 3, *[contended(warm_run())] * 3)
     assert predicted(history) == pytest.approx((3.0, 3 * COLD))
 
-    history.add(history.as_warm(fresh_run()))
+    record(history, fresh_run())
     assert predicted(history) == pytest.approx((1.0, COLD))
 
 
 def test_a_first_fresh_run_after_lasting_contention_leaves_the_warm_speed() -> None:
-    contended = [Sample(s.curve, s.units, 3 * s.seconds, True) for s in warm_run()]
-    history = after(*[warm_run()] * 5, *[contended] * 3, fresh_run())
+    history = after(*[warm_run()] * 5, *[contended(warm_run())] * 3, fresh_run())
 
     assert predicted(history) == pytest.approx((1.0, COLD))
+
+
+def test_the_slowdown_of_contended_fresh_runs_is_not_that_of_fresh_ones() -> None:
+    history = after(*[warm_run()] * 5, *[fresh_run()] * 3, *[contended(fresh_run())] * 9)
+
+    assert predicted(history) == pytest.approx((3.0, 3 * COLD))
+
+
+# Each of these runs is in a process of its own, which reads what those before it have stored.
+
+
+def in_processes(*runs: list[Sample]) -> History:
+    stored: list[Sample] = []
+    for number, samples in enumerate(runs):
+        history = History(number, stored)
+        history.model()
+        recorded = record(history, samples)
+        stored = history.samples() if history.rewritten else [*stored, *recorded]
+    return History(len(runs), stored)
+
+
+@pytest.mark.parametrize("contended_runs", [3, 4, 5, 8, 20])
+def test_contention_that_lasts_is_predicted_in_fresh_processes(contended_runs: int) -> None:
+    runs = [warm_run()] * 5 + [fresh_run()] * 3 + [contended(fresh_run())] * contended_runs
+
+    assert predicted(in_processes(*runs)) == pytest.approx((3.0, 3 * COLD))
+
+
+def test_and_no_longer_once_it_has_ended() -> None:
+    runs = [warm_run()] * 5 + [fresh_run()] * 3 + [contended(fresh_run())] * 9 + [fresh_run()]
+
+    assert predicted(in_processes(*runs)) == pytest.approx((1.0, COLD))
+
+
+def test_processes_that_were_always_contended_are_predicted() -> None:
+    history = in_processes(*[contended(fresh_run())] * 6)
+
+    assert predicted(history)[1] == pytest.approx(3 * COLD)
+
+
+def test_one_quiet_run_among_contended_ones_does_not_hide_that_they_are() -> None:
+    runs = [contended(fresh_run())] * 6 + [fresh_run()]
+    assert predicted(in_processes(*runs))[1] == pytest.approx(COLD)
+
+    history = in_processes(*runs, contended(fresh_run()))
+    assert predicted(history)[1] == pytest.approx(3 * COLD)
+
+
+@pytest.mark.parametrize("factor", [2.0, 0.5])
+def test_a_change_of_speed_is_detected_across_processes(factor: float) -> None:
+    before = [fresh_run()] * 8
+    assert predicted(in_processes(*before, *[fresh_run(factor * COLD)] * 2))[1] == COLD
+
+    history = in_processes(*before, *[fresh_run(factor * COLD)] * 3)
+
+    assert predicted(history)[1] == pytest.approx(factor * COLD)
+
+
+def test_so_is_a_small_one_after_six_runs() -> None:
+    history = in_processes(*[fresh_run()] * 15, *[fresh_run(1.25 * COLD)] * 6)
+
+    assert predicted(history)[1] == pytest.approx(1.25 * COLD)
+
+
+def test_a_single_slow_process_is_no_change_of_speed() -> None:
+    runs = [fresh_run()] * 8 + [fresh_run(20 * COLD)] + [fresh_run()] * 4
+
+    assert predicted(in_processes(*runs))[1] == pytest.approx(COLD)

@@ -23,7 +23,7 @@ def times(start: float, end: float, **changes: bool) -> ChunkTimes:
 def observed(history: History, ratios: list[float], *, contended: bool = False) -> History:
     for ratio in ratios:
         samples = [Sample("total", 100, 0.1 * ratio, contended)]
-        history.add(history.with_variation(run_medians(samples)))
+        history.add(history.with_ratios(run_medians(samples)))
         history.model()
     return history
 

@@ -57,7 +57,7 @@ def test_learnt_models_are_collected(path: Path) -> None:
     models = collect(path).models
 
     assert [model.key for model in models] == [KEY, OTHER]
-    assert models[0].rows == [("total", 10, 5.0, 3.0)]
+    assert models[0].rows == [("total", 10, 5.0, 3.0, False)]
 
 
 def test_a_read_only_file_can_be_read(path: Path) -> None:

@@ -318,6 +318,33 @@ def test_the_first_contended_run_does_not_stay_for_processes_that_run_one_job(
     assert model_of(ModelStore(tmp_path / "models.db")).time(10) == 1.0
 
 
+def test_contention_that_lasts_is_predicted_by_processes_that_run_one_job(tmp_path: Path) -> None:
+    path = tmp_path / "models.db"
+    runs = [total(10, 1.0)] * 3 + [contended(2.0)] * 5
+    for number, run in enumerate(runs):
+        store = ModelStore(path)
+        assert number == 0 or model_of(store).time(10) == (2.0 if number > 5 else 1.0)
+        store.observe(KEY, [run], 1.0)
+        store.close()
+
+    assert model_of(ModelStore(path)).time(10) == 2.0
+
+
+def test_a_device_half_as_fast_is_detected_after_three_runs_in_three_processes(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "models.db"
+    changes = []
+    for seconds in [1.0] * 8 + [2.0] * 3:
+        store = ModelStore(path)
+        changes.append(store.observe_many([(KEY, [total(10, seconds)])], 1.0))
+        store.close()
+
+    assert changes[:-1] == [{}] * 10
+    assert changes[-1][KEY].factor == 2.0
+    assert model_of(ModelStore(path)).time(10) == 2.0
+
+
 def test_a_change_of_speed_survives_a_file_that_could_not_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,23 +98,17 @@ def _with_cold(
 ) -> Sequence[Sample]:
     """Return `samples`, with the time of the whole share if the device's process was fresh.
 
-    Not after a race of variants, and not if other work or limited memory made it slower.
+    Not after a race of variants, and not if limited memory made it slower.
     """
     run = finished.runs[device]
     candidate = run.assignment.candidate
     is_limited = candidate is not None and candidate.is_memory_limited
-    if (
-        device not in finished.fresh
-        or run.assignment.rivals
-        or is_limited
-        or any(sample.contended for sample in samples)
-    ):
+    if device not in finished.fresh or run.assignment.rivals or is_limited:
         return samples
     planned = run.assignment.plan.share
-    return [
-        *samples,
-        *fresh_samples(run.chunks, run.share, run.seconds - overhead, planned=planned),
-    ]
+    cold = fresh_samples(run.chunks, run.share, run.seconds - overhead, planned=planned)
+    is_contended = any(sample.contended for sample in samples)
+    return [*samples, *(as_contended(cold) if is_contended else cold)]
 
 
 def _model_keys(

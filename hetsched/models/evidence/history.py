@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from hetsched.models import Curve, DeviceModel, PhaseCurve, PiecewiseLinear, SpeedFunction
-from hetsched.models.evidence.change_detector import RUNS_TO_CONFIRM, SpeedChange
+from hetsched.models.contention import RECENT_RUNS, Contention
+from hetsched.models.evidence.change_detector import SpeedChange
 from hetsched.models.evidence.confidence import NARROW_HALF_WIDTH, robust_median
 from hetsched.models.evidence.duplex import MIN_SHARE
 from hetsched.models.evidence.observations import ObservationWindows, Observed
-from hetsched.models.evidence.run_medians import cold_ratio, medians_by_curve
+from hetsched.models.evidence.run_medians import (
+    cold_ratio,
+    is_ratio,
+    medians_by_curve,
+    split_runs,
+    warm_total,
+)
 from hetsched.models.evidence.samples import CurveName, Sample
 from hetsched.models.variation import RunVariation
 
@@ -20,6 +26,9 @@ LINKED_WINDOW = 5
 """Totals kept per size for a device with a link: their plans differ."""
 NEAR = 1.5
 """Sizes that differ by less are monitored together for a change of speed. Arbitrary."""
+REPLAYED_RUNS = 6
+"""Last stored runs that are checked for a change of speed again: a process that runs one job sees
+a change only together with runs of processes before it. So many show a change by a fifth."""
 
 BASE_BYTES = 4000
 """Memory of a history without observations, and of its models. Estimate."""
@@ -33,15 +42,15 @@ class History:
     A returned DeviceModel never changes; new observations produce a new model.
 
     Contended runs (`Sample.contended`) are kept separately and don't count as observations of
-    speed if there are uncontended ones. But once the last `RUNS_TO_CONFIRM` runs were all
-    contended, contention is assumed to last: the model is slowed down by the same factor until an
-    uncontended run.
+    speed if there are uncontended ones. But the model is slowed down by contention that lasts
+    (`hetsched.models.contention`).
 
     Parameters
     ----------
     runs : int
     samples : iterable of Sample
-        Oldest first. They were checked before, so they never signal a change.
+        Oldest first, as stored by other processes. The last runs are checked for a change of
+        speed.
 
     Attributes
     ----------
@@ -62,51 +71,87 @@ class History:
         self.rewritten = False
         self._clean: Curves = {}
         self._contended: Curves = {}
-        self._slowdowns: deque[float] = deque(maxlen=RUNS_TO_CONFIRM)
+        self._contention = Contention()
         self._models: dict[bool, DeviceModel] = {}
         self._variation = RunVariation()
         self._expected: DeviceModel | None = None
         """The last fitted model."""
-        for sample in samples:
-            if sample.curve == "variation":
-                self._variation.add(sample.seconds)
-                continue
-            self._windows(self._clean, sample.curve).restore(sample.units, sample.seconds)
-
-    def with_variation(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Return the observations of the next run with its measured over its expected time."""
-        if self._expected is None:
-            return list(samples)
-        totals = [sample for sample in samples if sample.curve == "total"]
-        if not totals:
-            return list(samples)
-        whole = max(totals, key=lambda sample: sample.units)
-        ratio = whole.seconds / float(self._expected.total.time(whole.units))
-        return [Sample("variation", 1, ratio), *samples]
-
-    def add(self, samples: Sequence[Sample]) -> None:
-        """Add the observations of one run."""
-        for sample in samples:
-            if sample.curve == "variation":
-                self._variation.add(sample.seconds)
-        samples = [sample for sample in samples if sample.curve != "variation"]
+        stored = list(split_runs(samples))
+        for run in stored[:-REPLAYED_RUNS]:
+            self._restore(run, detects_changes=False)
+        for run in stored[-REPLAYED_RUNS:]:
+            self._restore(run, detects_changes=True)
         self.change = None
         self.changes = {}
-        contended = any(sample.contended for sample in samples)
-        if contended and "total" in self._clean:
-            self._slowdowns.append(self._slowdown(samples))
-        elif not contended:
-            self._slowdowns.clear()
-        if not contended and self._curves is not self._clean:
-            self.rewritten = True  # all earlier runs were contended
-        curves = self._contended if contended else self._clean
-        self._add_medians(curves, medians_by_curve(samples))
+
+    def _restore(self, samples: Sequence[Sample], *, detects_changes: bool) -> None:
+        """Add a run that another process has observed and stored."""
+        evidence = self._add_ratios(samples)
+        curves = self._contended if any(s.contended for s in evidence) else self._clean
+        medians = medians_by_curve(evidence)
+        if detects_changes:
+            self._add_medians(curves, medians)
+            return
+        for curve, observations in medians.items():
+            self._windows(curves, curve).restore_run(observations)
+
+    def with_ratios(self, samples: Sequence[Sample]) -> list[Sample]:
+        """Return the observations of the next run with its ratios.
+
+        These are its measured over its expected time, and its slowdown by contention, if there is
+        any in this run or there was in recent ones.
+        """
+        ratios: list[Sample] = []
+        totals = [sample for sample in samples if sample.curve == "total"]
+        if self._expected is not None and totals:
+            whole = max(totals, key=lambda sample: sample.units)
+            ratio = whole.seconds / float(self._expected.total.time(whole.units))
+            ratios.append(Sample("variation", 1, ratio))
+        is_contended = any(sample.contended for sample in samples)
+        if "total" in self._clean and (is_contended or self._contention.is_recent):
+            slowdown = self._slowdown(samples) if is_contended else 1.0
+            ratios.append(Sample("contention", 1, slowdown))
+        return [*ratios, *samples]
+
+    def add(self, samples: Sequence[Sample]) -> None:
+        """Add the observations of one run, as `with_ratios` returns them."""
+        evidence = self._add_ratios(samples)
+        self.change = None
+        self.changes = {}
         self._models.clear()
+        if not evidence:
+            return  # a contended run of another process, which has stored its ratios only
+        contended = any(sample.contended for sample in evidence)
+        is_first_clean = not contended and self._curves is not self._clean
+        curves = self._contended if contended else self._clean
+        self._add_medians(curves, medians_by_curve(evidence))
+        if is_first_clean:
+            self.rewritten = True  # all earlier runs were contended
+            self._compare_contended_runs()
+
+    def _add_ratios(self, samples: Sequence[Sample]) -> list[Sample]:
+        """Add the ratios of a run; return its other samples."""
+        for sample in samples:
+            if sample.curve == "variation":
+                self._variation.add(sample.seconds)
+            elif sample.curve == "contention":
+                self._contention.add(sample.seconds)
+        return [sample for sample in samples if not is_ratio(sample)]
+
+    def _compare_contended_runs(self) -> None:
+        """Judge earlier runs, all of them contended, by the first one that wasn't."""
+        if "total" not in self._contended:
+            return
+        clean = PiecewiseLinear.of(self._clean["total"])
+        earlier = self._contended["total"].observations()[1 - RECENT_RUNS :]
+        for units, seconds in earlier:
+            self._contention.add(seconds / float(clean.time(units)))
+        self._contention.add(1.0)
 
     def _add_medians(
         self, curves: Curves, medians: Mapping[CurveName, Sequence[Observed]]
     ) -> None:
-        has_cold_changed = False
+        changed: set[CurveName] = set()
         for curve, observations in medians.items():
             windows = self._windows(curves, curve)
             windows.add_run(observations)
@@ -115,28 +160,36 @@ class History:
             if windows.change is None:
                 continue
             self.rewritten = True
-            if curve == "cold":
-                has_cold_changed = True
-            else:
+            changed.add(curve)
+            if curve != "cold":
                 self.changes[curve] = windows.change.factor
-        if "total" in self.changes and "cold" in curves and not has_cold_changed:
+        if "total" not in self.changes:
+            return
+        if "cold" in curves and "cold" not in changed:
             curves["cold"].apply_change(self.changes["total"])
+        if "compute" in curves and "compute" not in medians:
+            # Runs in fresh processes have no times of chunks.
+            self.changes["compute"] = self.changes["total"]
+            curves["compute"].apply_change(self.changes["compute"])
 
     def as_warm(self, samples: Sequence[Sample]) -> list[Sample]:
         """Return a run's samples, with its total as a warm process would have needed it.
 
         Chunk times of a core's fresh process say nothing about warm ones, so they are dropped;
-        the first run of all is the best guess of both.
+        the first run of all is the best guess of both. A contended fresh run shows contention,
+        not how much slower fresh processes are.
         """
         fresh = next((sample for sample in samples if sample.curve == "cold"), None)
-        if fresh is None or self.link or "total" not in self._clean:
+        if fresh is None:
             return list(samples)
-        if "cold" in self._clean:
-            cold = self._evidence("cold")
-        else:
-            cold = ObservationWindows([(fresh.units, fresh.seconds * self.contention)])
-        seconds = fresh.seconds / cold_ratio(cold, PiecewiseLinear.of(self._evidence("total")))
-        return [fresh, Sample("total", fresh.units, seconds)]
+        is_judged = fresh.contended and "total" in self._clean
+        curves = self._contended if fresh.contended and not is_judged else self._clean
+        if self.link or "total" not in curves:
+            return list(samples)
+        if is_judged:
+            return [warm_total(fresh, curves.get("cold", ObservationWindows()), curves["total"])]
+        cold = curves.get("cold") or ObservationWindows([(fresh.units, fresh.seconds)])
+        return [fresh, warm_total(fresh, cold, curves["total"])]
 
     def apply_changes(self, changes: Mapping[CurveName, float]) -> None:
         """Apply the changes detected in another history of the same device."""
@@ -155,13 +208,8 @@ class History:
 
     @property
     def contention(self) -> float:
-        """The present slowdown by contention, a ratio of times; 1: none.
-
-        Defined only if there are uncontended runs too.
-        """
-        if len(self._slowdowns) < RUNS_TO_CONFIRM:
-            return 1.0
-        return robust_median(self._slowdowns)
+        """The present slowdown by contention, a ratio of times; 1: none."""
+        return self._contention.factor
 
     @property
     def nbytes(self) -> int:
@@ -173,20 +221,22 @@ class History:
         """Return all observations in use; a History made of them has the same uncontended runs."""
         return [
             *(Sample("variation", 1, ratio) for ratio in self._variation),
+            *(Sample("contention", 1, slowdown) for slowdown in self._contention),
             *(
-                Sample(curve, round(units), seconds)
+                Sample(curve, round(units), seconds, self._curves is self._contended)
                 for curve, windows in self._curves.items()
                 for units, seconds in windows.observations()
             ),
         ]
 
-    def keeps(self, samples: Sequence[Sample]) -> bool:
-        """Return whether to store `samples`: contended runs only if there are few or no others.
+    def stored(self, samples: Sequence[Sample]) -> list[Sample]:
+        """Return those of a run's observations that other processes need.
 
-        The few keep a process that runs one job from trusting its first contended run forever.
+        Of contended runs these are only the ratios, once there are uncontended ones.
         """
-        has_few = self._curves is self._contended or self.runs <= RUNS_TO_CONFIRM
-        return has_few or not any(sample.contended for sample in samples)
+        if self._curves is self._contended or not any(sample.contended for sample in samples):
+            return list(samples)
+        return [sample for sample in samples if is_ratio(sample)]
 
     def model(self, link: bool | None = None) -> DeviceModel | None:
         """Return the model, with a link or without (None: as observed); None without samples."""
@@ -218,13 +268,14 @@ class History:
         return curves[curve]
 
     def _slowdown(self, samples: Sequence[Sample]) -> float:
-        """Return the ratio of contended to uncontended times."""
+        """Return the ratio of a contended run's times to those without contention."""
         model = self.model()
         if model is None:
             return 1.0
         name, curve = ("compute", model.compute) if self.link else ("total", model.total)
         ratios = [s.seconds / float(curve.time(s.units)) for s in samples if s.curve == name]
-        return max(robust_median(ratios), 1.0) if ratios else 1.0
+        # The model's times contain the present contention.
+        return max(robust_median(ratios) * self.contention, 1.0) if ratios else 1.0
 
     def _build(self, link: bool) -> DeviceModel:
         total = PiecewiseLinear.of(self._evidence("total"))

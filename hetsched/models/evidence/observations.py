@@ -110,10 +110,11 @@ class ObservationWindows:
             if changed:
                 self._accept_change(size, changed)
 
-    def restore(self, units: float, seconds: float) -> None:
-        """Add an observation that was checked before: it never signals a change."""
+    def restore_run(self, observations: Iterable[Observed]) -> None:
+        """Add the observations of a run that was checked before: it never signals a change."""
         self._run += 1
-        self._put(units, seconds)
+        for units, seconds in observations:
+            self._put(units, seconds)
 
     def _put(self, units: float, seconds: float) -> None:
         self.repeats += units in self._sizes
@@ -275,7 +276,7 @@ class ObservationWindows:
         return SIZE_BYTES * sizes + OBSERVATION_BYTES * len(self.observations())
 
     def observations(self) -> list[Observed]:
-        """Return all observations, oldest first; `restore` of them gives equal windows."""
+        """Return all observations, oldest first; `restore_run` of each gives equal windows."""
         return self._sizes.observations()
 
     def scaled(self, factor: float) -> ObservationWindows:

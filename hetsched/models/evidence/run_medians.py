@@ -11,8 +11,10 @@ the models of the other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import get_args
 
+from hetsched.models import PiecewiseLinear
 from hetsched.models.curves.curve import SpeedFunction
 from hetsched.models.evidence.confidence import robust_median
 from hetsched.models.evidence.observations import ObservationWindows
@@ -47,6 +49,11 @@ def run_medians(samples: Sequence[Sample]) -> list[Sample]:
     ]
 
 
+def is_ratio(sample: Sample) -> bool:
+    """Return whether a sample is a ratio that describes its run, not a time."""
+    return sample.curve in ("variation", "contention")
+
+
 def split_runs(samples: Iterable[Sample]) -> Iterator[list[Sample]]:
     """Split observations of several runs, each as `run_medians` returns them, into runs."""
     run: list[Sample] = []
@@ -64,3 +71,17 @@ def cold_ratio(cold: ObservationWindows, total: SpeedFunction) -> float:
     """Return the time of a share in a fresh process over that in a warm one."""
     ratios = [seconds / float(total.time(units)) for units, seconds, _ in cold.latest()]
     return min(max(robust_median(ratios), MIN_RATIO), MAX_RATIO) if ratios else 1.0
+
+
+def warm_total(fresh: Sample, cold: ObservationWindows, total: ObservationWindows) -> Sample:
+    """Return the whole share of a fresh process as a warm one would have computed it.
+
+    Parameters
+    ----------
+    fresh : Sample
+        Of the curve "cold".
+    cold, total : ObservationWindows
+        Shares in fresh and in warm processes.
+    """
+    ratio = cold_ratio(cold, PiecewiseLinear.of(total))
+    return replace(fresh, curve="total", seconds=fresh.seconds / ratio)

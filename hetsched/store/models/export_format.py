@@ -40,6 +40,7 @@ class Observation(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     units: Units
     seconds: Seconds
     at: Moment
+    contended: bool = False
 
 
 class StoredModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,7 +75,7 @@ class StoredModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def history(self) -> History:
         """Return the history made of these observations."""
-        return History(self.runs, [Sample(*row[:3]) for row in self.rows])
+        return History(self.runs, [Sample(*row[:3], row.contended) for row in self.rows])
 
     def knots(self, curve: CurveName) -> list[Knot]:
         """Return the evidence for one curve, by units."""

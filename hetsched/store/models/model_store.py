@@ -170,12 +170,10 @@ class ModelStore:
     def _add(self, key: ModelKey, samples: Sequence[Sample], at: float) -> History:
         """Add one device's part of a run to its history, and to what is to be written."""
         history = self._history(key)
-        medians = history.with_variation(run_medians(history.as_warm(samples)))
+        medians = history.with_ratios(run_medians(history.as_warm(samples)))
         history.add(medians)
         history.runs += 1
-        if not history.keeps(medians):
-            medians = [sample for sample in medians if sample.curve == "variation"]
-        self._pending.append((key, medians, at))
+        self._pending.append((key, history.stored(medians), at))
         return history
 
     def _propagate(

@@ -32,7 +32,7 @@ CREATE TABLE observation(
     model INTEGER NOT NULL, curve TEXT NOT NULL,
     units INTEGER NOT NULL CHECK(units > 0),
     seconds REAL NOT NULL CHECK(seconds > 0 AND seconds < 1e300),
-    at REAL NOT NULL) STRICT;
+    at REAL NOT NULL, contended INTEGER NOT NULL DEFAULT 0) STRICT;
 CREATE INDEX observation_by_size ON observation(model, curve, units, id);
 CREATE TABLE forgotten(times INTEGER NOT NULL) STRICT;
 INSERT INTO forgotten VALUES (0);
@@ -67,8 +67,10 @@ INSERT INTO model
     SELECT id, workload, speed_key, variant, version, device, storage, 'all', runs
     FROM model_of_2;
 DROP TABLE model_of_2;
+ALTER TABLE observation ADD COLUMN contended INTEGER NOT NULL DEFAULT 0;
 """
-"""Version 2 doesn't know which neighbours were busy, in most runs all, and has no probes."""
+"""Version 2 doesn't know which neighbours were busy, in most runs all, nor which observations were
+contended, and has no probes."""
 
 FORMAT = DatabaseFormat(
     application_id=0x68737364,
@@ -87,6 +89,7 @@ class ObservationRow(NamedTuple):
     units: int
     seconds: float
     at: float
+    contended: bool = False
 
 
 class ModelKey(msgspec.Struct, frozen=True, order=True):
@@ -128,8 +131,10 @@ _PROBE_KEY = ", ".join(ProbeKey._fields)
 _PROBE_KEY_MATCHES = " AND ".join(f"{name} = ?" for name in ProbeKey._fields)
 _PROBE_STATE = ", ".join(field.name for field in fields(ProbeState))
 _KEY = ", ".join(ModelKey.__struct_fields__)
+_SAMPLE = ", ".join(field.name for field in fields(Sample))
 _KEY_MATCHES = " AND ".join(f"{name} = ?" for name in ModelKey.__struct_fields__)
-_INSERT = "INSERT INTO observation(model, curve, units, seconds, at) VALUES (?, ?, ?, ?, ?)"
+_INSERT = """INSERT INTO observation(model, curve, units, seconds, at, contended)
+    VALUES (?, ?, ?, ?, ?, ?)"""
 _DELETE_BEYOND_WINDOW = """DELETE FROM observation
     WHERE model = ?1 AND curve = ?2 AND units = ?3 AND id <=
     (SELECT id FROM observation WHERE model = ?1 AND curve = ?2 AND units = ?3
@@ -182,17 +187,17 @@ def read_model(
     if header is None:
         return None
     model_id, runs = header
-    sql = "SELECT curve, units, seconds FROM observation WHERE model = ? AND id <= ? ORDER BY id"
-    return runs, [Sample(*row) for row in connection.execute(sql, (model_id, up_to))]
+    sql = f"SELECT {_SAMPLE} FROM observation WHERE model = ? AND id <= ? ORDER BY id"
+    return runs, [_sample(*row) for row in connection.execute(sql, (model_id, up_to))]
 
 
 def read_added(connection: apsw.Connection, after: int) -> list[tuple[int, ModelKey, int, Sample]]:
     """Return (id, key, runs of the key, sample) of observations after an id, oldest first."""
-    sql = f"""SELECT observation.id, curve, units, seconds, runs, {_KEY}
+    sql = f"""SELECT observation.id, runs, {_SAMPLE}, {_KEY}
         FROM observation JOIN model ON model.id = observation.model
         WHERE observation.id > ? ORDER BY observation.id"""
     rows = connection.execute(sql, (after,))
-    return [(row[0], ModelKey(*row[5:]), row[4], Sample(*row[1:4])) for row in rows]
+    return [(row[0], ModelKey(*row[6:]), row[1], _sample(*row[2:6])) for row in rows]
 
 
 def read_all(
@@ -203,9 +208,9 @@ def read_all(
     models: dict[int, tuple[ModelKey, int, list[ObservationRow]]] = {
         row[0]: (ModelKey(*row[2:]), int(row[1]), []) for row in headers
     }
-    sql = "SELECT model, curve, units, seconds, at FROM observation ORDER BY id"
-    for model_id, *row in connection.execute(sql):
-        models[model_id][2].append(ObservationRow(*row))
+    sql = "SELECT model, curve, units, seconds, at, contended FROM observation ORDER BY id"
+    for model_id, *values, contended in connection.execute(sql):
+        models[model_id][2].append(ObservationRow._make([*values, bool(contended)]))
     return sorted(models.values(), key=lambda model: model[0])
 
 
@@ -294,8 +299,12 @@ def write_probe_states(
 def _insert(
     connection: apsw.Connection, model_id: int, samples: Iterable[Sample], at: float
 ) -> None:
-    rows = [(model_id, sample.curve, sample.units, sample.seconds, at) for sample in samples]
+    rows = [(model_id, s.curve, s.units, s.seconds, at, s.contended) for s in samples]
     connection.executemany(_INSERT, rows)
+
+
+def _sample(curve: CurveName, units: int, seconds: float, contended: int) -> Sample:
+    return Sample(curve, units, seconds, bool(contended))
 
 
 def _drop_old(
