@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from hetsched.devices.base import Device, MemoryKeeper
 
 WARM_SECONDS = 60.0
@@ -23,6 +25,8 @@ class MemoryUpkeep:
         self._keeper = device if isinstance(device, MemoryKeeper) else None
         self._warm_for = warm_for
         self._idle_since: float | None = None
+        self._retry_at = -math.inf
+        """No earlier than then is memory released again that couldn't be, or not all of it."""
 
     @property
     def is_needed(self) -> bool:
@@ -32,6 +36,7 @@ class MemoryUpkeep:
     def on_busy(self) -> None:
         """Note that the device has something to do."""
         self._idle_since = None
+        self._retry_at = -math.inf
 
     def seconds_to_check(self, now: float) -> float | None:
         """Return how long an idle device may sleep before `check`; None: for any time."""
@@ -39,16 +44,20 @@ class MemoryUpkeep:
             return None
         if self._idle_since is None:
             self._idle_since = now
-        return min(CHECK_SECONDS, max(0.0, self._idle_since + self._warm_for - now))
+        return min(CHECK_SECONDS, max(0.0, self._due(self._idle_since) - now))
 
     def check(self, now: float) -> bool:
         """Release the memory if it is time; return whether it was."""
         if self._keeper is None or self._idle_since is None:
             return False
-        if now < self._idle_since + self._warm_for and not self._keeper.is_memory_short():
+        if now < self._due(self._idle_since) and not self._keeper.is_memory_short():
             return False
+        self._retry_at = now + CHECK_SECONDS
         self._keeper.release_memory()
         return True
+
+    def _due(self, idle_since: float) -> float:
+        return max(idle_since + self._warm_for, self._retry_at)
 
     def usable_memory(self) -> int | None:
         """Return the bytes that a job may use now; None: as the device was described."""

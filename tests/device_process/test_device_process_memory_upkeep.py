@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
+
 from hetsched.device_process.memory_upkeep import CHECK_SECONDS, MemoryUpkeep
 from hetsched.devices.base import Device, MemoryKeeper
 
@@ -66,6 +68,20 @@ def test_memory_is_released_at_once_when_others_need_it() -> None:
 
     assert upkeep.check(11.0)
     assert not keeper.keeps
+
+
+def test_memory_that_can_t_be_released_isn_t_tried_without_a_pause() -> None:
+    class FailingKeeper(Keeper):
+        def release_memory(self) -> None:
+            raise RuntimeError("the driver refuses")
+
+    upkeep = upkeep_of(FailingKeeper(), warm_for=0.0)
+    assert upkeep.seconds_to_check(10.0) == 0.0
+
+    with pytest.raises(RuntimeError):
+        upkeep.check(10.0)
+
+    assert upkeep.seconds_to_check(10.0) == CHECK_SECONDS
 
 
 def test_other_devices_need_no_upkeep() -> None:

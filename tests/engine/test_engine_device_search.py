@@ -70,6 +70,20 @@ def test_a_device_that_was_found_ends_the_search(bench: Bench) -> None:
     assert bench.probed == [60.0]
 
 
+def test_an_unexpected_error_doesn_t_end_the_search(bench: Bench) -> None:
+    def fail(result: Probe) -> tuple[str, ...]:
+        raise RuntimeError("no such process")
+
+    bench.fleet.update = fail
+    bench.search.schedule()
+
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            bench.loop.pass_time(200.0)
+
+    assert bench.probed == [60.0, 180.0]
+
+
 def test_with_all_devices_nothing_is_searched(bench: Bench) -> None:
     bench.fleet.absent = {}
     bench.search.schedule()

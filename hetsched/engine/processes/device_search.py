@@ -42,11 +42,13 @@ class DeviceSearch:
         """Search now, then call back: devices that were found are starting."""
 
         def on_probed(result: Probe | None, error: BaseException | None) -> None:
-            if result is None:
-                log.warning("devices can't be probed: %s", error)
-            else:
-                self._use(result)
-            on_done()
+            try:
+                if result is None:
+                    log.warning("devices can't be probed: %s", error)
+                else:
+                    self._use(result)
+            finally:
+                on_done()  # or nothing would search again
 
         self._threads.submit(self._probe, on_probed)
 
