@@ -55,9 +55,14 @@ class Attempt(msgspec.Struct, frozen=True):
         self.prepared.difference_update(devices)
 
     def to_prepare(self, device: str) -> Assignment:
-        """Return the assignment of `device` with "" for variants that have failed."""
+        """Return the assignment of `device` with "" for variants that have failed.
+
+        Unless it has no other: they may have failed on another core only.
+        """
         assignment = self.assignments[device]
         if self.failed_variants.isdisjoint(assignment.variants):
+            return assignment
+        if self.failed_variants.issuperset(assignment.variants):
             return assignment
         names = ["" if v in self.failed_variants else v for v in assignment.variants]
         return dataclasses.replace(assignment, variant=names[0], rivals=tuple(names[1:]))

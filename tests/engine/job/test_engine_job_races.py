@@ -55,6 +55,26 @@ def test_a_rival_that_ends_its_process_is_not_prepared_again() -> None:
     assert [chunk.kernel for chunk in story.prepared("cpu0").only(do.RunChunks).chunks] == [0]
 
 
+def test_a_core_without_another_variant_keeps_the_one_that_ended_its_process() -> None:
+    (first, second) = race_plan().assignments
+    own = tuple(with_changes(chunk, kernel=0) for chunk in second.chunks)
+    single = replace(second, variant="b", rivals=(), chunks=own)  # of another type of core
+    infos = {device: info(device) for device in DEVICES}
+    started = ProcessesStarted(frozenset(DEVICES), infos, False)
+    story = Story().to_planning().feed(PlanReady(JobPlan((first, single), 2.0)), started)
+    story.prepared(*DEVICES).done("cpu0", 0)
+
+    story.lost(*DEVICES, culprits=["cpu0"])
+
+    assert story.only(do.ExcludeVariant).variant == "b"
+    story.joined(*DEVICES)
+    prepared = [c.assignment for c in story.commands if isinstance(c, do.PrepareDevice)]
+    assert {each.device: each.variants for each in prepared} == {
+        "cpu0": ("a", ""),
+        "cpu1": ("b",),
+    }
+
+
 def test_it_is_not_blamed_if_a_core_was_running_another_variant() -> None:
     story = story_preparing().prepared(*DEVICES).done("cpu0", 0)
 
