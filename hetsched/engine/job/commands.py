@@ -23,9 +23,13 @@ class AllocateArrays(msgspec.Struct, frozen=True):
 
 
 class WaitForProcesses(msgspec.Struct, frozen=True):
-    """Answered by ProcessesSettled, possibly at once."""
+    """Answered by ProcessesSettled, possibly at once.
+
+    `with_restarts`: wait for restarting processes, too, although others are ready.
+    """
 
     devices: tuple[str, ...]
+    with_restarts: bool = False
 
 
 class MakePlan(msgspec.Struct, frozen=True):

@@ -234,8 +234,10 @@ class JobDriver:
     # ---- planning
 
     def _wait_for_processes(self, command: do.WaitForProcesses) -> None:
-        settled = functools.partial(self._settled, command)
-        self._fleet.when_settled(command.devices, lambda: self._post_result_of(settled))
+        on_settled = functools.partial(
+            self._post_result_of, functools.partial(self._settled, command)
+        )
+        self._fleet.when_settled(command.devices, on_settled, with_restarts=command.with_restarts)
 
     def _settled(self, command: do.WaitForProcesses) -> JobEvent:
         excluded = self._failure_log.excluded(command.devices)
@@ -244,7 +246,8 @@ class JobDriver:
         if self.side is not None and not infos:
             self.is_withdrawn = True  # other devices may be usable
         attempt_id = self._context.new_attempt_id()
-        return ProcessesSettled(attempt_id, infos, dict(self._fleet.absent), excluded)
+        starting = self._fleet.starting(command.devices)
+        return ProcessesSettled(attempt_id, infos, dict(self._fleet.absent), excluded, starting)
 
     def _make_plan(self, command: do.MakePlan) -> None:
         infos = command.infos

@@ -34,12 +34,15 @@ class ProcessesSettled(msgspec.Struct, frozen=True):
         Unusable device -> reason.
     excluded : mapping
         Device that has failed too often -> reason; not in `infos`.
+    starting : frozenset of str
+        Devices whose process isn't ready yet, or not again; not in `infos`.
     """
 
     attempt_id: int
     infos: tuple[DeviceInfo, ...]
     absent: Mapping[str, str]
     excluded: Mapping[str, str] = {}
+    starting: frozenset[str] = frozenset()
 
 
 class PlanReady(msgspec.Struct, frozen=True):

@@ -110,7 +110,8 @@ def progress(
     return [ReportProgress(Running(record.settings.number, state.stage, devices, predicted, text))]
 
 
-def wait_for_processes(record: JobRecord) -> list[JobCommand]:
+def wait_for_processes(record: JobRecord, *, with_restarts: bool = False) -> list[JobCommand]:
     """Wait for the processes of the devices that the job may use."""
     record.state = WaitingForProcesses()
-    return [WaitForProcesses(record.failures.remaining(record.settings.job.devices))]
+    devices = record.failures.remaining(record.settings.job.devices)
+    return [WaitForProcesses(devices, with_restarts)]

@@ -129,10 +129,11 @@ class WaitingForProcesses(msgspec.Struct, frozen=True):
 
 
 class Planning(msgspec.Struct, frozen=True):
-    """The planner is planning for the devices of `infos`."""
+    """The planner is planning for the devices of `infos`; others are `starting`."""
 
     attempt_id: int
     infos: dict[str, DeviceInfo]
+    starting: frozenset[str] = frozenset()
 
 
 class DiscardingPlan(msgspec.Struct, frozen=True):

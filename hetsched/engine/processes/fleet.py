@@ -18,7 +18,7 @@ from hetsched.engine.deadlines import DEFAULT_DEADLINES, Deadlines
 from hetsched.engine.processes.device_process import DeviceProcess
 from hetsched.engine.processes.fleet_devices import FleetDevices
 from hetsched.engine.processes.fleet_listener import FleetListener
-from hetsched.engine.processes.hosted_process import MAX_FAILED_STARTS, HostedProcess
+from hetsched.engine.processes.hosted_process import MAX_FAILED_STARTS, HostedProcess, spec_names
 from hetsched.engine.processes.memory_readings import MemoryReadings, steady_memory
 from hetsched.engine.processes.process_watch import ProcessWatch
 from hetsched.engine.processes.start_waits import (
@@ -125,6 +125,10 @@ class Fleet:
         """Return the devices whose on-demand process hasn't been needed so far."""
         return {name for name, (host, _) in self._host_of.items() if host.on_demand}
 
+    def starting(self, devices: Iterable[str]) -> frozenset[str]:
+        """Return those of `devices` that aren't ready yet, or not again."""
+        return frozenset(name for name in devices if self._host_of[name][0].is_starting)
+
     def usable(self, devices: Iterable[str]) -> list[DeviceInfo]:
         """Return those of `devices` that are ready, or will be once started."""
         usable = (self.ready() | self.unstarted()).intersection(devices)
@@ -144,17 +148,19 @@ class Fleet:
         hosts = [self._host_of[name][0] for name in unstarted]
         self._waits.call_when(lambda: have_started_or_failed(hosts), callback)
 
-    def when_settled(self, devices: Iterable[str], callback: Callable[[], None]) -> None:
+    def when_settled(
+        self, devices: Iterable[str], callback: Callable[[], None], *, with_restarts: bool = False
+    ) -> None:
         """Call back once it is certain which of `devices` are usable, possibly at once.
 
         Waits for processes that start for the first time, until they are ready or have failed;
-        for one that restarts only if no other is ready; never for on-demand ones. Then for
-        readings of memory that others use too.
+        for one that restarts only `with_restarts`, or if no other is ready; never for on-demand
+        ones. Then for readings of memory that others use too.
         """
         names = tuple(devices)
         hosts = [self._host_of[name][0] for name in names]
         self._waits.call_when(
-            lambda: is_settled(hosts),
+            lambda: is_settled(hosts, with_restarts=with_restarts),
             lambda: self._memory.refresh(self._with_shared_memory(names), callback),
         )
 
@@ -388,8 +394,3 @@ class Fleet:
             self._host_of[info.name] = (host, index)
         self._devices.describe(spec.devices)
         return host
-
-
-def spec_names(spec: ProcessSpec) -> list[str]:
-    """Return the names of the devices of a process."""
-    return [info.name for info in spec.devices]

@@ -86,7 +86,7 @@ class HostedProcess:
     @property
     def device_names(self) -> tuple[str, ...]:
         """Its devices, by index."""
-        return tuple(info.name for info in self.spec.devices)
+        return spec_names(self.spec)
 
     @property
     def is_abandoned(self) -> bool:
@@ -97,6 +97,11 @@ class HostedProcess:
     def is_unusable(self) -> bool:
         """Whether nothing can be expected from it at present."""
         return self.is_abandoned or self.is_stuck
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether it will be ready, or abandoned."""
+        return not (self.is_ready or self.on_demand or self.is_unusable)
 
     def started(self, process: DeviceProcess, watch: ProcessWatch) -> None:
         """Record a new process, which has no attachments yet."""
@@ -172,3 +177,8 @@ class HostedProcess:
             if self.process.is_alive:
                 log.error("%s: %s; killing it", ", ".join(self.device_names), error)
             self.process.kill()
+
+
+def spec_names(spec: ProcessSpec) -> tuple[str, ...]:
+    """Return the names of the devices of a process."""
+    return tuple(info.name for info in spec.devices)

@@ -32,8 +32,13 @@ def have_started_or_failed(hosts: Iterable[HostedProcess]) -> bool:
     return all(host.was_ready or host.failed_starts > 0 or host.is_unusable for host in hosts)
 
 
-def is_settled(hosts: Iterable[HostedProcess]) -> bool:
-    """Return whether it is certain which of these processes are usable."""
+def is_settled(hosts: Iterable[HostedProcess], *, with_restarts: bool = False) -> bool:
+    """Return whether it is certain which of these processes are usable.
+
+    `with_restarts`: also of those that restart while others are ready.
+    """
+    if with_restarts:
+        return not any(host.is_starting for host in hosts)
     hosts = [host for host in hosts if not host.on_demand]
     if any(host.is_ready for host in hosts):
         return have_started_or_failed(hosts)

@@ -332,6 +332,25 @@ def test_where_no_device_is_left_the_job_fails() -> None:
     assert "gpu0: no driver" in finish.error.message
 
 
+def unavailable_beside(*starting: str) -> Story:
+    """A job for which the only device that is ready, a core team, has no variant."""
+    team = DeviceInfo(name="team0", kind="cpu", identity="test", members=DEVICES)
+    story = Story().to_waiting()
+    story.feed(ProcessesSettled(41, (team,), {}, starting=frozenset(starting)))
+    return story.feed(PlanFailed(Unavailable("no working variant is installed")))
+
+
+def test_cores_that_restart_are_waited_for_if_no_other_device_has_a_variant() -> None:
+    story = unavailable_beside(*DEVICES)
+
+    assert story.only(do.WaitForProcesses) == do.WaitForProcesses(DEVICES, with_restarts=True)
+    assert story.state == "WaitingForProcesses"
+
+
+def test_without_cores_that_restart_such_a_job_fails() -> None:
+    assert unavailable_beside().only(do.FinishJob).error.code == Unavailable.code
+
+
 def test_inputs_are_filled_once_for_all_attempts() -> None:
     story = Story(verify=True, generated=[X]).to_computing().failed("cpu0", "memory")
     story.fenced(*DEVICES).to_preparing().prepared(*DEVICES)

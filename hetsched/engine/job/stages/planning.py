@@ -50,7 +50,8 @@ def on_settled(
         failures = record.failures
         no_device = failures.error() if failures.excluded else no_device_error(event.absent)
         return fail(record, no_device)
-    record.state = Planning(event.attempt_id, {info.name: info for info in infos})
+    starting = event.starting.difference(record.failures.excluded)
+    record.state = Planning(event.attempt_id, {info.name: info for info in infos}, starting)
     return [MakePlan(infos)]
 
 
@@ -80,6 +81,9 @@ def on_plan_failed(
     record: JobRecord, state: Planning, event: PlanFailed, now: float
 ) -> list[JobCommand]:
     error = event.error
+    if isinstance(error, Unavailable) and state.starting:
+        # None of the others has a variant: a restart is no reason to fail a job.
+        return wait_for_processes(record, with_restarts=True)
     if isinstance(error, Unavailable) and record.failures.excluded:
         error = record.failures.error()  # the others have no variant of this workload
     return fail(record, error)
