@@ -11,6 +11,7 @@ import msgspec
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.device_process import filling, verification
 from hetsched.device_process.attachments import Attachments
+from hetsched.device_process.current_job import CurrentJob
 from hetsched.device_process.failures import error_record
 from hetsched.device_process.held_job import (
     ColdKernels,
@@ -18,7 +19,6 @@ from hetsched.device_process.held_job import (
     build_pipeline,
     device_job,
 )
-from hetsched.device_process.held_jobs import HeldJobs
 from hetsched.device_process.memory_upkeep import MemoryUpkeep
 from hetsched.device_process.shared_tails import DeviceTail, SharedTails
 from hetsched.devices.base import Device
@@ -46,10 +46,6 @@ from hetsched.transport.device_messages import (
 )
 from hetsched.workload import Workload, find
 
-MAX_PAUSE_SECONDS = 0.002
-"""Time that the device waits for the next command of a side job that it has just answered, rather
-than compute a chunk of another job, which takes up to 0.1 s. The engine needs 0.2 ms."""
-
 
 @dataclass(frozen=True)
 class HostMemoryDetached:
@@ -63,7 +59,7 @@ ThreadCommand = DeviceCommand | HostMemoryDetached
 
 
 class CommandHandler:
-    """The handler of one device's commands, with the jobs that it holds.
+    """The handler of one device's commands, with the job that it is prepared for.
 
     Parameters
     ----------
@@ -91,29 +87,21 @@ class CommandHandler:
         self._attachments = attachments
         self._send = send
         self._tails = SharedTails() if tails is None else tails
-        self._jobs = HeldJobs(device, info)
+        self._current = CurrentJob(device, info.name)
         self._upkeep = MemoryUpkeep(device) if upkeep is None else upkeep
-        self._paused_for: HeldJob | None = None
-        self._pause_ends = 0.0
         self._workloads: dict[str, Workload] = {}
         self._cold_kernels = ColdKernels()
 
     @property
-    def next_job(self) -> HeldJob | None:
-        """The job that advances next; None if no job has work."""
-        return self._jobs.next_job
-
-    @property
-    def pause_seconds(self) -> float:
-        """Seconds to wait for a side job's next command before another job advances; mostly 0."""
-        if self._paused_for is None:
-            return 0.0
-        return max(0.0, self._pause_ends - time.monotonic())
+    def busy_job(self) -> HeldJob | None:
+        """The job that the device is prepared for; None if it has no work for it."""
+        job = self._current.job
+        return job if job is not None and job.is_busy else None
 
     @property
     def seconds_to_upkeep(self) -> float | None:
         """Seconds after which `maintain` is due if no command arrives; None: never."""
-        if self._jobs.is_empty:
+        if self._current.job is None:
             return self._upkeep.seconds_to_check(time.monotonic())
         self._upkeep.on_busy()
         return None
@@ -123,24 +111,22 @@ class CommandHandler:
         if self._upkeep.check(time.monotonic()):
             self._report_memory(released=True)
 
-    def step(self, job: HeldJob) -> None:
-        """Advance `job` by a chunk or a block. Raises as `HeldJobs.step`."""
-        self._paused_for = None
-        self._jobs.step(job)
+    def step(self) -> None:
+        """Advance the job by a chunk or a block. Raises as `HeldJob.step`."""
+        self._current.step()
 
     def handle(self, command: ThreadCommand) -> None:
         """Handle one command. Raises any error of the job or the device."""
-        self._paused_for = None
         match command:
             case Prepare():
                 self._prepare(command)
             case Run():
                 self._run(command)
             case Fill():
-                job = self._jobs.require(command.job)
+                job = self._current.require(command.job)
                 job.tasks.append(self._filling(job, command))
             case Check():
-                job = self._jobs.require(command.job)
+                job = self._current.require(command.job)
                 job.tasks.append(self._checking(job, command))
             case Release():
                 self._release(command)
@@ -159,7 +145,7 @@ class CommandHandler:
 
     def _prepare(self, command: Prepare) -> None:
         self._upkeep.on_busy()
-        self._jobs.make_room(command.job)
+        self._current.drop()
         workload = self._workload(command.workload)
         params = msgspec.json.decode(command.params, type=workload.Params)
         specs = workload.arrays(params)
@@ -173,30 +159,13 @@ class CommandHandler:
             self._note_sender(command),
             self._failed_variant_sender(command),
         )
-        self._jobs.prepare(description)
+        self._device.prepare(description)
         tail = self._tail(command)
         on_done = self._chunk_reporter(command, tail)
         pipeline = build_pipeline(self._device, self._info, command, description, on_done)
-        job = HeldJob(
-            command.job,
-            command.side,
-            workload,
-            params,
-            arrays,
-            description,
-            pipeline,
-            tail=tail,
-        )
-        self._jobs.add(job)
+        self._current.job = HeldJob(command.job, workload, params, arrays, pipeline, tail=tail)
         if command.answer:
             self._send(Prepared(command.job, self._index))
-            self._pause_for(job)
-
-    def _pause_for(self, job: HeldJob) -> None:
-        """Expect the next command of `job`, if it is a side job."""
-        if job.is_side:
-            self._paused_for = job
-            self._pause_ends = time.monotonic() + MAX_PAUSE_SECONDS
 
     def _note_sender(self, command: Prepare) -> Callable[[str], None]:
         return lambda text: self._send(DeviceNote(command.job, self._index, text))
@@ -233,7 +202,7 @@ class CommandHandler:
 
     def _run(self, command: Run) -> None:
         """Add the chunks; drop them if the job failed here, which was already reported."""
-        job = self._jobs.get(command.job)
+        job = self._current.get(command.job)
         if job is not None:
             job.pipeline.add(command.chunks)
             if command.opens_tail and job.tail is not None:
@@ -250,7 +219,6 @@ class CommandHandler:
                 job.workload, job.params, array, first, count, command.seed
             )
         self._send(Filled(command.job, self._index))
-        self._pause_for(job)
 
     def _checking(self, job: HeldJob, command: Check) -> Iterator[None]:
         result = yield from verification.verify_units(
@@ -274,9 +242,9 @@ class CommandHandler:
         )
 
     def _release(self, command: Release | Fence) -> None:
-        self._jobs.release(command.job)
+        self._current.release(command.job)
         self._attachments.forget_job(command.job)
-        if self._upkeep.is_needed and self._jobs.is_empty:
+        if self._upkeep.is_needed and self._current.job is None:
             self._report_memory()  # the next plan need not wait for it
 
     def _workload(self, reference: str) -> Workload:

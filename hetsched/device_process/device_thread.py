@@ -6,7 +6,6 @@ import contextlib
 import os
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +25,7 @@ from hetsched.device_process.pipeline import ChunkFailed
 from hetsched.device_process.shared_tails import SharedTails
 from hetsched.devices.base import Device, DeviceFault
 from hetsched.errors import HetschedError
-from hetsched.transport.device_messages import DeviceStep, Event, Fence, Release
+from hetsched.transport.device_messages import Event, Fence, Release
 
 FAULT_EXIT = 17
 """Exit status of a process whose device has become unusable."""
@@ -54,6 +53,13 @@ class DeviceThread(threading.Thread):
         The process's; None: no other device shares one.
     warm_for : float, seconds
         How long the device keeps memory for the next job while it is idle.
+    has_side_jobs : bool
+        It computes side jobs, on a core that another thread uses for the main job.
+
+    Attributes
+    ----------
+    device : Device or None
+        Set before `on_opened` is called.
     """
 
     def __init__(
@@ -66,8 +72,11 @@ class DeviceThread(threading.Thread):
         on_opened: Callable[[int, DeviceInfo | HetschedError], None],
         tails: SharedTails | None = None,
         warm_for: float = WARM_SECONDS,
+        *,
+        has_side_jobs: bool = False,
     ) -> None:
         super().__init__(name=info.name, daemon=True)
+        self.device: Device | None = None
         self.commands: SimpleQueue[ThreadCommand | None] = SimpleQueue()
         self._index = index
         self._info = info
@@ -78,8 +87,7 @@ class DeviceThread(threading.Thread):
         self._tails = tails
         self._warm_for = warm_for
         self._upkeep: MemoryUpkeep | None = None
-        self.step: DeviceStep | None = None
-        """What it is doing. Read by the main thread."""
+        self._has_side_jobs = has_side_jobs
 
     def run(self) -> None:
         """Open the device and handle commands.
@@ -99,8 +107,8 @@ class DeviceThread(threading.Thread):
 
     def _serve(self) -> None:
         try:
-            _pin_threads(self._info)
-            device = self._open_device(self._info)
+            _pin_threads(self._info, has_side_jobs=self._has_side_jobs)
+            device = self.device = self._open_device(self._info)
             self._info = device.describe()
             self._upkeep = MemoryUpkeep(device, self._warm_for)
         except BaseException as error:
@@ -120,13 +128,12 @@ class DeviceThread(threading.Thread):
             self._handle(handler, command)
 
     def _next_command(self, handler: CommandHandler) -> ThreadCommand | None:
-        """Advance jobs until a command arrives; block if no job has work."""
-        while (job := handler.next_job) is not None:
+        """Advance the job until a command arrives; block if it has no work."""
+        while (job := handler.busy_job) is not None:
             try:
-                return self._poll_command(handler, job)
+                return self._poll_command(job)
             except Empty:
                 self._step(handler, job)
-        self.step = None
         while True:
             try:
                 return self.commands.get(timeout=handler.seconds_to_upkeep)
@@ -139,18 +146,15 @@ class DeviceThread(threading.Thread):
         except BaseException as error:
             self._report_failure(0, error)
 
-    def _poll_command(self, handler: CommandHandler, job: HeldJob) -> ThreadCommand | None:
+    def _poll_command(self, job: HeldJob) -> ThreadCommand | None:
         """Return a command that has arrived before `job` advances. Raises Empty."""
         if self._info.clock == "virtual" and job.pipeline.expects_more:
             return self.commands.get(timeout=VIRTUAL_CLOCK_WAIT)
-        if pause := handler.pause_seconds:
-            return self.commands.get(timeout=pause)
         return self.commands.get_nowait()
 
     def _step(self, handler: CommandHandler, job: HeldJob) -> None:
-        self.step = DeviceStep(job.number, time.monotonic())
         try:
-            handler.step(job)
+            handler.step()
         except ChunkFailed as failed:
             self._report_failure(job.number, failed.__cause__ or failed, failed.chunk.id)
         except StepFailed as failed:
@@ -165,7 +169,6 @@ class DeviceThread(threading.Thread):
 
         Except where the job can't be stopped: the engine would wait forever for the fence.
         """
-        self.step = DeviceStep(command.job, time.monotonic())
         try:
             handler.handle(command)
         except BaseException as error:
@@ -198,8 +201,13 @@ def _unusable(error: BaseException) -> DeviceFault:
     return fault
 
 
-def _pin_threads(info: DeviceInfo) -> None:
-    """Pin this thread, and threads that it starts later, to the device's cores."""
+def _pin_threads(info: DeviceInfo, *, has_side_jobs: bool = False) -> None:
+    """Pin this thread, and threads that it starts later, to the device's cores.
+
+    The thread that computes the main job becomes a batch thread: the engine's thread may be on
+    this core and has other devices to serve, and side jobs should start at once. A thread that
+    drives a GPU mostly sleeps; as a batch thread it would wake up a millisecond late.
+    """
     if info.cores:
         os.sched_setaffinity(0, info.cores)  # 0: this thread
     if info.cores and info.members:
@@ -207,8 +215,6 @@ def _pin_threads(info: DeviceInfo) -> None:
         for thread in Path("/proc/self/task").iterdir():
             with contextlib.suppress(OSError):  # the thread has just ended
                 os.sched_setaffinity(int(thread.name), info.cores)
-    if not info.link:
-        # It computes. The engine's thread may be on this core and has other devices to serve. The
-        # thread of a GPU mostly sleeps; as a batch thread it would wake up a millisecond late.
+    if not (info.link or has_side_jobs):
         with contextlib.suppress(OSError):  # a sandbox may refuse; this is only an optimisation
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

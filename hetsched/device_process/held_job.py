@@ -34,10 +34,6 @@ class HeldJob:
     ----------
     number : int
         `Prepare.job`.
-    is_side : bool
-        Its chunks are computed before those of another job.
-    device_job : DeviceJob
-        To prepare the device again after another job's turn.
     tasks : deque of iterator
         Filling and checking, after the chunks; each step handles one block.
     tail : DeviceTail or None
@@ -45,11 +41,9 @@ class HeldJob:
     """
 
     number: int
-    is_side: bool
     workload: Workload
     params: Any
     arrays: HostArrays
-    device_job: DeviceJob
     pipeline: Pipeline
     tasks: deque[Iterator[None]] = field(default_factory=deque)
     tail: DeviceTail | None = None
@@ -57,12 +51,7 @@ class HeldJob:
     @property
     def is_busy(self) -> bool:
         """Whether it has chunks, may take some, or has tasks."""
-        return self.has_chunks or bool(self.tasks)
-
-    @property
-    def has_chunks(self) -> bool:
-        """Whether it has chunks, or may take some: the device must be prepared for it."""
-        return self.pipeline.busy or self._is_tail_open
+        return self.pipeline.busy or self._is_tail_open or bool(self.tasks)
 
     @property
     def _is_tail_open(self) -> bool:

@@ -24,7 +24,7 @@ import msgspec
 
 from hetsched.device import DeviceInfo
 from hetsched.device_process.attachments import Attachments
-from hetsched.device_process.device_thread import DeviceThread
+from hetsched.device_process.device_threads import DeviceThreads
 from hetsched.device_process.shared_tails import SharedTails
 from hetsched.devices.process_spec import ProcessSpec
 from hetsched.devices.registry import device_opener
@@ -63,8 +63,8 @@ class DeviceHost:
         tails = SharedTails()
         self._open_results: SimpleQueue[_OpenResult] = SimpleQueue()
         open_device = device_opener(spec.package, spec.config)
-        self._threads = [
-            DeviceThread(
+        self._devices = [
+            DeviceThreads(
                 index,
                 info,
                 open_device,
@@ -79,16 +79,22 @@ class DeviceHost:
 
     def open(self) -> None:
         """Open all devices and send Hello. Raises the error of the first that can't be opened."""
-        for thread in self._threads:
-            thread.start()
+        for threads in self._devices:
+            threads.start()
+        infos = self._opened(len(self._devices))
+        self._opened(sum(threads.start_side() for threads in self._devices))
+        idents = tuple(threads.idents for threads in self._devices)
+        self.send(Hello(os.getpid(), tuple(infos[index] for index in sorted(infos)), idents))
+
+    def _opened(self, count: int) -> dict[int, DeviceInfo]:
+        """Wait until `count` threads have opened their devices; return these by index."""
         infos: dict[int, DeviceInfo] = {}
-        for _ in self._threads:
+        for _ in range(count):
             index, result = self._open_results.get()
             if isinstance(result, HetschedError):
                 raise result
             infos[index] = result
-        threads = tuple(thread.ident or 0 for thread in self._threads)
-        self.send(Hello(os.getpid(), tuple(infos[index] for index in sorted(infos)), threads))
+        return infos
 
     def serve(self) -> bool:
         """Handle commands; return True at Stop, False at the end of the engine."""
@@ -113,10 +119,10 @@ class DeviceHost:
     def stop(self) -> None:
         """Wait until the devices have finished their commands, then end their threads."""
         self._attachments.population.abandon()
-        for thread in self._threads:
-            thread.commands.put(None)
-        for thread in self._threads:
-            thread.join(STOP_SECONDS)
+        for threads in self._devices:
+            threads.stop()
+        for threads in self._devices:
+            threads.join(STOP_SECONDS)
 
     def send(self, event: Event) -> None:
         """Send `event` to the engine. Safe from any thread."""
@@ -138,19 +144,19 @@ class DeviceHost:
                 self._attachments.attach(command, fds[0])
             case Detach():
                 self._attachments.detach(command.keys)
-                for thread in self._threads:
-                    thread.on_detached()
+                for threads in self._devices:
+                    threads.on_detached()
             case CommandBatch():
                 for device_command in command.commands:
                     self._dispatch(device_command, [])
             case Ping():
-                self.send(Pong(tuple(thread.step for thread in self._threads)))
+                self.send(Pong())
             case Stop():
                 close_all(fds)
             case _:
                 if isinstance(command, Fence):
                     self._attachments.population.abandon()  # else it waits for gigabytes
-                self._threads[command.device].commands.put(command)
+                self._devices[command.device].handle(command)
 
 
 def die_with_parent(parent: int) -> None:

@@ -80,16 +80,6 @@ class Pipeline:
         elif self._in_flight:
             self._finish()
 
-    @property
-    def has_chunks_in_flight(self) -> bool:
-        """Whether the device must not be prepared for another job now."""
-        return bool(self._in_flight)
-
-    def finish_started(self) -> None:
-        """Finish the chunks in flight; queued ones stay. Raises ChunkFailed, DeviceFault."""
-        while self._in_flight:
-            self._finish()
-
     def drain(self) -> None:
         """Drop queued chunks and finish those in flight. Raises DeviceFault."""
         self._waiting.clear()

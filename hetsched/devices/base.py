@@ -115,6 +115,14 @@ class Device(Protocol):
 
 
 @runtime_checkable
+class ShareableDevice(Protocol):
+    """What a device also has that can compute a side job beside its main job: a core."""
+
+    def beside(self) -> Device:
+        """Return a device on the same core for side jobs, which another thread drives."""
+
+
+@runtime_checkable
 class MemoryKeeper(Protocol):
     """What a device also has that keeps memory between jobs, and shares it with other processes.
 

@@ -153,14 +153,11 @@ class Dispatcher:
             return None
         return self._unfinished / sum(1 / pace for pace in paces.values())
 
-    def chunk_ends(self, now: float) -> dict[str, float]:
-        """Predict when each device with unfinished chunks finishes the present one, if known."""
-        ends = {
-            name: queue.pace.expected_end(now, queue.in_flight, queue.in_flight)
-            for name, queue in self._queues.items()
-            if queue.pending or self._is_taking(name)
-        }
-        return {name: now if end is None else end for name, end in ends.items()}
+    def busy_devices(self) -> frozenset[str]:
+        """Return the devices with unfinished chunks."""
+        return frozenset(
+            name for name, queue in self._queues.items() if queue.pending or self._is_taking(name)
+        )
 
     # ---- events
 

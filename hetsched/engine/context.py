@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from hetsched.engine.admission.admission import Admission
 from hetsched.engine.deadlines import DEFAULT_DEADLINES, Deadlines
 from hetsched.engine.health.device_health import DeviceHealth
-from hetsched.engine.job.events import DeadlinePassed
 from hetsched.engine.planning.planner_thread import PlannerThread
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.processes.fleet import Fleet
@@ -39,8 +38,6 @@ class EngineContext:
         Unique to the journal, for the names of unfinished output files; "": there is none.
     new_attempt_id : callable
         Returns a new number for each attempt of any job, which identifies late answers.
-    deadline_event : callable
-        Returns the event for the job with a given number when its deadline has come.
     """
 
     loop: Loop
@@ -54,7 +51,6 @@ class EngineContext:
     stealing: bool = False
     deadlines: Deadlines = DEFAULT_DEADLINES
     health: DeviceHealth = field(default_factory=DeviceHealth)
-    deadline_event: Callable[[int], DeadlinePassed] = lambda number: DeadlinePassed()
     small_jobs: bool = True
     journal_token: str = ""
     verification_secret: int = field(default_factory=lambda: secrets.randbits(48))

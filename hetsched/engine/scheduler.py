@@ -20,7 +20,6 @@ from hetsched.engine.context import EngineContext
 from hetsched.engine.engine_hooks import EngineHooks
 from hetsched.engine.explanations import ExplanationArchive, JobSnapshot
 from hetsched.engine.job.driver import JobDriver
-from hetsched.engine.job.events import DeadlinePassed
 from hetsched.engine.job.report import minimal_report, with_notes
 from hetsched.engine.openings import Openings
 from hetsched.engine.planning.run_planner import LearningTask
@@ -58,19 +57,12 @@ class JobScheduler:
         self._jobs: dict[int, QueuedJob] = {}
         self._timers = JobTimers(loop, self._on_deadline, self._on_timeout)
         self.running = RunningJobs()
-        context.deadline_event = self._deadline_event
         self._sides = SideJobs(context, self.running, self.queue, self._jobs, self._start)
         self._openings = Openings(loop, self.advance)
         self._is_advancing = False
         self._is_stopping = False
         self.is_paused = False
         """No job starts at present."""
-
-    def _deadline_event(self, number: int) -> DeadlinePassed:
-        """Return what a job whose deadline has come must know of the others."""
-        others, fleet = self.running.waits_except(number), self._context.fleet
-        steps = {device: step for device in others if (step := fleet.step_of(device))}
-        return DeadlinePassed(others, steps)
 
     # ---- from the engine
 

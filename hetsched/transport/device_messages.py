@@ -81,8 +81,8 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare", kw_only=True):
     answer : bool
         False: send no Prepared, which would delay the first chunk and isn't needed.
     side : bool
-        The job runs beside a larger one: its chunks are computed before those of the other job.
-        Only for cores, which may hold several jobs; elsewhere a job replaces the previous one.
+        The job runs beside a larger one, in a thread for side jobs. Only for cores, which hold
+        one side job besides the other job. A job replaces the previous one of its thread.
     tail : TailPart or None
         The tail that the device shares with others of this process, once a `Run` opens it.
     """
@@ -200,11 +200,11 @@ Command = Attach | Detach | DeviceCommand | CommandBatch | Ping | Stop
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """All devices of the process are open. `threads`: the identifiers of their threads."""
+    """All devices of the process are open. `threads`: the identifiers of each one's threads."""
 
     pid: int
     devices: tuple[DeviceInfo, ...]
-    threads: tuple[int, ...] = ()
+    threads: tuple[tuple[int, ...], ...] = ()
 
 
 class Prepared(msgspec.Struct, frozen=True, tag="prepared"):
@@ -311,17 +311,8 @@ class DeviceNote(msgspec.Struct, frozen=True, tag="note"):
     text: str
 
 
-class DeviceStep(msgspec.Struct, frozen=True):
-    """A chunk, a block or a command of `job` that a device works on, `since` monotonic seconds."""
-
-    job: int
-    since: float
-
-
 class Pong(msgspec.Struct, frozen=True, tag="pong"):
-    """The process runs. `steps`: of each device; None while it has nothing to do."""
-
-    steps: tuple[DeviceStep | None, ...] = ()
+    """The process runs."""
 
 
 Event = (

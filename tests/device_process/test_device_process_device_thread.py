@@ -180,13 +180,22 @@ def test_an_error_that_is_not_of_a_chunk_ends_the_process(
     assert (failed.cause, exits[0]) == ("fault", FAULT_EXIT)
 
 
-@pytest.mark.parametrize(("link", "policy"), [(True, os.SCHED_OTHER), (False, os.SCHED_BATCH)])
-def test_only_a_thread_that_computes_is_a_batch_thread(link: bool, policy: int) -> None:
-    """One that drives a GPU must wake up at once, whatever computes on its core."""
+@pytest.mark.parametrize(
+    ("link", "has_side_jobs", "policy"),
+    [
+        (True, False, os.SCHED_OTHER),
+        (False, True, os.SCHED_OTHER),
+        (False, False, os.SCHED_BATCH),
+    ],
+)
+def test_only_a_thread_that_computes_the_main_job_is_a_batch_thread(
+    link: bool, has_side_jobs: bool, policy: int
+) -> None:
+    """One that drives a GPU, or has a side job, must wake up at once, whatever computes there."""
     info = DeviceInfo(name="x", kind="x", identity="x", link=link)
 
     def policy_of_thread() -> int:
-        device_thread._pin_threads(info)
+        device_thread._pin_threads(info, has_side_jobs=has_side_jobs)
         return os.sched_getscheduler(0)
 
     with ThreadPoolExecutor(1) as threads:

@@ -24,6 +24,9 @@ class CoreClock(Protocol):
     def end_of(self, chunk: Chunk, start: float) -> tuple[float, int]:
         """Return the end of the computation begun at `start` and just completed; 1 if late."""
 
+    def beside(self) -> CoreClock:
+        """Return a clock for side jobs of the same core, which run in another thread."""
+
 
 class WallClock:
     """A computation lasts until its call returns."""
@@ -39,6 +42,9 @@ class WallClock:
 
     def end_of(self, chunk: Chunk, start: float) -> tuple[float, int]:
         return time.monotonic(), 0
+
+    def beside(self) -> WallClock:
+        return WallClock()
 
 
 class TeamClock(WallClock):

@@ -44,6 +44,10 @@ class CpuDevice:
     def describe(self) -> DeviceInfo:
         return self._info
 
+    def beside(self) -> CpuDevice:
+        """Return a device for side jobs, as `ShareableDevice.beside`."""
+        return CpuDevice(self._info, self._clock.beside())
+
     def prepare(self, job: DeviceJob | None) -> None:
         self._job = None
         self._views = ({}, {})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 from hetsched.config import DeviceConfig
 from hetsched.device import Chunk
 from hetsched.devices.base import DeviceJob
 from hetsched.devices.emulated.costs import ModelledCosts
+from hetsched.errors import InternalError
 
 MAX_BACK_TO_BACK_SECONDS = 500e-6
 """A computation that begins so soon after the previous one's modelled end counts from that end:
@@ -30,10 +32,28 @@ class _ModelledCoreClock:
         return self._costs.seconds("compute", chunk.id, chunk.count)
 
 
+class _ModelledCore:
+    """An emulated core, which computes one chunk at a time, whichever job it belongs to."""
+
+    def __init__(self) -> None:
+        self._end = 0.0
+        self._lock = threading.Lock()
+
+    def compute(self, start: float, seconds: float) -> float:
+        """Return the end of a computation that begins at `start` or when the core is free."""
+        with self._lock:
+            self._end = max(start, self._end) + seconds
+            return self._end
+
+
 class RealCoreClock(_ModelledCoreClock):
     """A clock that sleeps until the modelled end; work that takes longer is late."""
 
     _last_end = 0.0
+
+    def __init__(self, config: DeviceConfig, core: _ModelledCore | None = None) -> None:
+        super().__init__(config)
+        self._core = core or _ModelledCore()
 
     def now(self) -> float:
         now = time.monotonic()
@@ -41,7 +61,7 @@ class RealCoreClock(_ModelledCoreClock):
         return self._last_end if is_back_to_back else now
 
     def end_of(self, chunk: Chunk, start: float) -> tuple[float, int]:
-        end = start + self._seconds(chunk)
+        end = self._core.compute(start, self._seconds(chunk))
         remaining = end - time.monotonic()
         if remaining > 0:
             time.sleep(remaining)
@@ -49,6 +69,9 @@ class RealCoreClock(_ModelledCoreClock):
             end = time.monotonic()
         self._last_end = end
         return end, int(remaining < 0)
+
+    def beside(self) -> RealCoreClock:
+        return RealCoreClock(self._config, self._core)
 
 
 class VirtualCoreClock(_ModelledCoreClock):
@@ -66,3 +89,6 @@ class VirtualCoreClock(_ModelledCoreClock):
     def end_of(self, chunk: Chunk, start: float) -> tuple[float, int]:
         self._now = start + self._seconds(chunk)
         return self._now, 0
+
+    def beside(self) -> VirtualCoreClock:
+        raise InternalError("the times of a virtual clock are those of one job")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from hetsched.engine.job.device_wait import DeviceWait, longest
 from hetsched.engine.job.driver import JobDriver
 from hetsched.transport.device_messages import Event, ProcessEvent
 
@@ -38,11 +37,14 @@ class RunningJobs:
         return self.sides.get(number)
 
     def add(self, driver: JobDriver) -> None:
+        """Add a job that begins. A main job shares its cores with the side jobs still running."""
         if driver.side is not None:
             self.sides[driver.number] = driver
             return
         assert self.main is None, "a main job is running"
         self.main = driver
+        for _ in self.sides:
+            driver.add_side_job()
 
     def remove(self, number: int) -> JobDriver:
         """Remove and return the driver of a job that has ended."""
@@ -50,10 +52,6 @@ class RunningJobs:
             driver, self.main = self.main, None
             return driver
         return self.sides.pop(number)
-
-    def waits_except(self, number: int) -> dict[str, DeviceWait]:
-        """Return device -> the longest that any job but `number` gives it for what it does."""
-        return longest(driver.device_waits() for driver in self if driver.number != number)
 
     # ---- events
 
@@ -72,12 +70,11 @@ class RunningJobs:
         """Report a death to all jobs; return whether a side job may be its cause.
 
         Then the main job isn't charged with it, and the side jobs that may have caused it start
-        again, alone. Of those on one core the oldest is charged, which was computing. Nobody is if
-        a core was killed because a cancelled job didn't stop.
+        again, alone. Nobody is charged if a core was killed because a cancelled job didn't stop.
         """
         users = [driver for driver in self if driver.uses(culprits or devices)]
         suspects = [driver for driver in users if driver is not self.main]
-        charged = _oldest_by_core(suspects) or users
+        charged = suspects or users
         if any(driver.is_stopping and driver.uses(culprits) for driver in self):
             charged = []
         for driver in suspects:
@@ -89,12 +86,3 @@ class RunningJobs:
     def on_joined(self, devices: tuple[str, ...]) -> None:
         for driver in self:
             driver.on_joined(devices)
-
-
-def _oldest_by_core(sides: Iterable[JobDriver]) -> list[JobDriver]:
-    """Return the first of `sides` on each core."""
-    by_core: dict[str, JobDriver] = {}
-    for driver in sides:
-        assert driver.side is not None
-        by_core.setdefault(driver.side.core, driver)
-    return list(by_core.values())

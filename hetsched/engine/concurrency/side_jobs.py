@@ -153,22 +153,20 @@ class SideJobs:
         """Start one side job; return whether there was one."""
         if self._running.main is not main:
             return False
-        outlook = main.outlook()
+        self._rule.begin(main.number)
+        cores = self._rule.free(self._cores())
+        outlook = main.outlook() if cores else None
         if outlook is None or not outlook.is_long:
             return False
-        self._rule.begin(main.number)
         self._has_looked = True
-        cores = self._cores()
         for number in itertools.islice(self._queue.ready(), MAX_CONSIDERED):
             queued = self._jobs[number]
             if queued.runs_alone or queued.job.measure or not self._order.may_overtake(number):
                 continue
             allowed = [device for device in queued.job.devices if device in cores]
-            core = self._rule.core(allowed, outlook.waits)
-            if core is None:
-                if not allowed:
-                    continue
-                return False
+            if not allowed:
+                continue
+            core = self._rule.choose(allowed, outlook.devices)
             if self._starts(queued, core, main, outlook):
                 return True
         return False

@@ -1,14 +1,14 @@
 """Which waiting job may run beside a larger one, and on which core. Pure.
 
-The larger job is the main job; a side job runs on one core, between two chunks of the main job. It
-delays the main job by no more than its own work, which stealing spreads over all devices. The
-bounds:
+The larger job is the main job; a side job runs on one core, which the operating system divides
+between the two (`device_process/device_threads.py`). It delays the main job by no more than its
+own work, which stealing spreads over all devices. The bounds:
 
-* a side job takes at most 5 % of the time that the main job still needs;
-* a core is given up to 0.1 s of side jobs ahead; they run one after the other at the end of the
-  main job's present chunk;
-* a core gives side jobs at most half of its time (`device_process/turns.py`), so that the main job
-  ends even if side jobs never do;
+* a side job takes at most 5 % of the time that the main job still needs (predicted for a core that
+  does nothing else);
+* a core has one side job at a time, so the main job has at least half of each core and ends even
+  if side jobs never do;
+* a side job starts at once, or when an earlier one leaves a core;
 * the next main job is the first in line, whatever runs at the side: no job waits for side jobs.
 
 A job without measurements is compared with the main job, per byte and per operation.
@@ -16,18 +16,13 @@ A job without measurements is compared with the main job, per byte and per opera
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 SMALL_FRACTION = 0.05
 """Time of a side job on one core, as a fraction of the main job's remaining time."""
 MIN_REMAINING_SECONDS = 0.02
 """Below this a waiting job's turn comes soon enough."""
-MAX_AHEAD_SECONDS = 0.1
-"""Side jobs given to a core ahead: what it computes before the main job's next chunk."""
-MAX_AHEAD = 16
-"""Their number: each holds arrays and descriptors. Arbitrary."""
 GUESS_MARGIN = 4.0
 """Factor on the time of a job without measurements: kernels differ in speed. Arbitrary."""
 
@@ -40,15 +35,15 @@ class Outlook:
     ----------
     job : int
     remaining_seconds : float
-    waits : mapping, seconds
-        Device that still works for it -> time until its present chunk ends.
+    devices : collection of str
+        Those that still work for it.
     unit_seconds : float or None, seconds/unit
         Time of a unit on its slowest core; None if unknown.
     """
 
     job: int
     remaining_seconds: float
-    waits: Mapping[str, float]
+    devices: Collection[str]
     unit_seconds: float | None = None
 
     @property
@@ -88,14 +83,14 @@ class SmallJobRule:
 
     Attributes
     ----------
-    running : dict of int to (str, float)
-        Side job -> its core and seconds; also those that began beside an earlier main job.
+    running : dict of int to str
+        Side job -> its core; also those that began beside an earlier main job.
     started : int
         Side jobs started beside this main job.
     """
 
     main: int | None = None
-    running: dict[int, tuple[str, float]] = field(default_factory=dict)
+    running: dict[int, str] = field(default_factory=dict)
     started: int = 0
     _is_barred: bool = False
     _is_guess_running: int | None = None
@@ -111,24 +106,18 @@ class SmallJobRule:
         """Admit no more side jobs beside this main job: a device process has died."""
         self._is_barred = True
 
-    def core(self, cores: Sequence[str], waits: Mapping[str, float]) -> str | None:
-        """Return the core for a job that may use `cores`; None if none can be spared.
+    def free(self, cores: Iterable[str]) -> set[str]:
+        """Return those of `cores` that may take a side job now."""
+        return set() if self._is_barred else set(cores).difference(self.running.values())
 
-        The one that is free first, after its present chunk (none if it isn't among `waits`) and
-        earlier side jobs; of equal ones the one that has lost the least time so far.
+    def choose(self, cores: Sequence[str], busy: Collection[str]) -> str:
+        """Return the core for a job that may use any of the free `cores`.
+
+        One that has nothing left to do for the main job (it isn't among `busy`); else the one that
+        has lost the least time so far.
         """
-        if self._is_barred:
-            return None
-        counts: Counter[str] = Counter()
-        ahead = dict.fromkeys(cores, 0.0)
-        for core, seconds in self.running.values():
-            counts[core] += 1
-            ahead[core] = ahead.get(core, 0.0) + seconds
-        free = [c for c in cores if ahead[c] < MAX_AHEAD_SECONDS and counts[c] < MAX_AHEAD]
         lost = self._core_seconds
-        return min(
-            free, key=lambda c: (waits.get(c, 0.0) + ahead[c], lost.get(c, 0.0)), default=None
-        )
+        return min(cores, key=lambda core: (core in busy, lost.get(core, 0.0)))
 
     def admits(
         self, predicted: float | None, guess: float | None, remaining_seconds: float
@@ -149,7 +138,7 @@ class SmallJobRule:
 
     def start(self, number: int, core: str, seconds: float, *, is_guess: bool) -> None:
         """Record a side job of about `seconds`."""
-        self.running[number] = core, seconds
+        self.running[number] = core
         self.started += 1
         self._core_seconds[core] = self._core_seconds.get(core, 0.0) + seconds
         if is_guess:

@@ -77,12 +77,6 @@ class FenceDevice(msgspec.Struct, frozen=True):
     device: str
 
 
-class AskForStep(msgspec.Struct, frozen=True):
-    """Ask what `device` does now, for the next DeadlinePassed."""
-
-    device: str
-
-
 class KillDevice(msgspec.Struct, frozen=True):
     """End the process of `device`, which has missed a deadline. Followed by its loss."""
 
@@ -182,7 +176,6 @@ JobCommand = (
     | RunChunks
     | CheckUnits
     | FenceDevice
-    | AskForStep
     | KillDevice
     | SetDeadline
     | PublishOutputs

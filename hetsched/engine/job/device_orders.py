@@ -68,9 +68,6 @@ class DeviceOrders:
         attempt_id = command.attempt_id
         self._fleet.send(command.device, lambda index: device_messages.Fence(attempt_id, index))
 
-    def ask_for_step(self, command: do.AskForStep) -> None:
-        self._fleet.ask_for_steps(command.device)
-
     def kill_device(self, command: do.KillDevice) -> None:
         self._fleet.kill_process_of(command.device, command.reason)
 

@@ -22,10 +22,10 @@ from hetsched.engine.explanations import JobSnapshot
 from hetsched.engine.job import commands as do
 from hetsched.engine.job.arrays import JobArrays
 from hetsched.engine.job.device_orders import DeviceOrders
-from hetsched.engine.job.device_wait import DeviceWait
 from hetsched.engine.job.events import (
     AbortRequested,
     Begin,
+    DeadlinePassed,
     DeviceExcluded,
     DeviceMessage,
     DevicesJoined,
@@ -97,6 +97,7 @@ class JobDriver:
     ) -> None:
         self.number = number
         self.side = side
+        self._is_side = side is not None
         self.is_withdrawn = False
         if side is not None:
             job = replace(job, devices=(side.core,))
@@ -106,12 +107,14 @@ class JobDriver:
         self._fleet = context.fleet
         self._on_state, self._on_end = on_state, on_end
         seed = context.verification_secret ^ number
-        settings = JobSettings(number, spec, job, seed, context.stealing, context.deadlines)
+        settings = JobSettings(
+            number, spec, job, seed, context.stealing, context.deadlines, self._is_side
+        )
         self._machine = JobStateMachine(settings)
         self._timer: Timer | None = None
         self._memory_limit = spec.memory_limit or context.memory_limit
         self._arrays = JobArrays(job, context.arena)
-        self._orders = DeviceOrders(self._fleet, self._arrays, is_side=side is not None)
+        self._orders = DeviceOrders(self._fleet, self._arrays, is_side=self._is_side)
         self._failure_log = FailureLog(job, context.health)
         self._run_planner: RunPlanner | None = None
         self._events: deque[JobEvent] = deque()
@@ -188,10 +191,6 @@ class JobDriver:
     def is_stopping(self) -> bool:
         """Whether devices are asked to stop working for it."""
         return isinstance(self._machine.state, Stopping)
-
-    def device_waits(self) -> dict[str, DeviceWait]:
-        """Return device -> what the job waits for from it at present."""
-        return self._machine.device_waits()
 
     # ---- events in, commands out
 
@@ -278,7 +277,8 @@ class JobDriver:
 
     def _started(self, command: do.StartProcesses) -> JobEvent:
         infos = {a.device: self._fleet.info(a.device) for a in command.assignments}
-        are_cached = self._context.planning.kernels.contains_all(self._job, command.assignments)
+        kernels = self._context.planning.kernels
+        are_cached = kernels.contains_all(self._job, command.assignments, is_side=self._is_side)
         return ProcessesStarted(frozenset(self._fleet.ready()), infos, are_cached)
 
     # ---- deadlines
@@ -290,7 +290,7 @@ class JobDriver:
 
     def _on_deadline(self) -> None:
         self._timer = None
-        self._post(self._context.deadline_event(self.number))
+        self._post(DeadlinePassed())
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -301,7 +301,7 @@ class JobDriver:
 
     def _record_kernels(self, command: do.RecordKernels) -> None:
         self._context.planning.record_kernels(
-            self._job, command.assignments, command.infos, command.failed_variants
+            self._job, command.assignments, command.infos, command.failed_variants, self._is_side
         )
 
     def _exclude_variant(self, command: do.ExcludeVariant) -> None:
@@ -384,7 +384,6 @@ EXECUTE: dict[type[do.JobCommand], Callable[[JobDriver, Any], None]] = {
     do.RunChunks: lambda driver, command: driver._orders.run_chunks(command),
     do.CheckUnits: lambda driver, command: driver._orders.check_units(command),
     do.FenceDevice: lambda driver, command: driver._orders.fence_device(command),
-    do.AskForStep: lambda driver, command: driver._orders.ask_for_step(command),
     do.KillDevice: lambda driver, command: driver._orders.kill_device(command),
     do.SetDeadline: JobDriver._set_deadline,
     do.PublishOutputs: JobDriver._publish,

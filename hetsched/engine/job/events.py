@@ -11,10 +11,8 @@ import msgspec
 
 from hetsched.device import DeviceInfo
 from hetsched.engine.job.commands import JobCommand
-from hetsched.engine.job.device_wait import DeviceWait
 from hetsched.planner.job_planner import JobPlan
 from hetsched.transport import device_messages
-from hetsched.transport.device_messages import DeviceStep
 
 
 class Begin(msgspec.Struct, frozen=True):
@@ -126,18 +124,7 @@ class AbortRequested(msgspec.Struct, frozen=True):
 
 
 class DeadlinePassed(msgspec.Struct, frozen=True):
-    """The time of the last SetDeadline has come.
-
-    Attributes
-    ----------
-    others : mapping
-        Device -> what it does for other jobs: of these, what may take longest.
-    steps : mapping
-        Device that several jobs wait for -> what it was doing when it was last asked.
-    """
-
-    others: Mapping[str, DeviceWait] = {}
-    steps: Mapping[str, DeviceStep] = {}
+    """The time of the last SetDeadline has come."""
 
 
 class StageFailed(msgspec.Struct, frozen=True):

@@ -38,6 +38,8 @@ class JobSettings:
     `stealing`: idle devices may steal chunks.
 
     `deadlines`: of device processes.
+
+    `is_side`: it runs beside a larger job, on one core.
     """
 
     number: int
@@ -46,6 +48,7 @@ class JobSettings:
     verification_seed: int
     stealing: bool
     deadlines: Deadlines = DEFAULT_DEADLINES
+    is_side: bool = False
 
 
 @dataclass(slots=True)
@@ -75,6 +78,11 @@ class JobRecord:
     latest: Attempt | None = None
     reported_at: float = -math.inf
     side_jobs: int = 0
+
+    @property
+    def shares_cores(self) -> bool:
+        """Whether a core may compute for another job at the same time."""
+        return self.settings.is_side or self.side_jobs > 0
 
     @property
     def report_notes(self) -> tuple[str, ...]:

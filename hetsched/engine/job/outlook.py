@@ -28,8 +28,8 @@ def outlook(record: JobRecord, now: float) -> Outlook | None:
         return None
     cores = {info.name for info in infos if info.is_shareable}
     paces = [pace for name, pace in dispatcher.unit_seconds(now).items() if name in cores]
-    waits = {name: end - now for name, end in dispatcher.chunk_ends(now).items()}
-    return Outlook(record.settings.number, remaining, waits, max(paces, default=None))
+    busy = dispatcher.busy_devices()
+    return Outlook(record.settings.number, remaining, busy, max(paces, default=None))
 
 
 def _planned(number: int, attempt: Attempt) -> Outlook | None:
@@ -39,5 +39,4 @@ def _planned(number: int, attempt: Attempt) -> Outlook | None:
         return None
     paces = [a.pace for d, a in attempt.assignments.items() if attempt.infos[d].is_shareable]
     known = [pace for pace in paces if pace is not None]
-    waits = dict.fromkeys(attempt.assignments, 0.0)
-    return Outlook(number, seconds, waits, max(known, default=None))
+    return Outlook(number, seconds, attempt.assignments.keys(), max(known, default=None))

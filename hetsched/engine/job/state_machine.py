@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from hetsched.engine.job.commands import JobCommand
-from hetsched.engine.job.device_wait import DeviceWait
 from hetsched.engine.job.events import (
     AbortRequested,
     Begin,
@@ -172,10 +171,6 @@ class JobStateMachine:
             kind = type(event.message)
         transition = TRANSITIONS[type(record.state)].get(kind)
         return [] if transition is None else transition(record, record.state, event, now)
-
-    def device_waits(self) -> dict[str, DeviceWait]:
-        """Return device -> what the job waits for from it at present."""
-        return deadlines.device_waits(self.record)
 
     def give_up(self, error: Exception) -> list[JobCommand]:
         """End the job if handling StageFailed itself raised `error`."""

@@ -28,7 +28,6 @@ from hetsched.engine.processes.start_waits import (
 )
 from hetsched.transport.device_messages import (
     DeviceCommand,
-    DeviceStep,
     Hello,
     MemoryReading,
     Pong,
@@ -192,15 +191,6 @@ class Fleet:
             if not host.is_stuck:
                 host.detach(keys)
 
-    def ask_for_steps(self, device: str) -> None:
-        """Ask what the devices of this process are doing; the answer changes `step_of`."""
-        self._host_of[device][0].ask_for_steps()
-
-    def step_of(self, device: str) -> DeviceStep | None:
-        """Return what `device` was doing when last asked; None: nothing, or it wasn't."""
-        host, index = self._host_of[device]
-        return host.steps[index] if host.steps else None
-
     def kill_process_of(self, device: str, reason: str) -> None:
         """Kill the process of `device`, which has missed a deadline; its loss follows.
 
@@ -284,7 +274,7 @@ class Fleet:
             if isinstance(event, Hello):
                 self._on_hello(host, event)
             elif isinstance(event, Pong):
-                host.steps = event.steps
+                continue  # the watch has seen it
             elif isinstance(event, MemoryReading):
                 self._on_memory(host.device_names[event.device], event)
             else:

@@ -16,8 +16,6 @@ from hetsched.transport.device_messages import (
     CommandBatch,
     Detach,
     DeviceCommand,
-    DeviceStep,
-    Ping,
 )
 
 log = logging.getLogger(__name__)
@@ -54,10 +52,8 @@ class HostedProcess:
         To be called when a stuck process has ended.
     watch : ProcessWatch or None
         The deadlines of the running process.
-    threads : tuple of int
-        Identifiers of its devices' threads.
-    steps : tuple of DeviceStep or None
-        What its devices were doing when they were last asked; empty if they weren't.
+    threads : tuple of tuple of int
+        Identifiers of each device's threads.
     outbox : list of DeviceCommand
         To be sent with the next `flush`.
     attached : set of int
@@ -75,8 +71,7 @@ class HostedProcess:
     is_stuck: bool = False
     on_end: Callable[[], None] = lambda: None
     watch: ProcessWatch | None = None
-    threads: tuple[int, ...] = ()
-    steps: tuple[DeviceStep | None, ...] = ()
+    threads: tuple[tuple[int, ...], ...] = ()
     outbox: list[DeviceCommand] = field(default_factory=list)
     attached: set[int] = field(default_factory=set)
 
@@ -107,7 +102,6 @@ class HostedProcess:
         """Record a new process, which has no attachments yet."""
         self.process, self.watch = process, watch
         self.kill_reason = self.overdue_device = ""
-        self.steps = ()
         self.attached.clear()
         self.outbox.clear()
 
@@ -132,9 +126,11 @@ class HostedProcess:
         """Return the device whose thread has crashed or was overdue, if known; after the end."""
         if self.overdue_device:
             return (self.overdue_device,)
-        if self.process is None or self.process.stderr.crashed_thread not in self.threads:
+        if self.process is None:
             return ()
-        return (self.device_names[self.threads.index(self.process.stderr.crashed_thread)],)
+        crashed = self.process.stderr.crashed_thread
+        named_threads = zip(self.device_names, self.threads, strict=False)
+        return tuple(name for name, threads in named_threads if crashed in threads)
 
     def flush(self) -> None:
         """Send the outbox in as few messages as possible."""
@@ -144,11 +140,6 @@ class HostedProcess:
         for start in range(0, len(commands), MAX_BATCH):
             batch = commands[start : start + MAX_BATCH]
             self._send(batch[0] if len(batch) == 1 else CommandBatch(tuple(batch)))
-
-    def ask_for_steps(self) -> None:
-        """Ask its devices what they are doing."""
-        if self.process is not None and self.is_ready:
-            self._send(Ping())
 
     def attach(self, key: int, fd: int, nbytes: int, kind: str) -> None:
         """Send `fd` as attachment `key`, once."""

@@ -10,35 +10,46 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hetsched.device import Chunk
-from hetsched.device_process.turns import Turns
 from hetsched.dispatch.commands import Command, Send
 from hetsched.dispatch.dispatcher import Dispatcher
 from hetsched.dispatch.events import ChunkFinished, Started
 from hetsched.engine.concurrency.small_job_rule import Outlook, SmallJobRule
 
 CHUNK_SECONDS = 0.08
-SWITCH_SECONDS = 50e-6
-"""To prepare a core for another job."""
 NOISE = 0.1
 
 
-@dataclass(frozen=True)
+@dataclass
 class Work:
-    """A chunk of the main job, or a whole side job."""
+    """A chunk of the main job, or a whole side job. `seconds`: on a core that does only this."""
 
-    seconds: float
-    is_side: bool
     number: int
+    seconds: float
 
 
 @dataclass
 class Core:
+    """A core that the operating system divides between a chunk and a side job.
+
+    `main`: the chunks sent, the first of which is computed. `turn` is a new number after each
+    change, so that ends that were expected before it are ignored.
+    """
+
     name: str
-    turns: Turns = field(default_factory=Turns)
     main: deque[Work] = field(default_factory=deque)
-    side: deque[Work] = field(default_factory=deque)
-    current: Work | None = None
-    last_was_side: bool = False
+    side: Work | None = None
+    since: float = 0.0
+    turn: int = 0
+
+    @property
+    def running(self) -> list[Work]:
+        return [*itertools.islice(self.main, 1), *([self.side] if self.side else [])]
+
+    def advance(self, now: float) -> None:
+        for work in (running := self.running):
+            work.seconds -= (now - self.since) / len(running)
+        self.since = now
+        self.turn += 1
 
 
 @dataclass
@@ -85,7 +96,6 @@ class SharedCores:
         self._now = 0.0
         self._waiting: deque[tuple[int, float, float]] = deque()
         self._is_done = False
-        self._submitted: dict[int, float] = {}
         self.outcome = Outcome()
         for number, (time, work) in enumerate(small, 1):
             self._at(time, lambda number=number, work=work: self._submit(number, work))
@@ -106,21 +116,22 @@ class SharedCores:
         self._consider()
 
     def _consider(self) -> None:
-        remaining = self._main.remaining_seconds(self._now)
-        while self._waiting and not self._is_done and remaining is not None:
-            ends = self._main.chunk_ends(self._now)
-            waits = {name: end - self._now for name, end in ends.items()}
-            if not Outlook(0, remaining, waits).is_long:
+        while self._waiting and not self._is_done:
+            remaining = self._main.remaining_seconds(self._now)
+            free = sorted(self._rule.free(self._cores))
+            busy = self._main.busy_devices()
+            if not free or remaining is None or not Outlook(0, remaining, busy).is_long:
                 return
-            core = self._rule.core(list(self._cores), waits)
+            core = self._cores[self._rule.choose(free, busy)]
             number, submitted, work = self._waiting[0]
-            if core is None or not self._rule.admits(work, None, remaining):
+            if not self._rule.admits(work, None, remaining):
                 return
             self._waiting.popleft()
-            self._rule.start(number, core, work, is_guess=False)
-            self._cores[core].side.append(Work(work, True, number))
-            self._submitted[number] = submitted
-            self._advance(self._cores[core])
+            self._rule.start(number, core.name, work, is_guess=False)
+            self.outcome.waits.append(self._now - submitted)
+            core.advance(self._now)
+            core.side = Work(number, work)
+            self._expect_end(core)
 
     def _execute(self, commands: list[Command]) -> None:
         for command in commands:
@@ -129,33 +140,30 @@ class SharedCores:
                 self.outcome.main_end = self._now
                 continue
             core = self._cores[command.device]
+            core.advance(self._now)
             for chunk in command.chunks:
                 noise = 1 + NOISE * (2 * self._random.random() - 1)
-                core.main.append(Work(chunk.count * self._unit * noise, False, chunk.id))
-            self._advance(core)
+                core.main.append(Work(chunk.id, chunk.count * self._unit * noise))
+            self._expect_end(core)
 
-    def _advance(self, core: Core) -> None:
-        if core.current is not None:
+    def _expect_end(self, core: Core) -> None:
+        running, turn = core.running, core.turn
+        if not running:
             return
-        candidates = [queue[0] for queue in (core.main, core.side) if queue]
-        work = core.turns.choose(candidates)
-        if work is None:
-            return
-        (core.side if work.is_side else core.main).popleft()
-        core.current = work
-        if work.is_side:
-            self.outcome.waits.append(self._now - self._submitted[work.number])
-        switch = SWITCH_SECONDS if work.is_side != core.last_was_side else 0.0
-        core.last_was_side = work.is_side
-        has_main = bool(core.main)
-        self._at(self._now + switch + work.seconds, lambda: self._end(core, work, has_main))
+        work = min(running, key=lambda work: work.seconds)
+        seconds = max(0.0, work.seconds) * len(running)
+        self._at(self._now + seconds, lambda: self._end(core, work, turn))
 
-    def _end(self, core: Core, work: Work, has_main: bool) -> None:
-        core.current = None
-        core.turns.record(work, work.seconds, has_waiting_main=has_main)
-        if work.is_side:
+    def _end(self, core: Core, work: Work, turn: int) -> None:
+        if turn != core.turn:
+            return
+        core.advance(self._now)
+        if work is core.side:
+            core.side = None
             self._rule.end(work.number)
         else:
+            core.main.popleft()
             self._execute(self._main.handle(ChunkFinished(core.name, work.number), self._now))
-        self._advance(core)
+            core.advance(self._now)
+        self._expect_end(core)
         self._consider()

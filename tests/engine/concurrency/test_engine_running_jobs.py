@@ -25,6 +25,9 @@ class Driver:
     def uses(self, devices: Collection[str]) -> bool:
         return not self._devices.isdisjoint(devices)
 
+    def add_side_job(self) -> None:
+        self.calls.append(("side job",))
+
     def withdraw(self) -> None:
         self.calls.append(("withdraw",))
 
@@ -76,18 +79,6 @@ def test_a_death_caused_on_another_core_is_counted_against_the_main_job() -> Non
     assert side.calls == [("lost", CPUS, False)]
 
 
-def test_of_the_side_jobs_on_a_core_only_the_oldest_is_charged_with_a_death() -> None:
-    jobs, _, first = bench()
-    second, third = Driver(3, ["cpu0"], side="cpu0"), Driver(4, ["cpu1"], side="cpu1")
-    for driver in (second, third):
-        jobs.add(cast(JobDriver, driver))
-
-    jobs.on_lost(CPUS, "crash", ())
-
-    assert [driver.calls[-1][2] for driver in (first, second, third)] == [True, False, True]
-    assert second.calls[0] == ("withdraw",)
-
-
 def test_nobody_is_charged_with_a_cancelled_job_that_does_not_stop() -> None:
     jobs, main, side = bench()
     main.is_stopping = True
@@ -107,3 +98,13 @@ def test_side_jobs_outlive_the_main_one() -> None:
     assert jobs.get(2) is cast(JobDriver, side)
     assert jobs.remove(2) is cast(JobDriver, side)
     assert not jobs
+
+
+def test_a_main_job_shares_its_cores_with_the_side_jobs_that_still_run() -> None:
+    jobs, _, _ = bench()
+    jobs.remove(1)
+    later = Driver(3, CPUS)
+
+    jobs.add(cast(JobDriver, later))
+
+    assert later.calls == [("side job",)]

@@ -10,9 +10,6 @@ from hypothesis import given
 
 from hetsched.engine.concurrency.small_job_rule import (
     GUESS_MARGIN,
-    MAX_AHEAD,
-    MAX_AHEAD_SECONDS,
-    SMALL_FRACTION,
     JobSize,
     Outlook,
     SmallJobRule,
@@ -20,7 +17,6 @@ from hetsched.engine.concurrency.small_job_rule import (
 )
 
 CORES = ("cpu0", "cpu1", "cpu2")
-seconds = st.floats(1e-6, 1e6)
 
 
 def test_a_job_is_small_up_to_a_twentieth_of_the_remaining_time() -> None:
@@ -45,11 +41,13 @@ def test_a_job_of_which_nothing_is_known_is_not_small() -> None:
     assert not SmallJobRule().admits(None, None, math.inf)
 
 
-def test_the_core_that_is_free_first_is_chosen() -> None:
+def test_a_core_that_has_nothing_left_to_do_is_chosen() -> None:
     rule = SmallJobRule()
+    rule.begin(1)
+    rule.start(2, "cpu2", 0.01, is_guess=False)
+    rule.end(2)
 
-    assert rule.core(CORES, {"cpu0": 0.03, "cpu1": 0.01, "cpu2": 0.02}) == "cpu1"
-    assert rule.core(CORES, {"cpu0": 0.03, "cpu1": 0.01}) == "cpu2"
+    assert rule.choose(CORES, {"cpu0", "cpu1"}) == "cpu2"
 
 
 def test_of_equal_cores_the_one_that_has_lost_least_is_chosen() -> None:
@@ -58,47 +56,27 @@ def test_of_equal_cores_the_one_that_has_lost_least_is_chosen() -> None:
     rule.start(2, "cpu0", 0.01, is_guess=False)
     rule.end(2)
 
-    assert rule.core(CORES, {}) == "cpu1"
+    assert rule.choose(CORES, CORES) == "cpu1"
 
 
-def test_the_work_given_to_a_core_ahead_is_bounded() -> None:
+def test_a_core_has_one_side_job_at_a_time() -> None:
     rule = SmallJobRule()
     rule.begin(1)
-    rule.start(2, "cpu0", MAX_AHEAD_SECONDS, is_guess=False)
-    rule.start(3, "cpu1", MAX_AHEAD_SECONDS, is_guess=False)
+    rule.start(2, "cpu0", 0.01, is_guess=False)
 
-    assert rule.core(CORES[:2], {}) is None
+    assert rule.free(CORES) == {"cpu1", "cpu2"}
     rule.end(2)
-    assert rule.core(CORES[:2], {}) == "cpu0"
-
-
-def test_the_jobs_given_to_a_core_ahead_are_bounded() -> None:
-    rule = SmallJobRule()
-    rule.begin(0)
-    for number in range(1, MAX_AHEAD + 1):
-        assert rule.core(("cpu0",), {}) == "cpu0"
-        rule.start(number, "cpu0", 1e-6, is_guess=False)
-
-    assert rule.core(("cpu0",), {}) is None
-
-
-def test_earlier_side_jobs_count_as_time_until_a_core_is_free() -> None:
-    rule = SmallJobRule()
-    rule.begin(1)
-    rule.start(2, "cpu0", 0.05, is_guess=False)
-
-    assert rule.core(("cpu0", "cpu1"), {"cpu0": 0.01, "cpu1": 0.04}) == "cpu1"
-    assert rule.core(("cpu0", "cpu1"), {"cpu0": 0.01, "cpu1": 0.07}) == "cpu0"
+    assert rule.free(CORES) == {*CORES}
 
 
 def test_side_jobs_of_an_earlier_main_job_still_occupy_their_cores() -> None:
     rule = SmallJobRule()
     rule.begin(1)
-    rule.start(2, "cpu0", MAX_AHEAD_SECONDS, is_guess=False)
+    rule.start(2, "cpu0", 0.01, is_guess=False)
 
     rule.begin(5)
 
-    assert rule.core(("cpu0",), {}) is None
+    assert rule.free(CORES) == {"cpu1", "cpu2"}
 
 
 def test_after_a_death_nothing_runs_beside_this_main_job() -> None:
@@ -106,16 +84,16 @@ def test_after_a_death_nothing_runs_beside_this_main_job() -> None:
     rule.begin(1)
     rule.bar()
 
-    assert rule.core(CORES, {}) is None
+    assert not rule.free(CORES)
     rule.begin(1)
-    assert rule.core(CORES, {}) is None
+    assert not rule.free(CORES)
     rule.begin(2)
-    assert rule.core(CORES, {}) == "cpu0"
+    assert rule.free(CORES) == {*CORES}
 
 
 def test_a_guess_follows_the_larger_of_bytes_and_operations() -> None:
     main = JobSize(100, nbytes=1000.0, flops=5000.0)
-    outlook = Outlook(1, 10.0, {}, unit_seconds=0.1)
+    outlook = Outlook(1, 10.0, (), unit_seconds=0.1)
 
     by_bytes = guessed_seconds(JobSize(3, 20.0, 10.0), main, outlook)
     by_flops = guessed_seconds(JobSize(3, 10.0, 500.0), main, outlook)
@@ -127,23 +105,21 @@ def test_a_guess_follows_the_larger_of_bytes_and_operations() -> None:
 def test_without_a_pace_or_a_size_there_is_no_small_guess() -> None:
     main = JobSize(100, 1000.0, 0.0)
 
-    assert guessed_seconds(main, main, Outlook(1, 10.0, {})) is None
-    assert guessed_seconds(JobSize(1, 0.0, 0.0), main, Outlook(1, 10.0, {}, 0.1)) == math.inf
+    assert guessed_seconds(main, main, Outlook(1, 10.0, ())) is None
+    assert guessed_seconds(JobSize(1, 0.0, 0.0), main, Outlook(1, 10.0, (), 0.1)) == math.inf
 
 
-@given(st.lists(st.tuples(seconds, seconds), max_size=50))
-def test_what_is_given_to_the_cores_at_once_is_bounded(
-    jobs: list[tuple[float, float]],
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 6)), max_size=50))
+def test_whatever_starts_and_ends_no_core_has_two_side_jobs(
+    steps: list[tuple[bool, int]],
 ) -> None:
     rule = SmallJobRule()
     rule.begin(0)
-    work = 0.0
-    largest = max((remaining for _, remaining in jobs), default=0.0)
-    for number, (length, remaining) in enumerate(jobs, 1):
-        core = rule.core(CORES, {})
-        if core is not None and rule.admits(length, None, remaining):
-            rule.start(number, core, length, is_guess=False)
-            work += length
+    for starts, number in steps:
+        free = rule.free(CORES)
+        if not starts:
+            rule.end(number)
+        elif free and number not in rule.running:
+            rule.start(number, rule.choose(sorted(free), CORES), 0.01, is_guess=False)
 
-    ahead = MAX_AHEAD_SECONDS + SMALL_FRACTION * largest
-    assert work <= ahead * len(CORES) * (1 + 1e-9)
+        assert len(set(rule.running.values())) == len(rule.running)

@@ -9,7 +9,6 @@ from job_story import DEVICES, FACTORS, Story, X, assignment
 
 from hetsched.engine.deadlines import DEFAULT_DEADLINES
 from hetsched.engine.job import commands as do
-from hetsched.engine.job.device_wait import DeviceWait, longest
 from hetsched.engine.job.events import (
     AbortRequested,
     DeadlinePassed,
@@ -17,10 +16,9 @@ from hetsched.engine.job.events import (
     PlanReady,
     ProcessesStarted,
 )
-from hetsched.engine.job.stages.deadlines import STEP_SECONDS
 from hetsched.errors import Cancelled
 from hetsched.planner.job_planner import JobPlan
-from hetsched.transport.device_messages import DeviceNote, DeviceStep
+from hetsched.transport.device_messages import DeviceNote
 
 DEADLINES = replace(DEFAULT_DEADLINES, prepare=100.0, fill=200.0, check=300.0)
 SECONDS = {"Preparing": 100, "Filling": 200, "ReloadingResidents": 100, "Verifying": 300}
@@ -68,6 +66,18 @@ def test_a_chunk_may_take_ten_times_its_prediction() -> None:
 
     assert (early, late) == ([], ["cpu0"])
     assert "a chunk of 1 units takes longer than 40" in story.only(do.KillDevice).reason
+
+
+def test_on_a_core_with_two_jobs_a_chunk_may_take_twice_as_long() -> None:
+    slow = replace(assignment("cpu0", 0, 0), predicted_seconds=8.0)  # 4 s a chunk
+    story = Story().to_planning().feed(PlanReady(JobPlan((slow,), 8.0)))
+    story.feed(ProcessesStarted(frozenset(["cpu0"]), {}, True))
+    story.machine.record.side_jobs = 1
+
+    early = killed(story.pass_time(78))
+    late = killed(story.pass_time(4))
+
+    assert (early, late) == ([], ["cpu0"])
 
 
 def test_a_chunk_may_take_the_least_time_of_any_chunk() -> None:
@@ -155,61 +165,3 @@ def test_before_a_job_reaches_its_devices_no_deadline_is_its_own(state: str) -> 
     story = Story().to_stage(state)
 
     assert story.feed(DeadlinePassed()).commands == []
-
-
-def test_a_device_at_work_on_another_job_is_given_time() -> None:
-    story = Story().to_computing()
-    others = {"cpu0": DeviceWait(story.now, 60.0, "a long chunk")}
-    story.now = story.deadline
-
-    story.feed(DeadlinePassed(others))
-
-    assert killed(story) == ["cpu1"]
-    story.now += 60.0
-    assert killed(story.feed(DeadlinePassed(others))) == [*DEVICES]
-
-
-def asked(story: Story) -> list[str]:
-    return [c.device for c in story.commands if isinstance(c, do.AskForStep)]
-
-
-def test_a_device_that_also_works_for_other_jobs_is_asked_what_it_does() -> None:
-    story = Story().to_computing()
-    others = {"cpu0": DeviceWait(story.now, 600.0, "generating arrays")}
-    story.now = story.deadline
-
-    story.feed(DeadlinePassed(others))
-
-    assert asked(story) == ["cpu0"]
-    assert story.deadline == story.now + STEP_SECONDS
-
-
-def test_a_chunk_that_hangs_is_not_given_the_time_of_the_jobs_behind_it() -> None:
-    story = Story().to_computing()
-    others = {"cpu0": DeviceWait(story.now, 600.0, "generating arrays")}
-    began = story.now + 10.0
-    story.now = story.deadline
-    steps = {"cpu0": DeviceStep(41, began)}
-
-    assert "cpu0" not in killed(story.feed(DeadlinePassed(others, steps)))
-    story.now = began + DEFAULT_DEADLINES.chunk
-    assert "cpu0" in killed(story.feed(DeadlinePassed(others, steps)))
-
-
-def test_a_device_busy_with_another_job_is_left_to_that_jobs_deadline() -> None:
-    story = Story().to_computing()
-    others = {"cpu0": DeviceWait(story.now, 600.0, "generating arrays")}
-    story.now = story.deadline
-
-    story.feed(DeadlinePassed(others, {"cpu0": DeviceStep(99, 0.0)}))
-
-    assert "cpu0" not in killed(story)
-
-
-def test_of_several_other_jobs_the_slowest_counts() -> None:
-    short, long = DeviceWait(5.0, 1.0, ""), DeviceWait(0.0, 3.0, "")
-
-    assert longest([{"cpu0": short, "cpu1": short}, {"cpu0": long}, {"cpu0": short}]) == {
-        "cpu0": long,
-        "cpu1": short,
-    }

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hetsched.engine.deadlines import Deadlines
-from hetsched.engine.job.commands import AskForStep, JobCommand, KillDevice, SetDeadline
+from hetsched.engine.job.commands import JobCommand, KillDevice, SetDeadline
 from hetsched.engine.job.computation import RunningChunk
-from hetsched.engine.job.device_wait import DeviceWait, extended
+from hetsched.engine.job.device_wait import DeviceWait
 from hetsched.engine.job.events import DeadlinePassed
 from hetsched.engine.job.job_record import JobRecord
 from hetsched.engine.job.states import (
@@ -24,11 +24,10 @@ from hetsched.engine.job.states import (
     Stopping,
     Verifying,
 )
-from hetsched.transport.device_messages import DeviceStep
 from hetsched.units import format_seconds
 
-STEP_SECONDS = 1.0
-"""From the question what a device is doing until its answer counts. Arbitrary."""
+JOBS_PER_CORE = 2
+"""A core computes for a main job and a side job at once, each half of the time."""
 
 
 def device_waits(record: JobRecord) -> dict[str, DeviceWait]:
@@ -44,7 +43,7 @@ def device_waits(record: JobRecord) -> dict[str, DeviceWait]:
         case Stopping():
             return _answers(state.pending, state.seconds, "stopping", "fence")
         case Computing():
-            return _chunks(state, deadlines)
+            return _chunks(record, state)
     return {}
 
 
@@ -57,10 +56,12 @@ def _answers(
     }
 
 
-def _chunks(state: Computing, deadlines: Deadlines) -> dict[str, DeviceWait]:
+def _chunks(record: JobRecord, state: Computing) -> dict[str, DeviceWait]:
     waits = {}
+    deadlines = record.settings.deadlines
+    slowdown = JOBS_PER_CORE if record.shares_cores else 1
     for chunk in state.computation.running_chunks():
-        seconds, key = chunk_seconds(chunk, deadlines)
+        seconds, key = chunk_seconds(chunk, deadlines, slowdown)
         limit = f"{format_seconds(seconds)} (deadlines.{key})"
         reason = f"a chunk of {chunk.units} units takes longer than {limit}"
         waits[chunk.device] = DeviceWait(chunk.since, seconds, reason)
@@ -70,17 +71,21 @@ def _chunks(state: Computing, deadlines: Deadlines) -> dict[str, DeviceWait]:
     return waits
 
 
-def chunk_seconds(chunk: RunningChunk, deadlines: Deadlines) -> tuple[float, str]:
+def chunk_seconds(
+    chunk: RunningChunk, deadlines: Deadlines, slowdown: float = 1
+) -> tuple[float, str]:
     """Return how long a chunk may take, and the key of the configuration that decides it.
+
+    `slowdown`: factor on its predicted time.
 
     A device without a prediction may take `chunk_factor` times as long per unit as the slowest
     of the others has taken so far, and that many times again.
     """
     factor = deadlines.chunk_factor
     if chunk.predicted_seconds is not None:
-        seconds = factor * chunk.predicted_seconds
+        seconds = slowdown * factor * chunk.predicted_seconds
     elif chunk.seconds_elsewhere is not None:
-        seconds = factor * factor * chunk.seconds_elsewhere
+        seconds = slowdown * factor * factor * chunk.seconds_elsewhere
     else:
         return deadlines.unpredicted_chunk, "unpredicted_chunk"
     return (seconds, "chunk_factor") if seconds > deadlines.chunk else (deadlines.chunk, "chunk")
@@ -115,30 +120,12 @@ def _next_check(record: JobRecord, waits: Mapping[str, DeviceWait], now: float) 
 def on_deadline(
     record: JobRecord, state: DeviceStage | Stopping, event: DeadlinePassed, now: float
 ) -> list[JobCommand]:
-    """Kill the devices that are overdue, and set the timer for the others.
-
-    A device that also works for other jobs is asked which one it is working for: a kernel that
-    hangs must not be given the time of all that wait behind it.
-    """
-    own = device_waits(record)
-    waits = {
-        device: extended(wait, event.others.get(device), _own_step(state, event, device))
-        for device, wait in own.items()
-    }
+    """Kill the devices that are overdue, and set the timer for the others."""
+    waits = device_waits(record)
     overdue = [device for device, wait in waits.items() if wait.end <= now]
-    unclear = [d for d, wait in waits.items() if own[d].end <= now < wait.end]
     if not isinstance(state, Stopping):  # it may be right in what it does there
         record.failures.culprits.update(overdue)
-    at = _next_check(record, waits, now)
     return [
         *(KillDevice(device, waits[device].reason) for device in overdue),
-        *(AskForStep(device) for device in unclear),
-        SetDeadline(min(at, now + STEP_SECONDS) if unclear else at),
+        SetDeadline(_next_check(record, waits, now)),
     ]
-
-
-def _own_step(
-    state: DeviceStage | Stopping, event: DeadlinePassed, device: str
-) -> DeviceStep | None:
-    step = event.steps.get(device)
-    return step if step is not None and step.job == state.attempt.id else None
