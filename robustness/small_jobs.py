@@ -9,5 +9,5 @@ from robustness.scale import Scale
 
 def measure(scale: Scale) -> Result:
     return small_jobs.measure_counts(
-        scale.of(20, 1000, 1000), scale.of(1024, 8192, 12288), scale.of(1, 1, 3)
+        scale.of(20, 1000, 1000), scale.of(1024, 12288, 12288), scale.of(1, 1, 3)
     )
