@@ -45,6 +45,7 @@ from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import Event
 from hetsched.transport.inspection.overview_records import DeviceActivity
 from hetsched.transport.loop import Loop
+from hetsched.transport.timers import Timer
 from hetsched.units import parse_size
 
 log = logging.getLogger(__name__)
@@ -53,8 +54,10 @@ Reply = Callable[[int | ErrorRecord], None]
 
 FLUSH_SECONDS = 0.5
 """Delay from a job's end to writing models.db: the next job must not wait for the disk."""
-ROUTINE_SECONDS = 0.25
-"""Delay of learning from a run that went as predicted: several are learnt from at once. Whatever
+LATE_FLUSH_SECONDS = 5.0
+"""The same for the runs of a familiar job: losing the last of them in a crash costs little."""
+ROUTINE_SECONDS = 2.0
+"""Delay of learning from a run that went as usual: several are learnt from at once. Whatever
 uses the models before waits for it."""
 CLOSE_SECONDS = 10.0
 """Time for a kind of thread to finish its work at the end: files are closed, models written."""
@@ -136,7 +139,7 @@ class Engine:
         self._last_number = 0
         self._resolving = 0
         self._loop = loop
-        self._flush_is_due = False
+        self._flush_timer: Timer | None = None
         self._is_draining = False
         self._on_drained: Callable[[], None] | None = None
         arena.on_discard(lambda segment: self._fleet.detach([segment]))
@@ -344,19 +347,25 @@ class Engine:
         running = self._scheduler.running
         delay = ROUTINE_SECONDS if task.is_routine else DEFERRAL_SECONDS
         self._context.planner_thread.defer(
-            task.function, unless=lambda: bool(running), seconds=delay
+            task.function, unless=lambda: bool(running), seconds=delay, key=task.kind
         )
-        if not self._flush_is_due:
-            self._flush_is_due = True
-            self._loop.call_later(FLUSH_SECONDS, self._flush)
+        self._flush_within(LATE_FLUSH_SECONDS if task.may_write_late else FLUSH_SECONDS)
 
     def _on_idle(self) -> None:
         if not self._resolving and self._on_drained is not None:
             on_drained, self._on_drained = self._on_drained, None
             on_drained()
 
+    def _flush_within(self, seconds: float) -> None:
+        due = time.monotonic() + seconds
+        if self._flush_timer is not None:
+            if self._flush_timer.due <= due:
+                return
+            self._flush_timer.cancel()
+        self._flush_timer = self._loop.call_later(seconds, self._flush)
+
     def _flush(self) -> None:
-        self._flush_is_due = False
+        self._flush_timer = None
         self._context.planner_thread.submit(self._context.planning.store.flush)
 
     # ---- the fleet's events

@@ -16,6 +16,7 @@ from hetsched.device import DeviceInfo
 from hetsched.errors import UsageError
 from hetsched.models import SpeedFunction
 from hetsched.models.evidence.probe_state import ProbeState
+from hetsched.models.usual_deviation import UsualDeviation
 from hetsched.partition import Balancer, Distribution
 from hetsched.planner.device_sets.set_state import SetState
 from hetsched.planner.device_sets.teams import plan_fixed_shares, plan_with_device_sets
@@ -25,13 +26,16 @@ from hetsched.planner.probes import choose_probes, due_devices, marked, shares_w
 from hetsched.planner.size_trials import TrialState, marked_trials, with_size_trials
 
 MAX_REPEATS = 8
-"""Runs of a good plan before the models are consulted again: planning takes a millisecond, but new
+"""Runs of a good plan before the models are consulted again: planning takes milliseconds, but new
 measurements should count eventually. Arbitrary."""
+MAX_STEADY_REPEATS = 32
+"""The same for a plan that the models have confirmed: twice as many after each time. Arbitrary."""
 RUNS_PER_REPEAT = 4
 """Runs so far per repeat of a plan with a device behind a link: the first runs measure the sizes
 of its chunks, and one that looked fast is known to be slow after a single run. Arbitrary."""
 MAX_PREDICTION_ERROR = 0.10
-"""Relative error of the predicted time up to which a plan is repeated unchanged."""
+"""Relative error of the predicted time up to which a plan is repeated unchanged; more, where the
+last runs usually deviate more."""
 NEGLIGIBLE_SECONDS = 0.001
 """Difference of times that isn't worth another plan, which takes about as long to make."""
 TOLERANCE = 0.04
@@ -62,6 +66,8 @@ class Rebalancer:
         self._size_trials = TrialState()
         self._probe_states: dict[str, ProbeState] = {}
         self._too_costly: frozenset[str] = frozenset()
+        self._errors = UsualDeviation(MAX_PREDICTION_ERROR)
+        self._repeats = MAX_REPEATS
         self._start_over()
 
     def _start_over(self) -> None:
@@ -149,6 +155,8 @@ class Rebalancer:
             fixed_shares = dict(zip(self._devices, shares, strict=True))
             plan = self._plan_of(fixed_shares, candidates, machine)
         self._uses = 0
+        is_confirmed = self._plan is not None and _is_same_split(plan, self._plan)
+        self._repeats = min(2 * self._repeats, MAX_STEADY_REPEATS) if is_confirmed else MAX_REPEATS
         self._read_probe_states(candidates)
         issued = self._with_probes(plan, candidates, machine)
         if issued is plan and not (plan.is_exploring or self._is_trial(plan)):
@@ -260,14 +268,16 @@ class Rebalancer:
         self._balancer.tell([seconds.get(device, 0.0) for device in self._devices])
         is_due = self._uses >= self._max_repeats(plan) or self._sets.wants_plan
         is_due = is_due or plan.tries_sizes
-        if is_due or plan.is_exploring or is_mispredicted(plan, makespan):
+        error = prediction_error(plan, makespan)
+        if is_due or plan.is_exploring or not self._errors.is_usual(error):
             self._balancer.reconsider()
+        self._errors.add(error)
 
     def _max_repeats(self, plan: JobPlan) -> int:
         """Return the runs of `plan` before the models are consulted again."""
         has_link = any(a.candidate is not None and a.candidate.info.link for a in plan.assignments)
         if not has_link:
-            return MAX_REPEATS
+            return self._repeats
         runs_per_repeat = RUNS_PER_REPEAT * (2 if self._size_trials.trials else 1)
         return min(MAX_REPEATS, 1 + self._runs // runs_per_repeat)
 
@@ -342,16 +352,28 @@ class _PlannedCurve:
         return self.curve
 
 
-def is_mispredicted(plan: JobPlan, makespan: float) -> bool:
-    """Return whether a run of `plan` took another time than predicted, seconds."""
+def prediction_error(plan: JobPlan, makespan: float) -> float:
+    """Return the relative error of the predicted time of a run of `plan` that took `makespan`.
+
+    0 if it isn't worth another plan; infinite without a prediction.
+    """
     predicted = plan.predicted_seconds
     if predicted is None:
-        return True
-    return abs(makespan - predicted) > max(MAX_PREDICTION_ERROR * predicted, NEGLIGIBLE_SECONDS)
+        return math.inf
+    error = abs(makespan - predicted)
+    return 0.0 if error <= NEGLIGIBLE_SECONDS else error / predicted
 
 
 def _working(plan: JobPlan) -> frozenset[str]:
     return frozenset(assignment.device for assignment in plan.assignments)
+
+
+def _is_same_split(plan: JobPlan, other: JobPlan) -> bool:
+    """Return whether the devices have the same shares and variants in both."""
+    variants = {each.device: (each.plan.share, each.variants) for each in plan.assignments}
+    return variants == {
+        each.device: (each.plan.share, each.variants) for each in other.assignments
+    }
 
 
 def _shares(plan: JobPlan, devices: Sequence[str]) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from toy_loop import ToyLoop
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.planning.device_run import DeviceRun, spread
 from hetsched.engine.planning.planning_state import PlanningState
-from hetsched.engine.planning.run_planner import is_good
+from hetsched.engine.planning.run_quality import run_quality
 from hetsched.planner.job_planner import JobPlan
 from hetsched.store.models.model_store import ModelStore
 
@@ -81,4 +81,4 @@ def test_a_probe_counts_neither_in_the_spread_nor_as_a_plan_to_repeat(tmp_path: 
     assert sum(plan.shares.values()) == LOAD
     ordinary = {d: run for d, run in machine.runs.items() if not run.assignment.is_probe}
     assert spread(machine.runs) == spread(ordinary)
-    assert not is_good(plan, machine.runs)
+    assert not run_quality(plan, machine.runs).is_good

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.admission.resolve import MachineLimits, resolve
+from hetsched.engine.planning import run_planner
 from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.engine.planning.planner_thread import run_inline
 from hetsched.engine.planning.planning_state import PlanningState
@@ -21,6 +24,7 @@ from hetsched.engine.planning.run_planner import MAX_DEFERRED, LearningTask, Run
 from hetsched.job import FileRef, JobSpec
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import JobPlan
+from hetsched.planner.rebalancer import Rebalancer
 from hetsched.store.models.model_store import ModelStore
 from hetsched.workload import Variant
 
@@ -37,6 +41,21 @@ class InlineThread:
     def submit(self, function: Any, on_done: Any) -> None:
         self.submitted += 1
         run_inline(function, on_done)
+
+
+class Calls:
+    """A function whose calls are counted."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.count = 0
+        self._function = function
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.count += 1
+        return self._function(*arguments)
+
+    def __get__(self, instance: Any, owner: type) -> Callable[..., Any]:
+        return functools.partial(self, instance)
 
 
 class Jobs:
@@ -145,6 +164,38 @@ def test_a_difference_shorter_than_planning_is_none() -> None:
     jobs.run(5e-4, learn=False)
 
     assert jobs.task.is_routine
+
+
+@pytest.mark.parametrize("deviation", [0.02, 0.15])
+def test_a_steady_job_is_seldom_learnt_from_and_planned_anew(
+    deviation: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a noisy machine, too, where most runs deviate by more than a good plan should."""
+    jobs, random = Jobs(), np.random.default_rng(0)
+    learnt, planned = Calls(run_planner.learn), Calls(Rebalancer.replan)
+    for _ in range(60):
+        jobs.run(0.1 * random.lognormal(0.0, deviation))
+    monkeypatch.setattr(run_planner, "learn", learnt)
+    monkeypatch.setattr(Rebalancer, "replan", planned)
+
+    for _ in range(100):
+        jobs.run(0.1 * random.lognormal(0.0, deviation), learn=False)
+        if not jobs.task.is_routine:
+            jobs.task.function()
+
+    assert learnt.count <= 100 / MAX_UNLEARNT + 6
+    assert planned.count <= 8
+
+
+def test_a_change_of_speed_is_learnt_from_at_once() -> None:
+    jobs, random = Jobs(), np.random.default_rng(0)
+    for _ in range(60):
+        jobs.run(0.1 * random.lognormal(0.0, 0.15))
+    assert jobs.task.is_routine
+
+    jobs.run(0.2, learn=False)
+
+    assert not jobs.task.is_routine
 
 
 def test_another_kind_of_job_has_a_separate_plan() -> None:

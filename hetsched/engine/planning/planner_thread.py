@@ -12,8 +12,7 @@ import logging
 import queue
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from hetsched.engine.threads.ending import interrupt, join_all
@@ -62,7 +61,7 @@ class PlannerThread:
         self._name = name
         self._deadline = deadline
         self._tasks: queue.SimpleQueue[PlannerTask | None] = queue.SimpleQueue()
-        self._deferred: deque[Callable[[], Any]] = deque()
+        self._deferred: dict[object, Callable[[], Any]] = {}
         self._timer: Timer | None = None
         self._timer_due = 0.0
         self._outstanding = 0
@@ -84,12 +83,14 @@ class PlannerThread:
         function: Callable[[], Any],
         unless: Callable[[], bool],
         seconds: float = DEFERRAL_SECONDS,
+        key: Hashable | None = None,
     ) -> None:
         """Run `function` after a delay of `seconds`, but before any function submitted later.
 
-        If ``unless()`` is true by then, it waits for the next submission or deferral.
+        If ``unless()`` is true by then, it waits for the next submission or deferral. It replaces
+        a waiting function with the same `key`, whose work it does.
         """
-        self._deferred.append(function)
+        self._deferred[object() if key is None else key] = function
         due = time.monotonic() + seconds
         if self._timer is not None:
             if self._timer_due <= due:
@@ -119,8 +120,9 @@ class PlannerThread:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._deferred:
-            self._put(PlannerTask(self._deferred.popleft(), _log_error))
+        deferred, self._deferred = self._deferred, {}
+        for function in deferred.values():
+            self._put(PlannerTask(function, _log_error))
 
     def _put(self, task: PlannerTask) -> None:
         if self._runner.is_given_up:

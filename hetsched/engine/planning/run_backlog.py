@@ -1,7 +1,7 @@
 """Runs that haven't been learnt from yet, by kind of job. Pure, thread-safe.
 
-Learning from a run and planning the next one takes half a millisecond of a core on which jobs
-compute. Runs that went as predicted say little, so several of them are learnt from at once.
+Learning from a run and planning the next one takes milliseconds of a core on which jobs compute.
+Runs that went as usual say little, so several of them are learnt from at once.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.engine.planning.repeated_jobs import MAX_KINDS, JobKind
+from hetsched.engine.planning.run_quality import RunQuality, UsualQuality
 from hetsched.planner.records import JobPlan
 
-MAX_UNLEARNT = 8
+MAX_UNLEARNT = 16
 """Consecutive runs of a kind of job before the first of them is learnt from. Arbitrary: as many as
 a good plan is used before the models are consulted again."""
 MIN_LEARNT = 8
@@ -47,6 +48,7 @@ class RunBacklog:
     def __init__(self) -> None:
         self._waiting: dict[JobKind, list[FinishedRun]] = {}
         self._learnt: dict[JobKind, int] = {}
+        self._usual: dict[JobKind, UsualQuality] = {}
         self._lock = threading.Lock()
 
     def add(self, kind: JobKind, run: FinishedRun) -> int:
@@ -64,9 +66,16 @@ class RunBacklog:
             if waiting or learnt:
                 self._learnt[kind] = learnt + len(waiting)
             if len(self._learnt) > MAX_KINDS:
-                del self._learnt[next(iter(self._learnt))]
+                oldest = next(iter(self._learnt))
+                del self._learnt[oldest]
+                self._usual.pop(oldest, None)
         return waiting
 
     def is_familiar(self, kind: JobKind) -> bool:
         """Whether enough runs of this kind have been learnt from one by one."""
         return self._learnt.get(kind, 0) >= MIN_LEARNT
+
+    def is_usual(self, kind: JobKind, quality: RunQuality) -> bool:
+        """Record a run of a familiar kind; return whether earlier ones went about as well."""
+        with self._lock:
+            return self._usual.setdefault(kind, UsualQuality()).judge(quality)

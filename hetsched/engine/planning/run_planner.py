@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
-from hetsched.engine.planning.device_run import DeviceRun, makespan, spread
+from hetsched.engine.planning.device_run import DeviceRun, makespan
 from hetsched.engine.planning.learning import learn
 from hetsched.engine.planning.next_plan import next_plan
 from hetsched.engine.planning.planner_thread import OnDone
-from hetsched.engine.planning.repeated_jobs import job_kind
+from hetsched.engine.planning.repeated_jobs import JobKind, job_kind
 from hetsched.engine.planning.run_backlog import MAX_UNLEARNT, FinishedRun
-from hetsched.planner.rebalancer import NEGLIGIBLE_SECONDS, is_mispredicted
+from hetsched.engine.planning.run_quality import run_quality
 from hetsched.planner.records import JobPlan
 
 MAX_DEFERRED = 2
@@ -25,19 +25,26 @@ MAX_DEFERRED = 2
 from. Arbitrary."""
 MAX_ROUTINE_SECONDS = 0.5
 """Longer runs are learnt from one by one, which then costs next to nothing. Arbitrary."""
-MAX_SPREAD = 0.10
-"""Maximum spread of the devices' times under a good plan. Arbitrary."""
 
 
 @dataclass(frozen=True)
 class LearningTask:
     """A function for the planner's thread: learn from a run and plan the next.
 
-    `is_routine`: it has time, as the run went as predicted and the next job has a plan.
+    Attributes
+    ----------
+    kind : JobKind or None
+        Of the job, if the function also learns from the earlier runs of its kind.
+    is_routine : bool
+        It has time, as the run went as usual and the next job has a plan.
+    may_write_late : bool
+        What it has learnt may be written to disk later: it is one of many such runs.
     """
 
     function: Callable[[], None]
+    kind: JobKind | None = None
     is_routine: bool = False
+    may_write_late: bool = False
 
 
 class RunPlanner:
@@ -88,13 +95,15 @@ class RunPlanner:
         backlog = self._state.backlog
         is_familiar = backlog.is_familiar(self._kind)
         waiting = backlog.add(self._kind, run)
+        quality = run_quality(plan, runs)
+        is_usual = is_familiar and backlog.is_usual(self._kind, quality)
         is_recent = waiting <= (MAX_UNLEARNT if is_familiar else MAX_DEFERRED)
         # After a run in fresh processes its prediction no longer holds.
         is_repeatable = is_recent and not is_contended and not run.fresh
-        may_repeat = is_repeatable and is_good(plan, runs)
+        may_repeat = is_repeatable and (is_usual or quality.is_good)
         if may_repeat:
             self._state.repeated_jobs.offer_plan(self._kind, plan)
-        is_routine = may_repeat and is_familiar and makespan(runs) <= MAX_ROUTINE_SECONDS
+        is_short = makespan(runs) <= MAX_ROUTINE_SECONDS
 
         def learn_and_plan() -> None:
             unlearnt = backlog.take(self._kind)
@@ -104,7 +113,12 @@ class RunPlanner:
             self._take_ready_plan()
             self._state.repeated_jobs.put_plan(self._kind, self._plan())
 
-        return LearningTask(learn_and_plan, is_routine)
+        return LearningTask(
+            learn_and_plan,
+            self._kind,
+            is_routine=may_repeat and is_familiar and is_short,
+            may_write_late=is_usual and is_short,
+        )
 
     def _fresh_devices(self, runs: Mapping[str, DeviceRun]) -> frozenset[str]:
         """Return devices whose process ran its variant for the first time, and record that."""
@@ -166,13 +180,3 @@ def predicted_cold(plan: JobPlan, fresh: Collection[str]) -> JobPlan:
     )
     seconds = plan.predicted_seconds * max(ratios.values())
     return replace(plan, assignments=assignments, predicted_seconds=seconds)
-
-
-def is_good(plan: JobPlan, runs: Mapping[str, DeviceRun]) -> bool:
-    """Return whether all devices finished together and as predicted."""
-    is_trial = plan.is_exploring or plan.has_probes or plan.tries_sizes
-    if is_trial or is_mispredicted(plan, makespan(runs)):
-        return False
-    seconds = [run.seconds for run in runs.values() if run.chunks]
-    is_negligible = max(seconds) - min(seconds) <= NEGLIGIBLE_SECONDS if seconds else True
-    return is_negligible or spread(runs) <= MAX_SPREAD
