@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,13 @@ from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.engine.planning.planner_thread import run_inline
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.repeated_jobs import job_kind
-from hetsched.engine.planning.run_backlog import MAX_UNLEARNT, MIN_LEARNT
+from hetsched.engine.planning.run_backlog import (
+    GATHERED_SECONDS,
+    MAX_GATHERED,
+    MIN_GATHERED,
+    MIN_LEARNT,
+    gathered_runs,
+)
 from hetsched.engine.planning.run_planner import MAX_DEFERRED, LearningTask, RunPlanner
 from hetsched.job import FileRef, JobSpec
 from hetsched.memory import MemoryDemand
@@ -140,13 +147,13 @@ def familiar_jobs(seconds: float = 1.0) -> Jobs:
 def test_several_runs_of_a_familiar_job_are_learnt_from_at_once() -> None:
     jobs = familiar_jobs()
     before = jobs.learnt_runs()
-    for _ in range(MAX_UNLEARNT):
+    for _ in range(MIN_GATHERED):
         jobs.run(learn=False)
     assert jobs.learnt_runs() == before
 
     jobs.task.function()
 
-    assert jobs.learnt_runs() == before + MAX_UNLEARNT
+    assert jobs.learnt_runs() == before + MIN_GATHERED
     assert jobs.thread.submitted == 1
 
 
@@ -183,7 +190,7 @@ def test_a_steady_job_is_seldom_learnt_from_and_planned_anew(
         if not jobs.task.is_routine:
             jobs.task.function()
 
-    assert learnt.count <= 100 / MAX_UNLEARNT + 6
+    assert learnt.count <= 100 / MIN_GATHERED + 6
     assert planned.count <= 8
 
 
@@ -196,6 +203,34 @@ def test_a_change_of_speed_is_learnt_from_at_once() -> None:
     jobs.run(0.2, learn=False)
 
     assert not jobs.task.is_routine
+
+
+def test_a_job_after_a_trial_of_a_familiar_kind_waits_for_no_plan() -> None:
+    jobs = familiar_jobs(0.1)
+    kind = job_kind(jobs.job, ["cpu0"], None)
+    steady = jobs.run(0.1, learn=False)
+    trial = dataclasses.replace(steady, is_exploring=True)
+    jobs.state.repeated_jobs.put_plan(kind, trial)
+
+    assert jobs.run(0.1, learn=False) is trial
+    assert not jobs.task.is_routine
+    assert jobs.run(0.1, learn=False) is steady
+    assert jobs.thread.submitted == 1
+
+
+def test_after_news_a_familiar_job_waits_for_a_new_plan() -> None:
+    jobs = familiar_jobs(0.1)
+    jobs.run(0.3, learn=False)
+
+    jobs.run(0.3, learn=False)
+
+    assert jobs.thread.submitted == 2
+
+
+def test_more_runs_of_a_short_job_are_learnt_from_at_once() -> None:
+    assert gathered_runs(1.0) == MIN_GATHERED
+    assert gathered_runs(GATHERED_SECONDS / 30) == 30
+    assert gathered_runs(0.0) == gathered_runs(1e-4) == MAX_GATHERED
 
 
 def test_another_kind_of_job_has_a_separate_plan() -> None:

@@ -43,6 +43,7 @@ class RepeatedJobs:
         self._plan_cache = plan_cache
         self._rebalancers: dict[JobKind, Rebalancer] = {}
         self._plans: dict[JobKind, JobPlan] = {}
+        self._steady: dict[JobKind, JobPlan] = {}
         self._sizes: dict[JobKind, int] = {}
         self.nbytes = 0
         """Estimated bytes of all plans."""
@@ -69,6 +70,23 @@ class RepeatedJobs:
             self._plans.setdefault(kind, plan)
             self._count(kind, plan)
 
+    def repeat_plan(self, kind: JobKind, plan: JobPlan) -> None:
+        """Offer `plan`, which served well, to the next job of this kind and after trials."""
+        self.offer_plan(kind, plan)
+        with self._lock:
+            self._steady[kind] = plan
+
+    def offer_steady_plan(self, kind: JobKind) -> None:
+        """Offer the plan that served well before a trial."""
+        steady = self._steady.get(kind)
+        if steady is not None:
+            self.offer_plan(kind, steady)
+
+    def drop_steady_plan(self, kind: JobKind) -> None:
+        """Forget the plan that served well: the last run was news."""
+        with self._lock:
+            self._steady.pop(kind, None)
+
     def take_plan(self, kind: JobKind) -> JobPlan | None:
         """Remove and return the plan for the next job of this kind; None if there is none."""
         return self._plans.pop(kind, None)
@@ -78,13 +96,15 @@ class RepeatedJobs:
         with self._lock:
             self._rebalancers.clear()
             self._plans.clear()
+            self._steady.clear()
             self._sizes.clear()
             self.nbytes = 0
 
     def _count(self, kind: JobKind, plan: JobPlan) -> None:
         """Record the size of a kind's plans, and drop the oldest kinds beyond the limit."""
         self.nbytes -= self._sizes.pop(kind, 0)
-        self._sizes[kind] = 2 * plan.nbytes + len(kind[1])  # the rebalancer keeps the last plan
+        # The rebalancer keeps the last plan, too.
+        self._sizes[kind] = 3 * plan.nbytes + len(kind[1])
         self.nbytes += self._sizes[kind]
         while self.nbytes > MAX_BYTES and len(self._sizes) > 1:
             self._forget(next(iter(self._sizes)))
@@ -96,4 +116,5 @@ class RepeatedJobs:
     def _forget(self, kind: JobKind) -> None:
         self._rebalancers.pop(kind, None)
         self._plans.pop(kind, None)
+        self._steady.pop(kind, None)
         self.nbytes -= self._sizes.pop(kind, 0)

@@ -15,11 +15,20 @@ from hetsched.engine.planning.repeated_jobs import MAX_KINDS, JobKind
 from hetsched.engine.planning.run_quality import RunQuality, UsualQuality
 from hetsched.planner.records import JobPlan
 
-MAX_UNLEARNT = 16
-"""Consecutive runs of a kind of job before the first of them is learnt from. Arbitrary: as many as
-a good plan is used before the models are consulted again."""
+MIN_GATHERED, MAX_GATHERED = 16, 64
+"""Runs of a familiar kind of job that are learnt from at once, if all went as usual. Arbitrary."""
+GATHERED_SECONDS = 0.25
+"""Within these limits, runs of so many seconds: better plans gain short jobs less. Arbitrary."""
+MAX_WAIT_FACTOR = 2
+"""So many times as many may wait until no job runs; the next job then waits for its plan."""
 MIN_LEARNT = 8
 """Runs of a kind of job learnt from one by one before any are learnt from together."""
+
+
+def gathered_runs(seconds: float) -> int:
+    """Return how many runs of `seconds` of a familiar kind of job are learnt from at once."""
+    runs = int(GATHERED_SECONDS / seconds) if seconds > 0 else MAX_GATHERED
+    return max(MIN_GATHERED, min(MAX_GATHERED, runs))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,11 @@ from hetsched.engine.planning.learning import learn
 from hetsched.engine.planning.next_plan import next_plan
 from hetsched.engine.planning.planner_thread import OnDone
 from hetsched.engine.planning.repeated_jobs import JobKind, job_kind
-from hetsched.engine.planning.run_backlog import MAX_UNLEARNT, FinishedRun
+from hetsched.engine.planning.run_backlog import (
+    MAX_WAIT_FACTOR,
+    FinishedRun,
+    gathered_runs,
+)
 from hetsched.engine.planning.run_quality import run_quality
 from hetsched.planner.records import JobPlan
 
@@ -95,15 +99,12 @@ class RunPlanner:
         backlog = self._state.backlog
         is_familiar = backlog.is_familiar(self._kind)
         waiting = backlog.add(self._kind, run)
-        quality = run_quality(plan, runs)
-        is_usual = is_familiar and backlog.is_usual(self._kind, quality)
-        is_recent = waiting <= (MAX_UNLEARNT if is_familiar else MAX_DEFERRED)
+        gathered = gathered_runs(makespan(runs))
+        is_recent = waiting <= (MAX_WAIT_FACTOR * gathered if is_familiar else MAX_DEFERRED)
         # After a run in fresh processes its prediction no longer holds.
         is_repeatable = is_recent and not is_contended and not run.fresh
-        may_repeat = is_repeatable and (is_usual or quality.is_good)
-        if may_repeat:
-            self._state.repeated_jobs.offer_plan(self._kind, plan)
-        is_short = makespan(runs) <= MAX_ROUTINE_SECONDS
+        is_usual = self._offer_plan(plan, runs, is_familiar) if is_repeatable else False
+        is_short = is_familiar and makespan(runs) <= MAX_ROUTINE_SECONDS
 
         def learn_and_plan() -> None:
             unlearnt = backlog.take(self._kind)
@@ -116,9 +117,25 @@ class RunPlanner:
         return LearningTask(
             learn_and_plan,
             self._kind,
-            is_routine=may_repeat and is_familiar and is_short,
-            may_write_late=is_usual and is_short,
+            is_routine=is_usual and is_short and waiting <= gathered,
+            may_write_late=is_short,
         )
+
+    def _offer_plan(self, plan: JobPlan, runs: Mapping[str, DeviceRun], is_familiar: bool) -> bool:
+        """Offer the next job a plan that serves until this run has been learnt from, if any does.
+
+        Returns whether `plan` does, since the run went as usual.
+        """
+        repeated, quality = self._state.repeated_jobs, run_quality(plan, runs)
+        is_usual = is_familiar and self._state.backlog.is_usual(self._kind, quality)
+        if is_usual or quality.is_good:
+            repeated.repeat_plan(self._kind, plan)
+            return True
+        if quality.is_trial and is_familiar:
+            repeated.offer_steady_plan(self._kind)
+        else:
+            repeated.drop_steady_plan(self._kind)
+        return False
 
     def _fresh_devices(self, runs: Mapping[str, DeviceRun]) -> frozenset[str]:
         """Return devices whose process ran its variant for the first time, and record that."""

@@ -30,6 +30,11 @@ class RunQuality:
     spread: float
 
     @property
+    def is_trial(self) -> bool:
+        """Whether the plan tried something, or had no prediction."""
+        return math.isinf(self.error)
+
+    @property
     def is_good(self) -> bool:
         """Whether all devices finished together and as predicted."""
         return self.error <= MAX_PREDICTION_ERROR and self.spread <= MAX_SPREAD
@@ -55,7 +60,7 @@ class UsualQuality:
 
     def judge(self, quality: RunQuality) -> bool:
         """Return whether a run went about as the last ones did, and count it as one of them."""
-        if math.isinf(quality.error):
+        if quality.is_trial:
             return False
         is_usual = self._error.is_usual(quality.error) and self._spread.is_usual(quality.spread)
         self._error.add(quality.error)
