@@ -84,6 +84,13 @@ def test_a_contended_fresh_run_is_not_evidence_of_coldness() -> None:
     assert predicted(history) == pytest.approx((1.0, 1.0))
 
 
+def test_a_slowdown_seen_by_fresh_processes_does_not_scale_their_own_times() -> None:
+    history = after(*[warm_run()] * 5, *[fresh_run(6.0)] * 3)
+
+    assert predicted(history) == pytest.approx((3.0, 6.0))
+    assert [s.seconds for s in history.samples() if s.curve == "cold"] == [6.0] * 3
+
+
 def test_a_slowdown_seen_by_warm_runs_holds_for_fresh_processes_too() -> None:
     slow = warm_run(2.0)
     history = after(*[warm_run()] * 5, *[fresh_run()] * 3, *[slow] * 3)
@@ -160,6 +167,14 @@ def test_processes_that_were_always_contended_are_predicted() -> None:
     history = in_processes(*[contended(fresh_run())] * 6)
 
     assert predicted(history)[1] == pytest.approx(3 * COLD)
+
+
+def test_predictions_follow_contention_that_was_always_there() -> None:
+    busier = [contended(fresh_run(), factor) for factor in (8.0, 7.9, 8.1)]
+    history = in_processes(*[contended(fresh_run())] * 6, *busier)
+
+    assert predicted(history)[1] == pytest.approx(8 * COLD, rel=0.03)
+    assert history.change is None
 
 
 def test_one_quiet_run_among_contended_ones_does_not_hide_that_they_are() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from hetsched.models import Curve, DeviceModel, PhaseCurve, PiecewiseLinear, SpeedFunction
 from hetsched.models.contention import RECENT_RUNS, Contention
-from hetsched.models.evidence.change_detector import SpeedChange
+from hetsched.models.evidence.change_detector import MAX_RUNS, SpeedChange
 from hetsched.models.evidence.confidence import NARROW_HALF_WIDTH, robust_median
 from hetsched.models.evidence.duplex import MIN_SHARE
 from hetsched.models.evidence.observations import ObservationWindows, Observed
@@ -72,6 +73,8 @@ class History:
         self._clean: Curves = {}
         self._contended: Curves = {}
         self._contention = Contention()
+        self._last_runs: deque[frozenset[CurveName]] = deque(maxlen=MAX_RUNS)
+        """The curves that the last runs observed."""
         self._models: dict[bool, DeviceModel] = {}
         self._variation = RunVariation()
         self._expected: DeviceModel | None = None
@@ -92,6 +95,7 @@ class History:
         if detects_changes:
             self._add_medians(curves, medians)
             return
+        self._last_runs.append(frozenset(medians))
         for curve, observations in medians.items():
             self._windows(curves, curve).restore_run(observations)
 
@@ -151,6 +155,7 @@ class History:
     def _add_medians(
         self, curves: Curves, medians: Mapping[CurveName, Sequence[Observed]]
     ) -> None:
+        self._last_runs.append(frozenset(medians))
         changed: set[CurveName] = set()
         for curve, observations in medians.items():
             windows = self._windows(curves, curve)
@@ -163,14 +168,28 @@ class History:
             changed.add(curve)
             if curve != "cold":
                 self.changes[curve] = windows.change.factor
-        if "total" not in self.changes:
-            return
-        if "cold" in curves and "cold" not in changed:
-            curves["cold"].apply_change(self.changes["total"])
-        if "compute" in curves and "compute" not in medians:
-            # Runs in fresh processes have no times of chunks.
-            self.changes["compute"] = self.changes["total"]
-            curves["compute"].apply_change(self.changes["compute"])
+        if "total" in self.changes and curves["total"].change is not None:
+            self._apply_total_change(curves, curves["total"].change, changed, medians)
+
+    def _apply_total_change(
+        self,
+        curves: Curves,
+        change: SpeedChange,
+        changed: Container[CurveName],
+        observed: Container[CurveName],
+    ) -> None:
+        """Apply a change of whole shares to curves that may not show it themselves.
+
+        Runs in fresh processes have no times of chunks; others say nothing about fresh ones.
+        """
+        since = [*self._last_runs][-change.runs :]
+        dependent: set[CurveName] = {"cold"} if "compute" in observed else {"cold", "compute"}
+        for curve in dependent:
+            if curve in curves and curve not in changed:
+                recent_runs = sum(curve in run for run in since)
+                curves[curve].apply_change(change.factor, recent_runs)
+                if curve == "compute":
+                    self.changes[curve] = change.factor
 
     def as_warm(self, samples: Sequence[Sample]) -> list[Sample]:
         """Return a run's samples, with its total as a warm process would have needed it.
@@ -257,13 +276,10 @@ class History:
     def _windows(self, curves: Curves, curve: CurveName) -> ObservationWindows:
         if curve not in curves:
             has_link = "h2d" in curves or "d2h" in curves or curve in ("h2d", "d2h")
-            is_linked_total = curve == "total" and has_link
-            curves[curve] = (
-                ObservationWindows(
-                    max_sizes=MAX_SIZES, window=LINKED_WINDOW, detects_changes=False
-                )
-                if is_linked_total
-                else ObservationWindows(max_sizes=MAX_SIZES, near=NEAR, may_step=has_link)
+            curves[curve] = _empty_windows(
+                is_contended=curves is self._contended,
+                is_linked_total=curve == "total" and has_link,
+                has_link=has_link,
             )
         return curves[curve]
 
@@ -327,3 +343,18 @@ class History:
         windows = self._curves[curve]
         is_slowed = curve in ("total", "compute", "cold") and self.contention != 1.0
         return windows.scaled(self.contention) if is_slowed else windows
+
+
+def _empty_windows(
+    *, is_contended: bool, is_linked_total: bool, has_link: bool
+) -> ObservationWindows:
+    if is_contended:  # the other processes change, not the device
+        return ObservationWindows(
+            max_sizes=MAX_SIZES if has_link else RECENT_RUNS,
+            window=RECENT_RUNS,
+            near=NEAR,
+            detects_changes=False,
+        )
+    if is_linked_total:
+        return ObservationWindows(max_sizes=MAX_SIZES, window=LINKED_WINDOW, detects_changes=False)
+    return ObservationWindows(max_sizes=MAX_SIZES, near=NEAR, may_step=has_link)

@@ -189,7 +189,7 @@ class ObservationWindows:
             self._sizes.drop_before(units, changed[0][0], factor)
         self.change = SpeedChange(factor, len(changed))
 
-    def apply_change(self, factor: float) -> None:
+    def apply_change(self, factor: float, recent_runs: int = 0) -> None:
         """Scale times by `factor`, a change detected in other work on the same device.
 
         Observations since the suspected start of the change are not scaled. If there are none,
@@ -199,12 +199,16 @@ class ObservationWindows:
         ----------
         factor : float
             > 0.
+        recent_runs : int
+            Last runs observed here that are known to be later than the change.
         """
         has_recent = False
         for size in list(self._sizes):
             detector = self._detectors.get(self._detector_key(size))
             began = detector.first_run_slowed_by(factor) if detector else None
-            end = self._run + 1 if began is None else began
+            end = self._run + 1 - recent_runs
+            if began is not None:
+                end = min(end, began)
             has_recent = has_recent or self._sizes.is_observed_since(size, end)
             self._sizes.scale(size, factor, end)
         self._detectors.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import truediv
 
 from hetsched.device import ChunkTimes
 from hetsched.models.evidence.races import Race, race_paces
@@ -18,7 +19,8 @@ Chunks = Sequence[tuple[int, ChunkTimes]]
 def variant_samples(assignment: Assignment, chunks: Chunks) -> dict[str, list[Sample]]:
     """Return the samples of each variant that computed chunks of a core.
 
-    The total of a variant is that of the whole share, by the median pace of its chunks.
+    The total of a variant is that of the whole share, by the median pace of its chunks; in a
+    contended run by their mean pace, as the other process also interrupts the next run.
     """
     samples: dict[str, list[Sample]] = {}
     for kernel, variant in enumerate(assignment.variants):
@@ -35,7 +37,12 @@ def _of_share(sample: Sample, chunks: Chunks, share: int) -> Sample:
     if sample.curve != "total":
         return sample
     warm = [chunk for chunk in chunks if not chunk[1].cold] or chunks
-    pace = statistics.median((times.end - times.start) / units for units, times in warm)
+    seconds = [times.end - times.start for _, times in warm]
+    sizes = [units for units, _ in warm]
+    if sample.contended:
+        pace = sum(seconds) / sum(sizes)
+    else:
+        pace = statistics.median(map(truediv, seconds, sizes))
     return replace(sample, units=share, seconds=pace * share)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from hetsched.device import DeviceInfo
+from itertools import pairwise
+
+from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models.evidence.races import Race, RaceRecord
+from hetsched.models.evidence.samples import Sample
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.races.decision import RaceDecision, decide
 from hetsched.planner.races.evidence import race_of, variant_samples
@@ -123,6 +126,16 @@ def test_a_run_yields_samples_of_each_variant_and_a_race() -> None:
     found = RaceRecord((race,)).compare("c", "a")
     assert found is not None
     assert round(found.ratio, 6) == 3.0
+
+
+def test_interruptions_count_if_another_process_used_the_core() -> None:
+    assignment = race_plan().assignments[0]
+    ends = [0.0, 2.0, 4.0, 18.0]
+    chunks = [(2, ChunkTimes(compute=span, busy=2.0)) for span in pairwise(ends)]
+
+    *_, total = variant_samples(assignment, chunks)["a"]
+
+    assert total == Sample("total", 24, 24 * 18 / 6, contended=True)
 
 
 def test_the_plan_says_what_races_and_what_races_have_shown() -> None:
