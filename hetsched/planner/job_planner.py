@@ -105,7 +105,11 @@ def plan_job(
     else:
         shares = _fixed(fixed_shares, load, participants)
     assignments = _assignments(load, participants, shares)
-    reasons += [_reason(part, share) for part, share in zip(participants, shares, strict=True)]
+    rivals = {assignment.device: assignment.rivals for assignment in assignments}
+    reasons += [
+        _reason(part, share, rivals.get(part.name, ()))
+        for part, share in zip(participants, shares, strict=True)
+    ]
     reasons += _standings(participants)
     return JobPlan(
         assignments,
@@ -285,7 +289,8 @@ def _longest(assignments: Sequence[Assignment]) -> float | None:
     return max(predicted) if len(predicted) == len(seconds) else None
 
 
-def _reason(participant: _Participant, share: int) -> str:
+def _reason(participant: _Participant, share: int, rivals: Sequence[str]) -> str:
+    """Return why a device has its share; `rivals`: variants that race on it in this run."""
     name, variant = participant.name, participant.choice.variant
     units = counted(share, "unit")
     if share == 0 and participant.total is None:
@@ -293,16 +298,15 @@ def _reason(participant: _Participant, share: int) -> str:
     if share == 0:
         return f"{name}: no share, the job finishes sooner without it"
     if participant.total is None:
-        race = _race_text(participant)
+        race = _race_text(rivals)
         return f"{name}: {units}, an equal share: no measurements for {variant} yet{race}"
     again = ", which has too few measurements" if participant.choice.is_exploring else ""
     plan = participant.linked_plan(share)
     chunks = f", {_describe(plan)}" if plan else ""
-    return f"{name}: {units} by the speed of {variant}{again}{chunks}{_race_text(participant)}"
+    return f"{name}: {units} by the speed of {variant}{again}{chunks}{_race_text(rivals)}"
 
 
-def _race_text(participant: _Participant) -> str:
-    rivals = participant.choice.rivals
+def _race_text(rivals: Sequence[str]) -> str:
     return f", which races against {', '.join(rivals)}" if rivals else ""
 
 

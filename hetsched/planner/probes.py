@@ -51,7 +51,11 @@ def choose_probes(
         return ()
     remaining = max(1, int(plan.load * MAX_PROBED_FRACTION))
     probes: list[PlannedProbe] = []
-    for urgency, device in sorted(_due(plan, candidates, states)):
+    due = _due(plan, candidates, states)
+    if plan.shares.keys() <= {device for _, device in due}:
+        # No other device could do the rest: its share decides what its last probes mean.
+        due = [(urgency, device) for urgency, device in due if device not in plan.shares]
+    for urgency, device in sorted(due):
         units = min(remaining, _units(plan.curves[device], total, is_forced=urgency < 0))
         if units:
             state = states.get(device, ProbeState())

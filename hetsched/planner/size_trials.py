@@ -91,7 +91,7 @@ def _trial(assignment: Assignment, max_cost: float) -> DevicePlan | None:
     sizes = sizes_to_try(best, model, hopeful)
     while sizes:
         trial = with_chunks(plan, sizes)
-        if fits(trial, memory):
+        if trial.chunks != plan.chunks and fits(trial, memory):
             cost = timeline(trial, model, overlap).makespan / present - 1
             if cost <= max_cost:
                 return trial

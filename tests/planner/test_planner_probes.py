@@ -84,6 +84,21 @@ def test_the_only_unit_of_a_job_may_be_the_probe() -> None:
     assert shares_with_probes(plan, [probe])["cpu0"] == 0
 
 
+def test_a_device_that_does_the_whole_job_is_not_probed() -> None:
+    candidates = cores(1, 100, 100)
+    contradicted = ProbeState(idle_runs=1, probes=1, repeats=1, ratio=0.1)
+
+    found = probes(8, candidates, cpu0=contradicted, cpu1=ProbeState(1), cpu2=ProbeState(1))
+
+    assert not {probe.device for probe in found} & {"cpu0"}
+
+
+def test_a_contradicted_device_is_probed_beside_others_with_a_share() -> None:
+    contradicted = ProbeState(idle_runs=1, probes=1, repeats=1, ratio=0.1)
+
+    assert [probe.device for probe in probes(8, cores(1, 2), cpu0=contradicted)] == ["cpu0"]
+
+
 def run(rebalancer: Rebalancer, beliefs: list[Candidate], *paces: float) -> JobPlan:
     """Plan by `beliefs` and run with these seconds per unit."""
     plan = rebalancer.replan(beliefs) if rebalancer.needs_candidates else rebalancer.repeat()

@@ -51,9 +51,9 @@ def candidate(seconds: object = in_waves) -> Candidate:
     return Candidate(info, demand, {"default": model}, {"default": 3})
 
 
-def trial(gpu: Candidate, state: TrialState, run: int) -> JobPlan | None:
-    trying = with_size_trials(plan_job(LOAD, [gpu]), [gpu], state, run)
-    return plan_job(LOAD, trying) if trying else None
+def trial(gpu: Candidate, state: TrialState, run: int, load: int = LOAD) -> JobPlan | None:
+    trying = with_size_trials(plan_job(load, [gpu]), [gpu], state, run)
+    return plan_job(load, trying) if trying else None
 
 
 def test_sizes_that_may_be_much_faster_are_tried_with_a_few_chunks() -> None:
@@ -75,6 +75,16 @@ def test_nothing_is_tried_where_a_line_fits() -> None:
 
     assert trial(candidate(linear), state, run=3) is None
     assert state.trials == 0
+
+
+def test_a_trial_measures_something_at_any_load() -> None:
+    gpu, trials = candidate(), 0
+    for load in range(2, 70, 3):
+        usual, tried = plan_job(load, [gpu]), trial(gpu, TrialState(), 3, load)
+        if tried is not None:
+            trials += 1
+            assert tried.assignments[0].plan.chunks != usual.assignments[0].plan.chunks, load
+    assert trials > 3
 
 
 def test_later_trials_leave_out_a_run_and_their_number_is_limited() -> None:

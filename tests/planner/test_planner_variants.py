@@ -7,6 +7,7 @@ from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Constant, DeviceModel, PiecewiseLinear
 from hetsched.models.evidence.races import Race, RaceRecord
+from hetsched.planner.job_planner import plan_job
 from hetsched.planner.records import Candidate
 from hetsched.planner.variants import VariantChoice, choose_variants
 
@@ -185,3 +186,15 @@ def test_a_decided_variant_of_single_units_is_tried_again_after_8_and_32_runs() 
     assert [is_tried(runs, 3) for runs in (7, 8, 31)] == [False, True, True]
     assert [is_tried(runs, 4) for runs in (8, 31, 32, 100)] == [False, False, True, True]
     assert not is_tried(100, 5)
+
+
+def test_the_reasons_name_a_race_only_of_cores_that_take_part() -> None:
+    runs = {"fftw": 3, "mkl": 3}
+    fast = known_at("cpu0", {"fftw": 1.0, "mkl": 1.0}, runs)
+    slow = known_at("cpu1", {"fftw": 10.0, "mkl": 10.0}, runs)
+
+    plan = plan_job(44, [fast, slow])
+
+    racing = {assignment.device for assignment in plan.assignments if assignment.rivals}
+    named = {reason.split(":")[0] for reason in plan.reasons if "races against" in reason}
+    assert named == racing == {"cpu0"}

@@ -21,17 +21,18 @@ def alternative_lines(explanation: Explanation) -> list[str]:
     if explanation.alternatives and explanation.predicted_seconds:
         lines += _rows(explanation.alternatives, explanation.predicted_seconds, "  ")
     for device in explanation.devices:
-        planned = device.plan.makespan if device.plan is not None else 0.0
-        if planned and device.alternatives:
-            lines.append(_device_line(device, planned))
-            lines += _rows(device.alternatives, planned, "    ")
+        # Not the time of the plan's phases: alternatives are corrected by measured shares too.
+        predicted = device.predicted_seconds
+        if predicted and device.alternatives:
+            lines.append(_device_line(device, predicted))
+            lines += _rows(device.alternatives, predicted, "    ")
     return ["alternatives (predicted):", *lines] if lines else []
 
 
-def _device_line(device: DeviceExplanation, planned: float) -> str:
+def _device_line(device: DeviceExplanation, predicted: float) -> str:
     bound = "" if device.bound is None else f", lower bound {format_seconds(device.bound)}"
     units = counted(device.planned, "unit")
-    return f"  {device.device}, {units} in {format_seconds(planned)} as planned{bound}:"
+    return f"  {device.device}, {units} in {format_seconds(predicted)} as planned{bound}:"
 
 
 def _rows(alternatives: Sequence[Alternative], planned: float, indent: str) -> list[str]:
