@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
+import msgspec
 
 from hetsched.errors import ConfigError
 
@@ -26,6 +27,10 @@ IN_MEMORY = ":memory:"
 # A single statement, so a consistent snapshot: another process may be creating the tables.
 _HEADER = """SELECT user_version, application_id, (SELECT count(*) FROM sqlite_schema)
     FROM pragma_user_version, pragma_application_id"""
+
+
+DAMAGE = (apsw.Error, msgspec.DecodeError, UnicodeDecodeError)
+"""Errors of a file that can't be used: SQLite's, and values that we didn't write."""
 
 
 class NewerFile(ConfigError):

@@ -14,7 +14,7 @@ import apsw
 from hetsched.store import database
 from hetsched.store.database import NewerFile
 
-UNUSABLE = (apsw.Error, NewerFile)
+UNUSABLE = (*database.DAMAGE, NewerFile)
 """Errors of the file that don't stop a job."""
 
 _T = TypeVar("_T")
@@ -79,7 +79,7 @@ class TolerantDatabase:
             self.connection.close()
             self.connection = None
 
-    def _warn(self, error: apsw.Error | NewerFile) -> None:
+    def _warn(self, error: Exception) -> None:
         """Log one warning until the file works again."""
         if not self._has_warned and isinstance(error, NewerFile):
             _log.warning("%s; new measurements stay in memory", error)

@@ -100,3 +100,10 @@ def test_if_all_chunks_are_cold_they_count() -> None:
 
 def test_a_chunk_that_another_kernel_computed_leaves_a_gap() -> None:
     assert race_paces([(2, 8.0, 0, False), (2, 8.0, 0, False)], ("a", "b"))["b"] == [None]
+
+
+@pytest.mark.parametrize("seconds", [math.nan, -1.0, 0.0])
+def test_what_is_no_time_leaves_a_gap(seconds: float) -> None:
+    chunks = [(2, seconds, 0, False), (2, 4.0, 1, False)]
+
+    assert race_paces(chunks, ("a", "b")) == {"a": [None], "b": [2.0]}

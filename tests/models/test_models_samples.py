@@ -6,7 +6,7 @@ import pytest
 from hetsched.device import ChunkTimes
 from hetsched.errors import UsageError
 from hetsched.models import Constant, DeviceModel, PiecewiseLinear
-from hetsched.models.evidence.samples import Sample, run_samples
+from hetsched.models.evidence.samples import Sample, fresh_samples, run_samples
 
 Lists = list[list[int]]
 
@@ -180,3 +180,11 @@ def test_a_single_cold_chunk_still_gives_its_copies() -> None:
         "d2h",
         "total",
     }
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0, 0.0, 1e-300, 1e300])
+def test_what_is_no_time_is_no_observation(seconds: float) -> None:
+    chunks = [(4, on_core(0.0, seconds))]
+
+    assert run_samples(chunks, ((4,),), 4, seconds) == []
+    assert fresh_samples(chunks, 4, seconds) == []

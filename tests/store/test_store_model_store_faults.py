@@ -8,7 +8,9 @@ import apsw
 import pytest
 
 from hetsched.errors import ConfigError
+from hetsched.models.evidence.races import Race
 from hetsched.models.evidence.samples import Sample
+from hetsched.store.models.catalogue import collect
 from hetsched.store.models.model_store import ModelKey, ModelStore
 
 KEY = ModelKey("fft", "512x512", "v", "1", "cpu0", "memory")
@@ -72,6 +74,42 @@ def test_a_fault_mid_run_costs_one_warning_and_no_job(
     store.close()
     assert len(warnings(caplog)) == 1
     assert "stay in memory" in warnings(caplog)[0]
+
+
+DAMAGE = (
+    "UPDATE observation SET curve = 'totel'",
+    "UPDATE observation SET curve = CAST(x'ff' AS TEXT)",
+    "UPDATE observation SET seconds = 1e200",
+    "UPDATE model SET co_runners = 'nome'",
+    "UPDATE race SET paces = '{\"a\": [1.0'",
+    "UPDATE race SET paces = '{\"a\": [-1.0]}'",
+    "UPDATE race SET number = -1",
+)
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_values_cost_one_warning_and_no_job(
+    damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = ModelStore(file(tmp_path))
+    store.add_race(KEY.race_key, Race(0, 10.0, {"a": (1.0,), "b": (2.0,)}), 1.0)
+    learn(store, 10, 5.0)
+    store.close()
+    connection = apsw.Connection(str(file(tmp_path)))
+    connection.execute(damage)
+    connection.close()
+
+    store = ModelStore(file(tmp_path))
+    store.races(KEY.race_key)
+    store.load(KEY)
+    learn(store, 20, 6.0)
+    store.keys()
+
+    assert time_of(store, 20) == 6.0
+    store.close()
+    assert len(warnings(caplog)) == 1
+    with pytest.raises(ConfigError, match="start afresh"):
+        collect(file(tmp_path))
 
 
 def test_unwritten_runs_are_written_later(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ NEAR = 1.5
 REPLAYED_RUNS = 6
 """Last stored runs that are checked for a change of speed again: a process that runs one job sees
 a change only together with runs of processes before it. So many show a change by a fifth."""
+MAX_RATIO = 1e6
+"""Ratio of two times beyond which it says no more. Arbitrary."""
 
 BASE_BYTES = 4000
 """Memory of a history without observations, and of its models. Estimate."""
@@ -110,10 +112,12 @@ class History:
         if self._expected is not None and totals:
             whole = max(totals, key=lambda sample: sample.units)
             ratio = whole.seconds / float(self._expected.total.time(whole.units))
+            ratio = min(max(ratio, 1 / MAX_RATIO), MAX_RATIO)
             ratios.append(Sample("variation", 1, ratio))
         is_contended = any(sample.contended for sample in samples)
         if "total" in self._clean and (is_contended or self._contention.is_recent):
             slowdown = self._slowdown(samples) if is_contended else 1.0
+            slowdown = min(slowdown, MAX_RATIO)
             ratios.append(Sample("contention", 1, slowdown))
         return [*ratios, *samples]
 

@@ -16,6 +16,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from hetsched.models.evidence.samples import is_time
+
 MAX_RACES = 12
 """Races of one job kept; earlier ones may reflect another machine. Arbitrary."""
 MAX_LOAD_RATIO = 4.0
@@ -203,9 +205,10 @@ def race_paces(
     for chunk_round in rounds:
         by_kernel: dict[int, float] = {}
         for units, seconds, kernel, _ in chunk_round:
-            by_kernel.setdefault(kernel, seconds / units)
+            if is_time(seconds):
+                by_kernel.setdefault(kernel, seconds / units)
         for kernel, variant in enumerate(variants):
-            paces[variant].append(by_kernel.get(kernel) or None)
+            paces[variant].append(by_kernel.get(kernel))
     return paces
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
@@ -48,6 +47,10 @@ machine. Arbitrary."""
 MIN_JUDGED_SECONDS = 0.02
 """Shorter computations aren't tested for contention. Arbitrary: a few ticks of the scheduler."""
 
+MIN_SECONDS, MAX_SECONDS = 1e-18, 1e18
+"""Shorter and longer ones aren't times: of a broken clock, for example. Arbitrary, so far apart
+that ratios of times can be computed."""
+
 TimedPhases = Sequence[tuple[int, PhaseTimes]]
 """(units, times) of each chunk, in execution order."""
 
@@ -64,6 +67,11 @@ class Sample:
     units: int
     seconds: float
     contended: bool = False
+
+
+def is_time(seconds: float) -> bool:
+    """Return whether a difference of two readings of a clock is a time; False for NaN."""
+    return MIN_SECONDS <= seconds <= MAX_SECONDS
 
 
 def run_samples(
@@ -124,7 +132,7 @@ def run_samples(
         if len(sub_distributions) > 1:
             samples += _sub_distribution_samples(chunks, sub_distributions)
     samples.append(Sample("total", share, wall))
-    valid = [s for s in samples if s.units > 0 and s.seconds > 0 and math.isfinite(s.seconds)]
+    valid = [s for s in samples if s.units > 0 and is_time(s.seconds)]
     return as_contended(valid) if is_contended(chunks) else valid
 
 
@@ -136,7 +144,7 @@ def fresh_samples(
     Parameters as of `run_samples`. Empty if the time is too short for the clock.
     """
     share, wall = _of_planned_share(chunks, share, wall, planned)
-    return [Sample("cold", share, wall)] if share > 0 and wall > 0 else []
+    return [Sample("cold", share, wall)] if share > 0 and is_time(wall) else []
 
 
 def without_total(samples: Sequence[Sample], chunks: TimedPhases) -> list[Sample]:

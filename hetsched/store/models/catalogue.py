@@ -15,7 +15,7 @@ import apsw
 from hetsched import __version__
 from hetsched.errors import CantCreate, ConfigError, TryAgain
 from hetsched.paths import private_folder
-from hetsched.store.database import transaction
+from hetsched.store.database import DAMAGE, transaction
 from hetsched.store.models import models_db, race_table
 from hetsched.store.models.export_format import (
     Export,
@@ -118,5 +118,5 @@ def _connection(
         raise CantCreate(f"{path}: {error}; nothing was changed; make room") from None
     except apsw.ReadOnlyError as error:
         raise ConfigError(f"{path}: {error}; make it writable") from None
-    except apsw.Error as error:
+    except DAMAGE as error:
         raise ConfigError(f"{path}: {error}; move it away to start afresh") from None

@@ -21,16 +21,12 @@ from hetsched.models.evidence.races import NO_RACES, Race, RaceRecord
 from hetsched.models.evidence.samples import CurveName, Sample
 from hetsched.store.models.models_db import ModelKey, ObservationRow
 from hetsched.store.models.race_table import RaceKey, RaceRow
+from hetsched.store.models.stored_values import Count, Moment, Paces, Seconds, Units
 from hetsched.units import NUMBER_LIMIT
 
 KIND = "hetsched.models.export"
 VERSION = 3
 SCHEMA = f"{KIND}/{VERSION}"
-
-Count = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_LIMIT - 1)]
-Units = Annotated[int, msgspec.Meta(ge=1, le=NUMBER_LIMIT - 1)]
-Seconds = Annotated[float, msgspec.Meta(gt=0, lt=1e300)]
-Moment = Annotated[float, msgspec.Meta(ge=0, lt=1e11)]
 
 
 class Observation(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -84,10 +80,6 @@ class StoredModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             if observation.curve == curve:
                 repeats.setdefault(observation.units, []).append(observation.seconds)
         return [knot_of(float(units), repeats[units]) for units in sorted(repeats)]
-
-
-Pace = Annotated[float, msgspec.Meta(gt=0, lt=1e300)]
-Paces = dict[str, tuple[Pace | None, ...]]
 
 
 class StoredRace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

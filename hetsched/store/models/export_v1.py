@@ -10,14 +10,11 @@ from typing import Literal
 import msgspec
 
 from hetsched.store.models.export_format import (
-    Count,
     Export,
-    Moment,
     Observation,
-    Seconds,
     StoredModel,
-    Units,
 )
+from hetsched.store.models.stored_values import Count, Moment, Seconds, Units
 
 CurveNameV1 = Literal["total", "compute", "h2d", "d2h", "h2d_beside", "d2h_beside", "feed"]
 

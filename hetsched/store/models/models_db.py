@@ -19,6 +19,7 @@ from hetsched.store import database
 from hetsched.store.database import DatabaseFormat
 from hetsched.store.models import race_table
 from hetsched.store.models.race_table import RaceKey
+from hetsched.store.models.stored_values import Count, Moment, Seconds, Units
 
 _SCHEMA = """
 CREATE TABLE model(
@@ -125,6 +126,11 @@ class ProbeKey(NamedTuple):
     load: int
 
 
+# Rows are checked when they are read: a damaged file must not reach the planner.
+_KeyRow = tuple[str, str, str, str, str, str, CoRunners]
+_SampleRow = tuple[CurveName, Units, Seconds, int]
+_ObservationRow = tuple[CurveName, Units, Seconds, Moment, int]
+_ProbeStateRow = tuple[Count, Count, Count, Seconds]
 MAX_PROBE_STATES = 1000
 """Devices without a share kept; the one that ran least recently goes first. Arbitrary."""
 _PROBE_KEY = ", ".join(ProbeKey._fields)
@@ -176,7 +182,8 @@ def count_rewrite(connection: apsw.Connection) -> None:
 
 def read_keys(connection: apsw.Connection) -> list[ModelKey]:
     """Return the keys of all models."""
-    return [ModelKey(*row) for row in connection.execute(f"SELECT {_KEY} FROM model")]
+    rows = list(connection.execute(f"SELECT {_KEY} FROM model"))
+    return [ModelKey(*row) for row in msgspec.convert(rows, list[_KeyRow])]
 
 
 def read_model(
@@ -188,7 +195,8 @@ def read_model(
         return None
     model_id, runs = header
     sql = f"SELECT {_SAMPLE} FROM observation WHERE model = ? AND id <= ? ORDER BY id"
-    return runs, [_sample(*row) for row in connection.execute(sql, (model_id, up_to))]
+    rows = list(connection.execute(sql, (model_id, up_to)))
+    return runs, [_sample(*row) for row in msgspec.convert(rows, list[_SampleRow])]
 
 
 def read_added(connection: apsw.Connection, after: int) -> list[tuple[int, ModelKey, int, Sample]]:
@@ -196,20 +204,31 @@ def read_added(connection: apsw.Connection, after: int) -> list[tuple[int, Model
     sql = f"""SELECT observation.id, runs, {_SAMPLE}, {_KEY}
         FROM observation JOIN model ON model.id = observation.model
         WHERE observation.id > ? ORDER BY observation.id"""
-    rows = connection.execute(sql, (after,))
-    return [(row[0], ModelKey(*row[6:]), row[1], _sample(*row[2:6])) for row in rows]
+    rows = list(connection.execute(sql, (after,)))
+    runs = msgspec.convert([row[1] for row in rows], list[Count])
+    samples = msgspec.convert([row[2:6] for row in rows], list[_SampleRow])
+    keys = msgspec.convert([row[6:] for row in rows], list[_KeyRow])
+    return [
+        (row[0], ModelKey(*key), count, _sample(*sample))
+        for row, key, count, sample in zip(rows, keys, runs, samples, strict=True)
+    ]
 
 
 def read_all(
     connection: apsw.Connection,
 ) -> list[tuple[ModelKey, int, list[ObservationRow]]]:
     """Return (key, runs, observations, oldest first) of every model, by key."""
-    headers = connection.execute(f"SELECT id, runs, {_KEY} FROM model")
+    headers = list(connection.execute(f"SELECT id, runs, {_KEY} FROM model"))
+    keys = msgspec.convert([row[2:] for row in headers], list[_KeyRow])
+    runs = msgspec.convert([row[1] for row in headers], list[Count])
     models: dict[int, tuple[ModelKey, int, list[ObservationRow]]] = {
-        row[0]: (ModelKey(*row[2:]), int(row[1]), []) for row in headers
+        row[0]: (ModelKey(*key), count, [])
+        for row, key, count in zip(headers, keys, runs, strict=True)
     }
-    sql = "SELECT model, curve, units, seconds, at, contended FROM observation ORDER BY id"
-    for model_id, *values, contended in connection.execute(sql):
+    sql = """SELECT model, curve, units, seconds, at, contended FROM observation
+        WHERE model IN (SELECT id FROM model) ORDER BY id"""
+    for model_id, *row in connection.execute(sql):
+        *values, contended = msgspec.convert(row, _ObservationRow)
         models[model_id][2].append(ObservationRow._make([*values, bool(contended)]))
     return sorted(models.values(), key=lambda model: model[0])
 
@@ -277,7 +296,7 @@ def read_probe_state(connection: apsw.Connection, key: ProbeKey) -> ProbeState |
     """Return the state of `key`, or None."""
     sql = f"SELECT {_PROBE_STATE} FROM probe WHERE {_PROBE_KEY_MATCHES}"
     row = connection.execute(sql, key).get
-    return None if row is None else ProbeState(*row)
+    return None if row is None else ProbeState(*msgspec.convert(row, _ProbeStateRow))
 
 
 def write_probe_states(
@@ -332,5 +351,5 @@ def _delete_model(connection: apsw.Connection, key: ModelKey) -> None:
 def _model_header(connection: apsw.Connection, key: ModelKey) -> tuple[int, int] | None:
     """Return (id, runs) of `key`."""
     sql = f"SELECT id, runs FROM model WHERE {_KEY_MATCHES}"
-    row: tuple[int, int] | None = connection.execute(sql, msgspec.structs.astuple(key)).get
-    return row
+    row = connection.execute(sql, msgspec.structs.astuple(key)).get
+    return None if row is None else msgspec.convert(row, tuple[int, Count])

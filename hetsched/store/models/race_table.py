@@ -9,6 +9,7 @@ import apsw
 import msgspec
 
 from hetsched.models.evidence.races import MAX_RACES, Race, RaceRecord
+from hetsched.store.models.stored_values import Count, Paces
 
 SCHEMA = """
 CREATE TABLE race(
@@ -32,7 +33,6 @@ class RaceKey(msgspec.Struct, frozen=True, order=True):
 
 
 _MATCHES = " AND ".join(f"{name} = ?" for name in RaceKey.__struct_fields__)
-_PACES = dict[str, tuple[float | None, ...]]
 
 
 class RaceRow(NamedTuple):
@@ -40,7 +40,7 @@ class RaceRow(NamedTuple):
 
     number: int
     units: float
-    paces: _PACES
+    paces: Paces
     at: float
 
 
@@ -48,8 +48,9 @@ def read_races(connection: apsw.Connection, key: RaceKey) -> RaceRecord:
     """Return the races of `key`."""
     sql = f"SELECT number, units, paces FROM race WHERE {_MATCHES} ORDER BY id"
     record = RaceRecord()
-    for number, units, text in connection.execute(sql, msgspec.structs.astuple(key)):
-        race = Race(number, units, msgspec.json.decode(text, type=_PACES))
+    rows = connection.execute(sql, msgspec.structs.astuple(key))
+    for number, units, text in msgspec.convert(list(rows), list[tuple[Count, float, str]]):
+        race = Race(number, units, msgspec.json.decode(text, type=Paces))
         record = record.with_race(race) if race.paces else record.with_change(number)
     return record
 
@@ -59,7 +60,8 @@ def read_all_races(connection: apsw.Connection) -> dict[RaceKey, list[RaceRow]]:
     rows: dict[RaceKey, list[RaceRow]] = {}
     sql = f"SELECT number, units, paces, at, {', '.join(RaceKey.__struct_fields__)} FROM race"
     for number, units, text, at, *key in connection.execute(f"{sql} ORDER BY id"):
-        row = RaceRow(number, units, msgspec.json.decode(text, type=_PACES), at)
+        paces = msgspec.json.decode(text, type=Paces)
+        row = RaceRow(msgspec.convert(number, Count), units, paces, at)
         rows.setdefault(RaceKey(*key), []).append(row)
     return rows
 
