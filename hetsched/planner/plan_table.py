@@ -10,10 +10,9 @@ from hetsched.models.curves.curve import planner_curve
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Candidate
 from hetsched.planner.staging_memory import planning_memory
-from hetsched.plans.best_plan import quick_plan, ring_plan
+from hetsched.plans.best_plan import PlanSearch
 from hetsched.plans.bounds.lower_bound import lower_bound
 from hetsched.plans.device_plan import DevicePlan, Overlap
-from hetsched.plans.phase_costs import costs_of
 from hetsched.plans.search.exhaustive import MAX_EXHAUSTIVE_SHARE
 from hetsched.plans.share_estimate import ShareEstimate
 from hetsched.plans.timeline import timeline
@@ -85,20 +84,17 @@ class PlanTable:
 
     def _best(self, share: int) -> PlanAndSeconds:
         """Return a quick plan, or if that is far above its bound the best of a longer search."""
+        search = PlanSearch(share, self._model, self._memory, self._overlap)
         if share <= MAX_EXHAUSTIVE_SHARE:
-            return self._timed(self._ring_plan(share))
-        plan, seconds = self._timed(quick_plan(share, self._model, self._memory, self._overlap))
+            return self._timed(search.best())
+        plan, seconds = self._timed(search.quick())
         if share > MAX_SEARCHED_SHARE or len(plan.chunks) > MAX_SEARCHED_CHUNKS:
             return plan, seconds
         bound = lower_bound(share, self._model, self._bound_memory, self._overlap)
         if seconds <= (1 + MAX_RELATIVE_GAP) * bound:
             return plan, seconds
-        ring = self._timed(self._ring_plan(share))
-        return min((plan, seconds), ring, key=lambda planned: planned[1])
-
-    def _ring_plan(self, share: int) -> DevicePlan:
-        costs = costs_of(self._model, self._memory.max_chunk(share))
-        return ring_plan(share, costs, self._memory, self._overlap)
+        longer = self._timed(search.best())
+        return min((plan, seconds), longer, key=lambda planned: planned[1])
 
     def _timed(self, plan: DevicePlan) -> PlanAndSeconds:
         return plan, timeline(plan, self._model, self._overlap).makespan

@@ -6,6 +6,7 @@ Owns the plan and the check that it fits; not the search (`best_plan`) or the pr
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -94,7 +95,9 @@ class DevicePlan:
     @property
     def chunks(self) -> tuple[int, ...]:
         """All chunks in order, units."""
-        return tuple(size for chunks in self.sub_distributions for size in chunks)
+        if len(self.sub_distributions) == 1:
+            return self.sub_distributions[0]
+        return tuple(itertools.chain.from_iterable(self.sub_distributions))
 
 
 def check(plan: DevicePlan, memory: MemoryDemand) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -59,29 +60,39 @@ def makespans(
 
 def _priced(sizes: Sizes, slots: NDArray[np.int64], costs: PhaseCosts, overlap: Overlap) -> Floats:
     """Return the seconds of plans whose chunks share the link in the same way."""
-    copy_ins, computes, copy_outs = (np.ascontiguousarray(t[sizes].T) for t in costs.phases)
-    rule = copy_in_rule(overlap, int(slots.max()), costs.duplex)
+    by_slots = np.argsort(slots, kind="stable")
+    slots = slots[by_slots]
+    by_chunk = np.ascontiguousarray(sizes[by_slots].T)
+    rule = copy_in_rule(overlap, int(slots[-1]), costs.duplex)
     start: Floats = np.zeros(len(sizes))
     recurrence = Recurrence(start, ARRAYS, rule, _freed(slots))
-    for phases in zip(copy_ins, computes, copy_outs, strict=True):
+    for phases in zip(*(phase[by_chunk] for phase in costs.phases), strict=True):
         recurrence.append(*phases)
-    return recurrence.makespan
+    seconds: Floats = np.empty(len(sizes))
+    seconds[by_slots] = recurrence.makespan
+    return seconds
 
 
 def _freed(slots: NDArray[np.int64]) -> Callable[[list[Floats], int], Floats | None]:
-    """Return when the slot of each plan's next chunk is free; plans differ in their slots."""
-    counts = sorted(set(slots.tolist()))
+    """Return when the slot of each plan's next chunk is free; `slots` rises from plan to plan."""
+    counts, firsts = np.unique(slots, return_index=True)
     if len(counts) == 1:
-        return same_slots(counts[0])
-    plans = [(count, slots == count) for count in counts]
+        return same_slots(int(counts[0]))
+    bounds = [*firsts.tolist(), len(slots)]
+    plans = [
+        (count, slice(*ends))
+        for count, ends in zip(counts.tolist(), itertools.pairwise(bounds), strict=True)
+    ]
+    fewest = plans[0][0]
 
     def freed(ends: list[Floats], chunk: int) -> Floats | None:
-        if chunk < counts[0]:
+        if chunk < fewest:
             return None
         free: Floats = np.zeros(len(slots))
         for count, rows in plans:
-            if chunk >= count:
-                np.copyto(free, ends[chunk - count], where=rows)
+            if chunk < count:
+                break
+            free[rows] = ends[chunk - count][rows]
         return free
 
     return freed

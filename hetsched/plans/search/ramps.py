@@ -13,7 +13,6 @@ import numpy as np
 
 from hetsched.plans.device_plan import Overlap
 from hetsched.plans.phase_costs import Floats
-from hetsched.plans.recurrence import FLOATS, Recurrence, copy_in_rule, same_slots
 
 Ramp = tuple[int, ...]
 
@@ -70,27 +69,28 @@ def _just_in_time(
     full = overlap is Overlap.FULL
     link_seconds = last[largest] if full else first[largest] + last[largest]
     out_bound = link_seconds > middle[largest]
-    rule = copy_in_rule(Overlap.FULL, MAX_RAMP_CHUNKS, duplex=(1.0, 1.0))
-    recurrence = Recurrence(0.0, FLOATS, rule, same_slots(MAX_RAMP_CHUNKS))
+    arrived = computed = copied_out = 0.0  # ends of the last chunk's phases, without any wait
     sizes: list[int] = []
     size = first_size
     while size < largest or not sizes:
         sizes.append(size)
         if len(sizes) == MAX_RAMP_CHUNKS:
             break
-        _, arrived, _, computed = recurrence.append(first[size], middle[size], last[size])
+        arrived += first[size]
+        computed = max(computed, arrived) + middle[size]
+        copied_out = max(copied_out, computed) + last[size]
         if out_bound and not full:
             next_size = _largest_within(beyond_copy, last[size])
         elif out_bound:
             next_size = min(
-                _largest_within(until_computed, recurrence.makespan - arrived),
-                _largest_within(middle, recurrence.makespan - computed),
+                _largest_within(until_computed, copied_out - arrived),
+                _largest_within(middle, copied_out - computed),
             )
         elif full:
             next_size = _largest_within(first, computed - arrived)
         else:
-            copied_out = last[sizes[-2]] if len(sizes) > 1 else 0.0
-            next_size = _largest_within(first, middle[size] - copied_out)
+            busy = last[sizes[-2]] if len(sizes) > 1 else 0.0
+            next_size = _largest_within(first, middle[size] - busy)
         size = max(min(next_size, MAX_GROWTH * size), size + 1)
     return tuple(sizes)
 

@@ -106,17 +106,17 @@ class RingSearch:
         self._short_share = min(share, MAX_SEARCHED_CHUNKS * largest)
 
     def best(self) -> PricedRing:
-        """Return the fastest ring of the search that fits."""
+        """Return the fastest ring of the search that fits; `quick` is a part of it."""
         if self._overlap is Overlap.NONE:
             return self.quick()
-        recipes = refined = self._recipes()
+        refined = self._recipes
         for _ in range(REFINEMENTS):
             refined = self._refined(refined)
-        return self._fastest([*self._rings([*recipes, *refined]), *self._equal_rings()])
+        return self._fastest([*self._rings([*self._recipes, *refined]), *self._equal_rings()])
 
     def quick(self) -> PricedRing:
         """Return a ring after a shorter search: mostly within 0.5 % of the best."""
-        recipes = [] if self._overlap is Overlap.NONE else self._recipes()
+        recipes = [] if self._overlap is Overlap.NONE else self._recipes
         return self._fastest(self._rings(recipes))
 
     def _rings(self, recipes: Sequence[Recipe]) -> list[Ring]:
@@ -169,6 +169,7 @@ class RingSearch:
 
     # ---- recipes
 
+    @cached_property
     def _recipes(self) -> list[Recipe]:
         """Search recipes at the short share: the middle first, then its ramps, then its size."""
         up, down = self._ramps
