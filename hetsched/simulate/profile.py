@@ -15,7 +15,7 @@ from hetsched.models import Affine, Curve, DeviceModel, PiecewiseLinear, Polylin
 from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine
 from hetsched.units import parse_size
 
-MAX_UNITS = 10_000_000
+MAX_UNITS = 1_000_000_000
 MAX_DEVICES = 4096
 """Limit on devices: more than any machine has; planning is tested only for fewer."""
 

@@ -172,8 +172,24 @@ def test_an_inconsistent_profile_is_one_clear_line(tables: list[str], message: s
     assert "\n" not in str(raised.value)
 
 
+def test_a_billion_units_are_planned_in_few_chunks() -> None:
+    core = CORE.replace("2ms", "640ns")
+    gpu = """kind = "gpu"
+    memory = "1GiB"
+    compute = { gap = "30us", unit = "20ns" }
+    h2d = { gap = "10us", rate = "6GB/s" }
+    d2h = { gap = "10us", rate = "6GB/s" }"""
+    load = "units = 1000000000\ninput_bytes = 128\noutput_bytes = 128"
+    subject = machine(core, gpu, load=load)
+
+    plan = ideal_plan(subject)
+
+    assert sum(a.plan.share for a in plan.assignments) == subject.load
+    assert max(len(a.plan.chunks) for a in plan.assignments) < 10_000
+
+
 def test_a_profile_without_a_load_or_with_a_huge_one_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"no \[load\]; a machine profile needs its units"):
         machine_of(parse(f"[[device]]\n{CORE}", "m.toml"), "m.toml")
-    with pytest.raises(ConfigError, match=r"load.units: 20000000, at most 10000000"):
-        machine(CORE, load="units = 20000000\ninput_bytes = 1\noutput_bytes = 1")
+    with pytest.raises(ConfigError, match=r"load.units: 2000000000, at most 1000000000"):
+        machine(CORE, load="units = 2000000000\ninput_bytes = 1\noutput_bytes = 1")
