@@ -74,9 +74,9 @@ def host_overheads(plan: JobPlan) -> dict[str, float]:
     overheads: dict[str, float] = {}
     for driven in plan.assignments:
         seconds = _overhead_seconds(driven)
-        hosts = [core for core in cores if may_share_core(_info(driven), _info(core))]
         if not seconds or _has_idle_core(driven, cores, plan.candidates):
             continue
+        hosts = [core for core in cores if may_share_core(_info(driven), _info(core))]
         shared_by = _host_core_count(_info(driven), [_info(core) for core in hosts])
         for core in hosts:
             overheads[core.device] = overheads.get(core.device, 0.0) + seconds / shared_by

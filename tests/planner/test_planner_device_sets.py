@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from planner_devices import shares
@@ -11,9 +12,11 @@ from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, PiecewiseLinear
 from hetsched.models.evidence.co_runners import CoRunners
+from hetsched.planner.device_sets import choice
 from hetsched.planner.device_sets.choice import SetChoice
 from hetsched.planner.device_sets.set_state import RUNS_PER_RETRY, SetState
 from hetsched.planner.device_sets.subsets import device_sets
+from hetsched.planner.host_overhead import plan_with_host_overhead
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Candidate, JobPlan
 
@@ -188,3 +191,21 @@ def test_short_jobs_are_not_worth_trials() -> None:
     choice = SetChoice(4, machine(), SetState(), MACHINE, PlanCache())
 
     assert not choice.plan().is_exploring
+
+
+def test_a_set_that_can_no_longer_be_tried_is_not_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state, subject = SetState(), machine()
+    for state.runs in range(6):
+        planned(subject, state)
+    loads: list[int] = []
+
+    def counted(load: int, *args: Any, **options: Any) -> JobPlan:
+        loads.append(load)
+        return plan_with_host_overhead(load, *args, **options)
+
+    monkeypatch.setattr(choice, "plan_with_host_overhead", counted)
+    planned(subject, state)
+
+    assert len(loads) == 1  # the present set

@@ -60,6 +60,11 @@ class _Option:
         """Whether all its devices were measured beside the co-runners that they would have."""
         return all(use.is_measured for use in self.uses.values())
 
+    @property
+    def may_be_trusted(self) -> bool:
+        """Whether some of its devices have enough runs there; not all need have a share."""
+        return any(use.all_runs >= MIN_TRUSTED_RUNS for use in self.uses.values())
+
 
 class SetChoice:
     """One plan of one job with the best of its sets of devices.
@@ -177,6 +182,9 @@ class SetChoice:
 
     def _considered(self, option: _Option, seconds: float) -> JobPlan | None:
         """Return the plan of a set if it replaces the present one or is to be tried."""
+        may_try = self._state.may_try(option.device_set)
+        if not may_try and not option.may_be_trusted:
+            return None
         candidates = [_only(use) for use in option.uses.values()]
         try:
             plan = plan_with_host_overhead(self._load, candidates, cache=self._cache)
@@ -194,7 +202,7 @@ class SetChoice:
             self._state.wants_plan = True
             times = f"{format_seconds(plan.predicted_seconds)} against {format_seconds(seconds)}"
             return self._explained(plan, option.device_set, f"the job is faster {label} ({times})")
-        if not self._state.may_try(option.device_set):
+        if not may_try:
             return None
         self._state.record_trial_run(option.device_set)
         self._state.is_trying = True
@@ -224,7 +232,8 @@ class SetChoice:
 
     def _explained(self, plan: JobPlan, device_set: DeviceSet, reason: str) -> JobPlan:
         """Return `plan` with the reason why devices outside its set have no share."""
-        others = [name for name in self._by_name if name not in device_set.names]
+        names = device_set.names
+        others = [name for name in self._by_name if name not in names]
         reasons = (f"{name}: no share, {reason}" for name in others)
         return replace(plan, reasons=(*plan.reasons, *reasons)) if others else plan
 

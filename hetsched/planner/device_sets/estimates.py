@@ -60,10 +60,15 @@ class DeviceUse:
         has_more = any(self._model_beside(co_runners) for co_runners in more)
         return self.model, MAX_SPEEDUP if has_more else 1.0
 
+    @property
+    def all_runs(self) -> int:
+        """Its runs beside these co-runners, of shares of any size."""
+        return self.candidate.runs_beside.get(self.co_runners, {}).get(self.variant, 0)
+
     def runs(self, units: float) -> int:
         """Return its runs beside these co-runners, of shares like `units` if it has no link."""
         model = self._model_beside(self.co_runners)
-        runs = self.candidate.runs_beside.get(self.co_runners, {}).get(self.variant, 0)
+        runs = self.all_runs
         evidence = None if model is None else planner_curve(model.total).evidence()
         if evidence is None or self.candidate.info.link:
             return runs  # jobs with limited memory add no times of whole shares

@@ -112,4 +112,11 @@ def co_runners_of(
     """
     total = DeviceCounts.of({info.name: info for info in (*machine, *infos)}.values())
     busy = DeviceCounts.of(infos)
-    return {info.name: co_runners(info, busy, total) for info in infos}
+    of_kind: dict[object, CoRunners] = {}
+    beside = {}
+    for info in infos:
+        kind = info.is_modelled, info.is_core, info.threads, info.numa_node
+        if kind not in of_kind:
+            of_kind[kind] = co_runners(info, busy, total)
+        beside[info.name] = of_kind[kind]
+    return beside

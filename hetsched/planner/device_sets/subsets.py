@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from hetsched.device import DeviceInfo
 from hetsched.planner.analysis.device_groups import group_name
@@ -26,7 +27,7 @@ class DeviceSet:
 
     infos: tuple[DeviceInfo, ...]
 
-    @property
+    @cached_property
     def names(self) -> frozenset[str]:
         return frozenset(info.name for info in self.infos)
 
