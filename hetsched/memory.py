@@ -118,33 +118,26 @@ class MemoryDemand:
                 f"one unit needs {self.need([1] * count)} bytes of device memory,"
                 f" the limit is {self.limit}"
             )
-        if self.limit is None:
-            return max(1, load)
         low, high = 1, max(1, load)
         guesses = self._guessed_chunks(high, count)
         while low < high:
             size = next(guesses, 0)
             if not low < size <= high:
                 size = (low + high + 1) // 2
-            if self._need_of_equal(size, count) <= self.limit:
+            if self.fits([size] * count):
                 low = size
             else:
                 high = size - 1
         return low
 
     def _guessed_chunks(self, load: int, count: int) -> Iterator[int]:
-        """Yield sizes near the largest of which `count` chunks fit: all, or by the bytes of one."""
+        """Yield sizes near the largest of which `count` chunks fit: all, or by a unit's bytes."""
         yield load
-        unit = self._need_of_equal(1, count) - self.resident_bytes
-        if unit and self.limit is not None:
-            fitting = (self.limit - self.resident_bytes) // unit
+        unit_bytes = self.need([1] * count) - self.resident_bytes
+        if unit_bytes and self.limit is not None:
+            fitting = (self.limit - self.resident_bytes) // unit_bytes
             yield fitting
             yield fitting + 1
-
-    def _need_of_equal(self, size: int, count: int) -> int:
-        """Return `need` of `count` chunks of `size` units."""
-        works = 1 if self.work == "max" else count
-        return self.resident_bytes + count * self.data(size) + works * self.workspace(size)
 
 
 def _scaled(size: Bytes, granule: int) -> Bytes:
