@@ -182,11 +182,12 @@ class Overview(msgspec.Struct, frozen=True, tag="overview"):
 class Retry(msgspec.Struct, frozen=True, tag="retry"):
     """Submit an ended job again. Answered by Accepted, with the new job's number.
 
-    `key`: as that of Submit.
+    `key`: as that of Submit. `force`: replace output files that exist.
     """
 
     job: int
     key: str = ""
+    force: bool = False
 
 
 class History(msgspec.Struct, frozen=True, tag="history"):

@@ -15,7 +15,8 @@ import real_daemon
 from gated_workload import Gate
 
 from hetsched.client.control import Control
-from hetsched.job import JobSpec
+from hetsched.errors import CantCreate
+from hetsched.job import FileOut, JobSpec
 
 from .conftest import COMMAND, Call
 
@@ -177,6 +178,25 @@ def test_an_ended_job_runs_again_under_a_new_number(call: Call, queue: Queue) ->
     assert ended.code == 2
     assert "hasn't ended" in ended.error
     assert rows(call)[job + 1]["label"] == "again"
+
+
+def test_retry_prints_only_the_numbers_for_scripts(call: Call, queue: Queue) -> None:
+    job = queue.submit({"label": "again"})
+    call("cancel", str(job))
+
+    assert call("retry", str(job), "--parsable").out == f"{job + 1}\n"
+
+
+def test_retry_replaces_an_output_file_only_with_force(
+    call: Call, queue: Queue, tmp_path: Path
+) -> None:
+    output = FileOut(str(tmp_path / "y.npy"))
+    job = queue.submit({"outputs": {"": output}})
+    call("cancel", str(job))
+    (tmp_path / "y.npy").touch()
+
+    assert call("retry", str(job)).code == CantCreate.code
+    assert call("retry", str(job), "--force").code == 0
 
 
 def test_history_lists_ended_jobs_and_clean_forgets_them(call: Call, queue: Queue) -> None:

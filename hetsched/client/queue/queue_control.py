@@ -62,13 +62,14 @@ class QueueControl:
         """Cancel all jobs that haven't ended, everyone's; return their numbers."""
         return cancel_all.cancel_all(self._connection)
 
-    def retry(self, job: int) -> int:
+    def retry(self, job: int, *, force: bool = False) -> int:
         """Submit ended job number `job` again and return the new job's number.
 
-        The new job has neither the id of the old one nor its dependencies. Raises InputMissing if
-        what it needs is gone, such as arrays of another client.
+        The new job has neither the id of the old one nor its dependencies. `force`: it replaces
+        output files that exist, as the old one's does. Raises InputMissing if what it needs is
+        gone, such as arrays of another client.
         """
-        return retry.retry(self._connection, job)
+        return retry.retry(self._connection, job, force=force)
 
     def history(
         self, states: Sequence[str] = (), since: float | None = None, limit: int = 100

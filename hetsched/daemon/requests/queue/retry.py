@@ -9,7 +9,7 @@ from hetsched.daemon.ledger import Ledger
 from hetsched.daemon.records import JobEntry, Requester, input_and_output_segments
 from hetsched.daemon.requests import submit
 from hetsched.errors import InputMissing, UsageError
-from hetsched.job import JobSpec
+from hetsched.job import FileOut, JobSpec
 from hetsched.transport.messages import Retry, Submit
 
 
@@ -34,7 +34,7 @@ def handle(ledger: Ledger, requester: Requester, request: Retry, now: float) -> 
             f"job {entry.job}: its parameters were dropped to save memory; submit it again"
         )
     _check_arrays(ledger, requester, entry)
-    spec = _renewed(entry, ledger.wall_clock(now))
+    spec = _renewed(entry, ledger.wall_clock(now), is_forced=request.force)
     return submit.handle(ledger, requester, Submit(spec, follow=False, key=request.key), now)
 
 
@@ -47,10 +47,15 @@ def _check_arrays(ledger: Ledger, requester: Requester, entry: JobEntry) -> None
         )
 
 
-def _renewed(entry: JobEntry, now: float) -> JobSpec:
+def _renewed(entry: JobEntry, now: float, *, is_forced: bool) -> JobSpec:
     deadline = entry.spec.deadline
+    outputs = {
+        name: replace(output, force=True) if is_forced and isinstance(output, FileOut) else output
+        for name, output in entry.spec.outputs.items()
+    }
     return replace(
         entry.spec,
+        outputs=outputs,
         id="",
         after=(),
         hold=False,
