@@ -127,7 +127,7 @@ class ChunkTimes(msgspec.Struct, frozen=True, kw_only=True):
 class ChunkTimeline(msgspec.Struct, frozen=True, omit_defaults=True):
     """Start and end of each phase of one chunk, seconds; None: no such phase.
 
-    `variant`: that computed it, in a race of several.
+    `variant`: that computed it, in a race of several. `taken`: from the tail that cores share.
     """
 
     units: int
@@ -135,6 +135,7 @@ class ChunkTimeline(msgspec.Struct, frozen=True, omit_defaults=True):
     compute: tuple[float, float]
     copy_out: tuple[float, float] | None
     variant: str = ""
+    taken: bool = False
 
 
 class Timeline(msgspec.Struct, frozen=True):

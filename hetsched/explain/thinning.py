@@ -59,6 +59,7 @@ def _merged_chunk(group: tuple[ChunkTimeline, ...]) -> ChunkTimeline:
         _enclosing([chunk.copy_in for chunk in group]),
         compute,
         _enclosing([chunk.copy_out for chunk in group]),
+        taken=all(chunk.taken for chunk in group),
     )
 
 

@@ -79,6 +79,8 @@ def _complete_event(
 ) -> Event:
     start, end = span
     by = {"variant": chunk.variant} if chunk.variant else {}
+    if chunk.taken:
+        by["from"] = "shared tail"
     return {
         "ph": "X",
         "pid": pid,

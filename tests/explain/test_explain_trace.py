@@ -76,6 +76,19 @@ def test_events_are_complete_and_in_microseconds() -> None:
     assert all({"ph", "pid", "tid", "name"} <= set(event) for event in events)
 
 
+def test_chunks_taken_from_the_tail_are_marked() -> None:
+    chunks = (
+        ChunkTimeline(4, None, (0.0, 1.0), None),
+        ChunkTimeline(2, None, (1.0, 1.5), None, taken=True),
+    )
+
+    tracks = by_track(written(explanation(None, Timeline(1.5, chunks)))["traceEvents"])
+
+    own, taken = tracks["measured: compute"]
+    assert (own["name"], taken["name"]) == ("4 units", "2 units, shared tail")
+    assert "from" not in own["args"] and taken["args"]["from"] == "shared tail"
+
+
 def test_durations_sum_to_the_phases_of_the_explanation() -> None:
     line = ring(0.9)
     tracks = by_track(written(explanation(None, line))["traceEvents"])

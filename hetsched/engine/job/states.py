@@ -129,11 +129,12 @@ class WaitingForProcesses(msgspec.Struct, frozen=True):
 
 
 class Planning(msgspec.Struct, frozen=True):
-    """The planner is planning for the devices of `infos`; others are `starting`."""
+    """The planner is planning for the devices of `infos`; others are `starting` or `absent`."""
 
     attempt_id: int
     infos: dict[str, DeviceInfo]
     starting: frozenset[str] = frozenset()
+    absent: Mapping[str, str] = {}
 
 
 class DiscardingPlan(msgspec.Struct, frozen=True):

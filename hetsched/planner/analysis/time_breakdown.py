@@ -25,6 +25,7 @@ def measured_timeline(
             (times.compute[0] - zero, times.compute[1] - zero),
             _since(zero, times.copy_out),
             variants[times.kernel] if len(variants) > 1 else "",
+            times.taken,
         )
         for units, times in ordered
     )

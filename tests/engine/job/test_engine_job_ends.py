@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from job_story import DEVICES, FACTORS, Story, X, plan
+from job_story import DEVICES, FACTORS, Story, X, info, plan
 
 from hetsched.engine.job import commands as do
 from hetsched.engine.job.events import (
     AbortRequested,
     PlanFailed,
     PlanReady,
+    ProcessesSettled,
     Published,
     PublishFailed,
     StageFailed,
 )
-from hetsched.errors import Cancelled, CantCreate, DataError, TryAgain
+from hetsched.errors import Cancelled, CantCreate, DataError, TryAgain, Unavailable
 
 CANCEL = AbortRequested(Cancelled("job 7 was cancelled"))
 BUG = StageFailed(ZeroDivisionError("by zero"))
@@ -175,3 +176,13 @@ def test_even_a_job_whose_failure_cannot_be_reported_ends() -> None:
     assert finish.error is not None
     assert (finish.error.code, finish.report.state, story.state) == (70, "failed", "Ended")
     assert (finish.attempt_id, finish.devices) == (41, DEVICES)
+
+
+def test_without_a_variant_for_the_others_the_error_names_devices_that_failed_to_start() -> None:
+    absent = {"cpu0": "its process failed to start 3 times: killed by SIGKILL"}
+    settled = ProcessesSettled(41, (info("cpu1"),), absent)
+
+    story = Story().to_waiting().feed(settled, PlanFailed(Unavailable("no working variant")))
+
+    message = story.only(do.FinishJob).error.message
+    assert message.startswith("no working variant; devices not available: cpu0: its process")

@@ -51,7 +51,9 @@ def on_settled(
         no_device = failures.error() if failures.excluded else no_device_error(event.absent)
         return fail(record, no_device)
     starting = event.starting.difference(record.failures.excluded)
-    record.state = Planning(event.attempt_id, {info.name: info for info in infos}, starting)
+    record.state = Planning(
+        event.attempt_id, {info.name: info for info in infos}, starting, event.absent
+    )
     return [MakePlan(infos)]
 
 
@@ -65,8 +67,12 @@ def _note_excluded(record: JobRecord, excluded: Mapping[str, str]) -> None:
 
 def no_device_error(absent: Mapping[str, str]) -> Unavailable:
     """Return the error of a job without usable devices; `absent`: device -> reason."""
-    reasons = "; ".join(f"{name}: {reason}" for name, reason in absent.items())
-    return Unavailable(f"no device is available for this job ({reasons or 'none configured'})")
+    reasons = _listed(absent) or "none configured"
+    return Unavailable(f"no device is available for this job ({reasons})")
+
+
+def _listed(absent: Mapping[str, str]) -> str:
+    return "; ".join(f"{name}: {reason}" for name, reason in absent.items())
 
 
 def on_plan(record: JobRecord, state: Planning, event: PlanReady, now: float) -> list[JobCommand]:
@@ -86,6 +92,8 @@ def on_plan_failed(
         return wait_for_processes(record, with_restarts=True)
     if isinstance(error, Unavailable) and record.failures.excluded:
         error = record.failures.error()  # the others have no variant of this workload
+    elif isinstance(error, Unavailable) and state.absent:
+        error = Unavailable(f"{error}; devices not available: {_listed(state.absent)}")
     return fail(record, error)
 
 
