@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
 import pytest
 from toy_loop import ToyLoop
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.planning.device_run import DeviceRun
+from hetsched.engine.planning.learning import learn
+from hetsched.engine.planning.repeated_jobs import job_kind
+from hetsched.engine.planning.run_backlog import FinishedRun
+from hetsched.engine.planning.run_planner import predicted_cold
 from hetsched.memory import MemoryDemand
 
 INFO = DeviceInfo(name="cpu0", kind="cpu", identity="some processor")
@@ -72,3 +77,25 @@ def test_a_first_run_beside_another_job_counts_until_there_is_a_better_one() -> 
     assert loop.plan().predicted_seconds == pytest.approx(1.5)
     loop.run(1.0)
     assert loop.plan().predicted_seconds == pytest.approx(1.0)
+
+
+def test_the_late_start_of_a_fresh_process_is_predicted() -> None:
+    infos = [msgspec.structs.replace(INFO, name=name) for name in ("cpu0", "cpu1")]
+    loop = ToyLoop(100, infos)
+    for fresh in ((), (), (), (), ("cpu0", "cpu1")):
+        plan = loop.plan()
+        late = 0.5 if fresh else 0.0
+        starts = {"cpu0": 0.0, "cpu1": late}
+        runs = {
+            a.device: DeviceRun(a, loop.info(a.device), ((50, times),))
+            for a in plan.assignments
+            for times in (ChunkTimes(compute=(starts[a.device], starts[a.device] + 1.0)),)
+        }
+        kind = job_kind(loop.job, [*starts], None)
+        finished = FinishedRun(plan, runs, fresh=frozenset(fresh))
+        learn(loop.job, [finished], loop.state, kind)
+
+    warm = loop.plan()
+
+    assert warm.predicted_seconds == pytest.approx(1.0)
+    assert predicted_cold(warm, ["cpu0", "cpu1"]).predicted_seconds == pytest.approx(1.5)

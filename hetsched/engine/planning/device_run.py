@@ -52,6 +52,11 @@ class DeviceRun:
         return any(units > self.assignment.max_chunk for units, _ in self.chunks)
 
 
+def run_start(runs: Mapping[str, DeviceRun]) -> float:
+    """Return the first start of a device with a real clock, seconds on that clock."""
+    return min(run.span[0] for run in runs.values() if run.chunks and run.info.clock == "wall")
+
+
 def makespan(runs: Mapping[str, DeviceRun]) -> float:
     """Return the seconds from the first start to the last end over all devices.
 

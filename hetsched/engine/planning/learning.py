@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from hetsched.devices.registry import throttle_reasons
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.planning.device_run import DeviceRun, makespan
+from hetsched.engine.planning.device_run import DeviceRun, makespan, run_start
 from hetsched.engine.planning.next_plan import model_key, probe_key
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.race_learning import learn_races, note_change
@@ -98,7 +98,8 @@ def _with_cold(
 ) -> Sequence[Sample]:
     """Return `samples`, with the time of the whole share if the device's process was fresh.
 
-    Not after a race of variants, and not if limited memory made it slower.
+    From the start of the run, as a fresh process may start later than others. Not after a race of
+    variants, and not if limited memory made it slower.
     """
     run = finished.runs[device]
     candidate = run.assignment.candidate
@@ -106,7 +107,8 @@ def _with_cold(
     if device not in finished.fresh or run.assignment.rivals or is_limited:
         return samples
     planned = run.assignment.plan.share
-    cold = fresh_samples(run.chunks, run.share, run.seconds - overhead, planned=planned)
+    seconds = run.span[1] - run_start(finished.runs) - overhead
+    cold = fresh_samples(run.chunks, run.share, seconds, planned=planned)
     is_contended = any(sample.contended for sample in samples)
     return [*samples, *(as_contended(cold) if is_contended else cold)]
 
