@@ -1,7 +1,7 @@
 """How much other processes slow a device down, as its last runs show. Pure.
 
 A contended run says nothing about the speed of the device, but about the next run: another process
-that used the core in most of the last runs, the last one included, will probably go on.
+that used the core in most of the last runs will probably go on.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ RECENT_RUNS = 5
 """Runs that count: a build or another user's job that ended before them is forgotten."""
 MIN_CONTENDED = 3
 """Contended ones among them from which on contention is assumed to last."""
+RUNS_TO_END = 2
+"""Runs without contention in a row that end it: one is luck now and then on a busy machine."""
 MAX_SLOWDOWN = 16.0
 """Larger slowdowns count as this much. Arbitrary: that many processes rarely share a core."""
 
@@ -30,7 +32,8 @@ def lasting_slowdown(slowdowns: Sequence[float]) -> float:
     """
     recent = slowdowns[-RECENT_RUNS:]
     contended = [slowdown for slowdown in recent if slowdown > 1.0]
-    if len(contended) < MIN_CONTENDED or recent[-1] <= 1.0:
+    has_ended = max(recent[-RUNS_TO_END:], default=1.0) <= 1.0
+    if len(contended) < MIN_CONTENDED or has_ended:
         return 1.0
     return min(robust_median(contended), MAX_SLOWDOWN)
 

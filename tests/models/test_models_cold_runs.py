@@ -121,12 +121,13 @@ def test_lasting_contention_slows_down_fresh_processes_too() -> None:
     history = after(*[warm_run()] * 5, *[fresh_run()] * 3, *[contended(warm_run())] * 3)
     assert predicted(history) == pytest.approx((3.0, 3 * COLD))
 
-    record(history, fresh_run())
+    for _ in range(2):
+        record(history, fresh_run())
     assert predicted(history) == pytest.approx((1.0, COLD))
 
 
 def test_a_first_fresh_run_after_lasting_contention_leaves_the_warm_speed() -> None:
-    history = after(*[warm_run()] * 5, *[contended(warm_run())] * 3, fresh_run())
+    history = after(*[warm_run()] * 5, *[contended(warm_run())] * 3, fresh_run(), warm_run())
 
     assert predicted(history) == pytest.approx((1.0, COLD))
 
@@ -158,7 +159,7 @@ def test_contention_that_lasts_is_predicted_in_fresh_processes(contended_runs: i
 
 
 def test_and_no_longer_once_it_has_ended() -> None:
-    runs = [warm_run()] * 5 + [fresh_run()] * 3 + [contended(fresh_run())] * 9 + [fresh_run()]
+    runs = [warm_run()] * 5 + [fresh_run()] * 3 + [contended(fresh_run())] * 9 + [fresh_run()] * 2
 
     assert predicted(in_processes(*runs)) == pytest.approx((1.0, COLD))
 
@@ -179,7 +180,8 @@ def test_predictions_follow_contention_that_was_always_there() -> None:
 
 def test_one_quiet_run_among_contended_ones_does_not_hide_that_they_are() -> None:
     runs = [contended(fresh_run())] * 6 + [fresh_run()]
-    assert predicted(in_processes(*runs))[1] == pytest.approx(COLD)
+    assert predicted(in_processes(*runs))[1] == pytest.approx(3 * COLD)
+    assert predicted(in_processes(*runs, fresh_run()))[1] == pytest.approx(COLD)
 
     history = in_processes(*runs, contended(fresh_run()))
     assert predicted(history)[1] == pytest.approx(3 * COLD)
