@@ -54,6 +54,8 @@ MAX_UNITS = 24
 MAX_STEPS = 20_000
 MAX_TROUBLED_STEPS = 400
 """After these nothing goes wrong any more."""
+SIDE = " side"
+"""Suffix of the thread of a core that computes side jobs."""
 NEVER = -7.0
 """What an output holds where nothing was written, and after the end of its job."""
 
@@ -117,7 +119,7 @@ class RandomCores:
         self._numbers, self._attempts = itertools.count(1), itertools.count(100)
         self._job_of_attempt: dict[int, RunningJob] = {}
         self._answers: list[tuple[RunningJob, Callable[[], JobEvent]]] = []
-        self._inboxes: dict[str, deque[Any]] = {core: deque() for core in PROCESS_OF}
+        self._inboxes: dict[str, deque[Any]] = {}
         self._outboxes: dict[str, deque[DeviceMessage]] = {name: deque() for name in PROCESSES}
         self._ready = dict.fromkeys(PROCESSES, True)
         self._handlers: dict[str, CommandHandler] = {}
@@ -137,9 +139,9 @@ class RandomCores:
     def _step(self) -> bool:
         running = [job for job in self.jobs if job.finish is None]
         steps: list[Callable[[], None]] = [
-            lambda core=core: self._work(core)
-            for core in PROCESS_OF
-            if self._ready[PROCESS_OF[core]] and self._has_work(core)
+            lambda thread=thread: self._work(thread)
+            for thread in self._handlers
+            if self._ready[PROCESS_OF[thread.removesuffix(SIDE)]] and self._has_work(thread)
         ]
         steps += [lambda p=p: self._read(p) for p, outbox in self._outboxes.items() if outbox]
         steps += [lambda p=p: self._join(p) for p, ready in self._ready.items() if not ready]
@@ -148,8 +150,8 @@ class RandomCores:
         if not any(not job.side for job in running) and self._mains_left:
             self._mains_left -= 1
             steps.append(lambda: self._submit(""))
-        elif running and self._chance(0.1) and len(running) < 5:
-            steps.append(lambda: self._submit(self.random.choice(list(PROCESS_OF))))
+        elif free := self._free_cores(running):
+            steps.append(lambda: self._submit(self.random.choice(free)))
         if running and self._chance(self.trouble):
             job = self.random.choice(running)
             steps.append(lambda: self._post(job, AbortRequested(Cancelled("cancelled"))))
@@ -161,6 +163,12 @@ class RandomCores:
         self.now += 0.001
         self.random.choice(steps)()
         return True
+
+    def _free_cores(self, running: Sequence[RunningJob]) -> list[str]:
+        """Seldom the cores without a side job, but none after the last main job."""
+        if not running or not self._chance(0.1):
+            return []
+        return sorted(PROCESS_OF.keys() - {job.side for job in running})
 
     def _chance(self, probability: float) -> bool:
         return self.random.random() < probability
@@ -217,13 +225,18 @@ class RandomCores:
         process = PROCESS_OF[device]
         if self._ready[process]:
             index = PROCESSES[process].index(device)
-            self._inboxes[device].append(kind(attempt, index, *fields))
+            self._inboxes[self._thread(device, attempt)].append(kind(attempt, index, *fields))
+
+    def _thread(self, device: str, attempt: int) -> str:
+        """Return the thread of `device` that handles commands of this attempt."""
+        job = self._job_of_attempt.get(attempt)  # None: it wasn't prepared
+        return device + SIDE if job is not None and job.side else device
 
     def _send_prepare(self, job: RunningJob, command: do.PrepareDevice) -> None:
         assignment, process = command.assignment, PROCESS_OF[command.assignment.device]
+        self._job_of_attempt[command.attempt_id] = job
         if not self._ready[process]:
             return
-        self._job_of_attempt[command.attempt_id] = job
         prepare = messages.Prepare(
             job=command.attempt_id,
             device=PROCESSES[process].index(assignment.device),
@@ -237,7 +250,7 @@ class RandomCores:
             rivals=assignment.rivals,
             tail=assignment.tail,
         )
-        self._inboxes[assignment.device].append(prepare)
+        self._inboxes[self._thread(assignment.device, command.attempt_id)].append(prepare)
 
     def _settled(self, job: RunningJob) -> JobEvent:
         names = job.machine.record.failures.remaining(job.machine.record.settings.job.devices)
@@ -263,48 +276,50 @@ class RandomCores:
     # ---- the cores
 
     def _open(self, process: str) -> None:
+        """Open the cores, each with a handler for main jobs and one for side jobs."""
         tails, attachments = SharedTails(), JobArrays(self._job_of_attempt)
         for index, core in enumerate(PROCESSES[process]):
             description = info(core)
-            self._handlers[core] = CommandHandler(
-                index,
-                CpuDevice(description),
-                description,
-                attachments,
-                lambda event, core=core: self._sent(core, event),
-                tails,
-            )
+            device = CpuDevice(description)
 
-    def _sent(self, core: str, event: Any) -> None:
-        self._outboxes[PROCESS_OF[core]].append(DeviceMessage(core, event))
+            def send(event: Any, core: str = core) -> None:
+                self._outboxes[PROCESS_OF[core]].append(DeviceMessage(core, event))
 
-    def _has_work(self, core: str) -> bool:
-        return bool(self._inboxes[core]) or self._handlers[core].next_job is not None
+            for thread, its_device in ((core, device), (core + SIDE, device.beside())):
+                self._inboxes[thread] = deque()
+                self._handlers[thread] = CommandHandler(
+                    index, its_device, description, attachments, send, tails
+                )
 
-    def _work(self, core: str) -> None:
+    def _has_work(self, thread: str) -> bool:
+        return bool(self._inboxes[thread]) or self._handlers[thread].busy_job is not None
+
+    def _work(self, thread: str) -> None:
         """Handle a command, or advance a job by one step, as the thread of a device does."""
-        handler, inbox = self._handlers[core], self._inboxes[core]
-        job = handler.next_job
+        handler, inbox = self._handlers[thread], self._inboxes[thread]
+        job = handler.busy_job
         if inbox and (job is None or self._chance(0.5)):
             command = inbox.popleft()
             try:
                 handler.handle(command)
             except Exception as error:
-                self._report(core, command.job, error)
+                self._report(thread, command.job, error)
             return
         assert job is not None
         try:
-            handler.step(job)
+            handler.step()
         except ChunkFailed as failed:
-            self._report(core, job.number, failed.__cause__ or failed, failed.chunk.id)
+            self._report(thread, job.number, failed.__cause__ or failed, failed.chunk.id)
         except StepFailed as failed:
-            self._report(core, job.number, failed.__cause__ or failed)
+            self._report(thread, job.number, failed.__cause__ or failed)
 
-    def _report(self, core: str, job: int, error: BaseException, chunk: int | None = None) -> None:
-        index = PROCESSES[PROCESS_OF[core]].index(core)
-        event = command_failed(job, index, error, chunk)
+    def _report(
+        self, thread: str, job: int, error: BaseException, chunk: int | None = None
+    ) -> None:
+        core = thread.removesuffix(SIDE)
+        event = command_failed(job, PROCESSES[PROCESS_OF[core]].index(core), error, chunk)
         assert event.cause in ("kernel", "variant"), event
-        self._sent(core, event)
+        self._outboxes[PROCESS_OF[core]].append(DeviceMessage(core, event))
 
     def _read(self, process: str) -> None:
         message = self._outboxes[process].popleft()
@@ -322,6 +337,7 @@ class RandomCores:
         self._ready[process] = False
         for core in PROCESSES[process]:
             self._inboxes[core].clear()
+            self._inboxes[core + SIDE].clear()
         lost = DevicesLost(PROCESSES[process], "ended by SIGKILL", frozenset(), (), counts=False)
         self._tell_all(lost)
 
