@@ -190,9 +190,9 @@ class JobScheduler:
             self._jobs[number].stop = error
             self._openings.abandon(number, error)
         elif (driver := self.running.get(number)) is not None:
+            if driver.side is not None:
+                self._jobs[number].stop = error  # it may be withdrawn, and must not wait again
             driver.abort(error)
-            if driver.is_withdrawn:
-                self._jobs[number].stop = error
 
     def _drop_unreported(self, queued: QueuedJob, error: Exception) -> None:
         """Fail a job whose callback raised."""
@@ -340,7 +340,7 @@ class JobScheduler:
         """Let a failed job wait for its next attempt, if it has one."""
         if not self.queue.requeue(queued.number, state.error.code):
             return False
-        queued.is_open = False
+        queued.is_open, queued.stop = False, None
         self._admission.pending.on_waiting(queued.number)
         terms = self.queue.terms(queued.number)
         text = f"attempt {terms.attempts} failed: {state.error.message}"

@@ -19,8 +19,9 @@ from hetsched.client.job import Job
 from hetsched.config import parse
 from hetsched.engine.concurrency import small_job_rule
 from hetsched.engine.job import job_record
+from hetsched.engine.job.driver import JobDriver
 from hetsched.engine.job.retries.failure_log import FailureLog
-from hetsched.errors import JobFailed
+from hetsched.errors import DataError, JobFailed
 from hetsched.job import JobState, Running
 from hetsched.local import Local
 
@@ -212,6 +213,43 @@ def test_cancelling_the_small_job_leaves_the_large_one_alone(bench: Bench) -> No
 
     with pytest.raises(CancelledError):
         small.result(60)
+    bench.check_main()
+
+
+def test_a_cancelled_small_job_doesn_t_run_again_when_its_core_has_failed_too_often(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(JobDriver, "has_excluded_devices", True)
+    gate, journal = bench.folder / "small", bench.folder / "journal"
+    os.mkfifo(gate)
+    bench.pass_first_chunk()
+    small, _ = bench.submit_small(gate=str(gate), journal=str(journal), name="small")
+    gate.open("w").close()  # its kernel reads: it has begun
+
+    small.cancel()
+    bench.local.devices()  # answered by the loop after that
+    bench.open()
+
+    bench.check_main()
+    bench.submit_small()[0].result(60)  # in its turn, after the cancelled one
+    assert journal.read_text() == "small "
+
+
+def test_small_jobs_that_can_t_be_opened_keep_no_core(bench: Bench) -> None:
+    bench.pass_first_chunk()
+    for number in range(2):  # as many as there are cores
+        path = bench.folder / f"x{number}.npy"
+        np.save(path, np.zeros((SMALL_UNITS, 4)))
+        job = bench.local.submit("gated_workload:Gated", path, units=SMALL_UNITS, hold=True)
+        np.save(path, np.ones((SMALL_UNITS + 1, 4)))
+        bench.local.release(job.id)
+        with pytest.raises(DataError):
+            job.result(60)
+
+    small, x = bench.submit_small()
+
+    np.testing.assert_allclose(small.result(60), 2 * x + 1)
+    bench.open()
     bench.check_main()
 
 

@@ -94,8 +94,9 @@ class SideJobs:
         self._order.add(queued.number, ArrayUse.of(queued.spec, checked.input_paths, outputs))
 
     def removed(self, number: int) -> None:
-        """Note that a job has ended."""
+        """Note that a job has ended, perhaps before it began: its files couldn't be opened."""
         self._order.remove(number)
+        self._rule.end(number)
 
     def consider(self) -> None:
         """Start the side jobs that can be started, now or within REST_SECONDS.
