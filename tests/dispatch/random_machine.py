@@ -1,0 +1,172 @@
+"""Devices that compute what a dispatcher sends, in a random order of everything that happens."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import deque
+from collections.abc import Callable
+
+from hetsched.device import Chunk, TailPart
+from hetsched.dispatch.commands import Finished, Send
+from hetsched.dispatch.dispatcher import Dispatcher
+from hetsched.dispatch.events import (
+    ChunkFinished,
+    DeviceJoined,
+    DeviceLost,
+    Event,
+    Started,
+    TailChunkFinished,
+    TailLeft,
+)
+from hetsched.plans.shared_tail import TailCounter
+
+MAX_STEPS = 5000
+MAX_DEATHS = 6
+
+
+class RandomMachine:
+    """Cores of two processes and a device of its own; `counts` is how often each unit counted.
+
+    Answers to a process that has died may still arrive, even after its restart.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.processes = {"cpu": ["cpu0", "cpu1", "cpu2"], "big": ["big0", "big1"], "gpu": ["gpu"]}
+        devices = [device for group in self.processes.values() for device in group]
+        self.load = self.random.randint(len(devices), 60)
+        self.now = 0.0
+        self.deaths = 0
+        self.counts = [0] * self.load
+        self.is_finished = False
+        self._dead: set[str] = set()
+        self._lost: set[str] = set()
+        """Devices whose loss was reported."""
+        self._sent: dict[str, deque[Chunk]] = {device: deque() for device in devices}
+        self._open: set[str] = set()
+        self._answers: deque[Event] = deque()
+        self._units: dict[int, Chunk] = {}
+        self._plan(devices)
+
+    def _plan(self, devices: list[str]) -> None:
+        cuts = sorted(self.random.sample(range(1, self.load), len(devices) - 1))
+        shares = [b - a for a, b in itertools.pairwise([0, *cuts, self.load])]
+        pooled = {
+            device: self.random.randint(0, share - 1) if device != "gpu" else 0
+            for device, share in zip(devices, shares, strict=True)
+        }
+        ids, first, queues = itertools.count(), 0, dict[str, list[Chunk]]()
+        for device, share in zip(devices, shares, strict=True):
+            end = first + share - pooled[device]
+            queues[device] = []
+            while first < end:
+                units = self.random.randint(1, end - first)
+                queues[device].append(Chunk(next(ids), first, units))
+                first += units
+        self.parts: dict[str, TailPart] = {}
+        self._counters: dict[str, TailCounter] = {}
+        for process, group in self.processes.items():
+            units = sum(pooled[device] for device in group)
+            if units:
+                weight = 1 / len(group)
+                self.parts |= {d: TailPart(first, units, weight, 1, 4) for d in group}
+                self._counters[process] = TailCounter(first, units)
+                first += units
+        self.windows = {device: self.random.randint(1, 3) for device in devices}
+        self.limits = {
+            device: max(self.random.randint(1, 8), *(c.count for c in queues[device]))
+            for device in devices
+        }
+        paces = {device: self.random.choice([None, 0.1, 1.0, 5.0]) for device in devices}
+        stealing = paces if self.random.random() < 0.7 else None
+        self.dispatcher = Dispatcher(queues, self.windows, self.limits, stealing, self.parts)
+
+    def run(self) -> None:
+        self._handle(Started())
+        for _ in range(MAX_STEPS):
+            if self.is_finished:
+                return
+            self._step()
+        raise AssertionError("the run doesn't end")
+
+    def _step(self) -> None:
+        self.now += self.random.random()
+        steps: list[Callable[[], None]] = [
+            lambda d=device: self._work(d)  # type: ignore[misc]
+            for device in self._sent
+            if self._sent[device] or device in self._open
+        ]
+        steps += [lambda p=p: self._restart(p) for p in sorted(self._dead)]  # type: ignore[misc]
+        if self._answers:
+            steps += [lambda: self._handle(self._answers.popleft())] * 3
+        if self.deaths < MAX_DEATHS and self.random.random() < 0.05:
+            steps.append(lambda: self._die(self.random.choice(list(self.processes))))
+        assert steps, "nobody has anything to do"
+        self.random.choice(steps)()
+
+    def _work(self, device: str) -> None:
+        if self._sent[device]:
+            chunk = self._sent[device].popleft()
+            self._answers.append(ChunkFinished(device, chunk.id))
+            return
+        process = next(p for p, group in self.processes.items() if device in group)
+        taken = self._counters[process].take(self.parts[device])
+        if taken is None:
+            self._open.discard(device)
+            self._answers.append(TailLeft(device))
+        else:
+            self._answers.append(TailChunkFinished(device, *taken))
+
+    def _die(self, process: str) -> None:
+        if process in self._dead:
+            return
+        self.deaths += 1
+        self._dead.add(process)
+        for device in self.processes[process]:
+            self._sent[device].clear()
+            self._open.discard(device)
+        for device in self.processes[process]:
+            self._lost.add(device)
+            self._handle(DeviceLost(device))
+
+    def _restart(self, process: str) -> None:
+        self._dead.discard(process)
+        for device in self.processes[process]:
+            self._lost.discard(device)
+            self._handle(DeviceJoined(device))
+
+    def _handle(self, event: Event) -> None:
+        before = {device: self.dispatcher.done_units(device) for device in self._sent}
+        commands = self.dispatcher.handle(event, self.now)
+        if isinstance(event, ChunkFinished | TailChunkFinished):
+            self._count(event, self.dispatcher.done_units(event.device) - before[event.device])
+        for command in commands:
+            if isinstance(command, Finished):
+                self.is_finished = True
+            else:
+                self._receive(command)
+        progress = self.dispatcher.progress()
+        assert sum(device.share for device in progress) == self.load, (event, progress)
+        assert all(0 <= device.done <= device.share for device in progress)
+
+    def _count(self, event: ChunkFinished | TailChunkFinished, units: int) -> None:
+        if isinstance(event, TailChunkFinished):
+            first, count = event.first, event.count
+        else:
+            first, count = self._units[event.chunk].first, self._units[event.chunk].count
+        assert units in (0, count)
+        for unit in range(first, first + units):
+            self.counts[unit] += 1
+
+    def _receive(self, command: Send) -> None:
+        device = command.device
+        assert device not in self._lost
+        if any(device in self.processes[process] for process in self._dead):
+            return  # its loss is the next event
+        self._sent[device].extend(command.chunks)
+        self._units.update((chunk.id, chunk) for chunk in command.chunks)
+        assert all(1 <= chunk.count <= self.limits[device] for chunk in command.chunks)
+        if command.opens_tail:
+            assert device in self.parts
+            self._open.add(device)
