@@ -101,6 +101,18 @@ class Jobs:
             self.task.function()
         return plans[0]
 
+    def exclude_while_planning(self) -> None:
+        """Let the only variant fail in another job while the next plan is made."""
+        workload = self.job.workload
+        demand = workload.demand
+
+        def excluding_demand(params: Any, kind: str) -> MemoryDemand:
+            workload.demand = demand
+            self.state.exclude_variant(self.job, INFO, VARIANT.name, "it has crashed")
+            return demand(params, kind)
+
+        workload.demand = excluding_demand
+
     def learnt_runs(self) -> int:
         return sum(self.state.store.runs(key) for key in self.state.store.keys())  # noqa: SIM118 - no mapping
 
@@ -331,3 +343,14 @@ def learnt_fresh_and_warm() -> Jobs:
     for seconds in (1.3, 1.0, 1.0, 1.0, 1.0):
         jobs.run(seconds)
     return jobs
+
+
+def test_a_plan_made_while_its_variant_failed_elsewhere_is_not_kept() -> None:
+    jobs = Jobs()
+    jobs.run(learn=False)
+    jobs.exclude_while_planning()
+
+    jobs.task.function()
+
+    kind = job_kind(jobs.job, ["cpu0"], None)
+    assert jobs.state.repeated_jobs.take_plan(kind) is None

@@ -47,6 +47,8 @@ class RepeatedJobs:
         self._sizes: dict[JobKind, int] = {}
         self.nbytes = 0
         """Estimated bytes of all plans."""
+        self.clearings = 0
+        """How often everything was dropped."""
         self._lock = threading.Lock()
 
     def rebalancer(self, kind: JobKind, load: int) -> Rebalancer:
@@ -58,11 +60,16 @@ class RepeatedJobs:
                 rebalancer = self._rebalancers[kind] = Rebalancer(load, kind[3], self._plan_cache)
         return rebalancer
 
-    def put_plan(self, kind: JobKind, plan: JobPlan) -> None:
-        """Keep `plan` for the next job of this kind."""
+    def put_plan(self, kind: JobKind, plan: JobPlan, clearings: int) -> None:
+        """Keep `plan` for the next job of this kind.
+
+        `clearings`: when planning began. If everything was dropped since then, the plan may use
+        what has failed meanwhile.
+        """
         with self._lock:
-            self._plans[kind] = plan
-            self._count(kind, plan)
+            if clearings == self.clearings:
+                self._plans[kind] = plan
+                self._count(kind, plan)
 
     def offer_plan(self, kind: JobKind, plan: JobPlan) -> None:
         """Keep `plan` for the next job of this kind, unless it has one."""
@@ -99,6 +106,7 @@ class RepeatedJobs:
             self._steady.clear()
             self._sizes.clear()
             self.nbytes = 0
+            self.clearings += 1
 
     def _count(self, kind: JobKind, plan: JobPlan) -> None:
         """Record the size of a kind's plans, and drop the oldest kinds beyond the limit."""

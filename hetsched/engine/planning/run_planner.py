@@ -112,7 +112,8 @@ class RunPlanner:
                 return  # the task of an earlier run has learnt from this one, too
             learn(self._job, unlearnt, self._state, self._kind)
             self._take_ready_plan()
-            self._state.repeated_jobs.put_plan(self._kind, self._plan())
+            clearings = self._state.repeated_jobs.clearings
+            self._state.repeated_jobs.put_plan(self._kind, self._plan(), clearings)
 
         return LearningTask(
             learn_and_plan,
