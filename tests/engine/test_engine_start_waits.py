@@ -8,7 +8,7 @@ from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.devices.process_spec import ProcessSpec
 from hetsched.engine.processes.hosted_process import MAX_FAILED_STARTS, HostedProcess
-from hetsched.engine.processes.start_waits import is_settled
+from hetsched.engine.processes.start_waits import StartWaits, is_settled
 
 
 def host(name: str, *, lazy: bool = False, **state: bool | int) -> HostedProcess:
@@ -49,3 +49,14 @@ def test_a_process_that_no_longer_starts_and_one_on_demand_are_not_waited_for(
 
 def test_a_restart_is_waited_for_if_no_other_process_is_ready() -> None:
     assert not is_settled([restarting(), host("team0", lazy=True)])
+
+
+def test_an_exception_in_one_callback_doesn_t_keep_the_others_waiting() -> None:
+    waits, is_ready, called = StartWaits(), list[bool](), list[str]()
+    waits.call_when(lambda: bool(is_ready), lambda: called.remove("never added"))
+    waits.call_when(lambda: bool(is_ready), lambda: called.append("second"))
+    is_ready.append(True)
+
+    waits.recheck()
+
+    assert called == ["second"]

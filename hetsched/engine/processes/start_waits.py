@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 
 from hetsched.engine.processes.hosted_process import HostedProcess
+
+log = logging.getLogger(__name__)
 
 
 class StartWaits:
@@ -21,10 +24,16 @@ class StartWaits:
             self._waiting.append((is_time, callback))
 
     def recheck(self) -> None:
-        """Check all conditions after a process has started or ended."""
+        """Check all conditions after a process has started or ended.
+
+        An exception in one callback doesn't keep the others waiting.
+        """
         waiting, self._waiting = self._waiting, []
         for is_time, callback in waiting:
-            self.call_when(is_time, callback)
+            try:
+                self.call_when(is_time, callback)
+            except Exception:
+                log.exception("unexpected error after the start or end of a device process")
 
 
 def have_started_or_failed(hosts: Iterable[HostedProcess]) -> bool:
