@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from benchmarks import (
     command,
+    fifth_job,
     file_job,
     files_touched,
     fresh_runs,
@@ -36,6 +37,7 @@ BENCHMARKS: dict[str, Callable[[bool], results.Result]] = {
     "warm_job_plain": warm_job.measure_plain,
     "matrix_update": matrix_update.measure,
     "overhead": overhead.measure,
+    "fifth_job": fifth_job.measure,
     "file_job": file_job.measure,
     "files_touched": files_touched.measure,
     "fresh_runs": fresh_runs.measure,

@@ -10,9 +10,9 @@ from hetsched.device import Chunk, ChunkTimes, TailPart
 from hetsched.plans.shared_tail import TAIL_CHUNK_ID, TailCounter
 from hetsched.transport.device_messages import TakenChunk
 
-MAX_REPORT_SECONDS = 0.02
+MAX_REPORT_SECONDS = 0.08
 """Chunks that took longer than this since the last report are reported at once: short ones wait
-for others. Arbitrary; as long as a core's shortest chunk otherwise."""
+for others. Arbitrary; as long as a core's longest chunk otherwise."""
 
 Report = Callable[[tuple[TakenChunk, ...], bool], None]
 """Sends chunks that a device has computed; and whether it has left the tail."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import fifth_job
 from benchmarks.fresh_runs import judged_error
 from benchmarks.instances import Instance, fastest, race, speed
 from benchmarks.quick import compared
@@ -82,3 +83,23 @@ def test_a_prediction_is_judged_from_the_third_run_on() -> None:
 
     assert judged_error(runs) == pytest.approx(0.1)
     assert judged_error([*runs[:2], (None, 1.0)]) == math.inf
+
+
+def first_jobs(early: float, late: float) -> dict[str, Any]:
+    seconds = [9.0, 9.0, 9.0, 9.0, early, *[1.0] * 40, *[late] * 4, 7.0]
+    return {"seconds": seconds, "early": ["ducc0"], "late": ["mkl"]}
+
+
+def test_the_fifth_job_is_compared_with_the_fiftieth_of_its_own_daemon() -> None:
+    runs = [first_jobs(2.2, 2.0), first_jobs(3.0, 1.0), first_jobs(1.0, 1.0)]
+    entry = {"case": "c", "runs": runs}
+
+    assert fifth_job.ratios(entry) == pytest.approx([1.0, 1.1, 3.0])
+    (worst, typical) = fifth_job.as_result([entry]).bars
+    assert (worst.value, worst.holds, typical.value) == (pytest.approx(1.1), False, worst.value)
+    assert fifth_job.row(entry)[4:6] == ("3 ducc0", "3 mkl")
+
+
+def test_short_jobs_have_no_bar() -> None:
+    short = {**first_jobs(0.004, 0.002), "seconds": [0.004] * 45 + [0.002] * 5}
+    assert not fifth_job.as_result([{"case": "c", "runs": [short]}]).bars
