@@ -43,6 +43,7 @@ MAX_FRAMES_PER_TURN = 64
 """Frames received before other handlers on the loop run. Arbitrary."""
 MAX_TURN_SECONDS = 0.01
 """The same in time: large requests take milliseconds each. Arbitrary."""
+_MORE_FOLLOWS = int(zmq.NOBLOCK | zmq.SNDMORE)  # each operation on flags takes several calls
 
 
 class Router:
@@ -234,7 +235,7 @@ class Router:
     def _try_send(self, identity: bytes, payload: bytes) -> bool:
         """Return whether the message needs no retry: it was sent, or its client has ended."""
         try:
-            self._socket.send(identity, zmq.NOBLOCK | zmq.SNDMORE)
+            self._socket.send(identity, _MORE_FOLLOWS)
             self._socket.send(payload, zmq.NOBLOCK)
         except zmq.Again:
             return False

@@ -13,7 +13,7 @@ do so with the last of the core's chunks, and counts what they report (`tail_pro
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -100,9 +100,14 @@ class Dispatcher:
 
         Obsolete events (a late answer, a second loss) have no effect.
         """
+        return self.handle_together((event,), now)
+
+    def handle_together(self, events: Iterable[Event], now: float) -> list[Command]:
+        """As `handle`, for events that are known at once: decides only after the last."""
         if self._has_finished:
             return []
-        self._handlers[type(event)](event, now)
+        for event in events:
+            self._handlers[type(event)](event, now)
         return self._commands(now)
 
     def done_units(self, device: str) -> int:

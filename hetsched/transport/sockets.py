@@ -22,6 +22,8 @@ MAX_FDS = 16
 """Largest number of descriptors in one message."""
 
 _ANCILLARY = socket.CMSG_SPACE(MAX_FDS * array.array("i").itemsize)
+# As integers: each operation on members of an enumeration takes several calls.
+_TRUNCATED = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 
 
 def send_message(sock: socket.socket, payload: bytes, fds: Sequence[int] = ()) -> None:
@@ -56,7 +58,7 @@ def receive_message(sock: socket.socket, limit: int) -> tuple[bytes, list[int]]:
     except ConnectionResetError:
         return b"", []
     fds = _descriptors(ancillary)
-    if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+    if flags & _TRUNCATED:
         close_all(fds)
         raise ProtocolError(
             f"a message over {limit} bytes or {MAX_FDS} descriptors; it was truncated"

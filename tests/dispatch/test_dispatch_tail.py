@@ -49,6 +49,21 @@ def test_the_run_ends_when_the_tail_is_done_too() -> None:
     assert [dispatcher.done_units(device) for device in OWN] == [13, 19]
 
 
+def test_several_reports_are_decided_upon_at_once() -> None:
+    dispatcher, _ = started(stealing=True)
+    dispatcher.handle(ChunkFinished("cpu1", 2), 1.0)
+    reports = [
+        TailChunkFinished("cpu1", 20, 3),
+        TailChunkFinished("cpu1", 23, 9),
+        TailLeft("cpu1"),
+    ]
+
+    (send,) = dispatcher.handle_together(reports, 1.1)
+
+    assert isinstance(send, Send)
+    assert send.device == "cpu1"  # nothing remains in the tail: it takes a part of cpu0's share
+
+
 def test_totals_sum_to_the_load_at_any_time() -> None:
     dispatcher, _ = started()
     assert [device.share for device in dispatcher.progress()] == [16, 16]

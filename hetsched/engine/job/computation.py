@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hetsched.device import Chunk, ChunkTimes
@@ -96,13 +96,17 @@ class Computation:
         return self.handle(ChunkFinished(device, done.chunk), now)
 
     def tail_chunks_done(self, device: str, done: TailChunksDone, now: float) -> list[Command]:
-        commands: list[Command] = []
-        for chunk in done.chunks:
-            units_before = self._dispatcher.done_units(device)
-            commands += self.handle(TailChunkFinished(device, chunk.first, chunk.count), now)
-            if self._dispatcher.done_units(device) > units_before:  # else it runs again
+        events: list[Event] = [
+            TailChunkFinished(device, chunk.first, chunk.count) for chunk in done.chunks
+        ]
+        if done.has_left:
+            events.append(TailLeft(device))
+        units_before = self._dispatcher.done_units(device)
+        commands = self._handle_together(events, now)
+        if self._dispatcher.done_units(device) > units_before:  # else they run again
+            for chunk in done.chunks:
                 self._record(device, chunk.first, chunk.count, chunk.times)
-        return commands + self.handle(TailLeft(device), now) if done.has_left else commands
+        return commands
 
     def _record(self, device: str, first: int, count: int, times: ChunkTimes) -> None:
         self.ranges.add(device, first, count)
@@ -152,7 +156,10 @@ class Computation:
 
     def handle(self, event: Event, now: float) -> list[Command]:
         """Pass `event` to the dispatcher, and record the chunks to send."""
-        commands = self._dispatcher.handle(event, now)
+        return self._handle_together((event,), now)
+
+    def _handle_together(self, events: Sequence[Event], now: float) -> list[Command]:
+        commands = self._dispatcher.handle_together(events, now)
         for command in commands:
             if isinstance(command, Send):
                 self._sent.update((chunk.id, chunk) for chunk in command.chunks)
