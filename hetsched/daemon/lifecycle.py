@@ -18,6 +18,7 @@ from hetsched.daemon.core import Core
 from hetsched.daemon.jobs.unfinished_publications import finish_publications
 from hetsched.daemon.limits.descriptor_budget import DescriptorBudget
 from hetsched.daemon.limits.heap import limit_arenas, settle_objects
+from hetsched.daemon.limits.interpreter_turns import short_turns
 from hetsched.daemon.metrics.journal_metrics import journal_metrics
 from hetsched.daemon.records import DaemonInfo, Limits
 from hetsched.daemon.server import Server
@@ -135,6 +136,7 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
     endpoint, session = paths.endpoint_path(), paths.session_path()
     sockets = manager.listening_sockets(str(endpoint), str(session))
     with contextlib.ExitStack() as stack:
+        stack.enter_context(short_turns())
         loop = Loop()
         stack.callback(loop.close)
         first_id = time.time_ns() >> 1  # unlike those of earlier daemons
