@@ -8,6 +8,7 @@ from counted_curve import Counted
 from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear, SpeedFunction
+from hetsched.planner.analysis.device_bounds import CoreBound
 from hetsched.planner.analysis.explanation import ExplainedJob, explain_job
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.plan_cache import PlanCache
@@ -76,3 +77,13 @@ def test_bounds_of_a_large_load_are_near_the_plan_and_below_it(load: int) -> Non
 
     assert bound is not None and plan.predicted_seconds is not None
     assert bound <= plan.predicted_seconds <= 1.02 * bound
+
+
+@pytest.mark.parametrize("guess", [10**5, 3 * 10**6, 10**8])
+def test_the_units_of_a_time_are_found_from_a_poor_guess(guess: int) -> None:
+    curve = Counted(Affine(1e-3, 1e-6))
+
+    units = CoreBound(curve).units_below(3.001, guess, precision=100)
+
+    assert 3 * 10**6 - 1 <= units < 3 * 10**6 + 100
+    assert len(curve.sizes) < 12

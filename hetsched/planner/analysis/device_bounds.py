@@ -14,6 +14,9 @@ from hetsched.plans.device_plan import Overlap
 from hetsched.plans.memory_fit import largest_sub_distribution
 from hetsched.plans.share_estimate import ShareEstimate
 
+EXTRAPOLATIONS = 2
+"""Each makes a first guess at the units of a time about as much better as units outweigh gaps."""
+
 
 class CoreBound:
     """A device without a link: the model's time itself."""
@@ -34,7 +37,7 @@ class CoreBound:
 
         Less than `precision` units above that.
         """
-        low = high = guess
+        low = high = self._nearer(guess, seconds) if precision > 1 else guess
         step = precision
         while low > 0 and self.seconds(low) >= seconds:
             low, high, step = max(low - step, 0), low, 2 * step
@@ -49,6 +52,14 @@ class CoreBound:
             else:
                 high = middle
         return high - 1
+
+    def _nearer(self, guess: int, seconds: float) -> int:
+        """Return units that take about `seconds`, as times are nearly in proportion to units."""
+        for _ in range(EXTRAPOLATIONS):
+            taken = self.seconds(guess)
+            if 0 < taken < math.inf:
+                guess = int(guess * seconds / taken)
+        return guess
 
 
 class LinkedBound(CoreBound):
