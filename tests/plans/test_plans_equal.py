@@ -20,6 +20,7 @@ from hetsched.plans import (
     quick_plan,
     timeline,
 )
+from hetsched.plans.search.recipes import Recipe
 
 PLANE = 2 << 20
 """Bytes of a 512x512 complex64 plane."""
@@ -158,3 +159,14 @@ def test_chunks_say_nothing_about_shares() -> None:
     plain = planned_total(DESKTOP, memory(100), Overlap.FULL, 400)
     curve = planned_total(model, memory(100), Overlap.FULL, 400)
     assert curve.time(200) == pytest.approx(plain.time(200), rel=0.01)
+
+
+@pytest.mark.parametrize("share", [1, 4, 5, 6, 11, 15, 16, 23])
+def test_a_pattern_is_repeated_until_the_share_is_cut(share: int) -> None:
+    sizes = (3, 2) * share
+
+    chunks = Recipe((3, 2), slots=2).chunks(share)
+
+    assert chunks[:-1] == sizes[: len(chunks) - 1]
+    assert 0 < chunks[-1] <= sizes[len(chunks) - 1]
+    assert sum(chunks) == share

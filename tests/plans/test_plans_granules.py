@@ -11,6 +11,7 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.plans import Overlap, best_plan, check, compare_plans, quick_plan, timeline
 from hetsched.plans.granules import MAX_GRANULES, granular
+from hetsched.plans.search import ring_search
 from hetsched.plans.slot_allocation import slotted
 
 MAX_EVALUATIONS = 20 * MAX_GRANULES
@@ -42,6 +43,23 @@ def test_chunks_of_a_large_share_sum_to_it_and_fit(seed: int) -> None:
     ):
         assert plan.share == share
         check(plan, memory)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_plan_of_many_chunks_is_chosen_at_a_smaller_share(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, overlap = device(seed)
+    share, memory = 10**5 + seed, slotted(room_for(random.Random(seed).randint(40, 300) * 32))
+    whole = quick_plan(share, model, memory, overlap)
+
+    monkeypatch.setattr(ring_search, "MAX_PRICED_CHUNKS", len(whole.chunks) // 3)
+    plan = quick_plan(share, model, memory, overlap)
+
+    check(plan, memory)
+    assert plan.share == share
+    seconds = [timeline(each, model, overlap).makespan for each in (whole, plan)]
+    assert seconds[1] <= 1.001 * seconds[0]
 
 
 def test_a_share_of_few_units_is_planned_in_units() -> None:

@@ -50,13 +50,15 @@ class Recipe(NamedTuple):
             return ()
         if len(self.middle) == 1:
             return evenly(rest, -(-rest // self.middle[0]))
-        sizes: list[int] = []
-        for size in itertools.cycle(self.middle):
-            if rest <= size:
-                return (*sizes, rest)
-            sizes.append(size)
-            rest -= size
-        return ()
+        turns, rest = divmod(rest - 1, sum(self.middle))  # the last turn has a unit or more
+        rest += 1
+        last_turn: list[int] = []
+        for size in self.middle:
+            last_turn.append(min(size, rest))
+            rest -= last_turn[-1]
+            if not rest:
+                break
+        return (*self.middle * turns, *last_turn)
 
 
 def leftover_patterns(share: int, sizes: tuple[int, ...]) -> Iterable[tuple[int, ...]]:

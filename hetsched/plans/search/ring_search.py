@@ -51,6 +51,9 @@ MAX_CHEAP_CHUNKS = 512
 """Maximum chunks in the middle where small chunks cost less per unit."""
 MAX_SEARCHED_CHUNKS = 160
 """Chunks beyond which a plan is searched at a shorter share."""
+MAX_PRICED_CHUNKS = 4096
+"""Chunks up to which the final choice is made at the whole share. Longer plans differ from shorter
+ones by turns of their steady middle. Arbitrary."""
 RECIPES_KEPT = 4
 """Fastest recipes kept for the next step."""
 REFINEMENTS = 2
@@ -66,7 +69,10 @@ Ring = tuple[tuple[int, ...], int]
 
 @dataclass(frozen=True)
 class PricedRing:
-    """A plan of one sub-distribution with its makespan. `slots`: as in `Ring`."""
+    """A plan of one sub-distribution with its makespan. `slots`: as in `Ring`.
+
+    The makespan of plans with more than `MAX_PRICED_CHUNKS` chunks is an estimate.
+    """
 
     seconds: float
     chunks: tuple[int, ...]
@@ -104,6 +110,7 @@ class RingSearch:
         self._share = share
         largest = max(min(sizes) for sizes in self._patterns.values())
         self._short_share = min(share, MAX_SEARCHED_CHUNKS * largest)
+        self._priced_share = min(share, MAX_PRICED_CHUNKS * largest)
 
     def best(self) -> PricedRing:
         """Return the fastest ring of the search that fits; `quick` is a part of it."""
@@ -112,20 +119,32 @@ class RingSearch:
         refined = self._recipes
         for _ in range(REFINEMENTS):
             refined = self._refined(refined)
-        return self._fastest([*self._rings([*self._recipes, *refined]), *self._equal_rings()])
+        return self._fastest_of([*self._recipes, *refined], self._equal_rings())
 
     def quick(self) -> PricedRing:
         """Return a ring after a shorter search: mostly within 0.5 % of the best."""
-        recipes = [] if self._overlap is Overlap.NONE else self._recipes
-        return self._fastest(self._rings(recipes))
+        return self._fastest_of([] if self._overlap is Overlap.NONE else self._recipes)
 
-    def _rings(self, recipes: Sequence[Recipe]) -> list[Ring]:
-        """Return the rings of `recipes`, and the serial chunks."""
-        serial = (serial_chunks(self._share, self._costs), 1)
-        return [serial, *((recipe.chunks(self._share), recipe.slots) for recipe in recipes)]
+    def _fastest_of(self, recipes: Sequence[Recipe], others: Iterable[Ring] = ()) -> PricedRing:
+        """Return the fastest ring of `recipes`, the serial chunks and `others`."""
+        if self._priced_share == self._share:
+            return self._fastest([*self._rings(recipes, self._share), *others])
+        seconds = self._seconds(self._rings(recipes, self._priced_share))
+        rings = self._rings(recipes, self._share)
+        for index in np.argsort(seconds, kind="stable").tolist():
+            estimate = float(seconds[index]) * self._share / self._priced_share
+            ring = PricedRing(estimate, *rings[index])
+            if self._fits(ring):
+                return ring
+        return self._unit_by_unit()
+
+    def _rings(self, recipes: Sequence[Recipe], share: int) -> list[Ring]:
+        """Return the rings of `recipes` for `share` units, and the serial chunks."""
+        serial = (serial_chunks(share, self._costs), 1)
+        return [serial, *((recipe.chunks(share), recipe.slots) for recipe in recipes)]
 
     def _equal_rings(self) -> Iterable[Ring]:
-        """Yield all rings of equal chunks, so that no equal-chunk plan beats the result."""
+        """Yield all rings of few equal chunks, so that no such plan beats the result."""
         fewest = -(-self._share // self._costs.largest)
         for chunks in range(fewest, min(MAX_EQUAL_CHUNKS, self._share) + 1):
             for slots, sizes in self._patterns.items():
