@@ -1,7 +1,8 @@
 """A follower of all jobs that is stopped (SIGSTOP): what it costs, and what it is told afterwards.
 
 Rounds of submissions without a follower and with a stopped one alternate. The jobs are on hold, so
-that the time is that of the daemon, not of devices.
+that the time is that of the daemon, not of devices. What the daemon keeps of ended jobs is bounded
+by small limits, which the first rounds reach: what grows after that is kept for the follower.
 """
 
 from __future__ import annotations
@@ -30,6 +31,12 @@ CONFIG = """
 limit = 100000
 followers = 100000
 
+[limits]
+ended_jobs = "1MiB"
+
+[journal]
+keep_jobs = 500
+
 [[device]]
 kind = "emulated"
 clock = "virtual"
@@ -37,35 +44,53 @@ compute = { unit = "20us" }
 """
 FOLLOW = (sys.executable, "-m", "hetsched.cli.main", "follow", "--json")
 WAIT_SECONDS = 60.0
+EVENT_SECONDS = 2.0
+"""For an event to be printed. Arbitrary."""
 RATIO = 1.05
 MAX_GROWTH = 5.0
 """MiB of private memory."""
+WARM_UP_ROUNDS = 2
+"""Until all that has a limit is full."""
 
 
 class Follower:
-    """`hetsched follow` as a process of its own; its output goes to files."""
+    """`hetsched follow` as a process of its own, which follows; its output goes to files."""
 
-    def __init__(self, served: Daemon, folder: Path) -> None:
+    def __init__(self, served: Daemon, folder: Path, client: hetsched.Client) -> None:
         self._out, self._err = folder / "events", folder / "notes"
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(FOLLOW, stdout=out, stderr=err, env=served.environment)
-        self.wait_for(self._err, "following all jobs")
+        self.catch_up(client)
 
-    def wait_for(self, path: Path, text: str) -> None:
+    def catch_up(self, client: hetsched.Client) -> None:
+        """Wait until it prints the events of a new job.
+
+        Those of the first ones may be lost, until it has read what waits for it.
+        """
         deadline = time.monotonic() + WAIT_SECONDS
-        while text not in path.read_text(encoding="utf-8"):
+        while not self._sees(one_more(client)):
             if time.monotonic() > deadline:
-                raise RuntimeError(
-                    f"the follower hasn't printed {text!r}: {self._err.read_text()}"
-                )
-            time.sleep(0.01)
+                raise RuntimeError(f"the follower prints nothing: {self._err.read_text()}")
 
-    def sequence_after(self, job: int) -> tuple[list[int], int]:
-        """Return the numbers of all events, up to the end of `job`, and those said to be lost."""
-        self.wait_for(self._out, f'"job":{job},"state":"cancelled"')
+    def sequence(self) -> tuple[list[int], int]:
+        """Return the numbers of all events so far, and how many are said to be lost."""
         events = [json.loads(line) for line in self._out.read_text().splitlines()]
         lost = re.findall(r"^(\d+) events? (?:was|were) lost", self._err.read_text(), re.MULTILINE)
         return [event["sequence"] for event in events], sum(map(int, lost))
+
+    def _sees(self, job: int) -> bool:
+        """Return whether it prints the end of `job` soon."""
+        return has_text(self._out, f'"job":{job},"state":"cancelled"', EVENT_SECONDS)
+
+
+def has_text(path: Path, text: str, seconds: float) -> bool:
+    """Wait until the file contains `text`, no longer than `seconds`; return whether it does."""
+    deadline = time.monotonic() + seconds
+    while text not in path.read_text(encoding="utf-8"):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 @contextlib.contextmanager
@@ -92,7 +117,8 @@ class Round:
 def measure(scale: Scale) -> Result:
     jobs, rounds = scale.of(20, 1000, 5000), scale.of(1, 7, 11)
     with daemon(CONFIG) as served, served.client() as client:
-        run(served, client, jobs)
+        for _ in range(WARM_UP_ROUNDS):
+            run(served, client, jobs)
         before = served.usage()["private_bytes"]
         done = [one_round(served, client, jobs) for _ in range(rounds)]
         growth = (served.usage()["private_bytes"] - before) / 2**20
@@ -101,10 +127,11 @@ def measure(scale: Scale) -> Result:
 
 def one_round(served: Daemon, client: hetsched.Client, jobs: int) -> Round:
     alone = run(served, client, jobs)
-    follower = Follower(served, served.folder)
+    follower = Follower(served, served.folder, client)
     with stopped(follower):
         beside = run(served, client, jobs)
-    numbers, lost = follower.sequence_after(one_more(client))
+    follower.catch_up(client)
+    numbers, lost = follower.sequence()
     follower.process.send_signal(signal.SIGINT)
     follower.process.wait(WAIT_SECONDS)
     missing = numbers[-1] - len(numbers)
