@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.learning import co_runners, exclusion, kernels, tail, variants
+from benchmarks.learning import calls, co_runners, exclusion, kernels, tail, variants
 from benchmarks.results import Result
 
 FAMILIES: dict[str, Callable[[int], Result]] = {
@@ -17,4 +17,5 @@ FAMILIES: dict[str, Callable[[int], Result]] = {
     "variants": variants.measure,
     "co_runners": co_runners.measure,
     "tail": tail.measure,
+    "calls": calls.measure,
 }

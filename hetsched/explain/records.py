@@ -73,6 +73,8 @@ class DeviceExplanation(msgspec.Struct, frozen=True, kw_only=True):
         Chunks that may be in device memory at once.
     chunk_reason : str
         Why the share is cut this way.
+    call_reason : str
+        What each call of its kernel costs, and what follows for the chunks; "": nothing.
     runs : int or None
         Runs behind its model; None: no model.
     predicted_seconds, seconds : float or None
@@ -103,6 +105,7 @@ class DeviceExplanation(msgspec.Struct, frozen=True, kw_only=True):
     mode: str = ""
     slots: int = 1
     chunk_reason: str = ""
+    call_reason: str = ""
     runs: int | None = None
     predicted_seconds: float | None = None
     seconds: float | None = None

@@ -30,6 +30,11 @@ class DeviceModel:
         Time of a share in a fresh process over that in one that has run its library before.
     variation : float
         Standard deviation of the logarithm of its speed from run to run; 0: unknown, or none.
+    call_units : float
+        Cost of each call of a core's kernel, in units that take as long. `total` excludes it: the
+        planner adds the calls that it plans. 0: none that matters, or unknown.
+    has_settled_calls : bool
+        Whether enough runs show that cost.
 
     Raises
     ------
@@ -45,6 +50,8 @@ class DeviceModel:
     host_overhead: SpeedFunction | None = field(default=None, kw_only=True)
     cold_ratio: float = field(default=1.0, kw_only=True)
     variation: float = field(default=0.0, kw_only=True)
+    call_units: float = field(default=0.0, kw_only=True)
+    has_settled_calls: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
         curves = {"total": self.total, "compute": self.compute, "h2d": self.h2d, "d2h": self.d2h}

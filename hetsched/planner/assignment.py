@@ -9,6 +9,14 @@ from collections.abc import Iterator, Sequence
 from hetsched.device import Chunk, EvenChunks
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
+from hetsched.planner.core_chunks import (
+    CHUNKS_PER_CORE,
+    MIN_CHUNK_SECONDS,
+    call_seconds,
+    chunk_count,
+    longest_chunk,
+    with_short_chunks,
+)
 from hetsched.planner.races.order import RacePart
 from hetsched.planner.records import Assignment, Candidate
 from hetsched.planner.staging_memory import planning_memory
@@ -19,12 +27,6 @@ from hetsched.plans.paper.factoring import factoring
 from hetsched.plans.search.recipes import evenly
 from hetsched.plans.slot_allocation import slot_bytes
 
-CHUNKS_PER_CORE = 4
-"""Chunks of a core's share if their times allow. More cost more: a matrix product packs its right
-side for each."""
-MIN_CHUNK_SECONDS, MAX_CHUNK_SECONDS = 0.020, 0.080
-"""Bounds on a core's chunk: dispatch costs well under 1 % of the minimum, and a cancel or a lost
-device at most the maximum. A small job beside this one waits for a chunk: 0.1 s at most."""
 MIN_FIRST_CHUNKS, MIN_FIRST_UNITS = 16, 64
 """Minimum chunks in a core's first share, if it has as many units: there are no measurements yet,
 and a cancel waits for the running chunk. Arbitrary."""
@@ -78,11 +80,14 @@ def make_assignment(
     pooled = part if isinstance(part, PooledShare) else None
     race = part if isinstance(part, RacePart) else RacePart()
     takes = () if pooled is None else expected_takes(pooled)
+    own_chunks: tuple[int, ...] = ()
     if link:
         plan = linked_plan or _default_linked_plan(candidate, model, share)
         chunks: Sequence[Chunk] = _chunks(plan, first, chunk_ids)
     else:
-        own_chunks = _own_chunks(candidate, curve, share, sum(takes), race.chunks)
+        own_chunks = _own_chunks(candidate, curve, share, sum(takes), race.chunks, model)
+        if not takes and not race.chunks and (model is None or not model.has_settled_calls):
+            own_chunks = with_short_chunks(own_chunks)
         plan = DevicePlan(((*own_chunks, *takes),))
         chunks = _core_chunks(own_chunks, first, chunk_ids, race.kernels)
     own = len(plan.chunks) - len(takes)
@@ -104,6 +109,7 @@ def make_assignment(
         pooled=sum(takes),
         rivals=race.rivals,
         race_chunks=len(race.kernels),
+        compares_calls=not link and _is_uneven(own_chunks),
     )
 
 
@@ -117,7 +123,12 @@ def _default_linked_plan(
 
 
 def _own_chunks(
-    candidate: Candidate, curve: SpeedFunction | None, share: int, pooled: int, race_chunks: int
+    candidate: Candidate,
+    curve: SpeedFunction | None,
+    share: int,
+    pooled: int,
+    race_chunks: int,
+    model: DeviceModel | None,
 ) -> tuple[int, ...]:
     """Return the chunks, units, of a core's share without its `pooled` units.
 
@@ -129,22 +140,23 @@ def _own_chunks(
     count = min(own, CHUNKS_PER_CORE)
     if curve is not None:
         seconds = float(curve.time(share)) * own / share
-        target = min(max(seconds / CHUNKS_PER_CORE, MIN_CHUNK_SECONDS), MAX_CHUNK_SECONDS)
-        count = min(own, max(1, round(seconds / target)), MAX_CORE_CHUNKS)
+        count = min(own, chunk_count(seconds, call_seconds(model, share)), MAX_CORE_CHUNKS)
     largest = _largest_core_chunk(candidate, curve is None, share)
     return evenly(own, max(count, math.ceil(own / largest)))
 
 
-def largest_take(candidate: Candidate, seconds: float, share: int) -> int:
+def largest_take(candidate: Candidate, seconds: float, share: int, call: float) -> int:
     """Return the limit, units, of a chunk that a core takes from a tail.
 
     Parameters
     ----------
     seconds : float
         Predicted for `share` units.
+    call : float, seconds
+        The cost of a call.
     """
     largest = _largest_core_chunk(candidate, False, share)
-    return max(1, min(largest, int(MAX_CHUNK_SECONDS * share / seconds)))
+    return max(1, min(largest, int(longest_chunk(call) * share / seconds)))
 
 
 def _largest_core_chunk(candidate: Candidate, is_first_share: bool, share: int) -> int:
@@ -160,19 +172,31 @@ def _largest_core_chunk(candidate: Candidate, is_first_share: bool, share: int) 
     return max(1, largest)
 
 
-def core_chunk_count(candidate: Candidate, curve: SpeedFunction | None, share: int) -> int:
+def core_chunk_count(
+    candidate: Candidate, curve: SpeedFunction | None, share: int, model: DeviceModel | None
+) -> int:
     """Return the number of chunks into which a core's share is cut without a race."""
-    return len(_own_chunks(candidate, curve, share, 0, 0))
+    return len(_own_chunks(candidate, curve, share, 0, 0, model))
 
 
 def _core_chunks(
     sizes: Sequence[int], first: int, chunk_ids: Iterator[int], kernels: tuple[int, ...]
 ) -> Sequence[Chunk]:
-    """Return a core's chunks, which are even. `kernels`: of the first ones."""
+    """Return a core's chunks. `kernels`: of the first ones, which are even then."""
     count = len(sizes)
     first_id, *_ = itertools.islice(chunk_ids, count)
+    if _is_uneven(sizes):
+        starts = itertools.accumulate(sizes, initial=first)
+        return tuple(
+            Chunk(first_id + number, start, size, last=number == count - 1)
+            for number, (start, size) in enumerate(zip(starts, sizes, strict=False))
+        )
     chunks = EvenChunks(first_id, first, sum(sizes), count, kernels)
     return tuple(chunks) if count < MIN_LAZY_CHUNKS else chunks
+
+
+def _is_uneven(sizes: Sequence[int]) -> bool:
+    return max(sizes) - min(sizes) > 1
 
 
 def _chunks(plan: DevicePlan, first: int, chunk_ids: Iterator[int]) -> tuple[Chunk, ...]:

@@ -17,6 +17,7 @@ from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.models.curves.curve import planner_curve
 from hetsched.models.curves.delayed import delayed
 from hetsched.planner.assignment import core_chunk_count, largest_take, make_assignment
+from hetsched.planner.core_chunks import call_seconds, with_calls
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.plan_table import plan_table
 from hetsched.planner.races.order import RacePart, race_part
@@ -161,7 +162,8 @@ def _total(
     if model is None:
         return None
     if not candidate.info.link:
-        return TotalCurve(_with_overhead(model.total, candidate.host_overhead_seconds, cache))
+        curve = with_calls(model, cache)
+        return TotalCurve(_with_overhead(curve, candidate.host_overhead_seconds, cache))
     if candidate.uses_measured_total:
         return TotalCurve(model.total)
     if load == 1 and largest_measured(model):
@@ -256,7 +258,10 @@ def _races(pairs: Sequence[tuple[_Participant, int]]) -> dict[str, RacePart]:
     parts: dict[str, RacePart] = {}
     for group in groups.values():
         choice = group[0][0].choice
-        counts = [core_chunk_count(core.candidate, core.curve, share) for core, share in group]
+        counts = [
+            core_chunk_count(core.candidate, core.curve, share, core.choice.model)
+            for core, share in group
+        ]
         part = race_part(choice.rivals, choice.rounds, [share for _, share in group], counts)
         parts.update((core.name, part) for core, _ in group)
     return parts
@@ -271,14 +276,15 @@ def _pooling_core(participant: _Participant, share: int) -> CoreShare | None:
     is_tried = choice.is_exploring or bool(choice.rivals)
     if not info.process or is_tried or choice.model is None or curve is None:
         return None
-    seconds = float(curve.time(share))
+    seconds, call = float(curve.time(share)), call_seconds(choice.model, share)
     return CoreShare(
         name=info.name,
         process=info.process,
         units=share,
         seconds=seconds,
         variation=choice.model.variation,
-        most=largest_take(participant.candidate, seconds, share),
+        most=largest_take(participant.candidate, seconds, share, call),
+        call_seconds=call,
     )
 
 

@@ -56,6 +56,8 @@ class PlanCache:
         By the curves of equal cores, by identity: learnt curves must not change afterwards.
     delayed_curves : ResultCache of SpeedFunction
         By curve and delay.
+    curves_with_calls : ResultCache of SpeedFunction
+        By curve and cost of a call.
     """
 
     def __init__(self) -> None:
@@ -66,3 +68,4 @@ class PlanCache:
         self.bounds: ResultCache[float] = ResultCache(MAX_BOUNDS)
         self.pooled_curves: ResultCache[list[SpeedFunction]] = ResultCache(MAX_POOLED_CURVES)
         self.delayed_curves: ResultCache[SpeedFunction] = ResultCache(MAX_DELAYED_CURVES)
+        self.curves_with_calls: ResultCache[SpeedFunction] = ResultCache(MAX_DELAYED_CURVES)

@@ -267,7 +267,7 @@ class Rebalancer:
             return
         self._balancer.tell([seconds.get(device, 0.0) for device in self._devices])
         is_due = self._uses >= self._max_repeats(plan) or self._sets.wants_plan
-        is_due = is_due or plan.tries_sizes
+        is_due = is_due or plan.tries_sizes or plan.compares_calls
         error = prediction_error(plan, makespan)
         if is_due or plan.is_exploring or not self._errors.is_usual(error):
             self._balancer.reconsider()

@@ -125,6 +125,8 @@ class Assignment:
         Some of its chunks only serve to measure their sizes: it may be slower than predicted.
     race_chunks : int
         First chunks of its own that are part of the race.
+    compares_calls : bool
+        Some of its chunks are shorter than others only to show what a call of its kernel costs.
     """
 
     device: str
@@ -145,6 +147,7 @@ class Assignment:
     is_probe: bool = False
     race_chunks: int = 0
     tries_sizes: bool = False
+    compares_calls: bool = False
 
     @property
     def own_units(self) -> int:
@@ -221,6 +224,10 @@ class JobPlan:
     @property
     def tries_sizes(self) -> bool:
         return any(assignment.tries_sizes for assignment in self.assignments)
+
+    @property
+    def compares_calls(self) -> bool:
+        return any(assignment.compares_calls for assignment in self.assignments)
 
     @property
     def load(self) -> int:

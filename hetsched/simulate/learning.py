@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from hetsched.models.evidence.call_cost import call_samples
 from hetsched.models.evidence.races import RaceRecord
 from hetsched.models.evidence.run_medians import run_medians
 from hetsched.models.evidence.samples import Sample, duplex_samples, run_samples, without_total
@@ -165,7 +166,8 @@ class _LearningLoop:
                 continue
             for variant, evidence in self._samples(assignment, chunks).items():
                 history = self._histories[device][variant].beside(beside[device])
-                history.add(history.with_ratios(run_medians(evidence)))
+                medians = run_medians(history.without_calls(evidence))
+                history.add(history.with_ratios(medians))
                 history.runs += 1
         for co_runners in set(beside.values()):
             for variant in self._machine.variants:
@@ -185,7 +187,8 @@ class _LearningLoop:
         samples = run_samples(chunks, parts, share, seconds, link=link, planned=planned)
         if assignment.tries_sizes:
             samples = without_total(samples, chunks)
-        return {assignment.variant: samples + (duplex_samples(chunks) if link else [])}
+        samples += duplex_samples(chunks) if link else call_samples(chunks)
+        return {assignment.variant: samples}
 
     def _record_races(self, plan: JobPlan, timings: dict[str, ChunkTimings]) -> None:
         racing: dict[str, list[Assignment]] = {}

@@ -14,6 +14,7 @@ from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.race_learning import learn_races, note_change
 from hetsched.engine.planning.repeated_jobs import JobKind
 from hetsched.engine.planning.run_backlog import FinishedRun
+from hetsched.models.evidence.call_cost import call_samples
 from hetsched.models.evidence.change_detector import SpeedChange
 from hetsched.models.evidence.co_runners import CoRunners
 from hetsched.models.evidence.host_overhead import (
@@ -149,11 +150,14 @@ def _samples(run: DeviceRun, overhead: float) -> dict[str, list[Sample]]:
         link=run.info.link,
         planned=run.assignment.plan.share,
     )
-    if run.info.link:
-        evidence += duplex_samples(run.chunks)
     if run.is_merged:
         largest = max((s.units for s in evidence if s.curve == "total"), default=0)
         evidence = [s for s in evidence if (s.curve, s.units) == ("total", largest)]
+    if run.info.link:
+        evidence += [] if run.is_merged else duplex_samples(run.chunks)
+    else:
+        calls = run.assignment.plan.chunks if run.is_merged else None
+        evidence += call_samples(run.chunks, calls)
     candidate = run.assignment.candidate
     if run.assignment.tries_sizes or (candidate is not None and candidate.is_memory_limited):
         evidence = without_total(evidence, run.chunks)

@@ -27,8 +27,8 @@ def reason_lines(explanation: Explanation) -> list[str]:
     split = ["why this split:", *(f"  {line}" for line in lines)] if lines else []
     devices: dict[str, list[str]] = {}
     for device in explanation.devices:
-        if device.chunk_reason:
-            devices.setdefault(device.chunk_reason, []).append(device.device)
+        for reason in filter(None, (device.chunk_reason, device.call_reason)):
+            devices.setdefault(reason, []).append(device.device)
     chunks = [f"  {device_names(names)}: {reason}" for reason, names in devices.items()]
     return [*split, "why these chunks:", *chunks] if chunks else split
 

@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 
 from hetsched.models import Curve, DeviceModel, PhaseCurve, PiecewiseLinear, SpeedFunction
 from hetsched.models.contention import RECENT_RUNS, Contention
+from hetsched.models.evidence.call_cost import WHOLE_SHARES, CallCosts
 from hetsched.models.evidence.change_detector import MAX_RUNS, SpeedChange
 from hetsched.models.evidence.confidence import NARROW_HALF_WIDTH, robust_median
 from hetsched.models.evidence.duplex import MIN_SHARE
@@ -35,7 +36,6 @@ MAX_RATIO = 1e6
 
 BASE_BYTES = 4000
 """Memory of a history without observations, and of its models. Estimate."""
-
 Curves = dict[CurveName, ObservationWindows]
 
 
@@ -79,6 +79,7 @@ class History:
         """The curves that the last runs observed."""
         self._models: dict[bool, DeviceModel] = {}
         self._variation = RunVariation()
+        self._calls = CallCosts()
         self._expected: DeviceModel | None = None
         """The last fitted model."""
         stored = list(split_runs(samples))
@@ -88,6 +89,7 @@ class History:
             self._restore(run, detects_changes=True)
         self.change = None
         self.changes = {}
+        self._calls.assume_excluded()
 
     def _restore(self, samples: Sequence[Sample], *, detects_changes: bool) -> None:
         """Add a run that another process has observed and stored."""
@@ -100,6 +102,27 @@ class History:
         self._last_runs.append(frozenset(medians))
         for curve, observations in medians.items():
             self._windows(curves, curve).restore_run(observations)
+
+    def without_calls(self, samples: Sequence[Sample]) -> list[Sample]:
+        """Return the next run's observations, its whole shares as they would be without calls.
+
+        If the run changes what is known of the cost of a call, times of earlier whole shares are
+        scaled to this run's: their calls had other sizes. So had those whose variation is known.
+        """
+        model = self.model()
+        without, is_changed = self._calls.exclude(samples)
+        total = next((sample for sample in without if sample.curve == "total"), None)
+        if is_changed and model is not None and total is not None:
+            factor = total.seconds / float(model.total.time(total.units))
+            factor *= 1.0 if total.contended else self.contention
+            for curves in (self._clean, self._contended):
+                for curve in WHOLE_SHARES & curves.keys():
+                    curves[curve] = curves[curve].scaled(factor)
+            self._variation = RunVariation()
+            self.rewritten = True
+            self._models.clear()
+            self._expected = None
+        return without
 
     def with_ratios(self, samples: Sequence[Sample]) -> list[Sample]:
         """Return the observations of the next run with its ratios.
@@ -144,6 +167,8 @@ class History:
                 self._variation.add(sample.seconds)
             elif sample.curve == "contention":
                 self._contention.add(sample.seconds)
+            elif sample.curve == "call":
+                self._calls.add(sample.seconds)
         return [sample for sample in samples if not is_ratio(sample)]
 
     def _compare_contended_runs(self) -> None:
@@ -209,10 +234,14 @@ class History:
         curves = self._contended if fresh.contended and not is_judged else self._clean
         if self.link or "total" not in curves:
             return list(samples)
+        calls = [sample for sample in samples if sample.curve == "call"]
         if is_judged:
-            return [warm_total(fresh, curves.get("cold", ObservationWindows()), curves["total"])]
+            return [
+                *calls,
+                warm_total(fresh, curves.get("cold", ObservationWindows()), curves["total"]),
+            ]
         cold = curves.get("cold") or ObservationWindows([(fresh.units, fresh.seconds)])
-        return [fresh, warm_total(fresh, cold, curves["total"])]
+        return [*calls, fresh, warm_total(fresh, cold, curves["total"])]
 
     def apply_changes(self, changes: Mapping[CurveName, float]) -> None:
         """Apply the changes detected in another history of the same device."""
@@ -243,6 +272,7 @@ class History:
     def samples(self) -> list[Sample]:
         """Return all observations in use; a History made of them has the same uncontended runs."""
         return [
+            *(Sample("call", 1, units) for units in self._calls),
             *(Sample("variation", 1, ratio) for ratio in self._variation),
             *(Sample("contention", 1, slowdown) for slowdown in self._contention),
             *(
@@ -312,6 +342,8 @@ class History:
                 compute,
                 cold_ratio=cold_ratio(self._evidence("cold"), total) if has_cold else 1.0,
                 variation=self._variation.deviation,
+                call_units=self._calls.excluded,
+                has_settled_calls=self._calls.is_settled,
             )
             curves = (total,)
         # Fitted now rather than while planning. A core's chunk times aren't needed for that.

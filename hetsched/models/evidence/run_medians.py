@@ -50,8 +50,8 @@ def run_medians(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def is_ratio(sample: Sample) -> bool:
-    """Return whether a sample is a ratio that describes its run, not a time."""
-    return sample.curve in ("variation", "contention")
+    """Return whether a sample describes its run, as a ratio or a number of units, not a time."""
+    return sample.curve in ("variation", "contention", "call")
 
 
 def split_runs(samples: Iterable[Sample]) -> Iterator[list[Sample]]:

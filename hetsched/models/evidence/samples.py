@@ -10,12 +10,13 @@ from hetsched.models.evidence.duplex import Copy, Span, duplex_times, one_way_ti
 
 CurveName = Literal[
     "total", "compute", "h2d", "d2h", "h2d_beside", "d2h_beside", "host_overhead", "variation",
-    "contention", "cold",
+    "contention", "cold", "call", "call_size",
 ]  # fmt: skip
 """The four curves of a device; copies while the other direction is busy; the host overhead; two
 ratios of each run, as seconds of one unit: its measured over its expected time, and its slowdown
-by contention; and whole shares of a core in a process that runs its library for the first time
-(`run_medians`)."""
+by contention; whole shares of a core in a process that runs its library for the first time
+(`run_medians`); and of a core's calls, as seconds of one unit, the cost in units and the mean
+size, which isn't stored (`call_cost`)."""
 
 
 class PhaseTimes(Protocol):

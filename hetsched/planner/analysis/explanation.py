@@ -24,6 +24,7 @@ from hetsched.planner.analysis.time_breakdown import (
     time_breakdown,
 )
 from hetsched.planner.analysis.what_if import device_bound, plan_bounds, what_if
+from hetsched.planner.core_chunks import call_seconds, longest_chunk
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Assignment, JobPlan
 from hetsched.plans.device_plan import Overlap
@@ -171,6 +172,7 @@ def _device(
         mode=assignment.plan.mode.value if info and info.link else "",
         slots=assignment.slots,
         chunk_reason=_chunk_reason(assignment, info, bound),
+        call_reason=_call_reason(assignment),
         runs=_model_runs(assignment),
         predicted_seconds=assignment.predicted_seconds,
         seconds=_length(line),
@@ -203,9 +205,25 @@ def _chunk_reason(
         return "small chunks until there are measurements: a cancel waits for the running chunk"
     seconds = format_seconds(assignment.pace * assignment.max_chunk)
     tail = _tail_reason(assignment)
+    if assignment.compares_calls:
+        tail = "; some are shorter, to learn what a call of the kernel costs"
     if len(assignment.chunks) == 1 and not tail:
         return f"one chunk, which takes only {seconds}"
     return f"chunks of at most {seconds}: a cancel or a lost device costs one{tail}"
+
+
+def _call_reason(assignment: Assignment) -> str:
+    """Return what a call costs on a core, and how its chunks follow; "": it costs nothing."""
+    share, seconds = assignment.plan.share, assignment.predicted_seconds
+    call = call_seconds(assignment.model, share)
+    if not call or not seconds:
+        return ""
+    count = len(assignment.plan.chunks)
+    part = 100 * call * count / seconds
+    longest = format_seconds(longest_chunk(call))
+    calls = f"{counted(count, 'call')} take {part:.1f} % of its time"
+    limit = f", with chunks of up to {longest}" if count > 1 else ""
+    return f"each call of the kernel costs {format_seconds(call)}; {calls}{limit}"
 
 
 def _tail_reason(assignment: Assignment) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from operator import truediv
 
 from hetsched.device import ChunkTimes
+from hetsched.models.evidence.call_cost import call_samples
 from hetsched.models.evidence.races import Race, race_paces
 from hetsched.models.evidence.samples import Sample, run_samples
 from hetsched.planner.records import Assignment
@@ -28,7 +29,7 @@ def variant_samples(assignment: Assignment, chunks: Chunks) -> dict[str, list[Sa
         if own:
             share = sum(units for units, _ in own)
             seconds = sum(times.end - times.start for _, times in own)
-            found = run_samples(own, (), share, seconds, link=False)
+            found = run_samples(own, (), share, seconds, link=False) + call_samples(own)
             samples[variant] = [_of_share(s, own, assignment.plan.share) for s in found]
     return samples
 

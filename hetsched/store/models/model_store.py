@@ -170,7 +170,8 @@ class ModelStore:
     def _add(self, key: ModelKey, samples: Sequence[Sample], at: float) -> History:
         """Add one device's part of a run to its history, and to what is to be written."""
         history = self._history(key)
-        medians = history.with_ratios(run_medians(history.as_warm(samples)))
+        samples = history.as_warm(history.without_calls(samples))
+        medians = history.with_ratios(run_medians(samples))
         history.add(medians)
         history.runs += 1
         self._pending.append((key, history.stored(medians), at))
