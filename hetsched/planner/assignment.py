@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from hetsched.device import Chunk, EvenChunks
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
-from hetsched.planner.core_chunks import (
+from hetsched.planner.cores.chunk_lengths import (
     CHUNKS_PER_CORE,
     MIN_CHUNK_SECONDS,
     call_seconds,
@@ -68,8 +68,7 @@ def make_assignment(
         Of the phases; None: no measurements.
     curve : SpeedFunction or None
         The total by which the share was determined, for predictions.
-    share : int, units, >= 1
-    first : int, units
+    share, first : int, units
     chunk_ids : iterator of int
     linked_plan : DevicePlan, optional
         Of a device with a link; None: its share wasn't determined by plans.
@@ -80,14 +79,11 @@ def make_assignment(
     pooled = part if isinstance(part, PooledShare) else None
     race = part if isinstance(part, RacePart) else RacePart()
     takes = () if pooled is None else expected_takes(pooled)
-    own_chunks: tuple[int, ...] = ()
     if link:
         plan = linked_plan or _default_linked_plan(candidate, model, share)
         chunks: Sequence[Chunk] = _chunks(plan, first, chunk_ids)
     else:
         own_chunks = _own_chunks(candidate, curve, share, sum(takes), race.chunks, model)
-        if not takes and not race.chunks and (model is None or not model.has_settled_calls):
-            own_chunks = with_short_chunks(own_chunks)
         plan = DevicePlan(((*own_chunks, *takes),))
         chunks = _core_chunks(own_chunks, first, chunk_ids, race.kernels)
     own = len(plan.chunks) - len(takes)
@@ -109,7 +105,7 @@ def make_assignment(
         pooled=sum(takes),
         rivals=race.rivals,
         race_chunks=len(race.kernels),
-        compares_calls=not link and _is_uneven(own_chunks),
+        compares_calls=not link and _is_uneven(plan.chunks[:own]),
     )
 
 
@@ -137,12 +133,32 @@ def _own_chunks(
     own = share - pooled
     if race_chunks:
         return evenly(own, race_chunks)
+    chunks = evenly(own, _chunk_count(candidate, curve, share, own, model))
+    is_settled = model is not None and model.has_settled_calls
+    return chunks if pooled or is_settled else with_short_chunks(chunks)
+
+
+def core_chunk_count(
+    candidate: Candidate, curve: SpeedFunction | None, share: int, model: DeviceModel | None
+) -> int:
+    """Return the number of chunks into which a core's share is cut without a race."""
+    return _chunk_count(candidate, curve, share, share, model)
+
+
+def _chunk_count(
+    candidate: Candidate,
+    curve: SpeedFunction | None,
+    share: int,
+    own: int,
+    model: DeviceModel | None,
+) -> int:
+    """Return the number of chunks of the `own` part, units, of a core's share."""
     count = min(own, CHUNKS_PER_CORE)
     if curve is not None:
         seconds = float(curve.time(share)) * own / share
         count = min(own, chunk_count(seconds, call_seconds(model, share)), MAX_CORE_CHUNKS)
     largest = _largest_core_chunk(candidate, curve is None, share)
-    return evenly(own, max(count, math.ceil(own / largest)))
+    return max(count, math.ceil(own / largest))
 
 
 def largest_take(candidate: Candidate, seconds: float, share: int, call: float) -> int:
@@ -170,13 +186,6 @@ def _largest_core_chunk(candidate: Candidate, is_first_share: bool, share: int) 
     if candidate.is_staged:
         largest = min(largest, MAX_FILE_CHUNK_BYTES // unit_bytes)
     return max(1, largest)
-
-
-def core_chunk_count(
-    candidate: Candidate, curve: SpeedFunction | None, share: int, model: DeviceModel | None
-) -> int:
-    """Return the number of chunks into which a core's share is cut without a race."""
-    return len(_own_chunks(candidate, curve, share, 0, 0, model))
 
 
 def _core_chunks(

@@ -17,7 +17,7 @@ from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.models.curves.curve import planner_curve
 from hetsched.models.curves.delayed import delayed
 from hetsched.planner.assignment import core_chunk_count, largest_take, make_assignment
-from hetsched.planner.core_chunks import call_seconds, with_calls
+from hetsched.planner.cores.chunk_lengths import call_seconds, with_calls
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.plan_table import plan_table
 from hetsched.planner.races.order import RacePart, race_part

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from hetsched.models.evidence.call_cost import call_samples
+from hetsched.models.call_cost import call_samples
 from hetsched.models.evidence.races import RaceRecord
 from hetsched.models.evidence.run_medians import run_medians
 from hetsched.models.evidence.samples import Sample, duplex_samples, run_samples, without_total

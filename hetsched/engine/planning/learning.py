@@ -14,7 +14,7 @@ from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.race_learning import learn_races, note_change
 from hetsched.engine.planning.repeated_jobs import JobKind
 from hetsched.engine.planning.run_backlog import FinishedRun
-from hetsched.models.evidence.call_cost import call_samples
+from hetsched.models.call_cost import call_samples
 from hetsched.models.evidence.change_detector import SpeedChange
 from hetsched.models.evidence.co_runners import CoRunners
 from hetsched.models.evidence.host_overhead import (

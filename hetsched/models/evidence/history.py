@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 from hetsched.models import Curve, DeviceModel, PhaseCurve, PiecewiseLinear, SpeedFunction
+from hetsched.models.call_cost import WHOLE_SHARES, CallCosts
 from hetsched.models.contention import RECENT_RUNS, Contention
-from hetsched.models.evidence.call_cost import WHOLE_SHARES, CallCosts
 from hetsched.models.evidence.change_detector import MAX_RUNS, SpeedChange
 from hetsched.models.evidence.confidence import NARROW_HALF_WIDTH, robust_median
 from hetsched.models.evidence.duplex import MIN_SHARE

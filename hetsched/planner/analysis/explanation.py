@@ -24,7 +24,7 @@ from hetsched.planner.analysis.time_breakdown import (
     time_breakdown,
 )
 from hetsched.planner.analysis.what_if import device_bound, plan_bounds, what_if
-from hetsched.planner.core_chunks import call_seconds, longest_chunk
+from hetsched.planner.cores.chunk_lengths import call_seconds, longest_chunk
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Assignment, JobPlan
 from hetsched.plans.device_plan import Overlap

@@ -8,7 +8,7 @@ from dataclasses import replace
 from operator import truediv
 
 from hetsched.device import ChunkTimes
-from hetsched.models.evidence.call_cost import call_samples
+from hetsched.models.call_cost import call_samples
 from hetsched.models.evidence.races import Race, race_paces
 from hetsched.models.evidence.samples import Sample, run_samples
 from hetsched.planner.records import Assignment

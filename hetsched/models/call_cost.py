@@ -17,7 +17,7 @@ from statistics import median_low
 import numpy as np
 
 from hetsched.models.curves.segments import Floats
-from hetsched.models.evidence.samples import CurveName, Sample, TimedPhases, is_contended
+from hetsched.models.evidence.samples import CurveName, PhaseTimes, Sample, TimedPhases
 
 MIN_SIZE_RATIO = 2.0
 """Ratio of the largest to the smallest chunk without which a run shows nothing. Arbitrary."""
@@ -86,7 +86,7 @@ class CallCosts:
             shares exclude another one.
         """
         size = next((s.seconds for s in samples if s.curve == "call_size"), None)
-        kept = [s for s in samples if s.curve != "call_size" and not _is_doubtful(s)]
+        kept = [sample for sample in samples if sample.curve != "call_size"]
         if size is None:
             return kept, False
         costs = [*self._costs, *(s.seconds for s in kept if s.curve == "call")]
@@ -96,10 +96,6 @@ class CallCosts:
             self.excluded = cost
         factor = 1 / (1 + self.excluded / size)
         return [_scaled(s, factor) if s.curve in WHOLE_SHARES else s for s in kept], is_changed
-
-
-def _is_doubtful(sample: Sample) -> bool:
-    return sample.curve == "call" and sample.contended
 
 
 def _cost_of(costs: Sequence[float]) -> float:
@@ -117,6 +113,7 @@ def call_samples(chunks: TimedPhases, planned: Sequence[int] | None = None) -> l
 
     "call_size": the mean units of a call; "call": its cost, if chunks of clearly different sizes
     show it. Both as the seconds of one unit. A kernel's first call in a process doesn't count.
+    Processor times count where they are known, so other processes don't hide the cost.
 
     Parameters
     ----------
@@ -133,12 +130,17 @@ def call_samples(chunks: TimedPhases, planned: Sequence[int] | None = None) -> l
     samples = [Sample("call_size", 1, sum(sizes) / len(sizes))]
     if len(sizes) < MIN_CHUNKS or max(sizes) < MIN_SIZE_RATIO * min(sizes):
         return samples
-    if not is_contended(chunks):
-        seconds = np.array([times.compute[1] - times.compute[0] for _, times in warm])
-        if np.all(seconds > 0):
-            cost = proven_cost(np.array(sizes, dtype=np.float64), seconds)
-            samples.append(Sample("call", 1, max(cost, NO_COST)))
+    seconds = np.array([_processor_seconds(times) for _, times in warm])
+    if np.all(seconds > 0):
+        cost = proven_cost(np.array(sizes, dtype=np.float64), seconds)
+        samples.append(Sample("call", 1, max(cost, NO_COST)))
     return samples
+
+
+def _processor_seconds(times: PhaseTimes) -> float:
+    """Return the time of a kernel without that of other processes on its core, if it is known."""
+    wall = times.compute[1] - times.compute[0]
+    return wall if times.busy is None else min(times.busy, wall)
 
 
 def proven_cost(units: Floats, seconds: Floats) -> float:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from hetsched.models import DeviceModel, PiecewiseLinear, SpeedFunction
+from hetsched.models.call_cost import MIN_SIZE_RATIO
 from hetsched.models.curves.curve import planner_curve
 from hetsched.models.curves.isotonic import rising
 from hetsched.models.curves.segments import Floats, Segments
-from hetsched.models.evidence.call_cost import MIN_SIZE_RATIO
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.plans.search.recipes import evenly
 
@@ -25,8 +25,9 @@ MAX_CALL_FRACTION = 0.03
 For that chunks get longer, up to `MAX_COSTLY_CHUNK_SECONDS`."""
 MAX_COSTLY_CHUNK_SECONDS = 0.5
 """Bound on a core's chunk where calls are expensive: as long as a cancel may take."""
-MIN_CALLS_PER_CHUNK = 2
-"""A chunk takes at least as long as so many calls, even if that is longer."""
+MIN_CALLS_PER_CHUNK = 4
+"""A chunk takes at least as long as so many calls, even if that is longer: on a core that other
+processes use most of the time, calls take long."""
 SHORT_CHUNKS, SHORT_CHUNK_RATIO = 4, 4
 """Until the cost of a call is known, a core's share has so many chunks that are so much shorter
 than the others, which show it. One of them may be interrupted. Fewer than `MIN_COMPARED_CHUNKS`

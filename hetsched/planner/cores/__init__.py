@@ -1,0 +1,1 @@
+"""The chunks of cores: how long they are."""
