@@ -32,6 +32,8 @@ MIN_FRACTION = 0.01
 """Costs below this part of the run's largest chunk don't matter and count as none."""
 MAX_CHUNKS = 16.0
 """Limit of a cost, in the largest chunks of the run: beyond it units hardly cost anything."""
+MAX_UNITS = 1e12
+"""Limit of a stored cost: a damaged file must not make times infinite."""
 NO_COST = 1e-9
 """Units that stand for no cost: observations are positive."""
 MIN_RUNS, MIN_RUNS_OF_NO_COST, MAX_RUNS = 2, 5, 16
@@ -63,7 +65,7 @@ class CallCosts:
 
     def add(self, units: float) -> None:
         """Add what a run proved."""
-        self._costs.append(units)
+        self._costs.append(min(units, MAX_UNITS))
 
     def assume_excluded(self) -> None:
         """Let whole shares, which were stored, exclude what is known."""

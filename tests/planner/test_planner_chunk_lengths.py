@@ -101,6 +101,14 @@ def test_times_with_calls_rise_and_are_at_least_a_call_longer(
     assert np.all(seconds >= (units + call_units) * unit * (1 - 0.02))
 
 
+@pytest.mark.parametrize("share", [1, 10, 999, 10**6])
+def test_few_units_that_take_long_share_a_call_as_planned(share: int) -> None:
+    learnt = DeviceModel(Affine(0.0, 10.0), Affine(0.0, 10.0), call_units=1000.0)
+    (assignment,) = plan(share, learnt).assignments
+    calls = len(assignment.plan.chunks)
+    assert assignment.predicted_seconds == pytest.approx(10.0 * (share + 1000 * calls), rel=0.01)
+
+
 def test_without_a_cost_the_learnt_curve_is_used_itself() -> None:
     learnt = model(0.0)
     assert with_calls(learnt, PlanCache()) is learnt.total

@@ -108,7 +108,8 @@ def with_calls(model: DeviceModel, cache: PlanCache) -> SpeedFunction:
 
 def _with_calls(curve: Segments, call_units: float) -> SpeedFunction:
     known = curve.table[1, curve.table[1] >= 1.0]
-    largest = MAX_CALLS_APART * MAX_COSTLY_CHUNK_SECONDS / float(curve.time(1.0))
+    chunk = MAX_COSTLY_CHUNK_SECONDS / float(curve.time(1.0))
+    largest = MAX_CALLS_APART * max(chunk, MIN_CALLS_PER_CHUNK * call_units)
     end = max(2.0, *known.tolist(), min(largest, MAX_UNITS))
     units = np.geomspace(1.0, end, 2 + int(np.log(end) / np.log(MAX_KNOT_RATIO)))
     units = np.union1d(units, known)
