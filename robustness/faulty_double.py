@@ -19,11 +19,15 @@ WIDTH = 4096
 
 
 class FaultyDoubleParams(msgspec.Struct, frozen=True):
-    """`fault`: a key of KERNEL_FAULTS. It happens if `marker` doesn't exist, which is created."""
+    """`fault`: a key of KERNEL_FAULTS. It happens if `marker` doesn't exist, which is created.
+
+    `rounds`: how often each unit is computed, to take time.
+    """
 
     units: int = 64
     fault: str = ""
     marker: str = ""
+    rounds: int = 1
 
 
 def crash() -> None:
@@ -103,7 +107,8 @@ def make(p: Any, chunk: int, context: KernelContext) -> Kernel:
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
         if p.fault and _is_first(p.marker):
             KERNEL_FAULTS[p.fault]()
-        np.multiply(inputs["x"], 2, out=outputs["y"])
+        for _ in range(p.rounds):
+            np.multiply(inputs["x"], 2, out=outputs["y"])
 
     return kernel
 
