@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 import numpy as np
 
@@ -19,6 +21,10 @@ from hetsched.planner.job_planner import Assignment
 from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import Prepare, StoredArray
 from hetsched.workload import ArraySpec
+
+MAX_QUICK_BYTES = 1 << 30
+"""Segments that a process may map after chunks were sent to it: that takes up to 2.5 s per GiB,
+which count as time of the first chunk. Arbitrary; less than a tenth of the least deadline."""
 
 
 class JobArrays:
@@ -59,6 +65,15 @@ class JobArrays:
                 )
             elif array.is_output:
                 self.stored.append(self._result(array))
+
+    def are_mapped(self, fleet: Fleet, devices: Iterable[str]) -> bool:
+        """Return whether the processes of `devices` have all but small segments mapped."""
+        sizes = {s.key: self._arena.segment(s.key).nbytes for s in self.stored if s.key >= 0}
+        return all(
+            sum(sizes[key] for key in sizes.keys() - set(fleet.attached(device)))
+            <= MAX_QUICK_BYTES
+            for device in devices
+        )
 
     def attach(self, fleet: Fleet, device: str) -> None:
         """Attach every segment and file to the process of `device`."""

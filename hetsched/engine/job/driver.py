@@ -279,7 +279,8 @@ class JobDriver:
         infos = {a.device: self._fleet.info(a.device) for a in command.assignments}
         kernels = self._context.planning.kernels
         are_cached = kernels.contains_all(self._job, command.assignments, is_side=self._is_side)
-        return ProcessesStarted(frozenset(self._fleet.ready()), infos, are_cached)
+        is_quick = are_cached and self._arrays.are_mapped(self._fleet, infos)
+        return ProcessesStarted(frozenset(self._fleet.ready()), infos, is_quick)
 
     # ---- deadlines
 

@@ -61,7 +61,8 @@ class ProcessesStarted(msgspec.Struct, frozen=True):
     infos : mapping
         Assigned device -> its description, complete once its process runs.
     kernels_cached : bool
-        These devices have prepared these kernels before, so preparation is quick.
+        These devices have prepared these kernels and mapped large arrays before, so preparation
+        is quick.
     """
 
     ready: frozenset[str]

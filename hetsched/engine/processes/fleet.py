@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from hetsched.device import DeviceInfo
 from hetsched.devices.process_spec import Probe, ProcessSpec
@@ -183,6 +183,10 @@ class Fleet:
     def attach(self, device: str, key: int, fd: int, nbytes: int, kind: str) -> None:
         """Attach segment or file `key` to the process of `device`, unless already attached."""
         self._host_of[device][0].attach(key, fd, nbytes, kind)
+
+    def attached(self, device: str) -> Collection[int]:
+        """Return the keys of what is attached to the process of `device`."""
+        return self._host_of[device][0].attached
 
     def detach(self, keys: Iterable[int]) -> None:
         """Detach these objects from every process."""
