@@ -1,4 +1,4 @@
-"""Plans of one device: their distance to the lower bound, and the time to make them.
+"""Plans of one device: their distance to the lower bound, and the processor time to make them.
 
 Devices are drawn at random: fixed costs of 5 to 30 us, 5 to 316 us a unit and phase, memory for 4
 units to all of 64 to 4,096, one or two copy engines. No plan of equal chunks may be faster.
@@ -198,7 +198,7 @@ def row(judgement: dict[str, Any]) -> tuple[str, ...]:
 
 
 def timed(share: int) -> dict[str, Any]:
-    """Milliseconds to plan `share` units: the first time (cold), and again (warm)."""
+    """Milliseconds of processor time to plan `share` units: the first time (cold), and again (warm)."""
     cases = [draw(seed, DECADES, share) for seed in range(TIMED)]
     return {
         "share": share,
@@ -222,9 +222,9 @@ def _times(makers: Sequence[Callable[[], Any]]) -> dict[str, float]:
 
 
 def seconds_of(make: Callable[[], Any]) -> float:
-    start = time.perf_counter()
+    start = time.process_time()
     make()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def _log_uniform(rng: random.Random, low: float, high: float) -> float:
