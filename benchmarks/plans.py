@@ -198,7 +198,7 @@ def row(judgement: dict[str, Any]) -> tuple[str, ...]:
 
 
 def timed(share: int) -> dict[str, Any]:
-    """Milliseconds of processor time to plan `share` units: the first time (cold), and again (warm)."""
+    """Milliseconds of the processor to plan `share` units: the first time (cold), again (warm)."""
     cases = [draw(seed, DECADES, share) for seed in range(TIMED)]
     return {
         "share": share,
