@@ -1,6 +1,7 @@
 """Jobs whose turn has come, and whose files are being opened in a thread.
 
-While one is, no other main job starts, unless it takes long: its file may be on a dead mount.
+While one is, no other main job starts, and its core takes no other side job, unless it takes long:
+its file may be on a dead mount.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ class Openings:
     Parameters
     ----------
     on_slow : callable
-        Called when one takes long.
+        Called with the number of one that takes long.
     """
 
-    def __init__(self, loop: Loop, on_slow: Callable[[], None]) -> None:
+    def __init__(self, loop: Loop, on_slow: Callable[[int], None]) -> None:
         self._loop = loop
         self._on_slow = on_slow
         self._jobs: dict[int, OpeningJob] = {}
@@ -65,7 +66,7 @@ class Openings:
     def watch(self, number: int) -> None:
         """Let others start if this job is still being opened after a while."""
         opening = self._jobs.get(number)
-        if opening is not None and opening.side is None:
+        if opening is not None:
             check = functools.partial(self._check, number, opening)
             self._loop.call_later(SLOW_OPENING_SECONDS, check)
 
@@ -80,4 +81,4 @@ class Openings:
     def _check(self, number: int, opening: OpeningJob) -> None:
         if self._jobs.get(number) is opening:
             opening.is_slow = True
-            self._on_slow()
+            self._on_slow(number)

@@ -58,7 +58,7 @@ class JobScheduler:
         self._timers = JobTimers(loop, self._on_deadline, self._on_timeout)
         self.running = RunningJobs()
         self._sides = SideJobs(context, self.running, self.queue, self._jobs, self._start)
-        self._openings = Openings(loop, self.advance)
+        self._openings = Openings(loop, self._on_slow_opening)
         self._is_advancing = False
         self._is_stopping = False
         self.is_paused = False
@@ -253,10 +253,17 @@ class JobScheduler:
             self._drop(queued, queued.stop or stopping_error())
         elif job is None:
             self._drop(queued, error if isinstance(error, Exception) else TryAgain("no answer"))
-        elif side is None and self._has_main_job:  # another has started meanwhile
+        elif self._has_lost_place(queued.number, side):  # another has started meanwhile
             self.queue.put_back(queued.number)
         else:
             self._begin(queued, side)
+
+    def _on_slow_opening(self, number: int) -> None:
+        self._sides.give_up_core(number)
+        self.advance()
+
+    def _has_lost_place(self, number: int, side: SideStart | None) -> bool:
+        return self._has_main_job if side is None else not self._sides.has_core(number)
 
     def _begin(self, queued: QueuedJob, side: SideStart | None) -> None:
         on_state = queued.on_state

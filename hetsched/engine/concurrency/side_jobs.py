@@ -98,6 +98,14 @@ class SideJobs:
         self._order.remove(number)
         self._rule.end(number)
 
+    def has_core(self, number: int) -> bool:
+        """Return whether a core is kept for this side job."""
+        return number in self._rule.running
+
+    def give_up_core(self, number: int) -> None:
+        """Let other jobs have the core of a side job that takes long to open."""
+        self._rule.end(number)
+
     def consider(self) -> None:
         """Start the side jobs that can be started, now or within REST_SECONDS.
 
