@@ -103,6 +103,8 @@ class ChunkTimes(msgspec.Struct, frozen=True, kw_only=True):
         The kernel that computed it, as `Chunk.kernel`.
     taken : bool
         The device took the chunk from the shared tail.
+    units_per_call : int
+        Most units that its kernel passes to the library at once. 0: the kernel doesn't say.
     """
 
     copy_in: tuple[float, float] | None = None
@@ -114,6 +116,7 @@ class ChunkTimes(msgspec.Struct, frozen=True, kw_only=True):
     cold: bool = False
     kernel: int = 0
     taken: bool = False
+    units_per_call: int = 0
 
     @property
     def start(self) -> float:

@@ -31,7 +31,11 @@ Role = Literal["split", "resident", "out", "inout"]
 Arrays = Mapping[str, Any]
 """Name -> array; the first axis of a split, out or inout array counts units."""
 Kernel = Callable[[Arrays, Arrays], None]
-"""kernel(inputs, outputs) computes all units that the arrays hold; it never allocates them."""
+"""kernel(inputs, outputs) computes all units that the arrays hold; it never allocates them.
+
+Its attribute `units_per_call`, if it has one, is the most units that it passes to its library at
+once, for `hetsched explain`.
+"""
 
 GROUP = "hetsched.workloads"
 MAX_NAME = 300

@@ -87,6 +87,8 @@ class DeviceExplanation(msgspec.Struct, frozen=True, kw_only=True):
         Lower bound of any plan for the share on a device with a link.
     alternatives : tuple of Alternative
         Other plans for the share; only for the first of equal devices.
+    units_per_call : int
+        Most units that its kernel passed to the library at once; 0: the kernel doesn't say.
     late : int
         Phases that took longer than their modelled time.
     plan, timeline : Timeline or None
@@ -116,6 +118,7 @@ class DeviceExplanation(msgspec.Struct, frozen=True, kw_only=True):
     time_breakdown: TimeBreakdown | None = None
     bound: float | None = None
     alternatives: tuple[Alternative, ...] = ()
+    units_per_call: int = 0
     late: int = 0
     plan: Timeline | None = None
     timeline: Timeline | None = None

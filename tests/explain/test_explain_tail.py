@@ -19,3 +19,14 @@ def test_only_stolen_units_are_warned_of() -> None:
     devices = (core("cpu0", share=120, taken=50), core("cpu1", share=80, taken=10))
     text = Explanation(job=1, state="done", workload="w", load=200, devices=devices, seconds=1.0)
     assert run_warnings(text) == []
+
+
+def test_the_units_of_a_library_call_are_named_once_for_equal_devices() -> None:
+    devices = tuple(
+        DeviceExplanation(
+            device=name, kind="cpu", variant="v", planned=9, chunk_reason="why", units_per_call=4
+        )
+        for name in ("cpu0", "cpu1")
+    )
+    text = str(Explanation(job=1, state="done", workload="w", load=18, devices=devices))
+    assert "  cpu0, cpu1: calls of the library compute at most 4 units each" in text

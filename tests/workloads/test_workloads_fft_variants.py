@@ -273,3 +273,30 @@ def test_a_single_plan_is_not_timed() -> None:
     key = fftw_planning.FftwPlanKey((1, 8, 8), "complex64", False, False, 1, True)
     x = np.zeros((1, 8, 8), "complex64")
     assert fftw_planning._compared([None], key, x, x) == [0.0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_kernel_says_how_many_planes_it_transforms_at_once(name: str, wisdom: Path) -> None:
+    units_per_call = getattr(kernel(name, params("37x16x16"), wisdom), "units_per_call", 0)
+
+    assert 1 <= units_per_call <= 37
+
+
+@pytest.mark.skipif("pyfftw" not in NAMES, reason="pyFFTW isn't installed")
+def test_the_time_to_make_a_plan_is_limited(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    limits = []
+
+    def no_wisdom(*args: object, **options: object) -> None:
+        if "FFTW_WISDOM_ONLY" in str(options["flags"]):
+            raise RuntimeError("no wisdom")
+        limits.append(options["planning_timelimit"])
+        raise TimeoutError("that is enough")
+
+    monkeypatch.setattr(fftw_planning.pyfftw, "FFTW", no_wisdom)
+    for batch in ("1x36x36", "64x512x512"):
+        with pytest.raises(TimeoutError):
+            kernel("pyfftw", params(batch), tmp_path)
+
+    assert limits == [fftw_planning.MAX_PLANNING_SECONDS] * 2

@@ -95,4 +95,4 @@ def _rival(rival: RivalRecord) -> str:
         interval = f" ({rival.low:.2f} to {rival.high:.2f})"
     state = "dropped" if rival.dropped else "undecided"
     races = counted(rival.races, "race")
-    return f"{rival.variant}: {rival.ratio:.2f}{interval} times as long by {races}, {state}"
+    return f"{rival.variant}: {rival.ratio:.2f}{interval} times as long in {races}, {state}"

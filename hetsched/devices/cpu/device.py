@@ -96,7 +96,8 @@ class CpuDevice:
     def _run_kernel(self, job: CpuJob, chunk: Chunk) -> None:
         inputs, outputs = self._views
         start, busy_before = self._clock.now(), self._clock.busy_seconds()
-        job.prepared(chunk).kernel({**inputs, **job.residents}, outputs)
+        kernel = job.prepared(chunk).kernel
+        kernel({**inputs, **job.residents}, outputs)
         busy_after = self._clock.busy_seconds()
         end, late = self._clock.end_of(chunk, start)
         self._times[chunk.id] = ChunkTimes(
@@ -105,6 +106,7 @@ class CpuDevice:
             late=late,
             busy=None if busy_before is None or busy_after is None else busy_after - busy_before,
             kernel=job.number(chunk),
+            units_per_call=getattr(kernel, "units_per_call", 0),
         )
 
     def copy_out(self, chunk: Chunk, slot: Slot) -> None:

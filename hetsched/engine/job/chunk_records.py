@@ -52,6 +52,7 @@ def _merged(first: Record, second: Record | None = None) -> Record:
         cold=a.cold or b.cold,
         kernel=a.kernel,
         taken=a.taken,
+        units_per_call=max(a.units_per_call, b.units_per_call),
     )
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from hetsched.explain.text.wording import device_names
 from hetsched.text import MAX_GROUP_ROWS
-from hetsched.units import format_seconds
+from hetsched.units import counted, format_seconds
 
 if TYPE_CHECKING:
-    from hetsched.explain.records import Explanation
+    from hetsched.explain.records import DeviceExplanation, Explanation
 
 MIN_CORRECTION = 0.01
 """Relative difference of prediction and plan's phases; smaller ones aren't shown. Arbitrary."""
@@ -27,10 +27,18 @@ def reason_lines(explanation: Explanation) -> list[str]:
     split = ["why this split:", *(f"  {line}" for line in lines)] if lines else []
     devices: dict[str, list[str]] = {}
     for device in explanation.devices:
-        for reason in filter(None, (device.chunk_reason, device.call_reason)):
+        reasons = device.chunk_reason, device.call_reason, _library_calls(device)
+        for reason in filter(None, reasons):
             devices.setdefault(reason, []).append(device.device)
     chunks = [f"  {device_names(names)}: {reason}" for reason, names in devices.items()]
     return [*split, "why these chunks:", *chunks] if chunks else split
+
+
+def _library_calls(device: DeviceExplanation) -> str:
+    """Return how many units its kernel passes to the library at once; "" if it doesn't say."""
+    if not device.units_per_call:
+        return ""
+    return f"calls of the library compute at most {counted(device.units_per_call, 'unit')} each"
 
 
 def _corrections(explanation: Explanation) -> Iterable[str]:

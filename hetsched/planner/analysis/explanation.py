@@ -182,6 +182,7 @@ def _device(
         hidden=None if line is None else hidden_fraction(line),
         time_breakdown=breakdown,
         bound=bound,
+        units_per_call=max((times.units_per_call for _, times in chunks), default=0),
         late=sum(times.late for _, times in chunks),
         plan=planned,
         timeline=line,

@@ -21,4 +21,4 @@ def standing(record: RaceRecord, best: str, names: Sequence[str]) -> str:
         for name in ordered
     ]
     races = counted(max(comparison.races for comparison in behind.values()), "race")
-    return f"{best} is the fastest by {races}: {', '.join(parts)}"
+    return f"{best} is the fastest in {races}: {', '.join(parts)}"

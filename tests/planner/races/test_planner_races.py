@@ -148,6 +148,6 @@ def test_the_plan_says_what_races_and_what_races_have_shown() -> None:
 
     assert first[0].endswith("no measurements for a yet, which races against b, c")
     assert later[1] == (
-        "cpu0: a is the fastest by 3 races:"
+        "cpu0: a is the fastest in 3 races:"
         " c takes 1.01 times as long (undecided), b takes 1.40 times as long"
     )

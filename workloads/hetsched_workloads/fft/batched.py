@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
+from hetsched.workload import Arrays
+from hetsched_workloads.batches import pieces
 from hetsched_workloads.fft.inference import DTYPES
 
 
@@ -20,3 +24,18 @@ def scale(planes: np.ndarray, factor: float) -> None:
         real = np.dtype(DTYPES[planes.dtype.name].real).type
         parts = planes.view(real)
         np.multiply(parts, real(factor), out=parts)
+
+
+class SplitKernel:
+    """Transforms a chunk with `transform(x, y)`, at most `units_per_call` planes at a time."""
+
+    def __init__(
+        self, transform: Callable[[np.ndarray, np.ndarray], None], units_per_call: int
+    ) -> None:
+        self._transform = transform
+        self.units_per_call = units_per_call
+
+    def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
+        x, y = inputs["x"], outputs["y"]
+        for first, size in pieces(len(x), self.units_per_call):
+            self._transform(x[first : first + size], y[first : first + size])

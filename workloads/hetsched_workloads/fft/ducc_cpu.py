@@ -5,8 +5,8 @@ from __future__ import annotations
 import ducc0
 import numpy as np
 
-from hetsched.workload import Arrays, Kernel, KernelContext
-from hetsched_workloads.batches import pieces
+from hetsched.workload import Kernel, KernelContext
+from hetsched_workloads.fft.batched import SplitKernel
 from hetsched_workloads.fft.call_sizes import call_size
 from hetsched_workloads.fft.declaration import FftParams
 
@@ -31,9 +31,4 @@ def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:
     library = f"ducc0 {ducc0.__version__}"
     largest = call_size(library, p, chunk, context, lambda size: transform)
 
-    def kernel(inputs: Arrays, outputs: Arrays) -> None:
-        x, y = inputs["x"], outputs["y"]
-        for first, size in pieces(len(x), largest):
-            transform(x[first : first + size], y[first : first + size])
-
-    return kernel
+    return SplitKernel(transform, largest)

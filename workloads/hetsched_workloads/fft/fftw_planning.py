@@ -24,6 +24,9 @@ MAX_ATTEMPTS, MAX_SECONDS = 5, 2.0
 """Number of plans to choose from, and time to make them. One in four is 20 % slower."""
 MAX_PATIENT_POINTS = 1 << 18
 """Of a plane. PATIENT takes 0.3 s at 64x64, 2 s at 256x256, 5 s at 512x512, 23 s at 1024x1024."""
+MAX_PLANNING_SECONDS = 30.0
+"""For one plan; FFTW then keeps the best found so far. On a busy machine a plan for several
+threads would take many minutes: they wait for each other in thousands of timed transforms."""
 MAX_QUICK_POINTS = 1 << 14
 MIN_LOAD_BYTES, MIN_QUICK_LOAD_BYTES = 96 << 20, 8 << 20
 """Jobs with more input get PATIENT plans; up to MAX_QUICK_POINTS planning is quick."""
@@ -88,13 +91,13 @@ def _effort(key: FftwPlanKey, nbytes: int) -> str:
 def _best(key: FftwPlanKey, x: np.ndarray, y: np.ndarray, effort: str) -> pyfftw.FFTW:
     """Return the fastest of a few plans and add its wisdom to the process's."""
     if not key.thorough or x.nbytes < MIN_TIMED_BYTES:
-        return _fftw(key, x, y, (effort,))
+        return _fftw(key, x, y, (effort,), MAX_PLANNING_SECONDS)
     initial = pyfftw.export_wisdom()
     candidates: list[tuple[pyfftw.FFTW, tuple[bytes, bytes, bytes]]] = []
     end = time.perf_counter() + MAX_SECONDS
     while not candidates or (len(candidates) < MAX_ATTEMPTS and time.perf_counter() < end):
         _replace_wisdom(initial)
-        plan = _fftw(key, x, y, (effort,))
+        plan = _fftw(key, x, y, (effort,), MAX_PLANNING_SECONDS)
         candidates.append((plan, pyfftw.export_wisdom()))
     x[...] = y[...] = 0  # planning leaves arbitrary values in them
     seconds = _compared([plan for plan, _ in candidates], key, x, y)
@@ -140,9 +143,23 @@ def _replace_wisdom(wisdom_texts: tuple[bytes, bytes, bytes]) -> None:
     pyfftw.import_wisdom(wisdom_texts)
 
 
-def _fftw(key: FftwPlanKey, x: np.ndarray, y: np.ndarray, flags: tuple[str, ...]) -> pyfftw.FFTW:
+def _fftw(
+    key: FftwPlanKey,
+    x: np.ndarray,
+    y: np.ndarray,
+    flags: tuple[str, ...],
+    max_seconds: float | None = None,
+) -> pyfftw.FFTW:
     direction = "FFTW_BACKWARD" if key.backward else "FFTW_FORWARD"
-    return pyfftw.FFTW(x, y, axes=(1, 2), direction=direction, flags=flags, threads=key.threads)
+    return pyfftw.FFTW(
+        x,
+        y,
+        axes=(1, 2),
+        direction=direction,
+        flags=flags,
+        threads=key.threads,
+        planning_timelimit=max_seconds,
+    )
 
 
 @functools.cache

@@ -119,6 +119,7 @@ class MklKernel:
         self._p = p
         library = f"mkl {installed_version()}"
         self._largest = call_size(library, p, chunk, context, self._timed_call)
+        self.units_per_call = self._largest
         lent: dict[Hashable, Descriptor] = {}
 
         def descriptor(size: int, in_place: bool) -> Descriptor:

@@ -67,6 +67,7 @@ class FftwKernel:
         self._largest = call_size(
             library, p, chunk, context, functools.partial(_timed_call, p, context), MAX_CALL_BYTES
         )
+        self.units_per_call = self._largest
         thorough = is_worth_planning(p.points, p.plane_bytes * p.count)
         lent: dict[Hashable, FftwPlan] = {}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.fft
 
-from hetsched.workload import Arrays, Kernel, KernelContext
-from hetsched_workloads.batches import pieces
+from hetsched.workload import Kernel, KernelContext
+from hetsched_workloads.fft.batched import SplitKernel
 from hetsched_workloads.fft.call_sizes import call_size
 from hetsched_workloads.fft.declaration import FftParams
 
@@ -28,10 +28,4 @@ def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:
         y[...] = transform(x)
 
     largest = call_size(f"scipy {scipy.__version__}", p, chunk, context, lambda size: call)
-
-    def kernel(inputs: Arrays, outputs: Arrays) -> None:
-        x, y = inputs["x"], outputs["y"]
-        for first, size in pieces(len(x), largest):
-            call(x[first : first + size], y[first : first + size])
-
-    return kernel
+    return SplitKernel(call, largest)
