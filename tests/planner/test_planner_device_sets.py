@@ -12,6 +12,7 @@ from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, PiecewiseLinear
 from hetsched.models.evidence.co_runners import CoRunners
+from hetsched.planner.analysis.device_groups import group_name
 from hetsched.planner.device_sets import choice
 from hetsched.planner.device_sets.choice import SetChoice
 from hetsched.planner.device_sets.set_state import RUNS_PER_RETRY, SetState
@@ -209,3 +210,13 @@ def test_a_set_that_can_no_longer_be_tried_is_not_planned(
     planned(subject, state)
 
     assert len(loads) == 1  # the present set
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [((0, 1), "cpu0 and cpu1"), ((0, 1, 2), "cpu0 to cpu2"), ((0, 2, 4), "3 of cpu0 to cpu4")],
+)
+def test_a_group_with_gaps_is_not_named_as_a_range(
+    numbers: tuple[int, ...], expected: str
+) -> None:
+    assert group_name([f"cpu{number}" for number in numbers]) == expected

@@ -15,11 +15,16 @@ MIN_SAVING = 0.01
 """Fraction of the time; smaller savings don't count. Arbitrary."""
 
 
+ROUNDING = 0.001
+"""Relative difference of two predictions that says nothing. Arbitrary."""
+
+
 def alternative_lines(explanation: Explanation) -> list[str]:
     """Return the predicted times of other splits, and of other plans of each device."""
     lines = []
     if explanation.alternatives and explanation.predicted_seconds:
         lines += _rows(explanation.alternatives, explanation.predicted_seconds, "  ")
+        lines += _below_bound(explanation)
     for device in explanation.devices:
         # Not the time of the plan's phases: alternatives are corrected by measured shares too.
         predicted = device.predicted_seconds
@@ -27,6 +32,14 @@ def alternative_lines(explanation: Explanation) -> list[str]:
             lines.append(_device_line(device, predicted))
             lines += _rows(device.alternatives, predicted, "    ")
     return ["alternatives (predicted):", *lines] if lines else []
+
+
+def _below_bound(explanation: Explanation) -> list[str]:
+    """Return why alternatives may take less than the lower bound of any split."""
+    bound = explanation.whole_unit_bound
+    if bound is None or all(a.seconds >= (1 - ROUNDING) * bound for a in explanation.alternatives):
+        return []
+    return ["  devices slow each other down: the lower bound holds when all of them compute"]
 
 
 def _device_line(device: DeviceExplanation, predicted: float) -> str:
