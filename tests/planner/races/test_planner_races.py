@@ -133,9 +133,9 @@ def test_interruptions_count_if_another_process_used_the_core() -> None:
     ends = [0.0, 2.0, 4.0, 18.0]
     chunks = [(2, ChunkTimes(compute=span, busy=2.0)) for span in pairwise(ends)]
 
-    *_, total = variant_samples(assignment, chunks)["a"]
+    samples = variant_samples(assignment, chunks)["a"]
 
-    assert total == Sample("total", 24, 24 * 18 / 6, contended=True)
+    assert Sample("total", 24, 24 * 18 / 6, contended=True) in samples
 
 
 def test_the_plan_says_what_races_and_what_races_have_shown() -> None:
