@@ -172,7 +172,8 @@ def largest_take(candidate: Candidate, seconds: float, share: int, call: float) 
         The cost of a call.
     """
     largest = _largest_core_chunk(candidate, False, share)
-    return max(1, min(largest, int(longest_chunk(call) * share / seconds)))
+    usual = int(longest_chunk(call) * share / seconds)
+    return max(1, min(largest, max(usual, share // MAX_CORE_CHUNKS)))
 
 
 def _largest_core_chunk(candidate: Candidate, is_first_share: bool, share: int) -> int:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planner_devices import FAST, core, gpu, units
 
+from hetsched.planner.assignment import MAX_CORE_CHUNKS
 from hetsched.planner.job_planner import Candidate, JobPlan, plan_job
 from hetsched.planner.tails import CoreShare, expected_takes, plan_tails, pooled_fraction
 
@@ -104,3 +105,10 @@ def test_every_core_keeps_a_unit_and_takes_what_it_pooled(
             assert share.units > pooled.units
             assert sum(expected_takes(pooled)) == pooled.units
             assert pooled.part.first + pooled.part.units == 10**6
+
+
+def test_the_number_of_expected_takes_is_bounded_in_a_job_of_weeks() -> None:
+    plan = plan_job(10**10, [varying(i, 1e-3, 0.15) for i in range(2)])
+
+    assert all(len(a.plan.chunks) < 2 * MAX_CORE_CHUNKS for a in plan.assignments)
+    assert plan.load == 10**10
