@@ -16,9 +16,11 @@ from benchmarks.results import Bar, Result
 from benchmarks.serving import daemon, report
 from benchmarks.stats import ratio
 
-SHAPE, QUICK_SHAPE = (4096, 4096, 512), (512, 512, 128)
-ROUNDS, QUICK_ROUNDS = 15, 3
+SHAPES = {(4096, 4096, 512): 15, (2048, 8192, 8192): 5}
+"""Shape -> rounds. In the second, packing B costs as much as 40 rows, in each call."""
+QUICK_SHAPES = {(512, 512, 128): 3}
 WARM_UP = 12
+MIN_SPEED = 0.97
 LIMITS = {"float32": 1e-4, "float64": 1e-12}
 
 
@@ -26,12 +28,12 @@ def measure(quick: bool) -> Result:
     columns = ("case", "hetsched, ms", "variant", "NumPy, ms", "speed against it")
     result = Result("matrix_update", "Matrix update", columns)
     with daemon() as served:
-        for dtype, limit in LIMITS.items():
-            shape = QUICK_SHAPE if quick else SHAPE
-            case = {"shape": shape, "dtype": dtype, "threads": len(os.sched_getaffinity(0))}
-            one_case(result, served.client, case, limit, QUICK_ROUNDS if quick else ROUNDS)
+        for shape, rounds in (QUICK_SHAPES if quick else SHAPES).items():
+            for dtype, limit in LIMITS.items():
+                case = {"shape": shape, "dtype": dtype, "threads": len(os.sched_getaffinity(0))}
+                one_case(result, served.client, case, limit, rounds)
     values = [found["ratio"] for found in result.data]
-    result.bars = [Bar("speed against NumPy, least of both dtypes", min(values), 0.95)]
+    result.bars = [Bar("speed against NumPy, least of all", min(values), MIN_SPEED)]
     return result
 
 
