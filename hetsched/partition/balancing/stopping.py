@@ -33,6 +33,9 @@ SLACK = 0.2
 SETTLED_RUNS = 10
 """Runs after which a gain must reach the full tolerance, with models that also learn from other
 runs. Arbitrary."""
+MIN_SETTLED = 0.25
+"""Fraction of the tolerance that a gain must exceed even after the first run, whose noise it may
+be. Arbitrary."""
 ROUNDING = 1e-9
 """Relative error allowed in comparing times."""
 
@@ -97,11 +100,18 @@ class DeferredGain:
         self._tolerance = tolerance
         self._settled_runs = settled_runs
         self._sum = 0.0
+        self._last_runs = 0
 
     def defer(self, gain: float, runs: int) -> bool:
-        """Add a relative gain, `runs` after the last change; return whether to defer it again."""
-        limit = self._tolerance * min(1.0, runs / self._settled_runs)
-        self._sum += max(0.0, gain - SLACK * limit)
+        """Add a relative gain, `runs` after the last change; return whether to defer it again.
+
+        It counts once for each run since the last call, in which it was forgone, too.
+        """
+        settled = max(MIN_SETTLED, min(1.0, runs / self._settled_runs))
+        limit = self._tolerance * settled
+        elapsed = max(1, runs - self._last_runs) if self._sum else 1
+        self._last_runs = runs
+        self._sum += elapsed * max(0.0, gain - SLACK * limit)
         return self._sum <= limit
 
     def clear(self) -> None:
