@@ -9,7 +9,7 @@ place of others in the next run: they are known then, whatever they cost.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hetsched.models import DeviceModel, SpeedFunction
@@ -20,10 +20,12 @@ from hetsched.plans.best_plan import quick_plan
 from hetsched.plans.device_plan import DevicePlan, Overlap, fits
 from hetsched.plans.timeline import timeline
 
-MIN_GAIN = 0.02
-"""Relative gain of the optimistic plan for which sizes are tried."""
-MAX_COST, MAX_LATE_COST = 0.15, 0.02
-"""Predicted extra time of a run with a trial in the first `EARLY_RUNS` runs, and later."""
+MIN_GAIN = 0.01
+"""Relative gain of the optimistic plan for which sizes are tried: plans with such sizes that gain
+more than `kept_plan.MIN_UNMEASURED_GAIN` are made without a trial."""
+MAX_COST, MAX_LATE_COST = 0.15, 0.01
+"""Extra time of a run with a trial: predicted in the first `EARLY_RUNS` runs, and later that of
+the worst case, in which the sizes tried are right after a step."""
 EARLY_RUNS = 5
 """Runs that may all contain a trial; later at most every other one does."""
 MAX_TRIALS = 8
@@ -64,7 +66,7 @@ def with_size_trials(
     max_cost = MAX_LATE_COST if is_late else MAX_COST
     found: dict[str, DevicePlan] = {}
     for assignment in plan.assignments:
-        trial = _trial(assignment, max_cost)
+        trial = _trial(assignment, max_cost, is_late=is_late)
         if trial is not None:
             found[assignment.device] = trial
     if not found:
@@ -73,7 +75,7 @@ def with_size_trials(
     return [replace(c, size_trial=found.get(c.info.name)) for c in candidates]
 
 
-def _trial(assignment: Assignment, max_cost: float) -> DevicePlan | None:
+def _trial(assignment: Assignment, max_cost: float, *, is_late: bool) -> DevicePlan | None:
     """Return the plan of this device with chunks of sizes to be measured; None: nothing to try."""
     model, candidate, plan = assignment.model, assignment.candidate, assignment.plan
     if model is None or candidate is None or not candidate.info.link:
@@ -89,10 +91,11 @@ def _trial(assignment: Assignment, max_cost: float) -> DevicePlan | None:
     if timeline(best, hopeful, overlap).makespan > (1 - MIN_GAIN) * present:
         return None
     sizes = sizes_to_try(best, model, hopeful)
+    judge = pessimistic_model(model) if is_late else model
     while sizes:
         trial = with_chunks(plan, sizes)
         if trial.chunks != plan.chunks and fits(trial, memory):
-            cost = timeline(trial, model, overlap).makespan / present - 1
+            cost = timeline(trial, judge, overlap).makespan / present - 1
             if cost <= max_cost:
                 return trial
         sizes = sizes[1:]
@@ -101,16 +104,27 @@ def _trial(assignment: Assignment, max_cost: float) -> DevicePlan | None:
 
 def optimistic_model(model: DeviceModel) -> DeviceModel | None:
     """Return the model with optimistic phases; None if it would be the same."""
-    compute, h2d, d2h = map(_optimistic, (model.compute, model.h2d, model.d2h))
+    return _with_phases(model, PhaseCurve.optimistic)
+
+
+def pessimistic_model(model: DeviceModel) -> DeviceModel:
+    """Return the model with pessimistic phases."""
+    return _with_phases(model, PhaseCurve.pessimistic) or model
+
+
+def _with_phases(
+    model: DeviceModel, change: Callable[[PhaseCurve], SpeedFunction | None]
+) -> DeviceModel | None:
+    """Return the model with other phases, where `change` returns one; None if nowhere."""
+    compute, h2d, d2h = (
+        change(phase) if isinstance(phase, PhaseCurve) else None
+        for phase in (model.compute, model.h2d, model.d2h)
+    )
     if compute is h2d is d2h is None:
         return None
     return replace(
         model, compute=compute or model.compute, h2d=h2d or model.h2d, d2h=d2h or model.d2h
     )
-
-
-def _optimistic(phase: SpeedFunction | None) -> SpeedFunction | None:
-    return phase.optimistic() if isinstance(phase, PhaseCurve) else None
 
 
 def sizes_to_try(best: DevicePlan, model: DeviceModel, hopeful: DeviceModel) -> tuple[int, ...]:

@@ -119,3 +119,22 @@ def test_an_optimistic_curve_continues_the_faster_speed_up_to_the_next_size() ->
     assert measured == pytest.approx([seconds for _, seconds in points])
     assert optimistic.time(24) == pytest.approx(curve.time(24))
     assert optimistic.time(100) == pytest.approx(curve.time(100))
+
+
+def test_a_pessimistic_curve_takes_the_next_larger_size_for_those_in_between() -> None:
+    curve = candidate().models["default"]
+    assert curve is not None and isinstance(curve.compute, PhaseCurve)
+
+    worst = curve.compute.pessimistic()
+
+    assert worst is not None
+    assert worst.time(13) == pytest.approx(in_waves(21), rel=1e-3)
+    assert worst.time(20) == pytest.approx(in_waves(21), rel=1e-3)
+    assert [worst.time(x) for x in MEASURED] == pytest.approx([in_waves(x) for x in MEASURED])
+
+
+def test_a_late_trial_is_priced_as_if_its_sizes_were_right_after_a_step() -> None:
+    early, late = (trial(candidate(), TrialState(), run=run) for run in (1, EARLY_RUNS + 1))
+
+    assert early is not None  # some of its sizes are just below a step
+    assert late is None

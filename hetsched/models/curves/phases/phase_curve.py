@@ -120,6 +120,25 @@ class PhaseCurve(FittedCurve[_PhaseFit], Curve):
         points += [pairs[-1], (far, fit.curve.time(far))]
         return Polyline(points) if steps else None
 
+    def pessimistic(self) -> Polyline | None:
+        """Return the curve if each step were right after the smaller of two measured sizes.
+
+        Sizes in between then take as long as the larger one. None: a line fits.
+        """
+        fit = self._fitted()
+        if fit.line is not None:
+            return None
+        units = [knot.units for knot in self._windows.knots()]
+        points = [] if units[0] <= 1 else [(1.0, fit.curve.time(1.0))]
+        points.append((units[0], fit.curve.time(units[0])))
+        for low, high in itertools.pairwise(units):
+            seconds = fit.curve.time(high)
+            if low + 1 < high:
+                points.append((low + 1, max(seconds, fit.curve.time(low + 1))))
+            points.append((high, seconds))
+        far = FAR * units[-1]
+        return Polyline([*points, (far, fit.curve.time(far))])
+
     def _refit(self) -> _PhaseFit:
         gap, slope = fitted_line(*self._windows.medians())
         if fits(gap, slope, self._windows):
