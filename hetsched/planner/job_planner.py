@@ -170,7 +170,13 @@ def _total(
         # There is only one possible plan, and it has been measured.
         return TotalCurve(model.total)
     plans = plan_table(candidate, model, load, cache)
-    return PlannedCurve(plans, model, load, is_corrected=not candidate.is_memory_limited)
+    return PlannedCurve(
+        plans,
+        model,
+        load,
+        is_corrected=not candidate.is_memory_limited,
+        last=candidate.last_plan,
+    )
 
 
 def _with_overhead(curve: SpeedFunction, seconds: float, cache: PlanCache) -> SpeedFunction:

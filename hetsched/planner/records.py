@@ -150,6 +150,18 @@ class Assignment:
     compares_calls: bool = False
 
     @property
+    def shows_total(self) -> bool:
+        """Whether the time of its share tells how long a share of that size takes.
+
+        Not on a device with a link whose chunks were cut without a model, or partly to measure
+        their sizes: the planner would cut the share differently.
+        """
+        candidate = self.candidate
+        if candidate is None or not candidate.info.link or candidate.uses_measured_total:
+            return True
+        return self.model is not None and not self.tries_sizes
+
+    @property
     def own_units(self) -> int:
         """Units of its share that no other core takes from the tail."""
         return self.plan.share - self.pooled

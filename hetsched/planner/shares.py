@@ -58,11 +58,41 @@ def _search(load: int, totals: Sequence[TotalCurve]) -> tuple[int, ...]:
             break
         if makespans and split.makespan > (1 - MIN_RELATIVE_GAIN) * min(makespans.values()):
             break
-        for total, share in zip(totals, split.shares, strict=True):
-            if share:
-                total.refine(share)
-        makespans[split.shares] = makespan(totals, split.shares)
+        makespans[split.shares] = _refined_makespan(totals, split.shares)
+    best = min(makespans, key=lambda shares: makespans[shares])
+    fuller = _fuller_split(load, totals, best)
+    if fuller != best:
+        makespans[fuller] = _refined_makespan(totals, fuller)
     return min(makespans, key=lambda shares: makespans[shares])
+
+
+def _refined_makespan(totals: Sequence[TotalCurve], shares: Sequence[int]) -> float:
+    for total, share in zip(totals, shares, strict=True):
+        if share:
+            total.refine(share)
+    return makespan(totals, shares)
+
+
+def _fuller_split(
+    load: int, totals: Sequence[TotalCurve], shares: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Return shares after devices have got the units that may cost them hardly any time.
+
+    Times of a kernel with steps are a staircase over the share: a split between two known shares
+    of it takes the line between them.
+    """
+    fuller = {
+        index: total.fuller_share(share)
+        for index, (total, share) in enumerate(zip(totals, shares, strict=True))
+        if share
+    }
+    growing = [index for index, share in fuller.items() if share > shares[index]]
+    if not growing:
+        return shares
+    for index in growing:
+        totals[index].refine(fuller[index])
+        totals[index].refine(shares[index])  # perhaps by a better plan: that one with fewer units
+    return geometric([total.curve for total in totals], load).shares
 
 
 def _fastest_device(totals: Sequence[TotalCurve]) -> tuple[int, ...]:

@@ -50,6 +50,10 @@ class TotalCurve:
     def refine(self, share: int) -> None:
         """Make the curve exact at `share` units, 1 or more."""
 
+    def fuller_share(self, share: int) -> int:
+        """Return a larger share that may take hardly longer; `share` if there is none."""
+        return share
+
     def adopt(self, curve: SpeedFunction) -> None:
         """Use the refined curve of an equal device."""
         self._curve = curve
@@ -122,24 +126,40 @@ class PlannedCurve(RefinedCurve):
     load : int, units
     is_corrected : bool
         Whether to scale: only if those shares were planned for the memory usable now.
+    last : DevicePlan, optional
+        Of the last run: the measured time of its share is compared with the planned time of these
+        chunks. An estimate between other shares may be far off where a kernel has steps.
     """
 
     def __init__(
-        self, plans: PlanTable, model: DeviceModel, load: int, *, is_corrected: bool = True
+        self,
+        plans: PlanTable,
+        model: DeviceModel,
+        load: int,
+        *,
+        is_corrected: bool = True,
+        last: DevicePlan | None = None,
     ) -> None:
         super().__init__(plans.estimate, plans.seconds)
         self._plans = plans
         self._load = load
         self._latest = latest_shares(model) if is_corrected else []
+        measured = [share for share, _, _ in self._latest]
+        self._last = last if last is not None and last.share in measured else None
+        if self._last is not None:
+            self._exact[self._last.share] = plans.seconds_of(self._last)
 
     @property
     def fingerprint(self) -> Hashable | None:
         plans = self._plans.fingerprint
-        return None if plans is None else (plans, *self._latest)
+        return None if plans is None else (plans, self._last, *self._latest)
 
     def plan(self, share: int) -> DevicePlan:
         """Return the plan for `share` units, 1 or more."""
         return self._plans.plan(share)
+
+    def fuller_share(self, share: int) -> int:
+        return self._plans.fuller_share(share)
 
     def _fitted(self) -> PiecewiseLinear:
         measured = [share for share, _, _ in self._latest if share <= self._load]

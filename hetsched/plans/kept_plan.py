@@ -7,6 +7,8 @@ sizes, each has noise of its own, and sizes never run are guesses; the last plan
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from hetsched.memory import MemoryDemand
@@ -22,6 +24,11 @@ MIN_UNMEASURED_GAIN = 0.02
 """Gain for which a plan with sizes never run replaces one whose sizes have been run. Smaller gains
 are left to trials (`planner.size_trials`), which risk a few chunks."""
 
+MAX_ADJUSTMENT = 0.05
+"""Relative change of the share up to which the last chunks are adjusted to it. Arbitrary."""
+
+Chunks = tuple[int, ...]
+
 
 def kept_plan(
     last: DevicePlan | None,
@@ -30,24 +37,76 @@ def kept_plan(
     memory: MemoryDemand,
     overlap: Overlap,
 ) -> DevicePlan:
-    """Return `last` if it is for the same share and `best` gains little; else `best`.
+    """Return `last`, adjusted to the share, if `best` gains little over it; else `best`.
 
     Parameters
     ----------
     last : DevicePlan or None
+        Of a share that differs by at most `MAX_ADJUSTMENT`; else it isn't kept.
     best : DevicePlan
         The best plan by the present model.
     model : DeviceModel
     memory : MemoryDemand
     overlap : Overlap
     """
-    if last is None or last == best or last.share != best.share or is_straight(model):
+    if last is None or last == best or is_straight(model):
         return best
-    if not fits(last, memory):
+    kept = last
+    if last.share != best.share:
+        changed = adjusted(last, best.share, model, overlap)
+        if changed is None:
+            return best
+        kept = changed
+    if not fits(kept, memory):
         return best
-    gain = 1 - _seconds(best, model, overlap) / _seconds(last, model, overlap)
+    gain = 1 - _seconds(best, model, overlap) / _seconds(kept, model, overlap)
     is_new = _has_unmeasured(best, model) and not _has_unmeasured(last, model)
-    return last if gain < (MIN_UNMEASURED_GAIN if is_new else MIN_GAIN) else best
+    return kept if gain < (MIN_UNMEASURED_GAIN if is_new else MIN_GAIN) else best
+
+
+def adjusted(
+    plan: DevicePlan, share: int, model: DeviceModel, overlap: Overlap
+) -> DevicePlan | None:
+    """Return `plan` with a few units more or less, where they change its time most favourably.
+
+    Parameters
+    ----------
+    plan : DevicePlan
+    share : int, units
+    model : DeviceModel
+    overlap : Overlap
+
+    Returns
+    -------
+    DevicePlan or None
+        None: the share differs by more than `MAX_ADJUSTMENT`, or the plan has several
+        sub-distributions.
+    """
+    more = share - plan.share
+    if abs(more) > MAX_ADJUSTMENT * plan.share or len(plan.sub_distributions) != 1:
+        return None
+    plans = [
+        replace(plan, sub_distributions=(chunks,), slots=min(plan.slots, len(chunks)))
+        for chunks in _adjusted_chunks(plan.chunks, more)
+    ]
+    return min(plans, key=lambda changed: _seconds(changed, model, overlap), default=None)
+
+
+def _adjusted_chunks(chunks: Chunks, more: int) -> Iterator[Chunks]:
+    """Yield `chunks` with `more` units: in one chunk, a unit each in some, or as a further one."""
+    for size in dict.fromkeys(chunks):
+        index = chunks.index(size)
+        if size + more >= 0:
+            changed = (size + more,) if size + more else ()
+            yield (*chunks[:index], *changed, *chunks[index + 1 :])
+    if more > 0:
+        yield (*chunks, more)
+    if abs(more) <= len(chunks):
+        by_size = sorted(range(len(chunks)), key=lambda index: chunks[index])
+        changed_ones = set(by_size[-abs(more) :])
+        unit = 1 if more > 0 else -1
+        sizes = [size + unit * (index in changed_ones) for index, size in enumerate(chunks)]
+        yield tuple(filter(None, sizes))
 
 
 def _has_unmeasured(plan: DevicePlan, model: DeviceModel) -> bool:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from hetsched.errors import HetschedError, UsageError
 from hetsched.models import DeviceModel
+from hetsched.plans.device_plan import Overlap
 
 Floats = NDArray[np.float64]
 
@@ -47,6 +48,15 @@ class PhaseCosts:
         """Return the costs of chunks of at most `largest` units."""
         copy_in, compute, copy_out = (phase[: largest + 1] for phase in self.phases)
         return PhaseCosts(copy_in, compute, copy_out, self.duplex)
+
+    def busiest(self, overlap: Overlap) -> Floats:
+        """Return the seconds of a chunk on its busiest engine, (largest + 1,) float64."""
+        is_shared = overlap is Overlap.SINGLE
+        link = (
+            self.copy_in + self.copy_out if is_shared else np.maximum(self.copy_in, self.copy_out)
+        )
+        busiest: Floats = np.maximum(link, self.compute)
+        return busiest
 
 
 def costs_of(model: DeviceModel, largest: int) -> PhaseCosts:

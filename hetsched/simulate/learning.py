@@ -185,7 +185,7 @@ class _LearningLoop:
         planned, parts = assignment.plan.share, assignment.plan.sub_distributions
         share, seconds = sum(units for units, _ in chunks), device_seconds(chunks)
         samples = run_samples(chunks, parts, share, seconds, link=link, planned=planned)
-        if assignment.tries_sizes:
+        if not assignment.shows_total:
             samples = without_total(samples, chunks)
         samples += duplex_samples(chunks) if link else call_samples(chunks)
         return {assignment.variant: samples}

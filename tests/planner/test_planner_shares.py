@@ -2,18 +2,21 @@
 
 import itertools
 import random
+from dataclasses import replace
 
 import pytest
 
 from hetsched.memory import MemoryDemand
-from hetsched.models import Affine, DeviceModel, PiecewiseLinear
+from hetsched.models import Affine, DeviceModel, PiecewiseLinear, Polyline
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.plan_table import PlanTable
 from hetsched.planner.shares import makespan, split_load
 from hetsched.planner.total_curves import PlannedCurve, TotalCurve
 from hetsched.plans import Overlap
+from hetsched.plans.device_plan import DevicePlan, Mode
 
 LOAD, CASES = 18, 20
+COPY = Affine(0.01, 0.01)
 
 
 def gpu(chance: random.Random) -> tuple[PlannedCurve, list[float]]:
@@ -51,3 +54,32 @@ def test_curves_are_exact_at_the_returned_shares() -> None:
     shares = split_load(LOAD, devices, PlanCache())
     assert devices[0].curve.time(shares[0]) == pytest.approx(times[shares[0]])
     assert makespan(devices, shares) == pytest.approx(max(times[shares[0]], 1.0 * shares[1]))
+
+
+def test_units_that_cost_no_time_fill_up_the_chunks_of_a_kernel_with_steps() -> None:
+    waves = Polyline([(x, 0.4 + 1.6 * -(-x // 16)) for x in range(1, 513)])
+    copy = Affine(0.2, 0.06)
+    memory = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1, limit=1 << 20)
+    model = DeviceModel(PiecewiseLinear(), waves, copy, copy)
+    plans = PlanTable(model, memory, Overlap.FULL, 512)
+    cores = [TotalCurve(Affine(0.0, 0.4)) for _ in range(2)]
+
+    shares = split_load(512, [PlannedCurve(plans, model, 512), *cores], PlanCache())
+
+    seconds = max(plans.seconds(shares[0]), 0.4 * shares[1], 0.4 * shares[2])
+    best = min(max(plans.seconds(s), 0.4 * -(-(512 - s) // 2)) for s in range(300, 340))
+    assert seconds <= 1.01 * best
+
+
+def test_a_measured_share_is_compared_with_the_plan_that_took_that_time() -> None:
+    steps = Polyline([(x, (1.0 if x < 9 else 2.0) * x) for x in range(1, 65)])
+    model = DeviceModel(PiecewiseLinear(), steps, COPY, COPY)
+    memory = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1, limit=1 << 20)
+    plans = PlanTable(model, memory, Overlap.FULL, 64)
+    last = DevicePlan(((16,) * 4,), Mode.RING, 2)
+    measured = replace(model, total=PiecewiseLinear([(64, plans.seconds_of(last))]))
+
+    curve = PlannedCurve(plans, measured, 64, last=last)
+    curve.refine(32)
+
+    assert curve.curve.time(32) == pytest.approx(plans.seconds(32))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, Polyline
 from hetsched.plans import Overlap
 from hetsched.plans.device_plan import DevicePlan, Mode
-from hetsched.plans.kept_plan import kept_plan
+from hetsched.plans.kept_plan import adjusted, kept_plan
 
 COPY = Affine(0.01, 0.01)
 STEPPED = DeviceModel(Affine(0.0, 1.0), Polyline([(1, 1.0), (8, 8.0), (9, 16.0)]), COPY, COPY)
@@ -25,10 +27,18 @@ def test_the_last_chunks_are_kept_if_the_best_ones_gain_little() -> None:
     assert kept(AS_GOOD, STEPPED) is AS_GOOD
 
 
-def test_they_are_given_up_for_a_gain_or_for_another_share() -> None:
+def test_they_are_given_up_for_a_gain_or_for_a_share_far_from_theirs() -> None:
     assert kept(SLOW, STEPPED) is BEST
-    assert kept(DevicePlan(((4, 8, 5),), Mode.RING, 2), STEPPED) is BEST
+    assert kept(DevicePlan(((4, 8, 8),), Mode.RING, 2), STEPPED) is BEST
     assert kept(None, STEPPED) is BEST
+
+
+@pytest.mark.parametrize("share", [63, 64, 66, 67])
+def test_for_a_share_near_theirs_they_change_by_a_few_units(share: int) -> None:
+    plan = adjusted(DevicePlan(((1, *(8,) * 8),), Mode.RING, 2), share, STEPPED, Overlap.FULL)
+
+    assert plan is not None and plan.share == share
+    assert set(plan.chunks) <= {1, 2, 3, 6, 7, 8}  # 9 units take twice as long as 8
 
 
 def test_with_straight_lines_the_best_plan_is_used() -> None:

@@ -159,7 +159,8 @@ def _samples(run: DeviceRun, overhead: float) -> dict[str, list[Sample]]:
         calls = run.assignment.plan.chunks if run.is_merged else None
         evidence += call_samples(run.chunks, calls)
     candidate = run.assignment.candidate
-    if run.assignment.tries_sizes or (candidate is not None and candidate.is_memory_limited):
+    is_limited = candidate is not None and candidate.is_memory_limited
+    if is_limited or not run.assignment.shows_total:
         evidence = without_total(evidence, run.chunks)
     return {run.assignment.variant: evidence}
 

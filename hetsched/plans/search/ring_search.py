@@ -5,6 +5,7 @@ Long plans are searched at a shorter share: their steady middle only repeats its
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -227,6 +228,26 @@ class RingSearch:
             recipes += [Recipe((size,), slots) for size in self._equal_sizes(sizes[-1])]
         return recipes
 
+    def _cheap_sizes(self, largest: int) -> list[int]:
+        """Return sizes for the middle that must not be changed to make chunks equal.
+
+        Of each octave that of least cost per unit, where a phase isn't a line: a size next to it
+        may take twice as long.
+        """
+        if not self._has_bends:
+            return []
+        paces = self._busiest(largest)[1:] / np.arange(1, largest + 1)
+        ends = [1 << power for power in range(largest.bit_length() + 1)]
+        octaves = [(low - 1, min(high - 1, largest)) for low, high in itertools.pairwise(ends)]
+        return [low + 1 + int(np.argmin(paces[low:high])) for low, high in octaves if low < high]
+
+    @cached_property
+    def _has_bends(self) -> bool:
+        return any(
+            np.abs(np.diff(phase[1:], 2)).max(initial=0.0) > ROUNDING * float(phase[-1])
+            for phase in self._costs.phases
+        )
+
     def _equal_sizes(self, largest: int) -> list[int]:
         """Return sizes of equal chunks, units, for a middle."""
         sizes = {min(largest, -(-self._short_share // count)) for count in CHUNK_COUNTS}
@@ -237,9 +258,12 @@ class RingSearch:
 
     def _cheapest_size(self, largest: int) -> int:
         """Return the size of least cost per unit on the busiest engine; small where cliffs are."""
-        c_in, compute, c_out = (phase[1 : largest + 1] for phase in self._costs.phases)
-        link = c_in + c_out if self._overlap is Overlap.SINGLE else np.maximum(c_in, c_out)
-        return 1 + int(np.argmin(np.maximum(link, compute) / np.arange(1, len(compute) + 1)))
+        busiest = self._busiest(largest)[1:]
+        return 1 + int(np.argmin(busiest / np.arange(1, len(busiest) + 1)))
+
+    def _busiest(self, largest: int) -> Floats:
+        """Return the seconds of a chunk on its busiest engine, by its units from 0 on."""
+        return self._costs.up_to(largest).busiest(self._overlap)
 
     def _sizes_in_memory(self) -> Iterable[tuple[int, tuple[int, ...]]]:
         """Yield slots and the largest chunks they hold; 0 slots: the whole share, if it fits."""
@@ -248,6 +272,9 @@ class RingSearch:
             yield 0, (self._share,)
 
     def _other_middles(self, recipes: Sequence[Recipe]) -> Iterable[Recipe]:
+        fastest = recipes[0]
+        for size in self._cheap_sizes(self._patterns.get(fastest.slots, (self._share,))[-1]):
+            yield fastest._replace(middle=(size, size))
         for recipe in recipes:
             for slots, sizes in self._sizes_in_memory():
                 if len(recipe.middle) == 1:
