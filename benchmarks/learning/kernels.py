@@ -128,7 +128,7 @@ def _core(number: int) -> SimulatedDevice:
     return SimulatedDevice(
         DeviceInfo(
             name=f"cpu{number}",
-            kind="emulated",
+            kind="cpu",
             identity="core",
             link=False,
             memory=None,
