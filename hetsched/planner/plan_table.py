@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 
@@ -94,6 +94,8 @@ class PlanTable:
         Chunks are filled up where a phase has a step: 16 units may take as long as 15.
         """
         chunks = self.plan(share).chunks
+        if not self._has_steps(share, chunks):
+            return share
         costs = costs_of(self._model, min(2 * max(chunks), self._memory.max_chunk(self._load)))
         busiest = costs.busiest(self._overlap)
         fuller = {size: _filled(size, busiest) for size in dict.fromkeys(chunks)}
@@ -103,11 +105,16 @@ class PlanTable:
         planned = self._plans.get(share)
         if planned is None:
             planned = self._best(share)
-            if not is_straight(self._model):
+            if self._has_steps(share, planned[0].chunks):
                 planned = min([planned, *self._adjusted_to(share)], key=_seconds_of)
                 self._improve_others(*planned)
             self._plans[share] = planned
         return planned
+
+    def _has_steps(self, share: int, chunks: Sequence[int]) -> bool:
+        """Return whether a phase isn't a line, and the share is small enough to follow it."""
+        is_small = share <= MAX_SEARCHED_SHARE and len(chunks) <= MAX_SEARCHED_CHUNKS
+        return is_small and not is_straight(self._model)
 
     def _adjusted_to(self, share: int) -> list[PlanAndSeconds]:
         """Return the plans of near shares, adjusted to this one, that fit."""

@@ -21,8 +21,8 @@ from hetsched.plans.device_plan import DevicePlan, Overlap, fits
 from hetsched.plans.timeline import timeline
 
 MIN_GAIN = 0.01
-"""Relative gain of the optimistic plan for which sizes are tried: plans with such sizes that gain
-more than `kept_plan.MIN_UNMEASURED_GAIN` are made without a trial."""
+"""Relative gain of the optimistic plan for which sizes are tried: a whole plan of such sizes must
+gain more (`plans.kept_plan`)."""
 MAX_COST, MAX_LATE_COST = 0.15, 0.01
 """Extra time of a run with a trial: predicted in the first `EARLY_RUNS` runs, and later that of
 the worst case, in which the sizes tried are right after a step."""

@@ -2,28 +2,30 @@
 
 The search finds the plan that the curves flatter most (Smith & Winkler, The Optimizer's Curse,
 2006). With straight lines all sizes share the noise of a few parameters. Where a phase follows its
-sizes, each has noise of its own, and sizes never run are guesses; the last plan's have been run.
+sizes, each has noise of its own, and sizes never run are guesses. So the best plan must gain more
+than the standard error of its time: equal chunks of a size run once may all be as wrong as that
+run, while the errors of many sizes average.
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from hetsched.memory import MemoryDemand
-from hetsched.models import DeviceModel
+from hetsched.models import DeviceModel, PhaseCurve
 from hetsched.plans.device_plan import DevicePlan, Overlap, fits
 from hetsched.plans.timeline import timeline
 
-MIN_GAIN = 0.01
-"""Relative gain for which the chunks of the last plan are given up. Arbitrary: with more a
-plan that is 3 % longer than necessary may be kept, as predictions err by as much again."""
-
-MIN_UNMEASURED_GAIN = 0.02
-"""Gain for which a plan with sizes never run replaces one whose sizes have been run. Smaller gains
-are left to trials (`planner.size_trials`), which risk a few chunks."""
-
+MIN_GAIN = 0.005
+"""Relative gain below which the chunks of the last plan are always kept. Arbitrary."""
+NOISE = 0.02
+"""Standard deviation of the logarithm of a size's time in one run, for the error of a plan's time:
+that gain is as likely to be luck."""
+UNMEASURED_RUNS = 0.5
+"""Runs that the time of a size never run counts as: it is a guess between others. Arbitrary."""
 MAX_ADJUSTMENT = 0.05
 """Relative change of the share up to which the last chunks are adjusted to it. Arbitrary."""
 
@@ -60,8 +62,7 @@ def kept_plan(
     if not fits(kept, memory):
         return best
     gain = 1 - _seconds(best, model, overlap) / _seconds(kept, model, overlap)
-    is_new = _has_unmeasured(best, model) and not _has_unmeasured(last, model)
-    return kept if gain < (MIN_UNMEASURED_GAIN if is_new else MIN_GAIN) else best
+    return kept if gain < max(MIN_GAIN, _error(best, model)) else best
 
 
 def adjusted(
@@ -109,10 +110,20 @@ def _adjusted_chunks(chunks: Chunks, more: int) -> Iterator[Chunks]:
         yield tuple(filter(None, sizes))
 
 
-def _has_unmeasured(plan: DevicePlan, model: DeviceModel) -> bool:
-    """Return whether the kernel was never run with one of these sizes."""
-    points: Any = getattr(model.compute, "points", ())
-    return not set(plan.chunks) <= {float(point[0]) for point in points}
+def _error(plan: DevicePlan, model: DeviceModel) -> float:
+    """Return the relative standard error of the plan's time, as of a sum over its sizes.
+
+    Equal chunks of a size that was run once may all be as wrong as that run; many sizes average.
+    """
+    knots = model.compute.knots() if isinstance(model.compute, PhaseCurve) else ()
+    runs = {knot.units: float(knot.count) for knot in knots}
+    units = Counter[int]()
+    for size in plan.chunks:
+        units[size] += size
+    variances = (
+        (part / plan.share) ** 2 / runs.get(size, UNMEASURED_RUNS) for size, part in units.items()
+    )
+    return NOISE * math.sqrt(sum(variances))
 
 
 def is_straight(model: DeviceModel) -> bool:

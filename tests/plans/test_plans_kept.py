@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hetsched.memory import MemoryDemand
-from hetsched.models import Affine, DeviceModel, Polyline
+from hetsched.models import Affine, DeviceModel, PhaseCurve, Polyline
 from hetsched.plans import Overlap
 from hetsched.plans.device_plan import DevicePlan, Mode
 from hetsched.plans.kept_plan import adjusted, kept_plan
@@ -39,6 +39,21 @@ def test_for_a_share_near_theirs_they_change_by_a_few_units(share: int) -> None:
 
     assert plan is not None and plan.share == share
     assert set(plan.chunks) <= {1, 2, 3, 6, 7, 8}  # 9 units take twice as long as 8
+
+
+def sized(seconds: dict[int, float], runs: dict[int, int]) -> DeviceModel:
+    observations = [(x, t) for x, t in seconds.items() for _ in range(runs.get(x, 3))]
+    return DeviceModel(Affine(0.0, 1.0), PhaseCurve(observations), COPY, COPY)
+
+
+@pytest.mark.parametrize(("runs", "is_kept"), [(1, True), (6, False)])
+def test_equal_chunks_of_a_size_run_once_must_gain_more(runs: int, is_kept: bool) -> None:
+    last, best = (DevicePlan(((size,) * (48 // size),), Mode.RING, 2) for size in (6, 8))
+    model = sized({1: 2.0, 4: 4.1, 6: 6.1, 8: 8.0, 9: 18.0, 16: 32.0}, {8: runs})
+
+    plan = kept_plan(last, best, model, MEMORY, Overlap.FULL)
+
+    assert (plan is last) == is_kept
 
 
 def test_with_straight_lines_the_best_plan_is_used() -> None:
