@@ -4,7 +4,7 @@ import pytest
 
 from hetsched.device import ChunkTimes
 from hetsched.models import Affine, DeviceModel
-from hetsched.models.evidence.duplex import duplex_times, one_way_times
+from hetsched.models.evidence.duplex import duplex_share, duplex_times, one_way_times
 from hetsched.models.evidence.history import History
 from hetsched.models.evidence.samples import duplex_samples, run_samples
 from hetsched.plans import DevicePlan, Mode, Overlap, timeline
@@ -54,3 +54,10 @@ def test_the_shares_of_a_device_are_learnt_from_one_run(duplex: tuple[float, flo
     assert model.duplex == pytest.approx(duplex, rel=1e-6)
     assert float(model.h2d.time(8)) == pytest.approx(link.time(8))
     assert float(model.d2h.time(8)) == pytest.approx(link.time(8))
+
+
+@pytest.mark.parametrize(("alone", "share"), [(1, 1.0), (2, 1.0), (25, 0.95)])
+def test_a_share_near_one_needs_many_copies_that_ran_alone(alone: int, share: float) -> None:
+    beside = [(16.0, 16 / 0.95, 5), (20.0, 20 / 0.7, 1)]
+
+    assert duplex_share(beside, lambda units: units, alone) == pytest.approx(share)

@@ -9,9 +9,10 @@ Ilic & Sousa have a single rate per direction, regardless of the other direction
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 
-from hetsched.models.evidence.confidence import robust_median
+from hetsched.models.evidence.confidence import NARROW_HALF_WIDTH, robust_median
 
 Span = tuple[float, float]
 """Start and end, seconds."""
@@ -24,6 +25,9 @@ MIN_OVERLAP_DUPLEX = 0.5
 """Smallest overlapping fraction of a copy that is evidence of the duplex rate."""
 MAX_SIZE_RATIO = 1.1
 """Copies whose sizes differ by less are compared by their seconds per unit."""
+COPY_NOISE = 0.025
+"""Assumed standard deviation of the logarithm of a copy's time. Arbitrary: a little more than on a
+quiet machine."""
 MIN_SHARE = 0.05
 """A smaller share of its rate is not an effect of the other direction: the copy was held up."""
 
@@ -70,6 +74,29 @@ def duplex_times(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tuple
         if share >= MIN_SHARE:
             slowed.append((units, work / min(share, 1.0)))
     return slowed
+
+
+def duplex_share(
+    beside: Iterable[tuple[float, float, int]], one_way: Callable[[float], float], alone: int
+) -> float:
+    """Return the share of its rate that a direction keeps while the other one is busy.
+
+    Parameters
+    ----------
+    beside : iterable of (float, float, int)
+        Units, seconds and number of copies of each size while the other direction is busy.
+    one_way : callable, units -> seconds
+        The same copies alone.
+    alone : int
+        Copies from which `one_way` was learnt, at least 1. Its error is common to all sizes, so
+        the share is 1 within the error of so many.
+    """
+    ratios: list[float] = []
+    for units, seconds, count in beside:
+        ratios += [one_way(units) / seconds] * count
+    share = robust_median(ratios)
+    error = NARROW_HALF_WIDTH + 2 * COPY_NOISE / math.sqrt(alone)
+    return max(share, MIN_SHARE) if share < 1 - error else 1.0
 
 
 def _overlaps(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tuple[int, float, float]]:

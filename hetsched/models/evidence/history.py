@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Container, Iterable, Mapping, Sequence
 
@@ -10,8 +9,8 @@ from hetsched.models import Curve, DeviceModel, PhaseCurve, PiecewiseLinear, Spe
 from hetsched.models.call_cost import WHOLE_SHARES, CallCosts
 from hetsched.models.contention import RECENT_RUNS, Contention
 from hetsched.models.evidence.change_detector import MAX_RUNS, SpeedChange
-from hetsched.models.evidence.confidence import NARROW_HALF_WIDTH, robust_median
-from hetsched.models.evidence.duplex import MIN_SHARE
+from hetsched.models.evidence.confidence import robust_median
+from hetsched.models.evidence.duplex import duplex_share
 from hetsched.models.evidence.observations import ObservationWindows, Observed
 from hetsched.models.evidence.run_medians import (
     cold_ratio,
@@ -34,9 +33,6 @@ REPLAYED_RUNS = 6
 a change only together with runs of processes before it. So many show a change by a fifth."""
 MAX_RATIO = 1e6
 """Ratio of two times beyond which it says no more. Arbitrary."""
-COPY_NOISE = 0.025
-"""Assumed standard deviation of the logarithm of a copy's time. Arbitrary: a little more than on a
-quiet machine."""
 
 BASE_BYTES = 4000
 """Memory of a history without observations, and of its models. Estimate."""
@@ -371,19 +367,10 @@ class History:
         return PhaseCurve.of(self._evidence(curve)) if curve in self._curves else None
 
     def _duplex_share(self, curve: CurveName, one_way: PhaseCurve | None) -> float:
-        """Return the share of its rate that a direction keeps while the other one is busy.
-
-        1 within the error of the few copies that ran alone: it would be that of all shares.
-        """
         if one_way is None or curve not in self._curves:
             return 1.0
         alone = sum(knot.count for knot in one_way.knots())
-        error = NARROW_HALF_WIDTH + 2 * COPY_NOISE / math.sqrt(alone)
-        ratios: list[float] = []
-        for size, time, count in self._curves[curve].latest():
-            ratios += [float(one_way.time(size)) / time] * count
-        share = robust_median(ratios)
-        return max(share, MIN_SHARE) if share < 1 - error else 1.0
+        return duplex_share(self._curves[curve].latest(), one_way.time, alone)
 
     def _evidence(self, curve: CurveName) -> ObservationWindows:
         """Return the windows of a curve. A busy core or a hot GPU doesn't slow down copies."""
