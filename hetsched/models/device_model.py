@@ -28,6 +28,9 @@ class DeviceModel:
         Processor time that one chunk takes from the machine's cores. None: unknown, or none.
     cold_ratio : float
         Time of a share in a fresh process over that in one that has run its library before.
+    contention : float
+        Slowdown by other processes in the last runs, a ratio of times that all curves but those of
+        copies contain; 1: none.
     variation : float
         Standard deviation of the logarithm of its speed from run to run; 0: unknown, or none.
     call_units : float
@@ -49,6 +52,7 @@ class DeviceModel:
     duplex: tuple[float, float] = field(default=(1.0, 1.0), kw_only=True)
     host_overhead: SpeedFunction | None = field(default=None, kw_only=True)
     cold_ratio: float = field(default=1.0, kw_only=True)
+    contention: float = field(default=1.0, kw_only=True)
     variation: float = field(default=0.0, kw_only=True)
     call_units: float = field(default=0.0, kw_only=True)
     has_settled_calls: bool = field(default=True, kw_only=True)

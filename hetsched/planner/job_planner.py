@@ -39,6 +39,8 @@ __all__ = ["Assignment", "Candidate", "JobPlan", "plan_job"]
 MAX_RACE_SHARE_RATIO = 4
 """Ratio of the largest to a core's share up to which the core races: chunks of one race should
 take about as long. Arbitrary."""
+MIN_REPORTED_SLOWDOWN = 1.1
+"""Smaller slowdowns by other processes aren't among the reasons. Arbitrary."""
 
 
 @dataclass(frozen=True)
@@ -315,7 +317,14 @@ def _reason(participant: _Participant, share: int, rivals: Sequence[str]) -> str
     again = ", which has too few measurements" if participant.choice.is_exploring else ""
     plan = participant.linked_plan(share)
     chunks = f", {_describe(plan)}" if plan else ""
-    return f"{name}: {units} by the speed of {variant}{again}{chunks}{_race_text(rivals)}"
+    busy = _contention_text(participant.choice.model)
+    return f"{name}: {units} by the speed of {variant}{again}{busy}{chunks}{_race_text(rivals)}"
+
+
+def _contention_text(model: DeviceModel | None) -> str:
+    if model is None or model.contention < MIN_REPORTED_SLOWDOWN:
+        return ""
+    return f", {model.contention:.2g} times as slow as usual in recent runs"
 
 
 def _race_text(rivals: Sequence[str]) -> str:

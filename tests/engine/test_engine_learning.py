@@ -59,6 +59,23 @@ def test_a_core_that_others_use_is_not_taken_for_a_slower_one() -> None:
     assert again.predicted_seconds == pytest.approx(1.0)
 
 
+def test_lasting_use_by_others_is_predicted_and_among_the_reasons() -> None:
+    loop = Loop()
+    for seconds in (1.0, 1.0, 1.0, 2.5, 2.4, 2.5):
+        reasons = loop.run(seconds, busy=1.0)
+        assert reasons[0] in (
+            "cpu0: 100 units, an equal share: no measurements for numpy yet",
+            "cpu0: 100 units by the speed of numpy",
+        )
+
+    plan = loop.plan()
+
+    assert plan.predicted_seconds == pytest.approx(2.5)
+    assert plan.reasons[0] == (
+        "cpu0: 100 units by the speed of numpy, 2.5 times as slow as usual in recent runs"
+    )
+
+
 def test_a_run_beside_which_small_jobs_ran_is_not_taken_for_a_slower_one() -> None:
     loop = Loop()
     for _ in range(5):

@@ -341,6 +341,7 @@ class History:
                 total,
                 compute,
                 cold_ratio=cold_ratio(self._evidence("cold"), total) if has_cold else 1.0,
+                contention=self.contention,
                 variation=self._variation.deviation,
                 call_units=self._calls.excluded,
                 has_settled_calls=self._calls.is_settled,
@@ -361,6 +362,7 @@ class History:
             d2h,
             duplex=(self._duplex_share("h2d_beside", h2d), self._duplex_share("d2h_beside", d2h)),
             host_overhead=self._phase("host_overhead"),
+            contention=self.contention,
         )
 
     def _phase(self, curve: CurveName) -> PhaseCurve | None:
