@@ -184,12 +184,28 @@ def is_contended(chunks: TimedPhases) -> bool:
     Computations shorter than `MIN_JUDGED_SECONDS` in all aren't tested: at that scale the engine
     itself, which has no core reserved, is the contender.
     """
+    wall, busy = _compute_seconds(chunks)
+    return wall >= MIN_JUDGED_SECONDS and wall > MAX_WALL_RATIO * busy
+
+
+def contended_pace(own: TimedPhases, chunks: TimedPhases) -> float:
+    """Return the seconds per unit of some of the chunks of a contended run.
+
+    Other processes take the core at random, from long chunks and short ones, so `own` are charged
+    the same part of their processor time as all of the run's `chunks`.
+    """
+    wall, busy = _compute_seconds(chunks)
+    own_wall, own_busy = _compute_seconds(own)
+    seconds = own_busy * wall / busy if own_busy > 0 else own_wall
+    return seconds / sum(units for units, _ in own)
+
+
+def _compute_seconds(chunks: TimedPhases) -> tuple[float, float]:
+    """Return wall and processor time of the chunks whose processor time is known."""
     measured = [
         (_length(times.compute), times.busy) for _, times in chunks if times.busy is not None
     ]
-    wall = sum(seconds for seconds, _ in measured)
-    busy = sum(seconds for _, seconds in measured if seconds is not None)
-    return wall >= MIN_JUDGED_SECONDS and wall > MAX_WALL_RATIO * busy
+    return sum(wall for wall, _ in measured), sum(busy for _, busy in measured)
 
 
 def duplex_samples(chunks: TimedPhases) -> list[Sample]:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from operator import truediv
 
 from hetsched.device import ChunkTimes
 from hetsched.models.call_cost import call_samples
 from hetsched.models.evidence.races import Race, race_paces
-from hetsched.models.evidence.samples import Sample, run_samples
+from hetsched.models.evidence.samples import (
+    Sample,
+    as_contended,
+    contended_pace,
+    is_contended,
+    run_samples,
+)
 from hetsched.planner.records import Assignment
 
 Chunks = Sequence[tuple[int, ChunkTimes]]
@@ -21,30 +26,32 @@ def variant_samples(assignment: Assignment, chunks: Chunks) -> dict[str, list[Sa
     """Return the samples of each variant that computed chunks of a core.
 
     The total of a variant is that of the whole share, by the median pace of its chunks; in a
-    contended run by their mean pace, as the other process also interrupts the next run.
+    contended run by `contended_pace`, as the other process also interrupts the next run.
     """
+    is_disturbed = is_contended(chunks)
     samples: dict[str, list[Sample]] = {}
     for kernel, variant in enumerate(assignment.variants):
         own = [(units, times) for units, times in chunks if times.kernel == kernel]
         if own:
             share = sum(units for units, _ in own)
             seconds = sum(times.end - times.start for _, times in own)
-            found = run_samples(own, (), share, seconds, link=False) + call_samples(own)
-            samples[variant] = [_of_share(s, own, assignment.plan.share) for s in found]
+            found = run_samples(own, (), share, seconds, link=False)
+            warm = [chunk for chunk in own if not chunk[1].cold] or own
+            pace = contended_pace(warm, chunks) if is_disturbed else _median_pace(warm)
+            share = assignment.plan.share
+            found = as_contended(found) if is_disturbed else found
+            samples[variant] = [_of_share(s, pace, share) for s in found] + call_samples(own)
     return samples
 
 
-def _of_share(sample: Sample, chunks: Chunks, share: int) -> Sample:
+def _of_share(sample: Sample, pace: float, share: int) -> Sample:
     if sample.curve != "total":
         return sample
-    warm = [chunk for chunk in chunks if not chunk[1].cold] or chunks
-    seconds = [times.end - times.start for _, times in warm]
-    sizes = [units for units, _ in warm]
-    if sample.contended:
-        pace = sum(seconds) / sum(sizes)
-    else:
-        pace = statistics.median(map(truediv, seconds, sizes))
     return replace(sample, units=share, seconds=pace * share)
+
+
+def _median_pace(chunks: Chunks) -> float:
+    return statistics.median((times.end - times.start) / units for units, times in chunks)
 
 
 def race_of(
