@@ -17,7 +17,7 @@ from hetsched.models.evidence.run_medians import (
     is_ratio,
     medians_by_curve,
     split_runs,
-    warm_total,
+    warm_samples,
 )
 from hetsched.models.evidence.samples import CurveName, Sample
 from hetsched.models.variation import RunVariation
@@ -221,27 +221,11 @@ class History:
                     self.changes[curve] = change.factor
 
     def as_warm(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Return a run's samples, with its total as a warm process would have needed it.
-
-        Chunk times of a core's fresh process say nothing about warm ones, so they are dropped;
-        the first run of all is the best guess of both. A contended fresh run shows contention,
-        not how much slower fresh processes are.
-        """
+        """Return a run's samples, with its total as a warm process would have needed it."""
         fresh = next((sample for sample in samples if sample.curve == "cold"), None)
-        if fresh is None:
+        if fresh is None or self.link:
             return list(samples)
-        is_judged = fresh.contended and "total" in self._clean
-        curves = self._contended if fresh.contended and not is_judged else self._clean
-        if self.link or "total" not in curves:
-            return list(samples)
-        calls = [sample for sample in samples if sample.curve == "call"]
-        if is_judged:
-            return [
-                *calls,
-                warm_total(fresh, curves.get("cold", ObservationWindows()), curves["total"]),
-            ]
-        cold = curves.get("cold") or ObservationWindows([(fresh.units, fresh.seconds)])
-        return [*calls, fresh, warm_total(fresh, cold, curves["total"])]
+        return warm_samples(samples, fresh, self._clean.get("total"), self._clean.get("cold"))
 
     def apply_changes(self, changes: Mapping[CurveName, float]) -> None:
         """Apply the changes detected in another history of the same device."""

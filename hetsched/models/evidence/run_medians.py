@@ -73,6 +73,37 @@ def cold_ratio(cold: ObservationWindows, total: SpeedFunction) -> float:
     return min(max(robust_median(ratios), MIN_RATIO), MAX_RATIO) if ratios else 1.0
 
 
+def warm_samples(
+    samples: Sequence[Sample],
+    fresh: Sample,
+    total: ObservationWindows | None,
+    cold: ObservationWindows | None,
+) -> list[Sample]:
+    """Return the samples of a run in a fresh process, with its total as in a warm one.
+
+    Chunk times say nothing about warm processes, so they are dropped; the first run of all is the
+    best guess of both. A contended run shows contention, not how much slower fresh processes are;
+    if there are only such runs, nothing tells the two apart.
+
+    Parameters
+    ----------
+    fresh : Sample
+        Of the curve "cold".
+    total, cold : ObservationWindows or None
+        Shares in warm and in fresh processes without contention.
+    """
+    if total is None and not fresh.contended:
+        return list(samples)
+    if total is None:
+        others = [sample for sample in samples if sample.curve not in ("cold", "total")]
+        return [*others, replace(fresh, curve="total")]
+    calls = [sample for sample in samples if sample.curve == "call"]
+    if fresh.contended:
+        return [*calls, warm_total(fresh, cold or ObservationWindows(), total)]
+    cold = cold or ObservationWindows([(fresh.units, fresh.seconds)])
+    return [*calls, fresh, warm_total(fresh, cold, total)]
+
+
 def warm_total(fresh: Sample, cold: ObservationWindows, total: ObservationWindows) -> Sample:
     """Return the whole share of a fresh process as a warm one would have computed it.
 
