@@ -70,7 +70,12 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_shareable(self) -> bool:
-        """Whether it can hold several jobs: it has no memory, cores or clock of its own."""
+        """Whether it can compute a side job beside its main job."""
+        return self.is_plain_core and device_kind(self.kind).runs_side_jobs
+
+    @property
+    def is_plain_core(self) -> bool:
+        """Whether it has no memory, cores or clock of its own."""
         return not (self.link or self.members or self.clock == "virtual")
 
     @property

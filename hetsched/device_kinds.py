@@ -37,6 +37,9 @@ class DeviceKind(msgspec.Struct, frozen=True, kw_only=True):
         A machine may lack such devices: naming one is then Unavailable, not a usage error.
     shares_memory : bool
         Other processes use the memory of its devices too, so they are asked what is free.
+    runs_side_jobs : bool
+        A device without a link can compute a small job beside a larger one: it has the method of
+        `ShareableDevice`.
     has_link : bool or None
         Whether its devices have their own memory behind a link; None: as configured.
     """
@@ -51,6 +54,7 @@ class DeviceKind(msgspec.Struct, frozen=True, kw_only=True):
     is_modelled: bool = False
     can_be_missing: bool = False
     shares_memory: bool = False
+    runs_side_jobs: bool = False
     has_link: bool | None = None
 
 
@@ -61,6 +65,7 @@ _CPU = DeviceKind(
     package="hetsched.devices.cpu",
     variant_kind="cpu",
     is_core=True,
+    runs_side_jobs=True,
     has_link=False,
 )
 _CUDA = DeviceKind(
@@ -81,6 +86,7 @@ _EMULATED = DeviceKind(
     variant_kind="cpu",  # it really computes, on a core
     reserves_cores=True,
     is_modelled=True,
+    runs_side_jobs=True,
 )
 
 DEVICE_KINDS: dict[str, DeviceKind] = {

@@ -38,7 +38,7 @@ class DeviceThreads:
             index, info, open_device, attachments, send, on_opened, tails, warm_for
         )
         self._side: DeviceThread | None = None
-        if info.is_shareable:
+        if info.is_plain_core:
             self._side = DeviceThread(
                 index,
                 info,
@@ -56,6 +56,8 @@ class DeviceThreads:
 
     def start_side(self) -> bool:
         """Start the thread of side jobs, once the device is open; return whether there is one."""
+        if not isinstance(self._main.device, ShareableDevice):
+            self._side = None
         if self._side is None:
             return False
         self._side.start()
