@@ -30,6 +30,9 @@ SIZE_BYTES, OBSERVATION_BYTES = 1700, 130
 WINDOW = 30
 """Observations kept per size: with noise of 5 %, their confidence interval is about as narrow as
 required (`confidence.NARROW_HALF_WIDTH`)."""
+SAME_SIZE = 1.03
+"""Sizes that differ by less are one size to the detector: shares that begin to move after a change
+of speed must not seem to leave the known sizes. Arbitrary."""
 
 Observed = tuple[float, float]
 """Units, seconds."""
@@ -167,7 +170,7 @@ class ObservationWindows:
         """
         assert self._near is not None
         known = self._sizes.sizes(units / self._near, units * self._near, end)
-        if not known or not known[0] <= units <= known[-1]:
+        if not known or not known[0] / SAME_SIZE <= units <= known[-1] * SAME_SIZE:
             return None
         windows = [self._sizes.seconds(size, end) for size in known]
         seconds = smoothed(
