@@ -222,7 +222,8 @@ def test_a_job_after_a_trial_of_a_familiar_kind_waits_for_no_plan() -> None:
     kind = job_kind(jobs.job, ["cpu0"], None)
     steady = jobs.run(0.1, learn=False)
     trial = dataclasses.replace(steady, is_exploring=True)
-    jobs.state.repeated_jobs.put_plan(kind, trial)
+    repeated = jobs.state.repeated_jobs
+    repeated.put_plan(kind, trial, repeated.clearings)
 
     assert jobs.run(0.1, learn=False) is trial
     assert not jobs.task.is_routine

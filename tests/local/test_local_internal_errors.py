@@ -51,7 +51,7 @@ STAGES: dict[str, tuple[Any, str]] = {
     "prepare": (JobArrays, "prepare_message"),
     "fill orders": (preparing, "fill_orders"),
     "computation": (computing, "Computation"),
-    "dispatch": (Dispatcher, "handle"),
+    "dispatch": (Dispatcher, "handle_together"),
     "check orders": (verifying, "check_orders"),
     "publish": (ResolvedJob, "publish"),
     "report": (verifying, "job_report"),
@@ -173,16 +173,16 @@ def test_a_job_whose_failure_cannot_be_reported_in_full_fails_with_a_short_repor
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    Raising(monkeypatch, Dispatcher, "handle")
+    Raising(monkeypatch, Dispatcher, "handle_together")
     Raising(monkeypatch, ending, "job_report")
 
     job, after = submit(local, tmp_path), submit(local, tmp_path, "after.npy")
 
-    with pytest.raises(InternalError, match="handle divides by zero"):
+    with pytest.raises(InternalError, match="handle_together divides by zero"):
         job.result(60)
     after.result(60)
     assert "job_report divides by zero" in caplog.text
-    assert "handle divides by zero" in caplog.text
+    assert "handle_together divides by zero" in caplog.text
 
 
 class Follower:
