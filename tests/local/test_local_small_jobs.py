@@ -22,6 +22,7 @@ from hetsched.config import parse
 from hetsched.engine import openings
 from hetsched.engine.admission import input_opener
 from hetsched.engine.concurrency import small_job_rule
+from hetsched.engine.concurrency.small_job_rule import SmallJobRule
 from hetsched.engine.job import job_record
 from hetsched.engine.job.driver import JobDriver
 from hetsched.engine.job.retries.failure_log import FailureLog
@@ -159,6 +160,24 @@ def test_a_small_job_runs_while_chunks_of_a_large_one_hang(bench: Bench) -> None
     assert small.report.verified
     assert small.report.notes[0].startswith(f"ran beside job {bench.main.id}, on c")
     assert "1 small job ran beside it" in bench.main.report.notes
+
+
+def test_a_small_job_is_considered_again_while_all_chunks_hang(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.pass_first_chunk()
+    admits, refusals = SmallJobRule.admits, iter(range(3))
+
+    def admits_later(self: SmallJobRule, *arguments: Any) -> bool:
+        return next(refusals, None) is None and admits(self, *arguments)
+
+    monkeypatch.setattr(SmallJobRule, "admits", admits_later)
+
+    small, x = bench.small_beside()
+
+    bench.open()
+    np.testing.assert_allclose(small.result(60), 2 * x + 1)
+    bench.check_main()
 
 
 def test_several_small_jobs_run_at_the_side_of_one(bench: Bench) -> None:

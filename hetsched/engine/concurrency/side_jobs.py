@@ -30,6 +30,7 @@ from hetsched.engine.queue.job_queue import JobQueue
 from hetsched.engine.queued_job import QueuedJob
 from hetsched.errors import TryAgain, Unavailable
 from hetsched.job import Failed
+from hetsched.transport.timers import Timer
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,9 @@ MAX_CONSIDERED = 32
 
 REST_SECONDS = 0.005
 """Pause after a pass over the jobs in line that started none."""
+LOOK_SECONDS = 0.1
+"""Time after such a pass until the next one if nothing happens: what the main job still needs, and
+so what is small beside it, changes while its chunks run."""
 
 StartSide = Callable[[QueuedJob, SideStart], None]
 
@@ -86,6 +90,7 @@ class SideJobs:
         self._has_looked = False
         self._is_resting = False
         self._has_missed_call = False
+        self._next_look: Timer | None = None
 
     def added(self, queued: QueuedJob) -> None:
         """Note a new job, which waits."""
@@ -122,6 +127,8 @@ class SideJobs:
         if self._has_missed_call:
             self._has_missed_call = False
             self._pass()
+        else:
+            self._next_look = self._context.loop.call_later(LOOK_SECONDS, self._pass)
 
     def _pass(self) -> None:
         main = self._running.main
@@ -129,6 +136,9 @@ class SideJobs:
             return
         if self._is_considering:
             return
+        if self._next_look is not None:
+            self._next_look.cancel()
+            self._next_look = None
         self._is_considering = True
         before = self._rule.started
         try:
