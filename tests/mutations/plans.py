@@ -8,6 +8,7 @@ PLAN = ("tests/plans/test_plans_plan.py",)
 DISPATCH = ("tests/dispatch/test_dispatch_stealing.py",)
 WINDOWS = ("tests/dispatch/test_dispatch_dispatcher.py",)
 BOUND = ("tests/plans/test_plans_bound.py",)
+RECIPES = ("tests/plans/test_plans_recipes.py",)
 BEST = tuple(
     f"tests/plans/test_plans_best.py::{name}"
     for name in (
@@ -30,7 +31,7 @@ MUTATIONS = [
     Mutation(RECURRENCE, "self._freed(self.out_ends, ", "self._freed(self.out_begins, ", TIMELINE),
     Mutation(RECURRENCE, "if chunk >= slots else", "if chunk > slots else", TIMELINE),
     Mutation("plans/makespans.py", "ends[chunk - count]", "ends[chunk - count - 1]", BATCH),
-    Mutation("plans/makespans.py", "if chunk >= count:", "if chunk > count:", BATCH),
+    Mutation("plans/makespans.py", "if chunk < count:", "if chunk <= count:", BATCH),
     # A kernel starts before its input is there, or beside another kernel.
     Mutation(RECURRENCE, "begin = maximum(arrived, self._computed)", "begin = arrived", TIMELINE),
     Mutation(
@@ -117,5 +118,5 @@ MUTATIONS = [
     Mutation("plans/bounds/ring_bound.py", "total / slots", "total", BOUND),
     Mutation("plans/bounds/ring_bound.py", "share - turns * inputs.room", "share", BOUND),
     Mutation("plans/search/exhaustive.py", "seconds + last[0]", "last[0]", BEST),
-    Mutation("plans/search/recipes.py", "if rest <= size", "if rest < size", BEST),
+    Mutation("plans/search/recipes.py", "min(size, rest)", "max(size, rest)", RECIPES),
 ]
