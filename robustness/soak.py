@@ -14,6 +14,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -123,8 +124,11 @@ def measure(scale: Scale) -> Result:
     return result
 
 
-def run(seconds: float, seed: int) -> dict[str, float]:
-    """Load a daemon for `seconds`; return slopes and what was left over."""
+def run(seconds: float, seed: int) -> dict[str, Any]:
+    """Load a daemon for `seconds`; return slopes, what was left over, and samples.
+
+    Of these, seconds and private MiB.
+    """
     rng = random.Random(seed)
     killed = 0
     with daemon(CONFIG) as served:
@@ -147,6 +151,7 @@ def run(seconds: float, seed: int) -> dict[str, float]:
         "threads": min_growth([sample.threads for sample in warm]),
         "segments": min_growth([sample.segments for sample in warm]),
         "private_mib": warm[-1].private_bytes / (1 << 20),
+        "samples": " ".join(f"{s.seconds:.0f}:{s.private_bytes / (1 << 20):.1f}" for s in samples),
     }
 
 
