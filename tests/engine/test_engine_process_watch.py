@@ -12,9 +12,14 @@ from clock_loop import ClockLoop
 from hetsched.engine.deadlines import DEFAULT_DEADLINES
 from hetsched.engine.processes import process_watch
 from hetsched.engine.processes.process_watch import ProcessWatch
-from hetsched.transport.device_messages import Ping
+from hetsched.transport.device_messages import CommandBatch, Fence, Fill, Ping, Prepare, Release
 
+FILL = Fill(job=1, device=0, array="x", first=0, count=1, seed=0)
 DEADLINES = replace(DEFAULT_DEADLINES, hello=20.0, silence=30.0, exit=5.0)
+
+
+def prepare(device: int) -> Prepare:
+    return Prepare(job=1, device=device, workload="w", params=b"", variant="v", arrays=(), chunk=1)
 
 
 class Watched:
@@ -54,7 +59,7 @@ def test_an_idle_process_may_be_silent(watched: Watched) -> None:
 
 def test_a_process_that_answers_nothing_is_pinged_and_then_overdue(watched: Watched) -> None:
     watched.watch.on_hello()
-    watched.watch.on_sent()
+    watched.watch.on_sent(FILL)
 
     watched.loop.pass_time(29)
     assert (watched.reasons, watched.sent) == ([], [Ping()])
@@ -63,10 +68,33 @@ def test_a_process_that_answers_nothing_is_pinged_and_then_overdue(watched: Watc
     assert watched.reasons == ["no sign of life for 30 s (deadlines.silence)"]
 
 
+def test_a_process_prepared_for_a_job_is_watched_after_its_answer(watched: Watched) -> None:
+    watched.watch.on_hello()
+    watched.watch.on_sent(CommandBatch((prepare(0), prepare(1))))
+    watched.loop.pass_time(1)
+    watched.watch.on_received()  # device 0 is prepared; then the process is stopped
+
+    watched.loop.pass_time(31)
+
+    assert watched.reasons == ["no sign of life for 30 s (deadlines.silence)"]
+
+
+def test_a_process_that_has_released_its_jobs_may_be_silent(watched: Watched) -> None:
+    watched.watch.on_hello()
+    watched.watch.on_sent(CommandBatch((prepare(0), prepare(1))))
+    watched.watch.on_sent(Release(1, 0))
+    watched.watch.on_sent(Fence(1, 1))
+    watched.watch.on_received()
+
+    watched.loop.pass_time(1000)
+
+    assert (watched.reasons, watched.sent) == ([], [])
+
+
 def test_a_process_that_answers_pings_may_take_its_time(watched: Watched) -> None:
     watched.watch.on_hello()
     for _ in range(20):
-        watched.watch.on_sent()
+        watched.watch.on_sent(FILL)
         watched.loop.pass_time(20)
         watched.watch.on_received()
 
@@ -75,7 +103,7 @@ def test_a_process_that_answers_pings_may_take_its_time(watched: Watched) -> Non
 
 def test_a_process_that_computes_without_answering_is_left_alone(watched: Watched) -> None:
     watched.watch.on_hello()
-    watched.watch.on_sent()
+    watched.watch.on_sent(FILL)
     for _ in range(20):
         watched.loop.pass_time(10)
         watched.ticks += 1
@@ -87,7 +115,7 @@ def test_a_process_that_computes_without_answering_is_left_alone(watched: Watche
 
 def test_a_killed_process_is_stuck_if_it_does_not_end(watched: Watched) -> None:
     stuck = list[str]()
-    watched.watch.on_sent()
+    watched.watch.on_sent(FILL)
     watched.watch.expect_end(lambda: stuck.append("stuck"))
 
     watched.loop.pass_time(100)
@@ -96,7 +124,7 @@ def test_a_killed_process_is_stuck_if_it_does_not_end(watched: Watched) -> None:
 
 
 def test_a_closed_watch_calls_nothing(watched: Watched) -> None:
-    watched.watch.on_sent()
+    watched.watch.on_sent(FILL)
     watched.watch.close()
 
     watched.loop.pass_time(100)

@@ -161,7 +161,7 @@ class HostedProcess:
         """Send to the running process; kill one that hangs, so that its job goes on elsewhere."""
         assert self.process is not None
         if self.watch is not None:
-            self.watch.on_sent()
+            self.watch.on_sent(command)
         try:
             self.process.send(command, fds)
         except InternalError as error:

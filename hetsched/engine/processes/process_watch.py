@@ -1,7 +1,9 @@
 """The deadlines of one running device process: its hello, its silence, its end after a kill.
 
 A process that is stopped, or whose driver hangs, sends nothing and uses no processor time. One
-that computes for long, even without answering, is left to the deadlines of its job.
+that computes for long, even without answering, is left to the deadlines of its job. As long as it
+is prepared for a job it is watched, whatever it has sent: one of its devices may have answered
+just before it was stopped, and others not.
 """
 
 from __future__ import annotations
@@ -11,7 +13,14 @@ from collections.abc import Callable
 
 from hetsched.engine.deadlines import Deadlines
 from hetsched.engine.processes.device_process import DeviceProcess
-from hetsched.transport.device_messages import Ping
+from hetsched.transport.device_messages import (
+    Command,
+    CommandBatch,
+    Fence,
+    Ping,
+    Prepare,
+    Release,
+)
 from hetsched.transport.loop import Loop
 from hetsched.transport.timers import Timer
 from hetsched.units import format_seconds
@@ -37,8 +46,11 @@ class ProcessWatch:
         self._loop = loop
         self._deadlines = deadlines
         self._on_overdue = on_overdue
+        self._prepared: set[tuple[int, int]] = set()
+        """Jobs and devices that it was prepared for, and hasn't been told to release."""
         self._silent_since: float | None = None
-        """When the first command since its last message was sent."""
+        """When the first command since its last message was sent; or, while it is prepared for a
+        job, when it sent its last message."""
         self._ping_ticks: int | None = None
         """Its processor time when it was sent a ping in this silence."""
         self._silence_timer: Timer | None = None
@@ -49,17 +61,26 @@ class ProcessWatch:
         """Stop waiting for its hello."""
         self._cancel_timer()
 
-    def on_sent(self) -> None:
+    def on_sent(self, command: Command) -> None:
         """Expect a sign of life after a command."""
-        if self._silent_since is not None:
-            return
-        self._silent_since = time.monotonic()
-        if self._silence_timer is None:
-            self._check_in(self._deadlines.silence / 2)
+        for part in command.commands if isinstance(command, CommandBatch) else (command,):
+            if isinstance(part, Prepare):
+                self._prepared.add((part.job, part.device))
+            elif isinstance(part, Release | Fence):
+                self._prepared.discard((part.job, part.device))
+        if self._silent_since is None:
+            self._expect_life()
 
     def on_received(self) -> None:
         """Note a message of the process."""
         self._silent_since = self._ping_ticks = None
+        if self._prepared:
+            self._expect_life()
+
+    def _expect_life(self) -> None:
+        self._silent_since = time.monotonic()
+        if self._silence_timer is None:
+            self._check_in(self._deadlines.silence / 2)
 
     def expect_end(self, on_stuck: Callable[[], None]) -> None:
         """Call `on_stuck` unless the killed process ends in time."""
