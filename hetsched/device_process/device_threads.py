@@ -14,7 +14,7 @@ from hetsched.device_process.device_thread import DeviceThread
 from hetsched.device_process.memory_upkeep import WARM_SECONDS
 from hetsched.device_process.shared_tails import SharedTails
 from hetsched.devices.base import Device, ShareableDevice
-from hetsched.errors import HetschedError, InternalError
+from hetsched.errors import HetschedError
 from hetsched.transport.device_messages import DeviceCommand, Event, Fence, Prepare, Release
 
 OnOpened = Callable[[int, DeviceInfo | HetschedError], None]
@@ -38,16 +38,10 @@ class DeviceThreads:
             index, info, open_device, attachments, send, on_opened, tails, warm_for
         )
         self._side: DeviceThread | None = None
-        if info.is_plain_core:
-            self._side = DeviceThread(
-                index,
-                info,
-                self._open_beside,
-                attachments,
-                send,
-                on_opened,
-                has_side_jobs=True,
-            )
+        self._is_plain_core = info.is_plain_core
+        self._make_side = lambda open_beside: DeviceThread(
+            index, info, open_beside, attachments, send, on_opened, has_side_jobs=True
+        )
         self._side_jobs: set[int] = set()
 
     def start(self) -> None:
@@ -56,10 +50,10 @@ class DeviceThreads:
 
     def start_side(self) -> bool:
         """Start the thread of side jobs, once the device is open; return whether there is one."""
-        if not isinstance(self._main.device, ShareableDevice):
-            self._side = None
-        if self._side is None:
+        device = self._main.device
+        if not (self._is_plain_core and isinstance(device, ShareableDevice)):
             return False
+        self._side = self._make_side(lambda info: device.beside())
         self._side.start()
         return True
 
@@ -98,9 +92,3 @@ class DeviceThreads:
     @property
     def _threads(self) -> tuple[DeviceThread, ...]:
         return (self._main,) if self._side is None else (self._main, self._side)
-
-    def _open_beside(self, info: DeviceInfo) -> Device:
-        """Open the device for side jobs, on their thread."""
-        if not isinstance(self._main.device, ShareableDevice):
-            raise InternalError(f"{info.name} can't be used by two jobs")
-        return self._main.device.beside()

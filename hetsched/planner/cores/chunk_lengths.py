@@ -19,7 +19,7 @@ CHUNKS_PER_CORE = 4
 """Chunks of a core's share if their times allow."""
 MIN_CHUNK_SECONDS, MAX_CHUNK_SECONDS = 0.020, 0.080
 """Bounds on a core's chunk: dispatch costs well under 1 % of the minimum, and a cancel or a lost
-device at most the maximum. A small job beside this one waits for a chunk: 0.1 s at most."""
+device at most the maximum."""
 MAX_CALL_FRACTION = 0.03
 """Part of a core's time that its calls may cost; a matrix product packs its right side in each.
 For that chunks get longer, up to `MAX_COSTLY_CHUNK_SECONDS`."""
