@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import hetsched
-from benchmarks import results
 from benchmarks.peers.fft_case import fill
 from benchmarks.results import Bar, Result
+from benchmarks.resumable import measure_each
 from benchmarks.serving import daemon, report
 from benchmarks.stats import milliseconds, quartiles
 from benchmarks.warm_cases import Case, selected
@@ -66,30 +66,21 @@ def measure_cases(
     until: float = float("inf"),
     resume: bool = False,
 ) -> Result:
-    """Measure `cases`; return the result with those measured earlier, if it is saved.
+    """Measure `cases`; the other parameters are as for `measure_each`."""
+    return measure_each(
+        "fifth_job",
+        cases,
+        lambda case: measured(case, instances),
+        row,
+        as_result,
+        save=save,
+        until=until,
+        resume=resume,
+    )
 
-    Parameters
-    ----------
-    until : float, seconds on the monotonic clock
-        No case is started later.
-    resume : bool
-        Leave out the cases that this version of hetsched has measured.
-    """
-    earlier = results.earlier_data("fifth_job") if save else []
-    entries = {entry["case"]: entry for entry in earlier}
-    version = results.version_of_source()
-    for case in cases:
-        if resume and entries.get(case.name, {}).get("version") == version:
-            continue
-        if time.monotonic() > until:
-            print(f"  no time left for {case.name}", flush=True)
-            break
-        runs = [one_instance(case) for _ in range(instances)]
-        entries[case.name] = {"case": case.name, "version": version, "runs": runs}
-        print(f"  {' | '.join(row(entries[case.name]))}", flush=True)
-        if save:
-            results.save(as_result(list(entries.values())))
-    return as_result(list(entries.values()))
+
+def measured(case: Case, instances: int) -> dict[str, Any]:
+    return {"case": case.name, "runs": [one_instance(case) for _ in range(instances)]}
 
 
 def one_instance(case: Case) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks import machine, results
+from benchmarks import machine
 from benchmarks.children import Peer, PeerMissing
 from benchmarks.instances import (
     INSTANCES,
@@ -36,6 +36,7 @@ from benchmarks.instances import (
     speed,
 )
 from benchmarks.results import Bar, Result
+from benchmarks.resumable import measure_each
 from benchmarks.stats import milliseconds
 from benchmarks.warm_cases import LIMITS, Case, selected
 
@@ -81,34 +82,18 @@ def measure_cases(
     until: float = float("inf"),
     resume: bool = False,
 ) -> Result:
-    """Measure `cases`; return the result with those measured earlier on this processor.
-
-    Parameters
-    ----------
-    save : bool
-        After each case. Otherwise the result has these cases only.
-    until : float, seconds on the monotonic clock
-        No case is started later.
-    resume : bool
-        Leave out the cases that this version has measured.
-    """
-    earlier = results.earlier_data(name) if save else []
-    entries = {entry["case"]: entry for entry in earlier}
-    version = results.version_of_source()
-    for case in cases:
-        if resume and entries.get(case.name, {}).get("version") == version:
-            continue
-        if time.monotonic() > until:
-            print(f"  no time left for {case.name}", flush=True)
-            break
-        entry = measured(case, instances, plain=name == "warm_job_plain")
-        if entry is None:
-            continue
-        entries[case.name] = {**entry, "version": version}
-        print(f"  {' | '.join(row(entry))}", flush=True)
-        if save:
-            results.save(as_result(name, list(entries.values())))
-    return as_result(name, list(entries.values()))
+    """Measure `cases`; the other parameters are as for `measure_each`."""
+    plain = name == "warm_job_plain"
+    return measure_each(
+        name,
+        cases,
+        lambda case: measured(case, instances, plain=plain),
+        row,
+        functools.partial(as_result, name),
+        save=save,
+        until=until,
+        resume=resume,
+    )
 
 
 def measured(case: Case, instances: int, *, plain: bool = False) -> dict[str, Any] | None:
