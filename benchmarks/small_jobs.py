@@ -204,7 +204,7 @@ def add(
     rows = (
         ("large job alone, s", f"{alone:.2f}"),
         (f"{count} small jobs alone, one after the other, s", f"{work:.2f}"),
-        ("work of the small jobs, of the large one's", f"{offered:.0%}"),
+        ("seconds of small jobs on a core, of the large one's", f"{offered:.0%}"),
         ("large job with the small ones, s", f"{together:.2f}"),
         ("small jobs that ran beside it", f"{len(beside) / len(runs) / count:.1%}"),
         ("their time on a core, s", f"{compute:.2f}"),
@@ -231,7 +231,7 @@ def add(
             MAX_DELAY_RATIO,
             False,
         ),
-        Bar("work of the small jobs, of the large one's", offered, MAX_OFFERED, at_least=False),
+        Bar("seconds of small jobs on a core, of the large one's", offered, MAX_OFFERED, False),
         Bar("submission to first chunk, 99 %, ms", p99 * 1e3, MAX_START_SECONDS * 1e3, False),
     ]
     for row in rows:
