@@ -1,7 +1,7 @@
 """A workload's parameters as flags of a command: one for each field of its Params.
 
 Only the workload's declaration is loaded. Values are passed on as text, which the engine parses
-(`Workload.infer`); only unknown choices are rejected here.
+(`BaseWorkload.infer`); only unknown choices are rejected here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hetsched import workload as workloads
 from hetsched.cli.app import LazyGroup, closest_hint, new_group, single
 from hetsched.cli.request_flags import JobOptions, ParamValue, job_options
 from hetsched.errors import UsageError
-from hetsched.workload import Workload
+from hetsched.workload import BaseWorkload
 
 if TYPE_CHECKING:
     from typer._click import Command, Context
@@ -91,7 +91,7 @@ def group(
     return new_group(help, Workloads, "WORKLOAD [FLAGS]...")
 
 
-def flags_of(workload: Workload) -> list[Flag]:
+def flags_of(workload: BaseWorkload) -> list[Flag]:
     """Return one flag for each field of `workload.Params`."""
     struct = msgspec.inspect.type_info(workload.Params)
     assert isinstance(struct, msgspec.inspect.StructType)
@@ -99,7 +99,7 @@ def flags_of(workload: Workload) -> list[Flag]:
 
 
 def check_without_files(
-    workload: Workload, params: Mapping[str, ParamValue], options: JobOptions
+    workload: BaseWorkload, params: Mapping[str, ParamValue], options: JobOptions
 ) -> None:
     """Check the parameters before anything is started or sent.
 
@@ -118,7 +118,7 @@ def check_without_files(
 
 
 def _command(
-    name: str, workload: Workload, action: Action, make_options: Callable[..., JobOptions]
+    name: str, workload: BaseWorkload, action: Action, make_options: Callable[..., JobOptions]
 ) -> Command:
     flags = {flag.field: flag for flag in flags_of(workload)}
     common = _parameters(make_options)

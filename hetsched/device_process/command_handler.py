@@ -44,7 +44,7 @@ from hetsched.transport.device_messages import (
     TakenChunk,
     VariantFailed,
 )
-from hetsched.workload import Workload, find
+from hetsched.workload import BaseWorkload, Workload, find
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class CommandHandler:
         self._tails = SharedTails() if tails is None else tails
         self._current = CurrentJob(device, info.name)
         self._upkeep = MemoryUpkeep(device) if upkeep is None else upkeep
-        self._workloads: dict[str, Workload] = {}
+        self._workloads: dict[str, BaseWorkload] = {}
         self._cold_kernels = ColdKernels()
 
     @property
@@ -221,6 +221,7 @@ class CommandHandler:
         self._send(Filled(command.job, self._index))
 
     def _checking(self, job: HeldJob, command: Check) -> Iterator[None]:
+        assert isinstance(job.workload, Workload), "others have no units to check"
         result = yield from verification.verify_units(
             job.workload,
             job.params,
@@ -247,7 +248,7 @@ class CommandHandler:
         if self._upkeep.is_needed and self._current.job is None:
             self._report_memory()  # the next plan need not wait for it
 
-    def _workload(self, reference: str) -> Workload:
+    def _workload(self, reference: str) -> BaseWorkload:
         if reference not in self._workloads:
             self._workloads[reference] = find(reference)
         return self._workloads[reference]

@@ -12,7 +12,7 @@ import numpy as np
 
 from hetsched.devices.base import HostArray
 from hetsched.devices.slot_layout import unit_bytes
-from hetsched.workload import Workload
+from hetsched.workload import BaseWorkload
 
 BLOCK_BYTES = 8 << 20
 """Bytes of a block in all arrays together; a block has at least one unit."""
@@ -21,7 +21,7 @@ POISON_BYTE = 0xFB
 
 
 def generate(
-    workload: Workload, params: Any, array: HostArray, first: int, count: int, seed: int
+    workload: BaseWorkload, params: Any, array: HostArray, first: int, count: int, seed: int
 ) -> Iterator[None]:
     """Generate `count` units of `array` from `first` on, block by block; all of a resident one."""
     name = array.spec.name

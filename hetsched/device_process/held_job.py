@@ -16,7 +16,7 @@ from hetsched.devices.base import Device, DeviceJob
 from hetsched.paths import cache_dir
 from hetsched.plans.slot_allocation import SlotAllocator, slot_bytes
 from hetsched.transport.device_messages import Prepare
-from hetsched.workload import Workload
+from hetsched.workload import BaseWorkload
 
 MAX_KERNELS = 1000
 """Kernels whose first chunk is remembered. Arbitrary."""
@@ -41,7 +41,7 @@ class HeldJob:
     """
 
     number: int
-    workload: Workload
+    workload: BaseWorkload
     params: Any
     arrays: HostArrays
     pipeline: Pipeline
@@ -116,7 +116,7 @@ class ColdKernels:
 def device_job(
     command: Prepare,
     info: DeviceInfo,
-    workload: Workload,
+    workload: BaseWorkload,
     params: Any,
     arrays: HostArrays,
     say: Callable[[str], None],

@@ -17,7 +17,7 @@ import numpy as np
 
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
 from hetsched.memory import MemoryDemand
-from hetsched.workload import ArraySpec, Workload
+from hetsched.workload import ArraySpec, BaseWorkload
 
 
 class HostArray(Protocol):
@@ -65,7 +65,7 @@ class DeviceJob:
         its chunks.
     """
 
-    workload: Workload
+    workload: BaseWorkload
     params: Any
     variant: str
     inputs: Mapping[str, HostArray]

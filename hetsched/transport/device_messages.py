@@ -13,6 +13,7 @@ import msgspec
 
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, TailPart
 from hetsched.errors import ErrorRecord
+from hetsched.transport.iterations.messages import Iterate, IterationsDone, IterationsStopped
 
 FailureCause = Literal["variant", "memory", "io", "kernel", "fault"]
 """Why a command failed.
@@ -179,7 +180,7 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
     """End the process cleanly; the end of file on its socket does the same."""
 
 
-DeviceCommand = Prepare | Run | Fill | Check | Release | Fence | ReadMemory
+DeviceCommand = Prepare | Run | Iterate | Fill | Check | Release | Fence | ReadMemory
 """Commands to one device."""
 
 
@@ -321,6 +322,8 @@ Event = (
     | Prepared
     | ChunkDone
     | TailChunksDone
+    | IterationsDone
+    | IterationsStopped
     | Filled
     | Fenced
     | Checked

@@ -61,7 +61,8 @@ def make_kernel(variant: Variant, job: DeviceJob, context: KernelContext) -> Ker
         As raised by `make`: another variant wouldn't help.
     """
     try:
-        return variant.make(job.params, job.chunk, context)
+        kernel: Kernel = variant.make(job.params, job.chunk, context)
+        return kernel
     except (HetschedError, MemoryError, DeviceFault, DeviceOutOfMemory):
         raise
     except Exception as error:

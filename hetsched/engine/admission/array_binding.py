@@ -16,7 +16,7 @@ from hetsched.job import ArenaOut, ArenaRef, FileOut, FileRef, Generated, InputR
 from hetsched.store.arrays.output_check import OutputClaim, check_output
 from hetsched.store.arrays.output_files import create_output
 from hetsched.transport.device_messages import StoredArray
-from hetsched.workload import ArraySpec, Workload
+from hetsched.workload import ArraySpec, BaseWorkload
 
 FileIds = set[tuple[int, int]]
 """(st_dev, st_ino) of files."""
@@ -24,7 +24,9 @@ BindFile = Callable[[ArraySpec, FileOut, FileIds], None]
 """bind_file(array, target, inputs): the output must not be one of the inputs."""
 
 
-def open_inputs(workload: Workload, spec: JobSpec, opener: InputOpener) -> dict[str, StoredArray]:
+def open_inputs(
+    workload: BaseWorkload, spec: JobSpec, opener: InputOpener
+) -> dict[str, StoredArray]:
     """Open the inputs of `spec` and return them by array name, without generated ones.
 
     The caller closes `opener`, also if an error follows.
@@ -81,7 +83,7 @@ def dtype_name(dtype: str) -> str:
     return np.dtype(dtype).name
 
 
-def only_input(workload: Workload) -> str:
+def only_input(workload: BaseWorkload) -> str:
     """Return the workload's only input. Raises UsageError if there are several."""
     names = workload.inputs
     if len(names) != 1:
@@ -107,7 +109,7 @@ def _open_input(name: str, reference: InputRef, opener: InputOpener) -> StoredAr
             return None
 
 
-def _check_names(workload: Workload, spec: JobSpec) -> None:
+def _check_names(workload: BaseWorkload, spec: JobSpec) -> None:
     for name in spec.inputs:
         if name and name not in workload.inputs:
             raise UsageError(
@@ -116,7 +118,7 @@ def _check_names(workload: Workload, spec: JobSpec) -> None:
 
 
 def _resolve_unnamed(
-    workload: Workload, opened: Mapping[str, StoredArray]
+    workload: BaseWorkload, opened: Mapping[str, StoredArray]
 ) -> dict[str, StoredArray]:
     """Replace the name "" by the name of the workload's only input."""
     if "" not in opened:

@@ -15,7 +15,7 @@ import msgspec
 from hetsched.engine.threads.step import Step
 from hetsched.errors import UsageError
 from hetsched.job import ArenaRef, FileOut, FileRef, JobSpec
-from hetsched.workload import ArraySpec, Workload, find, locate
+from hetsched.workload import ArraySpec, BaseWorkload, find, locate
 
 BYTES_PER_DECLARATION = 1024
 """Estimate for a declaration besides its parameters, which are as long as the key."""
@@ -31,7 +31,7 @@ class Declaration:
     `reference` is its module:qualname, for device processes.
     """
 
-    workload: Workload
+    workload: BaseWorkload
     reference: str
     shapes: Shapes
     params: Any
@@ -39,13 +39,13 @@ class Declaration:
     specs: tuple[ArraySpec, ...]
 
 
-def load_workload(name: str, step: Step) -> Workload:
+def load_workload(name: str, step: Step) -> BaseWorkload:
     """Return the workload `name`; the first time its module is imported. Raises UsageError."""
     step.enter(f"loading the workload {name:.100}")
     return find(name)
 
 
-def declare(spec: JobSpec, workload: Workload, shapes: Shapes, step: Step) -> Declaration:
+def declare(spec: JobSpec, workload: BaseWorkload, shapes: Shapes, step: Step) -> Declaration:
     """Derive parameters, load and arrays from the request and the shapes of its inputs.
 
     Raises

@@ -17,7 +17,7 @@ from hetsched.store.arrays.file_stamp import FileStamp
 from hetsched.store.arrays.output_files import OutputFile
 from hetsched.store.arrays.publication import PreparedOutput, discard_prepared, publish_each
 from hetsched.transport.device_messages import StoredArray
-from hetsched.workload import ArraySpec, Workload
+from hetsched.workload import ArraySpec, BaseWorkload
 
 
 @dataclass
@@ -53,7 +53,7 @@ class ResolvedJob:
         An array is stored in a file; still true after `close`.
     """
 
-    workload: Workload
+    workload: BaseWorkload
     reference: str
     params: Any
     load: int

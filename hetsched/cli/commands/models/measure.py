@@ -26,7 +26,7 @@ from hetsched.cli.request_flags import (
 from hetsched.config import load
 from hetsched.device import DeviceInfo
 from hetsched.errors import UsageError
-from hetsched.workload import Workload
+from hetsched.workload import BaseWorkload
 
 if TYPE_CHECKING:
     from typer._click import Command
@@ -106,7 +106,7 @@ def measure(
 
 
 def _variants_by_device(
-    local: Local, options: JobOptions, workload: Workload, variant: str | None
+    local: Local, options: JobOptions, workload: BaseWorkload, variant: str | None
 ) -> dict[str, list[str]]:
     """Return device -> the variants to measure it with.
 
@@ -140,7 +140,7 @@ def _variants_by_device(
     return chosen
 
 
-def _installed_variants(workload: Workload, info: DeviceInfo) -> list[str]:
+def _installed_variants(workload: BaseWorkload, info: DeviceInfo) -> list[str]:
     """Return the variants that can run on a device; core teams need threaded ones."""
     return [
         variant.name

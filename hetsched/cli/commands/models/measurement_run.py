@@ -14,7 +14,7 @@ from hetsched.cli.request_flags import JobOptions
 from hetsched.errors import Cancelled, Unavailable
 from hetsched.job import JobSpec, JobState, ended
 from hetsched.units import counted
-from hetsched.workload import Workload
+from hetsched.workload import BaseWorkload
 
 if TYPE_CHECKING:
     from hetsched.client.job import Job
@@ -37,7 +37,7 @@ class MeasurementRun:
         self,
         local: Local,
         name: str,
-        workload: Workload,
+        workload: BaseWorkload,
         params: msgspec.Struct,
         options: JobOptions,
         plan: MeasurementSchedule,

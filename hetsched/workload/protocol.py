@@ -1,4 +1,4 @@
-"""The protocol that a workload plug-in implements, and the registry of workloads.
+"""The protocol that every workload plug-in implements.
 
 A declaration (name, params, arrays) imports neither NumPy nor a vendor library, so that the CLI
 can derive its flags from it in a few milliseconds. Kernels are in separate files, imported late
@@ -8,10 +8,6 @@ import only this module, NumPy and their own vendor libraries.
 
 from __future__ import annotations
 
-import functools
-import importlib
-import importlib.metadata
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,10 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from hetsched.dtypes import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, Dtype, DtypeChoice
 from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
-from hetsched.units import closest_name, quoted
+from hetsched.workload.conversion import convert
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,32 +31,6 @@ Kernel = Callable[[Arrays, Arrays], None]
 Its attribute `units_per_call`, if it has one, is the most units that it passes to its library at
 once, for `hetsched explain`.
 """
-
-GROUP = "hetsched.workloads"
-MAX_NAME = 300
-"""Characters of a workload's name or ``module:qualname``. Arbitrary."""
-TYPE_NAMES = {"int": "a whole number", "float": "a number", "bool": "true or false"}
-"""Types of parameters, as error messages call them."""
-
-__all__ = [
-    "COMPLEX64",
-    "COMPLEX128",
-    "FLOAT32",
-    "FLOAT64",
-    "ArraySpec",
-    "Arrays",
-    "Dtype",
-    "DtypeChoice",
-    "Kernel",
-    "KernelContext",
-    "Role",
-    "Variant",
-    "Workload",
-    "convert",
-    "find",
-    "locate",
-    "names",
-]
 
 
 @dataclass(frozen=True)
@@ -122,8 +91,8 @@ class Variant:
     name, version : str
         The library that computes, and its version; both are part of the key of its models.
     make : callable
-        make(params, chunk, context) -> kernel for up to `chunk` units a call. May be slow (it may
-        make FFT plans).
+        make(params, chunk, context) -> Kernel for up to `chunk` units a call; of an iterative
+        workload: a StageKernel for each name of a stage. May be slow (it may make FFT plans).
     threaded : bool
         A call uses `KernelContext.threads` threads, so it may run on a core team. Libraries that
         take their number of threads from the environment find it there.
@@ -133,13 +102,13 @@ class Variant:
 
     name: str
     version: str
-    make: Callable[[Any, int, KernelContext], Kernel]
+    make: Callable[[Any, int, KernelContext], Any]
     in_place: Mapping[str, str] = field(default_factory=dict)
     threaded: bool = False
 
 
-class Workload(ABC):
-    """A divisible load: its units, and how they are computed and verified.
+class BaseWorkload(ABC):
+    """What all workloads declare: parameters, units, arrays, variants.
 
     `Params` is a frozen msgspec Struct; each field becomes a flag of the CLI. `p` below is an
     instance of it. Every method is pure.
@@ -178,30 +147,6 @@ class Workload(ABC):
 
         For a resident array `out` is the whole array and `first` is 0.
         """
-
-    @abstractmethod
-    def reference(self, p: Any, inputs: Arrays, i: int) -> Mapping[str, np.ndarray]:
-        """Compute unit `i` in full by an independent method: output name -> unit."""
-
-    @abstractmethod
-    def residual(self, p: Any, inputs: Arrays, outputs: Arrays, seed: int) -> np.ndarray:
-        """Return the error of every unit by random projection, (count,) float64.
-
-        Scaled by the workload: up to 1 is correct. NaN counts as wrong. A unit with a non-finite
-        input yields 0 if its output has a non-finite value too, else infinity.
-        """
-
-    def tolerance(self, p: Any) -> float:
-        """Return the limit of max|y - reference| / rms(reference less its largest value)."""
-        return 1e-4
-
-    def scale(self, p: Any, inputs: Arrays, i: int) -> Mapping[str, np.ndarray] | None:
-        """Return the magnitude of the terms summed in unit `i`: output name -> array.
-
-        Where terms cancel, the result may be mere rounding error, so errors are relative to this
-        magnitude if it exceeds the result. None: terms don't cancel.
-        """
-        return None
 
     def infer(
         self, explicit: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
@@ -257,88 +202,29 @@ class Workload(ABC):
         return " ".join([*shapes, f"{self.flops(p, 1):g}"])
 
 
-def convert(workload: Workload, values: Mapping[str, Any]) -> Any:
-    """Convert `values` to `workload.Params`.
+class Workload(BaseWorkload):
+    """A divisible load: its units are independent of each other, and each is computed once."""
 
-    Raises
-    ------
-    UsageError
-        A field is unknown, missing or has a wrong value.
-    """
-    fields = workload.Params.__struct_fields__
-    for key in values:
-        if key not in fields:
-            hint = _closest(key, fields)
-            raise UsageError(f"{workload.name} has no parameter {quoted(key)}{hint}")
-    try:
-        return msgspec.convert(dict(values), workload.Params, strict=False)
-    except msgspec.ValidationError as error:
-        raise UsageError(_conversion_error(workload, values, str(error))) from None
+    @abstractmethod
+    def reference(self, p: Any, inputs: Arrays, i: int) -> Mapping[str, np.ndarray]:
+        """Compute unit `i` in full by an independent method: output name -> unit."""
 
+    @abstractmethod
+    def residual(self, p: Any, inputs: Arrays, outputs: Arrays, seed: int) -> np.ndarray:
+        """Return the error of every unit by random projection, (count,) float64.
 
-def _conversion_error(workload: Workload, values: Mapping[str, Any], text: str) -> str:
-    """msgspec's `text`, in terms of the parameters."""
-    missing = re.fullmatch(r"Object missing required field `(\w+)`", text)
-    if missing:
-        return f"{workload.name} needs {missing[1]}"
-    wrong = re.fullmatch(r"Expected `(\w+)`, got `\w+` - at `\$\.(\w+)`", text)
-    if wrong:
-        kind, name = TYPE_NAMES.get(wrong[1], wrong[1]), wrong[2]
-        return f"{name}: {quoted(values[name])} is not {kind}"
-    return f"{workload.name}: {text}"
+        Scaled by the workload: up to 1 is correct. NaN counts as wrong. A unit with a non-finite
+        input yields 0 if its output has a non-finite value too, else infinity.
+        """
 
+    def tolerance(self, p: Any) -> float:
+        """Return the limit of max|y - reference| / rms(reference less its largest value)."""
+        return 1e-4
 
-def _closest(word: str, names: Sequence[str]) -> str:
-    match = closest_name(word, names)
-    return f"; did you mean {match!r}?" if match else f"; choose from: {', '.join(sorted(names))}"
+    def scale(self, p: Any, inputs: Arrays, i: int) -> Mapping[str, np.ndarray] | None:
+        """Return the magnitude of the terms summed in unit `i`: output name -> array.
 
-
-def names() -> list[str]:
-    """Return the names of the installed workloads. Scans entry points: tens of milliseconds."""
-    return sorted(point.name for point in importlib.metadata.entry_points(group=GROUP))
-
-
-@functools.lru_cache(maxsize=256)  # clients choose the names
-def locate(name: str) -> str:
-    """Return the ``module:qualname`` of the workload `name`; `name` may already be one.
-
-    Raises
-    ------
-    UsageError
-        Unknown or very long; the message gives the closest name.
-    """
-    if len(name) > MAX_NAME:
-        raise UsageError(f"no workload {quoted(name)}: {len(name)} characters, at most {MAX_NAME}")
-    if ":" in name:
-        return name
-    points = importlib.metadata.entry_points(group=GROUP)
-    for point in points:
-        if point.name == name:
-            return point.value
-    raise UsageError(
-        f"no workload {quoted(name)}{_closest(name, [point.name for point in points])}"
-    )
-
-
-@functools.lru_cache(maxsize=256)
-def find(reference: str) -> Workload:
-    """Return the workload of a name or ``module:qualname``; imported once per process.
-
-    Raises
-    ------
-    UsageError
-    """
-    module, _, qualname = locate(reference).partition(":")
-    try:
-        target: Any = importlib.import_module(module)
-        for part in qualname.split("."):
-            target = getattr(target, part)
-        workload = target() if isinstance(target, type) else target
-    except Exception as error:  # importing a plug-in may raise anything
-        reason = f"{type(error).__name__}: {error}"
-        raise UsageError(f"workload {quoted(reference)} can't be loaded: {reason:.300}") from error
-    if not isinstance(workload, Workload):
-        raise UsageError(
-            f"workload {reference!r}: {workload!r} is not a hetsched.workload.Workload"
-        )
-    return workload
+        Where terms cancel, the result may be mere rounding error, so errors are relative to this
+        magnitude if it exceeds the result. None: terms don't cancel.
+        """
+        return None

@@ -1,0 +1,1 @@
+"""Iterations on arrays that stay in place: the parts that need no device."""

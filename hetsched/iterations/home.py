@@ -1,0 +1,122 @@
+"""The home copy of an iterative job's arrays, in shared memory, and the views that kernels get.
+
+State arrays have their halo's rows beyond both edges and up to two buffers: the shape is
+(buffers, halo + load + halo, *unit_shape). Iteration k >= 1 reads buffer (k - 1) % 2 of arrays
+with two buffers and writes buffer k % 2; the start, iteration 0, reads and writes buffer 0; the
+end after iteration k reads buffer k % 2.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hetsched.workload import Arrays, Iterative, Rows, Stage, StateArray
+
+
+class Part(enum.Enum):
+    """The part of a job that a stage belongs to."""
+
+    START = "start"
+    ITERATION = "iteration"
+    FINISH = "finish"
+
+
+def state_shape(array: StateArray, load: int) -> tuple[int, ...]:
+    """Return the shape of the home copy."""
+    buffers = 2 if array.has_two_buffers else 1
+    return (buffers, load + 2 * array.halo, *array.unit_shape)
+
+
+def stages_of(workload: Iterative, params: Any, part: Part) -> tuple[Stage, ...]:
+    """Return the stages of one round of `part`."""
+    match part:
+        case Part.START:
+            return tuple(workload.start(params))
+        case Part.ITERATION:
+            return tuple(workload.iteration(params))
+        case Part.FINISH:
+            return tuple(workload.finish(params))
+
+
+class Home:
+    """The arrays of a job.
+
+    Parameters
+    ----------
+    arrays : mapping
+        Name of an input or output -> whole array; name of a state array -> its home copy.
+    """
+
+    def __init__(self, workload: Iterative, params: Any, arrays: Mapping[str, Any]) -> None:
+        self._arrays = arrays
+        self._state = {array.name: array for array in workload.state(params)}
+        self._is_resident = {a.name: a.role == "resident" for a in workload.arrays(params)}
+
+    def fill_borders(self) -> None:
+        """Write the fixed border rows. Before the first stage, by one device."""
+        for array in self._state.values():
+            if array.halo and array.border == "fixed":
+                home = self._arrays[array.name]
+                home[:, : array.halo] = array.border_value
+                home[:, -array.halo :] = array.border_value
+
+    def views(self, stage: Stage, part: Part, iteration: int, rows: Rows) -> tuple[Arrays, Arrays]:
+        """Return the inputs and outputs of a kernel on `rows`."""
+        inputs = {name: self._input(name, part, iteration, rows) for name in stage.inputs}
+        outputs = {name: self._output(name, part, iteration, rows) for name in stage.outputs}
+        return inputs, outputs
+
+    def _input(self, name: str, part: Part, iteration: int, rows: Rows) -> Any:
+        array = self._state.get(name)
+        if array is None:
+            whole = self._arrays[name]
+            return whole if self._is_resident[name] else whole[rows.first : rows.stop]
+        buffer = self._arrays[name][read_buffer(array, part, iteration)]
+        if array.is_whole:
+            return buffer[array.halo : array.halo + rows.load]
+        return buffer[rows.first : rows.stop + 2 * array.halo]
+
+    def _output(self, name: str, part: Part, iteration: int, rows: Rows) -> Any:
+        array = self._state.get(name)
+        if array is None:
+            return self._arrays[name][rows.first : rows.stop]
+        buffer = self._arrays[name][write_buffer(array, part, iteration)]
+        return buffer[array.halo + rows.first : array.halo + rows.stop]
+
+    def refresh_borders(self, stage: Stage, part: Part, iteration: int, rows: Rows) -> None:
+        """Copy what the stage wrote in `rows` to the border rows that mirror it."""
+        for name in stage.outputs:
+            array = self._state.get(name)
+            if array is not None and array.halo and array.border != "fixed":
+                home = self._arrays[name][write_buffer(array, part, iteration)]
+                for ghost, source in border_rows(array, rows.load):
+                    if rows.first <= source < rows.stop:
+                        home[ghost] = home[array.halo + source]
+
+
+def read_buffer(array: StateArray, part: Part, iteration: int) -> int:
+    """Return the buffer that iteration `iteration` reads, or that the end after it reads."""
+    if not array.has_two_buffers or part is Part.START:
+        return 0
+    return (iteration - 1) % 2 if part is Part.ITERATION else iteration % 2
+
+
+def write_buffer(array: StateArray, part: Part, iteration: int) -> int:
+    """Return the buffer that is written."""
+    if not array.has_two_buffers or part is Part.START:
+        return 0
+    return iteration % 2
+
+
+def border_rows(array: StateArray, load: int) -> Sequence[tuple[int, int]]:
+    """Return (row of the home copy beyond an edge, row of the load that it repeats)."""
+    halo = array.halo
+    if array.border == "periodic":
+        before = [(ghost, load - halo + ghost) for ghost in range(halo)]
+        after = [(halo + load + ghost, ghost) for ghost in range(halo)]
+    else:
+        before = [(ghost, halo - 1 - ghost) for ghost in range(halo)]
+        after = [(halo + load + ghost, load - 1 - ghost) for ghost in range(halo)]
+    return before + after

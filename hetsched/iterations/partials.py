@@ -1,0 +1,43 @@
+"""Partial results of reductions, in shared memory: (2, slots, *shape), by parity of the iteration.
+
+A device writes its own slot only, and each device combines all of them for itself, in the same
+order, so that every device has the same values. Those of the previous iteration stay until the
+present one is complete, so that it can be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hetsched.workload import Reduction
+
+_COMBINE: dict[str, Callable[[Sequence[np.ndarray]], Any]] = {
+    "sum": np.add.reduce,
+    "max": np.maximum.reduce,
+    "min": np.minimum.reduce,
+}
+
+
+def partials_shape(reduction: Reduction, slots: int) -> tuple[int, ...]:
+    """Return the shape of the array of a reduction for `slots` devices."""
+    return (2, slots, *reduction.shape)
+
+
+def slot_of(
+    partials: Mapping[str, np.ndarray], iteration: int, slot: int
+) -> dict[str, np.ndarray]:
+    """Return the arrays that the device of `slot` fills in an iteration."""
+    return {name: array[iteration % 2, slot, ...] for name, array in partials.items()}
+
+
+def combine(
+    reduction: Reduction, partials: np.ndarray, iteration: int, slots: Sequence[int]
+) -> np.ndarray:
+    """Return the combined value of the devices of `slots`, which have rows, in their order."""
+    parts = [np.asarray(partials[iteration % 2, slot]) for slot in slots]
+    how = reduction.combine
+    value = _COMBINE[how](parts) if isinstance(how, str) else how(parts)
+    return np.array(value, dtype=reduction.dtype).reshape(reduction.shape)

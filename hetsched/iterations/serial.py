@@ -1,0 +1,149 @@
+"""An iterative workload run in this process, one device after the other in each stage.
+
+What devices compute at the same time must be the same as what this computes: it is the reference
+for tests of devices, and shows authors of plug-ins that results don't depend on the split.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+
+from hetsched.errors import DataError
+from hetsched.iterations.home import Home, Part, stages_of, state_shape
+from hetsched.iterations.partials import combine, partials_shape, slot_of
+from hetsched.workload import Iterative, KernelContext, Rows, Stage, StageKernel, Values
+
+POISON = 77
+"""What arrays contain before they are written: results must not depend on it."""
+
+Split = Callable[[int], Sequence[int]]
+"""Iteration (0: the start) -> rows of each device."""
+
+
+@dataclass(frozen=True)
+class SerialResult:
+    """Outputs by name, iterations computed, and the residual after each."""
+
+    outputs: dict[str, np.ndarray]
+    iterations: int
+    residuals: tuple[float, ...]
+    converged: bool
+
+
+def run(
+    workload: Iterative,
+    params: Any,
+    inputs: Mapping[str, np.ndarray],
+    split: Split | Sequence[int],
+    *,
+    variant: str | None = None,
+) -> SerialResult:
+    """Run the job as devices with these shares would.
+
+    Parameters
+    ----------
+    inputs : mapping
+        Name -> whole array; the others are generated with seed 0.
+    split : sequence of int, or callable
+        Rows of each device.
+    variant : str, optional
+        Of the CPU; None: the first one.
+
+    Raises
+    ------
+    DataError
+        The method can't continue or diverges.
+    """
+    return _SerialRun(workload, params, inputs, split, variant).run()
+
+
+class _SerialRun:
+    def __init__(
+        self,
+        workload: Iterative,
+        params: Any,
+        inputs: Mapping[str, np.ndarray],
+        split: Split | Sequence[int],
+        variant: str | None,
+    ) -> None:
+        self._workload = workload
+        self._params = params
+        self._load = workload.load(params)
+        self._split = split if callable(split) else lambda iteration: split
+        slots = len(self._split(0))
+        self._outputs: dict[str, np.ndarray] = {}
+        arrays = self._arrays(inputs)
+        self._home = Home(workload, params, arrays)
+        self._reductions = {r.name: r for r in workload.reductions(params)}
+        self._partials = {
+            name: np.zeros(partials_shape(r, slots), r.dtype)
+            for name, r in self._reductions.items()
+        }
+        variants = workload.variants("cpu")
+        chosen = next(v for v in variants if variant in (None, v.name))
+        context = KernelContext("cpu", xp=np)
+        self._kernels: Mapping[str, StageKernel] = chosen.make(params, self._load, context)
+
+    def _arrays(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        arrays = dict(inputs)
+        for spec in self._workload.arrays(self._params):
+            is_resident = spec.role == "resident"
+            shape = spec.unit_shape if is_resident else (self._load, *spec.unit_shape)
+            if spec.name not in arrays:
+                arrays[spec.name] = np.zeros(shape, spec.dtype)
+                if spec.is_input:
+                    self._workload.generate(self._params, 0, spec.name, 0, arrays[spec.name])
+            if spec.is_output:
+                self._outputs[spec.name] = arrays[spec.name]
+        for state in self._workload.state(self._params):
+            shape = state_shape(state, self._load)
+            arrays[state.name] = np.full(shape, POISON, state.dtype)
+        return arrays
+
+    def run(self) -> SerialResult:
+        self._home.fill_borders()
+        values = Values()
+        for _ in range(self._workload.start_rounds(self._params)):
+            values = self._round(Part.START, 0, values)
+        residuals: list[float] = []
+        limit = self._workload.max_iterations(self._params)
+        iteration, converged = 0, False
+        while not converged and iteration < limit:
+            iteration += 1
+            values = self._round(Part.ITERATION, iteration, Values(values.now, values.now))
+            residuals.append(self._workload.residual(self._params, values))
+            if math.isinf(residuals[-1]):
+                raise DataError(f"iteration {iteration} diverges")
+            converged = self._workload.converged(self._params, values)
+        self._round(Part.FINISH, iteration, Values(values.now, values.now))
+        return SerialResult(self._outputs, iteration, tuple(residuals), converged)
+
+    def _round(self, part: Part, iteration: int, values: Values) -> Values:
+        for stage in stages_of(self._workload, self._params, part):
+            slots = []
+            bounds = [0, *accumulate(self._split(iteration))]
+            for slot, (first, stop) in enumerate(pairwise(bounds)):
+                if stop > first:
+                    slots.append(slot)
+                    rows = Rows(first, stop, self._load)
+                    self._compute(stage, part, iteration, slot, rows, values)
+            now = dict(values.now)
+            for name in stage.reductions:
+                reduction = self._reductions[name]
+                now[name] = combine(reduction, self._partials[name], iteration, slots)
+            values = Values(now, values.before)
+        return values
+
+    def _compute(
+        self, stage: Stage, part: Part, iteration: int, slot: int, rows: Rows, values: Values
+    ) -> None:
+        inputs, outputs = self._home.views(stage, part, iteration, rows)
+        partials = slot_of({n: self._partials[n] for n in stage.reductions}, iteration, slot)
+        self._kernels[stage.name](rows, inputs, outputs, values, partials)
+        self._home.refresh_borders(stage, part, iteration, rows)

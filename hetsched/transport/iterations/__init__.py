@@ -1,0 +1,1 @@
+"""How devices and engine keep step: control memory, messages."""

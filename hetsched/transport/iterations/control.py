@@ -1,0 +1,181 @@
+"""The shared memory in which devices wait for each other, and the engine controls iterations.
+
+Every word has one writer, so no atomic operation is needed: each device has a line with the number
+of times that it has arrived, and the engine and the first device have lines of their own. Words
+are 32-bit and aligned, so they are read and written as a whole; the system call that follows each
+write orders memory.
+
+A split is adopted by all devices after the same iteration: the first device of the epoch reads
+what the engine has proposed and writes its decision before it arrives at the end of the iteration;
+the others read that decision after they have all arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hetsched.transport.iterations import futex
+
+WORDS_PER_LINE = 16
+"""64 bytes: one line of the cache."""
+RECHECK_SECONDS = 1.0
+"""A sleeping device looks for an abort this often, in case that a wake-up got lost."""
+_ABORT, _ALLOWED, _PROPOSAL, _PAUSE, _DECISION = range(5)
+_HEADER_LINES = 8
+_FINISHED = 1
+"""Word of a device's line: the last iteration that it has finished."""
+
+
+class Aborted(Exception):
+    """The engine has given up the epoch."""
+
+
+@dataclass(frozen=True)
+class EpochDecision:
+    """What follows an iteration: the newest proposal's number, and whether to pause."""
+
+    proposal: int
+    pause: bool
+
+
+def control_words(slots: int) -> int:
+    """Return the 32-bit words needed for devices with the slots 0, 1, ..., `slots` - 1."""
+    return WORDS_PER_LINE * (_HEADER_LINES + slots) + 2 * _proposal_words(slots)
+
+
+def _proposal_words(slots: int) -> int:
+    """Return the words of one proposal: 64-bit bounds."""
+    return WORDS_PER_LINE * -(-2 * (slots + 1) // WORDS_PER_LINE)
+
+
+class IterationControl:
+    """The control memory of one job.
+
+    Parameters
+    ----------
+    words : ndarray of int32, (control_words(slots),)
+        Shared by the engine and all device processes; 0 at first.
+    """
+
+    def __init__(self, words: np.ndarray, slots: int) -> None:
+        self._words = words
+        self._slots = slots
+        self._address = words.ctypes.data
+
+    # ---- the engine
+
+    def begin(self) -> None:
+        """Reset everything for a new epoch; no device may be in one."""
+        self._words[...] = 0
+
+    def abort(self) -> None:
+        """End the epoch as soon as a device would have to wait for another one."""
+        self._write(_line(_ABORT), 1)
+        for slot in range(self._slots):
+            futex.wake(self._word_address(self._arrivals(slot)))
+        futex.wake(self._word_address(_line(_ALLOWED)))
+
+    def pause(self) -> None:
+        """End the epoch after the present iteration or the next one."""
+        self._write(_line(_PAUSE), 1)
+
+    def propose(self, bounds: Sequence[int]) -> int:
+        """Propose a split of the same devices; return its number, from 1 on.
+
+        The previous proposal must have been adopted.
+        """
+        number = self.proposed + 1
+        self._bounds(number)[: len(bounds)] = bounds
+        self._write(_line(_PROPOSAL), number)
+        return number
+
+    def allow(self, iteration: int) -> None:
+        """Let paced devices begin iterations up to this one."""
+        self._write(_line(_ALLOWED), iteration)
+
+    def finished(self, slots: Sequence[int]) -> int:
+        """Return the last iteration that all devices of `slots` have finished.
+
+        Valid while they run as well as after they have died.
+        """
+        return min(int(self._words[self._arrivals(slot) + _FINISHED]) for slot in slots)
+
+    def arrivals(self, slot: int) -> int:
+        """Return how often the device has arrived in this epoch: who is behind the others?"""
+        return int(self._words[self._arrivals(slot)])
+
+    @property
+    def proposed(self) -> int:
+        """The number of the newest proposal; 0: none."""
+        return int(self._words[_line(_PROPOSAL)])
+
+    # ---- devices
+
+    def arrive(self, slot: int) -> int:
+        """Record that the device has arrived once more; return how often it has."""
+        word = self._arrivals(slot)
+        count = int(self._words[word]) + 1
+        self._write(word, count)
+        return count
+
+    def finish(self, slot: int, iteration: int) -> None:
+        """Record that the device has finished `iteration`, before it arrives at the end of it."""
+        self._words[self._arrivals(slot) + _FINISHED] = iteration
+
+    def wait_for(self, slots: Sequence[int], count: int) -> None:
+        """Sleep until the devices of `slots` have arrived `count` times. Raises Aborted.
+
+        Not if all of them have arrived: then the others have seen that, too, and go on.
+        """
+        for slot in slots:
+            self._wait_until(self._arrivals(slot), count)
+
+    def wait_until_allowed(self, iteration: int) -> None:
+        """Sleep until the engine allows `iteration`. Raises Aborted."""
+        self._wait_until(_line(_ALLOWED), iteration)
+
+    def decide(self, iteration: int) -> None:
+        """Decide what follows `iteration`; by the first device, before it arrives at its end."""
+        pause = int(self._words[_line(_PAUSE)])
+        self._words[_line(_DECISION + iteration % 2)] = self.proposed << 1 | pause
+
+    def decision(self, iteration: int) -> EpochDecision:
+        """Return what was decided, once all devices have arrived at the end of `iteration`."""
+        word = int(self._words[_line(_DECISION + iteration % 2)])
+        return EpochDecision(word >> 1, bool(word & 1))
+
+    def bounds(self, proposal: int, ranks: int) -> tuple[int, ...]:
+        """Return the rows of an adopted proposal, as `Iterate.bounds`."""
+        return tuple(int(bound) for bound in self._bounds(proposal)[: ranks + 1])
+
+    # ---- words
+
+    def _wait_until(self, word: int, value: int) -> None:
+        while (seen := int(self._words[word])) < value:
+            if self._words[_line(_ABORT)]:
+                if int(self._words[word]) >= value:
+                    return
+                raise Aborted
+            futex.wait(self._word_address(word), seen, RECHECK_SECONDS)
+
+    def _write(self, word: int, value: int) -> None:
+        self._words[word] = value
+        futex.wake(self._word_address(word))
+
+    def _word_address(self, word: int) -> int:
+        return self._address + 4 * word
+
+    def _arrivals(self, slot: int) -> int:
+        return _line(_HEADER_LINES + slot)
+
+    def _bounds(self, proposal: int) -> np.ndarray:
+        size = _proposal_words(self._slots)
+        first = _line(_HEADER_LINES + self._slots) + proposal % 2 * size
+        return self._words[first : first + size].view(np.int64)
+
+
+def _line(index: int) -> int:
+    return WORDS_PER_LINE * index

@@ -1,0 +1,89 @@
+"""Messages about iterations; part of those of `device_messages.py`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class Iterate(msgspec.Struct, frozen=True, tag="iterate", kw_only=True):
+    """Compute iterations together with other devices, from iteration `first` on.
+
+    Needs Prepare, with the state arrays, the partials of each reduction ("partials/NAME") and the
+    control segment ("control") among its arrays. Answered by IterationsDone now and then, and by
+    one IterationsStopped, or by CommandFailed. An epoch is the time between two such commands:
+    its devices are always the same.
+
+    Attributes
+    ----------
+    rank : int
+        Of this device among those of the epoch.
+    slots : tuple of int
+        Slot of each rank in partials and control.
+    bounds : tuple of int, rows
+        Rank r has the rows from `bounds[r]` up to `bounds[r + 1]`, until the split changes.
+    first : int
+        0: the start stages come first. After the last iteration come the finish stages.
+    last : int
+        The last iteration, whether the method has converged or not.
+    previous : tuple of int
+        Slots with rows in iteration `first` - 1, in the order of their rows.
+    paced : bool
+        Begin an iteration only when the engine allows it (virtual clocks).
+    """
+
+    job: int
+    device: int
+    epoch: int
+    rank: int
+    slots: tuple[int, ...]
+    bounds: tuple[int, ...]
+    first: int
+    last: int
+    previous: tuple[int, ...] = ()
+    paced: bool = False
+
+
+class IterationTimes(msgspec.Struct, frozen=True, array_like=True):
+    """Seconds that a device spent in one iteration: the phases of NEC, section 6.1.
+
+    compute: kernels; transfer: copies between host and device; wait: for other devices; converge:
+    combining reductions and testing convergence.
+    """
+
+    compute: float
+    transfer: float = 0.0
+    wait: float = 0.0
+    converge: float = 0.0
+
+
+class IterationsDone(msgspec.Struct, frozen=True, tag="iterations-done"):
+    """The device has computed iterations `first`, `first` + 1, ...; `residuals`: after each."""
+
+    job: int
+    device: int
+    first: int
+    phases: tuple[IterationTimes, ...]
+    residuals: tuple[float, ...]
+    rows: tuple[int, ...]
+    """The device's rows in each."""
+
+
+StopReason = Literal["converged", "limit", "paused", "aborted"]
+"""Why iterations ended: the method has converged; the last one was reached; the engine wanted a
+pause; the engine gave up waiting for a device."""
+
+
+class IterationsStopped(msgspec.Struct, frozen=True, tag="iterations-stopped"):
+    """The device computes no more iterations; all before have been reported.
+
+    `iteration`: the last one that is complete on every device. After "converged" and "limit" the
+    finish stages are complete, too.
+    """
+
+    job: int
+    device: int
+    epoch: int
+    iteration: int
+    reason: StopReason

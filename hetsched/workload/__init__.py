@@ -1,0 +1,58 @@
+"""The interface of plug-ins: what a workload declares, and the registry of workloads.
+
+`Workload`: units that are independent of each other. `Iterative`: iterations, each of which
+depends on the previous one, on data that stay where they are.
+"""
+
+from hetsched.dtypes import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, Dtype, DtypeChoice
+from hetsched.workload.conversion import convert
+from hetsched.workload.iterative import (
+    Border,
+    Iterative,
+    Reduction,
+    Rows,
+    Stage,
+    StageKernel,
+    StateArray,
+    Values,
+)
+from hetsched.workload.protocol import (
+    Arrays,
+    ArraySpec,
+    BaseWorkload,
+    Kernel,
+    KernelContext,
+    Role,
+    Variant,
+    Workload,
+)
+from hetsched.workload.registry import find, locate, names
+
+__all__ = [
+    "COMPLEX64",
+    "COMPLEX128",
+    "FLOAT32",
+    "FLOAT64",
+    "ArraySpec",
+    "Arrays",
+    "BaseWorkload",
+    "Border",
+    "Dtype",
+    "DtypeChoice",
+    "Iterative",
+    "Kernel",
+    "KernelContext",
+    "Reduction",
+    "Role",
+    "Rows",
+    "Stage",
+    "StageKernel",
+    "StateArray",
+    "Values",
+    "Variant",
+    "Workload",
+    "convert",
+    "find",
+    "locate",
+    "names",
+]

@@ -1,0 +1,54 @@
+"""Conversion of what users write to the parameters of a workload."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hetsched.errors import UsageError
+from hetsched.units import closest_name, quoted
+
+if TYPE_CHECKING:
+    from hetsched.workload.protocol import BaseWorkload
+
+TYPE_NAMES = {"int": "a whole number", "float": "a number", "bool": "true or false"}
+"""Types of parameters, as error messages call them."""
+
+
+def convert(workload: BaseWorkload, values: Mapping[str, Any]) -> Any:
+    """Convert `values` to `workload.Params`.
+
+    Raises
+    ------
+    UsageError
+        A field is unknown, missing or has a wrong value.
+    """
+    fields = workload.Params.__struct_fields__
+    for key in values:
+        if key not in fields:
+            hint = closest_hint(key, fields)
+            raise UsageError(f"{workload.name} has no parameter {quoted(key)}{hint}")
+    try:
+        return msgspec.convert(dict(values), workload.Params, strict=False)
+    except msgspec.ValidationError as error:
+        raise UsageError(_conversion_error(workload, values, str(error))) from None
+
+
+def _conversion_error(workload: BaseWorkload, values: Mapping[str, Any], text: str) -> str:
+    """msgspec's `text`, in terms of the parameters."""
+    missing = re.fullmatch(r"Object missing required field `(\w+)`", text)
+    if missing:
+        return f"{workload.name} needs {missing[1]}"
+    wrong = re.fullmatch(r"Expected `(\w+)`, got `\w+` - at `\$\.(\w+)`", text)
+    if wrong:
+        kind, name = TYPE_NAMES.get(wrong[1], wrong[1]), wrong[2]
+        return f"{name}: {quoted(values[name])} is not {kind}"
+    return f"{workload.name}: {text}"
+
+
+def closest_hint(word: str, names: Sequence[str]) -> str:
+    match = closest_name(word, names)
+    return f"; did you mean {match!r}?" if match else f"; choose from: {', '.join(sorted(names))}"

@@ -1,0 +1,242 @@
+"""The protocol of iterative workloads: solvers and simulations on data that stay in place.
+
+An iteration is a sequence of stages. In each stage every device computes its own rows of the
+stage's outputs; it may read other rows of the inputs, as they were after the stage before. Between
+two stages all devices wait for each other, and partial results are combined (the supersteps of
+Valiant's bulk-synchronous model, CACM 33(8), 1990).
+"""
+
+from __future__ import annotations
+
+import string
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal
+
+from hetsched.memory import MemoryDemand
+from hetsched.workload.protocol import Arrays, ArraySpec, BaseWorkload
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Border = Literal["fixed", "periodic", "reflect"]
+"""What lies beyond the first and the last row: `fixed` rows that never change, the rows of the
+opposite edge (`periodic`), or the mirror image of the rows at this edge (`reflect`)."""
+Combine = Literal["sum", "max", "min"] | Callable[[Sequence[Any]], Any]
+"""How partial results of the devices, given in the order of their rows, become one."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows `first` up to, but not including, `stop`, of `load`."""
+
+    first: int
+    stop: int
+    load: int
+
+    @property
+    def count(self) -> int:
+        return self.stop - self.first
+
+    @property
+    def is_first(self) -> bool:
+        return self.first == 0
+
+    @property
+    def is_last(self) -> bool:
+        return self.stop == self.load
+
+
+@dataclass(frozen=True)
+class StateArray:
+    """An array of shape (load, *unit_shape) that lives as long as the job.
+
+    Attributes
+    ----------
+    halo : int, rows
+        How many rows before and after its own ones a device reads. Kernels get these with their
+        own rows: (halo + count + halo, *unit_shape).
+    border : Border
+        The rows beyond the edges; only with a halo.
+    border_value : float
+        Of `fixed` border rows, which are written once, before the first stage.
+    has_two_buffers : bool
+        An iteration reads the values of the previous iteration (its input of this name) while it
+        writes new ones (its output of this name), so that it can be repeated. An array with one
+        buffer is scratch: each iteration writes it before it reads it.
+    is_whole : bool
+        Kernels read all rows: (load, *unit_shape).
+    """
+
+    name: str
+    unit_shape: tuple[int, ...]
+    dtype: str
+    halo: int = 0
+    border: Border = "fixed"
+    border_value: float = 0.0
+    has_two_buffers: bool = True
+    is_whole: bool = False
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A value that all devices compute together, of the same size whatever their rows.
+
+    Attributes
+    ----------
+    combine : "sum", "max", "min" or callable
+        A callable gets the partial arrays of all devices with rows, in the order of their rows, so
+        the result doesn't depend on which device was first.
+    """
+
+    name: str
+    shape: tuple[int, ...] = ()
+    dtype: str = "float64"
+    combine: Combine = "sum"
+
+
+@dataclass(frozen=True)
+class Values:
+    """Combined reductions: name -> array.
+
+    Attributes
+    ----------
+    now : mapping
+        As of the last stage that computed them.
+    before : mapping
+        As of the end of the previous iteration, also when an iteration is repeated.
+    """
+
+    now: Mapping[str, np.ndarray] = field(default_factory=dict)
+    before: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+StageKernel = Callable[[Rows, Arrays, Arrays, Values, Arrays], None]
+"""kernel(rows, inputs, outputs, values, partials) computes one stage on some rows.
+
+`inputs`: own rows of split arrays, with their halo if they have one; all of resident and whole
+ones. `outputs`: own rows, without halo. `partials`: name -> array of the reduction's shape, which
+the kernel fills. Never called without rows. Raises DataError if the data make the method
+impossible.
+"""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What happens between two moments at which all devices wait for each other.
+
+    Attributes
+    ----------
+    inputs, outputs : tuple of str
+        Names of arrays that the kernel reads and writes. Nothing that one device writes may be
+        read by another one in the same stage, except the previous values of an array with two
+        buffers.
+    reductions : tuple of str
+        What is combined after the stage. Each reduction belongs to one stage of an iteration.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...] = ()
+    reductions: tuple[str, ...] = ()
+
+
+class Iterative(BaseWorkload):
+    """A load of rows that all devices compute again and again, each its own part.
+
+    The first axis of arrays with the roles "split" and "out" counts rows; resident ones may have
+    any shape. `Variant.make(p, load, context)` returns a mapping: name of a stage -> StageKernel.
+    Iterations count from 1; `start` is iteration 0. Every method is pure.
+    """
+
+    @abstractmethod
+    def state(self, p: Any) -> Sequence[StateArray]:
+        """Return the arrays that are neither inputs nor outputs."""
+
+    @abstractmethod
+    def reductions(self, p: Any) -> Sequence[Reduction]:
+        """Return all reductions."""
+
+    @abstractmethod
+    def start(self, p: Any) -> Sequence[Stage]:
+        """Return the stages before the first iteration, which also check the data.
+
+        There is no previous iteration: an array with two buffers is read as written last.
+        """
+
+    @abstractmethod
+    def iteration(self, p: Any) -> Sequence[Stage]:
+        """Return the stages of an iteration."""
+
+    def finish(self, p: Any) -> Sequence[Stage]:
+        """Return the stages after the last iteration, which write the outputs.
+
+        They must be valid after any iteration: a checkpoint or a stop may follow it.
+        """
+        return ()
+
+    def start_rounds(self, p: Any) -> int:
+        """Return how often the stages of `start` run, one round after the other."""
+        return 1
+
+    @abstractmethod
+    def max_iterations(self, p: Any) -> int:
+        """Return the number of iterations after which the job ends in any case."""
+
+    def converged(self, p: Any, values: Values) -> bool:
+        """Return whether the iteration that led to `values` was the last one.
+
+        Raises
+        ------
+        DataError
+            The method can't continue.
+        """
+        return False
+
+    def must_converge(self, p: Any) -> bool:
+        """Return whether a job that ends by `max_iterations` has failed."""
+        return True
+
+    def residual(self, p: Any, values: Values) -> float:
+        """Return what shall become small, for progress reports; NaN if there is no such number.
+
+        Infinity means that the method diverges: the job fails.
+        """
+        return float("nan")
+
+    def granule(self, p: Any) -> int:
+        """Return the number of rows that are never divided between devices."""
+        return 1
+
+    @abstractmethod
+    def errors(self, p: Any, inputs: Arrays, outputs: Arrays, rows: Rows, seed: int) -> np.ndarray:
+        """Return the error of each of `rows` of the result, (count,) float64; 1 is just correct.
+
+        `inputs` and `outputs` are whole arrays. NaN counts as wrong.
+        """
+
+    def demand(self, p: Any, kind: str) -> MemoryDemand:
+        """Return the bytes of rows on a device that holds them: inputs, state and outputs."""
+        arrays = self.arrays(p)
+        rows = [a for a in arrays if a.role != "resident"]
+        whole = sum(_bytes(a) for a in arrays if a.role == "resident")
+        inputs = sum(_bytes(a) for a in rows if a.is_input)
+        outputs = sum(_bytes(a) for a in rows if a.is_output)
+        work = 0
+        for array in self.state(p):
+            nbytes = _bytes(array) * (2 if array.has_two_buffers else 1)
+            if array.is_whole:
+                whole += nbytes * self.load(p)
+            else:
+                work += nbytes
+        return MemoryDemand(
+            input_bytes=inputs, work_bytes=work, output_bytes=outputs, resident_bytes=whole
+        )
+
+
+def _bytes(array: ArraySpec | StateArray) -> int:
+    """Return the bytes of one row, or of a whole resident array."""
+    bits = array.dtype.lstrip(string.ascii_lowercase) or "8"  # bool; not NumPy: it is slow to load
+    return prod(array.unit_shape) * int(bits) // 8

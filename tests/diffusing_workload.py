@@ -1,0 +1,159 @@
+"""A small iterative workload: smoothing of columns of numbers, each with a halo of one row.
+
+Both buffers, each kind of border, a whole array, reductions by sum and by maximum, several start
+rounds and stages: whatever iterative workloads may use, in a few lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from hetsched.errors import DataError
+from hetsched.workload import (
+    Arrays,
+    ArraySpec,
+    Border,
+    Iterative,
+    KernelContext,
+    Reduction,
+    Rows,
+    Stage,
+    StageKernel,
+    StateArray,
+    Values,
+    Variant,
+)
+
+
+class DiffusionParams(msgspec.Struct, frozen=True):
+    """Of `columns` numbers in each row; `is_bad`: the first iteration finds row 0 to be bad."""
+
+    rows: int = 24
+    columns: int = 4
+    iterations: int = 10
+    tolerance: float = 0.0
+    border: str = "periodic"
+    is_bad: bool = False
+
+
+class Diffusion(Iterative):
+    """y: x after `iterations` steps, each of which subtracts a hundredth of the mean."""
+
+    name = "diffusion"
+    Params = DiffusionParams
+    inputs = ("x",)
+
+    def load(self, p: DiffusionParams) -> int:
+        return p.rows
+
+    def arrays(self, p: DiffusionParams) -> Sequence[ArraySpec]:
+        shape = (p.columns,)
+        return (ArraySpec("x", "split", shape, "float64"), ArraySpec("y", "out", shape, "float64"))
+
+    def state(self, p: DiffusionParams) -> Sequence[StateArray]:
+        border: Border = "periodic" if p.border == "periodic" else "reflect"
+        if p.border == "fixed":
+            border = "fixed"
+        return (
+            StateArray("u", (p.columns,), "float64", 1, border, 2.0),
+            StateArray("means", (), "float64", has_two_buffers=False, is_whole=True),
+        )
+
+    def reductions(self, p: DiffusionParams) -> Sequence[Reduction]:
+        return (
+            Reduction("total", (p.columns,)),
+            Reduction("change", combine="max"),
+            Reduction("rounds", combine=lambda parts: parts[0]),
+        )
+
+    def start(self, p: DiffusionParams) -> Sequence[Stage]:
+        return (Stage("copy", ("x",), ("u",), ("rounds",)),)
+
+    def start_rounds(self, p: DiffusionParams) -> int:
+        return 3
+
+    def iteration(self, p: DiffusionParams) -> Sequence[Stage]:
+        return (
+            Stage("mean", ("u",), ("means",), ("total",)),
+            Stage("smooth", ("u", "means"), ("u",), ("change",)),
+        )
+
+    def finish(self, p: DiffusionParams) -> Sequence[Stage]:
+        return (Stage("result", ("u",), ("y",)),)
+
+    def max_iterations(self, p: DiffusionParams) -> int:
+        return p.iterations
+
+    def must_converge(self, p: DiffusionParams) -> bool:
+        return p.tolerance > 0
+
+    def converged(self, p: DiffusionParams, values: Values) -> bool:
+        return bool(values.now["change"] <= p.tolerance)
+
+    def residual(self, p: DiffusionParams, values: Values) -> float:
+        return float(values.now["change"])
+
+    def errors(
+        self, p: DiffusionParams, inputs: Arrays, outputs: Arrays, rows: Rows, seed: int
+    ) -> np.ndarray:
+        expected, _ = diffused(p, inputs["x"])
+        difference = np.abs(outputs["y"] - expected)[rows.first : rows.stop]
+        return np.asarray(difference.max(axis=1) / 1e-9)
+
+    def flops(self, p: DiffusionParams, x: int) -> float:
+        return 10.0 * x * p.columns
+
+    def variants(self, kind: str) -> Sequence[Variant]:
+        return (Variant("numpy", "1", make),) if kind == "cpu" else ()
+
+    def generate(
+        self, p: DiffusionParams, seed: int, array: str, first: int, out: np.ndarray
+    ) -> None:
+        for row, values in enumerate(out, first):
+            values[...] = np.random.default_rng((seed, row)).standard_normal(p.columns)
+
+
+def make(p: DiffusionParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
+    """Return the kernels by stage."""
+
+    def copy(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Any) -> None:
+        done = int(values.now["rounds"]) if values.now else 0
+        outputs["u"][...] = inputs["x"] * 2.0**done / 4
+        partials["rounds"][...] = done + 1
+
+    def mean(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Any) -> None:
+        own = inputs["u"][1:-1]
+        outputs["means"][...] = own.mean(axis=1)
+        partials["total"][...] = own.sum(axis=0)
+
+    def smooth(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Any) -> None:
+        u = inputs["u"]
+        mean = inputs["means"].mean()
+        outputs["u"][...] = (u[:-2] + 2 * u[1:-1] + u[2:]) / 4 - 0.01 * mean
+        partials["change"][...] = np.abs(outputs["u"] - u[1:-1]).max()
+        if rows.is_first and p.is_bad:
+            raise DataError("row 0 is bad data")
+
+    def result(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Any) -> None:
+        outputs["y"][...] = inputs["u"][1:-1]
+
+    return {"copy": copy, "mean": mean, "smooth": smooth, "result": result}
+
+
+def diffused(p: DiffusionParams, x: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return the result for `x`, and the number of iterations, computed in one piece."""
+    u = np.asarray(x, dtype=np.float64)
+    for iteration in range(1, p.iterations + 1):
+        if p.border == "fixed":
+            padded = np.pad(u, ((1, 1), (0, 0)), constant_values=2.0)
+        else:
+            padded = np.pad(u, ((1, 1), (0, 0)), "wrap" if p.border == "periodic" else "symmetric")
+        new = (padded[:-2] + 2 * u + padded[2:]) / 4 - 0.01 * u.mean(axis=1).mean()
+        change, u = np.abs(new - u).max(), new
+        if change <= p.tolerance:
+            return u, iteration
+    return u, p.iterations
