@@ -60,8 +60,16 @@ class Dependency(msgspec.Struct, frozen=True):
     condition: Condition = "ok"
 
 
+BalanceMethod = Literal["auto", "functional", "constant", "imbalance-factor", "none"]
+"""How the rows of an iterative job are shared out while it runs; "none": its first split stays."""
+WarmUp = Literal["", "dfpa"]
+"""What comes before the first iteration: nothing, or short benchmarks (DFPA)."""
+
+
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What a user submits. `hetsched/queue_options.py` checks the fields from `priority` on.
+
+    `hetsched/iteration_options.py` checks those from `balance` on, for iterative jobs only.
 
     `inputs` and `outputs` are keyed by array name; "" stands for the only one. Inputs that aren't
     named are Generated, outputs that aren't named are ArenaOut().
@@ -92,6 +100,25 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     measure: dict[str, str] = {}
     """Device -> the variant to measure it with: all devices get equal shares, in as few chunks as
     their memory allows. Empty: the job is planned for speed."""
+    balance: BalanceMethod = "auto"
+    warm_up: WarmUp = ""
+    checkpoint: str = ""
+    """Absolute path of the file to which the state is saved now and then; "": none."""
+    every: float | None = None
+    """Seconds between two checkpoints; None: the default."""
+    resume: str = ""
+    """Absolute path of the checkpoint to start from; "": none."""
+
+
+class IterationSeconds(msgspec.Struct, frozen=True):
+    """The phases of a device's iterations, seconds in sum (NEC, section 6.1)."""
+
+    compute: float = 0.0
+    transfer: float = 0.0
+    wait: float = 0.0
+    """For the other devices."""
+    converge: float = 0.0
+    """Combining reductions and testing convergence."""
 
 
 class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,6 +135,8 @@ class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
     compute_seconds: float = 0.0
     copy_out_seconds: float = 0.0
     late: int = 0
+    phases: IterationSeconds | None = None
+    """Of an iterative job; `share` are the rows at its end, `chunks` is empty."""
 
 
 class JobReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +158,13 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     outputs: dict[str, str] = {}
     """Output name -> path, for those that became files."""
     error: ErrorRecord | None = None
+    iterations: int | None = None
+    """Complete iterations of an iterative job; None for other jobs."""
+    residual: float | None = None
+    """After the last iteration; None: the workload has no such number."""
+    converged: bool | None = None
+    moves: int | None = None
+    """How often rows moved between devices."""
 
 
 class DeviceProgress(msgspec.Struct, frozen=True):
@@ -148,13 +184,20 @@ class Queued(msgspec.Struct, frozen=True, tag="queued"):
 
 
 class Running(msgspec.Struct, frozen=True, tag="running"):
-    """`stage`: "generating", "planning", "computing", "verifying"; `text`: its slow step."""
+    """`stage`: "generating", "planning", "computing", "verifying"; `text`: its slow step.
+
+    Of an iterative job `devices` have their present rows; `iteration`: the last complete one.
+    """
 
     job: int
     stage: str
     devices: tuple[DeviceProgress, ...] = ()
     predicted_seconds: float | None = None
     text: str = ""
+    iteration: int | None = None
+    max_iterations: int | None = None
+    residual: float | None = None
+    iterations_per_second: float | None = None
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):

@@ -27,6 +27,7 @@ from hetsched.engine.planning.planner_thread import run_inline
 from hetsched.engine.threads.step import Step
 from hetsched.engine.threads.worker_pool import Task, WorkerPool
 from hetsched.errors import HetschedError
+from hetsched.iteration_options import iteration_options
 from hetsched.job import JobSpec
 from hetsched.store.arrays.file_stamp import FileStamp
 
@@ -169,6 +170,7 @@ def _binds_as(spec: JobSpec, machine: MachineLimits, last: CheckedJob) -> bool:
     return (
         not spec.inputs
         and not spec.outputs
+        and not iteration_options(spec)
         and spec.devices == last.spec.devices
         and spec.measure == last.spec.measure
         and machine == last.machine

@@ -29,9 +29,11 @@ from hetsched.engine.admission.input_opener import InputOpener
 from hetsched.engine.admission.resolved_job import ResolvedJob, array_bytes
 from hetsched.engine.threads.step import Step
 from hetsched.errors import DataError
+from hetsched.iteration_options import check_not_iterative
 from hetsched.job import FileOut, JobSpec
 from hetsched.transport.device_messages import StoredArray
 from hetsched.units import format_bytes
+from hetsched.workload import Iterative
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,8 @@ def bind(
     ------
     UsageError, DataError, Unavailable
     """
+    if not isinstance(declaration.workload, Iterative):
+        check_not_iterative(spec, declaration.workload.name)
     job = ResolvedJob(
         declaration.workload,
         declaration.reference,
