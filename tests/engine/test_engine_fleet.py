@@ -21,8 +21,8 @@ from hetsched.engine.processes.device_process import DeviceProcess
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.processes.fleet_listener import FleetListener
 from hetsched.engine.processes.hosted_process import MAX_FAILED_STARTS, HostedProcess
-from hetsched.errors import InternalError
-from hetsched.transport.device_messages import Attach, MemoryReading, Release
+from hetsched.errors import ErrorRecord, InternalError
+from hetsched.transport.device_messages import Attach, CommandFailed, MemoryReading, Release
 from hetsched.transport.timers import Timer, TimerQueue
 
 SPEC = ProcessSpec(
@@ -258,6 +258,31 @@ def test_a_process_that_has_stopped_reading_is_killed(caplog: pytest.LogCaptureF
 
     assert not process.is_alive
     assert caplog.text.count("cpu0: it has stopped reading commands; killing it") == 1
+
+
+class ReportingProcess(RefusingProcess):
+    """A device process that has sent `events`."""
+
+    ended = False
+
+    def __init__(self, *events: Any) -> None:
+        super().__init__(OSError())
+        self.events = events
+
+    def receive(self) -> tuple[Any, ...]:
+        return self.events
+
+
+def test_a_failure_between_two_jobs_is_logged(
+    manual: ManualFleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    error = ErrorRecord(70, "memory can't be released")
+    process: Any = ReportingProcess(CommandFailed(0, 0, "kernel", error))
+
+    manual.fleet._read_events(hosted(process), process)
+
+    assert "event" not in manual.calls
+    assert "cpu0: between two jobs: memory can't be released" in caplog.text
 
 
 def test_a_reading_of_memory_changes_the_description_of_a_device(manual: ManualFleet) -> None:

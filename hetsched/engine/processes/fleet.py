@@ -27,6 +27,7 @@ from hetsched.engine.processes.start_waits import (
     is_settled,
 )
 from hetsched.transport.device_messages import (
+    CommandFailed,
     DeviceCommand,
     Hello,
     MemoryReading,
@@ -281,6 +282,9 @@ class Fleet:
                 continue  # the watch has seen it
             elif isinstance(event, MemoryReading):
                 self._on_memory(host.device_names[event.device], event)
+            elif isinstance(event, CommandFailed) and not event.job:
+                name = host.device_names[event.device]
+                log.warning("%s: between two jobs: %s", name, event.error.message)
             else:
                 self._listener.on_event(host.device_names[event.device], event)
         if process.ended:
