@@ -81,6 +81,23 @@ def test_a_matrix_in_a_file_is_standardized(fresh_python: Path, tmp_path: Path) 
     assert np.allclose(y.std(axis=1), 1)
 
 
+def test_the_temperature_of_a_plate_does_not_depend_on_the_split(fresh_python: Path) -> None:
+    code = (
+        "import numpy as np; from hetsched.iterations.serial import run\n"
+        "from hetsched.workload import Rows, find\n"
+        "plate = find('plate'); p = plate.infer({'rows': 12, 'cols': 9}, {})\n"
+        "x = np.zeros((12, 9)); plate.generate(p, 0, 'x', 0, x)\n"
+        "whole, parts = run(plate, p, {'x': x}, (12,)), run(plate, p, {'x': x}, (1, 10, 1))\n"
+        "assert whole.converged and whole.residuals == parts.residuals\n"
+        "y = whole.outputs['y']; assert (y == parts.outputs['y']).all()\n"
+        "assert (plate.errors(p, {'x': x}, {'y': y}, Rows(0, 12, 12), 0) <= 1).all()\n"
+        "y[5, 5] += 1; bad = plate.errors(p, {'x': x}, {'y': y}, Rows(3, 12, 12), 0) > 1\n"
+        "assert [i + 3 for i in np.flatnonzero(bad)] == [4, 5, 6]\n"
+    )
+
+    subprocess.run([fresh_python, "-c", code], check=True)
+
+
 def test_a_wrong_result_is_caught(fresh_python: Path, tmp_path: Path) -> None:
     code = (
         "import numpy as np; from hetsched_standardize import verification as checks\n"
