@@ -41,7 +41,10 @@ class DiffusionParams(msgspec.Struct, frozen=True):
 
 
 class Diffusion(Iterative):
-    """y: x after `iterations` steps, each of which subtracts a hundredth of the mean."""
+    """y: x after `iterations` steps, each of which subtracts a hundredth of the mean.
+
+    totals: the sums of y's columns before the last step.
+    """
 
     name = "diffusion"
     Params = DiffusionParams
@@ -52,7 +55,11 @@ class Diffusion(Iterative):
 
     def arrays(self, p: DiffusionParams) -> Sequence[ArraySpec]:
         shape = (p.columns,)
-        return (ArraySpec("x", "split", shape, "float64"), ArraySpec("y", "out", shape, "float64"))
+        return (
+            ArraySpec("x", "split", shape, "float64"),
+            ArraySpec("y", "out", shape, "float64"),
+            ArraySpec("totals", "whole-out", shape, "float64"),
+        )
 
     def state(self, p: DiffusionParams) -> Sequence[StateArray]:
         border: Border = "periodic" if p.border == "periodic" else "reflect"
@@ -83,7 +90,7 @@ class Diffusion(Iterative):
         )
 
     def finish(self, p: DiffusionParams) -> Sequence[Stage]:
-        return (Stage("result", ("u",), ("y",)),)
+        return (Stage("result", ("u",), ("y", "totals")),)
 
     def max_iterations(self, p: DiffusionParams) -> int:
         return p.iterations
@@ -140,6 +147,8 @@ def make(p: DiffusionParams, load: int, context: KernelContext) -> Mapping[str, 
 
     def result(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Any) -> None:
         outputs["y"][...] = inputs["u"][1:-1]
+        if rows.is_first:
+            outputs["totals"][...] = values.now["total"]
 
     return {"copy": copy, "mean": mean, "smooth": smooth, "result": result}
 

@@ -54,7 +54,7 @@ def block_ranges(first: int, count: int, arrays: Sequence[HostArray]) -> Iterato
 
 def _writable_blocks(array: HostArray, first: int, count: int) -> Iterator[tuple[int, np.ndarray]]:
     """Yield (first, block) to fill: views if possible, else buffers to be written."""
-    if array.spec.role == "resident":
+    if array.spec.is_whole:
         view = array.direct(0, 0)
         yield 0, np.empty(array.spec.unit_shape, array.spec.dtype) if view is None else view
         return

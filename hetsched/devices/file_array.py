@@ -57,14 +57,14 @@ class FileArray:
         self._offset = offset
         self._is_fortran = order == "F" and len(shape) > 1
         self._is_plain = self._dtype == np.dtype(spec.dtype)
-        self._is_resident = spec.role == "resident"
+        self._is_whole = spec.is_whole
         self._unit = math.prod(self._shape[1:])
 
     def direct(self, first: int, count: int) -> np.ndarray | None:
         return None
 
     def read(self, first: int, count: int, into: np.ndarray) -> None:
-        if self._is_resident:
+        if self._is_whole:
             first, count = 0, self._shape[0]
         if self._is_fortran:
             target = into.reshape((count, *self._shape[1:])).transpose()
@@ -78,7 +78,7 @@ class FileArray:
     def write(self, first: int, count: int, values: np.ndarray) -> None:
         if self._is_fortran:
             raise InternalError(f"output {self.spec.name!r}: files are written in C order only")
-        if self._is_resident:
+        if self._is_whole:
             first = 0
         for piece, item in _pieces(values, first * self._unit, self._dtype.itemsize):
             self._pwrite(_bytes(np.ascontiguousarray(piece, self._dtype)), item)

@@ -33,7 +33,7 @@ class ArenaArray:
             and stored.flags.c_contiguous
             and stored.flags.aligned
         )
-        self._is_resident = spec.role == "resident"
+        self._is_whole = spec.is_whole
 
     def direct(self, first: int, count: int) -> np.ndarray | None:
         return self._part(first, count) if self._is_plain else None
@@ -45,7 +45,7 @@ class ArenaArray:
         np.copyto(self._part(first, count), values, casting="same_kind")
 
     def _part(self, first: int, count: int) -> np.ndarray:
-        return self._stored if self._is_resident else self._stored[first : first + count]
+        return self._stored if self._is_whole else self._stored[first : first + count]
 
 
 def resident_values(array: HostArray) -> np.ndarray:

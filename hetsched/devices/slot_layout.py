@@ -118,7 +118,7 @@ def slot_layout(
     InternalError
         An output doesn't fit the buffer that it should reuse.
     """
-    split = [spec for spec in arrays if spec.role != "resident"]
+    split = [spec for spec in arrays if not spec.is_whole]
     buffered = [(spec, False) for spec in split if spec.is_input]
     buffered += [(spec, True) for spec in split if spec.is_output and spec.name not in in_place]
     buffered.sort(key=lambda entry: -np.dtype(entry[0].dtype).itemsize)

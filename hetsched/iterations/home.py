@@ -52,7 +52,7 @@ class Home:
     def __init__(self, workload: Iterative, params: Any, arrays: Mapping[str, Any]) -> None:
         self._arrays = arrays
         self._state = {array.name: array for array in workload.state(params)}
-        self._is_resident = {a.name: a.role == "resident" for a in workload.arrays(params)}
+        self._is_whole = {a.name: a.is_whole for a in workload.arrays(params)}
 
     def fill_borders(self) -> None:
         """Write the fixed border rows. Before the first stage, by one device."""
@@ -65,14 +65,18 @@ class Home:
     def views(self, stage: Stage, part: Part, iteration: int, rows: Rows) -> tuple[Arrays, Arrays]:
         """Return the inputs and outputs of a kernel on `rows`."""
         inputs = {name: self._input(name, part, iteration, rows) for name in stage.inputs}
-        outputs = {name: self._output(name, part, iteration, rows) for name in stage.outputs}
+        outputs = {
+            name: self._output(name, part, iteration, rows)
+            for name in stage.outputs
+            if rows.is_first or not self._is_whole.get(name, False)
+        }
         return inputs, outputs
 
     def _input(self, name: str, part: Part, iteration: int, rows: Rows) -> Any:
         array = self._state.get(name)
         if array is None:
             whole = self._arrays[name]
-            return whole if self._is_resident[name] else whole[rows.first : rows.stop]
+            return whole if self._is_whole[name] else whole[rows.first : rows.stop]
         buffer = self._arrays[name][read_buffer(array, part, iteration)]
         if array.is_whole:
             return buffer[array.halo : array.halo + rows.load]
@@ -81,7 +85,8 @@ class Home:
     def _output(self, name: str, part: Part, iteration: int, rows: Rows) -> Any:
         array = self._state.get(name)
         if array is None:
-            return self._arrays[name][rows.first : rows.stop]
+            whole = self._arrays[name]
+            return whole if self._is_whole[name] else whole[rows.first : rows.stop]
         buffer = self._arrays[name][write_buffer(array, part, iteration)]
         return buffer[array.halo + rows.first : array.halo + rows.stop]
 

@@ -93,10 +93,8 @@ class _SerialRun:
     def _arrays(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         arrays = dict(inputs)
         for spec in self._workload.arrays(self._params):
-            is_resident = spec.role == "resident"
-            shape = spec.unit_shape if is_resident else (self._load, *spec.unit_shape)
             if spec.name not in arrays:
-                arrays[spec.name] = np.zeros(shape, spec.dtype)
+                arrays[spec.name] = np.zeros(spec.shape(self._load), spec.dtype)
                 if spec.is_input:
                     self._workload.generate(self._params, 0, spec.name, 0, arrays[spec.name])
             if spec.is_output:

@@ -117,7 +117,8 @@ StageKernel = Callable[[Rows, Arrays, Arrays, Values, Arrays], None]
 """kernel(rows, inputs, outputs, values, partials) computes one stage on some rows.
 
 `inputs`: own rows of split arrays, with their halo if they have one; all of resident and whole
-ones. `outputs`: own rows, without halo. `partials`: name -> array of the reduction's shape, which
+ones. `outputs`: own rows, without halo; of whole-out arrays all, but only for the device that has
+the first row (`rows.is_first`). `partials`: name -> array of the reduction's shape, which
 the kernel fills. Never called without rows. Raises DataError if the data make the method
 impossible.
 """
@@ -146,9 +147,9 @@ class Stage:
 class Iterative(BaseWorkload):
     """A load of rows that all devices compute again and again, each its own part.
 
-    The first axis of arrays with the roles "split" and "out" counts rows; resident ones may have
-    any shape. `Variant.make(p, load, context)` returns a mapping: name of a stage -> StageKernel.
-    Iterations count from 1; `start` is iteration 0. Every method is pure.
+    The first axis of arrays with the roles "split" and "out" counts rows; resident and whole-out
+    ones may have any shape. `Variant.make(p, load, context)` returns a mapping: name of a stage ->
+    StageKernel. Iterations count from 1; `start` is iteration 0. Every method is pure.
     """
 
     @abstractmethod
@@ -220,8 +221,8 @@ class Iterative(BaseWorkload):
     def demand(self, p: Any, kind: str) -> MemoryDemand:
         """Return the bytes of rows on a device that holds them: inputs, state and outputs."""
         arrays = self.arrays(p)
-        rows = [a for a in arrays if a.role != "resident"]
-        whole = sum(_bytes(a) for a in arrays if a.role == "resident")
+        rows = [a for a in arrays if not a.is_whole]
+        whole = sum(_bytes(a) for a in arrays if a.is_whole)
         inputs = sum(_bytes(a) for a in rows if a.is_input)
         outputs = sum(_bytes(a) for a in rows if a.is_output)
         work = 0
@@ -237,6 +238,6 @@ class Iterative(BaseWorkload):
 
 
 def _bytes(array: ArraySpec | StateArray) -> int:
-    """Return the bytes of one row, or of a whole resident array."""
+    """Return the bytes of one row, or of an array that isn't split."""
     bits = array.dtype.lstrip(string.ascii_lowercase) or "8"  # bool; not NumPy: it is slow to load
     return prod(array.unit_shape) * int(bits) // 8

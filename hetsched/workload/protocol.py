@@ -22,7 +22,7 @@ from hetsched.workload.conversion import convert
 if TYPE_CHECKING:
     import numpy as np
 
-Role = Literal["split", "resident", "out", "inout"]
+Role = Literal["split", "resident", "out", "inout", "whole-out"]
 Arrays = Mapping[str, Any]
 """Name -> array; the first axis of a split, out or inout array counts units."""
 Kernel = Callable[[Arrays, Arrays], None]
@@ -38,7 +38,8 @@ class ArraySpec:
     """One array of a workload.
 
     A split, out or inout array has shape (load, *unit_shape); a resident one has `unit_shape` and
-    is whole on every device. An inout array is an input and, under the same name, an output.
+    is whole on every device. An inout array is an input and, under the same name, an output. A
+    whole-out array is an output of shape `unit_shape`, of iterative workloads only.
     """
 
     name: str
@@ -48,11 +49,20 @@ class ArraySpec:
 
     @property
     def is_input(self) -> bool:
-        return self.role != "out"
+        return self.role not in ("out", "whole-out")
 
     @property
     def is_output(self) -> bool:
-        return self.role in ("out", "inout")
+        return self.role in ("out", "inout", "whole-out")
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the array isn't split between devices."""
+        return self.role in ("resident", "whole-out")
+
+    def shape(self, load: int) -> tuple[int, ...]:
+        """Return the shape of the array of a job of `load` units."""
+        return self.unit_shape if self.is_whole else (load, *self.unit_shape)
 
 
 @dataclass(frozen=True)

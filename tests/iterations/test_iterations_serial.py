@@ -55,3 +55,11 @@ def test_inputs_without_data_are_generated() -> None:
 def test_bad_data_end_the_run() -> None:
     with pytest.raises(DataError, match="row 0 is bad"):
         run(WORKLOAD, DiffusionParams(is_bad=True), {"x": X}, (12, 12))
+
+
+def test_an_output_that_is_not_split_is_written_by_the_device_with_the_first_row() -> None:
+    params = DiffusionParams(iterations=1)
+
+    result = run(WORKLOAD, params, {"x": X}, (0, 10, 14))
+
+    np.testing.assert_allclose(result.outputs["totals"], X.sum(axis=0), atol=1e-12)

@@ -156,7 +156,7 @@ def fd_of_key(key: int) -> int | None:
 
 def array_shape(spec: ArraySpec, load: int) -> tuple[int, ...]:
     """Return the shape of the whole array."""
-    return spec.unit_shape if spec.role == "resident" else (load, *spec.unit_shape)
+    return spec.shape(load)
 
 
 def array_bytes(spec: ArraySpec, load: int) -> int:

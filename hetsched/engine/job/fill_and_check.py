@@ -60,7 +60,7 @@ def fill_orders(
         FillOrder(helpers[part], array.name, first, count, array_seed, poison)
         for array, array_seed, poison in fills
         for part, (first, count) in enumerate(
-            ranges(1 if array.role == "resident" else job.load, len(helpers))
+            ranges(1 if array.is_whole else job.load, len(helpers))
         )
     ]
 
