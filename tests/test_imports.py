@@ -61,6 +61,7 @@ SIDEWAYS = {
     ("config", "device_kinds"),
     ("workload", "memory"),
     ("workload", "dtypes"),
+    ("workload", "job"),
     ("iterations", "workload"),
     ("models", "device"),
     ("explain", "device"),

@@ -136,7 +136,7 @@ def paths_by_array(flag: str, values: Sequence[str] | None) -> dict[str, str]:
     """
     paths: dict[str, str] = {}
     for text in values or ():
-        match = re.match(r"([A-Za-z_]\w*)=", text, re.ASCII)
+        match = re.match(r"([A-Za-z_][\w.]*)=", text, re.ASCII)
         name = match[1] if match else ""
         path = text[match.end() :] if match else text
         if not path:

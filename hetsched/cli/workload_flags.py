@@ -110,8 +110,8 @@ def check_without_files(
     UsageError, DataError
     """
     for array in options.inputs:
-        if array and array not in workload.inputs:
-            hint = closest_hint(array, list(workload.inputs))
+        if array and array not in (*workload.inputs, *workload.input_names):
+            hint = closest_hint(array, list(workload.input_names))
             raise UsageError(f"--input {array}=: {workload.name} has no such input{hint}")
     if not options.inputs:
         workload.load(workload.infer(params, {}))

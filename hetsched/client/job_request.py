@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from hetsched.client import validation
+from hetsched.client.sparse_inputs import is_sparse, sparse_arrays
 from hetsched.errors import DataError, UsageError
 from hetsched.job import ArenaOut, ArenaRef, Done, FileOut, FileRef, InputRef, JobSpec, OutputRef
 from hetsched.transport.arena import Segment
@@ -26,6 +27,8 @@ ONLY = ""
 
 ArrayOrPath = np.ndarray | str | os.PathLike[str]
 """An array, or the path of a .npy file."""
+Inputs = Any
+"""An ArrayOrPath, a sparse matrix of SciPy, or a mapping of names to these."""
 
 
 class SharedArrays(Protocol):
@@ -89,7 +92,7 @@ class PreparedJob:
 def prepare(  # noqa: PLR0913 - one for each option
     segments: SharedArrays,
     workload: str,
-    arrays: ArrayOrPath | Mapping[str, ArrayOrPath] | None,
+    arrays: Inputs,
     out: ArrayOrPath | Mapping[str, ArrayOrPath] | None,
     params: Mapping[str, Any],
     *,
@@ -112,7 +115,7 @@ def prepare(  # noqa: PLR0913 - one for each option
         An array can't be stored in shared memory, or there is no room for it.
     """
     inputs: list[np.ndarray] = []
-    ins, outs = _by_name("arrays", arrays), _by_name("out", out)
+    ins, outs = _inputs_by_name(arrays), _by_name("out", out)
     overwrite = validation.boolean("force", force)
     plain = {name: _plain(name, value) for name, value in params.items()}
     targets = {
@@ -165,6 +168,14 @@ def _by_name(
     if not isinstance(arrays, Mapping):
         return {ONLY: arrays}
     return {validation.text(parameter, name, "an array's name"): arrays[name] for name in arrays}
+
+
+def _inputs_by_name(arrays: Inputs) -> Mapping[str, ArrayOrPath]:
+    """Return the inputs by name, with the three arrays of a sparse matrix in its place."""
+    ins: dict[str, ArrayOrPath] = {}
+    for name, value in _by_name("arrays", arrays).items():
+        ins |= sparse_arrays(name, value) if is_sparse(value) else {name: value}
+    return ins
 
 
 def _input(value: ArrayOrPath, segments: SharedArrays, inputs: list[np.ndarray]) -> InputRef:

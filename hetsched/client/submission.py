@@ -11,7 +11,14 @@ import numpy as np
 
 from hetsched.client import validation
 from hetsched.client.job import Job, Listener
-from hetsched.client.job_request import ArrayOrPath, PreparedJob, SharedArrays, numeric, prepare
+from hetsched.client.job_request import (
+    ArrayOrPath,
+    Inputs,
+    PreparedJob,
+    SharedArrays,
+    numeric,
+    prepare,
+)
 from hetsched.client.queue.queue_arguments import Earlier, queue_fields
 
 
@@ -66,7 +73,7 @@ class JobSubmitter(ABC):
     def submit(  # noqa: PLR0913 - optional keywords
         self,
         workload: str,
-        arrays: ArrayOrPath | Mapping[str, ArrayOrPath] | None = None,
+        arrays: Inputs = None,
         *,
         out: ArrayOrPath | Mapping[str, ArrayOrPath] | None = None,
         devices: str | Sequence[str] = (),
@@ -91,9 +98,10 @@ class JobSubmitter(ABC):
         ----------
         workload : str
             A workload's name, or ``module:qualname``.
-        arrays : array, path, mapping of name to array or path, or None
+        arrays : array, path, sparse matrix, mapping of name to these, or None
             Inputs; None: generated. C-contiguous parts of arrays from `empty` are used in place,
-            others are copied once; a path names a ``.npy`` file.
+            others are copied once; a path names a ``.npy`` file. A sparse matrix of SciPy may have
+            any format.
         out : array, path, mapping of name to array or path, or None
             Where results go. None: new shared arrays.
         devices : str ("cpu,gpu0") or sequence of str; default: all devices

@@ -5,6 +5,7 @@ depends on the previous one, on data that stay where they are.
 """
 
 from hetsched.dtypes import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, Dtype, DtypeChoice
+from hetsched.workload.composites import SparseMatrix
 from hetsched.workload.conversion import convert
 from hetsched.workload.iterative import (
     Border,
@@ -45,6 +46,7 @@ __all__ = [
     "Reduction",
     "Role",
     "Rows",
+    "SparseMatrix",
     "Stage",
     "StageKernel",
     "StateArray",

@@ -17,6 +17,7 @@ import msgspec
 
 from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
+from hetsched.workload.composites import SparseMatrix, input_names
 from hetsched.workload.conversion import convert
 
 if TYPE_CHECKING:
@@ -128,6 +129,13 @@ class BaseWorkload(ABC):
     Params: type[msgspec.Struct]
     inputs: tuple[str, ...] = ("x",)
     """Names of the input arrays. An array without a name is the only input."""
+    composites: tuple[SparseMatrix, ...] = ()
+    """Inputs that users give as one object; their arrays are among `inputs`."""
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Return the inputs as users name them: a composite in place of its arrays."""
+        return input_names(self.inputs, self.composites)
 
     @abstractmethod
     def load(self, p: Any) -> int:

@@ -9,10 +9,24 @@ from collections.abc import Callable, Mapping
 import msgspec
 import numpy as np
 
+from hetsched.engine.admission.composite_inputs import (
+    check_composites,
+    composite_of,
+    open_composite,
+)
 from hetsched.engine.admission.input_opener import InputOpener
 from hetsched.engine.admission.resolved_job import ResolvedJob, array_shape, format_shape
 from hetsched.errors import DataError, UsageError
-from hetsched.job import ArenaOut, ArenaRef, FileOut, FileRef, Generated, InputRef, JobSpec
+from hetsched.job import (
+    SPARSE_PARTS,
+    ArenaOut,
+    ArenaRef,
+    FileOut,
+    FileRef,
+    Generated,
+    InputRef,
+    JobSpec,
+)
 from hetsched.store.arrays.output_check import OutputClaim, check_output
 from hetsched.store.arrays.output_files import create_output
 from hetsched.transport.device_messages import StoredArray
@@ -39,11 +53,15 @@ def open_inputs(
     """
     opened: dict[str, StoredArray] = {}
     for name, reference in spec.inputs.items():
-        stored = _open_input(name, reference, opener)
-        if stored is not None:
+        composite = composite_of(workload, name)
+        if composite is not None:
+            opened |= open_composite(composite, name, reference)
+        elif (stored := _open_input(name, reference, opener)) is not None:
             opened[name] = stored
     _check_names(workload, spec)
-    return _resolve_unnamed(workload, opened)
+    opened = _resolve_unnamed(workload, opened)
+    check_composites(workload, opened)
+    return opened
 
 
 def bind_input(job: ResolvedJob, array: ArraySpec, stored: StoredArray | None) -> None:
@@ -85,7 +103,7 @@ def dtype_name(dtype: str) -> str:
 
 def only_input(workload: BaseWorkload) -> str:
     """Return the workload's only input. Raises UsageError if there are several."""
-    names = workload.inputs
+    names = workload.input_names
     if len(names) != 1:
         raise UsageError(
             f"{workload.name} has the inputs {', '.join(names)}: name them, NAME=FILE"
@@ -111,10 +129,19 @@ def _open_input(name: str, reference: InputRef, opener: InputOpener) -> StoredAr
 
 def _check_names(workload: BaseWorkload, spec: JobSpec) -> None:
     for name in spec.inputs:
-        if name and name not in workload.inputs:
-            raise UsageError(
-                f"{workload.name} has no input {name!r}; it has {', '.join(workload.inputs)}"
-            )
+        if name and name not in (*workload.inputs, *workload.input_names):
+            raise _unknown_input(workload, name)
+
+
+def _unknown_input(workload: BaseWorkload, name: str) -> Exception:
+    owner, _, part = name.rpartition(".")
+    if part in SPARSE_PARTS and owner in workload.inputs:
+        return DataError(
+            f"{workload.name} takes {owner} as a dense array, not as a sparse matrix: give"
+            f" {owner}.toarray()"
+        )
+    names = ", ".join(workload.input_names)
+    return UsageError(f"{workload.name} has no input {name!r}; it has {names}")
 
 
 def _resolve_unnamed(

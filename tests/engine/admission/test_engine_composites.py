@@ -1,0 +1,59 @@
+"""A sparse matrix is bound as the arrays that its workload declares."""
+
+from __future__ import annotations
+
+import pytest
+
+from hetsched.device import DeviceInfo
+from hetsched.engine.admission.resolve import MachineLimits, resolve
+from hetsched.errors import DataError, UsageError
+from hetsched.job import ArenaRef, InputRef, JobSpec
+
+MACHINE = MachineLimits([DeviceInfo(name="cpu0", kind="cpu", identity="c")], {}, 1 << 30)
+PARTS: dict[str, InputRef] = {
+    "A.data": ArenaRef(1, (7,), "float64"),
+    "A.indices": ArenaRef(2, (7,), "int32"),
+    "A.indptr": ArenaRef(3, (4,), "int32"),
+}
+
+
+def spec(inputs: dict[str, InputRef], workload: str = "sparse_workload:Relaxation") -> JobSpec:
+    return JobSpec(workload=workload, params={}, inputs=inputs)
+
+
+def test_the_arrays_of_a_matrix_are_bound_like_other_inputs() -> None:
+    job = resolve(spec({**PARTS, "b": ArenaRef(4, (3,), "float64")}), MACHINE)
+
+    assert job.load == 3
+    assert [array.name for array in job.generate] == []
+    assert job.inputs["A.indices"].shape == (7,)
+
+
+def test_a_matrix_that_is_not_given_is_generated() -> None:
+    job = resolve(spec({"b": ArenaRef(4, (3,), "float64")}), MACHINE)
+
+    assert [array.name for array in job.generate] == ["A.data", "A.indices", "A.indptr"]
+
+
+def test_a_dense_matrix_in_place_of_a_sparse_one_is_refused() -> None:
+    with pytest.raises(
+        DataError, match=r"^input A is a sparse matrix, not one array: give a SciPy"
+    ):
+        resolve(spec({"A": ArenaRef(1, (3, 3), "float64")}), MACHINE)
+
+
+def test_a_part_of_a_matrix_alone_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"A\.indptr is missing"):
+        resolve(spec({name: PARTS[name] for name in ("A.data", "A.indices")}), MACHINE)
+
+
+def test_a_sparse_matrix_in_place_of_a_dense_array_is_refused() -> None:
+    inputs = {name.replace("A", "x"): ref for name, ref in PARTS.items()}
+
+    with pytest.raises(DataError, match=r"^fft takes x as a dense array.*: give x.toarray\(\)$"):
+        resolve(spec(inputs, "fft"), MACHINE)
+
+
+def test_the_message_for_an_unknown_input_names_the_matrix() -> None:
+    with pytest.raises(UsageError, match=r"relaxation has no input 'B'; it has A, b$"):
+        resolve(spec({"B": ArenaRef(1, (3,), "float64")}), MACHINE)
