@@ -17,6 +17,7 @@ import numpy as np
 from hetsched.errors import DataError
 from hetsched.iterations.home import Home, Part, stages_of, state_shape
 from hetsched.iterations.partials import combine, partials_shape, slot_of
+from hetsched.iterations.saved_state import SavedState, copy_state, restore_state
 from hetsched.workload import Iterative, KernelContext, Rows, Stage, StageKernel, Values
 
 POISON = 77
@@ -28,12 +29,16 @@ Split = Callable[[int], Sequence[int]]
 
 @dataclass(frozen=True)
 class SerialResult:
-    """Outputs by name, iterations computed, and the residual after each."""
+    """Outputs by name, iterations computed, and the residual after each that ran here.
+
+    `saved`: the state after the iteration that was asked for.
+    """
 
     outputs: dict[str, np.ndarray]
     iterations: int
     residuals: tuple[float, ...]
     converged: bool
+    saved: SavedState | None = None
 
 
 def run(
@@ -43,6 +48,8 @@ def run(
     split: Split | Sequence[int],
     *,
     variant: str | None = None,
+    save_after: int | None = None,
+    resume: SavedState | None = None,
 ) -> SerialResult:
     """Run the job as devices with these shares would.
 
@@ -54,13 +61,17 @@ def run(
         Rows of each device.
     variant : str, optional
         Of the CPU; None: the first one.
+    save_after : int, optional
+        The iteration whose state is wanted.
+    resume : SavedState, optional
+        Continue from there.
 
     Raises
     ------
     DataError
         The method can't continue or diverges.
     """
-    return _SerialRun(workload, params, inputs, split, variant).run()
+    return _SerialRun(workload, params, inputs, split, variant).run(save_after, resume)
 
 
 class _SerialRun:
@@ -78,8 +89,8 @@ class _SerialRun:
         self._split = split if callable(split) else lambda iteration: split
         slots = len(self._split(0))
         self._outputs: dict[str, np.ndarray] = {}
-        arrays = self._arrays(inputs)
-        self._home = Home(workload, params, arrays)
+        self._arrays = self._make_arrays(inputs)
+        self._home = Home(workload, params, self._arrays)
         self._reductions = {r.name: r for r in workload.reductions(params)}
         self._partials = {
             name: np.zeros(partials_shape(r, slots), r.dtype)
@@ -90,7 +101,7 @@ class _SerialRun:
         context = KernelContext("cpu", xp=np)
         self._kernels: Mapping[str, StageKernel] = chosen.make(params, self._load, context)
 
-    def _arrays(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _make_arrays(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         arrays = dict(inputs)
         for spec in self._workload.arrays(self._params):
             if spec.name not in arrays:
@@ -104,14 +115,13 @@ class _SerialRun:
             arrays[state.name] = np.full(shape, POISON, state.dtype)
         return arrays
 
-    def run(self) -> SerialResult:
-        self._home.fill_borders()
-        values = Values()
-        for _ in range(self._workload.start_rounds(self._params)):
-            values = self._round(Part.START, 0, values)
+    def run(self, save_after: int | None, resume: SavedState | None) -> SerialResult:
+        values = self._start() if resume is None else self._resume(resume)
+        iteration = 0 if resume is None else resume.iteration
+        saved = self._saved(iteration, values) if save_after == iteration else None
         residuals: list[float] = []
         limit = self._workload.max_iterations(self._params)
-        iteration, converged = 0, False
+        converged = False
         while not converged and iteration < limit:
             iteration += 1
             values = self._round(Part.ITERATION, iteration, Values(values.now, values.now))
@@ -119,8 +129,25 @@ class _SerialRun:
             if math.isinf(residuals[-1]):
                 raise DataError(f"iteration {iteration} diverges")
             converged = self._workload.converged(self._params, values)
+            if save_after == iteration:
+                saved = self._saved(iteration, values)
         self._round(Part.FINISH, iteration, Values(values.now, values.now))
-        return SerialResult(self._outputs, iteration, tuple(residuals), converged)
+        return SerialResult(self._outputs, iteration, tuple(residuals), converged, saved)
+
+    def _start(self) -> Values:
+        self._home.fill_borders()
+        values = Values()
+        for _ in range(self._workload.start_rounds(self._params)):
+            values = self._round(Part.START, 0, values)
+        return values
+
+    def _resume(self, saved: SavedState) -> Values:
+        restore_state(self._workload, self._params, self._arrays, saved)
+        return Values(saved.values, saved.values)
+
+    def _saved(self, iteration: int, values: Values) -> SavedState:
+        arrays = copy_state(self._workload, self._params, self._arrays, iteration)
+        return SavedState(iteration, arrays, dict(values.now))
 
     def _round(self, part: Part, iteration: int, values: Values) -> Values:
         for stage in stages_of(self._workload, self._params, part):

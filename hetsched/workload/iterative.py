@@ -150,7 +150,19 @@ class Iterative(BaseWorkload):
     The first axis of arrays with the roles "split" and "out" counts rows; resident and whole-out
     ones may have any shape. `Variant.make(p, load, context)` returns a mapping: name of a stage ->
     StageKernel. Iterations count from 1; `start` is iteration 0. Every method is pure.
+
+    Attributes
+    ----------
+    state_version : int
+        To be increased when the state gets another meaning: checkpoints of other versions are
+        refused.
+    limits : tuple of str
+        The parameters that only determine when iterations end. A job that continues from a
+        checkpoint may change them.
     """
+
+    state_version: int = 1
+    limits: tuple[str, ...] = ("iterations", "max_iterations", "tolerance")
 
     @abstractmethod
     def state(self, p: Any) -> Sequence[StateArray]:

@@ -30,7 +30,7 @@ def open_npy(path: str) -> tuple[int, NpyHeader]:
     DataError
         Not a regular file, or not a ``.npy`` file of numbers.
     """
-    fd = _open_regular(path)
+    fd = open_regular(path)
     try:
         return fd, read_header(path, fd)
     except BaseException:
@@ -49,7 +49,7 @@ def read_whole(path: str, max_bytes: int) -> bytes:
         Neither a regular file nor a pipe, or larger than `max_bytes`.
     IOFailure
     """
-    fd = _open_regular(path, "a file to read", allow_pipe=True)
+    fd = open_regular(path, "a file to read", allow_pipe=True)
     with open(fd, "rb") as file:
         try:
             raw = file.read(max_bytes + 1)
@@ -72,7 +72,7 @@ def file_kind(mode: int) -> str:
     return "a device"
 
 
-def _open_regular(path: str, expected: str = "a .npy file", allow_pipe: bool = False) -> int:
+def open_regular(path: str, expected: str = "a .npy file", allow_pipe: bool = False) -> int:
     """Open a regular file; nothing else is opened for reading, which could block.
 
     `allow_pipe`: a FIFO is accepted too; it ends at once if it has no writer. So is a link such

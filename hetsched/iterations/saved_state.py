@@ -1,0 +1,128 @@
+"""What must be saved of an iterative job to continue after some iteration.
+
+Pure: copies between the home copy of the arrays and plain arrays. Which arrays matter follows from
+the stages, so a workload declares nothing: those whose values after an iteration are read later.
+Rows beyond the edges aren't saved, since they repeat others or are fixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hetsched.iterations.home import Home, Part, border_rows, read_buffer, stages_of
+from hetsched.workload import Iterative, Stage, StateArray
+
+
+@dataclass(frozen=True)
+class SavedState:
+    """A job after `iteration`.
+
+    Attributes
+    ----------
+    arrays : mapping
+        Name -> whole array without the rows beyond its edges, of `saved_names`.
+    values : mapping
+        Name -> combined value, of all reductions.
+    """
+
+    iteration: int
+    arrays: Mapping[str, np.ndarray]
+    values: Mapping[str, np.ndarray]
+
+
+def saved_names(workload: Iterative, params: Any) -> tuple[str, ...]:
+    """Return the state arrays and outputs to save, in the order of their declaration."""
+    state = {array.name: array for array in workload.state(params)}
+    outputs = [array.name for array in workload.arrays(params) if array.is_output]
+    iteration = stages_of(workload, params, Part.ITERATION)
+    finish = stages_of(workload, params, Part.FINISH)
+    before_finish = (*stages_of(workload, params, Part.START), *iteration)
+    written_before = {name for stage in before_finish for name in stage.outputs}
+    is_read = set(_read_first(iteration, state)) | set(_read_first(finish, state))
+    return tuple(
+        name
+        for name in (*state, *outputs)
+        if name in is_read or (name in outputs and name in written_before)
+    )
+
+
+def _read_first(stages: Sequence[Stage], state: Mapping[str, StateArray]) -> Iterator[str]:
+    """Yield the arrays of which `stages` read values from before."""
+    written: set[str] = set()
+    for stage in stages:
+        for name in stage.inputs:
+            is_old = name in state and state[name].has_two_buffers
+            if is_old or name not in written:
+                yield name
+        written.update(stage.outputs)
+
+
+def saved_shapes(workload: Iterative, params: Any) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Return the shape and dtype of each array to save."""
+    load = workload.load(params)
+    shapes = {a.name: ((load, *a.unit_shape), a.dtype) for a in workload.state(params)}
+    shapes |= {a.name: (a.shape(load), a.dtype) for a in workload.arrays(params)}
+    return {name: shapes[name] for name in saved_names(workload, params)}
+
+
+def value_shapes(workload: Iterative, params: Any) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Return the shape and dtype of each combined value."""
+    return {r.name: (r.shape, r.dtype) for r in workload.reductions(params)}
+
+
+def copy_state(
+    workload: Iterative,
+    params: Any,
+    arrays: Mapping[str, np.ndarray],
+    iteration: int,
+    out: dict[str, np.ndarray] | None = None,
+) -> dict[str, np.ndarray]:
+    """Copy what must be saved after `iteration`, while no device computes.
+
+    Parameters
+    ----------
+    arrays : mapping
+        Of the job, as for `Home`.
+    out : dict, optional
+        The copies of an earlier call, to be overwritten: fresh memory costs more than the copy.
+    """
+    copies = {} if out is None else out
+    for name, view in _views(workload, params, arrays, iteration):
+        if name not in copies:
+            copies[name] = np.empty(view.shape, view.dtype)
+        np.copyto(copies[name], view)
+    return copies
+
+
+def restore_state(
+    workload: Iterative, params: Any, arrays: Mapping[str, np.ndarray], saved: SavedState
+) -> None:
+    """Write saved values to a job's arrays, so that iteration `saved.iteration` + 1 can follow."""
+    Home(workload, params, arrays).fill_borders()
+    for name, view in _views(workload, params, arrays, saved.iteration):
+        view[...] = saved.arrays[name]
+    load = workload.load(params)
+    for array in workload.state(params):
+        if array.name in saved.arrays and array.halo and array.border != "fixed":
+            home = arrays[array.name][read_buffer(array, Part.FINISH, saved.iteration)]
+            for ghost, source in border_rows(array, load):
+                home[ghost] = home[array.halo + source]
+
+
+def _views(
+    workload: Iterative, params: Any, arrays: Mapping[str, np.ndarray], iteration: int
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the rows of the load, as of the end of `iteration`, of each array to save."""
+    load = workload.load(params)
+    state = {array.name: array for array in workload.state(params)}
+    for name in saved_names(workload, params):
+        array = state.get(name)
+        if array is None:
+            yield name, arrays[name]
+        else:
+            home = arrays[name][read_buffer(array, Part.FINISH, iteration)]
+            yield name, home[array.halo : array.halo + load]

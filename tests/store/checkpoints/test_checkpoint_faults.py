@@ -1,0 +1,121 @@
+"""Whatever fails or ends while a checkpoint is written, the previous one stays."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hetsched.errors import HetschedError
+from tests.store.checkpoints.saved_job import SavedJob
+
+CALLS = ("open", "posix_fallocate", "ftruncate", "fchmod", "fsync", "link", "replace")
+"""System calls of a save, by their functions in `os`."""
+Call = Callable[..., Any]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> SavedJob:
+    job = SavedJob(str(tmp_path / "job.ckpt"))
+    job.save(2)
+    return job
+
+
+def error_of_save(job: SavedJob) -> HetschedError:
+    state = job.state(5)
+    with pytest.raises(HetschedError) as caught:
+        job.save(saved=state)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def check_previous(job: SavedJob) -> None:
+    assert job.load()[0].iteration == 2
+    assert os.listdir(Path(job.path).parent) == ["job.ckpt"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EDQUOT])
+@pytest.mark.parametrize("call", CALLS)
+def test_an_error_leaves_the_previous_one(
+    job: SavedJob, call: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    state = job.state(5)
+    with monkeypatch.context() as context:
+        context.setattr(os, call, fail)
+        with pytest.raises(HetschedError) as caught:
+            job.save(saved=state)
+
+    assert caught.value.code in (73, 74)
+    check_previous(job)
+
+
+def test_a_disk_that_is_full_halfway_leaves_the_previous_one(
+    job: SavedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where space can't be reserved, a write fails instead.
+    monkeypatch.setattr(os, "posix_fallocate", lambda *arguments: None)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1500, before[1]))
+    try:
+        error = error_of_save(job)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    assert error.code == 74
+    check_previous(job)
+
+
+def test_a_file_without_room_leaves_the_previous_one(job: SavedJob) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1500, before[1]))
+    try:
+        error = error_of_save(job)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    assert error.code == 73
+    assert "no room" in str(error)
+    check_previous(job)
+
+
+@pytest.mark.parametrize("has_tmpfile", [True, False])
+def test_a_process_that_ends_leaves_a_whole_one(
+    tmp_path: Path, has_tmpfile: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """End a child at each of its system calls; then save once more."""
+    if not has_tmpfile:
+        monkeypatch.setattr(os, "O_TMPFILE", 0)
+        monkeypatch.setattr(os, "open", without_tmpfile(os.open))
+    for call in CALLS if has_tmpfile else set(CALLS) - {"link"}:
+        job = SavedJob(str(tmp_path / call / "job.ckpt"))
+        (tmp_path / call).mkdir()
+        job.save(2)
+        state = job.state(5)
+        child = os.fork()
+        if child == 0:
+            setattr(os, call, lambda *arguments, **options: os._exit(9))
+            job.save(saved=state)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+        assert job.load()[0].iteration == 2
+        job.save(7)
+        assert job.load()[0].iteration == 7
+        assert os.listdir(tmp_path / call) == ["job.ckpt"]
+
+
+def without_tmpfile(real: Call) -> Call:
+    def fake(path: str, flags: int, *arguments: int, **named: int) -> object:
+        if flags == os.O_RDWR | os.O_CLOEXEC:
+            raise OSError(errno.EOPNOTSUPP, "no")
+        return real(path, flags, *arguments, **named)
+
+    return fake

@@ -1,0 +1,249 @@
+"""Checkpoints: what is saved is loaded; anything else is refused in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetsched.errors import CantCreate, DataError, HetschedError, InputMissing
+from hetsched.iterations.saved_state import SavedState
+from hetsched.iterations.serial import run
+from hetsched.store.checkpoints.checkpoint_file import check_target, read_record
+from hetsched.store.checkpoints.record import SCHEMA
+from tests.store.checkpoints.saved_job import WORKLOAD, SavedJob, X
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> SavedJob:
+    return SavedJob(str(tmp_path / "job.ckpt"))
+
+
+def refusal(job: SavedJob) -> str:
+    with pytest.raises(HetschedError) as caught:
+        job.load()
+    assert "\n" not in str(caught.value)
+    assert caught.value.code == 65
+    return str(caught.value)
+
+
+def test_what_is_saved_is_loaded(job: SavedJob) -> None:
+    saved = job.save()
+
+    record, loaded = job.load()
+
+    assert (record.iteration, record.residual, loaded.iteration) == (4, 0.5, 4)
+    assert record.written == "2027-01-15T08:00:00Z"
+    for mine, theirs in ((saved.arrays, loaded.arrays), (saved.values, loaded.values)):
+        assert mine.keys() == theirs.keys()
+        for name, array in mine.items():
+            np.testing.assert_array_equal(array, theirs[name], strict=True)
+
+
+def test_a_loaded_job_continues_to_the_same_result(job: SavedJob) -> None:
+    job.save()
+
+    resumed = run(WORKLOAD, job.params, {"x": X}, (5, 19), resume=job.load()[1])
+
+    whole = run(WORKLOAD, job.params, {"x": X}, (24,))
+    np.testing.assert_allclose(resumed.outputs["y"], whole.outputs["y"], atol=1e-12)
+
+
+def test_numpy_reads_it_without_pickles(job: SavedJob) -> None:
+    saved = job.save()
+
+    with np.load(job.path, allow_pickle=False) as archive:
+        record = json.loads(archive["record.json"])
+        np.testing.assert_array_equal(archive["state/u"], saved.arrays["u"])
+        np.testing.assert_array_equal(archive["values/total"], saved.values["total"])
+
+    assert record["schema"] == SCHEMA
+    assert record["problem"]["workload"] == "diffusion"
+    assert record["problem"]["inputs"]["x"]["shape"] == [24, 4]
+
+
+def test_only_the_newest_one_stays(job: SavedJob) -> None:
+    for after in (2, 5, 3):
+        job.save(after)
+
+    assert job.load()[0].iteration == 3
+    assert os.listdir(Path(job.path).parent) == ["job.ckpt"]
+
+
+def test_limits_may_be_changed(job: SavedJob) -> None:
+    job.save()
+
+    assert job.with_params(iterations=500, tolerance=1e-3).load()[0].iteration == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rows": 25}, "rows is 24 there, 25 in the job"),
+        ({"border": "fixed"}, "border is 'periodic' there, 'fixed' in the job"),
+    ],
+)
+def test_another_problem_is_refused(
+    job: SavedJob, changes: dict[str, object], message: str
+) -> None:
+    job.save()
+
+    assert message in refusal(job.with_params(**changes))
+
+
+def test_other_inputs_are_refused(job: SavedJob) -> None:
+    job.save()
+
+    assert "input x has other values" in refusal(replace(job, x=X + 1))
+    assert "input x was 24x4 float64" in refusal(replace(job, x=X.astype("float32")))
+
+
+@pytest.mark.parametrize("where", ["state", "values"])
+def test_nan_is_neither_saved_nor_loaded(
+    job: SavedJob, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = job.save()
+    bad = job.state(5)
+    (bad.arrays["u"] if where == "state" else bad.values["total"])[..., 2] = np.nan
+
+    with pytest.raises(DataError, match=r"iteration 5: .* contains NaN"):
+        job.save(saved=bad)
+    assert job.load()[0].iteration == good.iteration
+
+    monkeypatch.setattr("hetsched.store.checkpoints.checkpoint_file._check_no_nan", lambda *a: 0)
+    job.save(saved=bad)
+    monkeypatch.undo()
+    assert "contains NaN" in refusal(job)
+
+
+def rewritten(job: SavedJob, **members: bytes | None) -> None:
+    """Replace members of the file, or remove them; "record" stands for record.json."""
+    with zipfile.ZipFile(job.path) as old:
+        contents: dict[str, bytes | None] = {name: old.read(name) for name in old.namelist()}
+    contents |= {f"{k.replace('__', '/')}.npy": v for k, v in members.items() if k != "record"}
+    if "record" in members:
+        contents["record.json"] = members["record"]
+    with zipfile.ZipFile(job.path, "w") as new:
+        for name, content in contents.items():
+            if content is not None:
+                new.writestr(name, content)
+
+
+def test_files_of_another_format_are_refused(job: SavedJob) -> None:
+    for content, message in (
+        (b"", "is empty"),
+        (b"\x80\x05\x95", "a pickle, which is never loaded"),
+        (b"\x93NUMPY\x01\x00", "is a .npy file"),
+        (b"some text", "wrong magic"),
+        (b"PK\x03\x04 and no more", "damaged or truncated"),
+    ):
+        Path(job.path).write_bytes(content)
+        assert message in refusal(job)
+    with Path(job.path).open("wb") as file:
+        np.savez(file, a=np.zeros(3))
+    assert "not a checkpoint" in refusal(job)
+
+
+def test_a_record_of_another_version_is_refused(job: SavedJob) -> None:
+    job.save()
+    with zipfile.ZipFile(job.path) as archive:
+        record = archive.read("record.json")
+
+    rewritten(job, record=record.replace(b"checkpoint/1", b"checkpoint/2"))
+    assert "reads 'hetsched.checkpoint/1'" in refusal(job)
+    rewritten(job, record=record.replace(b'"state_version": 1', b'"state_version": 2'))
+    assert "written by version 2 of diffusion's state, version 1 is installed" in refusal(job)
+    rewritten(job, record=record.replace(b'"workload": "diffusion"', b'"workload": "heat"'))
+    assert "of heat, the job runs diffusion" in refusal(job)
+    rewritten(job, record=record.replace(b'"u"', b'"v"'))
+    assert "state/u is not there" in refusal(job)
+    rewritten(job, record=b"{")
+    assert "record is invalid" in refusal(job)
+
+
+def test_members_other_than_recorded_are_refused(job: SavedJob) -> None:
+    job.save()
+    rewritten(job, state__u=None)
+    assert "damaged or truncated checkpoint: state/u" in refusal(job)
+    for array in (np.zeros((24, 5)), np.zeros((24, 4), "float32"), np.full((24, 4), "x", "O")):
+        np.save(Path(job.path).with_suffix(".npy"), array)
+        rewritten(job, state__u=Path(job.path).with_suffix(".npy").read_bytes())
+        refusal(job)
+
+
+def test_a_pickled_member_is_refused(job: SavedJob) -> None:
+    job.save()
+    np.save(Path(job.path).with_suffix(".npy"), np.array([[{}]], "O"))
+
+    rewritten(job, state__u=Path(job.path).with_suffix(".npy").read_bytes())
+
+    assert "pickles are never loaded" in refusal(job)
+
+
+def test_compressed_members_are_refused(job: SavedJob) -> None:
+    saved = job.save()
+    with (
+        zipfile.ZipFile(job.path, "a", zipfile.ZIP_DEFLATED) as archive,
+        pytest.warns(UserWarning, match="Duplicate"),
+    ):
+        archive.writestr("state/u.npy", saved.arrays["u"].tobytes())
+
+    assert "is compressed" in refusal(job)
+
+
+@settings(max_examples=60)
+@given(position=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255), cut=st.booleans())
+def test_damage_is_found_or_harmless(
+    tmp_path_factory: pytest.TempPathFactory, position: float, flip: int, cut: bool
+) -> None:
+    job = SavedJob(str(tmp_path_factory.getbasetemp() / "damaged.ckpt"))
+    saved = job.save()
+    raw = bytearray(Path(job.path).read_bytes())
+    index = int(position * len(raw))
+    raw[index] ^= flip
+    Path(job.path).write_bytes(raw[:index] if cut else raw)
+
+    try:
+        _, loaded = job.load()
+    except DataError as error:
+        assert "\n" not in str(error)
+    else:
+        assert not cut
+        np.testing.assert_array_equal(loaded.arrays["u"], saved.arrays["u"])
+        assert loaded.values["total"].tobytes() == saved.values["total"].tobytes()
+
+
+def test_a_missing_file_is_missing(job: SavedJob) -> None:
+    with pytest.raises(InputMissing, match="no such file"):
+        job.load()
+
+
+def test_only_checkpoints_of_the_same_problem_are_replaced(job: SavedJob) -> None:
+    check_target(job.path, job.problem)
+    job.save()
+    check_target(job.path, job.problem)
+
+    with pytest.raises(CantCreate, match=r"another problem: .*; it is not replaced"):
+        check_target(job.path, job.with_params(rows=30).problem)
+    Path(job.path).write_bytes(b"mine")
+    with pytest.raises(CantCreate, match="not a checkpoint; it is not replaced"):
+        check_target(job.path, job.problem)
+    with pytest.raises(CantCreate, match="no folder"):
+        check_target("/nowhere/job.ckpt", job.problem)
+
+
+def test_values_of_any_kind_are_saved(job: SavedJob) -> None:
+    state = job.state()
+    infinite = SavedState(4, state.arrays, {**state.values, "change": np.array(np.inf)})
+
+    job.save(saved=infinite)
+
+    assert job.load()[1].values["change"] == np.inf
+    assert read_record(job.path).residual == 0.5
