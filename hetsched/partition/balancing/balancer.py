@@ -18,8 +18,7 @@ from hetsched.partition.balancing.arguments import (
 )
 from hetsched.partition.balancing.decision import Decision, Situation
 from hetsched.partition.balancing.methods import make_method
-from hetsched.partition.balancing.move_policy import MigrationCost, MovePolicy
-from hetsched.partition.balancing.partial_models import Learner
+from hetsched.partition.balancing.move_policy import FurtherRuns, MigrationCost, MovePolicy
 from hetsched.partition.balancing.phase import DeviceTime, Reading, parse_readings
 from hetsched.partition.balancing.run_history import Shares
 from hetsched.partition.balancing.splitting import (
@@ -66,8 +65,10 @@ class Balancer:
     split : callable (models, load, limits) -> Distribution, optional
         Replaces the method's partitioner; for the imbalance factor, its trades.
     migration_cost : callable (old shares, new shares) -> seconds, optional
-        Shares change only if the gain over as many further runs as so far exceeds this cost, so
-        waiting and moving together cost at most twice the best choice in hindsight.
+        Shares change only if the gain over the further runs exceeds this cost.
+    further_runs : callable (runs so far) -> further runs, optional
+        Without it as many as so far, so that waiting and moving together cost at most twice the
+        best choice in hindsight.
     pairs : int
         Trades in one run (imbalance factor).
     groups : sequence of sequences of int, or of labels, optional
@@ -101,6 +102,7 @@ class Balancer:
         models: Sequence[Any] | None = None,
         split: Split | None = None,
         migration_cost: MigrationCost | None = None,
+        further_runs: FurtherRuns | None = None,
         pairs: int = 1,
         groups: Sequence[Any] | None = None,
         seed: int = 0,
@@ -110,6 +112,7 @@ class Balancer:
         self._tolerance = non_negative("tolerance", tolerance)
         check_callable("split", split)
         check_callable("migration_cost", migration_cost)
+        check_callable("further_runs", further_runs)
         pairs = positive_count("pairs", pairs)
         self._method = make_method(
             method, self._load, devices, self._tolerance, split, pairs, groups, seed
@@ -121,7 +124,8 @@ class Balancer:
             self._learners = [self._method.new_model() for _ in range(devices)]
         else:
             self._learners = [
-                Learner(model) for model in list_per_device("models", models, devices)
+                self._method.learner_of(model)
+                for model in list_per_device("models", models, devices)
             ]
         self._measures_all = models is None
         # A caller with both models and a split chooses the shares of unmeasured devices.
@@ -131,6 +135,7 @@ class Balancer:
             1 if models is None else SETTLED_RUNS,
             stop_when_seen,
             migration_cost if method != "dfpa" else None,
+            further_runs,
         )
         self._decision = Decision(self._method, self._tolerance, policy)
         check_request(self.models, self._load, self._limits)
@@ -187,14 +192,16 @@ class Balancer:
         self._is_running = True
         return distribution
 
-    def tell(self, times: Sequence[DeviceTime]) -> None:
-        """Report the times of a run with the shares that `ask` returned.
+    def tell(self, times: Sequence[DeviceTime], shares: Sequence[int] | None = None) -> None:
+        """Report the times of a run, with the shares that `ask` returned.
 
         Parameters
         ----------
         times : sequence of float, Mapping[Phase, float] or None, seconds
             One per device. None: the device is lost and gets no further share. Times of devices
             without a share are ignored.
+        shares : sequence of int, units, optional
+            Of the run, if others than `ask` returned.
 
         Raises
         ------
@@ -204,7 +211,7 @@ class Balancer:
         """
         if not self._is_running or self._asked_shares is None:
             raise UsageError("tell: no run to report; call ask() first")
-        shares = self._asked_shares
+        shares = self._asked_shares if shares is None else tuple(shares)
         readings = parse_readings(times, shares, self._joined_meanwhile)
         self._is_running = False
         has_newcomers, self._joined_meanwhile = self._joined_meanwhile > 0, 0
@@ -219,6 +226,33 @@ class Balancer:
         else:
             busy = [reading or Reading(0.0) for reading in readings]
             self._decision.record(shares, busy, self._situation())
+
+    def learn(self, shares: Sequence[int], times: Sequence[DeviceTime]) -> None:
+        """Learn from a run with other shares than `ask` returned; it isn't judged.
+
+        Raises
+        ------
+        UsageError
+            As `tell`.
+        """
+        readings = parse_readings(times, shares)
+        for learner, share, reading in zip(self._learners, shares, readings, strict=True):
+            if reading is not None and share:
+                learner.learn(share, reading)
+
+    def lose(self, device: int) -> None:
+        """Give `device` no further share, as if its next time had been None."""
+        self._lost_devices.add(device)
+        self._start_over()
+
+    def restore(self, device: int) -> None:
+        """Give a lost device shares again, by what was learnt of it; its next runs tell more."""
+        self._lost_devices.discard(device)
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._is_running = False
+        self._decision.reset(self.iterations)
 
     def join(self) -> int:
         """Add a device, unmeasured and without a limit, from the next run on.

@@ -23,6 +23,10 @@ class Method:
         self.new_model = new_model
         self.split = split
 
+    def learner_of(self, model: Any) -> Learner:
+        """Return the learner of a model that the caller supplies."""
+        return Learner(model)
+
     def imbalance(self, shares: Shares, readings: Sequence[Reading], limits: Limits) -> float:
         """Return the imbalance, to be compared with the tolerance."""
         return relative_spread(shares, [reading.busy for reading in readings], limits)

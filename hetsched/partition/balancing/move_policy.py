@@ -21,6 +21,9 @@ from hetsched.partition.balancing.stopping import (
 MigrationCost = Callable[[Shares, Shares], float]
 """(old shares, new shares) -> seconds that moving the data takes."""
 
+FurtherRuns = Callable[[int], float]
+"""Runs so far -> runs that are expected to follow."""
+
 MAX_SEARCH_RUNS = 50
 MAX_SEARCH_RUNS_PER_DEVICE = 20
 """Maximum runs of one search, a constant and a term per device; then the best is kept."""
@@ -36,7 +39,8 @@ class MovePolicy:
         As in `DeferredGain`.
     stop_when_seen : bool
         Whether returning to a measured distribution ends the search.
-    migration_cost : callable or None
+    migration_cost, further_runs : callable or None
+        As in `Balancer`.
     """
 
     def __init__(
@@ -45,10 +49,12 @@ class MovePolicy:
         settled_runs: int,
         stop_when_seen: bool,
         migration_cost: MigrationCost | None,
+        further_runs: FurtherRuns | None = None,
     ) -> None:
         self._tolerance = tolerance
         self._stop_when_seen = stop_when_seen
         self._migration_cost = migration_cost
+        self._further_runs = further_runs or float
         self._deferred_gain = DeferredGain(tolerance, settled_runs)
         self._search_runs = 0
         self._first_run = 0
@@ -114,8 +120,8 @@ class MovePolicy:
         return fastest if self._pays(present, fastest, gain, runs) else present
 
     def _pays(self, old: Shares, new: Shares, gain: float, runs: int) -> bool:
-        """Return whether `gain` seconds per run, over as many runs as so far, exceed the cost."""
+        """Return whether `gain` seconds per run, over the further runs, exceed the cost."""
         if self._migration_cost is None or old == new:
             return True
         cost = non_negative("migration_cost", self._migration_cost(old, new), " s")
-        return cost == 0 or gain * runs > cost
+        return cost == 0 or gain * self._further_runs(runs) > cost

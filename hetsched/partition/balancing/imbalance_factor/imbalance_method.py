@@ -15,6 +15,7 @@ from hetsched.partition.balancing.imbalance_factor.groups import (
 from hetsched.partition.balancing.imbalance_factor.node_model import NodeLearner, NodeModel
 from hetsched.partition.balancing.imbalance_factor.trades import COMMON_WAIT, Node, total_and_waits
 from hetsched.partition.balancing.method import Method
+from hetsched.partition.balancing.partial_models import Learner
 from hetsched.partition.balancing.phase import Reading
 from hetsched.partition.balancing.run_history import Shares
 from hetsched.partition.balancing.splitting import Split
@@ -44,6 +45,9 @@ class ImbalanceMethod(Method):
         self._groups = parse_groups(groups, devices)
         self._has_groups = groups is not None
         self._random = random.Random(seed)
+
+    def learner_of(self, model: Any) -> Learner:
+        return NodeLearner(model) if isinstance(model, NodeModel) else Learner(model)
 
     def imbalance(self, shares: Shares, readings: Sequence[Reading], limits: Limits) -> float:
         total, waits = total_and_waits(readings, shares)

@@ -1,0 +1,57 @@
+"""Shares that only change when devices are lost or come back: balancing switched off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hetsched.errors import DataError
+from hetsched.models import Constant
+from hetsched.partition.balancing.phase import DeviceTime
+from hetsched.partition.distribution import Distribution, Limits
+from hetsched.partition.geometric import geometric
+
+
+class FixedSplit:
+    """The part of a Balancer's interface that an IterationBalance uses.
+
+    Parameters
+    ----------
+    load : int, units
+    models : sequence of SpeedFunction or None
+        Of each device, for its share; None: equal shares.
+    """
+
+    reason = "balancing is off"
+
+    def __init__(self, load: int, models: Sequence[Any | None], limits: Limits) -> None:
+        known = [model for model in models if model is not None]
+        self._models = known if len(known) == len(models) else [Constant(1.0)] * len(models)
+        self._load = load
+        self._limits = limits
+        self._lost: set[int] = set()
+
+    def ask(self) -> Distribution:
+        """Return the split over the devices that aren't lost."""
+        present = [i for i in range(len(self._models)) if i not in self._lost]
+        if not present:
+            raise DataError(f"all {len(self._models)} devices are lost")
+        part = geometric(
+            [self._models[i] for i in present], self._load, [self._limits[i] for i in present]
+        )
+        shares = [0] * len(self._models)
+        for i, share in zip(present, part.shares, strict=True):
+            shares[i] = share
+        return Distribution(tuple(shares), part.makespan, part.spread)
+
+    def tell(self, times: Sequence[DeviceTime], shares: Sequence[int] | None = None) -> None:
+        """Ignore an iteration."""
+
+    def learn(self, shares: Sequence[int], times: Sequence[DeviceTime]) -> None:
+        """Ignore an iteration."""
+
+    def lose(self, device: int) -> None:
+        self._lost.add(device)
+
+    def restore(self, device: int) -> None:
+        self._lost.discard(device)

@@ -1,0 +1,219 @@
+"""Iterative jobs on simulated devices, in virtual time, under the product's `IterationBalance`."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hetsched.models import SpeedFunction
+from hetsched.partition import optimal
+from hetsched.partition.iterations import IterationBalance, Move, TimedIteration
+from hetsched.partition.iterations.row_units import received
+
+MIXTURES = 10
+"""Intermediate slowdowns from which the search for the best fixed split starts."""
+
+
+@dataclass(frozen=True)
+class SimulatedTimes:
+    """Seconds of one iteration on one device."""
+
+    compute: float
+    transfer: float = 0.0
+    wait: float = 0.0
+    converge: float = 0.0
+
+    @property
+    def busy(self) -> float:
+        return self.compute + self.transfer + self.converge
+
+
+Slowdown = Callable[[int], Sequence[float]]
+"""Iteration -> factor of each device's time."""
+
+
+@dataclass(frozen=True)
+class IterativeMachine:
+    """Devices that compute iterations.
+
+    Attributes
+    ----------
+    compute : sequence of SpeedFunction
+        Seconds for so many rows.
+    transfer : sequence of float, seconds
+        Of each device with rows, whatever their number.
+    slowdown : callable
+    moving : float, seconds/row
+        Added to the first iteration of a device with rows that were another one's.
+    noise : float
+        Standard deviation of the logarithm of each time.
+    """
+
+    compute: Sequence[SpeedFunction]
+    transfer: Sequence[float] = ()
+    slowdown: Slowdown | None = None
+    moving: float = 0.0
+    noise: float = 0.0
+
+    def seconds(self, device: int, rows: int, iteration: int = 0) -> float:
+        """Return the seconds of an iteration without noise."""
+        if not rows:
+            return 0.0
+        factor = self.slowdown(iteration)[device] if self.slowdown else 1.0
+        return factor * float(self.compute[device].time(rows)) + self._transfer(device)
+
+    def _transfer(self, device: int) -> float:
+        return self.transfer[device] if self.transfer else 0.0
+
+    def run(
+        self, iteration: int, rows: Sequence[int], gained: Sequence[int], draw: random.Random
+    ) -> list[SimulatedTimes]:
+        """Return the times of an iteration for which devices got `gained` rows from others."""
+        times = []
+        for device, count in enumerate(rows):
+            transfer = self._transfer(device) if count else 0.0
+            compute = max(0.0, self.seconds(device, count, iteration) - transfer)
+            compute = compute * math.exp(draw.gauss(0, self.noise)) + self.moving * gained[device]
+            times.append(SimulatedTimes(compute, transfer))
+        total = max(each.busy for each in times)
+        return [SimulatedTimes(t.compute, t.transfer, total - t.busy) for t in times]
+
+
+@dataclass
+class IterationTrace:
+    """A run: what each iteration had and took.
+
+    Attributes
+    ----------
+    rows : list of tuple of int
+        Of each device, by iteration.
+    seconds : list of float
+        Of each iteration, with the cost of moving.
+    moves : list of Move
+    """
+
+    rows: list[tuple[int, ...]] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
+
+    @property
+    def total(self) -> float:
+        return sum(self.seconds)
+
+    @property
+    def moved(self) -> int:
+        """Rows that changed their device."""
+        pairs = zip(self.rows, self.rows[1:], strict=False)
+        return sum(sum(received(before, after)) for before, after in pairs)
+
+    @property
+    def least_moved(self) -> int:
+        """Rows that would have changed their device without a detour."""
+        return sum(received(self.rows[0], self.rows[-1]))
+
+
+def drive(
+    balance: IterationBalance,
+    machine: IterativeMachine,
+    iterations: int,
+    *,
+    seed: int = 0,
+    batch: int = 1,
+    knows_remaining: bool = True,
+) -> IterationTrace:
+    """Run an iterative job.
+
+    Parameters
+    ----------
+    balance : IterationBalance
+        New.
+    batch : int
+        Iterations that are reported together; a new split is adopted one iteration later if there
+        are several.
+    knows_remaining : bool
+        Whether the number of iterations is known.
+    """
+    draw = random.Random(seed)
+    trace = IterationTrace()
+    rows, reports = balance.rows, list[TimedIteration]()
+    for iteration in range(1, iterations + 1):
+        previous = trace.rows[-1] if trace.rows else rows
+        times = machine.run(iteration, rows, received(previous, rows), draw)
+        trace.rows.append(rows)
+        trace.seconds.append(max(each.busy for each in times))
+        following = balance.rows
+        reports.append(TimedIteration(iteration, rows, times))
+        if len(reports) == batch:
+            move = balance.tell(reports, iterations - iteration if knows_remaining else None)
+            reports = []
+            if move is not None:
+                trace.moves.append(move)
+        rows = balance.rows if batch == 1 else following
+    return trace
+
+
+@dataclass(frozen=True)
+class _SlowedCurve:
+    """A device's whole iteration, its computing slowed down by `factor`."""
+
+    machine: IterativeMachine
+    device: int
+    factor: float
+
+    def time(self, x: Any, /) -> Any:
+        transfer = self.machine.transfer[self.device] if self.machine.transfer else 0.0
+        return self.factor * self.machine.compute[self.device].time(x) + transfer
+
+    def speed(self, x: Any, /) -> Any:
+        return x / self.time(x)
+
+
+def best_fixed(machine: IterativeMachine, rows: int, iterations: int) -> tuple[int, ...]:
+    """Search for the split that takes the least time for all iterations, without noise.
+
+    Exact if no device changes its speed. Otherwise from the optima for `MIXTURES` factors between
+    the first and the last, the best one, improved by moving ever fewer rows between two devices.
+    """
+    devices = range(len(machine.compute))
+    start = machine.slowdown(1) if machine.slowdown else [1.0] * len(devices)
+    end = machine.slowdown(iterations) if machine.slowdown else start
+
+    def split(part: float) -> tuple[int, ...]:
+        curves = [
+            _SlowedCurve(machine, d, start[d] ** (1 - part) * end[d] ** part) for d in devices
+        ]
+        return optimal(curves, rows).shares
+
+    if start == end:
+        return split(0.0)
+
+    def total(shares: tuple[int, ...]) -> float:
+        return fixed_total(machine, shares, iterations)
+
+    best = min((split(k / MIXTURES) for k in range(MIXTURES + 1)), key=total)
+    step = max(1, rows // 16)
+    while step:
+        others = [
+            tuple(n + step * ((i == to) - (i == of)) for i, n in enumerate(best))
+            for of, to in itertools.permutations(devices, 2)
+            if best[of] >= step
+        ]
+        nearest = min(others, key=total)
+        if total(nearest) < total(best):
+            best = nearest
+        else:
+            step //= 2
+    return best
+
+
+def fixed_total(machine: IterativeMachine, rows: Sequence[int], iterations: int) -> float:
+    """Return the seconds of all iterations with these rows, without noise."""
+    if machine.slowdown is None:
+        return iterations * max(machine.seconds(d, n) for d, n in enumerate(rows))
+    return sum(
+        max(machine.seconds(d, n, k) for d, n in enumerate(rows)) for k in range(1, iterations + 1)
+    )

@@ -1,0 +1,171 @@
+"""An `IterationBalance` told the times of iterations."""
+
+import math
+import random
+
+import pytest
+from iteration_times import timed
+
+from hetsched.errors import UsageError
+from hetsched.models import Constant, PiecewiseLinear
+from hetsched.partition.iterations import HistoryTable, IterationBalance, Move
+
+
+def test_rows_move_to_the_faster_device_after_one_iteration() -> None:
+    balance = IterationBalance(300, 2)
+
+    move = balance.tell([timed(1, (150, 150), 1.5, 0.75)], remaining=99)
+
+    assert move == Move(1, (150, 150), (100, 200), 50, "imbalance", 1.5, 1.0, 0.0, 99)
+    assert balance.rows == (100, 200)
+
+
+def test_a_granule_is_never_divided() -> None:
+    balance = IterationBalance(1003, 2, granule=100)
+
+    balance.tell([timed(1, balance.rows, 1.0, 3.0)])
+
+    assert balance.rows == (900, 103)
+
+
+def test_reports_of_an_earlier_split_do_not_change_the_new_one() -> None:
+    balance = IterationBalance(300, 2)
+    balance.tell([timed(1, (150, 150), 1.5, 0.75)])
+
+    move = balance.tell([timed(2, (150, 150), 1.5, 0.75), timed(3, (100, 200), 1.0, 1.0)])
+
+    assert move is None
+    assert balance.reason == "balanced"
+
+
+def test_a_split_that_the_caller_chose_counts() -> None:
+    balance = IterationBalance(300, 2)
+
+    balance.tell([timed(1, (200, 100), 2.0, 0.5)])
+
+    assert balance.rows == (100, 200)
+
+
+def test_iterations_of_a_batch_are_one_measurement() -> None:
+    balance = IterationBalance(300, 2)
+    batch = [timed(k, (150, 150), 1.5, 0.75 + 0.001 * (k % 3 - 1)) for k in range(1, 31)]
+
+    balance.tell(batch)
+
+    assert balance.rows == (100, 200)
+
+
+def test_rows_stay_if_moving_them_costs_more_than_the_remaining_iterations_gain() -> None:
+    balance = IterationBalance(300, 2, seconds_per_row=0.01)
+
+    stays = balance.tell([timed(1, (150, 150), 1.5, 0.75)], remaining=0)
+    moves = balance.tell([timed(2, (150, 150), 1.5, 0.75)], remaining=10)
+
+    assert stays is None
+    assert moves is not None
+    assert moves.cost == pytest.approx(0.5)
+
+
+def test_the_first_iteration_with_a_split_shows_the_cost_of_moving() -> None:
+    balance = IterationBalance(300, 2)
+    balance.tell([timed(1, (150, 150), 1.5, 0.75)])
+
+    balance.tell([timed(2, (100, 200), 1.0, 1.5)])
+    balance.tell([timed(3, (100, 200), 1.0, 1.0)])
+
+    assert balance.moving_cost.seconds_per_row == pytest.approx(0.01)
+    assert balance.moving_cost.seconds((100, 200), (90, 210)) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("method", ["auto", "functional", "constant", "imbalance-factor", "none"])
+def test_lost_devices_have_no_rows_until_they_come_back(method: str) -> None:
+    balance = IterationBalance(300, 3, method)
+    balance.tell([timed(1, (100, 100, 100), 1.0, 1.0, 1.0)])
+
+    lost = balance.lose(1)
+    balance.tell([timed(2, balance.rows, 1.5, 0.0, 1.5)])
+    back = balance.restore(1)
+
+    assert lost is not None and lost.rows == (150, 0, 150)
+    assert back is not None and back.rows == (100, 100, 100)
+
+
+def test_a_device_that_joins_later_gets_an_equal_share() -> None:
+    balance = IterationBalance(300, 3)
+    balance.lose(0)
+    balance.tell([timed(1, balance.rows, 0.0, 1.5, 1.5)])
+
+    balance.restore(0)
+
+    assert balance.rows == (100, 100, 100)
+
+
+def test_models_of_earlier_jobs_give_the_first_split() -> None:
+    models = [Constant(10.0), Constant(20.0)]
+
+    assert IterationBalance(300, 2, models=models).rows == (100, 200)
+    assert IterationBalance(300, 2, "none", models=models).rows == (100, 200)
+    assert IterationBalance(300, 2, models=[Constant(10.0), None]).rows == (150, 150)
+
+
+def test_warm_up_rounds_find_the_first_split() -> None:
+    balance = IterationBalance(300, 2, warm_up=True)
+
+    rounds = 0
+    while balance.is_warming_up:
+        rounds += 1
+        balance.tell([timed(1, balance.rows, balance.rows[0] / 10, balance.rows[1] / 20)])
+
+    assert (rounds, balance.rows) == (2, (100, 200))
+    assert balance.tell([timed(1, balance.rows, 10.0, 10.0)]) is None
+
+
+def test_warm_up_ends_after_some_rounds_whatever_they_show() -> None:
+    counts = []
+    for seed in range(20):
+        draw = random.Random(seed)
+        balance, rounds = IterationBalance(300, 2, warm_up=True), 0
+        while balance.is_warming_up:
+            rounds += 1
+            balance.tell([timed(1, balance.rows, draw.uniform(1, 9), draw.uniform(1, 9))])
+        counts.append(rounds)
+
+    assert max(counts) == 6
+
+
+def test_an_earlier_jobs_history_gives_the_first_split_of_the_imbalance_factor() -> None:
+    earlier = IterationBalance(300, 2, "imbalance-factor", names=("slow", "fast"))
+    earlier.tell([timed(1, (150, 150), 1.5, 0.75)])
+    table = HistoryTable.from_rows(earlier.history().to_rows())
+
+    balance = IterationBalance(600, 2, "imbalance-factor", names=("slow", "fast"), history=table)
+
+    assert balance.rows == (200, 400)
+
+
+def test_limits_hold_in_every_split() -> None:
+    balance = IterationBalance(300, 2, limits=[None, 120])
+
+    balance.tell([timed(1, balance.rows, 1.8, 0.1)])
+
+    assert balance.rows == (180, 120)
+
+
+def test_an_unknown_method_is_a_clear_error() -> None:
+    with pytest.raises(UsageError, match="did you mean 'functional'"):
+        IterationBalance(300, 2, "functonal")
+
+
+def test_times_that_were_not_measured_do_not_end_the_job() -> None:
+    balance = IterationBalance(300, 2)
+
+    balance.tell([timed(1, (150, 150), 1e-300, 1e-300)])
+
+    assert sum(balance.rows) == 300
+    assert not math.isnan(balance.moving_cost.seconds_per_row)
+
+
+def test_curves_of_earlier_jobs_may_bend() -> None:
+    bent = PiecewiseLinear([(50.0, 1.0), (100.0, 2.0), (150.0, 30.0)])
+
+    assert IterationBalance(300, 2, models=[bent, Constant(50.0)]).rows == (119, 181)

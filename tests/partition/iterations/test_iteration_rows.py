@@ -1,0 +1,47 @@
+"""Units of rows, and what moves between two splits."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetsched.partition.iterations.row_units import MAX_UNITS, RowUnits, received
+
+
+@given(st.integers(1, 10**7), st.integers(1, 64), st.data())
+def test_shares_become_rows_and_rows_the_same_shares(
+    rows: int, granule: int, data: st.DataObject
+) -> None:
+    units = RowUnits(rows, granule)
+    first = data.draw(st.integers(0, units.count))
+    shares = (first, 0, units.count - first)
+
+    split = units.to_rows(shares)
+
+    assert sum(split) == rows
+    assert split[0] % granule == 0 or split[0] == rows
+    assert units.to_shares(split) == shares
+    assert units.count <= MAX_UNITS
+
+
+def test_rows_of_other_splits_become_the_nearest_shares() -> None:
+    assert RowUnits(100, 10).to_shares((33, 33, 34)) == (3, 4, 3)
+
+
+def test_a_shift_of_one_border_moves_rows_of_every_device_between() -> None:
+    assert received((10, 10, 10), (5, 10, 15)) == (0, 5, 5)
+
+
+CUTS = st.lists(st.integers(0, 40), min_size=2, max_size=2).map(sorted)
+
+
+@given(CUTS, CUTS)
+def test_a_device_receives_the_rows_that_it_did_not_have(
+    cuts: list[int], new_cuts: list[int]
+) -> None:
+    before, after = ([first, second - first, 40 - second] for first, second in (cuts, new_cuts))
+
+    def owners(shares: list[int]) -> list[int]:
+        return [device for device, share in enumerate(shares) for _ in range(share)]
+
+    changed = [new for old, new in zip(owners(before), owners(after), strict=True) if new != old]
+
+    assert received(before, after) == tuple(changed.count(i) for i in range(len(before)))
