@@ -88,6 +88,16 @@ class Attachments:
             (outputs if stored.output else inputs)[stored.array] = array
         return inputs, outputs
 
+    def whole_array(self, stored: StoredArray) -> np.ndarray:
+        """Return a whole array in a segment as it is stored, once its pages are in place.
+
+        Raises InternalError: nothing is attached, or it is a file.
+        """
+        attached = self._attached(stored)
+        if isinstance(attached, OpenFile):
+            raise InternalError(f"array {stored.array!r} is in a file, not in a segment")
+        return _stored_values(stored, attached)
+
     def forget_job(self, job: int) -> None:
         """Drop the resident arrays that were loaded for `job`."""
         with self._lock:
@@ -102,13 +112,19 @@ class Attachments:
             return self._residents.setdefault((job, stored), SharedResident(array))
 
     def _attached_array(self, stored: StoredArray, spec: ArraySpec) -> HostArray:
+        attached = self._attached(stored)
+        if isinstance(attached, OpenFile):
+            return OpenFileArray(spec, attached, stored)
+        return ArenaArray(spec, _stored_values(stored, attached))
+
+    def _attached(self, stored: StoredArray) -> np.ndarray | OpenFile:
         attached = self._objects.get(stored.key)
         if attached is None:
             raise InternalError(f"array {stored.array!r}: nothing is attached as {stored.key}")
         self.population.wait(stored.key)
-        if isinstance(attached, OpenFile):
-            return OpenFileArray(spec, attached, stored)
-        order: Literal["F", "C"] = "F" if stored.order == "F" else "C"
-        shape, dtype = stored.shape, np.dtype(stored.dtype)
-        values: np.ndarray = np.ndarray(shape, dtype, attached, stored.offset, order=order)
-        return ArenaArray(spec, values)
+        return attached
+
+
+def _stored_values(stored: StoredArray, segment: np.ndarray) -> np.ndarray:
+    order: Literal["F", "C"] = "F" if stored.order == "F" else "C"
+    return np.ndarray(stored.shape, np.dtype(stored.dtype), segment, stored.offset, order=order)

@@ -19,6 +19,8 @@ from hetsched.device_process.held_job import (
     build_pipeline,
     device_job,
 )
+from hetsched.device_process.iterating.epoch_runner import EpochRunner
+from hetsched.device_process.iterating.iterative_run import IterativeRun, prepare_run
 from hetsched.device_process.memory_upkeep import MemoryUpkeep
 from hetsched.device_process.shared_tails import DeviceTail, SharedTails
 from hetsched.devices.base import Device
@@ -44,7 +46,8 @@ from hetsched.transport.device_messages import (
     TakenChunk,
     VariantFailed,
 )
-from hetsched.workload import BaseWorkload, Workload, find
+from hetsched.transport.iterations.messages import Iterate
+from hetsched.workload import BaseWorkload, Iterative, Workload, find
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,10 @@ class CommandHandler:
             case Fill():
                 job = self._current.require(command.job)
                 job.tasks.append(self._filling(job, command))
+            case Iterate():
+                job = self._current.require(command.job)
+                assert job.run is not None, "the engine iterates iterative jobs only"
+                job.tasks.append(EpochRunner(job.run, command, self._send).steps())
             case Check():
                 job = self._current.require(command.job)
                 job.tasks.append(self._checking(job, command))
@@ -149,7 +156,9 @@ class CommandHandler:
         workload = self._workload(command.workload)
         params = msgspec.json.decode(command.params, type=workload.Params)
         specs = workload.arrays(params)
-        arrays = self._attachments.host_arrays(command.job, command.arrays, specs)
+        names = {spec.name for spec in specs} if isinstance(workload, Iterative) else None
+        stored = [array for array in command.arrays if names is None or array.array in names]
+        arrays = self._attachments.host_arrays(command.job, stored, specs)
         description = device_job(
             command,
             self._info,
@@ -159,11 +168,18 @@ class CommandHandler:
             self._note_sender(command),
             self._failed_variant_sender(command),
         )
-        self._device.prepare(description)
+        run: IterativeRun | None = None
+        if isinstance(workload, Iterative):
+            homes = {a.array: self._attachments.whole_array(a) for a in command.arrays}
+            run = prepare_run(self._device, self._info.name, description, homes)
+        else:
+            self._device.prepare(description)
         tail = self._tail(command)
         on_done = self._chunk_reporter(command, tail)
         pipeline = build_pipeline(self._device, self._info, command, description, on_done)
-        self._current.job = HeldJob(command.job, workload, params, arrays, pipeline, tail=tail)
+        self._current.job = HeldJob(
+            command.job, workload, params, arrays, pipeline, tail=tail, run=run
+        )
         if command.answer:
             self._send(Prepared(command.job, self._index))
 

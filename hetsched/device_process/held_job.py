@@ -10,6 +10,7 @@ from typing import Any
 
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.device_process.attachments import HostArrays
+from hetsched.device_process.iterating.iterative_run import IterativeRun
 from hetsched.device_process.pipeline import Pipeline
 from hetsched.device_process.shared_tails import DeviceTail
 from hetsched.devices.base import Device, DeviceJob
@@ -35,9 +36,11 @@ class HeldJob:
     number : int
         `Prepare.job`.
     tasks : deque of iterator
-        Filling and checking, after the chunks; each step handles one block.
+        Filling, checking and epochs, after the chunks; each step handles one block.
     tail : DeviceTail or None
         The tail that it shares with other devices.
+    run : IterativeRun or None
+        Of an iterative job, whose epochs are tasks.
     """
 
     number: int
@@ -47,6 +50,7 @@ class HeldJob:
     pipeline: Pipeline
     tasks: deque[Iterator[None]] = field(default_factory=deque)
     tail: DeviceTail | None = None
+    run: IterativeRun | None = None
 
     @property
     def is_busy(self) -> bool:

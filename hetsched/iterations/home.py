@@ -9,7 +9,7 @@ end after iteration k reads buffer k % 2.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hetsched.workload import Arrays, Iterative, Rows, Stage, StateArray
@@ -92,13 +92,20 @@ class Home:
 
     def refresh_borders(self, stage: Stage, part: Part, iteration: int, rows: Rows) -> None:
         """Copy what the stage wrote in `rows` to the border rows that mirror it."""
+        for ghost, source in self.border_copies(stage, part, iteration, rows):
+            ghost[...] = source
+
+    def border_copies(
+        self, stage: Stage, part: Part, iteration: int, rows: Rows
+    ) -> Iterator[tuple[Any, Any]]:
+        """Yield (border row, row that it mirrors) of what the stage writes in `rows`."""
         for name in stage.outputs:
             array = self._state.get(name)
             if array is not None and array.halo and array.border != "fixed":
                 home = self._arrays[name][write_buffer(array, part, iteration)]
                 for ghost, source in border_rows(array, rows.load):
                     if rows.first <= source < rows.stop:
-                        home[ghost] = home[array.halo + source]
+                        yield home[ghost, ...], home[array.halo + source, ...]
 
 
 def read_buffer(array: StateArray, part: Part, iteration: int) -> int:

@@ -1,8 +1,9 @@
-"""Partial results of reductions, in shared memory: (2, slots, *shape), by parity of the iteration.
+"""Partial results of reductions, in shared memory: by parity of the iteration and slot.
 
 A device writes its own slot only, and each device combines all of them for itself, in the same
 order, so that every device has the same values. Those of the previous iteration stay until the
-present one is complete, so that it can be repeated.
+present one is complete, so that it can be repeated. One more slot, the last, has combined values
+where they can't be combined again: those that only the start computes, and those of a checkpoint.
 """
 
 from __future__ import annotations
@@ -22,8 +23,13 @@ _COMBINE: dict[str, Callable[[Sequence[np.ndarray]], Any]] = {
 
 
 def partials_shape(reduction: Reduction, slots: int) -> tuple[int, ...]:
-    """Return the shape of the array of a reduction for `slots` devices."""
-    return (2, slots, *reduction.shape)
+    """Return the shape of the array of a reduction for `slots` devices: (2, slots + 1, ...)."""
+    return (2, slots + 1, *reduction.shape)
+
+
+def combined_slot(partials: np.ndarray) -> int:
+    """Return the slot that has combined values."""
+    return int(partials.shape[1]) - 1
 
 
 def slot_of(

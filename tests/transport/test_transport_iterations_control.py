@@ -12,6 +12,7 @@ from hetsched.transport.iterations.control import (
     EpochDecision,
     IterationControl,
     control_words,
+    slots_of,
 )
 
 SLOTS = 3
@@ -30,7 +31,7 @@ def test_nobody_is_ahead_of_the_others(control: IterationControl) -> None:
     def work(slot: int) -> None:
         for round_number in range(1, 200):
             count = control.arrive(slot)
-            control.wait_for(range(SLOTS), count)
+            assert control.wait_for(range(SLOTS), count, 60.0)
             seen.append(min(control.arrivals(other) for other in range(SLOTS)) - round_number)
 
     threads = [threading.Thread(target=work, args=(slot,)) for slot in range(SLOTS)]
@@ -49,7 +50,7 @@ def test_an_abort_wakes_those_that_wait(control: IterationControl) -> None:
 
     def work() -> None:
         try:
-            control.wait_for(range(SLOTS), control.arrive(0))
+            control.wait_for(range(SLOTS), control.arrive(0), 60.0)
         except Aborted:
             ends.append("aborted")
 
@@ -68,7 +69,7 @@ def test_an_abort_stops_nobody_at_a_moment_that_all_have_reached(
         control.arrive(slot)
     control.abort()
 
-    control.wait_for(range(SLOTS), 1)
+    assert control.wait_for(range(SLOTS), 1)
     with pytest.raises(Aborted):
         control.wait_for(range(SLOTS), 2)
 
@@ -76,7 +77,8 @@ def test_an_abort_stops_nobody_at_a_moment_that_all_have_reached(
 def test_paced_devices_wait_until_they_are_allowed(control: IterationControl) -> None:
     control.allow(2)
 
-    control.wait_until_allowed(2)
+    assert control.wait_until_allowed(2)
+    assert not control.wait_until_allowed(3, 0.0)
     control.abort()
     with pytest.raises(Aborted):
         control.wait_until_allowed(3)
@@ -105,8 +107,25 @@ def test_a_new_proposal_leaves_the_adopted_one_alone(control: IterationControl) 
 def test_an_iteration_is_finished_when_all_devices_have_finished_it(
     control: IterationControl,
 ) -> None:
+    control.begin(3)
+    assert control.finished((0, 1)) == 2
     control.finish(0, 4)
     control.finish(1, 3)
 
     assert control.finished((0, 1)) == 3
     assert control.finished((0,)) == 4
+
+
+def test_a_new_epoch_starts_from_its_first_iteration(control: IterationControl) -> None:
+    assert control.finished(range(SLOTS)) == -1
+    assert control.ended(range(SLOTS)) is None
+
+    control.end(1, 7)
+    assert control.ended(range(SLOTS)) == 7
+
+    control.begin(8)
+    assert (control.finished(range(SLOTS)), control.ended(range(SLOTS))) == (7, None)
+
+
+def test_the_number_of_slots_follows_from_the_size_of_the_memory() -> None:
+    assert [slots_of(control_words(slots)) for slots in range(1, 40)] == list(range(1, 40))

@@ -7,6 +7,8 @@ from typing import Protocol
 
 from hetsched.device import Chunk
 from hetsched.devices.base import DeviceJob
+from hetsched.devices.cpu.stages import StageClock, WallStageClock
+from hetsched.devices.iterating import IterativeJob
 
 
 class CoreClock(Protocol):
@@ -23,6 +25,9 @@ class CoreClock(Protocol):
 
     def end_of(self, chunk: Chunk, start: float) -> tuple[float, int]:
         """Return the end of the computation begun at `start` and just completed; 1 if late."""
+
+    def stage_clock(self, job: IterativeJob) -> StageClock:
+        """Return the clock of the stages of an iterative job."""
 
     def beside(self) -> CoreClock:
         """Return a clock for side jobs of the same core, which run in another thread."""
@@ -42,6 +47,9 @@ class WallClock:
 
     def end_of(self, chunk: Chunk, start: float) -> tuple[float, int]:
         return time.monotonic(), 0
+
+    def stage_clock(self, job: IterativeJob) -> StageClock:
+        return WallStageClock()
 
     def beside(self) -> WallClock:
         return WallClock()

@@ -16,7 +16,9 @@ from hetsched.devices.base import DeviceJob
 from hetsched.devices.cpu.clocks import CoreClock, TeamClock, WallClock
 from hetsched.devices.cpu.cpu_job import CpuJob
 from hetsched.devices.cpu.kernels import CpuKernels
+from hetsched.devices.cpu.stages import HostStages
 from hetsched.devices.host_slots import Views, slot_views, touched_pages
+from hetsched.devices.iterating import IterativeJob, StageExecutor
 from hetsched.errors import InternalError
 
 
@@ -60,6 +62,11 @@ class CpuDevice:
             slots = max(1, job.slots)
             self._memory = touched_pages(self._memory, slots * cpu_job.slot_bytes)
         self._job = cpu_job
+
+    def prepare_iterations(self, job: IterativeJob) -> StageExecutor:
+        """Make the kernels of all stages, as `IteratingDevice.prepare_iterations`."""
+        self.prepare(None)
+        return HostStages(job, self._clock.stage_clock(job))
 
     def copy_in(self, chunk: Chunk, slot: Slot) -> None:
         job = self._current_job()

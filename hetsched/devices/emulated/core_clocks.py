@@ -8,7 +8,10 @@ import time
 from hetsched.config import DeviceConfig
 from hetsched.device import Chunk
 from hetsched.devices.base import DeviceJob
+from hetsched.devices.cpu.stages import StageClock
 from hetsched.devices.emulated.costs import ModelledCosts
+from hetsched.devices.emulated.stage_clock import stage_clock
+from hetsched.devices.iterating import IterativeJob
 from hetsched.errors import InternalError
 
 MAX_BACK_TO_BACK_SECONDS = 500e-6
@@ -26,6 +29,9 @@ class _ModelledCoreClock:
 
     def busy_seconds(self) -> float | None:
         return None  # modelled time passes, whatever else uses the core
+
+    def stage_clock(self, job: IterativeJob) -> StageClock:
+        return stage_clock(self._config, job)
 
     def _seconds(self, chunk: Chunk) -> float:
         assert self._costs is not None

@@ -14,11 +14,14 @@ from hetsched.config import DeviceConfig
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
 from hetsched.devices.base import Device, DeviceJob
 from hetsched.devices.cpu.device import CpuDevice
+from hetsched.devices.cpu.stages import HostStages
 from hetsched.devices.emulated.core_clocks import RealCoreClock, VirtualCoreClock
 from hetsched.devices.emulated.loaded_job import JobLoader, LoadedJob
 from hetsched.devices.emulated.real_clock import RealClock, precise_sleep
+from hetsched.devices.emulated.stage_clock import stage_clock
 from hetsched.devices.emulated.streams import Operation
 from hetsched.devices.emulated.virtual_clock import VirtualClock, Work
+from hetsched.devices.iterating import IterativeJob, StageExecutor
 from hetsched.errors import InternalError
 
 
@@ -69,6 +72,7 @@ class EmulatedDevice:
     def __init__(self, info: DeviceInfo, config: DeviceConfig, clock: OperationClock) -> None:
         self._info = info
         self._clock = clock
+        self._config = config
         self._loader = JobLoader(info.name, config)
         self._loaded: LoadedJob | None = None
         self._chunks: dict[int, _EmulatedChunk] = {}
@@ -90,6 +94,11 @@ class EmulatedDevice:
         self._clock.reset()
         if job is not None:
             self._loaded = self._loader.load(job)
+
+    def prepare_iterations(self, job: IterativeJob) -> StageExecutor:
+        """Make the kernels of all stages, as `IteratingDevice.prepare_iterations`."""
+        self.prepare(None)
+        return HostStages(job, stage_clock(self._config, job))
 
     def copy_in(self, chunk: Chunk, slot: Slot) -> None:
         job = self._current_job()

@@ -21,12 +21,13 @@ from hetsched.transport.iterations import futex
 
 WORDS_PER_LINE = 16
 """64 bytes: one line of the cache."""
-RECHECK_SECONDS = 1.0
-"""A sleeping device looks for an abort this often, in case that a wake-up got lost."""
+RECHECK_SECONDS = 0.05
+"""How long a device sleeps before it looks for an abort and for commands."""
 _ABORT, _ALLOWED, _PROPOSAL, _PAUSE, _DECISION = range(5)
 _HEADER_LINES = 8
-_FINISHED = 1
-"""Word of a device's line: the last iteration that it has finished."""
+_FINISHED, _ENDED = 1, 2
+"""Words of a device's line: the last iteration that it has finished, plus 1; the iteration after
+which it has begun the finish stages, plus 1."""
 
 
 class Aborted(Exception):
@@ -44,6 +45,14 @@ class EpochDecision:
 def control_words(slots: int) -> int:
     """Return the 32-bit words needed for devices with the slots 0, 1, ..., `slots` - 1."""
     return WORDS_PER_LINE * (_HEADER_LINES + slots) + 2 * _proposal_words(slots)
+
+
+def slots_of(words: int) -> int:
+    """Return the number of slots of a control memory with so many words. Inverts control_words."""
+    slots = 1
+    while control_words(slots) < words:
+        slots += 1
+    return slots
 
 
 def _proposal_words(slots: int) -> int:
@@ -67,9 +76,11 @@ class IterationControl:
 
     # ---- the engine
 
-    def begin(self) -> None:
-        """Reset everything for a new epoch; no device may be in one."""
+    def begin(self, first: int = 0) -> None:
+        """Reset everything for an epoch from iteration `first` on; no device may be in one."""
         self._words[...] = 0
+        for slot in range(self._slots):
+            self._words[self._arrivals(slot) + _FINISHED] = first
 
     def abort(self) -> None:
         """End the epoch as soon as a device would have to wait for another one."""
@@ -99,9 +110,17 @@ class IterationControl:
     def finished(self, slots: Sequence[int]) -> int:
         """Return the last iteration that all devices of `slots` have finished.
 
-        Valid while they run as well as after they have died.
+        Valid while they run as well as after they have died. -1: the start isn't complete.
         """
-        return min(int(self._words[self._arrivals(slot) + _FINISHED]) for slot in slots)
+        return min(int(self._words[self._arrivals(slot) + _FINISHED]) for slot in slots) - 1
+
+    def ended(self, slots: Sequence[int]) -> int | None:
+        """Return the iteration after which a device of `slots` has begun the finish stages.
+
+        None: no device has; valid as `finished`.
+        """
+        last = max(int(self._words[self._arrivals(slot) + _ENDED]) for slot in slots) - 1
+        return None if last < 0 else last
 
     def arrivals(self, slot: int) -> int:
         """Return how often the device has arrived in this epoch: who is behind the others?"""
@@ -123,19 +142,23 @@ class IterationControl:
 
     def finish(self, slot: int, iteration: int) -> None:
         """Record that the device has finished `iteration`, before it arrives at the end of it."""
-        self._words[self._arrivals(slot) + _FINISHED] = iteration
+        self._words[self._arrivals(slot) + _FINISHED] = iteration + 1
 
-    def wait_for(self, slots: Sequence[int], count: int) -> None:
-        """Sleep until the devices of `slots` have arrived `count` times. Raises Aborted.
+    def end(self, slot: int, iteration: int) -> None:
+        """Record that the device begins the finish stages after `iteration`."""
+        self._words[self._arrivals(slot) + _ENDED] = iteration + 1
 
-        Not if all of them have arrived: then the others have seen that, too, and go on.
+    def wait_for(self, slots: Sequence[int], count: int, seconds: float = RECHECK_SECONDS) -> bool:
+        """Sleep until the devices of `slots` have arrived `count` times.
+
+        Return whether they have; one that is late is waited for for `seconds`. Raises Aborted,
+        but not if all of them have arrived: then the others have seen that, too, and go on.
         """
-        for slot in slots:
-            self._wait_until(self._arrivals(slot), count)
+        return all(self._wait_until(self._arrivals(slot), count, seconds) for slot in slots)
 
-    def wait_until_allowed(self, iteration: int) -> None:
-        """Sleep until the engine allows `iteration`. Raises Aborted."""
-        self._wait_until(_line(_ALLOWED), iteration)
+    def wait_until_allowed(self, iteration: int, seconds: float = RECHECK_SECONDS) -> bool:
+        """Sleep until the engine allows `iteration`; return whether it does. Raises Aborted."""
+        return self._wait_until(_line(_ALLOWED), iteration, seconds)
 
     def decide(self, iteration: int) -> None:
         """Decide what follows `iteration`; by the first device, before it arrives at its end."""
@@ -153,13 +176,16 @@ class IterationControl:
 
     # ---- words
 
-    def _wait_until(self, word: int, value: int) -> None:
+    def _wait_until(self, word: int, value: int, seconds: float) -> bool:
+        """Sleep until the word has reached `value`, or for `seconds` after its last change."""
         while (seen := int(self._words[word])) < value:
             if self._words[_line(_ABORT)]:
                 if int(self._words[word]) >= value:
-                    return
+                    return True
                 raise Aborted
-            futex.wait(self._word_address(word), seen, RECHECK_SECONDS)
+            if not futex.wait(self._word_address(word), seen, seconds):
+                return int(self._words[word]) >= value
+        return True
 
     def _write(self, word: int, value: int) -> None:
         self._words[word] = value

@@ -30,10 +30,10 @@ class _Timespec(ctypes.Structure):
     _fields_ = [("tv_sec", ctypes.c_long), ("tv_nsec", ctypes.c_long)]
 
 
-def wait(address: int, value: int, seconds: float) -> None:
-    """Sleep while the 32-bit word at `address` is `value`; at most `seconds`.
+def wait(address: int, value: int, seconds: float) -> bool:
+    """Sleep while the 32-bit word at `address` is `value`; return False after `seconds`.
 
-    Also returns for no reason, so the caller looks at the word again. Raises OSError.
+    Also returns True for no reason, so the caller looks at the word again. Raises OSError.
     """
     whole = int(seconds)
     timeout = _Timespec(whole, int((seconds - whole) * 1e9))
@@ -41,7 +41,10 @@ def wait(address: int, value: int, seconds: float) -> None:
         _number, address, _WAIT, value & 0xFFFFFFFF, ctypes.addressof(timeout), None, 0
     )
     if result < 0:
-        _check(ctypes.get_errno())
+        number = ctypes.get_errno()
+        _check(number)
+        return number != errno.ETIMEDOUT
+    return True
 
 
 def wake(address: int) -> None:

@@ -26,11 +26,14 @@ class Iterate(msgspec.Struct, frozen=True, tag="iterate", kw_only=True):
     first : int
         0: the start stages come first. After the last iteration come the finish stages.
     last : int
-        The last iteration, whether the method has converged or not.
+        The last iteration, whether the method has converged or not; `first` - 1 or less: only
+        the finish stages, after iteration `first` - 1.
     previous : tuple of int
-        Slots with rows in iteration `first` - 1, in the order of their rows.
+        Slots with rows in iteration `first` - 1, in the order of their rows; (): its combined
+        values are in the last slot of the partials.
     paced : bool
-        Begin an iteration only when the engine allows it (virtual clocks).
+        Begin an iteration only when the engine allows it (virtual clocks). The newest proposal
+        then holds for that iteration.
     """
 
     job: int
@@ -59,7 +62,10 @@ class IterationTimes(msgspec.Struct, frozen=True, array_like=True):
 
 
 class IterationsDone(msgspec.Struct, frozen=True, tag="iterations-done"):
-    """The device has computed iterations `first`, `first` + 1, ...; `residuals`: after each."""
+    """The device has computed iterations `first`, `first` + 1, ...; `residuals`: after each.
+
+    `late`: stages whose real work took longer than the modelled time. The start isn't reported.
+    """
 
     job: int
     device: int
@@ -68,6 +74,7 @@ class IterationsDone(msgspec.Struct, frozen=True, tag="iterations-done"):
     residuals: tuple[float, ...]
     rows: tuple[int, ...]
     """The device's rows in each."""
+    late: int = 0
 
 
 StopReason = Literal["converged", "limit", "paused", "aborted"]
@@ -78,8 +85,8 @@ pause; the engine gave up waiting for a device."""
 class IterationsStopped(msgspec.Struct, frozen=True, tag="iterations-stopped"):
     """The device computes no more iterations; all before have been reported.
 
-    `iteration`: the last one that is complete on every device. After "converged" and "limit" the
-    finish stages are complete, too.
+    `iteration`: the last one that is complete on every device; -1: not even the start is. After
+    "converged" and "limit" the finish stages are complete, too.
     """
 
     job: int

@@ -1,0 +1,1 @@
+"""Iterations on one device, in step with the others of an epoch."""

@@ -1,0 +1,249 @@
+"""One epoch on one device: start, iterations, finish, in step with the other devices.
+
+A generator, so that the device's thread can look for commands between two steps of at most about
+50 ms, and while the device waits for others.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from itertools import pairwise
+
+from hetsched.device_process.iterating.epoch_values import EpochValues
+from hetsched.device_process.iterating.iteration_reports import IterationReports
+from hetsched.device_process.iterating.iterative_run import IterativeRun
+from hetsched.devices.iterating import StageSeconds
+from hetsched.errors import DataError
+from hetsched.iterations.home import Part, stages_of
+from hetsched.transport.iterations.control import Aborted
+from hetsched.transport.iterations.messages import (
+    Iterate,
+    IterationsDone,
+    IterationsStopped,
+    IterationTimes,
+    StopReason,
+)
+from hetsched.workload import Rows, Stage
+
+STEP_SECONDS = 0.05
+"""After so long the device looks for commands."""
+
+
+class _Phases:
+    """Seconds of the present iteration."""
+
+    def __init__(self, transfer: float = 0.0) -> None:
+        self.compute = self.wait = self.converge = 0.0
+        self.transfer = transfer
+        self.late = 0
+
+    def add(self, seconds: StageSeconds) -> None:
+        self.compute += seconds.compute
+        self.transfer += seconds.transfer
+        self.late += seconds.late
+
+    def times(self, *, is_virtual: bool) -> IterationTimes:
+        if is_virtual:
+            return IterationTimes(self.compute, self.transfer)
+        return IterationTimes(self.compute, self.transfer, self.wait, self.converge)
+
+
+class EpochRunner:
+    """The device's part of an epoch; see `Iterate`.
+
+    Parameters
+    ----------
+    send : callable
+        Sends reports to the engine.
+    """
+
+    def __init__(
+        self,
+        run: IterativeRun,
+        command: Iterate,
+        send: Callable[[IterationsDone | IterationsStopped], None],
+    ) -> None:
+        self._run = run
+        self._command = command
+        self._send = send
+        self._slot = command.slots[command.rank]
+        self._others = [slot for slot in command.slots if slot != self._slot]
+        self._values = EpochValues(run, self._slot)
+        self._reports = IterationReports(command.job, command.device, send)
+        self._stages = {part: stages_of(run.workload, run.params, part) for part in Part}
+        self._rows = Rows(0, 0, run.load)
+        self._proposal = 0
+        self._complete = command.first - 1
+        self._phases = _Phases()
+        self._move_seconds = 0.0
+        self._is_converged = False
+        self._step_began = 0.0
+
+    def steps(self) -> Iterator[None]:
+        """Run the epoch and report how it has ended.
+
+        Raises
+        ------
+        DataError
+            The method can't continue or diverges.
+        BaseException
+            Whatever a kernel raises.
+        """
+        self._step_began = time.monotonic()
+        reason: StopReason
+        try:
+            reason = yield from self._epoch()
+        except Aborted:
+            reason = "aborted"
+        except Exception:
+            self._reports.flush()
+            raise
+        self._run.executor.write_back(self._complete)
+        self._reports.flush()
+        command = self._command
+        self._send(
+            IterationsStopped(command.job, command.device, command.epoch, self._complete, reason)
+        )
+
+    def _epoch(self) -> Generator[None, None, StopReason]:
+        command = self._command
+        self._adopt(command.bounds)
+        if command.first == 0:
+            yield from self._start()
+        else:
+            self._values.restore(command.first - 1, command.previous)
+        reason: StopReason = "limit"
+        for iteration in range(max(command.first, 1), command.last + 1):
+            if iteration > command.first:
+                decision = self._run.control.decision(iteration - 1)
+                if decision.pause:
+                    return "paused"
+                proposal = decision.proposal
+            else:
+                proposal = 0
+            if command.paced:
+                yield from self._await_permission(iteration)
+                proposal = self._run.control.proposed
+            if proposal > self._proposal:
+                yield from self._follow(proposal)
+            yield from self._iterate(iteration)
+            if self._is_converged:
+                reason = "converged"
+                break
+        yield from self._finish()
+        return reason
+
+    # ---- parts of an epoch
+
+    def _start(self) -> Iterator[None]:
+        run = self._run
+        if self._command.rank == 0:
+            run.home.fill_borders()
+        for number in range(run.workload.start_rounds(run.params)):
+            for stage in self._stages[Part.START]:
+                yield from self._compute(Part.START, stage, 0, number)
+                yield from self._meet()
+                self._combine(stage, number)
+        self._values.save_start()
+        self._end_iteration(0)
+        yield from self._meet()
+        self._complete = 0
+
+    def _iterate(self, iteration: int) -> Iterator[None]:
+        """Compute an iteration and test convergence. Raises DataError."""
+        self._phases = phases = _Phases(self._move_seconds)
+        self._move_seconds = 0.0
+        self._values.begin_iteration()
+        stages = self._stages[Part.ITERATION]
+        for number, stage in enumerate(stages, start=1):
+            yield from self._compute(Part.ITERATION, stage, iteration, iteration)
+            if number == len(stages):
+                self._end_iteration(iteration)
+            yield from self._meet()
+            self._combine(stage, iteration)
+        self._complete = iteration
+        began = time.monotonic()
+        run = self._run
+        residual = run.workload.residual(run.params, self._values.values)
+        is_infinite = math.isinf(residual)
+        if not is_infinite:
+            self._is_converged = run.workload.converged(run.params, self._values.values)
+        phases.converge += time.monotonic() - began
+        times = phases.times(is_virtual=run.executor.is_virtual)
+        self._reports.add(iteration, times, residual, self._rows.count, phases.late)
+        if is_infinite:
+            raise DataError(f"iteration {iteration} diverges")
+
+    def _finish(self) -> Iterator[None]:
+        """Run the finish stages; their partials must not replace those of the last iteration."""
+        iteration = self._complete
+        self._run.control.end(self._slot, iteration)
+        self._values.begin_iteration()
+        for stage in self._stages[Part.FINISH]:
+            yield from self._compute(Part.FINISH, stage, iteration, iteration + 1)
+            yield from self._meet()
+            self._combine(stage, iteration + 1)
+
+    def _await_permission(self, iteration: int) -> Iterator[None]:
+        self._reports.flush()
+        while not self._run.control.wait_until_allowed(iteration):
+            yield
+
+    # ---- the split
+
+    def _follow(self, proposal: int) -> Iterator[None]:
+        """Adopt a proposed split, once all devices' results are in the home arrays."""
+        self._proposal = proposal
+        self._adopt(self._run.control.bounds(proposal, len(self._command.slots)))
+        yield from self._meet()
+
+    def _adopt(self, bounds: Sequence[int]) -> None:
+        rank, slots = self._command.rank, self._command.slots
+        self._rows = Rows(bounds[rank], bounds[rank + 1], self._run.load)
+        self._values.slots = [
+            slot
+            for slot, (first, stop) in zip(slots, pairwise(bounds), strict=True)
+            if stop > first
+        ]
+        self._move_seconds += self._run.executor.adopt(self._rows, self._complete)
+
+    # ---- a stage
+
+    def _compute(self, part: Part, stage: Stage, iteration: int, parity: int) -> Iterator[None]:
+        """Compute a stage; partials of `parity` are written. Yields if it is time."""
+        if self._rows.count:
+            partials = self._values.partials(stage, parity % 2)
+            seconds = self._run.executor.compute(
+                part, stage, iteration, self._values.values, partials
+            )
+            self._phases.add(seconds)
+        if time.monotonic() - self._step_began >= STEP_SECONDS:
+            yield from self._pass()
+
+    def _end_iteration(self, iteration: int) -> None:
+        """Record that the device has computed all of an iteration, before it meets the others."""
+        control = self._run.control
+        control.finish(self._slot, iteration)
+        if self._command.rank == 0:
+            control.decide(iteration)
+
+    def _meet(self) -> Iterator[None]:
+        """Wait until all devices have arrived here."""
+        control = self._run.control
+        began = time.monotonic()
+        count = control.arrive(self._slot)
+        while not control.wait_for(self._others, count):
+            yield from self._pass()
+        self._phases.wait += time.monotonic() - began
+
+    def _combine(self, stage: Stage, parity: int) -> None:
+        began = time.monotonic()
+        self._values.combine(stage, parity)
+        self._phases.converge += time.monotonic() - began
+
+    def _pass(self) -> Iterator[None]:
+        """Let the device's thread look for commands."""
+        yield
+        self._step_began = time.monotonic()

@@ -1,0 +1,120 @@
+"""Stages of an iterative job computed in the home arrays: by cores and by emulated devices.
+
+A clock says how long a stage took: a core's is real, an emulated device's is modelled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from hetsched.devices.cpu.kernels import find_variant, make_kernel
+from hetsched.devices.iterating import IterativeJob, StageSeconds
+from hetsched.iterations.home import Part
+from hetsched.workload import Arrays, KernelContext, Rows, Stage, StageKernel, Values
+
+_Copies = tuple[tuple[Any, Any], ...]
+
+
+class StageClock(Protocol):
+    """Times the stages of one device."""
+
+    is_virtual: bool
+
+    def now(self) -> float:
+        """Return seconds on this clock, or on one that it derives its times from."""
+
+    def end(
+        self, part: Part, stage: Stage, iteration: int, rows: Rows, start: float
+    ) -> StageSeconds:
+        """Return the seconds of the stage that began at `start` and has just been computed."""
+
+
+class WallStageClock:
+    """A stage lasts until its call returns."""
+
+    is_virtual = False
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def end(
+        self, part: Part, stage: Stage, iteration: int, rows: Rows, start: float
+    ) -> StageSeconds:
+        return StageSeconds(time.monotonic() - start)
+
+
+class _Views(NamedTuple):
+    inputs: Arrays
+    outputs: Arrays
+    borders: _Copies
+
+
+class HostStages:
+    """An executor that runs kernels on the home arrays, with one thread or the job's threads.
+
+    Parameters
+    ----------
+    job : IterativeJob
+    clock : StageClock
+
+    Raises
+    ------
+    UsageError
+        The variant isn't installed here, or making it failed.
+    """
+
+    def __init__(self, job: IterativeJob, clock: StageClock) -> None:
+        self._home = job.home
+        self._clock = clock
+        self.is_virtual = clock.is_virtual
+        self._kernels = stage_kernels(job)
+        self._rows = Rows(0, 0, job.load)
+        self._views: dict[tuple[Part, str, int], _Views] = {}
+
+    def adopt(self, rows: Rows, iteration: int) -> float:
+        self._rows = rows
+        self._views.clear()
+        return 0.0
+
+    def compute(
+        self,
+        part: Part,
+        stage: Stage,
+        iteration: int,
+        values: Values,
+        partials: Mapping[str, Any],
+    ) -> StageSeconds:
+        views = self._views_of(part, stage, iteration)
+        rows = self._rows
+        start = self._clock.now()
+        self._kernels[stage.name](rows, views.inputs, views.outputs, values, partials)
+        for ghost, source in views.borders:
+            ghost[...] = source
+        return self._clock.end(part, stage, iteration, rows, start)
+
+    def write_back(self, iteration: int) -> float:
+        return 0.0
+
+    def _views_of(self, part: Part, stage: Stage, iteration: int) -> _Views:
+        key = (part, stage.name, iteration % 2)
+        views = self._views.get(key)
+        if views is None:
+            inputs, outputs = self._home.views(stage, part, iteration, self._rows)
+            borders = tuple(self._home.border_copies(stage, part, iteration, self._rows))
+            views = self._views[key] = _Views(inputs, outputs, borders)
+        return views
+
+
+def stage_kernels(job: IterativeJob) -> Mapping[str, StageKernel]:
+    """Return the kernels of the job's CPU variant, by stage.
+
+    New ones for each job: they may keep what they have derived from its data. Raises UsageError.
+    """
+    variant = find_variant(job.job, "cpu")
+    context = KernelContext("cpu", job.job.threads, job.job.cache, np, None, job.job.say)
+    kernels: Mapping[str, StageKernel] = make_kernel(variant, job.job, context)  # type: ignore[assignment]
+    return kernels

@@ -1,0 +1,116 @@
+"""What a device with its own memory must exchange with the others, stage by stage.
+
+It holds its rows; of what others write it needs the halo of its rows and all rows of whole arrays,
+once after each time that they were written. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from hetsched.workload import ArraySpec, Iterative, Rows, Stage, StateArray
+
+
+@dataclass(frozen=True)
+class RowRange:
+    """Rows of a state array to copy: `first` may be below 0, and `stop` beyond the load."""
+
+    array: StateArray
+    first: int
+    stop: int
+
+    @property
+    def count(self) -> int:
+        return self.stop - self.first
+
+    @property
+    def nbytes(self) -> int:
+        return self.count * row_bytes(self.array.unit_shape, self.array.dtype)
+
+
+class RowTransfers:
+    """The transfers of one device: state arrays only, as inputs stay and outputs come last."""
+
+    def __init__(self, workload: Iterative, params: Any) -> None:
+        self._state = {array.name: array for array in workload.state(params)}
+        arrays: list[ArraySpec | StateArray] = [*workload.arrays(params), *self._state.values()]
+        self._row_bytes = {
+            array.name: row_bytes(array.unit_shape, array.dtype)
+            for array in arrays
+            if not _is_whole(array)
+        }
+        self._written: Counter[str] = Counter()
+        self._fetched: Counter[str] = Counter()
+
+    def forget(self) -> None:
+        """Start over with other rows: nothing has been fetched for them."""
+        self._fetched.clear()
+        self._written = Counter(dict.fromkeys(self._state, 1))
+
+    def to_device(self, stage: Stage, rows: Rows) -> list[RowRange]:
+        """Return what to copy to the device before the stage, and count it as copied."""
+        ranges: list[RowRange] = []
+        for name in stage.inputs:
+            array = self._state.get(name)
+            if array is not None and self._fetched[name] < self._written[name]:
+                self._fetched[name] = self._written[name]
+                ranges += _others(array, rows)
+        return ranges
+
+    def to_host(self, stage: Stage, rows: Rows) -> list[RowRange]:
+        """Return what to copy to the host after the stage: what other devices may read."""
+        ranges: list[RowRange] = []
+        for name in stage.outputs:
+            array = self._state.get(name)
+            if array is not None:
+                ranges += _edges(array, rows)
+        return ranges
+
+    def on_written(self, stage: Stage) -> None:
+        """Note that all devices have computed the stage, also one without rows."""
+        self._written.update(name for name in stage.outputs if name in self._state)
+
+    def streamed_bytes(self, stage: Stage) -> tuple[int, int]:
+        """Return the bytes to and from the device of each row that doesn't fit there."""
+        reads = sum(self._row_bytes.get(name, 0) for name in stage.inputs)
+        return reads, sum(self._row_bytes.get(name, 0) for name in stage.outputs)
+
+
+def row_bytes(unit_shape: tuple[int, ...], dtype: str) -> int:
+    """Return the bytes of a row of an array."""
+    return prod(unit_shape) * np.dtype(dtype).itemsize
+
+
+def _is_whole(array: StateArray | ArraySpec) -> bool:
+    if isinstance(array, StateArray):
+        return array.is_whole
+    return array.role not in ("split", "out", "inout")
+
+
+def _others(array: StateArray, rows: Rows) -> Iterator[RowRange]:
+    """Yield what a device reads of other devices' rows, and of the border."""
+    if array.is_whole:
+        yield from _filled(array, (0, rows.first), (rows.stop, rows.load))
+    elif array.halo:
+        yield from _filled(
+            array, (rows.first - array.halo, rows.first), (rows.stop, rows.stop + array.halo)
+        )
+
+
+def _edges(array: StateArray, rows: Rows) -> Iterator[RowRange]:
+    """Yield what other devices may read of the device's rows."""
+    if array.is_whole or rows.count <= 2 * array.halo:
+        yield RowRange(array, rows.first, rows.stop)
+    elif array.halo:
+        yield RowRange(array, rows.first, rows.first + array.halo)
+        yield RowRange(array, rows.stop - array.halo, rows.stop)
+
+
+def _filled(array: StateArray, *ranges: tuple[int, int]) -> Iterator[RowRange]:
+    return (RowRange(array, first, stop) for first, stop in ranges if first < stop)

@@ -1,0 +1,262 @@
+"""Devices iterate in step; what they compute is what one process computes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from diffusing_workload import Diffusion, DiffusionParams
+from iterating_bench import JOB, IteratingBench
+
+from hetsched.iterations.serial import SerialResult, run
+from hetsched.transport.device_messages import CommandFailed, Fence, Fenced
+
+X = np.random.default_rng(5).standard_normal((24, 4))
+
+MakeBench = Callable[..., IteratingBench]
+
+
+@pytest.fixture
+def make_bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[MakeBench]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with contextlib.ExitStack() as stack:
+
+        def make(**settings: Any) -> IteratingBench:
+            bench = IteratingBench(DiffusionParams(**settings), X)
+            return stack.enter_context(contextlib.closing(bench))
+
+        yield make
+
+
+def expected(bench: IteratingBench, split: Any) -> SerialResult:
+    return run(Diffusion(), bench.params, {"x": X}, split)
+
+
+@pytest.mark.parametrize("border", ["periodic", "reflect", "fixed"])
+@pytest.mark.parametrize("shares", [(24, 0, 0), (11, 7, 6), (1, 22, 1), (12, 0, 12)])
+def test_devices_compute_the_same_bits_as_one_process(
+    make_bench: MakeBench, border: str, shares: tuple[int, ...]
+) -> None:
+    bench = make_bench(border=border)
+    bench.prepare()
+
+    bench.iterate(dict(enumerate(shares)))
+    stopped = bench.stopped(3)
+
+    result = expected(bench, shares)
+    np.testing.assert_array_equal(bench.arrays["y"], result.outputs["y"])
+    assert {(stop.iteration, stop.reason) for stop in stopped} == {(10, "limit")}
+    for slot in range(3):
+        assert tuple(bench.residuals(slot)) == result.residuals
+        assert bench.rows(slot) == dict.fromkeys(range(1, 11), shares[slot])
+
+
+def test_all_devices_end_when_the_method_has_converged(make_bench: MakeBench) -> None:
+    bench = make_bench(iterations=1000, tolerance=1e-2)
+    bench.prepare()
+
+    bench.iterate({0: 10, 1: 13, 2: 1})
+    stopped = bench.stopped(3)
+
+    result = expected(bench, (10, 13, 1))
+    np.testing.assert_array_equal(bench.arrays["y"], result.outputs["y"])
+    assert {(stop.iteration, stop.reason) for stop in stopped} == {
+        (result.iterations, "converged")
+    }
+    assert bench.control.ended((0, 1, 2)) == result.iterations
+
+
+def test_devices_keep_the_order_of_rows_whatever_their_slots(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    bench.prepare()
+
+    bench.iterate({2: 10, 0: 6, 1: 8})
+    bench.stopped(3)
+
+    result = expected(bench, (10, 6, 8))
+    np.testing.assert_array_equal(bench.arrays["y"], result.outputs["y"])
+
+
+def test_a_proposed_split_is_adopted_by_all_after_the_same_iteration(
+    make_bench: MakeBench,
+) -> None:
+    bench = make_bench(iterations=1000)
+    bench.prepare()
+    bench.iterate({0: 8, 1: 8, 2: 8})
+    bench.control.propose((0, 20, 20, 24))
+
+    bench.stopped(3)
+
+    rows = [bench.rows(slot) for slot in range(3)]
+    result = expected(bench, lambda k: [rows[slot].get(k, 8) for slot in range(3)])
+    np.testing.assert_array_equal(bench.arrays["y"], result.outputs["y"])
+    assert [rows[slot][1000] for slot in range(3)] == [20, 0, 4]
+    assert {sum(rows[slot][k] for slot in range(3)) for k in range(1, 1001)} == {24}
+
+
+def test_iterations_continue_after_a_pause_with_other_devices(make_bench: MakeBench) -> None:
+    bench = make_bench(iterations=2000)
+    bench.prepare()
+    bench.iterate({0: 8, 1: 0, 2: 16})
+    bench.control.pause()
+    (iteration,) = {stop.iteration for stop in bench.stopped(3)}
+
+    bench.iterate({1: 20, 0: 4}, first=iteration + 1, previous=(0, 2), epoch=2)
+    stopped = bench.stopped(2)
+
+    def split(k: int) -> tuple[int, ...]:
+        return (8, 16) if k <= iteration else (20, 4)
+
+    result = expected(bench, split)
+    np.testing.assert_array_equal(bench.arrays["y"], result.outputs["y"])
+    assert tuple(bench.residuals(0)) == result.residuals
+    assert iteration < 2000
+    assert {(stop.epoch, stop.iteration, stop.reason) for stop in stopped} == {(2, 2000, "limit")}
+
+
+def test_the_others_continue_after_an_abort_without_the_missing_device(
+    make_bench: MakeBench,
+) -> None:
+    bench = make_bench()
+    bench.prepare()
+    bench.iterate({0: 8, 1: 8, 2: 8}, last=4)
+    bench.stopped(3)
+
+    bench.iterate({0: 8, 1: 8, 2: 8}, first=5, previous=(0, 1, 2), missing=[1], epoch=2)
+    bench.control.abort()
+    stopped = bench.stopped(2)
+    complete = bench.control.finished((0, 1, 2))
+    bench.iterate({0: 8, 2: 16}, first=5, previous=(0, 1, 2), epoch=3)
+    bench.stopped(2)
+
+    result = expected(bench, lambda k: (8, 8, 8) if k <= 4 else (8, 16))
+    np.testing.assert_array_equal(bench.arrays["y"], result.outputs["y"])
+    assert {(stop.epoch, stop.iteration, stop.reason) for stop in stopped} == {(2, 4, "aborted")}
+    assert complete == 4
+
+
+def test_a_start_that_was_aborted_is_repeated(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    bench.prepare()
+    bench.iterate({0: 8, 1: 8, 2: 8}, missing=[2])
+    bench.control.abort()
+    stopped = bench.stopped(2)
+    complete = bench.control.finished((0, 1, 2))
+
+    bench.iterate({0: 12, 1: 12})
+    bench.stopped(2)
+
+    result = expected(bench, (12, 12))
+    np.testing.assert_array_equal(bench.arrays["y"], result.outputs["y"])
+    assert {stop.iteration for stop in stopped} == {complete} == {-1}
+
+
+def test_the_finish_stages_alone_are_an_epoch(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    bench.prepare()
+    bench.iterate({0: 8, 1: 8, 2: 8})
+    bench.stopped(3)
+    result = bench.arrays["y"].copy()
+    bench.arrays["y"][...] = 0
+
+    bench.iterate({1: 24}, first=11, last=10, previous=(0, 1, 2))
+    (stopped,) = bench.stopped(1)
+
+    np.testing.assert_array_equal(bench.arrays["y"], result)
+    assert (stopped.iteration, stopped.reason) == (10, "limit")
+
+
+def test_values_of_a_checkpoint_are_taken_from_the_combined_slot(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    bench.prepare()
+    bench.iterate({0: 8, 1: 8, 2: 8})
+    bench.control.pause()
+    (iteration,) = {stop.iteration for stop in bench.stopped(3)}
+    for name in ("total", "change"):
+        partials = bench.arrays[f"partials/{name}"]
+        combine = np.max if name == "change" else np.sum
+        partials[iteration % 2, 3] = combine(partials[iteration % 2, :3], axis=0)
+        partials[:, :3] = 99
+
+    bench.iterate({0: 24}, first=iteration + 1)
+    bench.stopped(1)
+
+    result = expected(bench, lambda k: (8, 8, 8) if k <= iteration else (24,))
+    np.testing.assert_array_equal(bench.arrays["y"], result.outputs["y"])
+
+
+def test_bad_data_end_the_job_with_the_code_of_bad_data(make_bench: MakeBench) -> None:
+    bench = make_bench(is_bad=True)
+    bench.prepare()
+
+    bench.iterate({0: 8, 1: 8, 2: 8})
+    (failed,) = bench.answers(CommandFailed, 1)
+    bench.control.abort()
+    stopped = bench.stopped(2)
+
+    assert (failed.job, failed.device, failed.cause) == (JOB, 0, "kernel")
+    assert (failed.error.code, failed.error.message) == (65, "row 0 is bad data")
+    assert {(stop.iteration, stop.reason) for stop in stopped} == {(0, "aborted")}
+
+
+def test_a_fence_ends_iterations_though_another_device_never_comes(
+    make_bench: MakeBench,
+) -> None:
+    bench = make_bench()
+    bench.prepare()
+    bench.iterate({0: 8, 1: 8, 2: 8}, missing=[2])
+
+    bench.order(0, Fence(JOB, 0))
+    bench.order(1, Fence(JOB, 1))
+
+    assert [fenced.job for fenced in bench.answers(Fenced, 2)] == [JOB, JOB]
+
+
+def test_paced_devices_adopt_a_proposal_for_the_iteration_that_they_are_allowed(
+    make_bench: MakeBench,
+) -> None:
+    bench = make_bench(iterations=4)
+    bench.prepare()
+    bench.iterate({0: 8, 1: 8, 2: 8}, paced=True)
+    bench.control.allow(2)
+    for slot in range(3):
+        bench.wait_for_report(slot, 2)
+
+    bench.control.propose((0, 4, 4, 24))
+    bench.control.allow(4)
+    bench.stopped(3)
+
+    assert [list(bench.rows(slot).values()) for slot in range(3)] == [
+        [8, 8, 4, 4],
+        [8, 8, 0, 0],
+        [8, 8, 20, 20],
+    ]
+
+
+def test_a_kernel_that_ends_the_interpreter_fails_its_job_only(make_bench: MakeBench) -> None:
+    bench = make_bench(iterations=1)
+    bench.prepare([0, 1])
+    bench.prepare([2], "exiting")
+
+    bench.iterate({0: 8, 1: 8, 2: 8})
+    (failed,) = bench.answers(CommandFailed, 1)
+    bench.control.abort()
+
+    assert (failed.device, failed.cause, failed.error.code) == (2, "kernel", 1)
+    assert failed.error.message == "the kernel failed: SystemExit: 3"
+    assert {stop.reason for stop in bench.stopped(2)} == {"aborted"}
+
+
+def test_an_infinite_residual_is_reported_with_its_iteration(make_bench: MakeBench) -> None:
+    bench = make_bench(iterations=5)
+    bench.prepare(variant="diverging")
+
+    bench.iterate({0: 8, 1: 8, 2: 8})
+    failures = bench.answers(CommandFailed, 3)
+
+    assert {failed.error.message for failed in failures} == {"iteration 1 diverges"}
+    assert {failed.error.code for failed in failures} == {65}
+    assert bench.rows(0) == {1: 8}

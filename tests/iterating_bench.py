@@ -1,0 +1,189 @@
+"""Devices that compute the diffusion workload together: threads of this process on one arena.
+
+The bench is the engine: it allocates the arrays, sends commands and collects reports.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
+from math import prod
+from queue import Queue
+from typing import Any
+
+import msgspec
+import numpy as np
+from diffusing_workload import Diffusion, DiffusionParams
+
+from hetsched.device import DeviceInfo
+from hetsched.device_process.attachments import Attachments
+from hetsched.device_process.device_thread import DeviceThread
+from hetsched.devices.base import Device
+from hetsched.devices.cpu.device import CpuDevice
+from hetsched.iterations.home import state_shape
+from hetsched.iterations.partials import partials_shape
+from hetsched.transport.arena import Arena
+from hetsched.transport.device_messages import Attach, Prepare, StoredArray
+from hetsched.transport.iterations.control import IterationControl, control_words
+from hetsched.transport.iterations.messages import Iterate, IterationsDone, IterationsStopped
+
+PATIENCE = 60.0
+JOB = 1
+CORE = DeviceInfo(name="cpu", kind="cpu", identity="test")
+
+Opener = tuple[DeviceInfo, Callable[[DeviceInfo], Device]]
+
+
+class IteratingBench:
+    """A job of the diffusion workload on some devices.
+
+    Parameters
+    ----------
+    devices : sequence of (DeviceInfo, open_device)
+    """
+
+    def __init__(
+        self,
+        params: DiffusionParams,
+        x: np.ndarray,
+        devices: Sequence[Opener] = ((CORE, CpuDevice),) * 3,
+        workload: str = "diffusing_workload:Diffusion",
+    ) -> None:
+        self.params = params
+        self.slots = len(devices)
+        self.events: Queue[Any] = Queue()
+        self.reports: dict[int, list[IterationsDone]] = defaultdict(list)
+        self.arena = Arena(1 << 22)
+        self._workload = workload
+        self._attachments = Attachments()
+        self._stored: list[StoredArray] = []
+        self.arrays: dict[str, np.ndarray] = {}
+        self._allocate(Diffusion())
+        self.arrays["x"][...] = x
+        self.control = IterationControl(self.arrays["control"], self.slots)
+        self.threads = [
+            DeviceThread(
+                slot, info, opener, self._attachments, self.events.put, lambda *result: None
+            )
+            for slot, (info, opener) in enumerate(devices)
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    def _allocate(self, workload: Diffusion) -> None:
+        load = self.params.rows
+        for spec in workload.arrays(self.params):
+            self._add(spec.name, (load, *spec.unit_shape), spec.dtype, output=spec.is_output)
+        for state in workload.state(self.params):
+            self._add(state.name, state_shape(state, load), state.dtype)
+            self.arrays[state.name][...] = 77
+        for reduction in workload.reductions(self.params):
+            shape = partials_shape(reduction, self.slots)
+            self._add(f"partials/{reduction.name}", shape, reduction.dtype)
+            self.arrays[f"partials/{reduction.name}"][...] = 77
+        self._add("control", (control_words(self.slots),), "int32")
+
+    def _add(self, name: str, shape: tuple[int, ...], dtype: str, *, output: bool = False) -> None:
+        key = len(self._stored)
+        segment = self.arena.allocate(prod(shape) * np.dtype(dtype).itemsize)
+        self._attachments.attach(Attach(key, "segment", segment.nbytes), os.dup(segment.fd))
+        self.arrays[name] = segment.array(shape, dtype)
+        stored = StoredArray(
+            array=name, key=key, shape=shape, dtype=np.dtype(dtype).str, output=output
+        )
+        self._stored.append(stored)
+
+    def order(self, slot: int, *commands: Any) -> None:
+        for command in commands:
+            self.threads[slot].commands.put(command)
+
+    def prepare(self, slots: Iterable[int] | None = None, variant: str = "numpy") -> None:
+        for slot in range(self.slots) if slots is None else slots:
+            self.order(
+                slot,
+                Prepare(
+                    job=JOB,
+                    device=slot,
+                    workload=self._workload,
+                    params=msgspec.json.encode(self.params),
+                    variant=variant,
+                    arrays=tuple(self._stored),
+                    chunk=self.params.rows,
+                    answer=False,
+                ),
+            )
+
+    def iterate(
+        self,
+        shares: Mapping[int, int],
+        *,
+        first: int = 0,
+        last: int | None = None,
+        previous: Sequence[int] = (),
+        missing: Sequence[int] = (),
+        paced: bool = False,
+        epoch: int = 1,
+    ) -> None:
+        """Start an epoch of the devices with these slots and rows; `missing` ones never come."""
+        self.control.begin(first)
+        slots = tuple(shares)
+        for rank, slot in enumerate(slots):
+            if slot in missing:
+                continue
+            self.order(
+                slot,
+                Iterate(
+                    job=JOB,
+                    device=slot,
+                    epoch=epoch,
+                    rank=rank,
+                    slots=slots,
+                    bounds=(0, *accumulate(shares.values())),
+                    first=first,
+                    last=self.params.iterations if last is None else last,
+                    previous=tuple(previous),
+                    paced=paced,
+                ),
+            )
+
+    def answers(self, kind: type, count: int) -> list[Any]:
+        """The next events of `kind`, by device; reports are kept, any others fail the test."""
+        answers: list[Any] = []
+        while len(answers) < count:
+            event = self.events.get(timeout=PATIENCE)
+            if isinstance(event, IterationsDone):
+                self.reports[event.device].append(event)
+            else:
+                assert isinstance(event, kind), event
+                answers.append(event)
+        return sorted(answers, key=lambda event: event.device)
+
+    def wait_for_report(self, slot: int, iteration: int) -> None:
+        """Wait until the device has reported an iteration."""
+        while iteration not in self.rows(slot):
+            event = self.events.get(timeout=PATIENCE)
+            assert isinstance(event, IterationsDone), event
+            self.reports[event.device].append(event)
+
+    def stopped(self, count: int) -> list[IterationsStopped]:
+        return self.answers(IterationsStopped, count)
+
+    def rows(self, slot: int) -> dict[int, int]:
+        """Iteration -> rows that the device has reported."""
+        return {
+            report.first + index: rows
+            for report in self.reports[slot]
+            for index, rows in enumerate(report.rows)
+        }
+
+    def residuals(self, slot: int) -> list[float]:
+        return [value for report in self.reports[slot] for value in report.residuals]
+
+    def close(self) -> None:
+        self.control.abort()
+        for slot, thread in enumerate(self.threads):
+            self.order(slot, None)
+            thread.join()
+        self.arena.close()
