@@ -49,15 +49,6 @@ class FileOut(msgspec.Struct, frozen=True, tag="file-out"):
 OutputRef = ArenaOut | FileOut
 
 
-SPARSE_PARTS = ("data", "indices", "indptr")
-"""The arrays of a sparse matrix, in compressed sparse rows; SciPy's names."""
-
-
-def part_name(name: str, part: str) -> str:
-    """Return the name of one array of the input `name`: "A.data"."""
-    return f"{name}.{part}"
-
-
 Condition = Literal["ok", "any", "fail"]
 """Outcome of the earlier job that a Dependency asks for; "fail": it failed or was cancelled."""
 

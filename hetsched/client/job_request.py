@@ -15,9 +15,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from hetsched.client import validation
-from hetsched.client.sparse_inputs import is_sparse, sparse_arrays
 from hetsched.errors import DataError, UsageError
 from hetsched.job import ArenaOut, ArenaRef, Done, FileOut, FileRef, InputRef, JobSpec, OutputRef
+from hetsched.sparse.rows import is_sparse, sparse_arrays
 from hetsched.transport.arena import Segment
 from hetsched.transport.array_views import locate_in_segment
 from hetsched.units import NUMBER_LIMIT, quoted

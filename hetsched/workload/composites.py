@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hetsched.errors import DataError, UsageError
-from hetsched.job import SPARSE_PARTS, part_name
+from hetsched.sparse.parts import PARTS, part_name
 
 Shapes = Mapping[str, tuple[tuple[int, ...], str]]
 """Input name -> (shape, dtype name)."""
@@ -35,7 +35,7 @@ class SparseMatrix:
     @property
     def arrays(self) -> tuple[str, str, str]:
         """Return the names of the three arrays: data, indices, indptr."""
-        data, indices, indptr = (part_name(self.name, part) for part in SPARSE_PARTS)
+        data, indices, indptr = (part_name(self.name, part) for part in PARTS)
         return data, indices, indptr
 
     def check(self, shapes: Shapes) -> None:
@@ -49,7 +49,7 @@ class SparseMatrix:
             Their shapes or dtypes can't be those of a sparse matrix.
         """
         missing = [name for name in self.arrays if name not in shapes]
-        if len(missing) == len(SPARSE_PARTS):
+        if len(missing) == len(PARTS):
             return
         if missing:
             raise UsageError(

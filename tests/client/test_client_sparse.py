@@ -10,9 +10,9 @@ import scipy.sparse
 from daemon_harness import Harness
 
 from hetsched.client.client import Client
-from hetsched.client.sparse_inputs import is_sparse, sparse_arrays
 from hetsched.errors import DataError, UsageError
 from hetsched.job import ArenaRef
+from hetsched.sparse.rows import is_sparse, sparse_arrays
 
 
 def dense(seed: int) -> np.ndarray:

@@ -30,6 +30,8 @@ from hetsched.errors import HetschedError
 from hetsched.iteration_options import iteration_options
 from hetsched.job import JobSpec
 from hetsched.store.arrays.file_stamp import FileStamp
+from hetsched.store.matrices.matrix_file import reading_seconds
+from hetsched.workload import Iterative
 
 OnChecked = Callable[[CheckedJob | None, BaseException | None], None]
 OnOpened = Callable[[ResolvedJob | None, BaseException | None], None]
@@ -127,7 +129,7 @@ class Admission:
             lambda step: open_job(checked, machine, self.written, step, token),
             on_opened,
             discard=ResolvedJob.close,
-            deadline=self._files.deadline + _allocation_seconds(checked),
+            deadline=self._files.deadline + _file_seconds(checked),
         )
         return functools.partial(self._files.abandon, task)
 
@@ -177,6 +179,9 @@ def _binds_as(spec: JobSpec, machine: MachineLimits, last: CheckedJob) -> bool:
     )
 
 
-def _allocation_seconds(checked: CheckedJob) -> float:
-    """Return how long allocating the job's output files may take."""
-    return sum(claim.nbytes for claim in checked.claims) / MIN_ALLOCATION_RATE
+def _file_seconds(checked: CheckedJob) -> float:
+    """Return how long allocating output files, and reading those of iterative jobs, may take."""
+    allocation = sum(claim.nbytes for claim in checked.claims) / MIN_ALLOCATION_RATE
+    if not isinstance(checked.declaration.workload, Iterative):
+        return allocation
+    return allocation + sum(reading_seconds(stamp.size) for stamp in checked.stamps.values())

@@ -18,7 +18,6 @@ from hetsched.engine.admission.input_opener import InputOpener
 from hetsched.engine.admission.resolved_job import ResolvedJob, array_shape, format_shape
 from hetsched.errors import DataError, UsageError
 from hetsched.job import (
-    SPARSE_PARTS,
     ArenaOut,
     ArenaRef,
     FileOut,
@@ -27,10 +26,12 @@ from hetsched.job import (
     InputRef,
     JobSpec,
 )
+from hetsched.sparse.parts import PARTS
 from hetsched.store.arrays.output_check import OutputClaim, check_output
 from hetsched.store.arrays.output_files import create_output
+from hetsched.store.matrices.matrix_file import is_matrix_file
 from hetsched.transport.device_messages import StoredArray
-from hetsched.workload import ArraySpec, BaseWorkload
+from hetsched.workload import ArraySpec, BaseWorkload, Iterative
 
 FileIds = set[tuple[int, int]]
 """(st_dev, st_ino) of files."""
@@ -55,8 +56,8 @@ def open_inputs(
     for name, reference in spec.inputs.items():
         composite = composite_of(workload, name)
         if composite is not None:
-            opened |= open_composite(composite, name, reference)
-        elif (stored := _open_input(name, reference, opener)) is not None:
+            opened |= open_composite(composite, name, reference, opener)
+        elif (stored := _open_input(workload, name, reference, opener)) is not None:
             opened[name] = stored
     _check_names(workload, spec)
     opened = _resolve_unnamed(workload, opened)
@@ -111,7 +112,9 @@ def only_input(workload: BaseWorkload) -> str:
     return names[0]
 
 
-def _open_input(name: str, reference: InputRef, opener: InputOpener) -> StoredArray | None:
+def _open_input(
+    workload: BaseWorkload, name: str, reference: InputRef, opener: InputOpener
+) -> StoredArray | None:
     match reference:
         case ArenaRef():
             return StoredArray(
@@ -121,8 +124,10 @@ def _open_input(name: str, reference: InputRef, opener: InputOpener) -> StoredAr
                 dtype=reference.dtype,
                 offset=reference.offset,
             )
-        case FileRef():
-            return opener.open(name, reference.path)
+        case FileRef(path=path):
+            if isinstance(workload, Iterative) and is_matrix_file(path):
+                return opener.open_matrix(name, path, None)[0]
+            return opener.open(name, path)
         case Generated():
             return None
 
@@ -135,7 +140,7 @@ def _check_names(workload: BaseWorkload, spec: JobSpec) -> None:
 
 def _unknown_input(workload: BaseWorkload, name: str) -> Exception:
     owner, _, part = name.rpartition(".")
-    if part in SPARSE_PARTS and owner in workload.inputs:
+    if part in PARTS and owner in workload.inputs:
         return DataError(
             f"{workload.name} takes {owner} as a dense array, not as a sparse matrix: give"
             f" {owner}.toarray()"

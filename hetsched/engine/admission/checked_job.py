@@ -102,7 +102,9 @@ def open_job(
         An input has changed since the submission, and not by an earlier job (`written`).
     InputMissing, CantCreate, UsageError, Unavailable
     """
-    opener = InputOpener(step, expected=checked.stamps, written=written)
+    opener = InputOpener(
+        step, expected=checked.stamps, written=written, max_read=machine.arena_limit
+    )
     try:
         job, _ = resolve_inputs(checked.spec, machine, opener, step, checked.declaration)
     except BaseException:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from hetsched.engine.admission.input_opener import InputOpener
 from hetsched.errors import DataError
-from hetsched.job import Generated, InputRef
+from hetsched.job import FileRef, Generated, InputRef
 from hetsched.transport.device_messages import StoredArray
 from hetsched.workload import BaseWorkload, SparseMatrix
 
@@ -20,17 +21,20 @@ def composite_of(workload: BaseWorkload, name: str) -> SparseMatrix | None:
 
 
 def open_composite(
-    composite: SparseMatrix, name: str, reference: InputRef
+    composite: SparseMatrix, name: str, reference: InputRef, opener: InputOpener
 ) -> Mapping[str, StoredArray]:
     """Open the input `name` and return its arrays; none if it is generated.
 
     Raises
     ------
-    DataError
-        It is no sparse matrix.
+    DataError, InputMissing, IOFailure, TryAgain
+        It is no sparse matrix, or a file that can't be read.
     """
     if isinstance(reference, Generated):
         return {}
+    if isinstance(reference, FileRef):
+        arrays = opener.open_matrix(name, reference.path, composite)
+        return {array.array: array for array in arrays}
     raise DataError(
         f"input {composite.name} is a sparse matrix, not one array: give a SciPy sparse array,"
         f" such as scipy.sparse.csr_array({composite.name})"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+
+import numpy as np
 
 from hetsched.engine.admission.pending_outputs import (
     PendingOutputs,
@@ -13,12 +16,17 @@ from hetsched.engine.admission.pending_outputs import (
 from hetsched.engine.admission.resolved_job import file_key
 from hetsched.engine.threads.step import Step
 from hetsched.errors import DataError, InputMissing
+from hetsched.sparse.parts import part_name
 from hetsched.store.arrays.file_stamp import FileStamp
-from hetsched.store.arrays.input_files import open_npy
+from hetsched.store.arrays.input_files import open_npy, open_regular
+from hetsched.store.matrices.matrix_file import read_matrix, read_matrix_header
 from hetsched.transport.device_messages import StoredArray
+from hetsched.workload import SparseMatrix
 
 PROMISED_KEY = -1 << 31
 """The key of a file that doesn't exist yet: no descriptor has it."""
+LOADED_KEY = -1 << 30
+"""The key of an array that is read from a file as a whole, when its job is opened."""
 
 
 class InputOpener:
@@ -33,6 +41,9 @@ class InputOpener:
         Of other jobs, at submission.
     after : collection of int
         Jobs that end before this one starts: what they will write may be an input.
+    max_read : int or None, bytes
+        Of what files that aren't .npy may hold; they are read whole. None: only their headers are
+        read, so the number of entries of a sparse matrix is an estimate.
 
     Attributes
     ----------
@@ -42,6 +53,8 @@ class InputOpener:
         Array name -> stamp; none for the output of another job that is still to be written.
     paths : list of str
         Of the inputs opened so far; links resolved.
+    loaded : dict
+        Array name -> what has been read of files that aren't .npy.
     """
 
     def __init__(
@@ -52,15 +65,18 @@ class InputOpener:
         written: WrittenFiles | None = None,
         pending: PendingOutputs | None = None,
         after: Collection[int] = (),
+        max_read: int | None = None,
     ) -> None:
         self._step = step
         self._expected = expected or {}
         self._written = written
         self._pending = pending
         self._after = after
+        self._max_read = max_read
         self.files: set[int] = set()
         self.stamps: dict[str, FileStamp] = {}
         self.paths: list[str] = []
+        self.loaded: dict[str, np.ndarray] = {}
 
     def open(self, name: str, path: str) -> StoredArray:
         """Open the input `name`.
@@ -72,21 +88,11 @@ class InputOpener:
         DataError
             Not a ``.npy`` file of numbers, or it has changed.
         """
-        self._step.enter(f"opening {path}")
-        resolved = os.path.realpath(path)
-        self.paths.append(resolved)
-        promised = None if self._pending is None else self._pending.promise(resolved)
+        promised = self._enter(path)
         if promised is not None and promised.job in self._after:
             return _promised_array(name, promised)
-        try:
+        with _hint_at(promised):
             fd, header = open_npy(path)
-        except InputMissing as error:
-            if promised is None:
-                raise
-            job = promised.job
-            raise InputMissing(
-                f"{error}; job {job} will write it: submit this job with --after {job}"
-            ) from None
         self.files.add(fd)
         self._stamp(name, path, fd)
         return StoredArray(
@@ -98,10 +104,51 @@ class InputOpener:
             order=header.order,
         )
 
+    def open_matrix(self, name: str, path: str, matrix: SparseMatrix | None) -> list[StoredArray]:
+        """Open the input `name`, a Matrix Market or .npz file, and read it if files are `read`.
+
+        `matrix`: what it must hold; None: one dense array.
+
+        Raises
+        ------
+        InputMissing
+            It doesn't exist, or isn't readable.
+        DataError
+            Not such a file, broken, too large, or changed.
+        IOFailure, TryAgain
+            It can't be read at present.
+        """
+        expected = "a Matrix Market or .npz file"
+        promised = self._enter(path)
+        with _hint_at(promised):
+            fd = open_regular(path, expected)
+        self.files.add(fd)
+        self._stamp(name, path, fd)
+        header = read_matrix_header(path, fd)
+        shapes = header.dense_shape(path) if matrix is None else header.sparse_shapes(path)
+        if self._max_read is not None:
+            self._step.enter(f"reading {path}")
+            parts = read_matrix(path, fd, header, shapes, self._max_read)
+            shapes = {part: (array.shape, array.dtype.name) for part, array in parts.items()}
+            self.loaded |= {_array_name(name, part, matrix): a for part, a in parts.items()}
+        return [
+            StoredArray(
+                array=_array_name(name, part, matrix), key=LOADED_KEY, shape=shape, dtype=dtype
+            )
+            for part, (shape, dtype) in shapes.items()
+        ]
+
     def close(self) -> None:
         """Close all files."""
         while self.files:
             os.close(self.files.pop())
+
+    def _enter(self, path: str) -> PromisedOutput | None:
+        """Note that `path` is opened; return the output of another job that it will be."""
+        self._step.enter(f"opening {path}")
+        resolved = os.path.realpath(path)
+        self.paths.append(resolved)
+        return None if self._pending is None else self._pending.promise(resolved)
 
     def _stamp(self, name: str, path: str, fd: int) -> None:
         stamp = self.stamps[name] = FileStamp.of(fd)
@@ -114,6 +161,24 @@ class InputOpener:
                 f"{path}: was changed after the job had been submitted, and not by an earlier"
                 " job; submit the job again"
             )
+
+
+@contextmanager
+def _hint_at(promised: PromisedOutput | None) -> Iterator[None]:
+    """Add to the error of a missing file that another job will write it."""
+    try:
+        yield
+    except InputMissing as error:
+        if promised is None:
+            raise
+        job = promised.job
+        raise InputMissing(
+            f"{error}; job {job} will write it: submit this job with --after {job}"
+        ) from None
+
+
+def _array_name(name: str, part: str, matrix: SparseMatrix | None) -> str:
+    return name if matrix is None else part_name(matrix.name, part)
 
 
 def _promised_array(name: str, promised: PromisedOutput) -> StoredArray:

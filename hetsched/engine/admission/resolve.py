@@ -128,6 +128,7 @@ def bind(
         declaration.specs,
         select_devices(spec.devices, machine.infos, machine.absent),
         files=opener.files,
+        loaded=opener.loaded,
         measure=spec.measure,
         in_files=has_files(spec),
     )

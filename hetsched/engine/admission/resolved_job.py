@@ -43,6 +43,8 @@ class ResolvedJob:
         Output name -> its file.
     files : set of int
         The fds of input files.
+    loaded : mapping
+        Input name -> what was read of a file that isn't .npy; its `key` is `LOADED_KEY`.
     notes : list of str
         For the job's report.
     measure : mapping
@@ -64,6 +66,7 @@ class ResolvedJob:
     into: dict[str, ArenaRef | None] = field(default_factory=dict)
     outputs: dict[str, OutputFile] = field(default_factory=dict)
     files: set[int] = field(default_factory=set)
+    loaded: dict[str, np.ndarray] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     measure: dict[str, str] = field(default_factory=dict)
     converted: bool = False
@@ -133,6 +136,7 @@ class ResolvedJob:
 
     def close(self) -> None:
         """Close the input files and discard unpublished outputs. Idempotent."""
+        self.loaded.clear()
         for output in self.outputs.values():
             output.discard()
         while self.files:

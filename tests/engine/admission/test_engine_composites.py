@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
+import scipy.io
+import scipy.sparse
 
 from hetsched.device import DeviceInfo
+from hetsched.engine.admission.checked_job import check, open_job
+from hetsched.engine.admission.input_opener import LOADED_KEY
+from hetsched.engine.admission.pending_outputs import PendingOutputs, WrittenFiles
 from hetsched.engine.admission.resolve import MachineLimits, resolve
+from hetsched.engine.threads.step import Step
 from hetsched.errors import DataError, UsageError
-from hetsched.job import ArenaRef, InputRef, JobSpec
+from hetsched.job import ArenaRef, FileRef, InputRef, JobSpec
 
 MACHINE = MachineLimits([DeviceInfo(name="cpu0", kind="cpu", identity="c")], {}, 1 << 30)
 PARTS: dict[str, InputRef] = {
@@ -57,3 +66,26 @@ def test_a_sparse_matrix_in_place_of_a_dense_array_is_refused() -> None:
 def test_the_message_for_an_unknown_input_names_the_matrix() -> None:
     with pytest.raises(UsageError, match=r"relaxation has no input 'B'; it has A, b$"):
         resolve(spec({"B": ArenaRef(1, (3,), "float64")}), MACHINE)
+
+
+def test_the_files_of_a_matrix_and_a_vector_are_read_when_the_job_is_opened(
+    tmp_path: Path,
+) -> None:
+    matrix = scipy.sparse.diags_array([2.0, 0.5], offsets=[0, 1], shape=(3, 3)).tocsr()
+    scipy.io.mmwrite(tmp_path / "a.mtx", matrix + matrix.T, symmetry="symmetric")
+    np.save(tmp_path / "b.npy", np.ones(3))
+    files: dict[str, InputRef] = {
+        "A": FileRef(str(tmp_path / "a.mtx")),
+        "b": FileRef(str(tmp_path / "b.npy")),
+    }
+
+    checked = check(spec(files), MACHINE, PendingOutputs(), Step())
+    job = open_job(checked, MACHINE, WrittenFiles(), Step())
+
+    assert (checked.job.load, checked.job.params.entries) == (3, 7)
+    assert checked.job.loaded == {}
+    assert checked.stamps.keys() == {"A", "b"}
+    assert job.inputs["A.indptr"].key == LOADED_KEY
+    parts = tuple(job.loaded[f"A.{part}"] for part in ("data", "indices", "indptr"))
+    assert (scipy.sparse.csr_array(parts) != matrix + matrix.T).nnz == 0
+    job.close()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hetsched.errors import DataError, UsageError
-from hetsched.job import SPARSE_PARTS, part_name
+from hetsched.sparse.parts import PARTS, part_name
 
 MAX_INT32 = 2**31 - 1
 
@@ -46,7 +46,7 @@ def sparse_arrays(name: str, matrix: Any) -> Mapping[str, np.ndarray]:
         "indices": rows.indices.astype(index_dtype, copy=False),
         "indptr": rows.indptr.astype(index_dtype, copy=False),
     }
-    return {part_name(name, part): arrays[part] for part in SPARSE_PARTS}
+    return {part_name(name, part): arrays[part] for part in PARTS}
 
 
 def _canonical(name: str, matrix: Any) -> Any:

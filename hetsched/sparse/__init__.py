@@ -1,0 +1,1 @@
+"""Sparse matrices as arrays: their names, and conversion from SciPy's formats."""

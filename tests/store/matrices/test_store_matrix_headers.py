@@ -1,0 +1,147 @@
+"""What a matrix file holds is known from its beginning; broken ones give one clear line."""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse
+from matrix_samples import COORDINATES, tridiagonal
+
+from hetsched.errors import DataError
+from hetsched.store.matrices.header import MatrixHeader
+from hetsched.store.matrices.matrix_file import read_matrix_header
+
+
+def header(path: Path) -> MatrixHeader:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return read_matrix_header(str(path), fd)
+    finally:
+        os.close(fd)
+
+
+def npy(array: Any) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=True)
+    return file.getvalue()
+
+
+def archive(path: Path, **members: bytes) -> None:
+    with zipfile.ZipFile(path, "w") as file:
+        for name, data in members.items():
+            file.writestr(f"{name}.npy", data)
+
+
+@pytest.mark.parametrize("symmetry", ["general", "symmetric"])
+def test_a_symmetric_matrix_is_counted_as_expanded(tmp_path: Path, symmetry: Any) -> None:
+    scipy.io.mmwrite(tmp_path / "a.mtx", tridiagonal(), comment="of a test", symmetry=symmetry)
+
+    assert header(tmp_path / "a.mtx") == MatrixHeader((6, 6), "float64", 16)
+
+
+@pytest.mark.parametrize("format", ["csr", "csc", "bsr", "coo"])
+def test_sparse_matrices_of_scipy_are_known_without_their_data(
+    tmp_path: Path, format: Any
+) -> None:
+    scipy.sparse.save_npz(tmp_path / "a.npz", tridiagonal().asformat(format))
+
+    found = header(tmp_path / "a.npz")
+
+    assert (found.shape, found.dtype) == ((6, 6), "float64")
+    assert found.sparse_shapes("a.npz")["indptr"] == ((7,), "int32")
+
+
+def test_dense_arrays_are_known_too(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "b.npz", np.arange(5, dtype=">i4"))
+    scipy.io.mmwrite(tmp_path / "b.mtx", np.ones((5, 1)))
+
+    assert header(tmp_path / "b.npz") == MatrixHeader((5,), "int32")
+    assert header(tmp_path / "b.mtx") == MatrixHeader((5,), "float64")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"1 2 3\n", "is neither a Matrix Market file .* nor an .npz file"),
+        (b"\x1f\x8b\x08", "is compressed with gzip; decompress it first"),
+        (b"%%MatrixMarket tensor coordinate real general\n", "broken Matrix Market header '%%Ma"),
+        (b"%%MatrixMarket matrix coordinate quaternion general\n", "field 'quaternion'"),
+        (COORDINATES + b"3 3\n", r"its sizes are \[3, 3\], not 3 numbers"),
+        (COORDINATES + b"3 -3 2\n", r"its sizes are \[3, -3, 2\], not 3 numbers"),
+        (COORDINATES + b"three\n", "sizes 'three'"),
+        (COORDINATES, r"its sizes are \[\], not 3 numbers"),
+        (COORDINATES + b"9 9 1000000000000\n1 1 1\n", "1000000000000 entries, the file has 70 by"),
+        (
+            b"%%MatrixMarket matrix array real general\n9999999 9999999\n1\n",
+            "says 9999999x",
+        ),
+    ],
+)
+def test_broken_text_gives_one_clear_line(tmp_path: Path, text: bytes, message: str) -> None:
+    (tmp_path / "a.mtx").write_bytes(text)
+
+    with pytest.raises(DataError, match=message) as caught:
+        header(tmp_path / "a.mtx")
+
+    assert str(caught.value).startswith(f"{tmp_path}/a.mtx: ")
+    assert "\n" not in str(caught.value)
+
+
+FORMAT, SHAPE = npy(np.array(b"csr")), npy(np.array([3, 3]))
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"a": npy(np.ones(2)), "b": npy(np.ones(2))}, "holds the arrays a, b: neither one"),
+        ({"a": npy(np.array([{}], object))}, "holds pickled Python objects, which are never"),
+        ({"a": npy(np.array(["x"]))}, "a.npy holds <U1; only numbers are supported"),
+        ({"a": npy(np.ones(9))[:-8]}, "a.npy isn't as long as its header says"),
+        ({"a": b"nothing"}, "broken .npz file: "),
+        ({"format": FORMAT, "shape": SHAPE}, "broken .npz file: 'data'"),
+        ({"format": npy(np.array(b"xyz")), "shape": SHAPE}, "in the format 'xyz' with shape"),
+        ({"format": b"x" * 5000, "shape": SHAPE}, "broken .npz file"),
+    ],
+)
+def test_broken_archives_give_one_clear_line(
+    tmp_path: Path, members: dict[str, bytes], message: str
+) -> None:
+    archive(tmp_path / "a.npz", **members)
+
+    with pytest.raises(DataError, match=message) as caught:
+        header(tmp_path / "a.npz")
+
+    assert "\n" not in str(caught.value)
+
+
+def test_a_truncated_archive_is_a_data_error(tmp_path: Path) -> None:
+    scipy.sparse.save_npz(tmp_path / "a.npz", tridiagonal())
+    whole = (tmp_path / "a.npz").read_bytes()
+    (tmp_path / "a.npz").write_bytes(whole[: len(whole) // 2])
+
+    with pytest.raises(DataError, match=r"broken .npz file"):
+        header(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize(
+    ("found", "get", "message"),
+    [
+        (MatrixHeader((3, 3), "float64"), MatrixHeader.sparse_shapes, "holds a dense array"),
+        (MatrixHeader((3, 4), "float64", 5), MatrixHeader.sparse_shapes, "of 3x4; it must be squ"),
+        (MatrixHeader((3, 3), "float64", 0), MatrixHeader.sparse_shapes, "without entries"),
+        (MatrixHeader((3, 3), "float64", 5), MatrixHeader.dense_shape, "holds a sparse matrix"),
+    ],
+)
+def test_another_kind_of_array_than_needed_is_refused(
+    found: MatrixHeader, get: Callable[[MatrixHeader, str], object], message: str
+) -> None:
+    with pytest.raises(DataError, match=f"^a.mtx: .*{message}"):
+        get(found, "a.mtx")
