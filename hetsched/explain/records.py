@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from hetsched.device import Timeline
+from hetsched.explain.iterations.records import IterationHistory
 
 SCHEMA = "hetsched.explanation/1"
 
@@ -155,6 +156,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         Other splits.
     what_if : tuple of WhatIf
         Changes of the machine.
+    iterations : IterationHistory or None
+        Of an iterative job, whose devices have as `planned` their rows in the first iteration, as
+        `share` those in the last one.
     """
 
     schema: str = SCHEMA
@@ -173,6 +177,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     what_if: tuple[WhatIf, ...] = ()
     notes: tuple[str, ...] = ()
     error: str | None = None
+    iterations: IterationHistory | None = None
 
     def __str__(self) -> str:
         # Every client imports the records; few print one.

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hetsched.device import ChunkTimeline, Timeline
+from hetsched.explain.iteration_trace import iteration_events
 from hetsched.units import counted
 
 if TYPE_CHECKING:
@@ -32,7 +33,11 @@ def trace(explanation: Explanation) -> dict[str, Any]:
     """Return the content of the trace file, to be written as JSON."""
     subject = "a plan" if explanation.job is None else f"job {explanation.job}"
     events: list[Event] = []
-    for pid, device in enumerate(explanation.devices, start=1):
+    chunked = explanation.devices
+    if explanation.iterations is not None:
+        events += iteration_events(explanation.iterations)
+        chunked = ()
+    for pid, device in enumerate(chunked, start=1):
         events += _process_events(pid, device.device)
         lines = (device.plan, device.timeline)
         for number, (kind, line) in enumerate(zip(KINDS, lines, strict=True)):

@@ -21,7 +21,7 @@ Trace = Annotated[
 ]
 Plot = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="Draw a Gantt chart (.png, .svg or .pdf)."),
+    typer.Option(metavar="FILE", help="Draw what ran when (.png, .svg or .pdf)."),
 ]
 ForceFiles = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
 
@@ -57,10 +57,19 @@ def write(explanation: Explanation, trace: str | None, plot: str | None, force: 
         write_whole(trace, msgspec.json.encode(make_trace(explanation)), force)
         note(f"trace: {trace} (open it at https://ui.perfetto.dev)")
     if plot is not None:
+        _draw(explanation, plot, force)
+        note(f"plot: {plot}")
+
+
+def _draw(explanation: Explanation, plot: str, force: bool) -> None:
+    if explanation.iterations is not None:
+        from hetsched.cli.output.plots.iterations import draw as draw_iterations
+
+        draw_iterations(explanation, explanation.iterations, plot, force)
+    else:
         from hetsched.cli.output.plots.gantt import draw
 
         draw(explanation, plot, force)
-        note(f"plot: {plot}")
 
 
 def write_ended(

@@ -1,1 +1,1 @@
-"""Pictures, drawn by matplotlib: speed functions, simulations, Gantt charts of jobs."""
+"""Pictures, drawn by matplotlib: speed functions, simulations, what jobs did when."""

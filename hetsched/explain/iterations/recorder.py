@@ -1,0 +1,305 @@
+"""Records iterations in bounded memory: the longer the run, the more iterations share a span."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from hetsched.explain.iterations.records import (
+    IterationHistory,
+    IterationSpan,
+    MoveKind,
+    RowMove,
+    WrittenCheckpoint,
+)
+
+MAX_SPANS = 4096
+"""Up to this many iterations are kept each. Arbitrary."""
+MAX_CELLS = 1 << 15
+"""Spans times devices: about 2 MB of JSON."""
+MIN_SPANS = 64
+MAX_MOVES = 500
+MAX_CHECKPOINTS = 100
+MAX_ANNOUNCED = 8
+"""Decisions kept until a split is adopted; a newer one may replace it before that."""
+
+
+class Phases(Protocol):
+    """Seconds of one device in one iteration."""
+
+    @property
+    def compute(self) -> float: ...
+    @property
+    def transfer(self) -> float: ...
+    @property
+    def wait(self) -> float: ...
+    @property
+    def converge(self) -> float: ...
+
+
+class DecidedMove(Protocol):
+    """A split that the balancer decided on; NaN: unknown."""
+
+    @property
+    def rows(self) -> tuple[int, ...]: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def seconds_before(self) -> float: ...
+    @property
+    def seconds_after(self) -> float: ...
+    @property
+    def cost(self) -> float: ...
+
+
+@dataclass
+class _Constant:
+    """Successive iterations with the same rows, and the move that led to them."""
+
+    rows: tuple[int, ...]
+    count: int = 0
+    seconds: float = 0.0
+    first_seconds: float = 0.0
+    move: RowMove | None = None
+
+    @property
+    def mean(self) -> float | None:
+        return self.seconds / self.count if self.count else None
+
+
+class IterationRecorder:
+    """The history of one job, fed with its complete iterations in order.
+
+    Parameters
+    ----------
+    devices : sequence of str
+        Names by slot.
+    first : int
+        The first iteration that is computed.
+    """
+
+    def __init__(self, devices: Sequence[str], first: int = 1) -> None:
+        self._devices = tuple(devices)
+        self._first = first
+        self._last = first - 1
+        self._seconds = 0.0
+        self._residual: float | None = None
+        self._converged: bool | None = None
+        self._max_spans = max(MIN_SPANS, min(MAX_SPANS, MAX_CELLS // max(1, len(devices))))
+        self._spans: list[IterationSpan] = []
+        self._span_length = 1
+        self._constant: _Constant | None = None
+        self._moves: list[RowMove] = []
+        self._omitted_moves = 0
+        self._announced: deque[tuple[DecidedMove, MoveKind]] = deque(maxlen=MAX_ANNOUNCED)
+        self._checkpoints: deque[WrittenCheckpoint] = deque(maxlen=MAX_CHECKPOINTS)
+        self._written, self._paused = 0, 0.0
+        self._repeated = 0
+
+    @property
+    def iterations(self) -> int:
+        """The last recorded iteration."""
+        return self._last
+
+    @property
+    def residual(self) -> float | None:
+        """After the last recorded iteration."""
+        return self._residual
+
+    @property
+    def moves(self) -> int:
+        """How often rows moved."""
+        return len(self._moves) + self._omitted_moves + (self._pending_move is not None)
+
+    def announce(self, decision: DecidedMove, kind: MoveKind = "balance") -> None:
+        """Record why the rows will change; when they do is seen in `add`."""
+        self._announced.append((decision, kind))
+
+    def add(
+        self,
+        iteration: int,
+        rows: Sequence[int],
+        phases: Sequence[Phases | None],
+        residual: float | None = None,
+    ) -> None:
+        """Record a complete iteration.
+
+        Parameters
+        ----------
+        rows : sequence of int
+            By slot; 0 for devices that aren't in the epoch.
+        phases : sequence of Phases or None
+            By slot.
+        """
+        span = _span(iteration, tuple(rows), phases, residual)
+        self._last, self._residual = iteration, span.residual
+        self._seconds += span.seconds
+        self._count(span)
+        if self._spans and self._spans[-1].count < self._span_length:
+            self._spans[-1] = _merged(self._spans[-1], span)
+        else:
+            self._spans.append(span)
+        if len(self._spans) > self._max_spans:
+            self._thin()
+
+    def repeat(self, iterations: int = 1) -> None:
+        """Record that this many iterations are computed again."""
+        self._repeated += iterations
+
+    def checkpoint(self, record: WrittenCheckpoint) -> None:
+        """Record a checkpoint that was written."""
+        self._checkpoints.append(record)
+        self._written += 1
+        self._paused += record.pause
+
+    def end(self, converged: bool | None) -> None:
+        """Record how the iterations ended."""
+        self._converged = converged
+
+    def history(self) -> IterationHistory:
+        """Return everything so far."""
+        pending = self._pending_move
+        return IterationHistory(
+            devices=self._devices,
+            first=self._first,
+            iterations=self._last,
+            seconds=self._seconds,
+            residual=self._residual,
+            converged=self._converged,
+            spans=tuple(self._spans),
+            moves=(*self._moves, pending) if pending else tuple(self._moves),
+            omitted_moves=self._omitted_moves,
+            checkpoints=tuple(self._checkpoints),
+            written_checkpoints=self._written,
+            checkpoint_seconds=self._paused,
+            repeated=self._repeated,
+        )
+
+    def _count(self, span: IterationSpan) -> None:
+        """Add an iteration to those with its rows; begin new ones if the rows are others."""
+        constant = self._constant
+        if constant is None:
+            constant = self._constant = _Constant(span.rows)
+        elif constant.rows != span.rows:
+            if (ended := self._pending_move) is not None:
+                self._keep(ended)
+            move = self._new_move(constant, span)
+            constant = self._constant = _Constant(span.rows, move=move)
+        if not constant.count:
+            constant.first_seconds = span.seconds
+        constant.count += 1
+        constant.seconds += span.seconds
+
+    @property
+    def _pending_move(self) -> RowMove | None:
+        """The move to the present rows, with what was measured since."""
+        constant = self._constant
+        if constant is None or constant.move is None:
+            return None
+        return msgspec.structs.replace(
+            constant.move,
+            seconds_after=constant.mean,
+            first_seconds=constant.first_seconds,
+            iterations=constant.count,
+        )
+
+    def _new_move(self, before: _Constant, span: IterationSpan) -> RowMove:
+        move = RowMove(
+            after=span.first - 1,
+            before=before.rows,
+            rows=span.rows,
+            moved=moved_rows(before.rows, span.rows),
+            seconds_before=before.mean,
+        )
+        adopted = [pair for pair in self._announced if tuple(pair[0].rows) == span.rows]
+        if not adopted:
+            return move
+        decision, kind = adopted[-1]
+        return msgspec.structs.replace(
+            move,
+            kind=kind,
+            reason=decision.reason,
+            expected_before=_finite(decision.seconds_before),
+            expected_after=_finite(decision.seconds_after),
+            expected_cost=_finite(decision.cost),
+        )
+
+    def _keep(self, move: RowMove) -> None:
+        self._moves.append(move)
+        if len(self._moves) > MAX_MOVES:
+            del self._moves[MAX_MOVES // 2]
+            self._omitted_moves += 1
+
+    def _thin(self) -> None:
+        """Halve the number of spans."""
+        pairs = range(0, len(self._spans) - 1, 2)
+        halved = [_merged(self._spans[i], self._spans[i + 1]) for i in pairs]
+        odd = self._spans[-1:] if len(self._spans) % 2 else []
+        self._spans = halved + odd
+        self._span_length *= 2
+
+
+def moved_rows(before: Sequence[int], rows: Sequence[int]) -> int:
+    """Return how many rows change their device; each device has contiguous ones, in order."""
+    kept = 0
+    old = new = 0
+    for was, will in zip(before, rows, strict=True):
+        kept += max(0, min(old + was, new + will) - max(old, new))
+        old, new = old + was, new + will
+    return max(old, new) - kept
+
+
+def _span(
+    iteration: int,
+    rows: tuple[int, ...],
+    phases: Sequence[Phases | None],
+    residual: float | None,
+) -> IterationSpan:
+    def each(of: Callable[[Phases], float]) -> tuple[float, ...]:
+        return tuple(0.0 if phase is None else of(phase) for phase in phases)
+
+    compute, transfer = each(lambda p: p.compute), each(lambda p: p.transfer)
+    wait, converge = each(lambda p: p.wait), each(lambda p: p.converge)
+    totals = map(sum, zip(compute, transfer, wait, converge, strict=True))
+    return IterationSpan(
+        first=iteration,
+        seconds=max(totals, default=0.0),
+        residual=_finite(residual),
+        rows=rows,
+        compute=compute,
+        transfer=transfer,
+        wait=wait,
+        converge=converge,
+    )
+
+
+def _merged(a: IterationSpan, b: IterationSpan) -> IterationSpan:
+    count = a.count + b.count
+
+    def mean(first: float, second: float) -> float:
+        return (first * a.count + second * b.count) / count
+
+    def means(first: tuple[float, ...], second: tuple[float, ...]) -> tuple[float, ...]:
+        return tuple(map(mean, first, second))
+
+    return IterationSpan(
+        first=a.first,
+        count=count,
+        seconds=mean(a.seconds, b.seconds),
+        residual=b.residual,
+        rows=b.rows,
+        compute=means(a.compute, b.compute),
+        transfer=means(a.transfer, b.transfer),
+        wait=means(a.wait, b.wait),
+        converge=means(a.converge, b.converge),
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    """Return `value` if it is a number: JSON has no others."""
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,64 @@
+"""The picture of an iterative job: a panel for each device, one of shares, one of residuals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hetsched.cli.output.explanation import write
+from hetsched.explain import Explanation
+from hetsched.explain.iterations.recorder import IterationRecorder
+from hetsched.explain.iterations.records import IterationHistory
+from tests.explain.iterations.story import PhaseTimes, explanation
+
+pytest.importorskip("matplotlib")
+
+from hetsched.cli.output.plots.iterations import figure
+
+
+def panels(explained: Explanation) -> list[str]:
+    assert explained.iterations is not None
+    axes = figure(explained, explained.iterations).axes
+    return [panel.get_ylabel().replace("\n", " ") for panel in axes]
+
+
+def test_devices_shares_and_residual_have_panels() -> None:
+    expected = ["cpu0 (ms)", "cpu1 (ms)", "emu0 (ms)", "share of the rows (%)", "residual"]
+
+    assert panels(explanation(60)) == panels(explanation(5000)) == expected
+
+
+def test_bars_have_the_height_of_the_phases() -> None:
+    explained = explanation(20)
+    assert explained.iterations is not None
+
+    axes = figure(explained, explained.iterations).axes[2]
+
+    bars = [(bar.get_x(), bar.get_height()) for bar in axes.patches]
+    assert bars[0] == (pytest.approx(0.575), pytest.approx(10.0))
+    assert len(bars) == 4 * 20
+
+
+def test_many_devices_of_a_kind_share_a_panel() -> None:
+    recorder = IterationRecorder([*(f"cpu{i}" for i in range(16)), "gpu0"])
+    recorder.add(1, (10,) * 17, [PhaseTimes(2e-6)] * 17)
+    explained = Explanation(
+        job=1, state="done", workload="w", load=170, iterations=recorder.history()
+    )
+
+    assert panels(explained) == ["cpu (16) (us)", "gpu0 (us)", "share of the rows (%)"]
+
+
+@pytest.mark.parametrize("name", ["job.png", "job.svg"])
+def test_a_file_is_written(tmp_path: Path, name: str) -> None:
+    write(explanation(), None, str(tmp_path / name), force=False)
+
+    assert (tmp_path / name).stat().st_size > 5000
+
+
+def test_a_job_without_iterations_has_an_empty_picture() -> None:
+    empty = IterationHistory(devices=("cpu0",))
+    explained = Explanation(job=1, state="failed", workload="w", load=1, iterations=empty)
+
+    assert panels(explained) == ["", ""]

@@ -1,0 +1,100 @@
+"""The recorder keeps every iteration of a short run, and the sums of a long one."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetsched.explain.iterations.recorder import (
+    MAX_MOVES,
+    MAX_SPANS,
+    IterationRecorder,
+    moved_rows,
+)
+from tests.explain.iterations.story import SPLITS, PhaseTimes, history, phases, recorded, split_at
+
+
+def test_each_iteration_of_a_short_run_is_kept() -> None:
+    spans = history().spans
+
+    assert [span.first for span in spans] == list(range(1, 61))
+    assert [span.rows for span in spans] == [split_at(k) for k in range(1, 61)]
+    assert spans[0].seconds == pytest.approx(0.0402)
+    assert spans[0].wait[2] == pytest.approx(0.04 - 0.01 - 0.0005)
+    assert spans[9].residual == 0.5**10
+
+
+@pytest.mark.parametrize("iterations", [MAX_SPANS, MAX_SPANS + 1, 3 * MAX_SPANS + 5])
+def test_a_long_run_is_merged_without_losing_time(iterations: int) -> None:
+    recorded_history = recorded(iterations).history()
+
+    spans = recorded_history.spans
+    assert len(spans) <= MAX_SPANS
+    assert [span.first for span in spans[1:]] == [span.last + 1 for span in spans[:-1]]
+    assert spans[-1].last == iterations
+    total = sum(span.seconds * span.count for span in spans)
+    assert total == pytest.approx(recorded_history.seconds)
+    assert len({span.count for span in spans[:-1]}) == 1
+
+
+def test_moves_say_what_was_expected_and_what_came_of_it() -> None:
+    first, second = history().moves
+
+    assert (first.after, first.before, first.rows) == (4, SPLITS[0], SPLITS[1])
+    assert first.moved == 600
+    assert first.reason.startswith("cpu0 and cpu1")
+    assert (first.expected_after, first.expected_cost) == (0.0201, 0.005)
+    assert first.seconds_before == pytest.approx(0.0402)
+    assert first.cost == pytest.approx(0.004)
+    assert first.gain == pytest.approx(5 * 0.0402 - 5 * 0.0407 - 0.004)
+    assert (second.after, second.iterations) == (9, 51)
+    assert second.gain is not None
+    assert second.gain > 0
+
+
+def test_rows_that_nobody_announced_moved_all_the_same() -> None:
+    recorder = IterationRecorder(("a", "b"))
+    for iteration in (1, 2, 3):
+        recorder.add(iteration, (iteration, 5 - iteration), [PhaseTimes(1.0), None])
+
+    assert [move.reason for move in recorder.history().moves] == ["", ""]
+    assert recorder.moves == 2
+
+
+def test_numbers_that_json_lacks_are_unknown() -> None:
+    recorder = IterationRecorder(("a",))
+    recorder.add(1, (3,), [PhaseTimes(1.0)], math.nan)
+
+    assert recorder.residual is None
+    assert msgspec.json.decode(msgspec.json.encode(recorder.history()))["residual"] is None
+
+
+def test_memory_is_bounded_where_rows_move_each_time() -> None:
+    recorder = recorded(2 * MAX_MOVES, lambda k: (k % 7, 7 - k % 7, 0))
+
+    moves = recorder.history().moves
+    assert len(moves) <= MAX_MOVES + 1
+    assert recorder.moves == recorder.history().omitted_moves + len(moves) == 2 * MAX_MOVES - 1
+    assert [moves[0].after, moves[-1].after] == [1, 2 * MAX_MOVES - 1]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=5))
+def test_moved_rows_are_those_with_another_owner(rows: list[tuple[int, int]]) -> None:
+    before, after = [a for a, _ in rows], [b for _, b in rows]
+    after[-1] += sum(before) - sum(after)
+    if after[-1] < 0:
+        before[-1] -= after[-1]
+        after[-1] = 0
+    owners = [[i for i, n in enumerate(split) for _ in range(n)] for split in (before, after)]
+
+    assert moved_rows(before, after) == sum(a != b for a, b in zip(*owners, strict=True))
+
+
+def test_phases_of_the_story_take_the_same_time_on_all_devices() -> None:
+    totals = {round(sum((p.compute, p.transfer, p.wait)), 9) for p in phases(SPLITS[1])}
+
+    assert len(totals) == 1
