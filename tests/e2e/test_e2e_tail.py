@@ -32,8 +32,12 @@ pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs 
 
 @pytest.fixture
 def local(monkeypatch: pytest.MonkeyPatch) -> Iterator[Local]:
-    """An engine that pools so much whatever the cores' variation, as soon as they are measured."""
+    """An engine that pools so much as soon as the cores are measured, however fast they are."""
     monkeypatch.setattr(tails, "pooled_fraction", lambda variation: FRACTION)
+    monkeypatch.setattr(tails, "TAKE_SECONDS", 0.0)
+    monkeypatch.setattr(tails, "CALLS_PER_TAKE", 0)
+    monkeypatch.setattr(tails, "MIN_TIME_RATIO", 0.0)
+    monkeypatch.setattr(tails, "MIN_CALLS_LATE", 0)
     with Local(parse(CORES, "test"), learn=False) as engine:
         yield engine
 
