@@ -28,6 +28,8 @@ RUNS = 6
 JUDGED_FROM = 2
 """Index of the first run that is judged, the third."""
 DAEMON_JOBS = 12
+MEASURED_REPEATS = "5"
+"""Of each size: with the default of 30 a case takes ten minutes on a noisy machine."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def _after_nothing(case: FreshCase, folder: str) -> None:
 def _after_measuring(case: FreshCase, folder: str) -> None:
     with places(folder):
         _hetsched("models", "measure", "fft", "--batch", case.batch, "--dtype", case.dtype,
-                  "--config", "cpu-only", plain=True)  # fmt: skip
+                  "--config", "cpu-only", "--most", MEASURED_REPEATS, plain=True)  # fmt: skip
 
 
 def _after_jobs_of_a_daemon(case: FreshCase, folder: str) -> None:
