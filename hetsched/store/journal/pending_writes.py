@@ -22,6 +22,10 @@ from hetsched.store.journal.records import (
 
 GATHER_SECONDS = 0.05
 """How long a write that isn't urgent may wait."""
+ACCEPTANCE_SECONDS = 0.5
+"""How long the acceptance of a volatile job may wait. A commit costs milliseconds of processor
+time on cores that compute, and the client of a job that is missing after a crash submits it again.
+Arbitrary."""
 HISTORY_SECONDS = 2.0
 """How long a volatile job that has ended may be missing on disk. Arbitrary."""
 MAX_WHOLE_JOBS = 256
@@ -104,7 +108,7 @@ class PendingWrites:
     def _add_volatile(self, record: Record, now: float) -> bool:
         """Add a record of a volatile job; return whether it is one whose acceptance waits."""
         if isinstance(record, JobAccepted) and not record.durable:
-            self._open[record.number] = _Volatile(record, now + GATHER_SECONDS)
+            self._open[record.number] = _Volatile(record, now + ACCEPTANCE_SECONDS)
             return True
         if isinstance(record, JobStarted) and record.number in self._open:
             self._open[record.number].started = record

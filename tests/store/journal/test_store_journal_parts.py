@@ -20,6 +20,7 @@ from hetsched.store.journal.job_numbers import BLOCK, JobNumbers
 from hetsched.store.journal.journal import history_bounds
 from hetsched.store.journal.journal_db import FORMAT, statements
 from hetsched.store.journal.pending_writes import (
+    ACCEPTANCE_SECONDS,
     GATHER_SECONDS,
     HISTORY_SECONDS,
     MAX_UNWRITTEN_WHOLE_JOBS,
@@ -69,7 +70,7 @@ def test_a_volatile_job_that_ends_in_time_needs_no_commit_of_its_own() -> None:
     add(pending, JobStarted(1, 1), 10.001)
     add(pending, done(1), 10.002)
 
-    assert (waiting, pending.due()) == (10.0 + GATHER_SECONDS, 10.002 + HISTORY_SECONDS)
+    assert (waiting, pending.due()) == (10.0 + ACCEPTANCE_SECONDS, 10.002 + HISTORY_SECONDS)
     (write,) = pending.take()
     (whole,) = write.records
     assert isinstance(whole, WholeJob) and whole.started == JobStarted(1, 1)
@@ -83,7 +84,7 @@ def test_a_volatile_job_that_goes_on_is_written_soon() -> None:
     add(pending, done(1), 10.02)
     add(pending, JobStarted(2, 1), 10.03)
 
-    assert pending.due() == 10.01 + GATHER_SECONDS
+    assert pending.due() == 10.01 + ACCEPTANCE_SECONDS
     assert [len(write.records) for write in pending.take()] == [1, 2]
 
 
