@@ -156,7 +156,8 @@ def _chunk_count(
     count = min(own, CHUNKS_PER_CORE)
     if curve is not None:
         seconds = float(curve.time(share)) * own / share
-        count = min(own, chunk_count(seconds, call_seconds(model, share)), MAX_CORE_CHUNKS)
+        chunks = chunk_count(seconds, call_seconds(model, share), has_tail=own < share)
+        count = min(own, chunks, MAX_CORE_CHUNKS)
     largest = _largest_core_chunk(candidate, curve is None, share)
     return max(count, math.ceil(own / largest))
 

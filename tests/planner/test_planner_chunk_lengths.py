@@ -52,8 +52,9 @@ def plan(load: int, learnt: DeviceModel | None, cores: int = 1) -> JobPlan:
     [
         (0.2, 0.0, 4),
         (5.0, 0.0, 62),
-        (5.0, 0.001, 62),  # 1 ms of 80
-        (5.0, 0.005, 30),  # 5 ms of 167
+        (5.0, 0.0005, 62),  # 0.5 ms of 80
+        (5.0, 0.002, 25),  # 2 ms of 200
+        (5.0, 0.005, 10),  # 5 ms of 500
         (6.0, 0.055, 12),  # no chunk of more than half a second
         (0.5, 0.055, 1),
         (0.01, 0.055, 1),
@@ -65,8 +66,23 @@ def test_chunks_are_as_long_as_their_calls_require(
     assert chunk_count(seconds, call) == chunks
 
 
+@pytest.mark.parametrize(
+    ("seconds", "call", "chunks"), [(0.02, 0.0, 1), (0.08, 0.0, 1), (0.2, 0.0, 2), (1.0, 0.002, 5)]
+)
+def test_beside_a_tail_chunks_are_as_long_as_they_may_be(
+    seconds: float, call: float, chunks: int
+) -> None:
+    assert chunk_count(seconds, call, has_tail=True) == chunks
+
+
+def test_a_core_with_a_tail_has_few_chunks_of_its_own() -> None:
+    plans = [plan(256, model(0.0, variation=variation), cores=2) for variation in (0.0, 0.1)]
+    own = [[len(each.chunks) for each in planned.assignments] for planned in plans]
+    assert own == [[4, 4], [2, 2]]  # of 42 ms, and of 62 ms
+
+
 def test_a_cancel_waits_longer_only_where_calls_are_expensive() -> None:
-    assert [longest_chunk(call) for call in (0.0, 0.002, 0.006, 0.1)] == [0.08, 0.08, 0.2, 0.5]
+    assert [longest_chunk(call) for call in (0.0, 0.0005, 0.002, 0.1)] == [0.08, 0.08, 0.2, 0.5]
 
 
 @given(st.floats(0.0, 0.2), st.floats(0.001, 1e4))

@@ -16,11 +16,13 @@ from hetsched.planner.plan_cache import PlanCache
 from hetsched.plans.search.recipes import evenly
 
 CHUNKS_PER_CORE = 4
-"""Chunks of a core's share if their times allow."""
+"""Chunks of a core's share if their times allow, so that other devices may steal some; but not
+where a tail balances: there own chunks are as long as they may be, since each report costs the
+engine a third of a millisecond on cores that compute."""
 MIN_CHUNK_SECONDS, MAX_CHUNK_SECONDS = 0.020, 0.080
 """Bounds on a core's chunk: dispatch costs well under 1 % of the minimum, and a cancel or a lost
 device at most the maximum."""
-MAX_CALL_FRACTION = 0.03
+MAX_CALL_FRACTION = 0.01
 """Part of a core's time that its calls may cost; a matrix product packs its right side in each.
 For that chunks get longer, up to `MAX_COSTLY_CHUNK_SECONDS`."""
 MAX_COSTLY_CHUNK_SECONDS = 0.5
@@ -74,8 +76,13 @@ def _worthwhile(call: Floats | np.float64) -> Floats:
     return np.asarray(np.maximum(chunks, MIN_CALLS_PER_CHUNK * call))
 
 
-def chunk_count(seconds: float, call: float) -> int:
-    """Return the chunks into which a core's part is cut; arguments of `calls_of`, one each."""
+def chunk_count(seconds: float, call: float, *, has_tail: bool = False) -> int:
+    """Return the chunks into which a core's part is cut; arguments of `calls_of`, one each.
+
+    `has_tail`: the other part of its share is in a shared tail.
+    """
+    if has_tail:
+        return max(1, round(seconds / longest_chunk(call)))
     return max(1, round(float(calls_of(np.array([seconds]), np.array([call]))[0])))
 
 
