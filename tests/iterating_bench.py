@@ -34,6 +34,7 @@ JOB = 1
 CORE = DeviceInfo(name="cpu", kind="cpu", identity="test")
 
 Opener = tuple[DeviceInfo, Callable[[DeviceInfo], Device]]
+THREE_CORES: tuple[Opener, ...] = ((CORE, CpuDevice),) * 3
 
 
 class IteratingBench:
@@ -48,7 +49,7 @@ class IteratingBench:
         self,
         params: DiffusionParams,
         x: np.ndarray,
-        devices: Sequence[Opener] = ((CORE, CpuDevice),) * 3,
+        devices: Sequence[Opener] = THREE_CORES,
         workload: str = "diffusing_workload:Diffusion",
     ) -> None:
         self.params = params
@@ -75,7 +76,7 @@ class IteratingBench:
     def _allocate(self, workload: Diffusion) -> None:
         load = self.params.rows
         for spec in workload.arrays(self.params):
-            self._add(spec.name, (load, *spec.unit_shape), spec.dtype, output=spec.is_output)
+            self._add(spec.name, spec.shape(load), spec.dtype, output=spec.is_output)
         for state in workload.state(self.params):
             self._add(state.name, state_shape(state, load), state.dtype)
             self.arrays[state.name][...] = 77

@@ -237,16 +237,16 @@ class CommandHandler:
         self._send(Filled(command.job, self._index))
 
     def _checking(self, job: HeldJob, command: Check) -> Iterator[None]:
-        assert isinstance(job.workload, Workload), "others have no units to check"
-        result = yield from verification.verify_units(
-            job.workload,
-            job.params,
-            job.arrays,
-            command.first,
-            command.count,
-            command.samples,
-            command.seed,
-        )
+        workload, first, count = job.workload, command.first, command.count
+        if isinstance(workload, Iterative):
+            result = yield from verification.verify_rows(
+                workload, job.params, job.arrays, first, count, command.seed
+            )
+        else:
+            assert isinstance(workload, Workload), "there are no other kinds"
+            result = yield from verification.verify_units(
+                workload, job.params, job.arrays, first, count, command.samples, command.seed
+            )
         self._send(
             Checked(
                 command.job,

@@ -1,4 +1,4 @@
-"""Verification of results block by block, in bounded memory: residuals and reference values.
+"""Verification of results block by block: residuals and reference values, or errors of rows.
 
 Between two blocks the device may serve other commands and jobs.
 """
@@ -6,6 +6,7 @@ Between two blocks the device may serve other commands and jobs.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,8 @@ from hetsched.device_process.attachments import HostArrays
 from hetsched.device_process.filling import block_ranges
 from hetsched.devices.base import HostArray
 from hetsched.devices.host_arrays import resident_values
-from hetsched.workload import Workload
+from hetsched.errors import InternalError
+from hetsched.workload import Iterative, Rows, Workload
 
 ROUNDINGS = 8.0
 """Allowed error in roundings of a unit's largest value: a transform has log2(n) steps with one
@@ -71,6 +73,40 @@ def verify_units(
         sample_error = max(sample_error, by_rest)
         yield
     return RangeVerification(worst, unit, max_error, sample_error)
+
+
+def verify_rows(
+    workload: Iterative,
+    params: Any,
+    arrays: HostArrays,
+    first: int,
+    count: int,
+    seed: int,
+) -> Generator[None, None, RangeVerification]:
+    """Compute the errors of `count` rows of an iterative job's result from `first` on.
+
+    Yields after each block; returns the errors. The largest error is also `max_error`.
+    """
+    inputs, outputs = ({name: _whole(a) for name, a in side.items()} for side in arrays)
+    load = workload.load(params)
+    rows = [a for side in arrays for a in side.values() if not a.spec.is_whole]
+    worst, row = 0.0, first
+    for start, size in block_ranges(first, count, rows):
+        block = Rows(start, start + size, load)
+        errors = np.asarray(workload.errors(params, inputs, outputs, block, seed))
+        errors = np.where(np.isnan(errors), np.inf, errors)
+        if errors.size and errors.max() > worst:
+            worst, row = float(errors.max()), start + int(errors.argmax())
+        yield
+    return RangeVerification(worst, row, worst, 0.0)
+
+
+def _whole(array: HostArray) -> np.ndarray:
+    """Return a whole array of an iterative job, which is in memory as kernels expect it."""
+    values = array.direct(0, sys.maxsize)
+    if values is None:
+        raise InternalError(f"{array.spec.name}: no direct view of the array")
+    return values
 
 
 def _sample_errors(

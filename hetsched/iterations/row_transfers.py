@@ -43,7 +43,7 @@ class RowTransfers:
         self._row_bytes = {
             array.name: row_bytes(array.unit_shape, array.dtype)
             for array in arrays
-            if not _is_whole(array)
+            if not array.is_whole
         }
         self._written: Counter[str] = Counter()
         self._fetched: Counter[str] = Counter()
@@ -85,12 +85,6 @@ class RowTransfers:
 def row_bytes(unit_shape: tuple[int, ...], dtype: str) -> int:
     """Return the bytes of a row of an array."""
     return prod(unit_shape) * np.dtype(dtype).itemsize
-
-
-def _is_whole(array: StateArray | ArraySpec) -> bool:
-    if isinstance(array, StateArray):
-        return array.is_whole
-    return array.role not in ("split", "out", "inout")
 
 
 def _others(array: StateArray, rows: Rows) -> Iterator[RowRange]:

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from device_bench import info_of
 from diffusing_workload import Diffusion, DiffusionParams
-from iterating_bench import JOB, IteratingBench
+from iterating_bench import JOB, THREE_CORES, IteratingBench, Opener
 
+from hetsched.config import DeviceConfig
+from hetsched.config.cost import Cost
+from hetsched.device_process import filling
+from hetsched.devices.emulated.device import open_device
 from hetsched.iterations.serial import SerialResult, run
-from hetsched.transport.device_messages import CommandFailed, Fence, Fenced
+from hetsched.transport.device_messages import (
+    Check,
+    Checked,
+    CommandFailed,
+    Fence,
+    Fenced,
+    Fill,
+    Filled,
+)
+from hetsched.transport.iterations.messages import IterationTimes
 
 X = np.random.default_rng(5).standard_normal((24, 4))
 
@@ -24,8 +39,8 @@ def make_bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[MakeB
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with contextlib.ExitStack() as stack:
 
-        def make(**settings: Any) -> IteratingBench:
-            bench = IteratingBench(DiffusionParams(**settings), X)
+        def make(devices: Sequence[Opener] = THREE_CORES, **settings: Any) -> IteratingBench:
+            bench = IteratingBench(DiffusionParams(**settings), X, devices)
             return stack.enter_context(contextlib.closing(bench))
 
         yield make
@@ -260,3 +275,70 @@ def test_an_infinite_residual_is_reported_with_its_iteration(make_bench: MakeBen
     assert {failed.error.message for failed in failures} == {"iteration 1 diverges"}
     assert {failed.error.code for failed in failures} == {65}
     assert bench.rows(0) == {1: 8}
+
+
+EMULATED_CORE = DeviceConfig(kind="emulated", clock="virtual", compute=Cost(unit="1ms"))
+EMULATED_GPU = DeviceConfig(
+    kind="emulated",
+    clock="virtual",
+    memory="1MiB",
+    compute=Cost(unit="200us"),
+    h2d=Cost(gap="1ms", unit="1us"),
+    d2h=Cost(gap="1ms", unit="1us"),
+)
+
+
+def test_devices_on_a_virtual_clock_report_modelled_times(make_bench: MakeBench) -> None:
+    bench = make_bench(
+        iterations=2,
+        devices=[
+            (info_of(config), functools.partial(open_device, config=config))
+            for config in (EMULATED_CORE, EMULATED_GPU)
+        ],
+    )
+    bench.prepare()
+
+    bench.iterate({0: 4, 1: 20}, paced=True)
+    bench.control.allow(2)
+    bench.stopped(2)
+
+    core, gpu = ([phase for r in bench.reports[slot] for phase in r.phases] for slot in (0, 1))
+    assert core == [IterationTimes(pytest.approx(4e-3))] * 2
+    assert gpu == [IterationTimes(pytest.approx(4e-3), pytest.approx(4e-3 + 28e-6))] * 2
+    np.testing.assert_array_equal(bench.arrays["y"], expected(bench, (4, 20)).outputs["y"])
+
+
+def test_a_right_result_is_verified_in_blocks_of_rows(
+    make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filling, "BLOCK_BYTES", 5 * 64)
+    bench = make_bench()
+    bench.prepare([0])
+    bench.iterate({0: 24})
+    bench.stopped(1)
+
+    bench.order(0, Check(JOB, 0, 0, 24, (3,), seed=0))
+    (right,) = bench.answers(Checked, 1)
+    bench.arrays["y"][17] += 1e-6
+    bench.order(0, Check(JOB, 0, 0, 24, (), seed=0), Check(JOB, 0, 0, 17, (), seed=0))
+    wrong, before = (bench.answers(Checked, 1)[0] for _ in range(2))
+
+    assert right.worst < 1
+    assert (wrong.unit, wrong.worst) == (17, pytest.approx(1000, rel=0.01))
+    assert before.worst < 1
+
+
+def test_generated_input_and_poisoned_output(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    bench.prepare([0])
+
+    bench.order(0, Fill(JOB, 0, "x", 0, 24, seed=0))
+    bench.order(0, Fill(JOB, 0, "y", 0, 24, seed=0, poison=True))
+    bench.order(0, Fill(JOB, 0, "totals", 0, 24, seed=0, poison=True))
+    bench.answers(Filled, 3)
+
+    x = np.empty((24, 4))
+    Diffusion().generate(bench.params, 0, "x", 0, x)
+    np.testing.assert_array_equal(bench.arrays["x"], x)
+    assert np.isnan(bench.arrays["y"]).all()
+    assert np.isnan(bench.arrays["totals"]).all()

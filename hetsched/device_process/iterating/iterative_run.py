@@ -84,9 +84,7 @@ def _check_arrays(
     workload: Iterative, params: Any, load: int, slots: int, arrays: Mapping[str, np.ndarray]
 ) -> None:
     for spec in workload.arrays(params):
-        is_split = spec.role in ("split", "out", "inout")
-        shape = (load, *spec.unit_shape) if is_split else spec.unit_shape
-        _check(arrays, spec.name, shape, spec.dtype)
+        _check(arrays, spec.name, spec.shape(load), spec.dtype)
     for state in workload.state(params):
         _check(arrays, state.name, state_shape(state, load), state.dtype)
     for reduction in workload.reductions(params):

@@ -1,0 +1,56 @@
+"""What a device with its own memory exchanges with the others."""
+
+from __future__ import annotations
+
+from diffusing_workload import Diffusion, DiffusionParams
+
+from hetsched.iterations.row_transfers import RowRange, RowTransfers
+from hetsched.workload import Rows
+
+PARAMS = DiffusionParams()
+COPY = Diffusion().start(PARAMS)[0]
+MEAN, SMOOTH = Diffusion().iteration(PARAMS)
+ROWS = Rows(8, 12, 24)
+
+
+def ranges(copies: list[RowRange]) -> list[tuple[str, int, int]]:
+    return [(copy.array.name, copy.first, copy.stop) for copy in copies]
+
+
+def test_halos_and_whole_arrays_come_from_other_devices_once_after_each_write() -> None:
+    transfers = RowTransfers(Diffusion(), PARAMS)
+    transfers.on_written(COPY)
+
+    first = transfers.to_device(MEAN, ROWS)
+    transfers.on_written(MEAN)
+    second = transfers.to_device(SMOOTH, ROWS)
+
+    assert ranges(first) == [("u", 7, 8), ("u", 12, 13)]
+    assert ranges(second) == [("means", 0, 8), ("means", 12, 24)]
+    assert [copy.nbytes for copy in first + second] == [32, 32, 64, 96]
+
+
+def test_edges_and_own_rows_of_whole_arrays_go_to_other_devices() -> None:
+    transfers = RowTransfers(Diffusion(), PARAMS)
+
+    assert ranges(transfers.to_host(SMOOTH, ROWS)) == [("u", 8, 9), ("u", 11, 12)]
+    assert ranges(transfers.to_host(SMOOTH, Rows(8, 10, 24))) == [("u", 8, 10)]
+    assert ranges(transfers.to_host(MEAN, ROWS)) == [("means", 8, 12)]
+
+
+def test_other_rows_need_everything_again() -> None:
+    transfers = RowTransfers(Diffusion(), PARAMS)
+    transfers.on_written(COPY)
+    transfers.to_device(MEAN, ROWS)
+
+    transfers.forget()
+
+    assert ranges(transfers.to_device(MEAN, Rows(0, 3, 24))) == [("u", -1, 0), ("u", 3, 4)]
+
+
+def test_rows_that_are_streamed_pass_with_all_that_a_stage_reads_and_writes() -> None:
+    transfers = RowTransfers(Diffusion(), PARAMS)
+
+    assert transfers.streamed_bytes(COPY) == (32, 32)
+    assert transfers.streamed_bytes(MEAN) == (32, 0)
+    assert transfers.streamed_bytes(SMOOTH) == (32, 32)
