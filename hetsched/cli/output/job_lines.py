@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from hetsched.cli.output.iteration_rows import iteration_progress
 from hetsched.cli.output.terminal import clean
 from hetsched.job import Done, Failed, JobState, Queued, Running, words
 from hetsched.transport.messages import JobLine
@@ -70,6 +71,8 @@ def builtins(record: msgspec.Struct) -> dict[str, object]:
 
 
 def _progress(state: Running) -> str:
+    if state.iteration is not None and state.stage == "computing":
+        return state.text or iteration_progress(state)
     share = sum(device.share for device in state.devices)
     if not share:
         return state.text or state.stage

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hetsched.cli.output.iteration_rows import iteration_headline, iteration_table
 from hetsched.cli.output.terminal import columns, number, seconds_column
 from hetsched.job import DeviceReport, JobReport
 from hetsched.text import MAX_GROUP_ROWS, grouped_rows
@@ -11,7 +12,12 @@ from hetsched.units import counted, format_seconds
 
 
 def table(report: JobReport) -> list[str]:
-    """Return the table of devices: variant, share, seconds, units/s, predicted seconds."""
+    """Return the table of devices: variant, share, seconds, units/s, predicted seconds.
+
+    Of an iterative job: variant, rows, seconds of each phase.
+    """
+    if report.iterations is not None:
+        return iteration_table(report)
     rows = grouped_rows(report.devices, lambda device: device.device, MAX_GROUP_ROWS)
     times = seconds_column([_slowest(members) for _, members in rows])
     predictions = seconds_column([_predicted(members) for _, members in rows])
@@ -54,6 +60,8 @@ def late_warning(late: dict[str, int]) -> str:
 
 
 def _headline(report: JobReport) -> str:
+    if report.iterations is not None:
+        return iteration_headline(report)
     parts = [f"{report.workload}: {counted(report.load, 'unit')}"]
     if report.seconds is not None:
         parts.append(f"in {format_seconds(report.seconds)}{_prediction(report)}")

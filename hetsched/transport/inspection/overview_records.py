@@ -23,6 +23,9 @@ class DeviceActivity(msgspec.Struct, frozen=True, kw_only=True):
         Fraction of the time of the last chunks in which it copied in, computed, copied out.
     h2d_rate, d2h_rate : float or None, bytes per second
         While copying; None without a link.
+    is_iterative : bool
+        `share` are its present rows, speeds in rows per second, fractions those of the last
+        iterations.
     """
 
     device: str
@@ -38,6 +41,7 @@ class DeviceActivity(msgspec.Struct, frozen=True, kw_only=True):
     d2h_busy: float = 0.0
     h2d_rate: float | None = None
     d2h_rate: float | None = None
+    is_iterative: bool = False
 
 
 class JobBrief(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hetsched.text import MAX_GROUP_ROWS, clean, grouped_rows, number
 from hetsched.transport.inspection.overview_records import DaemonOverview, DeviceActivity
-from hetsched.units import format_bytes
+from hetsched.units import counted, format_bytes
 
 BAR = 10
 HEADER = ("device", "job", "variant", "", "done/share", "units/s", "predicted", "ratio")
@@ -65,14 +65,15 @@ def _activity_rows(label: str, group: Sequence[DeviceActivity]) -> list[DeviceRo
     done, share = sum(a.done for a in group), sum(a.share for a in group)
     speed = _sum([a.speed for a in group])
     predicted = _sum([a.predicted_speed for a in group])
+    is_iterative = first.is_iterative
     ratio = f"{speed / predicted:.0%}" if speed is not None and predicted else "-"
     variants = sorted({a.variant for a in group})
     cells = (
         clean(label),
         str(first.job),
         clean("+".join(variants)),
-        bar(done, share),
-        f"{done}/{share}",
+        bar(first.compute_busy, 1) if is_iterative else bar(done, share),
+        counted(share, "row") if is_iterative else f"{done}/{share}",
         number(speed),
         number(predicted),
         ratio,

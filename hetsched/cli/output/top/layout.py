@@ -30,6 +30,7 @@ HELP = (
     "",
     "  done/share         units computed, of those planned for it: the split of the job",
     "  units/s            over the last chunks; predicted: by the models; ratio of the two",
+    "                     of an iterative job: its rows, and the time in which it computed",
     "  link               rate while copying, and how much of the time it copied",
 )
 JOB_HEADER = ("job", "prio", "workload", "state", "", "parameters")
@@ -150,6 +151,8 @@ def _stage(job: JobBrief) -> str:
     if isinstance(state, Queued) and state.reason not in ("", "priority", "resources"):
         return state.reason
     if not isinstance(state, Running):
+        return job_lines.detail(state)
+    if state.iteration is not None and state.stage == "computing":
         return job_lines.detail(state)
     share = sum(device.share for device in state.devices)
     done = sum(device.done for device in state.devices)
