@@ -42,7 +42,7 @@ def learnt() -> None:
         ("models show fft", 66, "hetsched models measure fft"),
         ("models show", 2, "WORKLOAD"),
         ("models measure ftt --batch 4x8x8", 2, "did you mean 'fft'"),
-        ("models measure", 2, "fft, matrix_update"),
+        ("models measure", 2, "matrix_update"),
         ("models measure fft --batch 4x8x8 --sizes 4,x", 2, "'x' isn't a number of units"),
         ("models measure fft --batch 4x8x8 --sizes 0", 2, "'0' isn't a number of units"),
         ("models measure fft --batch 4x8x8 --until 0%", 2, "between 0% and 100%"),

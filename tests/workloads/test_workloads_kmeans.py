@@ -1,0 +1,249 @@
+"""k-means: results that don't depend on the split, and the same as scikit-learn's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hetsched_workloads.kmeans import KMeans, KMeansParams
+from hetsched_workloads.kmeans.lloyd import merge_farthest, next_centroids
+from hetsched_workloads.kmeans.variates import exponential, stream_key
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetsched.errors import DataError, UsageError
+from hetsched.iterations.serial import SerialResult, run
+from hetsched.workload import Rows
+
+WORKLOAD = KMeans()
+
+
+def points(p: KMeansParams, seed: int = 0) -> np.ndarray:
+    out = np.empty((p.count, p.dimensions), p.dtype)
+    WORKLOAD.generate(p, seed, "points", 0, out)
+    return out
+
+
+def solve(p: KMeansParams, x: np.ndarray, *split: int, start: Any = None) -> SerialResult:
+    inputs = {"points": x} if start is None else {"points": x, "start": start}
+    return run(WORKLOAD, p, inputs, split or (p.count,))
+
+
+def worst(p: KMeansParams, x: np.ndarray, result: SerialResult) -> float:
+    rows = Rows(0, p.count, p.count)
+    return float(WORKLOAD.errors(p, {"points": x}, result.outputs, rows, 0).max())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("split", [(300, 300), (1, 599, 0), (0, 250, 1, 349)])
+def test_a_split_does_not_change_the_clusters(dtype: str, split: tuple[int, ...]) -> None:
+    p = KMeansParams(600, 5, 7, seed=2, dtype=dtype)
+    x = points(p)
+
+    whole, parts = solve(p, x), solve(p, x, *split)
+
+    assert parts.iterations == whole.iterations
+    assert np.array_equal(parts.outputs["labels"], whole.outputs["labels"])
+    atol = 1e-5 if dtype == "float32" else 1e-12
+    np.testing.assert_allclose(parts.outputs["centroids"], whole.outputs["centroids"], atol=atol)
+    assert worst(p, x, parts) <= 1
+
+
+@pytest.mark.parametrize("split", [(900, 900), (1000, 800)])
+def test_two_runs_with_a_split_are_identical(split: tuple[int, int]) -> None:
+    p = KMeansParams(1800, 16, 12, seed=1)
+    x = points(p)
+
+    first, second = solve(p, x, *split), solve(p, x, *split)
+
+    assert first.residuals == second.residuals
+    assert np.array_equal(first.outputs["centroids"], second.outputs["centroids"])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_digits_are_clustered_as_by_scikit_learn(dtype: str) -> None:
+    datasets = pytest.importorskip("sklearn.datasets")
+    cluster = pytest.importorskip("sklearn.cluster")
+    x = datasets.load_digits().data.astype(dtype)
+    start = x[:10].astype(np.float64)
+    p = KMeansParams(len(x), 64, 10, tolerance=0.0, start="given", dtype=dtype)
+
+    result = solve(p, x, 800, 997, start=start)
+
+    theirs = cluster.KMeans(10, init=start.astype(dtype), n_init=1, tol=0).fit(x)
+    assert abs(result.iterations - theirs.n_iter_) <= 1
+    assert np.array_equal(result.outputs["labels"], theirs.labels_)
+    assert result.outputs["inertia"][0] == pytest.approx(theirs.inertia_, rel=1e-6)
+
+
+def test_colours_of_a_photograph_are_quantised_as_well_as_by_scikit_learn() -> None:
+    data = pytest.importorskip("skimage.data")
+    cluster = pytest.importorskip("sklearn.cluster")
+    x = (data.astronaut()[::4, ::4].reshape(-1, 3) / np.float32(255)).astype(np.float32)
+    p = KMeansParams(len(x), 3, 16, seed=1)
+
+    result = solve(p, x, 5000, len(x) - 5000)
+
+    start = x[np.random.default_rng(0).choice(len(x), 16, replace=False)].astype(np.float64)
+    ours = solve(KMeansParams(len(x), 3, 16, start="given"), x, len(x), start=start)
+    theirs = cluster.KMeans(16, init=start.astype(np.float32), n_init=1).fit(x)
+    assert worst(p, x, result) <= 1
+    assert result.outputs["inertia"][0] < 1.15 * theirs.inertia_
+    assert ours.outputs["inertia"][0] == pytest.approx(theirs.inertia_, rel=0.01)
+
+
+def test_points_far_from_the_origin_are_clustered_as_near_it() -> None:
+    p = KMeansParams(400, 3, 4, seed=5)
+    near = np.round(points(p) * 16).astype(np.float32)
+
+    far = solve(p, near + np.float32(1 << 20), 150, 250)
+
+    assert np.array_equal(far.outputs["labels"], solve(p, near).outputs["labels"])
+
+
+def test_a_cluster_without_points_gets_the_farthest_point() -> None:
+    x = np.array([[0.0], [1.0], [2.0], [10.0], [11.0], [50.0]])
+    start = np.array([[1.0], [10.0], [1000.0]])
+    p = KMeansParams(6, 1, 3, start="given", dtype="float64")
+
+    result = solve(p, x, 2, 4, start=start)
+
+    assert result.outputs["labels"].tolist() == [0, 0, 0, 1, 1, 2]
+    np.testing.assert_allclose(result.outputs["centroids"], [[1], [10.5], [50]])
+
+
+def test_fewer_different_points_than_clusters_are_no_error() -> None:
+    x = np.repeat([[1.0, 2.0], [3.0, 4.0]], 5, axis=0)
+    p = KMeansParams(10, 2, 4, dtype="float64")
+
+    result = solve(p, x, 4, 6)
+
+    assert result.converged
+    assert result.outputs["inertia"][0] == 0
+
+
+def test_one_cluster_is_the_mean() -> None:
+    p = KMeansParams(50, 3, 1, dtype="float64")
+    x = points(p)
+
+    result = solve(p, x, 20, 30)
+
+    np.testing.assert_allclose(result.outputs["centroids"][0], x.mean(axis=0), rtol=1e-12)
+
+
+def test_the_race_draws_points_in_proportion_to_their_weight() -> None:
+    weights = np.array([1.0, 2.0, 5.0])
+
+    drawn = Counter(
+        int((exponential(np, stream_key(seed, 1), 0, 3) / weights).argmin())
+        for seed in range(4000)
+    )
+
+    shares = [drawn[point] / 4000 for point in range(3)]
+    np.testing.assert_allclose(shares, weights / 8, atol=0.03)
+
+
+def test_variates_are_exponential_and_depend_on_the_point_only() -> None:
+    key = stream_key(7, 3)
+    whole = exponential(np, key, 0, 100_000)
+
+    assert np.array_equal(whole[2500:2600], exponential(np, key, 2500, 100))
+    assert whole.mean() == pytest.approx(1, abs=0.02)
+    assert np.mean(whole > 2) == pytest.approx(np.exp(-2), abs=0.005)
+    assert not np.array_equal(whole, exponential(np, stream_key(7, 4), 0, 100_000))
+
+
+@given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 30), st.data())
+@settings(max_examples=40)
+def test_labels_are_right_and_inertia_falls_for_any_points(
+    seed: int, dimensions: int, count: int, data: st.DataObject
+) -> None:
+    clusters = data.draw(st.integers(1, count))
+    first = data.draw(st.integers(0, count))
+    x = np.random.default_rng(seed).integers(-5, 6, (count, dimensions)).astype(np.float64)
+    p = KMeansParams(count, dimensions, clusters, tolerance=0.0, seed=seed, dtype="float64")
+    short = KMeansParams(count, dimensions, clusters, 0.0, 1, seed=seed, dtype="float64")
+
+    result = solve(p, x, first, count - first)
+
+    assert worst(p, x, result) <= 1
+    assert result.outputs["inertia"][0] <= solve(short, x).outputs["inertia"][0] + 1e-9
+
+
+def test_a_wrong_label_and_a_wrong_inertia_are_noticed() -> None:
+    p = KMeansParams(200, 4, 5, dtype="float32")
+    x = points(p)
+    result = solve(p, x)
+    wrong = dict(result.outputs, labels=(result.outputs["labels"] + 1) % 5)
+    heavy = dict(result.outputs, inertia=result.outputs["inertia"] * 1.001)
+    rows = Rows(50, 150, 200)
+
+    assert (WORKLOAD.errors(p, {"points": x}, wrong, rows, 0) > 1).all()
+    assert (WORKLOAD.errors(p, {"points": x}, heavy, rows, 0) > 1).all()
+    assert (WORKLOAD.errors(p, {"points": x}, result.outputs, rows, 0) <= 1).all()
+
+
+def test_the_farthest_points_are_merged_by_distance_and_number() -> None:
+    parts = [np.array([[4.0, 9, 0], [-1, 0, 0]]), np.array([[4.0, 2, 0], [1, 3, 0]])]
+
+    assert merge_farthest(parts)[:, 1].tolist() == [2, 9]
+
+
+def test_the_start_counts_as_centroids() -> None:
+    p = KMeansParams(9, 3, 2)
+    values = {"centroids": np.arange(9.0).reshape(3, 3), "members": np.zeros((2, 4))}
+
+    assert next_centroids(p, values).tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_points_that_are_not_finite_are_named(value: float) -> None:
+    p = KMeansParams(100, 2, 3)
+    x = points(p)
+    x[57, 1] = value
+
+    with pytest.raises(DataError, match="row 57"):
+        solve(p, x, 40, 60)
+
+
+def test_points_whose_distances_overflow_are_refused() -> None:
+    p = KMeansParams(10, 2, 3)
+
+    with pytest.raises(DataError, match="overflow float32"):
+        solve(p, points(p) * np.float32(1e25))
+
+
+def test_sizes_follow_from_the_arrays() -> None:
+    p = WORKLOAD.infer({"clusters": 4}, {"points": ((100, 3), "<f8")})
+
+    assert (p.count, p.dimensions, p.dtype, p.start) == (100, 3, "float64", "k-means++")
+
+
+def test_an_input_start_is_used() -> None:
+    arrays = {"points": ((100, 3), "float32"), "start": ((6, 3), "float64")}
+
+    p = WORKLOAD.infer({}, arrays)
+
+    assert (p.clusters, p.start) == (6, "given")
+
+
+@pytest.mark.parametrize(
+    ("explicit", "arrays", "error", "message"),
+    [
+        ({}, {"points": ((9, 2), "float32")}, UsageError, "needs clusters"),
+        ({"clusters": 10}, {"points": ((9, 2), "float32")}, DataError, "only 9 points"),
+        ({"clusters": 0}, {"points": ((9, 2), "float32")}, UsageError, "at least 1"),
+        ({"clusters": 2}, {"points": ((9,), "float32")}, DataError, "two axes"),
+        ({"clusters": 2}, {"points": ((9, 2), "complex64")}, DataError, "takes bool"),
+        ({"clusters": 2, "count": 8}, {"points": ((9, 2), "float32")}, DataError, "job says 8"),
+        ({"clusters": 2, "start": "x"}, {"points": ((9, 2), "float32")}, UsageError, "choose"),
+        ({"clusters": 2, "tolerance": -1}, {"points": ((9, 2), "f4")}, UsageError, "tolerance"),
+    ],
+)
+def test_bad_parameters_get_a_clear_line(
+    explicit: dict[str, Any], arrays: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        WORKLOAD.infer(explicit, arrays)

@@ -1,0 +1,151 @@
+"""k-means on a GPU: products of blocks with the centroids, and with the matrix of labels.
+
+The sums of the clusters are a product with a dense matrix of labels: no atomic additions, so that
+two runs give the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from hetsched.errors import DataError
+from hetsched.workload import Arrays, KernelContext, Rows, StageKernel, Values
+from hetsched_workloads.kmeans import lloyd
+from hetsched_workloads.kmeans.declaration import KMeansParams
+from hetsched_workloads.kmeans.variates import exponential, stream_key
+
+BLOCK_BYTES = 64 << 20
+"""Bytes of a block of scores: large enough for full speed, small beside the memory of any GPU."""
+
+
+def make(p: KMeansParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
+    """Return the kernels by stage. Values and partials are on the host."""
+    kernels = _GpuKernels(p)
+    return {
+        "seed": kernels.seed,
+        "assign": kernels.assign,
+        "label": kernels.label,
+        "result": kernels.result,
+    }
+
+
+class _GpuKernels:
+    def __init__(self, p: KMeansParams) -> None:
+        self._p = p
+        row_bytes = max(p.clusters, p.dimensions + 1) * np.dtype(p.dtype).itemsize
+        self._step = max(1, BLOCK_BYTES // row_bytes)
+
+    def _blocks(self, count: int) -> Iterator[slice]:
+        for first in range(0, count, self._step):
+            yield slice(first, min(first + self._step, count))
+
+    def seed(
+        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
+    ) -> None:
+        p, points, now = self._p, inputs["points"], values.now
+        count = lloyd.seeds_so_far(p, now)
+        if count == 0:
+            _check(points, rows)
+            outputs["assigned"][...] = -1
+        lloyd.fill_start(partials)
+        if p.start == "given":
+            start = cp.asnumpy(inputs["start"])
+            if not np.isfinite(start).all():
+                raise DataError("start: a centroid has a NaN or an infinite coordinate")
+            lloyd.write_centroids(p, partials, start)
+            return
+        keys = exponential(cp, stream_key(p.seed, count), rows.first, rows.count)
+        if count:
+            newest = cp.asarray(lloyd.seeds(p, now)[count - 1].astype(p.dtype))
+            self._approach(points, newest, outputs["nearest"], is_first=count == 1)
+            keys /= outputs["nearest"]
+        index = int(keys.argmin())
+        point = cp.asnumpy(points[index])
+        lloyd.write_seed(p, now, partials, float(keys[index]), rows.first + index, point)
+
+    def _approach(self, points: Any, seed: Any, nearest: Any, is_first: bool) -> None:
+        """Take the squared distances to a seed into account."""
+        for part in self._blocks(len(points)):
+            distances = cp.square(points[part] - seed).sum(axis=1)
+            if is_first:
+                nearest[part] = distances
+            else:
+                cp.minimum(nearest[part], distances, out=nearest[part])
+        if is_first and not bool(cp.isfinite(nearest).all()):
+            raise DataError(f"points: the distances overflow {self._p.dtype}; scale the points")
+
+    def assign(
+        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
+    ) -> None:
+        p, labels, points = self._p, outputs["assigned"], inputs["points"]
+        centroids = lloyd.next_centroids(p, values.before)
+        lloyd.write_centroids(p, partials, centroids)
+        sums = cp.zeros((p.clusters, p.dimensions + 1), cp.float64)
+        clusters = cp.arange(p.clusters, dtype=labels.dtype)[:, None]
+        for part, block in self._labelled(points, centroids, labels):
+            belongs = (labels[part] == clusters).astype(block.dtype)
+            sums[:, :-1] += belongs @ block
+            sums[:, -1] += belongs.sum(axis=1, dtype=cp.float64)
+        partials["members"][...] = cp.asnumpy(sums)
+        partials["changed"][...] = int(cp.count_nonzero(labels != inputs["assigned"]))
+        lloyd.fill_unused(partials["farthest"])
+        if not partials["members"][:, -1].all():
+            self._farthest(rows, points, labels, centroids, partials["farthest"])
+
+    def _labelled(self, points: Any, centroids: np.ndarray, labels: Any) -> Iterator[Any]:
+        """Write the number of each point's nearest centroid; yield (part, shifted block)."""
+        origin = lloyd.origin(self._p, centroids)
+        relative = centroids - origin
+        weights = cp.asarray((-2 * relative.T).astype(self._p.dtype))
+        squares = cp.asarray(np.square(relative).sum(axis=1).astype(self._p.dtype))
+        shift = cp.asarray(origin.astype(self._p.dtype))
+        for part in self._blocks(len(points)):
+            block = points[part] - shift
+            scores = block @ weights
+            scores += squares
+            labels[part] = scores.argmin(axis=1)
+            yield part, block
+
+    def _squares(self, points: Any, centroids: Any, labels: Any) -> Any:
+        """Return the squared distances from the labelled centroids, in double precision."""
+        return cp.square(points - centroids[labels]).sum(axis=1)
+
+    def _farthest(
+        self, rows: Rows, points: Any, labels: Any, centroids: np.ndarray, farthest: np.ndarray
+    ) -> None:
+        there = cp.asarray(centroids)
+        for part in self._blocks(rows.count):
+            squares = cp.asnumpy(self._squares(points[part], there, labels[part]))
+            order = np.argsort(-squares, kind="stable")[: len(farthest)]
+            candidates = np.empty((len(order), farthest.shape[1]))
+            candidates[:, 0], candidates[:, 1] = squares[order], rows.first + part.start + order
+            candidates[:, 2:] = cp.asnumpy(points[part][cp.asarray(order)])
+            farthest[...] = lloyd.merge_farthest((farthest, candidates))
+
+    def label(
+        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
+    ) -> None:
+        centroids = lloyd.next_centroids(self._p, values.now)
+        there, points, labels = cp.asarray(centroids), inputs["points"], outputs["labels"]
+        inertia = 0.0
+        for part, _ in self._labelled(points, centroids, labels):
+            inertia += float(self._squares(points[part], there, labels[part]).sum())
+        partials["inertia"][...] = inertia
+
+    def result(
+        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
+    ) -> None:
+        if rows.is_first:
+            outputs["centroids"][...] = cp.asarray(lloyd.next_centroids(self._p, values.now))
+            outputs["inertia"][...] = float(values.now["inertia"])
+
+
+def _check(points: Any, rows: Rows) -> None:
+    is_finite = cp.isfinite(points).all(axis=1)
+    if not bool(is_finite.all()):
+        point = rows.first + int(is_finite.argmin())
+        raise DataError(f"points: row {point} has a NaN or an infinite coordinate")

@@ -1,0 +1,183 @@
+"""The workload `kmeans`: Lloyd's k-means; a row is a point. No NumPy in here.
+
+Start: k-means++ (Arthur & Vassilvitskii, SODA 2007), one round per centroid. Iteration: each point
+goes to its nearest centroid; the next iteration starts from the means (Lloyd, IEEE Trans. Inf.
+Theory 28(2), 1982). A centroid without points moves to one of the points farthest from theirs. The
+end assigns the points once more, so that labels, centroids and inertia belong together.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+
+from hetsched.errors import UsageError
+from hetsched.workload import (
+    Arrays,
+    ArraySpec,
+    Iterative,
+    Reduction,
+    Rows,
+    Stage,
+    StateArray,
+    Values,
+    Variant,
+    convert,
+)
+from hetsched_workloads.installed import CUPY, late, version
+from hetsched_workloads.kmeans.inference import DTYPES, check, infer
+
+if TYPE_CHECKING:
+    import numpy as np
+
+HERE = "hetsched_workloads.kmeans."
+MAX_MOVED = 8
+"""Centroids without points that are moved in one iteration; the others wait. Arbitrary."""
+
+
+class KMeansParams(msgspec.Struct, frozen=True):
+    """Parameters of k-means."""
+
+    count: Annotated[int, msgspec.Meta(description="number of points")]
+    dimensions: Annotated[int, msgspec.Meta(description="coordinates of a point")]
+    clusters: Annotated[int, msgspec.Meta(description="number of clusters")]
+    tolerance: Annotated[
+        float, msgspec.Meta(description="stop at this rms move of centroids over their spread")
+    ] = 1e-4
+    max_iterations: Annotated[int, msgspec.Meta(description="iterations at most")] = 300
+    start: Annotated[
+        str, msgspec.Meta(description="k-means++, or given: the centroids of input start")
+    ] = "k-means++"
+    seed: Annotated[int, msgspec.Meta(description="of k-means++")] = 0
+    dtype: Annotated[str, msgspec.Meta(description=DTYPES.description)] = DTYPES.single.name
+
+
+class KMeans(Iterative):
+    """Clusters of points: labels (count,), centroids (clusters, dimensions), inertia (1,)."""
+
+    name = "kmeans"
+    Params = KMeansParams
+    inputs = ("points", "start")
+
+    def load(self, p: KMeansParams) -> int:
+        check(p)
+        return p.count
+
+    def arrays(self, p: KMeansParams) -> Sequence[ArraySpec]:
+        points = ArraySpec("points", "split", (p.dimensions,), p.dtype)
+        start = ArraySpec("start", "resident", (p.clusters, p.dimensions), "float64")
+        return (
+            *((points, start) if p.start == "given" else (points,)),
+            ArraySpec("labels", "out", (), "int32"),
+            ArraySpec("centroids", "whole-out", (p.clusters, p.dimensions), "float64"),
+            ArraySpec("inertia", "whole-out", (1,), "float64"),
+        )
+
+    def state(self, p: KMeansParams) -> Sequence[StateArray]:
+        """Return the square of each point's distance to its nearest seed, and its last label."""
+        return (
+            StateArray("nearest", (), p.dtype, has_two_buffers=False),
+            StateArray("assigned", (), "int32"),
+        )
+
+    def reductions(self, p: KMeansParams) -> Sequence[Reduction]:
+        """Return them; `lloyd` explains what they contain."""
+        lloyd = _lloyd()
+        moved = min(p.clusters, MAX_MOVED)
+        return (
+            Reduction("centroids", lloyd.centroids_shape(p), combine=lloyd.first_seed),
+            Reduction("members", (p.clusters, p.dimensions + 1)),
+            Reduction("changed"),
+            Reduction("farthest", (moved, p.dimensions + 2), combine=lloyd.merge_farthest),
+            Reduction("inertia"),
+        )
+
+    def start(self, p: KMeansParams) -> Sequence[Stage]:
+        inputs = ("points", "nearest", *(("start",) if p.start == "given" else ()))
+        reductions = ("centroids", "members", "changed", "farthest")
+        return (Stage("seed", inputs, ("nearest", "assigned"), reductions),)
+
+    def start_rounds(self, p: KMeansParams) -> int:
+        return p.clusters if p.start == "k-means++" else 1
+
+    def iteration(self, p: KMeansParams) -> Sequence[Stage]:
+        reductions = ("centroids", "members", "changed", "farthest")
+        return (Stage("assign", ("points", "assigned"), ("assigned",), reductions),)
+
+    def finish(self, p: KMeansParams) -> Sequence[Stage]:
+        return (
+            Stage("label", ("points",), ("labels",), ("inertia",)),
+            Stage("result", (), ("centroids", "inertia")),
+        )
+
+    def max_iterations(self, p: KMeansParams) -> int:
+        return p.max_iterations
+
+    def converged(self, p: KMeansParams, values: Values) -> bool:
+        """Return whether no point changed its cluster, or the centroids hardly moved."""
+        if values.now["changed"] == 0:
+            return True
+        return bool(p.tolerance > 0 and self.residual(p, values) <= p.tolerance)
+
+    def must_converge(self, p: KMeansParams) -> bool:
+        """Return False: clusters are useful before Lloyd's iteration has come to rest."""
+        return False
+
+    def residual(self, p: KMeansParams, values: Values) -> float:
+        """Return the rms move of the centroids over the rms distance from their mean."""
+        return float(_lloyd().relative_move(p, values.now))
+
+    def errors(
+        self, p: KMeansParams, inputs: Arrays, outputs: Arrays, rows: Rows, seed: int
+    ) -> np.ndarray:
+        errors: np.ndarray = _verification().errors(p, inputs, outputs, rows)
+        return errors
+
+    def flops(self, p: KMeansParams, x: int) -> float:
+        """Return those of an iteration: distances and sums."""
+        return float(x) * (2 * p.clusters * p.dimensions + 2 * p.clusters + 3 * p.dimensions)
+
+    def variants(self, kind: str) -> Sequence[Variant]:
+        return _variants(kind)
+
+    def generate(
+        self, p: KMeansParams, seed: int, array: str, first: int, out: np.ndarray
+    ) -> None:
+        _verification().generate(p, seed, array, first, out)
+
+    def infer(
+        self, explicit: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
+    ) -> KMeansParams:
+        params: KMeansParams = convert(self, infer(explicit, arrays))
+        self.load(params)
+        return params
+
+    def resized(self, p: KMeansParams, load: int) -> KMeansParams:
+        """Return `p` for `load` points. Raises UsageError for fewer points than clusters."""
+        if load < p.clusters:
+            raise UsageError(f"kmeans needs at least as many points as clusters, {p.clusters}")
+        return msgspec.structs.replace(p, count=load)
+
+
+@functools.cache
+def _variants(kind: str) -> tuple[Variant, ...]:
+    if kind == "cpu":
+        installed = version("numpy", "numpy")
+        return (Variant("numpy", installed, late(HERE + "numpy_cpu")),) if installed else ()
+    installed = version("cupy", *CUPY) if kind == "cuda" else None
+    return (Variant("cupy", installed, late(HERE + "cupy_cuda")),) if installed else ()
+
+
+@functools.cache
+def _lloyd() -> Any:
+    """Import it late: it needs NumPy."""
+    return importlib.import_module("hetsched_workloads.kmeans.lloyd")
+
+
+@functools.cache
+def _verification() -> Any:
+    return importlib.import_module("hetsched_workloads.kmeans.verification")

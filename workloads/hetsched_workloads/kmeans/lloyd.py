@@ -1,0 +1,118 @@
+"""The small part of k-means that every device computes for itself: the centroids.
+
+Reductions, all float64:
+
+* centroids (clusters + 1, max(dimensions, 3)): those that this iteration compares points with; in
+  the last row, at the start, (seeds so far, key of the newest, its point).
+* members (clusters, dimensions + 1): sums of the points of each cluster, relative to the first
+  centroid (`origin`), and their number. All zero after the start.
+* changed (): points whose label differs from that of the previous iteration.
+* farthest (moved, dimensions + 2): points far from their centroid: square of the distance, number,
+  coordinates; unused rows have the distance -1. Only complete if a cluster has no points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+Named = Mapping[str, np.ndarray]
+
+
+def centroids_shape(p: Any) -> tuple[int, int]:
+    """Return the shape of the reduction "centroids"."""
+    return p.clusters + 1, max(p.dimensions, 3)
+
+
+def seeds_so_far(p: Any, values: Named) -> int:
+    """Return how many seeds k-means++ has chosen."""
+    return int(values["centroids"][p.clusters, 0]) if "centroids" in values else 0
+
+
+def seeds(p: Any, values: Named) -> np.ndarray:
+    """Return the table of centroids, (clusters, dimensions); rows without a seed are undefined."""
+    return values["centroids"][: p.clusters, : p.dimensions]
+
+
+def origin(p: Any, centroids: np.ndarray) -> np.ndarray:
+    """Return the first centroid as far as the points' dtype can represent it, in float64."""
+    return np.asarray(centroids[0].astype(p.dtype), np.float64)
+
+
+def next_centroids(p: Any, values: Named) -> np.ndarray:
+    """Return the centroids that follow from an iteration, or the seeds after the start.
+
+    Means of the clusters; a cluster without points gets one of the farthest points instead, or
+    stays where it is if all points coincide with centroids.
+    """
+    former = seeds(p, values)
+    sums, counts = values["members"][:, :-1], values["members"][:, -1]
+    centroids = former.copy()
+    if not counts.any():
+        return centroids
+    has_points = counts > 0
+    centroids[has_points] = origin(p, former) + sums[has_points] / counts[has_points, np.newaxis]
+    far = [row[2:] for row in values["farthest"] if row[0] > 0]
+    for cluster, point in zip(np.flatnonzero(~has_points), far, strict=False):
+        centroids[cluster] = point
+    return centroids
+
+
+def relative_move(p: Any, values: Named) -> float:
+    """Return the rms move of the centroids after an iteration over the rms distance of their mean.
+
+    Of centroids that coincide: 1 if they move, else 0.
+    """
+    new = next_centroids(p, values)
+    move = float(np.square(new - seeds(p, values)).sum())
+    spread = float(np.square(new - new.mean(axis=0)).sum())
+    if move == 0 or spread == 0:
+        return float(move > 0)
+    return float(np.sqrt(move / spread))
+
+
+def first_seed(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the table with the smallest key; of equal ones, that of the lowest point."""
+    return min(parts, key=lambda table: (table[-1, 1], table[-1, 2]))
+
+
+def merge_farthest(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the farthest of all points, the farthest first."""
+    rows = np.concatenate(parts)
+    order = np.lexsort((rows[:, 1], -rows[:, 0]))
+    merged: np.ndarray = rows[order[: len(parts[0])]]
+    return merged
+
+
+def fill_start(partials: Named) -> None:
+    """Set the reductions that the start doesn't compute."""
+    partials["members"][...] = 0
+    partials["changed"][...] = 0
+    fill_unused(partials["farthest"])
+
+
+def fill_unused(farthest: np.ndarray) -> None:
+    """Mark all rows as unused."""
+    farthest[...] = 0
+    farthest[:, 0] = -1
+
+
+def write_seed(
+    p: Any, values: Named, partials: Named, key: float, index: int, point: np.ndarray
+) -> None:
+    """Write the table with a candidate for the next seed."""
+    count = seeds_so_far(p, values)
+    table = partials["centroids"]
+    table[...] = values["centroids"] if count else 0
+    table[count, : p.dimensions] = point
+    table[p.clusters, :3] = count + 1, key, index
+
+
+def write_centroids(p: Any, partials: Named, centroids: np.ndarray) -> None:
+    """Write the table of an iteration, the same on all devices."""
+    table = partials["centroids"]
+    table[...] = 0
+    table[: p.clusters, : p.dimensions] = centroids
+    table[p.clusters, 0] = p.clusters
