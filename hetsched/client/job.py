@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from hetsched.client.iterations.result import IterativeResult
 from hetsched.device import Timeline
 from hetsched.errors import (
     Cancelled,
@@ -35,6 +36,8 @@ FROM_CALLBACK = "can't be called from a callback, which would wait for itself; u
 
 class Job(Future[Any]):
     """Future of the job's result: an array, or a dict by name where there are several outputs.
+
+    The result of an iterative job is an `IterativeResult`.
 
     Callbacks of `add_done_callback` and `follow` run on the thread that serves all jobs and must
     not block: `submit` and other requests raise UsageError there. Hand such work, and waiting for
@@ -78,7 +81,11 @@ class Job(Future[Any]):
         return f"<Job {self.id} {type(self._last_state).__name__.lower()}>"
 
     def progress(self) -> JobState:
-        """Return the last known state."""
+        """Return the last known state.
+
+        Of a running iterative job it has the last complete `iteration`, the `residual`,
+        `iterations_per_second`, and the rows of each device in `devices`.
+        """
         return self._last_state
 
     @property
@@ -115,6 +122,23 @@ class Job(Future[Any]):
         with self._delivery_lock:
             self._listeners.append(listener)
             _notify(listener, self._last_state)
+
+    def add_progress_callback(self, callback: Callable[[Running], object]) -> None:
+        """Call `callback(state)` after each batch of iterations, on another thread.
+
+        `state` has the last complete `iteration`, the `residual`, `iterations_per_second` and, in
+        `devices`, the rows of each device. Exceptions are logged; the job continues.
+        """
+        last = 0
+
+        def on_state(state: JobState) -> None:
+            nonlocal last
+            iteration = state.iteration if isinstance(state, Running) else None
+            if isinstance(state, Running) and iteration is not None and iteration != last:
+                last = iteration
+                callback(state)
+
+        self.follow(on_state)
 
     def running(self) -> bool:
         return isinstance(self._last_state, Running)
@@ -202,6 +226,8 @@ class Job(Future[Any]):
             return
         try:
             value = fetch(state)
+            if state.report.iterations is not None:
+                value = IterativeResult(value, state.report, self.explain)
         except Exception as error:
             self.set_exception(error)
         else:

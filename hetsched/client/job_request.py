@@ -16,6 +16,7 @@ import numpy as np
 
 from hetsched.client import validation
 from hetsched.errors import DataError, UsageError
+from hetsched.iteration_options import check_iteration_options
 from hetsched.job import ArenaOut, ArenaRef, Done, FileOut, FileRef, InputRef, JobSpec, OutputRef
 from hetsched.sparse.rows import is_sparse, sparse_arrays
 from hetsched.transport.arena import Segment
@@ -65,6 +66,8 @@ class PreparedJob:
     def result(self, done: Done) -> Any:
         """Return the only output, or a dict by name; a Path for an output saved as file.
 
+        Always a dict if the job has iterations.
+
         Raises
         ------
         DataError
@@ -77,7 +80,8 @@ class PreparedJob:
             name: self._array(name, ref) for name, ref in done.results.items()
         }
         values |= {name: Path(path) for name, path in done.report.outputs.items()}
-        return next(iter(values.values())) if len(values) == 1 else values
+        is_alone = len(values) == 1 and done.report.iterations is None
+        return next(iter(values.values())) if is_alone else values
 
     def _array(self, name: str, ref: ArenaRef) -> np.ndarray:
         target = self.targets.get(name, self.targets.get(ONLY))
@@ -101,11 +105,11 @@ def prepare(  # noqa: PLR0913 - one for each option
     verify: bool = False,
     seed: int = 0,
     force: bool = False,
-    queue: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> PreparedJob:
     """Make a JobSpec of a user's arguments; arrays outside shared memory are copied in.
 
-    `queue`: the fields that `queue_arguments.queue_fields` returns.
+    `options`: the fields that `queue_fields` and `iteration_fields` return.
 
     Raises
     ------
@@ -132,8 +136,9 @@ def prepare(  # noqa: PLR0913 - one for each option
         seed=validation.integer("seed", seed, 0),
         outputs={name: _output(value, segments, overwrite) for name, value in outs.items()},
         inputs={name: _input(value, segments, inputs) for name, value in ins.items()},
-        **(queue or {}),
+        **(options or {}),
     )
+    check_iteration_options(spec)
     return PreparedJob(spec, segments, inputs, targets)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hetsched.client import validation
+from hetsched.client.iterations.arguments import iteration_fields
 from hetsched.client.job import Job, Listener
 from hetsched.client.job_request import (
     ArrayOrPath,
@@ -45,6 +47,19 @@ class JobSubmitter(ABC):
         A job that hasn't ended by then fails.
     hold : bool
         Wait until the job is released.
+
+    Parameters of `submit` that concern iterative jobs
+    --------------------------------------------------
+    balance : "auto", "functional", "constant", "imbalance-factor" or "none"
+        How rows are shared out while the job runs; "none": the first split stays.
+    warm_up : "dfpa" or None
+        Measure all devices in short benchmarks before the first iteration.
+    checkpoint : path or None
+        Save the state to this file now and then.
+    every : float, seconds, or str ("30s"); default 30
+        Between two checkpoints.
+    resume : path or None
+        Continue from this checkpoint.
     """
 
     _segments: SharedArrays
@@ -90,14 +105,18 @@ class JobSubmitter(ABC):
         timeout: float | str | None = None,
         deadline: float | datetime.datetime | None = None,
         hold: bool = False,
+        balance: str = "auto",
+        warm_up: str | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        every: float | str | None = None,
+        resume: str | os.PathLike[str] | None = None,
         **params: Any,
     ) -> Job:
         """Submit a job and return once it has been accepted.
 
         Parameters
         ----------
-        workload : str
-            A workload's name, or ``module:qualname``.
+        workload : str, a name or ``module:qualname``
         arrays : array, path, sparse matrix, mapping of name to these, or None
             Inputs; None: generated. C-contiguous parts of arrays from `empty` are used in place,
             others are copied once; a path names a ``.npy`` file. A sparse matrix of SciPy may have
@@ -106,26 +125,23 @@ class JobSubmitter(ABC):
             Where results go. None: new shared arrays.
         devices : str ("cpu,gpu0") or sequence of str; default: all devices
         memory_limit : int, bytes, at least 1; or str ("256MiB"), of each device's own memory
-        verify : bool
-            Check every unit; the job fails (JobFailed) if any is wrong.
+        verify : bool, check every unit; the job fails (JobFailed) if any is wrong
         seed : int, 0 to 2**63-1, of generated inputs
-        force : bool
-            Overwrite output files that exist.
-        follow : callable
-            Called with every state of the job, on the thread that serves this client.
-        priority, label, id, after, retries, timeout, deadline, hold
-            The job's place in the queue: see `JobSubmitter`.
-        **params
-            The workload's own parameters; those implied by the inputs are optional.
+        force : bool, overwrite output files that exist
+        follow : callable, gets every state of the job, on the thread that serves this client
+        priority to hold, and balance to resume
+            The job's place in the queue; options of iterative jobs: see `JobSubmitter`.
+        **params : the workload's own parameters; those implied by the inputs are optional
 
         Raises
         ------
         HetschedError
             UsageError for a wrong type or range or in a job's callback; DataError, ...
         """
-        queue = queue_fields(priority, label, id, after, retries, timeout, deadline, hold)
+        options = queue_fields(priority, label, id, after, retries, timeout, deadline, hold)
+        options |= iteration_fields(balance, warm_up, checkpoint, every, resume)
         prepared = prepare(
             self._segments, workload, arrays, out, params, devices=devices, verify=verify,
-            memory_limit=memory_limit, seed=seed, force=force, queue=queue,
+            memory_limit=memory_limit, seed=seed, force=force, options=options,
         )  # fmt: skip
         return self._start(prepared, follow)

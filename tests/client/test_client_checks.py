@@ -127,7 +127,7 @@ def test_the_limits_themselves_and_numpys_numbers_are_taken() -> None:
             memory_limit=1,
             verify=np.True_,  # type: ignore[arg-type]
             seed=seed,  # type: ignore[arg-type]
-            queue=queue_fields(**DEFAULTS | {"priority": priority}),
+            options=queue_fields(**DEFAULTS | {"priority": priority}),
         ).spec
         assert (spec.priority, spec.seed) == (priority, seed)
         assert (spec.devices, spec.memory_limit) == (("cpu", "gpu0"), 1)

@@ -1,0 +1,1 @@
+"""Iterative jobs: options of a submission, and results."""

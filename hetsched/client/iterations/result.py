@@ -1,0 +1,94 @@
+"""The result of an iterative job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from hetsched.errors import InputMissing
+from hetsched.job import JobReport
+
+if TYPE_CHECKING:
+    from hetsched.explain import Explanation
+    from hetsched.explain.iterations import IterationHistory
+
+
+class IterativeResult(Mapping[str, Any]):
+    """The outputs of an iterative job, by name and as attributes, and how it went.
+
+    ``result.x`` and ``result["x"]`` are the output x: an array, or the Path of its file.
+
+    Attributes
+    ----------
+    iterations : int
+    residual : float or None
+        After the last iteration; None: the workload has no such number.
+    converged : bool
+        False: the job ended by its limit of iterations.
+    moves : int
+        How often rows moved between devices.
+    seconds : float
+        Of all iterations.
+    report : JobReport
+    """
+
+    def __init__(
+        self,
+        outputs: Mapping[str, Any],
+        report: JobReport,
+        explain: Callable[[], Explanation],
+    ) -> None:
+        self._outputs = dict(outputs)
+        self._explain = explain
+        self._history: IterationHistory | None = None
+        self.report = report
+        self.iterations = report.iterations or 0
+        self.residual = report.residual
+        self.converged = bool(report.converged)
+        self.moves = report.moves or 0
+        self.seconds = report.seconds
+
+    @property
+    def history(self) -> IterationHistory:
+        """Return times, rows and residuals of all iterations; those of long runs in spans.
+
+        The first access asks the engine.
+
+        Raises
+        ------
+        InputMissing
+            The job ended too long ago.
+        TryAgain, UsageError
+            As `Job.explain`.
+        """
+        if self._history is None:
+            self._history = self._explain().iterations
+        if self._history is None:
+            raise InputMissing(f"job {self.report.job}: the records of its iterations are gone")
+        return self._history
+
+    @property
+    def residuals(self) -> tuple[float | None, ...]:
+        """Return the residual after each iteration, or each span of a long run's `history`."""
+        return tuple(span.residual for span in self.history.spans)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._outputs[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._outputs)
+
+    def __len__(self) -> int:
+        return len(self._outputs)
+
+    def __getattr__(self, name: str) -> Any:
+        outputs = self.__dict__.get("_outputs", {})
+        if name in outputs:
+            return outputs[name]
+        raise AttributeError(f"no output {name!r}; this result has {', '.join(outputs)}")
+
+    def __repr__(self) -> str:
+        end = "converged" if self.converged else "not converged"
+        residual = "" if self.residual is None else f", residual {self.residual:.3g}"
+        names = ", ".join(self._outputs)
+        return f"<IterativeResult of {names}: {self.iterations} iterations{residual}, {end}>"

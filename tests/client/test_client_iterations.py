@@ -1,0 +1,153 @@
+"""Iterative jobs in Python: options, progress while they run, and their result."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from daemon_harness import Harness
+
+from hetsched.client.client import Client
+from hetsched.client.iterations.arguments import iteration_fields
+from hetsched.client.iterations.result import IterativeResult
+from hetsched.client.job import Job
+from hetsched.errors import InputMissing, UsageError
+from hetsched.explain import Explanation
+from hetsched.explain.iterations import IterationHistory, IterationSpan
+from hetsched.job import Done, JobReport, Queued, Running
+
+NAMES = ("balance", "warm_up", "checkpoint", "every", "resume")
+DEFAULTS: dict[str, Any] = dict.fromkeys(NAMES) | {"balance": "auto"}
+REPORT = JobReport(
+    job=1,
+    state="done",
+    workload="pcg",
+    load=9,
+    iterations=3,
+    residual=1e-9,
+    converged=True,
+    moves=1,
+)
+
+
+def span(iteration: int) -> IterationSpan:
+    one = (1.0,)
+    return IterationSpan(
+        first=iteration, seconds=1.0, residual=10.0**-iteration, rows=(9,),
+        compute=one, transfer=one, wait=one, converge=one,
+    )  # fmt: skip
+
+
+def explanation(iterations: IterationHistory | None) -> Explanation:
+    return Explanation(job=1, state="done", workload="pcg", load=9, iterations=iterations)
+
+
+def running(iteration: int | None) -> Running:
+    return Running(1, "iterating", iteration=iteration, residual=0.5)
+
+
+def make(iterations: IterationHistory | None = None) -> Job:
+    x = np.arange(3.0)
+    return Job(1, lambda job: None, lambda done: {"x": x}, lambda job: explanation(iterations))
+
+
+def test_options_reach_the_daemon(harness: Harness, client: Client, tmp_path: Path) -> None:
+    client.submit(
+        "wait", balance="none", warm_up="dfpa", checkpoint=tmp_path / "c", every="1m", resume="r"
+    )
+
+    (spec,) = harness.engine.specs
+    assert (spec.balance, spec.warm_up, spec.every) == ("none", "dfpa", 60.0)
+    assert spec.checkpoint == str(tmp_path / "c")
+    assert spec.resume == str(Path("r").absolute())
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("balance", 3, "balance: 3 should be the name of a method"),
+        ("warm_up", 3, "warm_up: 3 should be a name"),
+        ("checkpoint", "", "checkpoint: '' should be the path of a checkpoint"),
+        ("resume", 5, "resume: 5 should be the path of a checkpoint"),
+        ("every", "soon", "every: "),
+        ("every", [1], "every: .* should be seconds"),
+    ],
+)
+def test_options_of_a_wrong_type_are_refused(option: str, value: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=f"^{message}"):
+        iteration_fields(**{**DEFAULTS, option: value})
+
+
+def test_an_unknown_method_is_refused_before_anything_is_sent(client: Client) -> None:
+    with pytest.raises(UsageError, match="balance: 'best' is unknown; choose from: auto, func"):
+        client.submit("wait", balance="best")
+
+
+def test_the_result_has_outputs_by_name_and_how_it_went() -> None:
+    job = make()
+    job.advance(Done(1, REPORT))
+
+    result = job.result()
+
+    assert isinstance(result, IterativeResult)
+    assert result.x is result["x"]
+    assert list(result) == ["x"]
+    assert (result.iterations, result.residual, result.converged, result.moves) == (
+        3,
+        1e-9,
+        True,
+        1,
+    )
+    assert repr(result) == "<IterativeResult of x: 3 iterations, residual 1e-09, converged>"
+
+
+def test_an_unknown_output_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no output 'y'; this result has x"):
+        _ = IterativeResult({"x": 1}, REPORT, lambda: explanation(None)).y
+
+
+def test_the_history_is_asked_for_once() -> None:
+    history = IterationHistory(devices=("cpu0",), spans=(span(1), span(2)))
+    asked = []
+
+    def explain() -> Explanation:
+        asked.append(1)
+        return explanation(history)
+
+    result = IterativeResult({"x": 1}, REPORT, explain)
+
+    assert result.residuals == (0.1, 0.01)
+    assert result.history is history
+    assert asked == [1]
+
+
+def test_a_history_that_is_gone_is_an_error() -> None:
+    with pytest.raises(InputMissing, match="job 1: the records of its iterations are gone"):
+        _ = IterativeResult({"x": 1}, REPORT, lambda: explanation(None)).history
+
+
+def test_a_progress_callback_gets_each_batch_of_iterations() -> None:
+    job = make()
+    seen: list[int | None] = []
+    job.add_progress_callback(lambda state: seen.append(state.iteration))
+
+    for state in (Queued(1, 0), running(None), running(2), running(2), running(5)):
+        job.advance(state)
+    job.advance(Done(1, REPORT))
+
+    assert seen == [2, 5]
+
+
+def test_a_progress_callback_that_raises_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    job = make()
+    job.add_progress_callback(lambda state: 1 / 0)
+
+    with caplog.at_level(logging.ERROR):
+        job.advance(running(2))
+        job.advance(Done(1, REPORT))
+
+    assert job.result().iterations == 3
+    assert [record.getMessage() for record in caplog.records] == ["error in a listener of job 1"]
