@@ -120,6 +120,7 @@ VENDORS = {
     "pynvml": ("hetsched.devices.*",),
     "pyfftw": ("hetsched_workloads.*fftw*", "hetsched_workloads.fft.wisdom"),
     "ducc0": ("hetsched_workloads.*ducc*",),
+    "numba": ("hetsched_workloads.*numba*",),
     "mkl": (),
     "mkl_fft": (),
     "mkl_random": (),

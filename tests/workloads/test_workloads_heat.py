@@ -1,0 +1,192 @@
+"""Diffusion: the same bits for any split and variant, and the exact decay of modes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hetsched_workloads.heat import Heat, HeatParams
+from hetsched_workloads.heat.verification import reference
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetsched.errors import DataError, UsageError
+from hetsched.iterations.serial import SerialResult, run
+from hetsched.workload import Rows
+
+WORKLOAD = Heat()
+VARIANTS = [variant.name for variant in WORKLOAD.variants("cpu")]
+BORDERS = ("periodic", "dirichlet", "neumann")
+
+
+def field(p: HeatParams) -> np.ndarray:
+    u = np.empty(p.shape, p.dtype)
+    WORKLOAD.generate(p, 3, "initial", 0, u)
+    return u
+
+
+def solve(p: HeatParams, u: np.ndarray, *split: int, variant: str = "numpy") -> SerialResult:
+    return run(WORKLOAD, p, {"initial": u}, split or (len(u),), variant=variant)
+
+
+def worst(p: HeatParams, u: np.ndarray, result: SerialResult) -> float:
+    rows = Rows(0, len(u), len(u))
+    return float(WORKLOAD.errors(p, {"initial": u}, result.outputs, rows, 0).max())
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("border", BORDERS)
+@pytest.mark.parametrize("grid", ["13x9", "7x5x6", "1x1", "5x1x1", "2x1x3"])
+def test_each_border_gives_the_exact_solution(
+    grid: str, border: str, dtype: str, variant: str
+) -> None:
+    p = HeatParams(grid, 40, border=border, border_value=0.5, dtype=dtype)
+    u = field(p)
+
+    result = solve(p, u, variant=variant)
+
+    assert result.outputs["steps"].tolist() == [40]
+    assert worst(p, u, result) <= 1
+
+
+@pytest.mark.parametrize("border", ["neumann,periodic,dirichlet", "dirichlet,neumann,periodic"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_axes_may_have_different_borders(border: str, variant: str) -> None:
+    p = HeatParams("6x5x7", 30, border=border, border_value=-2.0, dtype="float64")
+    u = field(p)
+
+    assert worst(p, u, solve(p, u, 2, 4, variant=variant)) <= 1
+
+
+@given(st.integers(1, 12), st.integers(1, 8), st.sampled_from(BORDERS), st.data(), st.booleans())
+@settings(max_examples=30)
+def test_any_split_and_variant_gives_the_same_bits(
+    rows: int, columns: int, border: str, data: st.DataObject, is_3d: bool
+) -> None:
+    first = data.draw(st.integers(0, rows))
+    second = data.draw(st.integers(0, rows - first))
+    grid = f"{rows}x{columns}x3" if is_3d else f"{rows}x{columns}"
+    p = HeatParams(grid, 5, border=border, border_value=1.0)
+    u = field(p)
+
+    results = [solve(p, u, variant=variant) for variant in VARIANTS]
+    results.append(solve(p, u, first, second, rows - first - second))
+
+    assert all(np.array_equal(r.outputs["final"], results[0].outputs["final"]) for r in results)
+
+
+def test_rows_may_move_between_devices_in_every_step() -> None:
+    p = HeatParams("20x6", 9, border="neumann")
+    u = field(p)
+
+    moving = run(WORKLOAD, p, {"initial": u}, lambda k: (k, 20 - k), variant="numpy")
+
+    assert np.array_equal(moving.outputs["final"], solve(p, u).outputs["final"])
+
+
+@pytest.mark.parametrize("grid", ["32x24", "12x10x8"])
+def test_the_slowest_mode_decays_as_predicted(grid: str) -> None:
+    p = HeatParams(grid, 200, time_step=0.1, border="dirichlet", dtype="float64")
+    mode = np.ones(p.shape)
+    loss = 0.0
+    for axis, size in enumerate(p.shape):
+        angle = np.pi * np.arange(1, size + 1) / (size + 1)
+        mode *= np.sin(angle).reshape([-1 if i == axis else 1 for i in range(len(p.shape))])
+        loss += 0.1 * 4 * np.sin(np.pi / (size + 1) / 2) ** 2
+
+    final = solve(p, mode, 5, p.shape[0] - 5).outputs["final"]
+
+    np.testing.assert_allclose(final, mode * (1 - loss) ** 200, rtol=1e-10)
+
+
+@pytest.mark.parametrize("border", ["periodic", "neumann"])
+def test_heat_is_conserved_and_a_constant_stays_constant(border: str) -> None:
+    p = HeatParams("16x16", 500, border=border, dtype="float64")
+    u = field(p)
+
+    final = solve(p, u, 7, 9).outputs["final"]
+
+    assert final.sum() == pytest.approx(u.sum(), abs=1e-11)
+    constant = np.full(p.shape, 0.1)
+    assert np.array_equal(solve(p, constant, 7, 9).outputs["final"], constant)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("grid", ["12x10", "6x5x4"])
+def test_it_stops_when_it_is_steady(grid: str, variant: str) -> None:
+    p = HeatParams(grid, 100_000, border="dirichlet", tolerance=1e-6, dtype="float64")
+    u = field(p)
+
+    result = solve(p, u, 3, p.shape[0] - 3, variant=variant)
+
+    assert result.converged
+    assert result.residuals[-1] <= 1e-6 < result.residuals[-2]
+    before, after = (reference(p, u, result.iterations - k) for k in (1, 0))
+    assert result.residuals[-1] == pytest.approx(np.abs(after - before).max(), rel=1e-6)
+    assert worst(p, u, result) <= 1
+
+
+def test_a_wrong_value_is_noticed_in_its_row() -> None:
+    p = HeatParams("10x8", 20)
+    u = field(p)
+    result = solve(p, u)
+    result.outputs["final"][6, 2] += 0.001
+
+    errors = WORKLOAD.errors(p, {"initial": u}, result.outputs, Rows(4, 10, 10), 0)
+
+    assert (errors > 1).tolist() == [False, False, True, False, False, False]
+
+
+def test_values_that_are_not_finite_are_named() -> None:
+    p = HeatParams("10x8")
+    u = field(p)
+    u[7, 3] = np.nan
+
+    with pytest.raises(DataError, match="row 7"):
+        solve(p, u, 5, 5)
+
+
+def test_the_largest_stable_step_is_named() -> None:
+    with pytest.raises(UsageError, match=r"largest .* is 0\.125"):
+        WORKLOAD.load(HeatParams("10x8", spacing=0.5, diffusivity=0.5, time_step=0.13))
+
+
+def test_the_largest_stable_step_is_stable() -> None:
+    p = HeatParams("10x8", 2000, spacing=0.5, diffusivity=0.5, time_step=0.125)
+    u = field(p)
+
+    assert np.abs(solve(p, u).outputs["final"]).max() <= np.abs(u).max()
+
+
+def test_a_grid_follows_from_the_initial_values() -> None:
+    p = WORKLOAD.infer({"steps": 5}, {"initial": ((4, 5, 6), ">f8")})
+
+    assert (p.grid, p.dtype, p.steps) == ("4x5x6", "float64", 5)
+    assert WORKLOAD.load(WORKLOAD.resized(p, 9)) == 9
+
+
+@pytest.mark.parametrize(
+    ("explicit", "arrays", "error", "message"),
+    [
+        ({}, {}, UsageError, "needs a grid"),
+        ({"grid": "4"}, {}, UsageError, "ROWSxCOLS or"),
+        ({"grid": "4x0"}, {}, UsageError, "at least 1"),
+        ({"grid": "4x4", "border": "periodc"}, {}, UsageError, "did you mean periodic"),
+        ({"grid": "4x4", "border": "a,b"}, {}, UsageError, "no border 'a'"),
+        ({"grid": "4x4x4", "border": "neumann,neumann"}, {}, UsageError, "give 1 or 3"),
+        ({"grid": "4x4", "diffusivity": 0}, {}, UsageError, "diffusivity"),
+        ({"grid": "4x4", "tolerance": "nan"}, {}, UsageError, "tolerance"),
+        ({"grid": "4x4", "steps": 0}, {}, UsageError, "steps"),
+        ({"grid": "4x4"}, {"initial": ((4, 5), "float32")}, DataError, "grid is 4x4"),
+        ({}, {"initial": ((4,), "float32")}, DataError, "two or three axes"),
+        ({}, {"initial": ((4, 0), "float32")}, DataError, "empty"),
+        ({}, {"initial": ((4, 4), "complex64")}, DataError, "takes bool"),
+    ],
+)
+def test_bad_parameters_get_a_clear_line(
+    explicit: dict[str, Any], arrays: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        WORKLOAD.infer(explicit, arrays)

@@ -1,0 +1,84 @@
+"""Test data of a diffusion, and a reference: the exact solution of the difference equation.
+
+Each border has a transform in which the second difference is a factor: Fourier (periodic), sine of
+type 1 (dirichlet) and cosine of type 2 (neumann). Mode k of n points is multiplied in each step by
+1 - r (sum of 4 sin^2(angle / 2) over the axes), with the angle 2 pi k / n, pi (k + 1) / (n + 1)
+and pi k / n.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.fft
+
+from hetsched.workload import Arrays, Rows
+from hetsched_workloads.heat.declaration import HeatParams
+from hetsched_workloads.heat.inference import ratio
+from hetsched_workloads.streams import fill_normal
+
+ROUNDINGS = 8.0
+"""Roundings of the largest value, besides one for each step: rounding errors don't grow."""
+
+
+def generate(seed: int, array: str, first: int, out: np.ndarray) -> None:
+    """Fill `out` with standard normal values; one random stream per row."""
+    fill_normal(seed, array, first, out)
+
+
+def reference(p: HeatParams, initial: np.ndarray, steps: int) -> np.ndarray:
+    """Return the values after `steps` steps, in double precision. O(n log n) for n points."""
+    modes = initial.astype(np.float64) - p.border_value
+    for axis, border in enumerate(p.borders):
+        modes = _transform(modes, axis, border)
+    factor = np.ones(modes.shape)
+    for axis, (border, size) in enumerate(zip(p.borders, p.shape, strict=True)):
+        part = ratio_of_modes(p, border, size)
+        factor -= part.reshape([-1 if i == axis else 1 for i in range(factor.ndim)])
+    modes *= factor**steps
+    for axis, border in reversed(tuple(enumerate(p.borders))):
+        modes = _inverse(modes, axis, border)
+    result: np.ndarray = modes.real + p.border_value
+    return result
+
+
+def ratio_of_modes(p: HeatParams, border: str, size: int) -> np.ndarray:
+    """Return what each mode along an axis loses in a step, (size,)."""
+    k = np.arange(size)
+    angle = {
+        "periodic": 2 * np.pi * k / size,
+        "dirichlet": np.pi * (k + 1) / (size + 1),
+        "neumann": np.pi * k / size,
+    }[border]
+    # The kernels multiply by r as their dtype represents it.
+    return np.asarray(4 * float(np.dtype(p.dtype).type(ratio(p))) * np.sin(angle / 2) ** 2)
+
+
+def errors(p: HeatParams, initial: np.ndarray, outputs: Arrays, rows: Rows) -> np.ndarray:
+    """Return the largest error of each row, in roundings that the steps explain."""
+    steps = int(outputs["steps"][0])
+    if not 1 <= steps <= p.steps:
+        return np.full(rows.count, np.inf)
+    part = slice(rows.first, rows.stop)
+    difference = np.abs(outputs["final"][part] - reference(p, initial, steps)[part])
+    size = max(float(np.abs(initial).max()), abs(p.border_value))
+    allowed = float(np.finfo(p.dtype).eps) * (steps + ROUNDINGS) * size
+    worst = difference.reshape(rows.count, -1).max(axis=1)
+    if allowed == 0:
+        return np.where(worst == 0, 0.0, np.inf)
+    return np.asarray(worst / allowed)
+
+
+def _transform(values: np.ndarray, axis: int, border: str) -> np.ndarray:
+    if border == "periodic":
+        return np.asarray(scipy.fft.fft(values, axis=axis))
+    if border == "neumann":
+        return np.asarray(scipy.fft.dct(values, 2, axis=axis))
+    return np.asarray(scipy.fft.dst(values, 1, axis=axis))
+
+
+def _inverse(modes: np.ndarray, axis: int, border: str) -> np.ndarray:
+    if border == "periodic":
+        return np.asarray(scipy.fft.ifft(modes, axis=axis))
+    if border == "neumann":
+        return np.asarray(scipy.fft.idct(modes, 2, axis=axis))
+    return np.asarray(scipy.fft.idst(modes, 1, axis=axis))
