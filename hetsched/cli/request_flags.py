@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from hetsched.cli.integer_parser import integers
+from hetsched.cli.iteration_flags import IterationFlags
 from hetsched.errors import UsageError
 from hetsched.job import FileOut, FileRef, JobSpec
 from hetsched.units import NUMBER_LIMIT, parse_size
@@ -65,7 +66,8 @@ Priority = Annotated[
 class JobOptions:
     """What the user asked for, besides the workload's own parameters.
 
-    `inputs`, `outputs`: array name ("" for the only one) -> absolute path.
+    `inputs`, `outputs`: array name ("" for the only one) -> absolute path. `iterations`: None for
+    a workload without iterations.
     """
 
     inputs: dict[str, str]
@@ -76,10 +78,11 @@ class JobOptions:
     verify: bool
     seed: int
     priority: int
+    iterations: IterationFlags | None = None
 
     def spec(self, workload: str, params: Mapping[str, ParamValue]) -> JobSpec:
         """Return the job as the daemon receives it."""
-        return JobSpec(
+        spec = JobSpec(
             workload=workload,
             params=dict(params),
             inputs={name: FileRef(path) for name, path in self.inputs.items()},
@@ -90,6 +93,7 @@ class JobOptions:
             seed=self.seed,
             priority=self.priority,
         )
+        return spec if self.iterations is None else self.iterations.apply(spec)
 
 
 def job_options(

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import msgspec
 import msgspec.inspect
@@ -17,9 +17,10 @@ import typer
 
 from hetsched import workload as workloads
 from hetsched.cli.app import LazyGroup, closest_hint, new_group, single
+from hetsched.cli.iteration_flags import iteration_flags
 from hetsched.cli.request_flags import JobOptions, ParamValue, job_options
 from hetsched.errors import UsageError
-from hetsched.workload import BaseWorkload
+from hetsched.workload import BaseWorkload, Iterative
 
 if TYPE_CHECKING:
     from typer._click import Command, Context
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 RESERVED = (
     "workload", "arrays", "out", "follow",
     "label", "id", "after", "retries", "timeout", "deadline", "hold",
+    "balance", "warm_up", "checkpoint", "every", "resume",
 )  # fmt: skip
 """Names of `Client.submit`'s own parameters."""
 
@@ -122,8 +124,10 @@ def _command(
 ) -> Command:
     flags = {flag.field: flag for flag in flags_of(workload)}
     common = _parameters(make_options)
+    has_iterations = isinstance(workload, Iterative) and make_options is job_options
+    iterating = _parameters(iteration_flags) if has_iterations else []
     own = _parameters(action)[3:]
-    _check_clashes(name, flags, [*common, *own])
+    _check_clashes(name, flags, [*common, *iterating, *own])
 
     def body(**values: FlagValue) -> None:
         params: dict[str, ParamValue] = {}
@@ -133,10 +137,13 @@ def _command(
                 flag.check(value)
                 params[field] = value
         options = make_options(**{p.name: values[p.name] for p in common})
+        if iterating:
+            chosen = iteration_flags(**{p.name: cast(Any, values[p.name]) for p in iterating})
+            options = replace(options, iterations=chosen)
         check_without_files(workload, params, options)
         action(name, params, options, **{p.name: values[p.name] for p in own})
 
-    parameters = [*(flag.parameter() for flag in flags.values()), *common, *own]
+    parameters = [*(flag.parameter() for flag in flags.values()), *common, *iterating, *own]
     body.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     body.__annotations__ = {}
     body.__doc__ = inspect.getdoc(workload)

@@ -25,7 +25,7 @@ class Toy:
     """What `flags_of` needs of a workload."""
 
     name = "toy"
-    inputs = ("x",)
+    inputs = input_names = ("x",)
     Params = Params
     asked: Any = None
 

@@ -1,86 +1,134 @@
-"""How iterative jobs are shown: progress, closing table, top; from handwritten records."""
+"""Flags, progress and results of iterative jobs."""
 
 from __future__ import annotations
 
-from hetsched.cli.output import job_lines
-from hetsched.cli.output.job_table import summary, table
-from hetsched.cli.output.top.device_rows import device_rows
-from hetsched.job import DeviceProgress, DeviceReport, IterationSeconds, JobReport, Running
-from hetsched.transport.inspection.overview_records import DaemonOverview, DeviceActivity
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-RUNNING = Running(
-    7,
-    "computing",
-    (DeviceProgress("cpu0", 600, 600),),
-    iteration=214,
-    max_iterations=1000,
-    residual=3.21e-5,
-    iterations_per_second=87.24,
-)
+import pytest
+from diffusing_workload import Diffusion
+from rich.console import Console
+
+from hetsched.cli import workload_flags
+from hetsched.cli.iteration_flags import IterationFlags, iteration_flags
+from hetsched.cli.output.bars import job_table
+from hetsched.cli.output.job_result import finish
+from hetsched.cli.request_flags import JobOptions, job_options
+from hetsched.errors import ErrorRecord, JobFailed, UsageError
+from hetsched.job import DeviceProgress, DeviceReport, Failed, JobReport, JobSpec, Running
+
 REPORT = JobReport(
-    job=7,
-    state="done",
-    workload="jacobi",
-    load=1200,
-    seconds=2.5,
-    iterations=214,
-    residual=9.1e-9,
-    converged=True,
-    moves=2,
+    job=3, state="failed", workload="pcg", load=90, seconds=2.0, iterations=100, residual=0.25,
+    converged=False, moves=2, outputs={"x": "/tmp/x.npy"},
     devices=(
-        DeviceReport(
-            device="cpu0", kind="cpu", variant="numpy", share=400, seconds=2.2, chunks=(),
-            phases=IterationSeconds(2.2, 0.0, 0.25, 0.01),
-        ),
-        DeviceReport(
-            device="emu0", kind="emulated", variant="numpy", share=800, seconds=2.4, chunks=(),
-            phases=IterationSeconds(2.0, 0.4, 0.02, 0.01),
-        ),
+        DeviceReport(device="cpu0", kind="cpu", variant="v", share=90, seconds=2.0, chunks=()),
     ),
 )  # fmt: skip
+FAILED = Failed(3, REPORT, ErrorRecord(1, "no convergence in 100 iterations"))
 
 
-def test_progress_gives_iteration_residual_and_rate() -> None:
-    assert job_lines.detail(RUNNING) == "iteration 214 of at most 1000, residual 3.21e-05, 87.2/s"
+class Asked(Exception):
+    """A command has been called, with this job."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        self.spec = spec
 
 
-def test_before_the_first_iteration_the_stage_is_shown() -> None:
-    assert job_lines.detail(Running(7, "preparing", iteration=0)) == "preparing"
-    assert job_lines.detail(Running(7, "computing", text="loading x", iteration=0)) == "loading x"
+def ask(*words: str, make_options: Any = job_options) -> JobSpec:
+    """Return the job that a command with these flags would submit."""
+
+    def action(name: str, params: Any, options: JobOptions) -> None:
+        raise Asked(options.spec(name, params))
+
+    command = workload_flags._command("diffusion", Diffusion(), action, make_options)
+    with pytest.raises(Asked) as asked:
+        command.main(list(words), standalone_mode=False)
+    return asked.value.spec
 
 
-def test_the_table_has_the_phases() -> None:
-    assert table(REPORT) == [
-        "device  variant  rows  compute  transfer   wait  converge",
-        "cpu0    numpy     400     2.20     0.000  0.250    0.0100",
-        "emu0    numpy     800     2.00     0.400  0.020    0.0100",
-    ]
+def test_iterative_workloads_have_more_flags(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
 
-
-def test_the_summary_says_how_the_iterations_ended() -> None:
-    assert summary(REPORT) == [
-        "jacobi: 1200 rows  214 iterations in 2.5 s (85.6/s)  converged  residual 9.1e-09"
-        "  rows moved 2 times"
-    ]
-
-
-def test_a_job_that_failed_early_has_no_iterations_to_show() -> None:
-    report = JobReport(job=7, state="failed", workload="pcg", load=9, iterations=0)
-
-    assert summary(report) == ["pcg: 9 rows  0 iterations"]
-
-
-def test_top_shows_rows_and_how_busy_a_device_is() -> None:
-    activity = DeviceActivity(
-        device="cpu0", job=7, workload="jacobi", variant="numpy", share=400, done=400,
-        compute_busy=0.52, speed=34240.0, is_iterative=True,
+    spec = ask(
+        "--rows", "9", "--balance", "imbalance-factor", "--warm-up", "dfpa",
+        "--checkpoint", "c", "--every", "1m", "--resume", "/r",
     )  # fmt: skip
-    overview = DaemonOverview(
-        pid=1, version="1", uptime_seconds=1.0, now=1.0, activities=(activity,)
-    )
 
-    (row,) = device_rows(overview, 5)
+    assert (spec.balance, spec.warm_up, spec.every) == ("imbalance-factor", "dfpa", 60.0)
+    assert (spec.checkpoint, spec.resume) == (f"{tmp_path}/c", "/r")
+    assert spec.params == {"rows": "9"}
 
-    assert row.cells == (
-        "cpu0", "7", "numpy", "[#####-----]", "400 rows", "34240", "-", "-",
+
+def test_defaults_are_those_of_a_job() -> None:
+    assert ask() == JobSpec(workload="diffusion", params={})
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"balance": "functionl"}, "--balance functionl: .*; did you mean 'functional'"),
+        ({"warm_up": "x"}, "--warm-up x: unknown value 'x'; choose from: dfpa"),
+        ({"every": "soon"}, "--every: "),
+        ({"checkpoint": ""}, "--checkpoint: the file name is missing"),
+    ],
+)
+def test_wrong_values_are_usage_errors(flags: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=f"^{message}"):
+        iteration_flags(**flags)
+
+
+def test_an_interval_without_a_checkpoint_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match=r"^--every: there is no checkpoint"):
+        IterationFlags(every=5.0).apply(JobSpec(workload="diffusion", params={}))
+
+
+def test_single_pass_workloads_have_no_such_flags(call: Any) -> None:
+    ended = call("run", "fft", "--batch", "4x8x8", "--balance", "none")
+
+    assert ended.code == 2
+    assert "--balance" in ended.error
+
+
+def drawn(state: Running) -> Sequence[str]:
+    console = Console(file=io.StringIO(), width=80)
+    console.print(job_table(state))
+    output = console.file
+    assert isinstance(output, io.StringIO)
+    return [line.rstrip() for line in output.getvalue().splitlines()]
+
+
+def test_the_live_table_shows_iteration_residual_rate_and_shares() -> None:
+    rows = (DeviceProgress("cpu0", 0, 30), DeviceProgress("gpu0", 0, 90))
+    state = Running(
+        7, "iterating", rows, iteration=214, max_iterations=1000, residual=3.2e-5,
+        iterations_per_second=87.25,
     )  # fmt: skip
+
+    headline, first, second = drawn(state)
+
+    assert headline.endswith("iteration 214 of at most 1000, residual 3.2e-05, 87.2/s")
+    assert first.split()[-4:] == ["30", "rows,", "25.0", "%"]
+    assert second.split()[-4:] == ["90", "rows,", "75.0", "%"]
+
+
+def test_a_job_without_convergence_shows_what_it_reached(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(JobFailed, match="no convergence in 100 iterations"):
+        finish(FAILED, False, lambda report: "next: nothing")
+
+    lines = capsys.readouterr().out.splitlines()
+    assert "not converged  residual 0.25  rows moved 2 times" in lines[2]
+    assert lines[-1] == "result: x in /tmp/x.npy"
+
+
+def test_json_has_how_it_went(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(JobFailed):
+        finish(FAILED, True, lambda report: "")
+
+    record = json.loads(capsys.readouterr().out)
+    names = ("iterations", "residual", "converged", "moves")
+    assert [record[name] for name in names] == [100, 0.25, False, 2]

@@ -10,6 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from hetsched.cli.output.iteration_rows import iteration_progress
 from hetsched.cli.output.progress import TURN
 from hetsched.cli.output.terminal import clean
 from hetsched.job import DeviceProgress, JobState, Queued, Running, ended
@@ -79,13 +80,19 @@ def grid(columns: int) -> Table:
 
 
 def job_table(state: JobState) -> Table:
-    """Draw the present state of a job."""
+    """Draw the present state of a job: done units, or the rows of an iterative one."""
     table = grid(3)
     table.add_row(*(Text(clean(cell)) for cell in _headline(state)), Text(""))
     if isinstance(state, Running):
+        load = sum(device.share for device in state.devices)
         for name, done, share in _rows(state):
-            bar = ProgressBar(total=max(1, share), completed=done, width=BAR_WIDTH)
-            table.add_row(Text(f"  {clean(name)}"), bar, Text(f"{done}/{share}"))
+            if state.iteration is None:
+                bar = ProgressBar(total=max(1, share), completed=done, width=BAR_WIDTH)
+                label = f"{done}/{share}"
+            else:
+                bar = ProgressBar(total=max(1, load), completed=share, width=BAR_WIDTH)
+                label = f"{share} rows, {100 * share / max(1, load):.1f} %"
+            table.add_row(Text(f"  {clean(name)}"), bar, Text(label))
     return table
 
 
@@ -97,7 +104,7 @@ def _headline(state: JobState) -> tuple[str, str]:
         return job, f"queued, {state.ahead} ahead" if state.ahead else "starting"
     if not isinstance(state, Running):
         return job, ""
-    text = clean(state.text) or state.stage
+    text = clean(state.text) or iteration_progress(state) or state.stage
     if state.predicted_seconds is not None:
         text += f", predicted {format_seconds(state.predicted_seconds)}"
     return job, text

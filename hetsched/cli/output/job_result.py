@@ -13,7 +13,8 @@ from hetsched.job import Done, Failed, JobReport, JobState
 def finish(state: JobState, json: bool, next_steps: Callable[[JobReport], str]) -> None:
     """Print the report of a job that has ended; raise its error if it failed.
 
-    `next_steps` makes the last line: what to do next.
+    `next_steps` makes the last line: what to do next. An iterative job that hasn't converged has
+    a report, too: what it reached.
 
     Raises
     ------
@@ -24,8 +25,14 @@ def finish(state: JobState, json: bool, next_steps: Callable[[JobReport], str]) 
     error = error_of(state)
     if json:
         out_json(state.report)
-    elif error is None:
-        for line in [*table(state.report), *summary(state.report), next_steps(state.report)]:
+    elif error is None or _has_ended_by_limit(state.report):
+        last = [] if error else [next_steps(state.report)]
+        for line in [*table(state.report), *summary(state.report), *last]:
             out(clean(line))
     if error is not None:
         raise error
+
+
+def _has_ended_by_limit(report: JobReport) -> bool:
+    """Whether all allowed iterations were computed, without convergence."""
+    return report.converged is False and bool(report.iterations)
