@@ -12,6 +12,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+PHILOX_WORDS = 4
+"""Numbers per step of Philox's counter."""
+
 
 def unit_streams(seed: int, array: str, first: int, count: int) -> Iterator[np.random.Generator]:
     """Yield a generator for each unit from `first`; it is valid until the next one is taken."""
@@ -31,3 +34,12 @@ def fill_normal(seed: int, array: str, first: int, out: np.ndarray) -> None:
         range(len(out)), unit_streams(seed, array, first, len(out)), strict=True
     ):
         generator.standard_normal(out=out[unit], dtype=out.dtype)
+
+
+def fill_uniform(seed: int, array: str, first: int, out: np.ndarray) -> None:
+    """Fill `out` (count,) with numbers from 0 to 1; all units are in one stream, by position."""
+    entropy = [seed % 2**64, zlib.crc32(array.encode())]
+    bits = np.random.Philox(key=np.random.SeedSequence(entropy).generate_state(2, np.uint64))
+    bits.advance(first // PHILOX_WORDS)
+    skipped = first % PHILOX_WORDS
+    out[...] = np.random.Generator(bits).random(skipped + len(out))[skipped:]

@@ -1,0 +1,199 @@
+"""The workload `jacobi`: A x = b, A dense, by the weighted Jacobi method. No NumPy in here.
+
+x := x + omega (b - A x) / diag(A), until |b - A x| <= tolerance |b| (`criterion` residual), or
+until a step is at most tolerance |x| long (`criterion` change). It converges for any x0 if A is
+strictly diagonally dominant, or, with a small enough omega, symmetric and positive definite
+(Saad, Iterative Methods for Sparse Linear Systems, 2nd ed., section 4.2).
+
+An iteration has two stages: `move` computes x on own rows, `residual` b - A x with all of x.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+
+from hetsched.errors import DataError, UsageError
+from hetsched.workload import (
+    Arrays,
+    ArraySpec,
+    Iterative,
+    Reduction,
+    Rows,
+    Stage,
+    StateArray,
+    Values,
+    Variant,
+    convert,
+)
+from hetsched_workloads.installed import CUPY, late, version
+from hetsched_workloads.systems import (
+    DTYPES,
+    Shapes,
+    check_limits,
+    infer_dtype,
+    infer_vectors,
+    is_diverging,
+    residual_of,
+    sum_of,
+    sums,
+    take_rows,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+HERE = "hetsched_workloads.jacobi."
+MAX_GRANULE = 32
+"""Rows per call of the matrix product. Of 8192 columns, 8 rows per call are as fast as 128."""
+MIN_GRANULES = 64
+
+
+class JacobiParams(msgspec.Struct, frozen=True):
+    """Parameters of Jacobi's method."""
+
+    n: Annotated[int, msgspec.Meta(description="rows and columns of A")]
+    dtype: Annotated[str, msgspec.Meta(description=DTYPES.description)] = DTYPES.double.name
+    omega: Annotated[float, msgspec.Meta(description="weight of a step, above 0, up to 2")] = 1.0
+    tolerance: Annotated[float, msgspec.Meta(description="limit of the criterion")] = 1e-5
+    criterion: Annotated[
+        Literal["residual", "change"],
+        msgspec.Meta(description="|b - A x| / |b|, or the last step's length / |x|"),
+    ] = "residual"
+    max_iterations: Annotated[
+        int, msgspec.Meta(description="fail after so many iterations; 0: 10,000")
+    ] = 0
+    x0: Annotated[bool, msgspec.Meta(description="start from the input x0, not from 0")] = False
+
+
+class Jacobi(Iterative):
+    """A x = b by Jacobi's method; a unit is a row of A."""
+
+    name = "jacobi"
+    Params = JacobiParams
+    inputs = ("A", "b", "x0")
+
+    def load(self, p: JacobiParams) -> int:
+        if p.n < 1:
+            raise UsageError(f"n: {p.n}, must be at least 1")
+        DTYPES.parse(self.name, p.dtype)
+        check_limits(p.tolerance, p.max_iterations)
+        if not 0 < p.omega <= 2:
+            raise UsageError(f"omega: {p.omega:g}, must be above 0 and at most 2")
+        return p.n
+
+    def arrays(self, p: JacobiParams) -> Sequence[ArraySpec]:
+        first = (ArraySpec("x0", "split", (), p.dtype),) if p.x0 else ()
+        return (
+            ArraySpec("A", "split", (p.n,), p.dtype),
+            ArraySpec("b", "split", (), p.dtype),
+            *first,
+            ArraySpec("x", "out", (), p.dtype),
+        )
+
+    def state(self, p: JacobiParams) -> Sequence[StateArray]:
+        """Return x and the residual, and a copy of x that all devices read in the same iteration.
+
+        Stages read the x of the iteration before; of the new one they can read only the copy.
+        """
+        return (
+            StateArray("iterate", (), p.dtype),
+            StateArray("residual", (), p.dtype),
+            StateArray("gathered", (), p.dtype, has_two_buffers=False, is_whole=True),
+        )
+
+    def reductions(self, p: JacobiParams) -> Sequence[Reduction]:
+        return [sums(name, p.n, self.granule(p)) for name in ("bb", "rr", "steps", "xx")]
+
+    def start(self, p: JacobiParams) -> Sequence[Stage]:
+        vectors = ("b", "x0") if p.x0 else ("b",)
+        return (
+            Stage("begin", ("A", *vectors), ("iterate", "gathered"), ("bb",)),
+            Stage("start", ("A", "b", "gathered"), ("residual",), ("rr",)),
+        )
+
+    def iteration(self, p: JacobiParams) -> Sequence[Stage]:
+        return (
+            Stage("move", ("A", "iterate", "residual"), ("iterate", "gathered"), ("steps", "xx")),
+            Stage("residual", ("A", "b", "gathered"), ("residual",), ("rr",)),
+        )
+
+    def finish(self, p: JacobiParams) -> Sequence[Stage]:
+        return (Stage("result", ("iterate",), ("x",)),)
+
+    def max_iterations(self, p: JacobiParams) -> int:
+        return p.max_iterations or 10_000
+
+    def converged(self, p: JacobiParams, values: Values) -> bool:
+        now = residual_of(values.now, values.now)
+        if is_diverging(now, residual_of(values.before, values.now)):
+            raise DataError(
+                f"Jacobi's method diverges, residual {now:.3g}: A isn't diagonally dominant; use a"
+                f" smaller omega than {p.omega:g}, or pcg if A is symmetric and positive definite"
+            )
+        return self.residual(p, values) <= p.tolerance
+
+    def residual(self, p: JacobiParams, values: Values) -> float:
+        """Return what is compared with the tolerance."""
+        if p.criterion == "residual":
+            return residual_of(values.now, values.now)
+        step, size = sum_of(values.now, "steps"), sum_of(values.now, "xx")
+        return float((step / size) ** 0.5) if size else float(step**0.5)
+
+    def granule(self, p: JacobiParams) -> int:
+        return max(1, min(MAX_GRANULE, p.n // MIN_GRANULES))
+
+    def errors(
+        self, p: JacobiParams, inputs: Arrays, outputs: Arrays, rows: Rows, seed: int
+    ) -> np.ndarray:
+        errors: np.ndarray = _verification().errors(p, inputs, outputs["x"], rows)
+        return errors
+
+    def flops(self, p: JacobiParams, x: int) -> float:
+        return x * (2.0 * p.n + 6)
+
+    def variants(self, kind: str) -> Sequence[Variant]:
+        return _variants(kind)
+
+    def generate(
+        self, p: JacobiParams, seed: int, array: str, first: int, out: np.ndarray
+    ) -> None:
+        _verification().generate(seed, array, first, out)
+
+    def infer(self, explicit: Mapping[str, Any], arrays: Shapes) -> JacobiParams:
+        full = {key: value for key, value in explicit.items() if value is not None}
+        sources = {"n": "the job"} if "n" in full else {}
+        if "A" in arrays:
+            shape, dtype = arrays["A"]
+            description = f"A holds {dtype} of shape {tuple(shape)}"
+            if len(shape) != 2 or shape[0] != shape[1]:
+                raise DataError(f"{description}; it must be square, n x n")
+            if DTYPES.fitting(dtype) is None:
+                raise DataError(f"{description}; jacobi takes integers and floats up to float64")
+            take_rows(full, sources, description, shape[0], "A")
+        infer_vectors(full, self.name, arrays, sources)
+        infer_dtype(full, self.name, arrays)
+        if "n" not in full:
+            raise UsageError("jacobi needs n, or the inputs A and b")
+        params: JacobiParams = convert(self, full)
+        self.load(params)
+        return params
+
+
+@functools.cache
+def _variants(kind: str) -> tuple[Variant, ...]:
+    if kind == "cpu":
+        installed = version("numpy", "numpy")
+        return (Variant("numpy", installed, late(HERE + "kernels")),) if installed else ()
+    installed = version("cupy", *CUPY) if kind == "cuda" else None
+    return (Variant("cupy", installed, late(HERE + "cupy_cuda")),) if installed else ()
+
+
+@functools.cache
+def _verification() -> Any:
+    """Import it late: it needs NumPy."""
+    return importlib.import_module(HERE + "verification")

@@ -1,0 +1,123 @@
+"""The stages of Jacobi's method for NumPy; `cupy_cuda` uses them with CuPy's arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hetsched.errors import DataError
+from hetsched.workload import Arrays, KernelContext, Rows, StageKernel, Values
+from hetsched_workloads.granule_sums import GranuleSums
+from hetsched_workloads.jacobi.declaration import Jacobi, JacobiParams
+from hetsched_workloads.row_cache import RowCache
+
+
+def make(p: JacobiParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
+    """Return the kernels by stage; products of one granule of rows at a time."""
+    return stage_kernels(p, np, Jacobi().granule(p))
+
+
+def stage_kernels(p: JacobiParams, xp: Any, rows_per_call: int) -> Mapping[str, StageKernel]:
+    """Return the kernels for arrays of the module `xp`.
+
+    Parameters
+    ----------
+    rows_per_call : int
+        Rows of A of one matrix product. The rounding of BLAS depends on them, so a granule makes
+        the result independent of the split.
+    """
+    kernels = _JacobiKernels(p, xp, rows_per_call)
+    names = ("begin", "start", "move", "residual", "result")
+    # Overflows and NaN are found in the results.
+    return {name: np.errstate(all="ignore")(getattr(kernels, name)) for name in names}
+
+
+class _JacobiKernels:
+    """Keeps omega / diag(A) of own rows."""
+
+    def __init__(self, p: JacobiParams, xp: Any, rows_per_call: int) -> None:
+        self._p = p
+        self._xp = xp
+        self._rows_per_call = rows_per_call
+        self._granule = Jacobi().granule(p)
+        self._weights: RowCache[Any] = RowCache()
+
+    def begin(
+        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
+    ) -> None:
+        a, b = inputs["A"], inputs["b"]
+        _check_diagonal(self._xp, rows, a)
+        start = inputs["x0"] if self._p.x0 else 0
+        outputs["iterate"][...] = start
+        outputs["gathered"][...] = start
+        squares = GranuleSums(self._xp, partials["bb"], self._granule)
+        squares.add_dot(rows.first, b, b)
+        if b.any() and not partials["bb"].any():
+            raise DataError("b is too small: its squares underflow; scale the system")
+
+    def move(
+        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
+    ) -> None:
+        xp, new = self._xp, outputs["iterate"]
+        step = inputs["residual"] * self._weight(rows, inputs["A"])
+        xp.add(inputs["iterate"], step, out=new)
+        outputs["gathered"][...] = new
+        GranuleSums(xp, partials["steps"], self._granule).add_dot(rows.first, step, step)
+        GranuleSums(xp, partials["xx"], self._granule).add_dot(rows.first, new, new)
+
+    def residual(
+        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
+    ) -> None:
+        xp, a, b, x = self._xp, inputs["A"], inputs["b"], inputs["gathered"]
+        r = outputs["residual"]
+        for first in range(0, rows.count, self._rows_per_call):
+            block = slice(first, first + self._rows_per_call)
+            xp.matmul(a[block], x, out=r[block])
+        xp.subtract(b, r, out=r)
+        GranuleSums(xp, partials["rr"], self._granule).add_dot(rows.first, r, r)
+
+    def start(
+        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
+    ) -> None:
+        self.residual(rows, inputs, outputs, values, partials)
+        _check_finite(self._xp, rows, inputs["A"], inputs["b"], outputs["residual"])
+
+    def result(
+        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
+    ) -> None:
+        outputs["x"][...] = inputs["iterate"]
+
+    def _weight(self, rows: Rows, a: Any) -> Any:
+        omega = a.dtype.type(self._p.omega)
+        return self._weights.get(
+            rows.first, rows.stop, lambda: omega / _diagonal(self._xp, rows, a)
+        )
+
+
+def _diagonal(xp: Any, rows: Rows, a: Any) -> Any:
+    return a[xp.arange(rows.count), xp.arange(rows.first, rows.stop)]
+
+
+def _check_diagonal(xp: Any, rows: Rows, a: Any) -> None:
+    zeros = xp.flatnonzero(_diagonal(xp, rows, a) == 0)
+    if len(zeros):
+        row = rows.first + int(zeros[0])
+        raise DataError(f"A[{row}, {row}] is 0: Jacobi's method needs a diagonal without zeros")
+
+
+def _check_finite(xp: Any, rows: Rows, a: Any, b: Any, r: Any) -> None:
+    """Raise DataError for the first row without a finite residual."""
+    bad = xp.flatnonzero(~xp.isfinite(r))
+    if not len(bad):
+        return
+    index = int(bad[0])
+    row = rows.first + index
+    if not bool(xp.isfinite(b[index])):
+        raise DataError(f"b[{row}] is {float(b[index])}; b must be finite")
+    columns = xp.flatnonzero(~xp.isfinite(a[index]))
+    if len(columns):
+        column = int(columns[0])
+        raise DataError(f"A[{row}, {column}] is {float(a[index, column])}; A must be finite")
+    raise DataError(f"row {row}: x0 isn't finite, or A x0 overflows")

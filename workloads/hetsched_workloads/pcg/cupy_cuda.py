@@ -1,0 +1,95 @@
+"""The conjugate gradient method on a GPU: cuSPARSE products by CuPy, on the current stream.
+
+Incomplete Cholesky factors are computed on the host, once for the rows of the device; a solve
+launches a product for each level, so it is slow where levels are many and short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import cupy
+from cupyx.scipy.sparse import csr_matrix
+
+from hetsched.workload import Arrays, KernelContext, Rows, StageKernel
+from hetsched_workloads.pcg.declaration import Pcg, PcgParams
+from hetsched_workloads.pcg.inference import PARTS
+from hetsched_workloads.pcg.kernels import stage_kernels
+from hetsched_workloads.pcg.triangular_solves import BlockSolver, Steps
+from hetsched_workloads.row_cache import RowCache
+
+
+def make(p: PcgParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
+    """Return the kernels by stage."""
+    return stage_kernels(p, CupyBackend(load, Pcg().granule(p)))
+
+
+class CupyBackend:
+    """Keeps the matrix of own rows, and their incomplete Cholesky factors."""
+
+    def __init__(self, load: int, block: int) -> None:
+        self.xp = cupy
+        self.piece_rows = load
+        self._block = block
+        self._matrices: RowCache[Any] = RowCache()
+        self._solvers: RowCache[CupySolver] = RowCache()
+
+    def multiply(self, rows: Rows, inputs: Arrays, x: Any, y: Any) -> None:
+        """Write the rows of A x to y."""
+        data, columns, pointers = (inputs[part] for part in PARTS)
+        own = pointers[rows.first : rows.stop + 1]
+        matrix = self._matrices.get(
+            rows.first, rows.stop, lambda: _matrix(data, columns, own, rows.load)
+        )
+        y[...] = matrix @ x
+
+    def precondition(self, rows: Rows, inputs: Arrays, r: Any, z: Any) -> None:
+        """Write the rows of M^-1 r to z."""
+        solver = self._solvers.get(
+            rows.first, rows.stop, lambda: CupySolver(rows, inputs, self._block)
+        )
+        solver.solve(r, z)
+
+
+class CupySolver:
+    """The factors of `BlockSolver` in device memory."""
+
+    def __init__(self, rows: Rows, inputs: Arrays, block: int) -> None:
+        data, columns, pointers = (inputs[part] for part in PARTS)
+        own = cupy.asnumpy(pointers[rows.first : rows.stop + 1])
+        part = slice(int(own[0]), int(own[-1]))
+        host = BlockSolver(
+            own - own[0], cupy.asnumpy(columns[part]), cupy.asnumpy(data[part]), rows.first, block
+        )
+        self._order = cupy.asarray(host.order)
+        self._inverse_pivots = cupy.asarray(host.inverse_pivots)
+        self._steps = [
+            *_steps(host.lower, host.lower_steps),
+            *_steps(host.upper, host.upper_steps),
+        ]
+
+    def solve(self, r: Any, z: Any) -> None:
+        """Write M^-1 r to z; both are in the order of rows."""
+        work = r[self._order] * self._inverse_pivots
+        for places, matrix in self._steps:
+            work[places] += matrix @ work
+        z[self._order] = work
+
+
+def _steps(triangle: Any, steps: Steps) -> list[tuple[slice, Any]]:
+    """Return the places of each level, and the rows of the triangle there."""
+    data, columns = cupy.asarray(triangle.data), cupy.asarray(triangle.indices)
+    width = triangle.shape[1]
+    return [
+        (places, _matrix(data, columns, cupy.asarray(pointers), width))
+        for places, pointers in steps
+    ]
+
+
+def _matrix(data: Any, columns: Any, pointers: Any, width: int) -> Any:
+    """Return the rows of `pointers`, a part of all row pointers; CuPy's indices are int32."""
+    part = slice(int(pointers[0]), int(pointers[-1]))
+    own = (pointers - pointers[0]).astype("int32")
+    rows = (data[part], columns[part].astype("int32"), own)
+    return csr_matrix(rows, shape=(len(own) - 1, width))

@@ -1,0 +1,240 @@
+"""The workload `pcg`: A x = b by preconditioned conjugate gradients. No NumPy in here.
+
+A is sparse (CSR), symmetric and positive definite. The method of Hestenes and Stiefel (1952), in
+the form of Saad, Iterative Methods for Sparse Linear Systems, 2nd ed., algorithm 9.1, until
+|r| <= tolerance |b|. Preconditioners: the diagonal; the incomplete Cholesky factors of diagonal
+blocks of `block` rows, which are fixed, so that the result doesn't depend on the split.
+
+An iteration has three stages, since p must be complete before A p, and p.Ap and r.z before the
+step and the next direction:
+
+multiply   q = A p; p.q
+advance    r -= alpha q with alpha = r.z / p.q; z = M^-1 r; r.r and r.z
+direct     x += alpha p, where p is read anyway; p = z + (r.z / previous r.z) p
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+
+from hetsched.errors import DataError, UsageError
+from hetsched.memory import MemoryDemand
+from hetsched.workload import (
+    Arrays,
+    ArraySpec,
+    Iterative,
+    Reduction,
+    Rows,
+    SparseMatrix,
+    Stage,
+    StateArray,
+    Values,
+    Variant,
+    convert,
+)
+from hetsched_workloads.installed import CUPY, late, version
+from hetsched_workloads.pcg.inference import INDEX_DTYPES, PARTS, infer
+from hetsched_workloads.systems import (
+    DTYPES,
+    Shapes,
+    check_limits,
+    residual_of,
+    sum_of,
+    sums,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+HERE = "hetsched_workloads.pcg."
+MAX_BLOCK = 4096
+MIN_BLOCKS = 256
+"""Blocks of a large system without incomplete Cholesky: units that the balancer can move."""
+MIN_CHOLESKY_BLOCKS = 64
+MIN_CHOLESKY_BLOCK = 64
+"""Fewer and larger blocks, as small ones make the preconditioner weak. Arbitrary."""
+MAX_SYSTEM_ITERATIONS = 10
+"""Iterations per row after which the job fails by default, as in SciPy."""
+
+Preconditioner = Literal["none", "diagonal", "cholesky"]
+
+
+class PcgParams(msgspec.Struct, frozen=True):
+    """Parameters of the conjugate gradient method."""
+
+    n: Annotated[int, msgspec.Meta(description="rows and columns of A")]
+    nonzeros: Annotated[int, msgspec.Meta(description="of A; known from A or the grid")]
+    grid: Annotated[
+        str, msgspec.Meta(description="generate a Poisson problem on this grid, as 100x100x100")
+    ] = ""
+    dtype: Annotated[str, msgspec.Meta(description=DTYPES.description)] = DTYPES.double.name
+    index_dtype: Annotated[str, msgspec.Meta(description="int32 or int64; known from A")] = "int32"
+    preconditioner: Annotated[
+        Preconditioner, msgspec.Meta(description="none, diagonal, or cholesky (incomplete)")
+    ] = "diagonal"
+    block: Annotated[
+        int, msgspec.Meta(description="rows of a Cholesky block, which stay together; 0: choose")
+    ] = 0
+    tolerance: Annotated[float, msgspec.Meta(description="limit of |b - A x| / |b|")] = 1e-5
+    max_iterations: Annotated[
+        int, msgspec.Meta(description="fail after so many iterations; 0: 10 n")
+    ] = 0
+    x0: Annotated[bool, msgspec.Meta(description="start from the input x0, not from 0")] = False
+
+
+class Pcg(Iterative):
+    """A x = b by conjugate gradients; a unit is a row of A."""
+
+    name = "pcg"
+    Params = PcgParams
+    composites = (SparseMatrix("A"),)
+    inputs = (*PARTS, "b", "x0")
+
+    def load(self, p: PcgParams) -> int:
+        if p.n < 1:
+            raise UsageError(f"n: {p.n}, must be at least 1")
+        if p.nonzeros < 0 or p.block < 0:
+            raise UsageError(f"nonzeros: {p.nonzeros}, block: {p.block}; must be 0 or more")
+        if p.index_dtype not in INDEX_DTYPES:
+            raise UsageError(f"index_dtype: {p.index_dtype!r}, must be int32 or int64")
+        DTYPES.parse(self.name, p.dtype)
+        check_limits(p.tolerance, p.max_iterations)
+        return p.n
+
+    def arrays(self, p: PcgParams) -> Sequence[ArraySpec]:
+        first = (ArraySpec("x0", "split", (), p.dtype),) if p.x0 else ()
+        return (
+            ArraySpec("A.data", "resident", (p.nonzeros,), p.dtype),
+            ArraySpec("A.indices", "resident", (p.nonzeros,), p.index_dtype),
+            ArraySpec("A.indptr", "resident", (p.n + 1,), p.index_dtype),
+            ArraySpec("b", "split", (), p.dtype),
+            *first,
+            ArraySpec("x", "out", (), p.dtype),
+        )
+
+    def state(self, p: PcgParams) -> Sequence[StateArray]:
+        return (
+            StateArray("iterate", (), p.dtype),
+            StateArray("residual", (), p.dtype),
+            StateArray("direction", (), p.dtype, is_whole=True),
+            StateArray("product", (), p.dtype, has_two_buffers=False),
+            StateArray("preconditioned", (), p.dtype, has_two_buffers=False),
+        )
+
+    def reductions(self, p: PcgParams) -> Sequence[Reduction]:
+        by_granule = [sums(name, p.n, self.granule(p)) for name in ("bb", "pq", "rr", "rz")]
+        return [*by_granule, Reduction("asymmetry"), Reduction("squares")]
+
+    def start(self, p: PcgParams) -> Sequence[Stage]:
+        vectors = ("b", "x0") if p.x0 else ("b",)
+        return (
+            Stage(
+                "begin",
+                (*PARTS, *vectors),
+                ("iterate", "direction"),
+                ("bb", "asymmetry", "squares"),
+            ),
+            Stage(
+                "start",
+                (*PARTS, "b", "direction"),
+                ("product", "residual", "preconditioned"),
+                ("rr", "rz"),
+            ),
+            Stage("start_direction", ("preconditioned",), ("direction",)),
+        )
+
+    def iteration(self, p: PcgParams) -> Sequence[Stage]:
+        return (
+            Stage("multiply", (*PARTS, "direction"), ("product",), ("pq",)),
+            Stage(
+                "advance",
+                (*PARTS, "residual", "product"),
+                ("residual", "preconditioned"),
+                ("rr", "rz"),
+            ),
+            Stage("direct", ("iterate", "preconditioned", "direction"), ("iterate", "direction")),
+        )
+
+    def finish(self, p: PcgParams) -> Sequence[Stage]:
+        return (Stage("result", ("iterate",), ("x",)),)
+
+    def max_iterations(self, p: PcgParams) -> int:
+        return p.max_iterations or MAX_SYSTEM_ITERATIONS * p.n
+
+    def converged(self, p: PcgParams, values: Values) -> bool:
+        curvature = sum_of(values.now, "pq")
+        if not curvature > 0 and sum_of(values.before, "rz") > 0:
+            raise DataError(
+                f"A is not positive definite: p.Ap is {curvature:.3g} for a direction p; pcg"
+                " needs a symmetric and positive definite matrix"
+            )
+        return residual_of(values.now, values.now) <= p.tolerance
+
+    def residual(self, p: PcgParams, values: Values) -> float:
+        return residual_of(values.now, values.now)
+
+    def granule(self, p: PcgParams) -> int:
+        if p.block:
+            return min(p.block, p.n)
+        if p.preconditioner == "cholesky":
+            return min(max(p.n // MIN_CHOLESKY_BLOCKS, MIN_CHOLESKY_BLOCK), MAX_BLOCK, p.n)
+        return max(1, min(p.n // MIN_BLOCKS, MAX_BLOCK))
+
+    def demand(self, p: PcgParams, kind: str) -> MemoryDemand:
+        """Return the demand; incomplete factors are in the memory of each process."""
+        plain = super().demand(p, kind)
+        work = plain.work_bytes
+        assert not callable(work)
+        if p.preconditioner == "cholesky":
+            item = DTYPES[p.dtype].item_bytes
+            # Two triangles of indices and values, three vectors, two sets of row pointers.
+            work += math.ceil(p.nonzeros / p.n) * (item + 4) + 3 * item + 16
+        return MemoryDemand(
+            input_bytes=plain.input_bytes,
+            work_bytes=work,
+            output_bytes=plain.output_bytes,
+            resident_bytes=plain.resident_bytes,
+        )
+
+    def errors(
+        self, p: PcgParams, inputs: Arrays, outputs: Arrays, rows: Rows, seed: int
+    ) -> np.ndarray:
+        errors: np.ndarray = _verification().errors(p, inputs, outputs["x"], rows)
+        return errors
+
+    def flops(self, p: PcgParams, x: int) -> float:
+        per_row = p.nonzeros / p.n
+        factors = {"none": 0.0, "diagonal": 1.0, "cholesky": 2 * per_row}[p.preconditioner]
+        return x * (2 * per_row + 12 + factors)
+
+    def variants(self, kind: str) -> Sequence[Variant]:
+        return _variants(kind)
+
+    def generate(self, p: PcgParams, seed: int, array: str, first: int, out: np.ndarray) -> None:
+        _verification().generate(p, seed, array, first, out)
+
+    def infer(self, explicit: Mapping[str, Any], arrays: Shapes) -> PcgParams:
+        params: PcgParams = convert(self, infer(explicit, arrays))
+        self.load(params)
+        return params
+
+
+@functools.cache
+def _variants(kind: str) -> tuple[Variant, ...]:
+    if kind == "cpu":
+        installed = version("scipy", "scipy")
+        return (Variant("scipy", installed, late(HERE + "scipy_cpu")),) if installed else ()
+    installed = version("cupy", *CUPY) if kind == "cuda" else None
+    return (Variant("cupy", installed, late(HERE + "cupy_cuda")),) if installed else ()
+
+
+@functools.cache
+def _verification() -> Any:
+    """Import it late: it needs NumPy."""
+    return importlib.import_module(HERE + "verification")

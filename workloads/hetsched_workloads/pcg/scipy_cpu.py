@@ -1,0 +1,64 @@
+"""The conjugate gradient method on a core: SciPy's product of own rows, NumPy's vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+import numpy as np
+
+from hetsched.workload import Arrays, KernelContext, Rows, StageKernel
+from hetsched_workloads.pcg.csr import add_product
+from hetsched_workloads.pcg.declaration import Pcg, PcgParams
+from hetsched_workloads.pcg.kernels import stage_kernels
+from hetsched_workloads.pcg.triangular_solves import BlockSolver
+from hetsched_workloads.row_cache import RowCache
+
+PIECE_ROWS = 1 << 14
+"""Rows of vectors computed at a time: five of 128 KiB fit the second-level cache."""
+GROUP_ROWS = 1 << 17
+"""Rows solved together: a level of blocks costs a call for each group."""
+
+
+def make(p: PcgParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
+    """Return the kernels by stage."""
+    return stage_kernels(p, ScipyBackend(Pcg().granule(p)))
+
+
+class ScipyBackend:
+    """Keeps the incomplete Cholesky factors of own rows, group by group."""
+
+    def __init__(self, block: int) -> None:
+        self.xp = np
+        self.piece_rows = PIECE_ROWS
+        self._block = block
+        self._group = max(1, GROUP_ROWS // block) * block
+        self._solvers: RowCache[BlockSolver] = RowCache()
+
+    def multiply(self, rows: Rows, inputs: Arrays, x: np.ndarray, y: np.ndarray) -> None:
+        """Write the rows of A x to y."""
+        pointers = inputs["A.indptr"][rows.first : rows.stop + 1]
+        y[...] = 0
+        add_product(pointers, inputs["A.indices"], inputs["A.data"], x, y)
+
+    def precondition(self, rows: Rows, inputs: Arrays, r: np.ndarray, z: np.ndarray) -> None:
+        """Write the rows of M^-1 r to z."""
+        for first, stop in self._groups(rows):
+            own = slice(first - rows.first, stop - rows.first)
+            self._solver(first, stop, inputs).solve(r[own], z[own])
+
+    def _solver(self, first: int, stop: int, inputs: Arrays) -> BlockSolver:
+        pointers = inputs["A.indptr"][first : stop + 1]
+        return self._solvers.get(
+            first,
+            stop,
+            lambda: BlockSolver(
+                pointers, inputs["A.indices"], inputs["A.data"], first, self._block
+            ),
+        )
+
+    def _groups(self, rows: Rows) -> list[tuple[int, int]]:
+        """Return the bounds of groups, of which moved rows change only those at the edges."""
+        inner = range(-(-(rows.first + 1) // self._group) * self._group, rows.stop, self._group)
+        bounds = [rows.first, *inner, rows.stop]
+        return list(pairwise(bounds))

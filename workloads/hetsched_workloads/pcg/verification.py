@@ -1,0 +1,93 @@
+"""Test data of `pcg`, and the check of every row of the result.
+
+Generated: the Laplacian on a grid with zeros around it (2 on the diagonal per axis, -1 for each
+neighbour), and a random right side. Row i of a result is right if |b - A x|_i, in double
+precision, is at most twice tolerance |b|, plus the rounding of a product with a rounded x and of
+the residual's recurrence, 64 eps (|b| + |A| |x|)_i.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from hetsched.workload import Arrays, Rows
+from hetsched_workloads.pcg.csr import CHECKED_ROWS, entry_rows
+from hetsched_workloads.pcg.declaration import PcgParams
+from hetsched_workloads.pcg.inference import grid_axes
+from hetsched_workloads.streams import fill_uniform
+
+SLACK = 2.0
+ROUNDING = 64.0
+
+
+def generate(p: PcgParams, seed: int, array: str, first: int, out: np.ndarray) -> None:
+    """Fill `out`: a part of the matrix, or a vector of numbers from -1/2 to 1/2."""
+    if not array.startswith("A."):
+        fill_uniform(seed, array, first, out)
+        out -= out.dtype.type(0.5)
+        return
+    part = array.removeprefix("A.")
+    size = 0
+    if part == "indptr":
+        out[0] = 0
+    for start in range(0, p.n, CHECKED_ROWS):
+        rows = np.arange(start, min(start + CHECKED_ROWS, p.n))
+        columns, exists = _stencil(grid_axes(p.grid), rows)
+        if part == "indptr":
+            out[start + 1 : start + 1 + len(rows)] = size + np.cumsum(exists.sum(axis=1))
+            size = int(out[start + len(rows)])
+            continue
+        diagonal = columns == rows[:, None]
+        content = columns if part == "indices" else np.where(diagonal, 2 * diagonals(p.grid), -1)
+        content = content[exists]
+        out[size : size + len(content)] = content
+        size += len(content)
+
+
+def diagonals(grid: str) -> int:
+    """Return the number of axes with neighbours: half the diagonal element."""
+    return len(grid_axes(grid))
+
+
+def _stencil(axes: tuple[int, ...], rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the columns of each row, in order, and which of them exist."""
+    strides = [math.prod(axes[axis + 1 :]) for axis in range(len(axes))]
+    places = [rows // stride % size for stride, size in zip(strides, axes, strict=True)]
+    below = [(rows - s, x > 0) for s, x in zip(strides, places, strict=True)]
+    above = [
+        (rows + stride, x < size - 1)
+        for stride, x, size in zip(strides[::-1], places[::-1], axes[::-1], strict=True)
+    ]
+    entries = [*below, (rows, np.ones(len(rows), bool)), *above]
+    columns = np.stack([column for column, _ in entries], axis=1)
+    return columns, np.stack([exists for _, exists in entries], axis=1)
+
+
+def errors(p: PcgParams, inputs: Arrays, x: np.ndarray, rows: Rows) -> np.ndarray:
+    """Return the error of each of `rows`; see the module."""
+    b, wide = inputs["b"], x.astype(np.float64)
+    eps = float(np.finfo(x.dtype).eps) / 2
+    allowed = SLACK * p.tolerance * float(np.linalg.norm(b.astype(np.float64)))
+    ratio = np.empty(rows.count)
+    for first in range(rows.first, rows.stop, CHECKED_ROWS):
+        stop = min(first + CHECKED_ROWS, rows.stop)
+        product, size = _product(inputs, first, stop, wide)
+        right = b[first:stop].astype(np.float64)
+        distance = np.abs(right - product)
+        limit = allowed + ROUNDING * eps * (np.abs(right) + size)
+        ratio[first - rows.first : stop - rows.first] = np.divide(
+            distance, limit, out=distance.copy(), where=limit != 0
+        )
+    return ratio
+
+
+def _product(inputs: Arrays, first: int, stop: int, x: np.ndarray) -> tuple[Any, Any]:
+    """Return rows of A x and of |A| |x|, by sums of the terms of each row."""
+    pointers = inputs["A.indptr"][first : stop + 1]
+    part = slice(int(pointers[0]), int(pointers[-1]))
+    terms = inputs["A.data"][part].astype(np.float64) * x[inputs["A.indices"][part]]
+    row_of, count = entry_rows(np, pointers), stop - first
+    return np.bincount(row_of, terms, count), np.bincount(row_of, np.abs(terms), count)

@@ -1,0 +1,110 @@
+"""What the solvers of linear systems A x = b share: parameters and stopping. Without NumPy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from hetsched.errors import DataError, UsageError
+from hetsched.workload import FLOAT32, FLOAT64, DtypeChoice, Reduction
+
+DTYPES = DtypeChoice(FLOAT32, FLOAT64)
+Shapes = Mapping[str, tuple[tuple[int, ...], str]]
+MAX_GROWTH = 1e6
+"""A relative residual above which growth counts as divergence. Arbitrary."""
+
+
+def check_limits(tolerance: float, max_iterations: int) -> None:
+    """Raise UsageError for a tolerance or a limit of iterations that makes no sense."""
+    if not 0 < tolerance < 1:
+        raise UsageError(f"tolerance: {tolerance:g}, must be above 0 and below 1")
+    if max_iterations < 0:
+        raise UsageError(f"max_iterations: {max_iterations}, must be 0 (automatic) or more")
+
+
+def infer_vectors(
+    full: dict[str, Any], workload: str, arrays: Shapes, sources: dict[str, str]
+) -> None:
+    """Take `n` from the vectors b and x0, and set `x0`.
+
+    Parameters
+    ----------
+    full : dict
+        Parameters so far; completed here.
+    sources : dict
+        Where a size is from, for messages.
+
+    Raises
+    ------
+    DataError
+        A vector has another shape than (n,), or complex values.
+    """
+    for name in ("b", "x0"):
+        if name not in arrays:
+            continue
+        shape, dtype = arrays[name]
+        description = f"{name} holds {dtype} of shape {tuple(shape)}"
+        if len(shape) != 1:
+            raise DataError(f"{description}; it needs one axis")
+        if DTYPES.fitting(dtype) is None:
+            raise DataError(f"{description}; {workload} takes integers and floats up to float64")
+        take_rows(full, sources, description, shape[0], name)
+    if "x0" in arrays:
+        full["x0"] = True
+
+
+def take_rows(
+    full: dict[str, Any], sources: dict[str, str], description: str, rows: int, source: str
+) -> None:
+    """Set `n` to `rows`; raise DataError if it is known to be another number."""
+    if rows < 1:
+        raise DataError(f"{description}: it is empty; nothing to compute")
+    if str(full.setdefault("n", rows)) != str(rows):
+        raise DataError(f"{description}, so n is {rows}; {sources['n']} says {full['n']}")
+    sources.setdefault("n", source)
+
+
+def infer_dtype(full: dict[str, Any], workload: str, arrays: Shapes) -> None:
+    """Set the dtype: the explicit one, else float32 if all input arrays fit, else float64."""
+    if "dtype" in full:
+        full["dtype"] = DTYPES.parse(workload, full["dtype"]).name
+    elif arrays:
+        fitting = [DTYPES.fitting(dtype) for _, dtype in arrays.values()]
+        is_double = any(dtype is None or dtype.is_double for dtype in fitting)
+        full["dtype"] = (DTYPES.double if is_double else DTYPES.single).name
+
+
+def relative_residual(squares: float, of_b: float) -> float:
+    """Return |r| / |b| from the sums of squares; |r| itself where b is 0.
+
+    Raises
+    ------
+    DataError
+        A sum isn't finite: NaN, or an overflow.
+    """
+    if not math.isfinite(of_b):
+        raise DataError("b is too large: the sum of its squares overflows; scale the system")
+    if math.isnan(squares):
+        raise DataError("the residual is not a number: A or x overflow; scale the system")
+    return math.sqrt(squares / of_b) if of_b else math.sqrt(squares)
+
+
+def is_diverging(now: float, before: float) -> bool:
+    """Return whether the relative residual has grown beyond any use."""
+    return now > MAX_GROWTH and now > before
+
+
+def sums(name: str, load: int, granule: int) -> Reduction:
+    """Return a reduction with one sum per granule of rows; see `granule_sums`."""
+    return Reduction(name, (-(-load // granule),), "float64", "sum")
+
+
+def sum_of(values: Mapping[str, Any], name: str) -> float:
+    """Return the value of a reduction made by `sums`."""
+    return float(values[name].sum())
+
+
+def residual_of(values: Mapping[str, Any], of_b: Mapping[str, Any]) -> float:
+    """Return the relative residual of `values`; |b| is in `of_b`. See `relative_residual`."""
+    return relative_residual(sum_of(values, "rr"), sum_of(of_b, "bb"))
