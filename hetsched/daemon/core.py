@@ -24,6 +24,7 @@ from hetsched.daemon.commands import (
     Trim,
     Written,
 )
+from hetsched.daemon.jobs.open_checkpoints import OpenCheckpoint
 from hetsched.daemon.jobs.queue_changes import confirm_change, note_change, on_change_written
 from hetsched.daemon.jobs.recovery import expire_inputs, restore
 from hetsched.daemon.jobs.transitions import PROGRESS_INTERVAL, JobTransitions
@@ -254,9 +255,10 @@ class Core:
         contents: JournalContents,
         publish_errors: Mapping[int, ErrorRecord | None],
         now: float,
+        checkpoints: Mapping[int, OpenCheckpoint] | None = None,
     ) -> list[Command]:
         """Take over the jobs of earlier daemons (`jobs/recovery.py`)."""
-        return restore(self.ledger, self._transitions, contents, publish_errors, now)
+        return restore(self.ledger, self._transitions, contents, publish_errors, now, checkpoints)
 
     def on_cancel(self, job: int, now: float) -> list[Command]:
         """Cancel one of several jobs, if it is still there."""

@@ -15,6 +15,7 @@ import zmq
 from hetsched import __version__, paths
 from hetsched.config import ArenaConfig, Config
 from hetsched.daemon.core import Core
+from hetsched.daemon.jobs.open_checkpoints import find_checkpoints
 from hetsched.daemon.jobs.unfinished_publications import finish_publications
 from hetsched.daemon.limits.descriptor_budget import DescriptorBudget
 from hetsched.daemon.limits.heap import limit_arenas, settle_objects
@@ -31,6 +32,7 @@ from hetsched.engine.engine import CLOSE_SECONDS, Engine
 from hetsched.errors import ConfigError, HetschedError
 from hetsched.store.journal.job_numbers import JobNumbers
 from hetsched.store.journal.journal import Journal, history_bounds
+from hetsched.store.journal.records import JournalContents
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
 from hetsched.transport.machine_limits import machine_memory, raise_descriptor_limit, resolve_size
@@ -166,7 +168,7 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         stored.adopt()
         core.ledger.are_stored = stored.hold_all
         engine.start()
-        server.restore(contents, finish_publications(contents.open_jobs, PUBLISH_SECONDS))
+        _restore(server, contents)
         server.open(sockets)
         stored.start()
         server.limit_descriptors(descriptor_budget(len(engine.devices()[0])))
@@ -190,6 +192,13 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         log.info("listening in %s, pid %d", endpoint.parent, os.getpid())
         on_ready()
         loop.run()
+
+
+def _restore(server: Server, contents: JournalContents) -> None:
+    """Take over the jobs of earlier daemons."""
+    published = finish_publications(contents.open_jobs, PUBLISH_SECONDS)
+    checkpoints = find_checkpoints(contents.open_jobs, PUBLISH_SECONDS)
+    server.restore(contents, published, checkpoints)
 
 
 def engine_seconds(config: Config) -> float:

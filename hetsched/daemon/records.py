@@ -145,7 +145,9 @@ class JobEntry:
     is_cancelled : bool
         It was cancelled meanwhile.
     attempts : int
-        Starts without an end, by all daemons.
+        Starts without an end, by all daemons, except those that got further than the one before.
+    checkpoint : str
+        The file from which the job continues, written before this daemon started; "": none.
     failures : int
         Attempts that have failed, and used one of its retries each.
     inputs : mapping
@@ -186,6 +188,7 @@ class JobEntry:
     is_altered: bool = False
     is_cancelled: bool = False
     attempts: int = 0
+    checkpoint: str = ""
     failures: int = 0
     inputs: Mapping[str, FileStamp] = field(default_factory=dict)
     input_deadline: float | None = None

@@ -22,6 +22,7 @@ from hetsched.daemon.access.zap import ZapHandler
 from hetsched.daemon.core import Core
 from hetsched.daemon.inspector import Inspector
 from hetsched.daemon.job_executor import JobExecutor, JobJournal, QueueingEngine
+from hetsched.daemon.jobs.open_checkpoints import OpenCheckpoint
 from hetsched.daemon.limits.descriptor_budget import DescriptorBudget
 from hetsched.daemon.limits.heap import trim_heap
 from hetsched.daemon.limits.log_limiter import LogLimiter
@@ -165,10 +166,13 @@ class Server:
         self._arena.max_segments = lambda: budget.max_segments(len(self._sessions))
 
     def restore(
-        self, contents: JournalContents, publish_errors: Mapping[int, ErrorRecord | None]
+        self,
+        contents: JournalContents,
+        publish_errors: Mapping[int, ErrorRecord | None],
+        checkpoints: Mapping[int, OpenCheckpoint],
     ) -> None:
         """Take over the jobs of earlier daemons; the engine gets them later, a few at a time."""
-        self._execute(self._core.restore(contents, publish_errors, time.monotonic()))
+        self._execute(self._core.restore(contents, publish_errors, time.monotonic(), checkpoints))
 
     def backlog(self) -> int:
         """Count the replies that wait for the slowest client."""

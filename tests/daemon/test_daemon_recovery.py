@@ -8,6 +8,7 @@ import pytest
 from daemon_story import Story, refused, report, states
 
 from hetsched.daemon import commands as do
+from hetsched.daemon.jobs.open_checkpoints import OpenCheckpoint
 from hetsched.errors import ErrorRecord
 from hetsched.job import ArenaRef, Done, Failed, FileOut, FileRef, JobSpec, Queued, Running
 from hetsched.store.arrays.file_stamp import FileStamp
@@ -46,12 +47,15 @@ def ended(number: int, spec: JobSpec = FILES) -> JournaledJob:
 
 
 def restored(
-    story: Story, *jobs: JournaledJob, errors: dict[int, ErrorRecord | None] | None = None
+    story: Story,
+    *jobs: JournaledJob,
+    errors: dict[int, ErrorRecord | None] | None = None,
+    checkpoints: dict[int, OpenCheckpoint] | None = None,
 ) -> list[do.Command]:
     open_jobs = tuple(job for job in jobs if job.state is None)
     ended_jobs = tuple(job for job in jobs if job.state is not None)
     contents = JournalContents(100, 1000, open_jobs, ended_jobs)
-    return story.core.restore(contents, errors or {}, story.now)
+    return story.core.restore(contents, errors or {}, story.now, checkpoints)
 
 
 def shown(story: Story, number: int) -> object:
@@ -75,6 +79,25 @@ def test_a_start_after_a_crash_is_written_at_once(story: Story) -> None:
     (write,) = story.core.on_job_state(start.ticket, Running(5, "planning"), {}, story.now)
     assert isinstance(write, do.WriteJournal) and write.urgent
     assert isinstance(write.records[0], JobStarted) and write.records[0].attempt == 2
+
+
+@pytest.mark.parametrize(("is_progress", "attempts"), [(True, 1), (False, 2)])
+def test_a_job_continues_from_its_checkpoint(
+    story: Story, is_progress: bool, attempts: int
+) -> None:
+    checkpoint = OpenCheckpoint("/job.ckpt", 40, is_progress)
+    (start,) = restored(story, job(5, attempts=2), checkpoints={5: checkpoint})
+
+    assert isinstance(start, do.SubmitJob) and start.readmission is not None
+    assert (start.spec.resume, start.readmission.attempts) == ("/job.ckpt", attempts)
+
+
+def test_an_attempt_that_got_further_does_not_count_as_failed(story: Story) -> None:
+    checkpoint = OpenCheckpoint("/job.ckpt", 40, is_progress=True)
+    commands = restored(story, job(5, attempts=3), job(6, attempts=3), checkpoints={5: checkpoint})
+
+    starts = [command.number for command in commands if isinstance(command, do.SubmitJob)]
+    assert starts == [5]
 
 
 def test_used_retries_are_in_the_journal(story: Story) -> None:

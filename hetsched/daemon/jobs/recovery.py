@@ -1,8 +1,9 @@
 """What becomes of the jobs of earlier daemons. Pure.
 
 Ended jobs are remembered; their results were in memory, and are gone. Open ones continue, unless
-they have been running each time that the daemon ended: then they fail. A job with a client's
-arrays waits for that client, which passes them again.
+they have been running each time that the daemon ended: then they fail. An iterative job continues
+from its checkpoint, and an attempt that wrote one doesn't count. A job with a client's arrays
+waits for that client, which passes them again.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec.structs import replace
 
 from hetsched.daemon.commands import Command, ExpectJob, RememberJob
+from hetsched.daemon.jobs.open_checkpoints import OpenCheckpoint
 from hetsched.daemon.jobs.queue_changes import outside_engine
 from hetsched.daemon.jobs.submission import resume
 from hetsched.daemon.jobs.transitions import JobTransitions
@@ -33,6 +35,7 @@ def restore(
     contents: JournalContents,
     publish_errors: Mapping[int, ErrorRecord | None],
     now: float,
+    checkpoints: Mapping[int, OpenCheckpoint] | None = None,
 ) -> list[Command]:
     """Take over all jobs of the journal.
 
@@ -41,7 +44,10 @@ def restore(
     publish_errors : mapping
         Number of each job that was publishing -> None if its files have their names now, else why
         not.
+    checkpoints : mapping
+        Number of each open job that can continue from a checkpoint -> that.
     """
+    checkpoints = checkpoints or {}
     commands: list[Command] = []
     for job in contents.ended_jobs:
         ledger.restore_ended(_ended_entry(job))
@@ -49,10 +55,10 @@ def restore(
             commands.append(RememberJob(job.number, job.state))
     written = _written_files(contents, publish_errors)
     for job in contents.open_jobs:  # by number: one that runs after another comes after it
-        entry = _open_entry(ledger, job, written)
+        entry = _open_entry(ledger, job, written, checkpoints.get(job.number))
         if job.number in publish_errors:
             commands += _conclude_published(ledger, transitions, entry, publish_errors, now)
-        elif job.attempts >= MAX_ATTEMPTS:
+        elif entry.attempts >= MAX_ATTEMPTS:
             commands += transitions.fail(entry, _too_many_attempts(job), now)
         elif ledger.survives(entry):
             commands.append(resume(ledger, entry))
@@ -125,11 +131,20 @@ def _written_files(
     }
 
 
-def _open_entry(ledger: Ledger, job: JournaledJob, written: Collection[str]) -> JobEntry:
+def _open_entry(
+    ledger: Ledger,
+    job: JournaledJob,
+    written: Collection[str],
+    checkpoint: OpenCheckpoint | None,
+) -> JobEntry:
     entry = ledger.new_entry(job.spec, 0, job.submitted_at, job.number, job.client_id)
     entry.priority, entry.is_held = job.priority, job.held
     entry.is_accepted = entry.is_confirmed = entry.is_readmitted = True
     entry.attempts, entry.failures = job.attempts, job.failures
+    if checkpoint is not None:
+        entry.checkpoint = checkpoint.path
+        if checkpoint.is_progress:  # the last attempt hasn't failed
+            entry.attempts = max(0, job.attempts - 1)
     entry.state = outside_engine(entry)
     entry.inputs = {
         stamp.name: FileStamp(stamp.inode, stamp.size, stamp.mtime_ns)

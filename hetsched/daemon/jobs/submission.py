@@ -97,6 +97,8 @@ def resume(ledger: Ledger, entry: JobEntry) -> SubmitJob:
     entry.is_altered = False
     ledger.awaiting_input.pop(entry.ticket, None)
     spec = replace(entry.spec, priority=entry.priority, hold=entry.is_held)
+    if entry.checkpoint:
+        spec = replace(spec, resume=entry.checkpoint)
     readmission = Readmission(entry.inputs, entry.attempts, entry.failures)
     return SubmitJob(entry.ticket, spec, entry.job, readmission)
 

@@ -126,6 +126,15 @@ def read_record(path: str) -> CheckpointRecord:
         return decode(path, MemberReader(path, file).record())
 
 
+def verify_checkpoint(path: str) -> CheckpointRecord:
+    """Return the record of a checkpoint after reading all of the file. Raises as `read_record`."""
+    with _open(path) as file:
+        members = MemberReader(path, file)
+        record = decode(path, members.record())
+        members.verify()
+        return record
+
+
 def load_checkpoint(
     path: str, workload: Iterative, params: Any, problem: Problem
 ) -> tuple[CheckpointRecord, SavedState]:

@@ -96,6 +96,13 @@ class MemberReader:
         with self._errors(RECORD), self._open(RECORD, MAX_RECORD) as member:
             return member.read()
 
+    def verify(self) -> None:
+        """Read everything, which compares the CRC of each member."""
+        for info in self._archive.infolist():
+            with self._errors(info.filename), self._open(info.filename, info.file_size) as member:
+                while member.read(BLOCK):
+                    pass
+
     def array(self, name: str, shape: tuple[int, ...], dtype: str) -> np.ndarray:
         """Return an array, which must have this shape and dtype."""
         values = np.empty(shape, dtype)
