@@ -213,11 +213,15 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """`error.code` is 130 if the job was cancelled."""
+    """`error.code` is 130 if the job was cancelled.
+
+    `results`: of an iterative job that hasn't converged; as those of Done.
+    """
 
     job: int
     report: JobReport
     error: ErrorRecord
+    results: dict[str, ArenaRef] = {}
 
 
 JobState = Queued | Running | Done | Failed

@@ -9,7 +9,7 @@ import functools
 import logging
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, TypeVar
@@ -28,7 +28,7 @@ from hetsched.devices.cpu.topology import memory_nodes
 from hetsched.engine.engine import Engine
 from hetsched.errors import ErrorRecord, TryAgain, UsageError, from_record
 from hetsched.explain import Explanation
-from hetsched.job import ArenaRef, Done, JobSpec, JobState
+from hetsched.job import ArenaRef, Done, Failed, JobSpec, JobState
 from hetsched.queue_options import MAX_PRIORITY, MIN_PRIORITY
 from hetsched.transport.arena import Arena, Segment
 from hetsched.transport.loop import Loop
@@ -138,6 +138,16 @@ class Local(JobSubmitter):
         number = validation.integer("priority", priority, MIN_PRIORITY, MAX_PRIORITY)
         return self._call(lambda: self._engine.prioritize(job, number))
 
+    def switch_devices(self, enable: Sequence[str] = (), disable: Sequence[str] = ()) -> None:
+        """Let jobs use devices, or not; also a running job, if it is iterative.
+
+        Raises
+        ------
+        UsageError
+            There is no such device.
+        """
+        self._call(lambda: self._engine.switch_devices(enable, disable))
+
     def explain(self, job: int) -> Explanation:
         """Explain job number `job`; a running one up to now.
 
@@ -224,7 +234,9 @@ class Local(JobSubmitter):
 
         def on_state(state: JobState) -> None:
             jobs[0].advance(state)
-            if isinstance(state, Done):  # views of the result hold their own references now
+            if isinstance(
+                state, Done | Failed
+            ):  # views of the result hold their own references now
                 for ref in state.results.values():
                     self._arena.release(ref.segment)
 

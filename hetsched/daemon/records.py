@@ -263,4 +263,4 @@ def caller_outputs(spec: JobSpec) -> set[int]:
 
 def result_refs(state: JobState | None) -> list[ArenaRef]:
     """Return the references to results in an ended state."""
-    return list(state.results.values()) if isinstance(state, Done) else []
+    return list(state.results.values()) if isinstance(state, Done | Failed) else []

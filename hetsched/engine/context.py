@@ -36,6 +36,8 @@ class EngineContext:
         Seeds the random projections of verification, so that no workload can predict them.
     journal_token : str
         Unique to the journal, for the names of unfinished output files; "": there is none.
+    disabled : set of str
+        Devices that the user doesn't want to be used at present.
     new_attempt_id : callable
         Returns a new number for each attempt of any job, which identifies late answers.
     """
@@ -53,6 +55,7 @@ class EngineContext:
     health: DeviceHealth = field(default_factory=DeviceHealth)
     small_jobs: bool = True
     journal_token: str = ""
+    disabled: set[str] = field(default_factory=set)
     verification_secret: int = field(default_factory=lambda: secrets.randbits(48))
     new_attempt_id: Callable[[], int] = field(default_factory=lambda: itertools.count(1).__next__)
 

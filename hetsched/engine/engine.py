@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from hetsched.config import Config
@@ -22,6 +22,7 @@ from hetsched.engine.admission.resolve import MachineLimits
 from hetsched.engine.admission.segment_holds import hold_attached, hold_segments, release_segments
 from hetsched.engine.context import EngineContext
 from hetsched.engine.deadlines import Deadlines
+from hetsched.engine.device_switches import disabled_devices, switch_devices
 from hetsched.engine.engine_hooks import EngineHooks
 from hetsched.engine.explanations import ExplanationArchive
 from hetsched.engine.planning.planner_thread import DEFERRAL_SECONDS, OnDone, PlannerThread
@@ -286,7 +287,16 @@ class Engine:
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
         """Return the devices, and why others are missing or take no job at present."""
         quarantined = self._context.health.quarantined(time.monotonic())
-        return self._fleet.infos, {**self._fleet.absent, **quarantined}
+        disabled = disabled_devices(self._context)
+        return self._fleet.infos, {**self._fleet.absent, **quarantined, **disabled}
+
+    def switch_devices(self, enable: Sequence[str], disable: Sequence[str]) -> None:
+        """Let jobs use devices, or not: later jobs, and a running one if it is iterative.
+
+        Raises UsageError if there is no such device; then nothing has changed.
+        """
+        switch_devices(self._context, enable, disable)
+        self._scheduler.running.on_switched()
 
     def activities(self) -> tuple[DeviceActivity, ...]:
         """Return what the devices do for running jobs."""

@@ -92,7 +92,7 @@ def bind_input(job: ResolvedJob, array: ArraySpec, stored: StoredArray | None) -
         job.converted = True
         job.notes.append(
             f"input {array.name}: {stored_dtype.str} in {stored.order} order is converted to"
-            f" {array.dtype} chunk by chunk"
+            f" {array.dtype} {'once' if job.iterative else 'chunk by chunk'}"
         )
     job.inputs[array.name] = stored
 

@@ -12,6 +12,10 @@ from typing import Any
 
 import msgspec
 
+from hetsched.engine.admission.iterative_declaration import (
+    IterativeDeclaration,
+    declare_iterative,
+)
 from hetsched.engine.threads.step import Step
 from hetsched.errors import UsageError
 from hetsched.job import ArenaRef, FileOut, FileRef, JobSpec
@@ -28,7 +32,8 @@ Shapes = Mapping[str, tuple[tuple[int, ...], str]]
 class Declaration:
     """A workload and its parameters, load and arrays for inputs of these shapes.
 
-    `reference` is its module:qualname, for device processes.
+    `reference` is its module:qualname, for device processes; `iterative`: None if it is computed
+    in one pass.
     """
 
     workload: BaseWorkload
@@ -37,6 +42,7 @@ class Declaration:
     params: Any
     load: int
     specs: tuple[ArraySpec, ...]
+    iterative: IterativeDeclaration | None = None
 
 
 def load_workload(name: str, step: Step) -> BaseWorkload:
@@ -57,7 +63,8 @@ def declare(spec: JobSpec, workload: BaseWorkload, shapes: Shapes, step: Step) -
     load, arrays = workload.load(params), tuple(workload.arrays(params))
     if load < 1:
         raise UsageError(f"{workload.name}: a load of {load} units; it must be at least 1")
-    return Declaration(workload, locate(spec.workload), shapes, params, load, arrays)
+    iterative = declare_iterative(workload, params)
+    return Declaration(workload, locate(spec.workload), shapes, params, load, arrays, iterative)
 
 
 def has_files(spec: JobSpec) -> bool:

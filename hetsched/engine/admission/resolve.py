@@ -28,12 +28,11 @@ from hetsched.engine.admission.device_selection import select_devices
 from hetsched.engine.admission.input_opener import InputOpener
 from hetsched.engine.admission.resolved_job import ResolvedJob, array_bytes
 from hetsched.engine.threads.step import Step
-from hetsched.errors import DataError
+from hetsched.errors import DataError, UsageError
 from hetsched.iteration_options import check_not_iterative
 from hetsched.job import FileOut, JobSpec
 from hetsched.transport.device_messages import StoredArray
 from hetsched.units import format_bytes
-from hetsched.workload import Iterative
 
 
 @dataclass(frozen=True)
@@ -118,8 +117,7 @@ def bind(
     ------
     UsageError, DataError, Unavailable
     """
-    if not isinstance(declaration.workload, Iterative):
-        check_not_iterative(spec, declaration.workload.name)
+    _check_kind(spec, declaration)
     job = ResolvedJob(
         declaration.workload,
         declaration.reference,
@@ -131,12 +129,24 @@ def bind(
         loaded=opener.loaded,
         measure=spec.measure,
         in_files=has_files(spec),
+        iterative=declaration.iterative,
     )
     for array in job.specs:
         if array.is_input:
             bind_input(job, array, stored.get(array.name))
     _check_shared_memory(job, spec, machine.arena_limit)
     return job
+
+
+def _check_kind(spec: JobSpec, declaration: Declaration) -> None:
+    """Raise UsageError for options that this kind of workload doesn't have."""
+    if declaration.iterative is None:
+        check_not_iterative(spec, declaration.workload.name)
+    elif spec.measure:
+        raise UsageError(
+            f"{declaration.workload.name} is iterative: its devices are measured while it runs,"
+            " not by explicit measurements"
+        )
 
 
 def create_all(job: ResolvedJob, spec: JobSpec, token: str = "") -> None:
@@ -156,20 +166,37 @@ def _check_shared_memory(job: ResolvedJob, spec: JobSpec, limit: int) -> None:
     DataError
         They don't; the message gives the largest load that fits.
     """
-    results = [
-        array
-        for array in job.specs
-        if array.is_output and not isinstance(output_target(job, spec, array.name), FileOut)
-    ]
-    needed = sum(array_bytes(array, job.load) for array in [*job.generate, *results])
+    needed = _shared_bytes(job, spec)
     if needed <= limit:
         return
+    if job.iterative is not None:
+        raise DataError(
+            f"{job.workload.name} with {job.load} rows needs {format_bytes(needed)} of shared"
+            f" memory for its inputs, outputs and state, the limit here is {format_bytes(limit)}"
+            " (arena.limit in the config)"
+        )
     max_load = _max_load(job, needed, limit)
     largest = f"the largest load that fits is {max_load} units" if max_load else "no unit fits"
     raise DataError(
         f"{job.workload.name} with {job.load} units needs {format_bytes(needed)} of shared memory,"
         f" the limit here is {format_bytes(limit)}; {largest}; or stream it with --input, --output"
     )
+
+
+def _shared_bytes(job: ResolvedJob, spec: JobSpec) -> int:
+    """Return the bytes of the segments that the job allocates.
+
+    An iterative job keeps everything in memory, so also what it reads from files or writes there.
+    """
+    outputs = [array for array in job.specs if array.is_output]
+    if job.iterative is not None:
+        arrays = [*job.generate, *outputs, *(a for a in job.specs if a.name in job.copied_inputs)]
+        work = job.iterative.work_arrays(job.load, len(job.devices))
+        return sum(array_bytes(a, job.load) for a in arrays) + sum(each.nbytes for each in work)
+    results = [
+        array for array in outputs if not isinstance(output_target(job, spec, array.name), FileOut)
+    ]
+    return sum(array_bytes(array, job.load) for array in [*job.generate, *results])
 
 
 def _max_load(job: ResolvedJob, needed: int, limit: int) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from hetsched.engine.admission.iterative_declaration import IterativeDeclaration
 from hetsched.engine.threads.step import Step
 from hetsched.job import ArenaRef
 from hetsched.store.arrays.file_stamp import FileStamp
@@ -53,6 +54,8 @@ class ResolvedJob:
         An input's dtype or order differs from the kernels'.
     in_files : bool
         An array is stored in a file; still true after `close`.
+    iterative : IterativeDeclaration or None
+        None: the load is computed in one pass.
     """
 
     workload: BaseWorkload
@@ -71,6 +74,7 @@ class ResolvedJob:
     measure: dict[str, str] = field(default_factory=dict)
     converted: bool = False
     in_files: bool = False
+    iterative: IterativeDeclaration | None = None
 
     def duplicate(self) -> ResolvedJob:
         """Return the job of an equal request, bound to the same arrays; only without files."""
@@ -89,18 +93,38 @@ class ResolvedJob:
             measure=self.measure,
             converted=self.converted,
             in_files=self.in_files,
+            iterative=self.iterative,
         )
 
     @property
     def storage(self) -> str:
         """The location of the arrays, for the keys of models."""
+        if self.iterative is not None:
+            return "memory"
         storage = "file" if self.in_files else "memory"
         return f"{storage}, converted" if self.converted else storage
 
     @property
     def segments_needed(self) -> int:
-        """Segments that the job allocates: for generated inputs, and results without an array."""
-        return len(self.generate) + sum(into is None for into in self.into.values())
+        """Segments that the job allocates: for generated inputs, and results without an array.
+
+        Of an iterative job also for copies of inputs, for output files, and for its own arrays.
+        """
+        segments = len(self.generate) + sum(into is None for into in self.into.values())
+        if self.iterative is not None:
+            work = self.iterative.work_arrays(self.load, len(self.devices))
+            files = sum(array.is_output and array.name not in self.into for array in self.specs)
+            segments += len(self.copied_inputs) + files + sum(1 for _ in work)
+        return segments
+
+    @property
+    def copied_inputs(self) -> tuple[str, ...]:
+        """Inputs of an iterative job that aren't in memory as its kernels expect them."""
+        return tuple(
+            spec.name
+            for spec in self.specs
+            if (stored := self.inputs.get(spec.name)) is not None and not is_plain(stored, spec)
+        )
 
     def publish(self) -> list[tuple[str, FileStamp]]:
         """Give the output files their names; return their paths and stamps.
@@ -156,6 +180,17 @@ def file_key(fd: int) -> int:
 def fd_of_key(key: int) -> int | None:
     """Return the fd behind a key; None for a segment."""
     return -1 - key if key < 0 else None
+
+
+def is_plain(stored: StoredArray, spec: ArraySpec) -> bool:
+    """Return whether an input is in the arena, in the kernels' dtype, order and alignment."""
+    dtype = np.dtype(spec.dtype)
+    return (
+        stored.key >= 0
+        and np.dtype(stored.dtype) == dtype
+        and stored.order == "C"
+        and stored.offset % dtype.itemsize == 0
+    )
 
 
 def array_shape(spec: ArraySpec, load: int) -> tuple[int, ...]:

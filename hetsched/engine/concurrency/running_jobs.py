@@ -83,6 +83,11 @@ class RunningJobs:
             driver.on_lost(devices, reason, culprits, counts=driver in charged)
         return bool(suspects)
 
+    def on_switched(self) -> None:
+        """Tell all jobs that the user has disabled devices, or enabled them."""
+        for driver in self:
+            driver.on_switched()
+
     def on_joined(self, devices: tuple[str, ...]) -> None:
         for driver in self:
             driver.on_joined(devices)

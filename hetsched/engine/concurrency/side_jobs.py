@@ -180,7 +180,9 @@ class SideJobs:
         self._has_looked = True
         for number in itertools.islice(self._queue.ready(), MAX_CONSIDERED):
             queued = self._jobs[number]
-            if queued.runs_alone or queued.job.measure or not self._order.may_overtake(number):
+            if queued.runs_alone or queued.job.measure or queued.job.iterative is not None:
+                continue
+            if not self._order.may_overtake(number):
                 continue
             allowed = [device for device in queued.job.devices if device in cores]
             if not allowed:
@@ -214,6 +216,7 @@ class SideJobs:
         """Return the cores that several jobs may use."""
         fleet = self._context.fleet
         ready = fleet.ready()
+        ready -= self._context.disabled
         return {info.name for info in fleet.infos if info.is_shareable and info.name in ready}
 
     def _request(self, key: SideKey, queued: QueuedJob, core: str, main: JobDriver) -> None:

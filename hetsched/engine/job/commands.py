@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from hetsched.device import Chunk, DeviceInfo
+from hetsched.engine.iterating.epoch import Epoch
 from hetsched.engine.job.fill_and_check import CheckOrder, FillOrder
 from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.errors import ErrorRecord
@@ -75,6 +76,50 @@ class FenceDevice(msgspec.Struct, frozen=True):
 
     attempt_id: int
     device: str
+
+
+class LoadInputs(msgspec.Struct, frozen=True):
+    """Copy inputs of an iterative job to its segments. Answered by InputsLoaded or LoadFailed."""
+
+
+class CancelLoading(msgspec.Struct, frozen=True):
+    """End LoadInputs soon; it is still answered."""
+
+
+class StartEpoch(msgspec.Struct, frozen=True):
+    """Let devices compute iterations together. Answered by messages of each."""
+
+    attempt_id: int
+    epoch: Epoch
+
+
+class ProposeSplit(msgspec.Struct, frozen=True):
+    """Propose the rows of the epoch's devices from one of the next iterations on."""
+
+    bounds: tuple[int, ...]
+
+
+class AllowIteration(msgspec.Struct, frozen=True):
+    """Let paced devices begin `iteration`."""
+
+    iteration: int
+
+
+class PauseEpoch(msgspec.Struct, frozen=True):
+    """End the epoch after the present iteration or the next one."""
+
+
+class AbortEpoch(msgspec.Struct, frozen=True):
+    """End the epoch although a device doesn't come."""
+
+
+class SettleEpoch(msgspec.Struct, frozen=True):
+    """Look how far the devices of an epoch got, which have stopped or ended.
+
+    Answered by EpochSettled, before anything else happens.
+    """
+
+    slots: tuple[int, ...]
 
 
 class KillDevice(msgspec.Struct, frozen=True):
@@ -157,6 +202,8 @@ class FinishJob(msgspec.Struct, frozen=True):
         The attempt for which `devices` were prepared; None: no device was prepared.
     runs : mapping or None
         Device -> its run, for learning; None: the run isn't suitable.
+    keeps_results : bool
+        Results are handed over although there is an error.
     """
 
     report: JobReport
@@ -164,6 +211,7 @@ class FinishJob(msgspec.Struct, frozen=True):
     attempt_id: int | None
     devices: tuple[str, ...]
     runs: Mapping[str, DeviceRun] | None = None
+    keeps_results: bool = False
 
 
 JobCommand = (
@@ -176,6 +224,14 @@ JobCommand = (
     | RunChunks
     | CheckUnits
     | FenceDevice
+    | LoadInputs
+    | CancelLoading
+    | StartEpoch
+    | ProposeSplit
+    | AllowIteration
+    | PauseEpoch
+    | AbortEpoch
+    | SettleEpoch
     | KillDevice
     | SetDeadline
     | PublishOutputs

@@ -19,8 +19,8 @@ from hetsched.engine.concurrency.side_plans import SideStart
 from hetsched.engine.concurrency.small_job_rule import Outlook
 from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import JobSnapshot
+from hetsched.engine.iterating.iteration_orders import IterationOrders, job_arrays
 from hetsched.engine.job import commands as do
-from hetsched.engine.job.arrays import JobArrays
 from hetsched.engine.job.device_orders import DeviceOrders
 from hetsched.engine.job.events import (
     AbortRequested,
@@ -30,6 +30,7 @@ from hetsched.engine.job.events import (
     DeviceMessage,
     DevicesJoined,
     DevicesLost,
+    DevicesSwitched,
     JobEvent,
     PlanFailed,
     PlanReady,
@@ -44,11 +45,11 @@ from hetsched.engine.job.outlook import outlook
 from hetsched.engine.job.retries.failure_log import FailureLog
 from hetsched.engine.job.state_machine import JobStateMachine
 from hetsched.engine.job.states import Stopping
-from hetsched.engine.planning.learning import learn
-from hetsched.engine.planning.run_backlog import FinishedRun
-from hetsched.engine.planning.run_planner import LearningTask, RunPlanner
+from hetsched.engine.planning.device_findings import DeviceFindings
+from hetsched.engine.planning.job_planning import JobPlanning
+from hetsched.engine.planning.run_planner import LearningTask
 from hetsched.engine.threads.publication import OnPrepared, OutputPublisher, Written
-from hetsched.errors import InternalError, TryAgain
+from hetsched.errors import TryAgain
 from hetsched.job import Done, Failed, JobSpec, JobState
 from hetsched.planner.job_planner import JobPlan
 from hetsched.transport import device_messages
@@ -102,7 +103,6 @@ class JobDriver:
         if side is not None:
             job = replace(job, devices=(side.core,))
         self._job = job
-        self._publisher = OutputPublisher(job, context.files, context.deadlines, on_prepared)
         self._context = context
         self._fleet = context.fleet
         self._on_state, self._on_end = on_state, on_end
@@ -112,11 +112,15 @@ class JobDriver:
         )
         self._machine = JobStateMachine(settings)
         self._timer: Timer | None = None
-        self._memory_limit = spec.memory_limit or context.memory_limit
-        self._arrays = JobArrays(job, context.arena)
+        self._arrays = job_arrays(job, context.arena)
+        self._iterations = IterationOrders(self._arrays, context, self._post)
+        self._publisher = OutputPublisher(
+            job, context.files, context.deadlines, on_prepared, self._iterations.saves
+        )
+        self._findings = DeviceFindings(job, context.planning, is_side=self._is_side)
         self._orders = DeviceOrders(self._fleet, self._arrays, is_side=self._is_side)
         self._failure_log = FailureLog(job, context.health)
-        self._run_planner: RunPlanner | None = None
+        self._planning = JobPlanning(job, spec, context, side)
         self._events: deque[JobEvent] = deque()
         self._is_handling = False
         if side is not None:
@@ -152,6 +156,10 @@ class JobDriver:
 
     def on_joined(self, devices: tuple[str, ...]) -> None:
         self._post(DevicesJoined(devices))
+
+    def on_switched(self) -> None:
+        """Note that the user has disabled devices, or enabled them."""
+        self._post(DevicesSwitched(frozenset(self._context.disabled)))
 
     def uses(self, devices: Collection[str]) -> bool:
         """Return whether the present attempt has chunks for any of `devices`."""
@@ -242,19 +250,21 @@ class JobDriver:
         excluded = self._failure_log.excluded(command.devices)
         usable = self._fleet.usable(command.devices)
         infos = tuple(info for info in usable if info.name not in excluded)
+        disabled = frozenset(self._context.disabled)
+        if self._job.iterative is None:  # an iterative job may use them once they are enabled
+            infos = tuple(info for info in infos if info.name not in disabled)
         if self.side is not None and not infos:
             self.is_withdrawn = True  # other devices may be usable
         attempt_id = self._context.new_attempt_id()
         starting = self._fleet.starting(command.devices)
-        return ProcessesSettled(attempt_id, infos, dict(self._fleet.absent), excluded, starting)
+        absent = dict(self._fleet.absent)
+        return ProcessesSettled(attempt_id, infos, absent, excluded, starting, disabled)
 
     def _make_plan(self, command: do.MakePlan) -> None:
-        infos = command.infos
         if self.side is not None:
             self._plan_at_side(self.side)
-            return
-        self._run_planner = RunPlanner(self._job, infos, self._memory_limit, self._context)
-        self._run_planner.begin(self._planned)
+        else:
+            self._planning.begin(command.infos, self._post)
 
     def _plan_at_side(self, side: SideStart) -> None:
         """Use the given plan, once: if that failed, the job needs all devices to choose from."""
@@ -263,12 +273,6 @@ class JobDriver:
         else:
             self.is_withdrawn = True
             self._post(PlanFailed(TryAgain("the job will run alone")))
-
-    def _planned(self, plan: JobPlan | None, error: BaseException | None) -> None:
-        if plan is not None:
-            self._post(PlanReady(plan))
-        else:
-            self._post(PlanFailed(error or InternalError("the planner returned no plan")))
 
     def _start_processes(self, command: do.StartProcesses) -> None:
         devices = [assignment.device for assignment in command.assignments]
@@ -291,7 +295,7 @@ class JobDriver:
 
     def _on_deadline(self) -> None:
         self._timer = None
-        self._post(DeadlinePassed())
+        self._post(DeadlinePassed(self._iterations.arrivals()))
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -300,22 +304,10 @@ class JobDriver:
 
     # ---- findings about devices
 
-    def _record_kernels(self, command: do.RecordKernels) -> None:
-        self._context.planning.record_kernels(
-            self._job, command.assignments, command.infos, command.failed_variants, self._is_side
-        )
-
-    def _exclude_variant(self, command: do.ExcludeVariant) -> None:
-        planning = self._context.planning
-        planning.exclude_variant(self._job, command.info, command.variant, command.reason)
-
     def _record_failure(self, command: do.RecordFailure) -> None:
         reason = self._failure_log.record(command)
         if reason:
             self._events.append(DeviceExcluded(command.device, reason))
-
-    def _reduce_memory(self, command: do.ReduceMemory) -> None:
-        self._context.planning.record_out_of_memory(command.device, command.memory)
 
     # ---- reports and the end
 
@@ -338,8 +330,11 @@ class JobDriver:
             state = Done(self.number, command.report, self._arrays.hand_over())
             self._run_final_step(self._failure_log.record_success, self._machine.record)
         else:
-            state = Failed(self.number, command.report, command.error)
-        learning = self._run_final_step(self._learning_task, command)
+            results = self._arrays.hand_over() if command.keeps_results else {}
+            state = Failed(self.number, command.report, command.error, results)
+        learning = self._run_final_step(
+            self._planning.learning_task, self._machine.record, command
+        )
         self._run_final_step(self._orders.release, command)
         self._run_final_step(self._arrays.close, self._fleet)
         self._run_final_step(self._close_files)
@@ -354,21 +349,6 @@ class JobDriver:
         except Exception:
             log.exception("job %d: unexpected error at the end of the job", self.number)
             return None
-
-    def _learning_task(self, command: do.FinishJob) -> LearningTask | None:
-        if command.runs is None:
-            return None
-        record = self._machine.record
-        assert record.latest is not None
-        if self._run_planner is not None:
-            return self._run_planner.learning_task(
-                record.latest.plan, command.runs, is_contended=record.side_jobs > 0
-            )
-        if self.side is None or self.side.is_measured:
-            return None  # a run beside another one adds nothing to measurements
-        run = FinishedRun(record.latest.plan, command.runs, is_contended=True)
-        planning = self._context.planning
-        return LearningTask(lambda: learn(self._job, [run], planning, None))
 
     def _close_files(self) -> None:
         if self._job.files or self._job.outputs:
@@ -389,10 +369,18 @@ EXECUTE: dict[type[do.JobCommand], Callable[[JobDriver, Any], None]] = {
     do.SetDeadline: JobDriver._set_deadline,
     do.PublishOutputs: JobDriver._publish,
     do.ReportProgress: lambda driver, command: driver._on_state(command.state),
-    do.RecordKernels: JobDriver._record_kernels,
-    do.ExcludeVariant: JobDriver._exclude_variant,
+    do.LoadInputs: lambda driver, command: driver._iterations.load_inputs(),
+    do.CancelLoading: lambda driver, command: driver._iterations.cancel_loading(),
+    do.StartEpoch: lambda driver, command: driver._iterations.start_epoch(command),
+    do.ProposeSplit: lambda driver, command: driver._iterations.propose(command),
+    do.AllowIteration: lambda driver, command: driver._iterations.allow(command),
+    do.PauseEpoch: lambda driver, command: driver._iterations.pause(),
+    do.AbortEpoch: lambda driver, command: driver._iterations.abort(),
+    do.SettleEpoch: lambda driver, command: driver._iterations.settle(command),
+    do.RecordKernels: lambda driver, command: driver._findings.record_kernels(command),
+    do.ExcludeVariant: lambda driver, command: driver._findings.exclude_variant(command),
     do.RecordFailure: JobDriver._record_failure,
-    do.ReduceMemory: JobDriver._reduce_memory,
+    do.ReduceMemory: lambda driver, command: driver._findings.reduce_memory(command),
     do.LogMessage: JobDriver._log,
     do.FinishJob: JobDriver._finish,
 }

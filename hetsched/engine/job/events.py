@@ -11,6 +11,7 @@ import msgspec
 
 from hetsched.device import DeviceInfo
 from hetsched.engine.job.commands import JobCommand
+from hetsched.partition.iterations import IterationBalance
 from hetsched.planner.job_planner import JobPlan
 from hetsched.transport import device_messages
 
@@ -34,6 +35,8 @@ class ProcessesSettled(msgspec.Struct, frozen=True):
         Device that has failed too often -> reason; not in `infos`.
     starting : frozenset of str
         Devices whose process isn't ready yet, or not again; not in `infos`.
+    disabled : frozenset of str
+        By the user. In `infos` only of an iterative job, which they may join later.
     """
 
     attempt_id: int
@@ -41,10 +44,22 @@ class ProcessesSettled(msgspec.Struct, frozen=True):
     absent: Mapping[str, str]
     excluded: Mapping[str, str] = {}
     starting: frozenset[str] = frozenset()
+    disabled: frozenset[str] = frozenset()
+
+
+class InputsLoaded(msgspec.Struct, frozen=True):
+    """The inputs of an iterative job are in its segments."""
+
+
+class LoadFailed(msgspec.Struct, frozen=True):
+    error: BaseException
 
 
 class PlanReady(msgspec.Struct, frozen=True):
+    """`balance`: of an iterative job, with its first split."""
+
     plan: JobPlan
+    balance: IterationBalance | None = None
 
 
 class PlanFailed(msgspec.Struct, frozen=True):
@@ -104,6 +119,30 @@ class DeviceExcluded(msgspec.Struct, frozen=True):
     reason: str
 
 
+class EpochSettled(msgspec.Struct, frozen=True):
+    """No device of the epoch computes any more.
+
+    Attributes
+    ----------
+    finished : int
+        The last iteration that is complete; -1: not even the start is.
+    ended : int or None
+        The iteration after which the finish stages have begun; None: they haven't.
+    """
+
+    finished: int
+    ended: int | None
+
+
+class DevicesSwitched(msgspec.Struct, frozen=True):
+    """The user has disabled devices, or enabled them again.
+
+    `disabled`: all devices that jobs may not use now.
+    """
+
+    disabled: frozenset[str]
+
+
 class DevicesJoined(msgspec.Struct, frozen=True):
     """The process of `devices` has started or restarted, without any state of the job."""
 
@@ -125,7 +164,12 @@ class AbortRequested(msgspec.Struct, frozen=True):
 
 
 class DeadlinePassed(msgspec.Struct, frozen=True):
-    """The time of the last SetDeadline has come."""
+    """The time of the last SetDeadline has come.
+
+    `arrivals`: device -> how often it has arrived at the end of a stage in the present epoch.
+    """
+
+    arrivals: Mapping[str, int] = {}
 
 
 class StageFailed(msgspec.Struct, frozen=True):
@@ -138,6 +182,8 @@ class StageFailed(msgspec.Struct, frozen=True):
 JobEvent = (
     Begin
     | ProcessesSettled
+    | InputsLoaded
+    | LoadFailed
     | PlanReady
     | PlanFailed
     | ProcessesStarted
@@ -145,6 +191,8 @@ JobEvent = (
     | DevicesLost
     | DeviceExcluded
     | DevicesJoined
+    | DevicesSwitched
+    | EpochSettled
     | Published
     | PublishFailed
     | AbortRequested

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.deadlines import DEFAULT_DEADLINES, Deadlines
+from hetsched.engine.iterating.iteration_state import IterationState
 from hetsched.engine.job.commands import JobCommand, ReportProgress, WaitForProcesses
 from hetsched.engine.job.fill_and_check import helpers
 from hetsched.engine.job.retries.device_failures import DeviceFailures
@@ -22,7 +23,7 @@ from hetsched.engine.job.states import (
     Verifying,
     WaitingForProcesses,
 )
-from hetsched.job import JobSpec, Running
+from hetsched.job import DeviceProgress, JobSpec, Running
 from hetsched.units import counted
 
 PROGRESS_SECONDS = 0.1
@@ -67,6 +68,10 @@ class JobRecord:
         When progress was last reported.
     side_jobs : int
         Small jobs that ran beside this one, so its times aren't those of a job that runs alone.
+    disabled : frozenset of str
+        Devices that the user doesn't want to be used at present.
+    iterations : IterationState or None
+        Of an iterative job.
     """
 
     settings: JobSettings
@@ -78,6 +83,15 @@ class JobRecord:
     latest: Attempt | None = None
     reported_at: float = -math.inf
     side_jobs: int = 0
+    disabled: frozenset[str] = frozenset()
+    iterations: IterationState | None = None
+
+    def __post_init__(self) -> None:
+        job = self.settings.job
+        if job.iterative is not None:
+            self.iterations = IterationState(
+                job.devices, job.load, job.iterative.granule, job.iterative.max_iterations
+            )
 
     @property
     def shares_cores(self) -> bool:
@@ -112,10 +126,28 @@ def progress(
     if not force and now - record.reported_at < PROGRESS_SECONDS:
         return []
     record.reported_at = now
+    if record.iterations is not None:
+        return [ReportProgress(_iterating(record, record.iterations, state, text))]
     computation = state.computation if isinstance(state, (Computing, Verifying)) else None
     devices = computation.progress() if computation else ()
     predicted = state.attempt.plan.predicted_seconds
     return [ReportProgress(Running(record.settings.number, state.stage, devices, predicted, text))]
+
+
+def _iterating(
+    record: JobRecord, iterations: IterationState, state: DeviceStage, text: str
+) -> Running:
+    rows = iterations.sums.rows
+    return Running(
+        record.settings.number,
+        state.stage,
+        tuple(DeviceProgress(device, count, count) for device, count in rows.items()),
+        text=text,
+        iteration=max(0, iterations.reported),
+        max_iterations=iterations.max_iterations,
+        residual=None if math.isnan(iterations.residual) else iterations.residual,
+        iterations_per_second=iterations.rate.per_second,
+    )
 
 
 def wait_for_processes(record: JobRecord, *, with_restarts: bool = False) -> list[JobCommand]:

@@ -10,11 +10,11 @@ from hetsched.engine.job.states import Attempt, Computing, Filling
 def outlook(record: JobRecord, now: float) -> Outlook | None:
     """Return the outlook of a job; None if nothing may run beside it, or nothing is known.
 
-    Nothing runs beside explicit measurements, a core team (it waits for its slowest core) or
-    devices with a virtual clock; nor while kernels are made, which takes up to a minute.
+    Nothing runs beside explicit measurements, iterations or a core team (they wait for the slowest
+    core) or devices with a virtual clock; nor while kernels are made, which takes up to a minute.
     """
     state = record.state
-    if not isinstance(state, Computing | Filling):
+    if not isinstance(state, Computing | Filling) or record.iterations is not None:
         return None
     attempt = state.attempt
     infos = [attempt.infos[device] for device in attempt.assignments]

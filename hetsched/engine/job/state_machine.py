@@ -18,7 +18,11 @@ from hetsched.engine.job.events import (
     DeviceMessage,
     DevicesJoined,
     DevicesLost,
+    DevicesSwitched,
+    EpochSettled,
+    InputsLoaded,
     JobEvent,
+    LoadFailed,
     PlanFailed,
     PlanReady,
     ProcessesSettled,
@@ -33,6 +37,7 @@ from hetsched.engine.job.stages import (
     deadlines,
     ending,
     failures,
+    iterating,
     planning,
     preparing,
     stopping,
@@ -44,7 +49,9 @@ from hetsched.engine.job.states import (
     DiscardingPlan,
     Ended,
     Filling,
+    Iterating,
     JobStage,
+    LoadingInputs,
     New,
     Planning,
     Preparing,
@@ -68,6 +75,7 @@ from hetsched.transport.device_messages import (
     TailChunksDone,
     VariantFailed,
 )
+from hetsched.transport.iterations.messages import IterationsDone, IterationsStopped
 
 Transition = Callable[[JobRecord, Any, Any, float], list[JobCommand]]
 
@@ -77,7 +85,7 @@ def on_note(
 ) -> list[JobCommand]:
     """Report a device's note about a slow step."""
     assert isinstance(event.message, DeviceNote)
-    if isinstance(state, Computing):
+    if isinstance(state, Computing | Iterating):
         if event.device in state.joining:
             state.joining[event.device] = now
     else:
@@ -102,12 +110,30 @@ ENDS_AFTER_FENCES: dict[type, Transition] = {
 }
 """Transitions of stages in which devices work for the job."""
 
-ACTIVE_STATES = (Preparing, Filling, ReloadingResidents, Computing, Verifying, Stopping)
+ACTIVE_STATES = (
+    Preparing,
+    Filling,
+    ReloadingResidents,
+    Computing,
+    Iterating,
+    Verifying,
+    Stopping,
+)
 """States in which messages of devices are handled."""
 
 TRANSITIONS: dict[type[JobStage], dict[type, Transition]] = {
     New: {**ENDS_AT_ONCE, Begin: planning.on_begin},
-    WaitingForProcesses: {**ENDS_AT_ONCE, ProcessesSettled: planning.on_settled},
+    LoadingInputs: {
+        InputsLoaded: planning.on_loaded,
+        LoadFailed: planning.on_load_failed,
+        AbortRequested: stopping.on_abort_while_loading,
+        StageFailed: stopping.on_exception_at_once,
+    },
+    WaitingForProcesses: {
+        **ENDS_AT_ONCE,
+        ProcessesSettled: planning.on_settled,
+        EpochSettled: iterating.on_settled_between_attempts,
+    },
     Planning: {
         PlanReady: planning.on_plan,
         PlanFailed: planning.on_plan_failed,
@@ -131,6 +157,17 @@ TRANSITIONS: dict[type[JobStage], dict[type, Transition]] = {
         DevicesJoined: computing.on_joined,
         DevicesLost: computing.on_loss,
         DeviceExcluded: computing.on_excluded,
+    },
+    Iterating: {
+        **ENDS_AFTER_FENCES,
+        IterationsDone: iterating.on_done,
+        IterationsStopped: iterating.on_stopped,
+        EpochSettled: iterating.on_settled,
+        Prepared: iterating.on_prepared,
+        DevicesJoined: iterating.on_joined,
+        DevicesSwitched: iterating.on_switched,
+        DevicesLost: iterating.on_loss,
+        DeviceExcluded: iterating.on_excluded,
     },
     Verifying: {**ENDS_AFTER_FENCES, Checked: verifying.on_checked},
     Publishing: {
@@ -170,6 +207,8 @@ class JobStateMachine:
                 return []
             kind = type(event.message)
         transition = TRANSITIONS[type(record.state)].get(kind)
+        if isinstance(event, DevicesSwitched) and transition is None:
+            record.disabled = event.disabled  # from the next epoch on
         return [] if transition is None else transition(record, record.state, event, now)
 
     def give_up(self, error: Exception) -> list[JobCommand]:

@@ -12,6 +12,9 @@ from typing import ClassVar
 import msgspec
 
 from hetsched.device import ChunkTimes, DeviceInfo
+from hetsched.engine.iterating.epoch import Epoch
+from hetsched.engine.iterating.epoch_progress import EpochProgress
+from hetsched.engine.iterating.iteration_log import IterationLog
 from hetsched.engine.job.computation import Computation
 from hetsched.engine.job.fill_and_check import FillOrder, VerificationResult
 from hetsched.engine.planning.device_run import DeviceRun
@@ -124,6 +127,12 @@ class New(msgspec.Struct, frozen=True):
     """Nothing has been allocated."""
 
 
+class LoadingInputs(msgspec.Struct, frozen=True):
+    """Inputs are copied to the segments of an iterative job; `error`: then end with it."""
+
+    error: BaseException | None = None
+
+
 class WaitingForProcesses(msgspec.Struct, frozen=True):
     """Device processes are starting."""
 
@@ -193,13 +202,43 @@ class Computing(msgspec.Struct, frozen=True):
     held: list[str] = msgspec.field(default_factory=list)
 
 
+class Iterating(msgspec.Struct, frozen=True):
+    """Devices compute iterations. The timed stage of an iterative job.
+
+    Attributes
+    ----------
+    epoch : Epoch or None
+        The present or last one; None: the first one hasn't begun.
+    log : IterationLog
+        What the epoch's devices have reported.
+    running : set of str
+        Devices of the epoch that haven't stopped.
+    stops : set of str
+        Why others have stopped (`StopReason`).
+    joining : dict
+        Restarted device -> when it was asked to prepare.
+    progress : EpochProgress
+        When devices last got on.
+    """
+
+    stage: ClassVar[str] = "computing"
+
+    attempt: Attempt
+    epoch: Epoch | None
+    log: IterationLog
+    running: set[str]
+    progress: EpochProgress
+    stops: set[str] = msgspec.field(default_factory=set)
+    joining: dict[str, float] = msgspec.field(default_factory=dict)
+
+
 class Verifying(msgspec.Struct, frozen=True):
-    """Devices check the result."""
+    """Devices check the result. `computation`: None for an iterative job."""
 
     stage: ClassVar[str] = "verifying"
 
     attempt: Attempt
-    computation: Computation
+    computation: Computation | None
     pending: PendingAnswers
     result: VerificationResult
 
@@ -207,12 +246,14 @@ class Verifying(msgspec.Struct, frozen=True):
 class Publishing(msgspec.Struct, frozen=True):
     """Output files get their names; too late to abort.
 
-    `runs`: for learning; None if a device was lost.
+    `runs`: for learning; None if a device was lost. `error`: the job fails all the same, since its
+    method hasn't converged.
     """
 
     attempt: Attempt
     report: JobReport
     runs: Mapping[str, DeviceRun] | None
+    error: BaseException | None = None
 
 
 class StartOver(msgspec.Struct, frozen=True):
@@ -241,11 +282,12 @@ class Ended(msgspec.Struct, frozen=True):
     """All resources are released; events have no effect."""
 
 
-DeviceStage = Preparing | Filling | ReloadingResidents | Computing | Verifying
+DeviceStage = Preparing | Filling | ReloadingResidents | Computing | Iterating | Verifying
 """States in which devices work for the job."""
 
 JobStage = (
     New
+    | LoadingInputs
     | WaitingForProcesses
     | Planning
     | DiscardingPlan

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.deadlines import Deadlines
+from hetsched.engine.iterating.array_copies import ArrayCopies
 from hetsched.engine.threads.step import Step
 from hetsched.engine.threads.worker_pool import WorkerPool
 from hetsched.errors import InternalError
@@ -31,7 +32,13 @@ OnPrepared = Callable[[tuple[PreparedOutput, ...], Callable[[BaseException | Non
 
 
 class OutputPublisher:
-    """Publishes the outputs of one job. On the loop's thread, except its tasks."""
+    """Publishes the outputs of one job. On the loop's thread, except its tasks.
+
+    Parameters
+    ----------
+    saves : callable
+        Returns copies of results in memory that must be written to the files first, if any.
+    """
 
     def __init__(
         self,
@@ -39,13 +46,29 @@ class OutputPublisher:
         files: WorkerPool,
         deadlines: Deadlines,
         on_prepared: OnPrepared | None,
+        saves: Callable[[], ArrayCopies | None] = lambda: None,
     ) -> None:
         self._job, self._files, self._on_prepared = job, files, on_prepared
+        self._saves = saves
         self._deadline = deadlines.publish
         self._text = f"publishing {', '.join(out.path for out in job.outputs.values())}"
 
     def publish(self, on_published: OnPublished) -> None:
-        """Name all outputs, then ``on_published(written, error)``."""
+        """Name all outputs, then ``on_published(written, error)``; first write those in memory."""
+        copies = self._saves()
+        if copies is None:
+            self._publish_written(on_published)
+            return
+
+        def written(value: None, error: BaseException | None) -> None:
+            if error is None:
+                self._publish_written(on_published)
+            else:
+                on_published(None, error)
+
+        self._files.submit(copies.run, written, deadline=self._deadline + copies.seconds)
+
+    def _publish_written(self, on_published: OnPublished) -> None:
         on_prepared = self._on_prepared
         if on_prepared is None:
             self._files.submit(self._publish, on_published, deadline=self._deadline)

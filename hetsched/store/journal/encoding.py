@@ -29,8 +29,8 @@ NONE = encode(())
 
 def encode_state(state: Done | Failed) -> bytes:
     """Encode a final state; without results, which are in memory, and bounded in size."""
-    if isinstance(state, Done) and state.results:
-        state = Done(state.job, state.report)
+    if state.results:
+        state = msgspec.structs.replace(state, results={})
     raw = encode(state)
     if len(raw) <= MAX_STATE_BYTES:
         return raw

@@ -118,6 +118,7 @@ def _commands(
     record: JobRecord, state: Computing, dispatched: Iterable[DispatchCommand], now: float
 ) -> list[JobCommand]:
     """Convert the dispatcher's commands to the job's."""
+    computation = state.computation
     commands: list[JobCommand] = []
     for command in dispatched:
         if isinstance(command, Send):
@@ -126,5 +127,5 @@ def _commands(
                 RunChunks(attempt_id, command.device, command.chunks, command.opens_tail)
             )
         else:
-            commands += verifying.begin(record, state, now)
+            commands += verifying.begin(record, state.attempt, computation, now)
     return commands

@@ -18,6 +18,7 @@ from hetsched.engine.job.states import (
     Computing,
     DeviceStage,
     Filling,
+    Iterating,
     PendingAnswers,
     Preparing,
     ReloadingResidents,
@@ -44,6 +45,8 @@ def device_waits(record: JobRecord) -> dict[str, DeviceWait]:
             return _answers(state.pending, state.seconds, "stopping", "fence")
         case Computing():
             return _chunks(record, state)
+        case Iterating():
+            return _iterations(record, state)
     return {}
 
 
@@ -57,7 +60,7 @@ def _answers(
 
 
 def _chunks(record: JobRecord, state: Computing) -> dict[str, DeviceWait]:
-    waits = {}
+    waits = _joining(record, state.joining)
     deadlines = record.settings.deadlines
     slowdown = JOBS_PER_CORE if record.shares_cores else 1
     for chunk in state.computation.running_chunks():
@@ -65,10 +68,27 @@ def _chunks(record: JobRecord, state: Computing) -> dict[str, DeviceWait]:
         limit = f"{format_seconds(seconds)} (deadlines.{key})"
         reason = f"a chunk of {chunk.units} units takes longer than {limit}"
         waits[chunk.device] = DeviceWait(chunk.since, seconds, reason)
-    reason = f"preparing kernels takes longer than {format_seconds(deadlines.prepare)}"
-    for device, since in state.joining.items():
-        waits[device] = DeviceWait(since, deadlines.prepare, f"{reason} (deadlines.prepare)")
     return waits
+
+
+def _joining(record: JobRecord, joining: Mapping[str, float]) -> dict[str, DeviceWait]:
+    """Return the waits for restarted devices, which prepare their kernels."""
+    seconds = record.settings.deadlines.prepare
+    text = f"preparing kernels takes longer than {format_seconds(seconds)} (deadlines.prepare)"
+    return {device: DeviceWait(since, seconds, text) for device, since in joining.items()}
+
+
+def _iterations(record: JobRecord, state: Iterating) -> dict[str, DeviceWait]:
+    """Return the waits for devices that iterate: all of them, whoever is behind."""
+    deadlines, last = record.settings.deadlines, record.iterations and record.iterations.last
+    seconds, key = deadlines.unpredicted_chunk, "unpredicted_chunk"
+    if last is not None:
+        seconds, key = deadlines.chunk_factor * last.seconds, "chunk_factor"
+        if seconds < deadlines.chunk:
+            seconds, key = deadlines.chunk, "chunk"
+    reason = f"an iteration takes longer than {format_seconds(seconds)} (deadlines.{key})"
+    wait = DeviceWait(state.progress.since, seconds, reason)
+    return {**dict.fromkeys(state.running, wait), **_joining(record, state.joining)}
 
 
 def chunk_seconds(
@@ -121,8 +141,13 @@ def on_deadline(
     record: JobRecord, state: DeviceStage | Stopping, event: DeadlinePassed, now: float
 ) -> list[JobCommand]:
     """Kill the devices that are overdue, and set the timer for the others."""
+    if isinstance(state, Iterating):
+        state.progress.look(event.arrivals, now)
     waits = device_waits(record)
     overdue = [device for device, wait in waits.items() if wait.end <= now]
+    if isinstance(state, Iterating):  # the others wait for those that are behind
+        laggards = state.progress.laggards(state.running)
+        overdue = [d for d in overdue if d in laggards or d in state.joining]
     if not isinstance(state, Stopping):  # it may be right in what it does there
         record.failures.culprits.update(overdue)
     return [

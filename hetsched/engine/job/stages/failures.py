@@ -27,13 +27,14 @@ from hetsched.engine.job.states import (
     Computing,
     DeviceStage,
     Fail,
+    Iterating,
     JobStage,
     Preparing,
     ReloadingResidents,
 )
 from hetsched.transport import device_messages
 
-KERNEL_STAGES = (Preparing, ReloadingResidents, Computing)
+KERNEL_STAGES = (Preparing, ReloadingResidents, Computing, Iterating)
 """Stages in which a device fails because of its kernel, not because of data or the workload."""
 
 
@@ -57,10 +58,10 @@ def record_loss(record: JobRecord, attempt: Attempt, event: DevicesLost) -> list
     record.failures.culprits.difference_update(event.devices)
     kernels = {_running_variant(record, attempt, device) for device in responsible}
     attempt.remove(event.devices)
-    record.notes.append(loss_note(event))
+    record.notes.append(loss_note(event, is_iterative=record.iterations is not None))
     if not responsible or not event.counts:
         return []
-    finished = {device: len(attempt.times.get(device, ())) for device in responsible}
+    finished = {device: _finished(record, attempt, device) for device in responsible}
     commands: list[JobCommand] = [
         RecordFailure(
             device, event.reason, record.failures.has_progressed(device, chunks), is_death=True
@@ -70,6 +71,13 @@ def record_loss(record: JobRecord, attempt: Attempt, event: DevicesLost) -> list
     record.failures.record_death(finished, event.reason)
     record.retries = record.retries.with_death()
     return commands + _leave_race(record, attempt, responsible[0], kernels, event.reason)
+
+
+def _finished(record: JobRecord, attempt: Attempt, device: str) -> int:
+    """Return how many chunks, or iterations, `device` has finished."""
+    if record.iterations is not None:
+        return record.iterations.reported
+    return len(attempt.times.get(device, ()))
 
 
 def _running_variant(record: JobRecord, attempt: Attempt, device: str) -> str:
@@ -96,9 +104,11 @@ def _leave_race(
     return _exclude_variant(record, attempt.infos[device], variant, f"its process died, {reason}")
 
 
-def loss_note(event: DevicesLost) -> str:
+def loss_note(event: DevicesLost, *, is_iterative: bool = False) -> str:
     """Return the note for a job's report about a device process that died."""
     lost = names(event.devices)
+    if is_iterative:
+        return f"the process of {lost} died, {event.reason}: the iteration was repeated"
     return f"the process of {lost} died, {event.reason}: its unfinished chunks ran again"
 
 
@@ -134,7 +144,10 @@ def on_command_failed(
     if failure.cause == "fault":  # the process ends; its loss is the next event
         record.failures.culprits.add(device)
         return []
-    if failure.cause in ("kernel", "variant") and _may_run_elsewhere(record, state, device):
+    is_kernel = failure.cause in ("kernel", "variant")
+    if failure.error.code == errors.DataError.code:  # it would fail elsewhere, too
+        is_kernel = False
+    if is_kernel and _may_run_elsewhere(record, state, device):
         return _run_elsewhere(record, attempt, device, reason, now)
     return stop(record, attempt, Fail(errors.from_record(failure.error)), now)
 
@@ -169,7 +182,8 @@ def _may_run_elsewhere(record: JobRecord, state: DeviceStage, device: str) -> bo
     job = record.settings.job
     others = [other for other in record.failures.remaining(job.devices) if other != device]
     is_linked = state.attempt.infos[device].link
-    return is_linked and bool(others) and not job.measure and isinstance(state, KERNEL_STAGES)
+    may_depend = isinstance(state, KERNEL_STAGES) and not job.measure
+    return is_linked and bool(others) and may_depend
 
 
 def _run_elsewhere(

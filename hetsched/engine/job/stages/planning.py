@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from hetsched.engine.job.commands import (
     AllocateArrays,
     JobCommand,
+    LoadInputs,
     MakePlan,
     StartProcesses,
 )
 from hetsched.engine.job.events import (
     Begin,
+    InputsLoaded,
+    LoadFailed,
     PlanFailed,
     PlanReady,
     ProcessesSettled,
@@ -24,6 +27,7 @@ from hetsched.engine.job.stages.stopping import start_over_unprepared
 from hetsched.engine.job.states import (
     Attempt,
     DiscardingPlan,
+    LoadingInputs,
     New,
     Planning,
     StartingProcesses,
@@ -33,7 +37,22 @@ from hetsched.errors import Unavailable
 
 
 def on_begin(record: JobRecord, state: New, event: Begin, now: float) -> list[JobCommand]:
-    return [AllocateArrays(), *wait_for_processes(record)]
+    if not record.settings.job.copied_inputs:
+        return [AllocateArrays(), *wait_for_processes(record)]
+    record.state = LoadingInputs()
+    return [AllocateArrays(), LoadInputs()]
+
+
+def on_loaded(
+    record: JobRecord, state: LoadingInputs, event: InputsLoaded, now: float
+) -> list[JobCommand]:
+    return wait_for_processes(record) if state.error is None else fail(record, state.error)
+
+
+def on_load_failed(
+    record: JobRecord, state: LoadingInputs, event: LoadFailed, now: float
+) -> list[JobCommand]:
+    return fail(record, state.error or event.error)
 
 
 def on_settled(
@@ -45,16 +64,22 @@ def on_settled(
     if attempts_error is not None:
         return fail(record, attempts_error)
     _note_excluded(record, event.excluded)
+    record.disabled = event.disabled
     infos = tuple(info for info in event.infos if info.name not in record.failures.excluded)
-    if not infos:
-        failures = record.failures
-        no_device = failures.error() if failures.excluded else no_device_error(event.absent)
+    if all(info.name in event.disabled for info in infos):
+        failures, absent = record.failures, {**event.absent, **_disabled(record, event)}
+        no_device = failures.error() if failures.excluded else no_device_error(absent)
         return fail(record, no_device)
     starting = event.starting.difference(record.failures.excluded)
     record.state = Planning(
         event.attempt_id, {info.name: info for info in infos}, starting, event.absent
     )
     return [MakePlan(infos)]
+
+
+def _disabled(record: JobRecord, event: ProcessesSettled) -> dict[str, str]:
+    own = event.disabled.intersection(record.settings.job.devices)
+    return dict.fromkeys(sorted(own), "disabled")
 
 
 def _note_excluded(record: JobRecord, excluded: Mapping[str, str]) -> None:
@@ -78,6 +103,8 @@ def _listed(absent: Mapping[str, str]) -> str:
 def on_plan(record: JobRecord, state: Planning, event: PlanReady, now: float) -> list[JobCommand]:
     assignments = {a.device: a for a in event.plan.assignments if a.chunks}
     attempt = Attempt(state.attempt_id, event.plan, state.infos, assignments)
+    if record.iterations is not None and record.iterations.balance is None:
+        record.iterations.balance = event.balance
     record.latest = attempt
     record.state = StartingProcesses(attempt)
     return [StartProcesses(tuple(assignments.values()))]

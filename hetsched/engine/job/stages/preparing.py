@@ -6,7 +6,7 @@ from hetsched.engine.job.commands import FillUnits, JobCommand, PrepareDevice, R
 from hetsched.engine.job.events import DeviceMessage, ProcessesStarted
 from hetsched.engine.job.fill_and_check import FillOrder, fill_orders, helpers
 from hetsched.engine.job.job_record import JobRecord, progress
-from hetsched.engine.job.stages import computing, deadlines
+from hetsched.engine.job.stages import computing, deadlines, iterating
 from hetsched.engine.job.states import (
     Attempt,
     Filling,
@@ -23,7 +23,7 @@ def begin(
     attempt.infos.update(event.infos)
     attempt.live.update(attempt.assignments)
     orders = _fill_orders(record, attempt)
-    is_quick = event.kernels_cached and not orders
+    is_quick = event.kernels_cached and not orders and record.iterations is None
     record.state = Preparing(attempt, orders, PendingAnswers(attempt.assignments, now))
     commands = progress(record, record.state, now)
     commands += _prepare(attempt, answer=not is_quick)
@@ -66,7 +66,7 @@ def on_prepared(
         tuple(attempt.assignments.values()), attempt.infos, frozenset(attempt.failed_variants)
     )
     if not state.fill_orders:
-        return [kernels, *computing.begin(record, attempt, now)]
+        return [kernels, *_begin_timed(record, attempt, now)]
     devices = [order.device for order in state.fill_orders]
     record.state = Filling(attempt, PendingAnswers(devices, now))
     fill = [FillUnits(attempt.id, order) for order in state.fill_orders]
@@ -83,7 +83,7 @@ def on_filled(
     attempt = state.attempt
     record.inputs_filled = True
     if not any(array.role == "resident" for array in record.settings.job.generate):
-        return computing.begin(record, attempt, now)
+        return _begin_timed(record, attempt, now)
     record.state = ReloadingResidents(attempt, PendingAnswers(attempt.assignments, now))
     commands = _prepare(attempt, answer=True)
     return commands + deadlines.set_first(record, now, record.settings.deadlines.prepare)
@@ -93,4 +93,10 @@ def on_reloaded(
     record: JobRecord, state: ReloadingResidents, event: DeviceMessage, now: float
 ) -> list[JobCommand]:
     state.pending.answered(event.device, now)
-    return [] if state.pending else computing.begin(record, state.attempt, now)
+    return [] if state.pending else _begin_timed(record, state.attempt, now)
+
+
+def _begin_timed(record: JobRecord, attempt: Attempt, now: float) -> list[JobCommand]:
+    if record.iterations is None:
+        return computing.begin(record, attempt, now)
+    return iterating.begin(record, attempt, now)

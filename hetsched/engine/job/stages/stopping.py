@@ -9,9 +9,12 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from hetsched.engine.job.commands import (
+    AbortEpoch,
+    CancelLoading,
     FenceDevice,
     JobCommand,
     LogMessage,
+    SettleEpoch,
 )
 from hetsched.engine.job.events import AbortRequested, DeviceMessage, DevicesLost, StageFailed
 from hetsched.engine.job.job_record import JobRecord, wait_for_processes
@@ -23,7 +26,9 @@ from hetsched.engine.job.states import (
     DiscardingPlan,
     Ended,
     Fail,
+    Iterating,
     JobStage,
+    LoadingInputs,
     PendingAnswers,
     Planning,
     StartOver,
@@ -41,12 +46,13 @@ def stop(
 ) -> list[JobCommand]:
     """Fence the live devices, then take the next step."""
     devices = sorted(attempt.live)
+    abort: list[JobCommand] = [AbortEpoch()] if isinstance(record.state, Iterating) else []
     seconds = deadlines.stop_seconds(record, is_cancelled=is_cancelled)
     record.state = Stopping(attempt, PendingAnswers(devices, now), next_step, seconds)
     if not devices:
-        return _stopped(record, next_step)
+        return abort + _stopped(record, next_step)
     fences: list[JobCommand] = [FenceDevice(attempt.id, device) for device in devices]
-    return fences + deadlines.set_first(record, now, seconds)
+    return abort + fences + deadlines.set_first(record, now, seconds)
 
 
 def start_over(record: JobRecord, attempt: Attempt, reason: str, now: float) -> list[JobCommand]:
@@ -67,7 +73,11 @@ def _restart_noted(record: JobRecord, reason: str) -> JobCommand:
 def _stopped(record: JobRecord, next_step: StartOver | Fail) -> list[JobCommand]:
     if isinstance(next_step, Fail):
         return fail(record, next_step.error)
-    return wait_for_processes(record)
+    iterations = record.iterations
+    settling: list[JobCommand] = []
+    if iterations is not None and iterations.epoch is not None:
+        settling = [SettleEpoch(iterations.epoch.slots)]
+    return settling + wait_for_processes(record)
 
 
 # ---- while stopping
@@ -125,6 +135,14 @@ def on_abort_at_once(
 ) -> list[JobCommand]:
     """End the job at once, since no device has been prepared for this attempt."""
     return fail(record, event.error)
+
+
+def on_abort_while_loading(
+    record: JobRecord, state: LoadingInputs, event: AbortRequested, now: float
+) -> list[JobCommand]:
+    """End when the thread that reads the inputs has stopped."""
+    record.state = LoadingInputs(event.error)
+    return [CancelLoading()]
 
 
 def on_abort_while_planning(

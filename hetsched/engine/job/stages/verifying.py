@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+import math
+
+from hetsched.engine.iterating.iteration_report import with_iterations
 from hetsched.engine.job.commands import CheckUnits, FinishJob, JobCommand, PublishOutputs
+from hetsched.engine.job.computation import Computation
 from hetsched.engine.job.events import DeviceMessage, Published, PublishFailed
 from hetsched.engine.job.fill_and_check import VerificationResult, check_orders
 from hetsched.engine.job.job_record import JobRecord, helper_devices, progress
 from hetsched.engine.job.report import job_report
 from hetsched.engine.job.stages import deadlines
 from hetsched.engine.job.stages.ending import fail
-from hetsched.engine.job.states import Computing, Ended, PendingAnswers, Publishing, Verifying
+from hetsched.engine.job.states import Attempt, Ended, PendingAnswers, Publishing, Verifying
+from hetsched.errors import JobFailed
 from hetsched.transport import device_messages
+from hetsched.units import counted
 
 
-def begin(record: JobRecord, state: Computing, now: float) -> list[JobCommand]:
-    """Verify, publish or finish, once every unit is computed."""
-    settings, attempt = record.settings, state.attempt
-    if not settings.spec.verify:
-        return _publish(record, state, None, 0.0)
+def begin(
+    record: JobRecord, attempt: Attempt, computation: Computation | None, now: float
+) -> list[JobCommand]:
+    """Verify, publish or finish, once every unit is computed.
+
+    `computation`: None for an iterative job.
+    """
+    settings = record.settings
+    if not settings.spec.verify or _convergence_error(record) is not None:
+        return _publish(record, attempt, computation, None, 0.0)
     devices = helper_devices(attempt)  # at least the device of the last chunk
     seed = settings.verification_seed
-    edges = state.computation.ranges.edges()
+    edges = computation.ranges.edges() if computation else []
     orders = check_orders(settings.job.load, devices, edges, seed)
     pending = PendingAnswers((order.device for order in orders), now)
-    record.state = Verifying(attempt, state.computation, pending, VerificationResult())
+    record.state = Verifying(attempt, computation, pending, VerificationResult())
     checks = [CheckUnits(attempt.id, order, seed) for order in orders]
     commands = [*progress(record, record.state, now, force=True), *checks]
     return commands + deadlines.set_first(record, now, settings.deadlines.check)
@@ -40,13 +51,30 @@ def on_checked(
         return []
     if state.result.error is not None:
         return fail(record, state.result.error, verified=False)
-    return _publish(record, state, True, state.result.max_error)
+    attempt, computation = state.attempt, state.computation
+    return _publish(record, attempt, computation, True, state.result.max_error)
+
+
+def _convergence_error(record: JobRecord) -> JobFailed | None:
+    """Return the error of an iterative job whose method should have converged and hasn't."""
+    iterations, job = record.iterations, record.settings.job.iterative
+    if iterations is None or job is None or not job.must_converge or iterations.has_converged:
+        return None
+    residual = "" if math.isnan(iterations.residual) else f": residual {iterations.residual:.3g}"
+    return JobFailed(
+        f"no convergence after {counted(iterations.finished, 'iteration')}{residual};"
+        " the last result was kept"
+    )
 
 
 def _publish(
-    record: JobRecord, state: Computing | Verifying, verified: bool | None, max_error: float
+    record: JobRecord,
+    attempt: Attempt,
+    computation: Computation | None,
+    verified: bool | None,
+    max_error: float,
 ) -> list[JobCommand]:
-    settings, attempt = record.settings, state.attempt
+    settings = record.settings
     runs = attempt.runs()
     report = job_report(
         settings.number,
@@ -57,8 +85,11 @@ def _publish(
         verified=verified,
         max_error=max_error,
     )
-    has_loss = state.computation.has_lost_device
-    publishing = Publishing(attempt, report, None if has_loss else runs)
+    if record.iterations is not None:
+        report = with_iterations(report, record.iterations, attempt)
+    is_typical = computation is not None and not computation.has_lost_device
+    error = _convergence_error(record)
+    publishing = Publishing(attempt, report, runs if is_typical else None, error)
     if not settings.job.outputs:
         return _finish(record, publishing)
     record.state = publishing
@@ -66,7 +97,9 @@ def _publish(
 
 
 def _finish(record: JobRecord, state: Publishing) -> list[JobCommand]:
-    """End the job successfully."""
+    """End the job: successfully, unless its method hasn't converged."""
+    if state.error is not None:
+        return fail(record, state.error, keeps_results=True)
     attempt = state.attempt
     record.state = Ended()
     return [FinishJob(state.report, None, attempt.id, tuple(attempt.assignments), state.runs)]

@@ -1,0 +1,94 @@
+"""What a plug-in says about an iterative job besides its inputs and outputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hetsched.errors import UsageError
+from hetsched.iterations.home import state_shape
+from hetsched.iterations.partials import partials_shape
+from hetsched.transport.iterations.control import control_words
+from hetsched.workload import BaseWorkload, Iterative, Reduction, StateArray
+
+CONTROL = "control"
+"""The name of the array in which devices wait for each other."""
+
+
+@dataclass(frozen=True)
+class WorkArray:
+    """An array that the engine allocates and only devices see."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class IterativeDeclaration:
+    """State, reductions and limits of an iterative workload with certain parameters.
+
+    Attributes
+    ----------
+    granule : int, rows
+        Never divided between devices.
+    must_converge : bool
+        A job that ends by `max_iterations` has failed.
+    """
+
+    state: tuple[StateArray, ...]
+    reductions: tuple[Reduction, ...]
+    granule: int
+    max_iterations: int
+    must_converge: bool
+
+    def work_arrays(self, load: int, slots: int) -> Iterator[WorkArray]:
+        """Yield the arrays besides inputs and outputs, of a job of `slots` devices."""
+        for array in self.state:
+            yield WorkArray(array.name, state_shape(array, load), array.dtype)
+        for reduction in self.reductions:
+            shape = partials_shape(reduction, slots)
+            yield WorkArray(f"partials/{reduction.name}", shape, reduction.dtype)
+        yield WorkArray(CONTROL, (control_words(slots),), "int32")
+
+
+def declare_iterative(workload: BaseWorkload, params: Any) -> IterativeDeclaration | None:
+    """Return what an iterative workload declares; None for one that is computed in one pass.
+
+    Raises
+    ------
+    UsageError
+        It declares something impossible.
+    """
+    if not isinstance(workload, Iterative):
+        return None
+    declaration = IterativeDeclaration(
+        tuple(workload.state(params)),
+        tuple(workload.reductions(params)),
+        workload.granule(params),
+        workload.max_iterations(params),
+        workload.must_converge(params),
+    )
+    if declaration.granule < 1 or declaration.max_iterations < 1:
+        raise UsageError(
+            f"{workload.name}: granules of {declaration.granule} rows and"
+            f" {declaration.max_iterations} iterations; both must be at least 1"
+        )
+    arrays = workload.arrays(params)
+    names = [*(array.name for array in arrays), *(array.name for array in declaration.state)]
+    if len({*names, CONTROL}) <= len(names):
+        raise UsageError(f"{workload.name}: two arrays have the same name ({', '.join(names)})")
+    if any(array.role == "inout" for array in arrays):
+        raise UsageError(
+            f"{workload.name}: an iterative workload has no inout arrays, since an iteration may"
+            " be repeated; declare an input and an output"
+        )
+    return declaration

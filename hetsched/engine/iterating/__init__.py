@@ -1,0 +1,1 @@
+"""Iterative jobs in the engine: their arrays, epochs, iterations and first split."""

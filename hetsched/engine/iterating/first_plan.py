@@ -1,0 +1,127 @@
+"""The plan of an iterative job: the variant of each device, and the first shares of the rows.
+
+Runs in the planner's thread. Chunks have no meaning here: an assignment says with which variant a
+device iterates; its rows change while the job runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hetsched.device import Chunk, DeviceInfo
+from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.engine.planning.next_plan import find_candidates
+from hetsched.engine.planning.planning_state import PlanningState
+from hetsched.job import JobSpec
+from hetsched.models import DeviceModel
+from hetsched.partition.iterations import IterationBalance
+from hetsched.planner.records import Assignment, Candidate, JobPlan
+from hetsched.planner.variants import choose_variants
+from hetsched.plans.device_plan import DevicePlan
+
+
+@dataclass(frozen=True)
+class FirstPlan:
+    """`balance`: over all devices of the job, by slot; those without an assignment are lost."""
+
+    plan: JobPlan
+    balance: IterationBalance
+
+
+def first_plan(
+    job: ResolvedJob, spec: JobSpec, infos: Sequence[DeviceInfo], state: PlanningState
+) -> FirstPlan:
+    """Return variants and first shares.
+
+    Parameters
+    ----------
+    infos : sequence of DeviceInfo
+        The devices that may take part.
+
+    Raises
+    ------
+    Unavailable
+        No variant is installed for any device.
+    """
+    assert job.iterative is not None
+    candidates = find_candidates(job, _without_teams(infos), state, None)
+    models = _models(candidates, job.load, state)
+    balance = IterationBalance(
+        job.load,
+        len(job.devices),
+        spec.balance,
+        granule=job.iterative.granule,
+        models=[models.get(device, ("", None))[1] for device in job.devices],
+        warm_up=bool(spec.warm_up),
+        names=job.devices,
+    )
+    return FirstPlan(_plan(job, candidates, models, balance), balance)
+
+
+def _without_teams(infos: Sequence[DeviceInfo]) -> Sequence[DeviceInfo]:
+    """Return the single cores and other devices; teams only if there is nothing else."""
+    single = [info for info in infos if not info.members]
+    return single or infos
+
+
+def _models(
+    candidates: Sequence[Candidate], load: int, state: PlanningState
+) -> Mapping[str, tuple[str, DeviceModel | None]]:
+    """Return device -> variant, and its model if there are measurements."""
+    units = load / len(candidates)
+    chosen = choose_variants(candidates, units, state.plan_cache)
+    only = [
+        replace(
+            candidate,
+            models={choice.variant: candidate.models[choice.variant]},
+            run_counts={choice.variant: candidate.run_counts.get(choice.variant, 0)},
+        )
+        for candidate, choice in zip(candidates, chosen, strict=True)
+    ]
+    final = choose_variants(only, units, state.plan_cache)
+    return {
+        candidate.info.name: (choice.variant, choice.model)
+        for candidate, choice in zip(candidates, final, strict=True)
+    }
+
+
+def _plan(
+    job: ResolvedJob,
+    candidates: Collection[Candidate],
+    models: Mapping[str, tuple[str, DeviceModel | None]],
+    balance: IterationBalance,
+) -> JobPlan:
+    rows = dict(zip(job.devices, balance.rows, strict=True))
+    assignments = []
+    for number, candidate in enumerate(candidates):
+        device = candidate.info.name
+        variant, model = models[device]
+        share = rows[device]
+        seconds = float(model.time(share)) if model is not None and share else None
+        assignments.append(
+            Assignment(
+                device=device,
+                variant=variant,
+                plan=DevicePlan(((share,),) if share else ()),
+                chunks=(Chunk(number, 0, max(1, share)),),
+                max_chunk=job.load,
+                slots=1,
+                slot_memory=_slot_memory(candidate, job.load),
+                window=1,
+                predicted_seconds=seconds,
+                candidate=candidate,
+                model=model,
+            )
+        )
+    known = [each.predicted_seconds for each in assignments]
+    predicted = None if None in known else max(filter(None, known), default=None)
+    return JobPlan(tuple(assignments), predicted, candidates=tuple(candidates))
+
+
+def _slot_memory(candidate: Candidate, load: int) -> int:
+    """Return the bytes that a device with a link reserves, as far as it has them."""
+    if not candidate.info.link:
+        return 0
+    needed, limit = candidate.demand.need([load]), candidate.demand.limit
+    return needed if limit is None else min(needed, limit)

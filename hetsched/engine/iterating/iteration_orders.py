@@ -1,0 +1,115 @@
+"""Executes the commands of a job's state machine that concern iterations. On the loop's thread."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Mapping
+
+from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.engine.context import EngineContext
+from hetsched.engine.iterating.array_copies import ArrayCopies
+from hetsched.engine.iterating.epoch import Epoch
+from hetsched.engine.iterating.iterative_arrays import IterativeArrays
+from hetsched.engine.job import commands as do
+from hetsched.engine.job.arrays import JobArrays
+from hetsched.engine.job.events import EpochSettled, InputsLoaded, JobEvent, LoadFailed
+from hetsched.engine.threads.step import Step
+from hetsched.transport.arena import Arena
+from hetsched.transport.iterations.control import IterationControl
+
+
+def job_arrays(job: ResolvedJob, arena: Arena) -> JobArrays:
+    """Return the arrays of a job of either kind."""
+    return JobArrays(job, arena) if job.iterative is None else IterativeArrays(job, arena)
+
+
+class IterationOrders:
+    """The control memory and the file copies of one job; unused for single-pass jobs."""
+
+    def __init__(
+        self, arrays: JobArrays, context: EngineContext, post: Callable[[JobEvent], None]
+    ) -> None:
+        self._arrays = arrays
+        self._context = context
+        self._post = post
+        self._loading: ArrayCopies | None = None
+        self._epoch: Epoch | None = None
+
+    # ---- files
+
+    def load_inputs(self) -> None:
+        """Copy inputs in a thread; their segments stay even if the thread hangs."""
+        loads = self._own.loads()
+        if loads is None:
+            self._post(InputsLoaded())
+            return
+        self._loading = loads
+        files = self._context.files
+        work = functools.partial(self._load, loads, self._own.retain_copied())
+        files.submit(work, self._loaded, deadline=files.deadline + loads.seconds)
+
+    def _load(self, loads: ArrayCopies, release: Callable[[], None], step: Step) -> None:
+        try:
+            loads.run(step)
+        finally:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it the arena
+                self._context.loop.call_soon_threadsafe(release)
+
+    def _loaded(self, value: None, error: BaseException | None) -> None:
+        self._loading = None
+        self._post(InputsLoaded() if error is None else LoadFailed(error))
+
+    def cancel_loading(self) -> None:
+        if self._loading is not None:
+            self._loading.cancel()
+
+    def saves(self) -> ArrayCopies | None:
+        """Return what must be written to output files before they are published."""
+        return self._arrays.saves() if isinstance(self._arrays, IterativeArrays) else None
+
+    # ---- epochs
+
+    def start_epoch(self, command: do.StartEpoch) -> None:
+        epoch = self._epoch = command.epoch
+        self._control.begin(epoch.first)
+        if epoch.is_paced:
+            self._control.allow(max(epoch.first, 1))
+        for rank, device in enumerate(epoch.devices):
+            order = functools.partial(epoch.order, command.attempt_id, rank)
+            self._context.fleet.send(device, order)
+
+    def propose(self, command: do.ProposeSplit) -> None:
+        self._control.propose(command.bounds)
+
+    def allow(self, command: do.AllowIteration) -> None:
+        self._control.allow(command.iteration)
+
+    def pause(self) -> None:
+        self._control.pause()
+
+    def abort(self) -> None:
+        if self._epoch is not None:
+            self._control.abort()
+
+    def settle(self, command: do.SettleEpoch) -> None:
+        control, slots = self._control, command.slots
+        self._epoch = None
+        self._post(EpochSettled(control.finished(slots), control.ended(slots)))
+
+    def arrivals(self) -> Mapping[str, int]:
+        """Return device -> how often it has arrived in the present epoch."""
+        epoch = self._epoch
+        if epoch is None:
+            return {}
+        arrivals = map(self._control.arrivals, epoch.slots)
+        return dict(zip(epoch.devices, arrivals, strict=True))
+
+    @property
+    def _own(self) -> IterativeArrays:
+        assert isinstance(self._arrays, IterativeArrays), "the job isn't iterative"
+        return self._arrays
+
+    @property
+    def _control(self) -> IterationControl:
+        return self._own.control

@@ -1,0 +1,158 @@
+"""How far an iterative job is, and what it has measured; outlives attempts and epochs. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from hetsched.engine.iterating.epoch import Epoch, bounds_of, first_iteration, shares_of
+from hetsched.engine.iterating.iteration_log import CompleteIteration, IterationRate, PhaseSums
+from hetsched.engine.iterating.row_evidence import RowEvidence
+from hetsched.partition.iterations import IterationBalance, TimedIteration
+
+
+@dataclass
+class IterationState:
+    """The state of one iterative job.
+
+    Attributes
+    ----------
+    devices : tuple of str
+        All that the job may use; the index of each is its slot.
+    finished : int
+        The last complete iteration; -1: the start isn't complete.
+    ended : int or None
+        The iteration after which the method has ended; None: it hasn't.
+    previous : tuple of int
+        Slots with partial results of iteration `finished`.
+    epochs, moves : int
+        Epochs so far, and how often rows moved between devices.
+    is_complete : bool
+        The finish stages are complete, so the outputs are.
+    has_converged : bool
+    residual : float
+        After the last iteration reported; NaN: unknown.
+    seconds : float
+        In which iterations were computed.
+    """
+
+    devices: tuple[str, ...]
+    load: int
+    granule: int
+    max_iterations: int
+    balance: IterationBalance | None = None
+    finished: int = -1
+    ended: int | None = None
+    previous: tuple[int, ...] = ()
+    epochs: int = 0
+    moves: int = 0
+    is_complete: bool = False
+    has_converged: bool = False
+    residual: float = math.nan
+    seconds: float = 0.0
+    reported: int = 0
+    """The last iteration that all devices have reported."""
+    begun_at: float = 0.0
+    """When the present attempt began to iterate, seconds."""
+    epoch: Epoch | None = None
+    """The present one; None: it has been settled."""
+    proposed: tuple[int, ...] | None = None
+    """Bounds that haven't been adopted."""
+    sums: PhaseSums = field(default_factory=PhaseSums)
+    rate: IterationRate = field(default_factory=IterationRate)
+    evidence: RowEvidence = field(default_factory=RowEvidence)
+    last: CompleteIteration | None = None
+    _present: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._present = set(self.devices)
+
+    @property
+    def is_warming_up(self) -> bool:
+        """Whether the first iteration is a round that will be repeated."""
+        return self.balance is not None and self.balance.is_warming_up and self.finished <= 1
+
+    # ---- epochs
+
+    def next_epoch(self, usable: Collection[str], *, is_paced: bool) -> Epoch:
+        """Return the next epoch, of those of `usable` that have rows; none is running.
+
+        `usable` isn't empty.
+        """
+        rows = self._shares(usable)
+        first, last = first_iteration(self.finished, self.ended)
+        self.epochs += 1
+        self.proposed = None
+        self.epoch = Epoch(
+            self.epochs,
+            tuple(rows),
+            tuple(self.devices.index(device) for device in rows),
+            bounds_of(tuple(rows.values())),
+            first,
+            self.max_iterations if last is None else last,
+            self.previous if first else (),
+            is_paced,
+        )
+        return self.epoch
+
+    def settle(self, finished: int, ended: int | None) -> None:
+        """Record how far the devices of the present epoch got; they have stopped."""
+        epoch, self.epoch = self.epoch, None
+        assert epoch is not None, "settled twice"
+        self.ended = ended if ended is not None else self.ended
+        if finished < epoch.first:
+            return
+        if epoch.first == 0 or not self.is_warming_up:
+            self.previous = epoch.slots
+        self.finished = finished
+        if self.is_warming_up and finished == 1 and self.ended is None:
+            self.finished = 0  # its input is in the other buffer
+
+    def _shares(self, usable: Collection[str]) -> dict[str, int]:
+        """Return device -> rows at the beginning of an epoch, in the order of slots."""
+        present = [device for device in self.devices if device in usable]
+        balance = self.balance
+        if balance is None:
+            return shares_of({}, present, self.load, self.granule)
+        for device in present:
+            if device not in self._present:
+                balance.restore(self.devices.index(device))
+        for device in sorted(self._present.difference(present)):
+            balance.lose(self.devices.index(device))
+        self._present = set(present)
+        return self.wanted_shares(present)
+
+    def wanted_shares(self, devices: Sequence[str]) -> dict[str, int]:
+        """Return the balance's shares of those of `devices` that shall have rows."""
+        assert self.balance is not None
+        wanted = dict(zip(self.devices, self.balance.rows, strict=True))
+        chosen = [device for device in devices if wanted[device]]
+        return shares_of(wanted, chosen or devices, self.load, self.granule)
+
+    # ---- reports
+
+    def add(self, complete: CompleteIteration, now: float) -> None:
+        """Add an iteration that all devices of its epoch have reported."""
+        if self.last is not None and self.last.rows != complete.rows:
+            self.moves += 1
+        self.last = complete
+        self.reported = complete.iteration
+        self.residual = complete.residual
+        self.sums.add(complete)
+        self.rate.add(complete.iteration, now)
+        self.evidence.add(complete)
+
+    def tell_balance(self, complete: Sequence[CompleteIteration], remaining: int | None) -> bool:
+        """Pass iterations to the balance; return whether it wants other shares."""
+        if self.balance is None or not complete:
+            return False
+        reported = [
+            TimedIteration(
+                each.iteration,
+                tuple(each.rows.get(device, 0) for device in self.devices),
+                tuple(each.times.get(device) for device in self.devices),
+            )
+            for each in complete
+        ]
+        return self.balance.tell(reported, remaining) is not None

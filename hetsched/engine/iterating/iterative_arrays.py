@@ -1,0 +1,140 @@
+"""The segments of one iterative job: copies of inputs, results, state, partials and control."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from hetsched.engine.admission.iterative_declaration import CONTROL
+from hetsched.engine.admission.resolved_job import (
+    ResolvedJob,
+    array_bytes,
+    fd_of_key,
+    is_plain,
+    kernel_layout,
+)
+from hetsched.engine.iterating.array_copies import (
+    ArrayCopies,
+    ArrayCopy,
+    FilePart,
+    MemoryPart,
+    OwnFd,
+)
+from hetsched.engine.job.arrays import JobArrays
+from hetsched.transport.arena import Arena
+from hetsched.transport.device_messages import StoredArray
+from hetsched.transport.iterations.control import IterationControl
+from hetsched.workload import ArraySpec
+
+
+class IterativeArrays(JobArrays):
+    """As JobArrays, with everything in the arena.
+
+    Attributes
+    ----------
+    control : IterationControl
+        Once allocated.
+    """
+
+    control: IterationControl
+
+    def __init__(self, job: ResolvedJob, arena: Arena) -> None:
+        super().__init__(job, arena)
+        self._copied: dict[str, int] = {}
+        """Input -> the segment of its copy."""
+        self._written: dict[str, int] = {}
+        """Output that becomes a file -> its segment."""
+
+    def allocate(self) -> None:
+        """Allocate every segment.
+
+        Raises TryAgain if the arena is full; `close` releases the segments allocated so far.
+        """
+        job = self._job
+        assert job.iterative is not None
+        for spec in job.specs:
+            self.stored.append(self._input(spec) if spec.is_input else self._output(spec))
+        slots = len(job.devices)
+        for array in job.iterative.work_arrays(job.load, slots):
+            segment = self._allocate(array.nbytes)
+            dtype = np.dtype(array.dtype).str
+            self.stored.append(
+                StoredArray(
+                    array=array.name, key=segment, shape=array.shape, dtype=dtype, output=True
+                )
+            )
+            if array.name == CONTROL:
+                words = self._arena.segment(segment).array(array.shape, array.dtype)
+                self.control = IterationControl(words, slots)
+                self.control.begin()
+
+    def loads(self) -> ArrayCopies | None:
+        """Return the copies to make before the job starts; None if there are none."""
+        copies = [
+            ArrayCopy(spec, self._source(spec), self._part(self._home(spec, segment)))
+            for spec in self._job.specs
+            if (segment := self._copied.get(spec.name)) is not None
+        ]
+        return ArrayCopies(copies, "reading input") if copies else None
+
+    def saves(self) -> ArrayCopies | None:
+        """Return the copies to output files; None if there are none."""
+        copies = [
+            ArrayCopy(spec, self._part(self._home(spec, segment)), self._output_file(spec))
+            for spec in self._job.specs
+            if (segment := self._written.get(spec.name)) is not None
+        ]
+        return ArrayCopies(copies, "writing output") if copies else None
+
+    def retain_copied(self) -> Callable[[], None]:
+        """Keep the targets of `loads` from being reused; returns a function that ends that."""
+        segments = list(self._copied.values())
+        for segment in segments:
+            self._arena.retain(segment)
+
+        def release() -> None:
+            for segment in segments:
+                self._arena.release(segment)
+
+        return release
+
+    def _input(self, spec: ArraySpec) -> StoredArray:
+        stored = self._job.inputs.get(spec.name)
+        if stored is not None and is_plain(stored, spec):
+            return stored
+        segment = self._allocate(array_bytes(spec, self._job.load))
+        if stored is not None:
+            self._copied[spec.name] = segment
+        return self._home(spec, segment)
+
+    def _output(self, spec: ArraySpec) -> StoredArray:
+        if spec.name not in self._job.outputs:
+            return self._result(spec)
+        segment = self._written[spec.name] = self._allocate(array_bytes(spec, self._job.load))
+        return self._home(spec, segment)
+
+    def _home(self, spec: ArraySpec, segment: int) -> StoredArray:
+        return kernel_layout(spec, self._job.load, segment, output=spec.is_output)
+
+    def _allocate(self, nbytes: int) -> int:
+        segment = self._arena.allocate(nbytes)
+        self._allocated.append(segment.id)
+        return segment.id
+
+    def _source(self, spec: ArraySpec) -> MemoryPart | FilePart | np.ndarray:
+        loaded = self._job.loaded.pop(spec.name, None)
+        if loaded is not None:
+            return loaded
+        stored = self._job.inputs[spec.name]
+        fd = fd_of_key(stored.key)
+        return self._part(stored) if fd is None else FilePart(OwnFd(fd), stored)
+
+    def _output_file(self, spec: ArraySpec) -> FilePart:
+        file = self._job.outputs[spec.name]
+        layout = kernel_layout(spec, self._job.load, 0, output=True, offset=file.offset)
+        return FilePart(OwnFd(file.fd), layout)
+
+    def _part(self, stored: StoredArray) -> MemoryPart:
+        segment = self._arena.segment(stored.key)
+        return MemoryPart(OwnFd(segment.fd), segment.nbytes, stored)

@@ -1,0 +1,40 @@
+"""Learning from iterations: their times become evidence of the device's model of this kernel.
+
+Runs in the planner's thread.
+"""
+
+from __future__ import annotations
+
+import time
+
+from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.engine.iterating.row_evidence import RowEvidence
+from hetsched.engine.job.states import Attempt
+from hetsched.engine.planning.next_plan import model_key
+from hetsched.engine.planning.planning_state import PlanningState
+from hetsched.models.evidence.samples import Sample, is_time
+from hetsched.planner.device_sets.neighbours import co_runners_in_run
+from hetsched.store.models.model_store import ModelKey
+
+
+def learn_rows(
+    job: ResolvedJob, attempt: Attempt, evidence: RowEvidence, state: PlanningState
+) -> None:
+    """Update the models of the devices that computed iterations. The store isn't flushed."""
+    samples: dict[str, list[Sample]] = {}
+    for device, rows, seconds in evidence.medians():
+        if is_time(seconds):
+            samples.setdefault(device, []).append(Sample("total", rows, seconds))
+    measured = [device for device in samples if device in attempt.assignments]
+    if not measured:
+        return
+    infos = {device: attempt.infos[device] for device in measured}
+    speed_key, machine = job.workload.speed_key(job.params), state.machine()
+    co_runners = co_runners_in_run(list(infos.values()), [], machine)
+    observations: list[tuple[ModelKey, list[Sample]]] = []
+    for device, info in infos.items():
+        for variant in state.variants.usable(job, info):
+            if variant.name == attempt.assignments[device].variant:
+                key = model_key(job, info, variant, speed_key, co_runners[device])
+                observations.append((key, samples[device]))
+    state.store.observe_many(observations, time.time(), flush=False)

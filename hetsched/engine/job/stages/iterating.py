@@ -1,0 +1,266 @@
+"""The timed stage of an iterative job: epochs of iterations, until the method has ended.
+
+Devices iterate on their own. The engine starts epochs, hears of iterations in batches, proposes
+splits, and ends an epoch when devices die, come or go; the next one continues after the last
+iteration that was complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from hetsched.engine.iterating.epoch import bounds_of
+from hetsched.engine.iterating.epoch_progress import EpochProgress
+from hetsched.engine.iterating.iteration_log import CompleteIteration, IterationLog
+from hetsched.engine.iterating.iteration_state import IterationState
+from hetsched.engine.job.commands import (
+    AbortEpoch,
+    AllowIteration,
+    JobCommand,
+    PauseEpoch,
+    PrepareDevice,
+    ProposeSplit,
+    SettleEpoch,
+    StartEpoch,
+)
+from hetsched.engine.job.events import (
+    DeviceExcluded,
+    DeviceMessage,
+    DevicesJoined,
+    DevicesLost,
+    DevicesSwitched,
+    EpochSettled,
+)
+from hetsched.engine.job.job_record import JobRecord, progress
+from hetsched.engine.job.stages import deadlines, verifying
+from hetsched.engine.job.stages.failures import record_loss
+from hetsched.engine.job.stages.stopping import start_over
+from hetsched.engine.job.states import Attempt, Iterating
+from hetsched.transport.iterations.messages import IterationsDone, IterationsStopped
+
+ENDS = frozenset(("converged", "limit"))
+"""Reasons to stop after which the outputs are complete."""
+
+
+def begin(record: JobRecord, attempt: Attempt, now: float) -> list[JobCommand]:
+    """Begin the first epoch of an attempt; verify at once if an earlier one has computed all."""
+    iterations = _iterations(record)
+    if iterations.is_complete:
+        return verifying.begin(record, attempt, None, now)
+    iterations.begun_at = now
+    attempt.prepared.update(attempt.live)
+    state = Iterating(attempt, None, IterationLog(()), set(), EpochProgress(now))
+    record.state = state
+    commands = progress(record, state, now, force=True)
+    commands += deadlines.set_first(record, now, record.settings.deadlines.chunk)
+    return commands + _next_epoch(record, state, now)
+
+
+def _iterations(record: JobRecord) -> IterationState:
+    assert record.iterations is not None, "the job isn't iterative"
+    return record.iterations
+
+
+def _next_epoch(record: JobRecord, state: Iterating, now: float) -> list[JobCommand]:
+    """Start an epoch of all usable devices; wait if there is none, or one is being prepared."""
+    attempt = state.attempt
+    usable = record.failures.remaining(attempt.live & attempt.prepared)
+    usable = tuple(device for device in usable if device not in record.disabled)
+    if state.joining or not usable:
+        record.state = replace(state, epoch=None)
+        return []
+    iterations = _iterations(record)
+    is_paced = any(attempt.infos[device].clock == "virtual" for device in usable)
+    epoch = iterations.next_epoch(usable, is_paced=is_paced)
+    log = IterationLog(epoch.devices, derives_waits=is_paced)
+    running, advance = set(epoch.devices), EpochProgress(now)
+    record.state = Iterating(attempt, epoch, log, running, advance)
+    commands: list[JobCommand] = [StartEpoch(attempt.id, epoch)]
+    if iterations.is_warming_up:
+        commands.append(PauseEpoch())
+    return commands
+
+
+# ---- reports
+
+
+def on_done(
+    record: JobRecord, state: Iterating, event: DeviceMessage, now: float
+) -> list[JobCommand]:
+    """Record iterations; share the rows out anew if that pays."""
+    done = event.message
+    assert isinstance(done, IterationsDone)
+    state.progress.reported(now)
+    complete = state.log.add(event.device, done)
+    if not complete or state.epoch is None:
+        return []
+    iterations = _iterations(record)
+    for each in complete:
+        iterations.add(each, now)
+    commands = _balance(record, state, iterations, complete)
+    if state.epoch.is_paced:
+        commands.append(AllowIteration(complete[-1].iteration + 1))
+    return commands + progress(record, state, now)
+
+
+def _balance(
+    record: JobRecord,
+    state: Iterating,
+    iterations: IterationState,
+    complete: Sequence[CompleteIteration],
+) -> list[JobCommand]:
+    """Pass iterations to the balance, and its new split to the devices."""
+    assert state.epoch is not None
+    if iterations.proposed == bounds_of(tuple(complete[-1].rows.values())):
+        iterations.proposed = None
+    job = record.settings.job.iterative
+    assert job is not None
+    remaining = None if job.must_converge else job.max_iterations - complete[-1].iteration
+    iterations.tell_balance(complete, remaining)
+    if iterations.is_warming_up or iterations.proposed is not None or iterations.balance is None:
+        return []
+    wanted = iterations.wanted_shares(state.epoch.devices)
+    if wanted == complete[-1].rows:
+        return []
+    if tuple(wanted) != state.epoch.devices or _has_idle_device(iterations, state):
+        return [PauseEpoch()]
+    iterations.proposed = bounds_of(tuple(wanted.values()))
+    return [ProposeSplit(iterations.proposed)]
+
+
+def _has_idle_device(iterations: IterationState, state: Iterating) -> bool:
+    """Return whether the balance has rows for a device that waits outside of the epoch."""
+    assert state.epoch is not None and iterations.balance is not None
+    rows = dict(zip(iterations.devices, iterations.balance.rows, strict=True))
+    outside = state.attempt.prepared & state.attempt.live - set(state.epoch.devices)
+    return any(rows[device] for device in outside)
+
+
+# ---- the end of an epoch
+
+
+def on_stopped(
+    record: JobRecord, state: Iterating, event: DeviceMessage, now: float
+) -> list[JobCommand]:
+    stopped = event.message
+    assert isinstance(stopped, IterationsStopped)
+    if state.epoch is None or stopped.epoch != state.epoch.number:
+        return []
+    state.progress.reported(now)
+    state.running.discard(event.device)
+    state.stops.add(stopped.reason)
+    return _settled_if_all_stopped(state)
+
+
+def _settled_if_all_stopped(state: Iterating) -> list[JobCommand]:
+    if state.running or state.epoch is None:
+        return []
+    return [SettleEpoch(state.epoch.slots)]
+
+
+def on_settled(
+    record: JobRecord, state: Iterating, event: EpochSettled, now: float
+) -> list[JobCommand]:
+    """Finish the job, or begin the next epoch."""
+    if state.epoch is None:
+        return []
+    iterations = _iterations(record)
+    iterations.settle(event.finished, event.ended)
+    iterations.has_converged |= "converged" in state.stops
+    if state.stops and ENDS.issuperset(state.stops):
+        return _complete(record, state, now)
+    state.log.discard()
+    return _next_epoch(record, state, now)
+
+
+def on_settled_between_attempts(
+    record: JobRecord, state: object, event: EpochSettled, now: float
+) -> list[JobCommand]:
+    """Record how far an attempt got that was stopped."""
+    _iterations(record).settle(event.finished, event.ended)
+    return []
+
+
+def _complete(record: JobRecord, state: Iterating, now: float) -> list[JobCommand]:
+    iterations = _iterations(record)
+    iterations.is_complete = True
+    iterations.seconds += now - iterations.begun_at
+    return verifying.begin(record, state.attempt, None, now)
+
+
+# ---- devices that come and go
+
+
+def on_loss(
+    record: JobRecord, state: Iterating, event: DevicesLost, now: float
+) -> list[JobCommand]:
+    """Go on with the others after the last complete iteration."""
+    attempt = state.attempt
+    devices = [device for device in event.devices if device in attempt.assignments]
+    if not devices:
+        return []
+    commands = record_loss(record, attempt, event)
+    if record.failures.excludes_all(attempt.assignments):
+        return commands + start_over(record, attempt, event.reason, now)
+    for device in devices:
+        state.joining.pop(device, None)
+    if state.epoch is None:
+        return commands + _next_epoch(record, state, now)
+    if state.running.isdisjoint(devices):
+        return commands
+    state.running.difference_update(devices)
+    state.stops.add("aborted")
+    return [*commands, AbortEpoch(), *_settled_if_all_stopped(state)]
+
+
+def on_joined(
+    record: JobRecord, state: Iterating, event: DevicesJoined, now: float
+) -> list[JobCommand]:
+    """Prepare devices whose process has started again."""
+    attempt = state.attempt
+    devices = [
+        device
+        for device in record.failures.remaining(event.devices)
+        if device in attempt.assignments and device not in attempt.live
+    ]
+    attempt.live.update(devices)
+    state.joining.update(dict.fromkeys(devices, now))
+    return [
+        PrepareDevice(attempt.id, attempt.to_prepare(device), answer=True) for device in devices
+    ]
+
+
+def on_prepared(
+    record: JobRecord, state: Iterating, event: DeviceMessage, now: float
+) -> list[JobCommand]:
+    """Let a device that restarted take part from the next epoch on."""
+    state.attempt.prepared.add(event.device)
+    state.joining.pop(event.device, None)
+    if state.joining:
+        return []
+    return _next_epoch(record, state, now) if state.epoch is None else [PauseEpoch()]
+
+
+def on_switched(
+    record: JobRecord, state: Iterating, event: DevicesSwitched, now: float
+) -> list[JobCommand]:
+    """Begin another epoch without the devices that were disabled, with those enabled."""
+    attempt = state.attempt
+    has_changed = not attempt.assignments.keys().isdisjoint(record.disabled ^ event.disabled)
+    record.disabled = event.disabled
+    if not has_changed:
+        return []
+    return _next_epoch(record, state, now) if state.epoch is None else [PauseEpoch()]
+
+
+def on_excluded(
+    record: JobRecord, state: Iterating, event: DeviceExcluded, now: float
+) -> list[JobCommand]:
+    """Don't use the device when it comes back; replan if no other is assigned."""
+    attempt = state.attempt
+    record.failures.excluded.setdefault(event.device, event.reason)
+    if attempt.live or not record.failures.excludes_all(attempt.assignments):
+        return []
+    return start_over(record, attempt, event.reason, now)

@@ -1,0 +1,298 @@
+"""Iterative jobs from end to end: real device processes, files, deaths, cancellation, devices."""
+
+from __future__ import annotations
+
+import gc
+import queue
+import threading
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from diffusing_workload import DiffusionParams, diffused
+
+import hetsched
+from hetsched.config import parse
+from hetsched.errors import DataError, JobFailed, Unavailable, UsageError
+from hetsched.job import JobReport, JobState, Running
+
+DIFFUSION, DEADLY = "diffusing_workload:Diffusion", "deadly_diffusion:DeadlyDiffusion"
+HERE = Path(__file__).parent
+ROWS, COLUMNS = 60, 4
+CORES = """
+[[device]]
+kind = "cpu"
+count = 2
+"""
+EMULATED = """
+[[device]]
+kind = "emulated"
+name = "emu0"
+clock = "real"
+memory = "1MiB"
+compute = { gap = "20us", unit = "1us" }
+h2d = { gap = "5us", rate = "1GB/s" }
+d2h = { gap = "5us", rate = "1GB/s" }
+"""
+VIRTUAL = """
+[[device]]
+kind = "emulated"
+name = "slow0"
+clock = "virtual"
+compute = { unit = "3us" }
+
+[[device]]
+kind = "emulated"
+name = "fast0"
+clock = "virtual"
+compute = { unit = "1us" }
+"""
+MACHINES = {"cores": CORES, "mixed": CORES + EMULATED, "virtual": VIRTUAL}
+
+
+@pytest.fixture(scope="module", params=MACHINES)
+def local(request: pytest.FixtureRequest) -> Iterator[hetsched.Local]:
+    with _machine(request.param) as local:
+        yield local
+
+
+@pytest.fixture(scope="module")
+def cores() -> Iterator[hetsched.Local]:
+    with _machine("cores") as local:
+        yield local
+
+
+def _machine(name: str) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", f"{HERE.parent}:{HERE}")
+        return hetsched.Local(parse(MACHINES[name], "test"), learn=False)
+
+
+def made(seed: int = 0, dtype: str = "float64") -> np.ndarray:
+    values = np.random.default_rng(seed).standard_normal((ROWS, COLUMNS))
+    return values.astype(dtype)
+
+
+def report_of(job: Any) -> JobReport:
+    report = job.report
+    assert isinstance(report, JobReport)
+    return report
+
+
+def expected(x: np.ndarray, **params: Any) -> np.ndarray:
+    result, _ = diffused(DiffusionParams(rows=ROWS, columns=COLUMNS, **params), x)
+    return result
+
+
+@pytest.mark.parametrize("border", ["periodic", "reflect", "fixed"])
+def test_the_result_is_that_of_one_process(local: hetsched.Local, border: str) -> None:
+    x = made()
+    job = local.submit(DIFFUSION, x, rows=ROWS, iterations=12, border=border)
+    result = job.result(60)
+    np.testing.assert_allclose(result.y, expected(x, iterations=12, border=border))
+    report = report_of(job)
+    assert (report.iterations, report.state) == (12, "done")
+    assert sum(device.share for device in report.devices) == ROWS
+
+
+@pytest.mark.parametrize("splits", ["none", "auto"])
+def test_runs_with_the_same_split_agree_in_each_bit(cores: hetsched.Local, splits: str) -> None:
+    results = []
+    for _ in range(2):
+        job = cores.submit(DIFFUSION, made(), rows=ROWS, iterations=9, balance=splits)
+        results.append(np.array(job.result(60).y))
+    if splits == "none":
+        assert np.array_equal(*results)
+    np.testing.assert_allclose(*results)
+
+
+def test_generated_inputs_are_used(local: hetsched.Local) -> None:
+    job = local.submit(DIFFUSION, rows=ROWS, iterations=3, seed=5)
+    x = np.stack([np.random.default_rng((5, row)).standard_normal(COLUMNS) for row in range(ROWS)])
+    np.testing.assert_allclose(job.result(60).y, expected(x, iterations=3))
+
+
+def test_iterations_end_when_the_method_has_converged(local: hetsched.Local) -> None:
+    x, tolerance = made(), 0.05
+    job = local.submit(DIFFUSION, x, rows=ROWS, iterations=400, tolerance=tolerance)
+    _, iterations = diffused(
+        DiffusionParams(rows=ROWS, columns=COLUMNS, iterations=400, tolerance=tolerance), x
+    )
+    job.result(60)
+    report = report_of(job)
+    assert (report.iterations, report.converged) == (iterations, True)
+    assert report.residual is not None
+    assert report.residual <= tolerance
+
+
+def test_no_convergence_is_an_error_with_the_residual(cores: hetsched.Local) -> None:
+    x = made()
+    with pytest.raises(JobFailed, match=r"no convergence after 3 iterations: residual 0\.\d+"):
+        cores.submit(DIFFUSION, x, rows=ROWS, iterations=3, tolerance=1e-9).result(60)
+
+
+def test_without_convergence_the_last_result_is_kept(
+    cores: hetsched.Local, tmp_path: Path
+) -> None:
+    x, out, path = made(), cores.empty((ROWS, COLUMNS), "float64"), tmp_path / "y.npy"
+    params = {"rows": ROWS, "iterations": 3, "tolerance": 1e-9}
+    for target in (out, path):
+        with pytest.raises(JobFailed, match="no convergence"):
+            cores.submit(DIFFUSION, x, out={"y": target}, **params).result(60)
+    np.testing.assert_allclose(out, expected(x, iterations=3))
+    np.testing.assert_array_equal(np.load(path), out)
+
+
+def test_bad_data_end_the_job_on_all_devices(local: hetsched.Local) -> None:
+    for _ in range(2):
+        with pytest.raises(DataError, match="row 0 is bad data"):
+            local.submit(DIFFUSION, made(), rows=ROWS, is_bad=True).result(60)
+    job = local.submit(DIFFUSION, made(), rows=ROWS, iterations=2)
+    np.testing.assert_allclose(job.result(60).y, expected(made(), iterations=2))
+
+
+# ---- files
+
+
+@pytest.mark.parametrize(("dtype", "order"), [("float64", "C"), ("<f4", "C"), (">f8", "F")])
+def test_inputs_and_outputs_may_be_files(
+    local: hetsched.Local, tmp_path: Path, dtype: str, order: str
+) -> None:
+    x = np.asarray(made(dtype=dtype), order=order)  # type: ignore[call-overload]
+    np.save(tmp_path / "x.npy", x)
+    path = tmp_path / "y.npy"
+    local.submit(DIFFUSION, tmp_path / "x.npy", out={"y": path}, rows=ROWS, iterations=4).result(
+        60
+    )
+    np.testing.assert_allclose(np.load(path), expected(x.astype("float64"), iterations=4))
+
+
+def test_an_array_of_another_dtype_is_converted(cores: hetsched.Local) -> None:
+    x = made(dtype="float32")
+    job = cores.submit(DIFFUSION, x, rows=ROWS, iterations=4)
+    np.testing.assert_allclose(job.result(60).y, expected(x.astype("float64"), iterations=4))
+
+
+def test_all_memory_is_returned(cores: hetsched.Local, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", made())
+
+    def used() -> int:
+        out = {name: tmp_path / f"{name}.npy" for name in ("y", "totals")}
+        params: dict[str, Any] = {"rows": ROWS, "iterations": 4, "force": True, "out": out}
+        cores.submit(DIFFUSION, tmp_path / "x.npy", **params).result(60)
+        with pytest.raises(JobFailed, match="no convergence"):
+            cores.submit(DIFFUSION, made(), rows=ROWS, iterations=3, tolerance=1e-9).result(60)
+        gc.collect()
+        return int(cores._call(lambda: cores._arena.used))
+
+    assert used() == used()
+
+
+# ---- deaths, cancellation
+
+
+def deadly(folder: Path, *calls: int) -> dict[str, Any]:
+    return {"rows": ROWS, "iterations": 40, "markers": str(folder), "calls": list(calls)}
+
+
+@pytest.mark.parametrize("machine", ["cores", "mixed"])
+@pytest.mark.parametrize("calls", [(1,), (5, 6, 20), (40,)])
+def test_a_process_that_dies_costs_one_iteration(
+    machine: str, calls: tuple[int, ...], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    x = made()
+    with _machine(machine) as local:
+        job = local.submit(DEADLY, x, **deadly(tmp_path, *calls))
+        np.testing.assert_allclose(job.result(60).y, expected(x, iterations=40))
+    report = report_of(job)
+    assert report.iterations == 40
+    assert sum("the iteration was repeated" in note for note in report.notes) == len(calls)
+
+
+def test_a_cancelled_job_ends_and_the_next_one_runs(cores: hetsched.Local) -> None:
+    is_iterating = threading.Event()
+
+    def follow(state: JobState) -> None:
+        if isinstance(state, Running) and state.iteration:
+            is_iterating.set()
+
+    job = cores.submit(DIFFUSION, made(), rows=ROWS, iterations=10**8, follow=follow)
+    assert is_iterating.wait(60)
+    job.cancel()
+    with pytest.raises(CancelledError):
+        job.result(60)
+    cores.submit(DIFFUSION, made(), rows=ROWS, iterations=2).result(60)
+
+
+# ---- devices
+
+
+def test_one_device_may_do_it_alone(local: hetsched.Local) -> None:
+    name = local.devices()[0][0].name
+    job = local.submit(DIFFUSION, made(), rows=ROWS, iterations=5, devices=name)
+    np.testing.assert_allclose(job.result(60).y, expected(made(), iterations=5))
+    assert [device.device for device in report_of(job).devices] == [name]
+
+
+def test_a_faster_device_gets_more_rows() -> None:
+    with _machine("virtual") as local:
+        job = local.submit(DIFFUSION, made(), rows=ROWS, iterations=20)
+        job.result(60)
+        rows = {device.device: device.share for device in report_of(job).devices}
+        assert rows == {"slow0": 15, "fast0": 45}
+
+        job = local.submit(DIFFUSION, made(), rows=ROWS, iterations=20)
+        job.result(60)
+        report = report_of(job)
+        assert report.moves == 0, "the models of the first job give the split of the second"
+        assert {device.device: device.share for device in report.devices} == rows
+
+
+def test_a_device_that_is_disabled_leaves_the_running_job_until_it_is_enabled(
+    cores: hetsched.Local,
+) -> None:
+    shares: queue.SimpleQueue[set[str]] = queue.SimpleQueue()
+
+    def follow(state: JobState) -> None:
+        if isinstance(state, Running) and state.iteration:
+            shares.put({device.device for device in state.devices})
+
+    job = cores.submit(DIFFUSION, made(), rows=ROWS, iterations=10**8, follow=follow)
+    for enable, disable, devices in [
+        ((), ("cpu0",), {"cpu1"}),
+        (("cpu0",), ("cpu1",), {"cpu0"}),
+        (("cpu1",), (), {"cpu0", "cpu1"}),
+    ]:
+        cores.switch_devices(enable, disable)
+        while shares.get(timeout=60) != devices:
+            pass
+    job.cancel()
+    with pytest.raises(CancelledError):
+        job.result(60)
+
+
+def test_without_an_enabled_device_no_job_runs(cores: hetsched.Local) -> None:
+    names = [info.name for info in cores.devices()[0]]
+    cores.switch_devices(disable=names)
+    for workload, params in [(DIFFUSION, {}), ("fft", {"batch": "2x8x8"})]:
+        with pytest.raises(Unavailable, match="cpu0: disabled"):
+            cores.submit(workload, **params).result(60)
+    assert cores.devices()[1]["cpu0"].startswith("disabled")
+    cores.switch_devices(enable=names)
+    cores.submit(DIFFUSION, iterations=2).result(60)
+
+
+def test_only_devices_that_exist_can_be_disabled(cores: hetsched.Local) -> None:
+    with pytest.raises(UsageError, match="devices here: cpu0, cpu1"):
+        cores.switch_devices(disable=["gpu7"])
+
+
+def test_explicit_measurements_are_refused(cores: hetsched.Local) -> None:
+    spec = hetsched.job.JobSpec(
+        workload=DIFFUSION, params={"rows": ROWS}, measure={"cpu0": "numpy"}
+    )
+    with pytest.raises(UsageError, match="diffusion is iterative: its devices are measured"):
+        cores.run(spec)

@@ -1,0 +1,100 @@
+"""Reports of iterations put together; sums, rates and evidence from them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from hetsched.engine.iterating.epoch_progress import EpochProgress
+from hetsched.engine.iterating.iteration_log import (
+    CompleteIteration,
+    IterationLog,
+    IterationRate,
+    PhaseSums,
+    with_waits,
+)
+from hetsched.engine.iterating.row_evidence import MAX_SIZES, RowEvidence
+from hetsched.job import IterationSeconds
+from hetsched.transport.iterations.messages import IterationsDone, IterationTimes
+
+FAST, SLOW = IterationTimes(1.0, 0.5, 2.0, 0.25), IterationTimes(3.0)
+
+
+def report(first: int, *times: IterationTimes, rows: int = 4) -> IterationsDone:
+    residuals = tuple(1.0 / (first + i) for i in range(len(times)))
+    return IterationsDone(1, 0, first, times, residuals, (rows,) * len(times))
+
+
+def complete(iteration: int, rows: int, seconds: float) -> CompleteIteration:
+    return CompleteIteration(iteration, {"a": rows}, {"a": IterationTimes(seconds)}, math.nan)
+
+
+def test_an_iteration_is_complete_when_every_device_has_reported_it() -> None:
+    log = IterationLog(("a", "b"))
+    assert log.add("a", report(5, FAST, FAST)) == []
+
+    (fifth,) = log.add("b", report(5, SLOW, rows=8))
+    assert (fifth.iteration, fifth.rows, fifth.residual) == (5, {"a": 4, "b": 8}, 0.2)
+    assert fifth.times == {"a": FAST, "b": SLOW}
+    assert fifth.seconds == 3.75
+    assert [each.iteration for each in log.add("b", report(6, SLOW))] == [6]
+
+
+def test_iterations_that_a_lost_device_never_reported_are_dropped() -> None:
+    log = IterationLog(("a", "b"))
+    log.add("a", report(5, FAST))
+    log.discard()
+    assert log.add("b", report(5, SLOW)) == []
+
+
+def test_modelled_times_show_the_wait_for_the_slowest_device() -> None:
+    times = with_waits({"a": FAST, "b": SLOW})
+    assert (times["a"].wait, times["b"].wait) == (1.25, 0.0)
+
+
+def test_phases_are_summed_by_device() -> None:
+    sums = PhaseSums()
+    for iteration in (1, 2):
+        sums.add(CompleteIteration(iteration, {"a": iteration}, {"a": FAST}, 0.0))
+    assert sums.of("a") == IterationSeconds(2.0, 1.0, 4.0, 0.5)
+    assert sums.rows == {"a": 2}
+    assert sums.of("b") == IterationSeconds()
+
+
+def test_the_rate_is_known_from_the_second_report_on() -> None:
+    rate = IterationRate()
+    assert rate.per_second is None
+    rate.add(10, 100.0)
+    rate.add(30, 104.0)
+    assert rate.per_second == 5.0
+
+
+def test_evidence_is_the_median_time_of_each_number_of_rows() -> None:
+    evidence = RowEvidence()
+    for iteration, seconds in enumerate([9.0, 1.0, 5.0, 2.0]):
+        evidence.add(complete(iteration, 7, seconds))
+    assert list(evidence.medians()) == [("a", 7, 2.0)], "the first iteration fills caches"
+
+
+def test_evidence_is_bounded() -> None:
+    evidence = RowEvidence()
+    for rows in range(1, 3 * MAX_SIZES):
+        for _ in range(2):
+            evidence.add(complete(1, rows, 1.0))
+    assert len(list(evidence.medians())) == MAX_SIZES
+
+
+def test_the_device_behind_the_others_is_the_one_they_wait_for() -> None:
+    progress = EpochProgress(10.0)
+    progress.look({"a": 3, "b": 2}, 20.0)
+    assert progress.laggards({"a", "b"}) == ["b"]
+    assert progress.laggards({"a"}) == ["a"], "one that has stopped isn't behind"
+
+
+@pytest.mark.parametrize(("later", "since"), [({"a": 3}, 20.0), ({"a": 4}, 30.0)])
+def test_progress_is_another_arrival(later: dict[str, int], since: float) -> None:
+    progress = EpochProgress(10.0)
+    progress.look({"a": 3}, 20.0)
+    progress.look(later, 30.0)
+    assert progress.since == since

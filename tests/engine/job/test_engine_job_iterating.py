@@ -1,0 +1,300 @@
+"""Iterative jobs: epochs, splits, devices that come and go, and how the job ends."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from iterating_story import ITERATIONS, ROWS, IteratingStory
+from job_story import DEVICES, info
+
+from hetsched.engine.deadlines import DEFAULT_DEADLINES
+from hetsched.engine.job import commands as do
+from hetsched.engine.job.events import (
+    AbortRequested,
+    Begin,
+    DeadlinePassed,
+    DevicesSwitched,
+    InputsLoaded,
+    LoadFailed,
+    ProcessesSettled,
+    Published,
+)
+from hetsched.errors import Cancelled, IOFailure
+from hetsched.partition.iterations import IterationBalance
+from hetsched.transport.device_messages import StoredArray
+
+FILE = StoredArray(array="x", key=-4, shape=(ROWS, 1), dtype="<f8", offset=128)
+
+
+def ended(reason: str = "converged", iteration: int = 9, **named: bool) -> IteratingStory:
+    story = IteratingStory(**named).to_iterating()
+    for device in DEVICES:
+        story.iterated(device, 1, iteration)
+    story.stopped(*DEVICES, iteration=iteration, reason=reason)
+    return story.settled(iteration, iteration)
+
+
+def test_all_prepared_devices_begin_together() -> None:
+    story = IteratingStory().to_iterating()
+
+    assert story.state == "Iterating"
+    epoch = story.epoch
+    assert (epoch.devices, epoch.bounds) == (DEVICES, (0, 50, 100))
+    assert (epoch.first, epoch.last, epoch.is_paced) == (0, ITERATIONS, False)
+
+
+def test_a_job_that_has_converged_is_done() -> None:
+    finish = ended().only(do.FinishJob)
+
+    report = finish.report
+    assert (finish.error, report.state) == (None, "done")
+    assert (report.iterations, report.residual, report.converged) == (9, 0.5, True)
+    assert [(each.share, each.phases.compute) for each in report.devices] == [(50, 9.0)] * 2
+    assert report.moves == 0
+
+
+def test_a_number_of_iterations_may_be_all_that_is_asked_for() -> None:
+    report = ended("limit").only(do.FinishJob).report
+    assert (report.state, report.converged) == ("done", False)
+
+
+def test_no_convergence_is_a_failure_whose_result_is_kept() -> None:
+    finish = ended("limit", must_converge=True).only(do.FinishJob)
+    assert finish.error.code == 1
+    assert finish.error.message.startswith(
+        "no convergence after 9 iterations: residual 0.5; the last result was kept"
+    )
+    assert finish.keeps_results
+    assert finish.report.iterations == 9
+
+
+def test_without_convergence_output_files_are_published_all_the_same() -> None:
+    story = IteratingStory(must_converge=True, outputs={"y": SimpleNamespace(path="/y")})
+    story.to_iterating().stopped(*DEVICES, iteration=9, reason="limit").settled(9, 9)
+    assert story.names == ["PublishOutputs"]
+    assert story.feed(Published()).only(do.FinishJob).error.code == 1
+
+
+def test_progress_shows_iteration_residual_and_rows() -> None:
+    story = IteratingStory().to_iterating().iterated("cpu0", 1, 3).iterated("cpu1", 1, 3)
+    running = story.only(do.ReportProgress).state
+    assert (running.stage, running.iteration, running.max_iterations) == ("computing", 3, 50)
+    assert running.residual == 0.5
+    assert [(each.device, each.done) for each in running.devices] == [("cpu0", 50), ("cpu1", 50)]
+
+
+# ---- the balance
+
+
+class Moving:
+    """Moves 10 rows to cpu1 after each report, up to `moves` times."""
+
+    is_warming_up = False
+
+    def __init__(self, moves: int = 1, step: int = 10) -> None:
+        self.rows = (50, 50)
+        self.moves, self.step = moves, step
+
+    def tell(self, iterations: object, remaining: int | None = None) -> object:
+        if self.moves:
+            self.moves -= 1
+            self.rows = (self.rows[0] - self.step, self.rows[1] + self.step)
+        return None
+
+    def lose(self, device: int) -> None: ...
+    def restore(self, device: int) -> None: ...
+
+
+def test_a_new_split_is_proposed_once_until_devices_have_adopted_it() -> None:
+    story = IteratingStory(balance=Moving(moves=2)).to_iterating()
+    story.iterated("cpu0", 1).iterated("cpu1", 1)
+    assert story.only(do.ProposeSplit).bounds == (0, 40, 100)
+
+    story.iterated("cpu0", 2).iterated("cpu1", 2)
+    assert "ProposeSplit" not in story.names, "the balance wants (30, 70) now"
+
+    story.iterated("cpu0", 3, rows=40).iterated("cpu1", 3, rows=60)
+    assert story.only(do.ProposeSplit).bounds == (0, 30, 100)
+    assert story.iterations.moves == 1
+
+
+def test_virtual_devices_are_allowed_one_iteration_after_the_other() -> None:
+    story = IteratingStory(balance=Moving(), clock="virtual").to_iterating()
+    assert story.epoch.is_paced
+    story.iterated("cpu0", 1).iterated("cpu1", 1, seconds=3.0)
+    assert [name for name in story.names if name != "ReportProgress"] == [
+        "ProposeSplit",
+        "AllowIteration",
+    ]
+    assert story.only(do.AllowIteration).iteration == 2
+    assert story.iterations.sums.of("cpu0").wait == 2.0, "it waited for cpu1"
+
+
+def test_a_device_without_rows_leaves_at_a_pause() -> None:
+    story = IteratingStory(balance=Moving(step=50)).to_iterating()
+    story.iterated("cpu0", 1).iterated("cpu1", 1)
+    assert "PauseEpoch" in story.names
+    story.stopped(*DEVICES, iteration=2, reason="paused").settled(2)
+    assert (story.epoch.devices, story.epoch.first) == (("cpu1",), 3)
+
+
+def test_a_warm_up_pauses_after_each_round() -> None:
+    balance = IterationBalance(ROWS, 2, "functional", names=DEVICES, warm_up=True)
+    story = IteratingStory(balance=balance).to_iterating()
+    assert story.names[-2:] == ["StartEpoch", "PauseEpoch"]
+    story.stopped(*DEVICES, iteration=0, reason="paused").settled(0)
+    story.iterated("cpu0", 1).iterated("cpu1", 1, seconds=3.0)
+    story.stopped(*DEVICES, iteration=1, reason="paused", epoch=2).settled(1)
+    assert (story.epoch.first, story.epoch.rows) == (1, {"cpu0": 75, "cpu1": 25})
+
+
+# ---- devices that come and go
+
+
+def test_the_others_go_on_after_the_last_complete_iteration() -> None:
+    story = IteratingStory().to_iterating().iterated("cpu0", 1, 5).lost("cpu1")
+    assert "AbortEpoch" in story.names
+    story.stopped("cpu0", iteration=5, reason="aborted")
+    assert story.only(do.SettleEpoch).slots == (0, 1)
+    story.settled(5)
+    epoch = story.epoch
+    assert (epoch.number, epoch.devices, epoch.bounds) == (2, ("cpu0",), (0, 100))
+    assert (epoch.first, epoch.previous) == (6, (0, 1))
+
+
+def test_a_device_that_comes_back_joins_at_a_pause() -> None:
+    story = IteratingStory().to_iterating().lost("cpu1")
+    story.stopped("cpu0", iteration=0, reason="aborted").settled(0)
+
+    assert story.joined("cpu1").only(do.PrepareDevice).assignment.device == "cpu1"
+    assert story.prepared("cpu1").names == ["PauseEpoch"]
+    story.stopped("cpu0", iteration=7, reason="paused", epoch=2).settled(7)
+    assert (story.epoch.devices, story.epoch.first, story.epoch.previous) == (DEVICES, 8, (0,))
+
+
+def test_when_all_die_the_job_goes_on_when_all_are_back() -> None:
+    story = IteratingStory().to_iterating().lost(*DEVICES)
+    assert story.only(do.SettleEpoch)
+    assert story.settled(3).commands == []
+    story.joined(*DEVICES).prepared("cpu0")
+    assert story.commands == [], "cpu1 is about to be ready, too"
+    epoch = story.prepared("cpu1").epoch
+    assert (epoch.devices, epoch.first, epoch.previous) == (DEVICES, 4, (0, 1))
+
+
+def test_a_death_while_results_are_written_repeats_only_that() -> None:
+    story = IteratingStory().to_iterating().stopped("cpu0", iteration=9, reason="converged")
+    story.lost("cpu1").settled(9, 9)
+    epoch = story.epoch
+    assert (epoch.first, epoch.last) == (10, 9)
+    story.stopped("cpu0", iteration=9, reason="limit", epoch=2).settled(9, 9)
+    report = story.only(do.FinishJob).report
+    assert (report.iterations, report.converged) == (9, True)
+
+
+def test_a_loss_during_verification_does_not_iterate_again() -> None:
+    story = ended(verify=True)
+    assert story.state == "Verifying"
+    story.lost("cpu0").fenced("cpu1")
+    story.to_iterating(["cpu1"])
+    assert (story.state, story.only(do.CheckUnits).order.count) == ("Verifying", ROWS)
+    assert story.checked("cpu1").only(do.FinishJob).report.verified
+
+
+def test_a_disabled_device_leaves_and_returns_when_it_is_enabled() -> None:
+    story = IteratingStory().to_iterating().feed(DevicesSwitched(frozenset({"cpu0"})))
+    assert story.names == ["PauseEpoch"]
+    story.stopped(*DEVICES, iteration=4, reason="paused").settled(4)
+    assert story.epoch.devices == ("cpu1",)
+
+    story.feed(DevicesSwitched(frozenset()))
+    story.stopped("cpu1", iteration=6, reason="paused", epoch=2).settled(6)
+    assert (story.epoch.devices, story.epoch.first) == (DEVICES, 7)
+
+
+def test_a_device_that_is_disabled_from_the_start_waits_outside() -> None:
+    story = IteratingStory().to_iterating(disabled=["cpu1"])
+    assert story.epoch.devices == ("cpu0",)
+    assert story.feed(DevicesSwitched(frozenset())).names == ["PauseEpoch"]
+
+
+def test_a_device_that_is_disabled_before_the_first_epoch_has_no_part_in_it() -> None:
+    story = IteratingStory().feed(Begin())
+    story.feed(ProcessesSettled(41, (info("cpu0"), info("cpu1")), {}))
+    story.feed(DevicesSwitched(frozenset({"cpu1"})))
+    assert story.machine.record.disabled == {"cpu1"}
+
+
+def test_without_an_enabled_device_there_is_no_job() -> None:
+    story = IteratingStory().to_iterating(disabled=DEVICES)
+    assert story.state == "Ended"
+
+
+# ---- errors
+
+
+def test_a_job_that_starts_over_continues_where_it_was() -> None:
+    story = IteratingStory().to_iterating().failed("cpu0", "memory")
+    assert story.names[-3:] == ["AbortEpoch", "FenceDevice", "FenceDevice"]
+    story.fenced(*DEVICES)
+    assert story.names == ["SettleEpoch", "WaitForProcesses"]
+    story.settled(3)
+    epoch = story.to_iterating().epoch
+    assert (epoch.number, epoch.first, epoch.previous) == (2, 4, (0, 1))
+
+
+def test_bad_data_fail_the_job() -> None:
+    story = IteratingStory().to_iterating().failed("cpu0", "kernel", "row 0 is bad data")
+    finish = story.fenced(*DEVICES).only(do.FinishJob)
+    assert finish.error.message == "row 0 is bad data"
+    assert not finish.keeps_results
+
+
+def test_a_cancelled_job_ends_when_its_devices_have_stopped() -> None:
+    story = IteratingStory().to_iterating().feed(AbortRequested(Cancelled("no more")))
+    assert story.names == ["AbortEpoch", "FenceDevice", "FenceDevice"]
+    assert story.fenced(*DEVICES).only(do.FinishJob).error.code == 130
+
+
+def test_only_the_device_that_the_others_wait_for_is_killed() -> None:
+    story = IteratingStory().to_iterating().iterated("cpu0", 1).iterated("cpu1", 1)
+    late = story.now + DEFAULT_DEADLINES.chunk
+    arrivals = {"cpu0": 5, "cpu1": 4}
+
+    story.feed(DeadlinePassed(arrivals))
+    assert "KillDevice" not in story.names
+    story.now = late + 1
+    story.feed(DeadlinePassed(arrivals))
+    kill = story.only(do.KillDevice)
+    assert (kill.device, kill.reason) == (
+        "cpu1",
+        "an iteration takes longer than 30 s (deadlines.chunk)",
+    )
+
+
+def test_devices_that_arrive_are_not_killed_however_long_an_iteration_takes() -> None:
+    story = IteratingStory().to_iterating().iterated("cpu0", 1).iterated("cpu1", 1)
+    for count in range(9):
+        story.now += DEFAULT_DEADLINES.chunk - 2
+        story.feed(DeadlinePassed({"cpu0": count, "cpu1": count}))
+        assert "KillDevice" not in story.names
+
+
+# ---- inputs from files
+
+
+def test_inputs_are_read_before_anything_else() -> None:
+    story = IteratingStory(inputs={"x": FILE}).to_waiting()
+    assert (story.state, story.names) == ("LoadingInputs", ["AllocateArrays", "LoadInputs"])
+    assert story.feed(InputsLoaded()).names == ["WaitForProcesses"]
+
+
+def test_an_input_that_cannot_be_read_fails_the_job() -> None:
+    story = IteratingStory(inputs={"x": FILE}).to_waiting().feed(LoadFailed(IOFailure("gone")))
+    assert story.only(do.FinishJob).error.message == "gone"
+
+
+def test_a_cancelled_job_waits_for_the_thread_that_reads() -> None:
+    story = IteratingStory(inputs={"x": FILE}).to_waiting()
+    assert story.feed(AbortRequested(Cancelled("no"))).names == ["CancelLoading"]
+    assert story.feed(LoadFailed(Cancelled("thread"))).only(do.FinishJob).error.message == "no"
