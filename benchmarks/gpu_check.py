@@ -39,6 +39,7 @@ SECTIONS = {
     "waits": 20.0,
     "kept": 20.0,
     "chunk_sizes": 30.0,
+    "iterating": 45.0,
 }
 """Name -> time limit in seconds; the most important first."""
 LEAST = 5.0

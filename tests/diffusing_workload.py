@@ -115,8 +115,8 @@ class Diffusion(Iterative):
         return 10.0 * x * p.columns
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        if kind != "cpu":
-            return ()
+        if kind == "cuda":
+            return (Variant("numpy", "1", make),)
         makers = {"numpy": make, "exiting": make_exiting, "diverging": make_diverging}
         return tuple(Variant(name, "1", maker) for name, maker in makers.items())
 
@@ -128,7 +128,8 @@ class Diffusion(Iterative):
 
 
 def make(p: DiffusionParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
-    """Return the kernels by stage."""
+    """Return the kernels by stage. On a GPU partials and values are on the host."""
+    to_host = getattr(context.xp, "asnumpy", np.asarray)
 
     def copy(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Any) -> None:
         done = int(values.now["rounds"]) if values.now else 0
@@ -138,20 +139,20 @@ def make(p: DiffusionParams, load: int, context: KernelContext) -> Mapping[str, 
     def mean(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Any) -> None:
         own = inputs["u"][1:-1]
         outputs["means"][...] = own.mean(axis=1)
-        partials["total"][...] = own.sum(axis=0)
+        partials["total"][...] = to_host(own.sum(axis=0))
 
     def smooth(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Any) -> None:
         u = inputs["u"]
         mean = inputs["means"].mean()
         outputs["u"][...] = (u[:-2] + 2 * u[1:-1] + u[2:]) / 4 - 0.01 * mean
-        partials["change"][...] = np.abs(outputs["u"] - u[1:-1]).max()
+        partials["change"][...] = to_host(np.abs(outputs["u"] - u[1:-1]).max())
         if rows.is_first and p.is_bad:
             raise DataError("row 0 is bad data")
 
     def result(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Any) -> None:
         outputs["y"][...] = inputs["u"][1:-1]
         if rows.is_first:
-            outputs["totals"][...] = values.now["total"]
+            outputs["totals"][...] = context.xp.asarray(values.now["total"])
 
     return {"copy": copy, "mean": mean, "smooth": smooth, "result": result}
 

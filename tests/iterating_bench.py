@@ -51,12 +51,13 @@ class IteratingBench:
         x: np.ndarray,
         devices: Sequence[Opener] = THREE_CORES,
         workload: str = "diffusing_workload:Diffusion",
+        arena: int = 1 << 22,
     ) -> None:
         self.params = params
         self.slots = len(devices)
         self.events: Queue[Any] = Queue()
         self.reports: dict[int, list[IterationsDone]] = defaultdict(list)
-        self.arena = Arena(1 << 22)
+        self.arena = Arena(arena)
         self._workload = workload
         self._attachments = Attachments()
         self._stored: list[StoredArray] = []

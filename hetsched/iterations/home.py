@@ -54,6 +54,10 @@ class Home:
         self._state = {array.name: array for array in workload.state(params)}
         self._is_whole = {a.name: a.is_whole for a in workload.arrays(params)}
 
+    def array(self, name: str) -> Any:
+        """Return a whole input or output, or the home copy of a state array."""
+        return self._arrays[name]
+
     def fill_borders(self) -> None:
         """Write the fixed border rows. Before the first stage, by one device."""
         for array in self._state.values():

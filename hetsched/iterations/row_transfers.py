@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from hetsched.iterations.home import Part, read_buffer, write_buffer
 from hetsched.workload import ArraySpec, Iterative, Rows, Stage, StateArray
 
 
@@ -22,6 +23,7 @@ class RowRange:
     """Rows of a state array to copy: `first` may be below 0, and `stop` beyond the load."""
 
     array: StateArray
+    buffer: int
     first: int
     stop: int
 
@@ -45,36 +47,45 @@ class RowTransfers:
             for array in arrays
             if not array.is_whole
         }
-        self._written: Counter[str] = Counter()
-        self._fetched: Counter[str] = Counter()
+        self._written: Counter[tuple[str, int]] = Counter()
+        self._fetched: Counter[tuple[str, int]] = Counter()
 
     def forget(self) -> None:
         """Start over with other rows: nothing has been fetched for them."""
         self._fetched.clear()
-        self._written = Counter(dict.fromkeys(self._state, 1))
+        both = ((name, buffer) for name in self._state for buffer in (0, 1))
+        self._written = Counter(dict.fromkeys(both, 1))
 
-    def to_device(self, stage: Stage, rows: Rows) -> list[RowRange]:
+    def to_device(self, stage: Stage, part: Part, iteration: int, rows: Rows) -> list[RowRange]:
         """Return what to copy to the device before the stage, and count it as copied."""
         ranges: list[RowRange] = []
         for name in stage.inputs:
             array = self._state.get(name)
-            if array is not None and self._fetched[name] < self._written[name]:
-                self._fetched[name] = self._written[name]
-                ranges += _others(array, rows)
+            if array is None:
+                continue
+            buffer = read_buffer(array, part, iteration)
+            key = (name, buffer)
+            if self._fetched[key] < self._written[key]:
+                self._fetched[key] = self._written[key]
+                ranges += _others(array, buffer, rows)
         return ranges
 
-    def to_host(self, stage: Stage, rows: Rows) -> list[RowRange]:
+    def to_host(self, stage: Stage, part: Part, iteration: int, rows: Rows) -> list[RowRange]:
         """Return what to copy to the host after the stage: what other devices may read."""
         ranges: list[RowRange] = []
         for name in stage.outputs:
             array = self._state.get(name)
             if array is not None:
-                ranges += _edges(array, rows)
+                ranges += _edges(array, write_buffer(array, part, iteration), rows)
         return ranges
 
-    def on_written(self, stage: Stage) -> None:
-        """Note that all devices have computed the stage, also one without rows."""
-        self._written.update(name for name in stage.outputs if name in self._state)
+    def on_written(self, stage: Stage, part: Part, iteration: int) -> None:
+        """Note that all devices have computed the stage."""
+        self._written.update(
+            (name, write_buffer(self._state[name], part, iteration))
+            for name in stage.outputs
+            if name in self._state
+        )
 
     def streamed_bytes(self, stage: Stage) -> tuple[int, int]:
         """Return the bytes to and from the device of each row that doesn't fit there."""
@@ -87,24 +98,23 @@ def row_bytes(unit_shape: tuple[int, ...], dtype: str) -> int:
     return prod(unit_shape) * np.dtype(dtype).itemsize
 
 
-def _others(array: StateArray, rows: Rows) -> Iterator[RowRange]:
+def _others(array: StateArray, buffer: int, rows: Rows) -> Iterator[RowRange]:
     """Yield what a device reads of other devices' rows, and of the border."""
     if array.is_whole:
-        yield from _filled(array, (0, rows.first), (rows.stop, rows.load))
+        yield from _filled(array, buffer, (0, rows.first), (rows.stop, rows.load))
     elif array.halo:
-        yield from _filled(
-            array, (rows.first - array.halo, rows.first), (rows.stop, rows.stop + array.halo)
-        )
+        before = (rows.first - array.halo, rows.first)
+        yield from _filled(array, buffer, before, (rows.stop, rows.stop + array.halo))
 
 
-def _edges(array: StateArray, rows: Rows) -> Iterator[RowRange]:
+def _edges(array: StateArray, buffer: int, rows: Rows) -> Iterator[RowRange]:
     """Yield what other devices may read of the device's rows."""
-    if array.is_whole or rows.count <= 2 * array.halo:
-        yield RowRange(array, rows.first, rows.stop)
+    if array.is_whole or 0 < rows.count <= 2 * array.halo:
+        yield RowRange(array, buffer, rows.first, rows.stop)
     elif array.halo:
-        yield RowRange(array, rows.first, rows.first + array.halo)
-        yield RowRange(array, rows.stop - array.halo, rows.stop)
+        yield RowRange(array, buffer, rows.first, rows.first + array.halo)
+        yield RowRange(array, buffer, rows.stop - array.halo, rows.stop)
 
 
-def _filled(array: StateArray, *ranges: tuple[int, int]) -> Iterator[RowRange]:
-    return (RowRange(array, first, stop) for first, stop in ranges if first < stop)
+def _filled(array: StateArray, buffer: int, *ranges: tuple[int, int]) -> Iterator[RowRange]:
+    return (RowRange(array, buffer, first, stop) for first, stop in ranges if first < stop)

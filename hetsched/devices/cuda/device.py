@@ -24,12 +24,14 @@ from hetsched.devices.base import DeviceFault, DeviceJob
 from hetsched.devices.cuda.chunk_flight import ChunkFlight, EventPool
 from hetsched.devices.cuda.clock import DeviceClock
 from hetsched.devices.cuda.faults import translated
+from hetsched.devices.cuda.iterating.cuda_stages import CudaStages
 from hetsched.devices.cuda.job import CudaJob, copy_to_device, copy_to_host
 from hetsched.devices.cuda.memory.device_memory import DeviceMemory
 from hetsched.devices.cuda.memory.pinned_memory import SLICE_BYTES, Pins, Staging, default_quota
 from hetsched.devices.cuda.preparation import JobPreparer
 from hetsched.devices.cuda.probe import budget, reserve
 from hetsched.devices.cuda.runtime import Runtime, open_cupy
+from hetsched.devices.iterating import IterativeJob, StageExecutor
 from hetsched.errors import InternalError
 from hetsched.paths import cache_dir
 
@@ -115,6 +117,17 @@ class CudaDevice:
                 self._job = self._preparer.prepare(job)
                 self._clock.set()
                 self._events.set_clock_base(None)
+
+    def prepare_iterations(self, job: IterativeJob) -> StageExecutor:
+        """Make the kernels of all stages, as `IteratingDevice.prepare_iterations`.
+
+        What is kept for jobs without iterations is freed.
+        """
+        self.prepare(None)
+        self.release_memory()
+        memory = job.job.memory or self.usable_memory()
+        with self._guard():
+            return CudaStages(job, self._runtime, self._pins, memory, self._guard)
 
     def usable_memory(self) -> int:
         with self._guard():

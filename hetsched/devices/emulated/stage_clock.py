@@ -46,23 +46,23 @@ class _StageModel:
         stages = max(1, len(self._numbers))
         number = iteration * stages + self._numbers.get(stage.name, 0)
         compute = self._costs.seconds("compute", number, rows.count) / stages
-        transfer = self._transfer(stage, rows) if self._h2d is not None else 0.0
+        has_link = self._h2d is not None
+        transfer = self._transfer(part, stage, iteration, rows) if has_link else 0.0
         return StageSeconds(compute, transfer)
 
-    def _transfer(self, stage: Stage, rows: Rows) -> float:
+    def _transfer(self, part: Part, stage: Stage, iteration: int, rows: Rows) -> float:
+        transfers = self._transfers
         if rows != self._rows:
             self._rows = rows
-            self._transfers.forget()
+            transfers.forget()
         streamed = max(0, rows.count - self._capacity)
-        bytes_in, bytes_out = self._transfers.streamed_bytes(stage)
-        h2d = _copy(
-            self._h2d, self._transfers.to_device(stage, rows), streamed, streamed * bytes_in
+        bytes_in, bytes_out = transfers.streamed_bytes(stage)
+        to_device = transfers.to_device(stage, part, iteration, rows)
+        to_host = transfers.to_host(stage, part, iteration, rows)
+        transfers.on_written(stage, part, iteration)
+        return _copy(self._h2d, to_device, streamed, streamed * bytes_in) + _copy(
+            self._d2h, to_host, streamed, streamed * bytes_out
         )
-        d2h = _copy(
-            self._d2h, self._transfers.to_host(stage, rows), streamed, streamed * bytes_out
-        )
-        self._transfers.on_written(stage)
-        return h2d + d2h
 
 
 def _capacity(config: DeviceConfig, job: IterativeJob) -> int:

@@ -1,0 +1,1 @@
+"""Iterative jobs on a GPU, which holds its rows in device memory."""

@@ -1,0 +1,160 @@
+"""A piece of a GPU's rows in device memory: all arrays that kernels need to compute these rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hetsched.devices.cuda.iterating.device_rows import DeviceRows
+from hetsched.devices.cuda.memory.pinned_memory import Pins
+from hetsched.devices.cuda.runtime import Runtime, Stream
+from hetsched.devices.iterating import IterativeJob
+from hetsched.iterations.home import Part, read_buffer, write_buffer
+from hetsched.workload import Arrays, ArraySpec, Rows, Stage, StateArray
+
+
+@dataclass
+class DeviceArrays:
+    """What all pieces need to allocate their arrays, and the whole arrays that they share.
+
+    Attributes
+    ----------
+    pinned : set of int
+        Addresses of the pinned mappings that the job uses.
+    """
+
+    runtime: Runtime
+    pins: Pins
+    job: IterativeJob
+
+    def __post_init__(self) -> None:
+        workload, params = self.job.workload, self.job.job.params
+        self.pinned: set[int] = set()
+        self.specs = {spec.name: spec for spec in workload.arrays(params)}
+        self.state = {state.name: state for state in workload.state(params)}
+        self.whole: dict[str, DeviceRows] = {}
+
+    def load_whole(self, stream: Stream) -> None:
+        """Copy the arrays that aren't split to the device, which has room for them."""
+        everything: list[ArraySpec | StateArray] = [*self.specs.values(), *self.state.values()]
+        for array in everything:
+            if array.is_whole:
+                rows = self.job.load if isinstance(array, StateArray) else 1
+                self.whole[array.name] = self.rows(array.name, 0, rows)
+                self.whole[array.name].all_to_device(stream)
+
+    def rows(self, name: str, base: int, count: int) -> DeviceRows:
+        """Allocate `count` rows of an array from row `base` of the load on."""
+        home = self.job.home.array(name)
+        state = self.state.get(name)
+        if state is not None:
+            homes, border = list(home), state.halo
+        else:
+            homes, border = [home[np.newaxis] if self.specs[name].is_whole else home], 0
+        return DeviceRows(self.runtime, self.pins, self.pinned, homes, border, base, count)
+
+
+class RowPiece:
+    """The arrays of some rows.
+
+    Parameters
+    ----------
+    rows : Rows
+        At most `room`; `place` takes others.
+    room : int, rows
+    """
+
+    def __init__(self, arrays: DeviceArrays, rows: Rows, room: int) -> None:
+        self.rows = rows
+        self._arrays = arrays
+        self._split = {
+            spec.name: arrays.rows(spec.name, rows.first, room)
+            for spec in arrays.specs.values()
+            if not spec.is_whole
+        }
+        self._state = {
+            state.name: arrays.rows(state.name, rows.first - state.halo, room + 2 * state.halo)
+            for state in arrays.state.values()
+            if not state.is_whole
+        }
+
+    def place(self, rows: Rows) -> None:
+        """Use the memory for other rows."""
+        self.rows = rows
+        for rows_of_array in self._split.values():
+            rows_of_array.base = rows.first
+        for name, rows_of_array in self._state.items():
+            rows_of_array.base = rows.first - self._arrays.state[name].halo
+
+    def load(self, stream: Stream) -> None:
+        """Copy everything from the home: inputs, and state with its halo in all buffers."""
+        for name in self._split:
+            if self._arrays.specs[name].is_input:
+                self._split[name].to_device(stream, 0, self.rows.first, self.rows.stop)
+        for name in self._state:
+            state = self._arrays.state[name]
+            for buffer in range(2 if state.has_two_buffers else 1):
+                self._to_device(stream, state, buffer)
+
+    def load_inputs(self, stream: Stream, stage: Stage, part: Part, iteration: int) -> None:
+        """Copy what a stage reads, other than whole arrays."""
+        for name in stage.inputs:
+            if name in self._split:
+                self._split[name].to_device(stream, 0, self.rows.first, self.rows.stop)
+            elif name in self._state:
+                state = self._arrays.state[name]
+                self._to_device(stream, state, read_buffer(state, part, iteration))
+
+    def _to_device(self, stream: Stream, state: StateArray, buffer: int) -> None:
+        first, stop = self.rows.first - state.halo, self.rows.stop + state.halo
+        self._state[state.name].to_device(stream, buffer, first, stop)
+
+    def store(self, stream: Stream, names: Iterable[str], part: Part, iteration: int) -> None:
+        """Copy the rows of these outputs of a stage to the home."""
+        first, stop = self.rows.first, self.rows.stop
+        for name in names:
+            state = self._arrays.state.get(name)
+            if state is not None:
+                buffer = write_buffer(state, part, iteration)
+                self.of(name).to_host(stream, buffer, first, stop)
+            elif not self._arrays.specs[name].is_whole:
+                self._split[name].to_host(stream, 0, first, stop)
+            elif self.rows.is_first:
+                self._arrays.whole[name].to_host(stream, 0, 0, 1)
+
+    def of(self, name: str) -> DeviceRows:
+        """Return the rows of a state array, or the whole array."""
+        return self._state.get(name) or self._arrays.whole[name]
+
+    def views(self, stage: Stage, part: Part, iteration: int) -> tuple[Arrays, Arrays]:
+        """Return the inputs and outputs of a kernel."""
+        inputs = {name: self._input(name, part, iteration) for name in stage.inputs}
+        outputs = {
+            name: self._output(name, part, iteration)
+            for name in stage.outputs
+            if self.rows.is_first or name in self._arrays.state or name in self._split
+        }
+        return inputs, outputs
+
+    def _input(self, name: str, part: Part, iteration: int) -> Any:
+        state = self._arrays.state.get(name)
+        if state is None:
+            return self._plain(name)
+        values = self.of(name).values[read_buffer(state, part, iteration)]
+        return values if state.is_whole else values[: self.rows.count + 2 * state.halo]
+
+    def _output(self, name: str, part: Part, iteration: int) -> Any:
+        state = self._arrays.state.get(name)
+        if state is None:
+            return self._plain(name)
+        values = self.of(name).values[write_buffer(state, part, iteration)]
+        first = self.rows.first - self.of(name).base
+        return values[first : first + self.rows.count]
+
+    def _plain(self, name: str) -> Any:
+        if name in self._split:
+            return self._split[name].values[0][: self.rows.count]
+        return self._arrays.whole[name].values[0][0]
