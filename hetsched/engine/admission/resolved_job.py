@@ -120,6 +120,8 @@ class ResolvedJob:
     @property
     def copied_inputs(self) -> tuple[str, ...]:
         """Inputs of an iterative job that aren't in memory as its kernels expect them."""
+        if self.iterative is None:
+            return ()
         return tuple(
             spec.name
             for spec in self.specs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from iterating_story import ITERATIONS, ROWS, IteratingStory
-from job_story import DEVICES, info
+from job_story import DEVICES, Story, info
 
 from hetsched.engine.deadlines import DEFAULT_DEADLINES
 from hetsched.engine.job import commands as do
@@ -287,6 +287,12 @@ def test_inputs_are_read_before_anything_else() -> None:
     story = IteratingStory(inputs={"x": FILE}).to_waiting()
     assert (story.state, story.names) == ("LoadingInputs", ["AllocateArrays", "LoadInputs"])
     assert story.feed(InputsLoaded()).names == ["WaitForProcesses"]
+
+
+def test_a_job_in_one_pass_reads_its_inputs_chunk_by_chunk() -> None:
+    story = Story()
+    story.job.inputs["x"] = FILE
+    assert story.to_waiting().names == ["AllocateArrays", "WaitForProcesses"]
 
 
 def test_an_input_that_cannot_be_read_fails_the_job() -> None:
