@@ -22,7 +22,14 @@ from hetsched.daemon.server import Server
 from hetsched.device import DeviceInfo
 from hetsched.engine.engine import Readmission
 from hetsched.engine.threads.publication import OnPrepared
-from hetsched.errors import DataError, ErrorRecord, HetschedError, InputMissing, to_record
+from hetsched.errors import (
+    DataError,
+    ErrorRecord,
+    HetschedError,
+    InputMissing,
+    UsageError,
+    to_record,
+)
 from hetsched.explain import Explanation
 from hetsched.job import (
     ArenaOut,
@@ -57,6 +64,7 @@ class FakeEngine:
         self.waiting: dict[int, tuple[JobSpec, Callable[[JobState], None]]] = {}
         self.specs: list[JobSpec] = []
         self.probes = 0
+        self.disabled: set[str] = set()
 
     def submit(
         self,
@@ -170,7 +178,15 @@ class FakeEngine:
         )
 
     def restricted_devices(self) -> dict[str, str]:
+        if self.disabled:
+            return dict.fromkeys(sorted(self.disabled), "disabled")
         return {} if self.probes else {"cpu0": "takes no jobs of kind fft"}
+
+    def switch_devices(self, enable: Sequence[str], disable: Sequence[str]) -> None:
+        for name in (*enable, *disable):
+            if name != "cpu0":
+                raise UsageError(f"no device {name!r}")
+        self.disabled = (self.disabled | {*disable}) - {*enable}
 
     def probe_devices(self, on_done: Callable[[], None]) -> None:
         """As if every device were well afterwards."""

@@ -6,7 +6,7 @@ import itertools
 import os
 import secrets
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -126,6 +126,22 @@ class Control(QueueControl):
         `probe`: first look for missing devices, and give those that failed another chance.
         """
         return devices.devices(self._connection, probe=probe)
+
+    def switch_devices(
+        self, enable: str | Sequence[str] = (), disable: str | Sequence[str] = ()
+    ) -> DeviceList:
+        """Let the daemon's devices take jobs, or none, until it stops; return all devices.
+
+        Running iterative jobs follow at once: a disabled device gives its rows to the others, and
+        an enabled one gets its share. Other jobs use the devices that they have begun with.
+
+        Raises
+        ------
+        UsageError
+            An unknown device; nothing has changed.
+        """
+        names = (validation.devices(enable), validation.devices(disable))
+        return devices.devices(self._connection, enable=names[0], disable=names[1])
 
     def metrics(self) -> tuple[Metric, ...]:
         """Return counters and gauges of the daemon, its jobs and its devices."""

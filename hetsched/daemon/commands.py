@@ -186,11 +186,13 @@ class ContinuePublishing(msgspec.Struct, frozen=True):
 
 
 class ListDevices(msgspec.Struct, frozen=True):
-    """Answer request `number` of `identity` with the engine's devices."""
+    """Answer request `number` of `identity` with the engine's devices, perhaps changed first."""
 
     identity: bytes
     number: int
     probe: bool = False
+    enable: tuple[str, ...] = ()
+    disable: tuple[str, ...] = ()
 
 
 class CollectMetrics(msgspec.Struct, frozen=True):

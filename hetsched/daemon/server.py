@@ -10,7 +10,7 @@ import functools
 import logging
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -37,6 +37,7 @@ from hetsched.errors import (
     HetschedError,
     InternalError,
     ProtocolError,
+    UsageError,
     to_record,
 )
 from hetsched.explain import Explanation
@@ -79,6 +80,8 @@ class JobEngine(QueueEngine, QueueingEngine, Protocol):
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]: ...
 
     def restricted_devices(self) -> dict[str, str]: ...
+
+    def switch_devices(self, enable: Sequence[str], disable: Sequence[str]) -> None: ...
 
     def probe_devices(self, on_done: Callable[[], None]) -> None: ...
 
@@ -345,6 +348,13 @@ class Server:
             listed = DeviceList(devices, absent, self._engine.restricted_devices())
             self._router.send(command.identity, Reply(command.number, listed))
 
+        if command.enable or command.disable:
+            try:
+                self._engine.switch_devices(command.enable, command.disable)
+            except UsageError as error:
+                refusal = Reply(command.number, Refused(to_record(error)))
+                self._router.send(command.identity, refusal)
+                return
         if command.probe:
             self._engine.probe_devices(answer)
         else:

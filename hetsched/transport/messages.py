@@ -163,10 +163,13 @@ class Explain(msgspec.Struct, frozen=True, tag="explain"):
 class Devices(msgspec.Struct, frozen=True, tag="devices"):
     """Answered by a DeviceList.
 
-    `probe`: first look for missing devices, and give those that failed another chance.
+    First `enable` or `disable` these, if any; `probe`: look for missing devices, and give those
+    that failed another chance.
     """
 
     probe: bool = False
+    enable: tuple[str, ...] = ()
+    disable: tuple[str, ...] = ()
 
 
 class Metrics(msgspec.Struct, frozen=True, tag="metrics"):

@@ -56,3 +56,22 @@ def test_a_probe_needs_a_daemon(call: Call) -> None:
 
 def test_a_probe_is_of_the_daemons_configuration(call: Call) -> None:
     assert "no --config" in call("devices", "--probe", "--config", "cpu-only").error
+
+
+def test_devices_are_disabled_and_enabled(harness: Harness, call: Call) -> None:
+    assert "cpu0: disabled" in call("devices", "--disable", "cpu0").out
+    assert "cpu0: disabled" in call("devices").out
+
+    assert "cpu0: disabled" not in call("devices", "--enable", "cpu0", "--probe").out
+    assert (harness.engine.disabled, harness.engine.probes) == (set(), 1)
+
+
+def test_an_unknown_device_is_a_usage_error(harness: Harness, call: Call) -> None:
+    ended = call("devices", "--disable", "cpu0,cpu9")
+
+    assert (ended.code, ended.error) == (2, "no device 'cpu9'")
+
+
+def test_a_switch_is_for_a_daemon(call: Call) -> None:
+    assert call("devices", "--disable", "cpu0").code == 69
+    assert "--disable is for" in call("devices", "--disable", "a", "--config", "cpu-only").error

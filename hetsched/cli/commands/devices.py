@@ -6,7 +6,8 @@ A running daemon's own, with those that take no jobs because of failures, unless
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,15 +31,39 @@ PROBE_FLAG = typer.Option(
 )
 
 
+@dataclass(frozen=True)
+class Changes:
+    """What the daemon is to do first. `flag`: one that asks for it; "" if there is none."""
+
+    probe: bool
+    enable: tuple[str, ...]
+    disable: tuple[str, ...]
+
+    @property
+    def flag(self) -> str:
+        flags = {"--probe": self.probe, "--enable": self.enable, "--disable": self.disable}
+        return next((flag for flag, value in flags.items() if value), "")
+
+
+def _switch(help: str) -> Any:
+    """Return the option of a flag with names of devices."""
+    return typer.Option(metavar="A,B", help=f"{help} Until the daemon stops.")
+
+
 def devices(
     config: ConfigName = None,
     probe: Annotated[bool, PROBE_FLAG] = False,
+    enable: Annotated[list[str] | None, _switch("Let devices take jobs again.")] = None,
+    disable: Annotated[list[str] | None, _switch("Let devices take no more jobs.")] = None,
     json: Json = False,
 ) -> None:
     """List the daemon's devices, or those of a configuration."""
-    if probe and config is not None:
-        raise UsageError("--probe is for the daemon, which has its own configuration: no --config")
-    served = None if config is not None else _served(probe)
+    changes = Changes(probe, _names(enable), _names(disable))
+    if changes.flag and config is not None:
+        raise UsageError(
+            f"{changes.flag} is for the daemon, which has its own configuration: no --config"
+        )
+    served = None if config is not None else _served(changes)
     if served is not None:
         _show("daemon", served.devices, served.absent, served.restricted, json)
         return
@@ -50,13 +75,21 @@ def devices(
     _show(source, infos, machine.absent, {}, json)
 
 
-def _served(probe: bool) -> DeviceList | None:
-    """Return the daemon's devices; None without a daemon, unless `probe` needs it."""
+def _names(values: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the names in values such as "cpu0,cpu1"."""
+    return tuple(name.strip() for value in values or () for name in value.split(","))
+
+
+def _served(changes: Changes) -> DeviceList | None:
+    """Return the daemon's devices after `changes`; None without a daemon, unless they need it."""
     try:
         with control() as daemon:
-            return daemon.device_list(probe=probe)
+            if changes.enable or changes.disable:
+                switched = daemon.switch_devices(changes.enable, changes.disable)
+                return daemon.device_list(probe=True) if changes.probe else switched
+            return daemon.device_list(probe=changes.probe)
     except Unavailable:
-        if probe:
+        if changes.flag:
             raise
         return None
 

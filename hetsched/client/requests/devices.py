@@ -7,5 +7,11 @@ from hetsched.client.handlers import expect
 from hetsched.transport.messages import DeviceList, Devices
 
 
-def devices(connection: Connection, *, probe: bool = False) -> DeviceList:
-    return expect(DeviceList, connection.ask(Devices(probe)))
+def devices(
+    connection: Connection,
+    *,
+    probe: bool = False,
+    enable: tuple[str, ...] = (),
+    disable: tuple[str, ...] = (),
+) -> DeviceList:
+    return expect(DeviceList, connection.ask(Devices(probe, enable, disable)))

@@ -9,5 +9,9 @@ from hetsched.transport.messages import Devices
 
 
 def handle(ledger: Ledger, requester: Requester, request: Devices, now: float) -> list[Command]:
-    """Have the engine list its devices."""
-    return [ListDevices(requester.identity, requester.number, request.probe)]
+    """Have the engine list its devices, after the changes that are asked for."""
+    return [
+        ListDevices(
+            requester.identity, requester.number, request.probe, request.enable, request.disable
+        )
+    ]
