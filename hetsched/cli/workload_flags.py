@@ -123,7 +123,7 @@ def _command(
     name: str, workload: BaseWorkload, action: Action, make_options: Callable[..., JobOptions]
 ) -> Command:
     flags = {flag.field: flag for flag in flags_of(workload)}
-    common = _parameters(make_options)
+    common = [_with_help(p, workload) for p in _parameters(make_options)]
     has_iterations = isinstance(workload, Iterative) and make_options is job_options
     iterating = _parameters(iteration_flags) if has_iterations else []
     own = _parameters(action)[3:]
@@ -148,6 +148,15 @@ def _command(
     body.__annotations__ = {}
     body.__doc__ = inspect.getdoc(workload)
     return single(name, body)
+
+
+def _with_help(parameter: inspect.Parameter, workload: BaseWorkload) -> inspect.Parameter:
+    """Return the parameter, with more formats in its help if inputs are read whole."""
+    if parameter.name != "input" or not isinstance(workload, Iterative):
+        return parameter
+    help = "Input: .npy, Matrix Market, .npz file. [default: generated data]"
+    option = typer.Option(metavar="[NAME=]FILE", help=help)
+    return parameter.replace(annotation=Annotated[list[str] | None, option])
 
 
 def _parameters(function: Callable[..., object]) -> list[inspect.Parameter]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hetsched.errors import DataError
 
+HOW_TO_SAVE = "a sparse matrix is needed, as scipy.sparse.save_npz and scipy.io.mmwrite save it"
 MAX_INT32 = 2**31 - 1
 MAX_EXTENT = 2**62
 """Rows or columns that a header may claim: more would overflow int64 arithmetic."""
@@ -36,10 +37,7 @@ class MatrixHeader:
     def sparse_shapes(self, path: str) -> Shapes:
         """Return the shapes of compressed sparse rows. Raises DataError if it isn't square."""
         if self.entries is None:
-            raise DataError(
-                f"{path}: holds a dense array; a sparse matrix is needed, such as"
-                " scipy.sparse.save_npz or scipy.io.mmwrite save"
-            )
+            raise DataError(f"{path}: holds a dense array; {HOW_TO_SAVE}")
         rows, columns = self.shape
         if rows != columns:
             raise DataError(f"{path}: holds a matrix of {rows}x{columns}; it must be square")

@@ -13,7 +13,8 @@ import numpy as np
 
 from hetsched.errors import DataError, HetschedError, IOFailure, TryAgain
 from hetsched.store.arrays.input_files import open_regular
-from hetsched.store.matrices.header import MatrixHeader, Shapes
+from hetsched.store.arrays.npy_format import MAGIC as NPY_MAGIC
+from hetsched.store.matrices.header import HOW_TO_SAVE, MatrixHeader, Shapes
 from hetsched.store.matrices.matrix_market import MAGIC, MAX_HEADER, parse_header
 from hetsched.store.matrices.npz_members import MAGIC as NPZ_MAGIC
 from hetsched.store.matrices.npz_members import read_npz_header
@@ -65,6 +66,8 @@ def read_matrix_header(path: str, fd: int) -> MatrixHeader:
                 return read_npz_header(path, file)
     except OSError as error:
         raise IOFailure(f"{path}: {error.strerror}") from None
+    if start.startswith(NPY_MAGIC):
+        raise DataError(f"{path}: holds a dense array; {HOW_TO_SAVE}")
     if start.startswith(GZIP_MAGIC):
         raise DataError(f"{path}: is compressed with gzip; decompress it first, with gunzip")
     raise DataError(

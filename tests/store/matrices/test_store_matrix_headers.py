@@ -71,6 +71,7 @@ def test_dense_arrays_are_known_too(tmp_path: Path) -> None:
     ("text", "message"),
     [
         (b"1 2 3\n", "is neither a Matrix Market file .* nor an .npz file"),
+        (b"\x93NUMPY\x01\x00", "holds a dense array; a sparse matrix is needed, as scipy"),
         (b"\x1f\x8b\x08", "is compressed with gzip; decompress it first"),
         (b"%%MatrixMarket tensor coordinate real general\n", "broken Matrix Market header '%%Ma"),
         (b"%%MatrixMarket matrix coordinate quaternion general\n", "field 'quaternion'"),
