@@ -23,6 +23,8 @@ A message is one line: what happened, the value, the limit, what to do.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 MAX_MESSAGE = 10_000
@@ -36,7 +38,10 @@ class HetschedError(Exception):
 
 
 class JobFailed(HetschedError):
+    """`result`: what an iterative job without convergence has reached; else None."""
+
     code = 1
+    result: Any = None
 
 
 class UsageError(HetschedError):

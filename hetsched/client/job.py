@@ -18,6 +18,7 @@ from hetsched.errors import (
     ErrorRecord,
     HetschedError,
     InputMissing,
+    JobFailed,
     WaitTimeout,
     from_record,
     to_record,
@@ -214,24 +215,44 @@ class Job(Future[Any]):
     def _conclude(self, state: JobState) -> None:
         fetch, self._fetch = self._fetch, None
         if isinstance(state, Failed):
-            if state.error.code == Cancelled.code:
-                super().cancel()
-                self.set_running_or_notify_cancel()
-            else:
-                self.set_exception(from_record(state.error))
+            self._fail(state, fetch)
             return
         assert isinstance(state, Done) and fetch is not None
         if state.lost:
             self.set_exception(InputMissing(state.lost))
             return
         try:
-            value = fetch(state)
-            if state.report.iterations is not None:
-                value = IterativeResult(value, state.report, self.explain)
+            value = self._value(state, fetch)
         except Exception as error:
             self.set_exception(error)
         else:
             self.set_result(value)
+
+    def _fail(self, state: Failed, fetch: Callable[[Done], Any] | None) -> None:
+        if state.error.code == Cancelled.code:
+            super().cancel()
+            self.set_running_or_notify_cancel()
+            return
+        error = from_record(state.error)
+        if isinstance(error, JobFailed) and fetch is not None:
+            error.result = self._reached(state, fetch)
+        self.set_exception(error)
+
+    def _value(self, state: Done, fetch: Callable[[Done], Any]) -> Any:
+        value = fetch(state)
+        if state.report.iterations is None:
+            return value
+        return IterativeResult(value, state.report, self.explain)
+
+    def _reached(self, state: Failed, fetch: Callable[[Done], Any]) -> Any:
+        """Return the result of a job that has ended without convergence, if it was kept."""
+        if state.report.converged is not False or not (state.results or state.report.outputs):
+            return None
+        try:
+            return self._value(Done(state.job, state.report, state.results), fetch)
+        except Exception:
+            log.exception("the last result of job %d is lost", self.id)
+            return None
 
     def _timeout_error(self, timeout: float | None) -> HetschedError:
         return WaitTimeout(f"job {self.id} hasn't ended after {timeout:g} s; it continues")

@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 from daemon_harness import Harness
+from msgspec.structs import replace
 
 from hetsched.client.client import Client
 from hetsched.client.iterations.arguments import iteration_fields
 from hetsched.client.iterations.result import IterativeResult
 from hetsched.client.job import Job
-from hetsched.errors import InputMissing, UsageError
+from hetsched.errors import ErrorRecord, InputMissing, JobFailed, UsageError
 from hetsched.explain import Explanation
 from hetsched.explain.iterations import IterationHistory, IterationSpan
-from hetsched.job import Done, JobReport, Queued, Running
+from hetsched.job import ArenaRef, Done, Failed, JobReport, Queued, Running
 
 NAMES = ("balance", "warm_up", "checkpoint", "every", "resume")
 DEFAULTS: dict[str, Any] = dict.fromkeys(NAMES) | {"balance": "auto"}
@@ -151,3 +152,30 @@ def test_a_progress_callback_that_raises_ends_nothing(caplog: pytest.LogCaptureF
 
     assert job.result().iterations == 3
     assert [record.getMessage() for record in caplog.records] == ["error in a listener of job 1"]
+
+
+def not_converged(**outputs: str) -> Failed:
+    report = replace(REPORT, state="failed", converged=False, outputs=outputs)
+    return Failed(1, report, ErrorRecord(1, "no convergence"), {"x": ArenaRef(1, (3,), "float64")})
+
+
+def test_a_job_without_convergence_fails_with_what_it_reached() -> None:
+    job = make()
+    job.advance(not_converged())
+
+    with pytest.raises(JobFailed, match="no convergence") as caught:
+        job.result()
+
+    assert caught.value.result.x.tolist() == [0, 1, 2]
+    assert not caught.value.result.converged
+
+
+def test_a_result_that_cannot_be_fetched_hides_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    job = Job(1, lambda job: None, lambda done: 1 / 0, lambda job: explanation(None))
+    with caplog.at_level(logging.ERROR):
+        job.advance(not_converged())
+
+    error = job.exception()
+
+    assert isinstance(error, JobFailed) and error.result is None
+    assert "the last result of job 1 is lost" in caplog.text
