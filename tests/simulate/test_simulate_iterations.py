@@ -1,9 +1,12 @@
 """Iterative jobs on simulated devices: how soon they are balanced, and what that costs."""
 
+from dataclasses import replace
+
 import pytest
 
 from hetsched.models import Constant
 from hetsched.partition.iterations import IterationBalance
+from hetsched.simulate.curves import Paging
 from hetsched.simulate.iterations import (
     IterationTrace,
     IterativeMachine,
@@ -17,15 +20,41 @@ ITERATIONS = 100
 CORE = Constant(1000.0)
 
 
-def play(machine: IterativeMachine, method: str = "auto", seed: int = 0) -> IterationTrace:
-    balance = IterationBalance(ROWS, len(machine.compute), method)
+STEEP, GENTLE = (4.0, 0.05), (4.0, 0.5)
+"""Cliffs: how much slower, over which fraction of the capacity."""
+
+
+def with_gpu(cores: int, ratio: float, cliff: tuple[float, float] | None) -> IterativeMachine:
+    """Cores and a device of `ratio` times their speed that holds 4/5 of its balanced share."""
+    if cliff is None:
+        return IterativeMachine([*[CORE] * cores, Constant(1000.0 * ratio)])
+    capacity = 0.8 * ROWS * ratio / (cores + ratio)
+    return IterativeMachine([*[CORE] * cores, Paging(Constant(1000.0 * ratio), capacity, *cliff)])
+
+
+def play(
+    machine: IterativeMachine, method: str = "auto", seed: int = 0, *, knows_memory: bool = False
+) -> IterationTrace:
+    capacities = [
+        int(curve.capacity) if knows_memory and isinstance(curve, Paging) else None
+        for curve in machine.compute
+    ]
+    balance = IterationBalance(ROWS, len(machine.compute), method, capacities=capacities)
     return drive(balance, machine, ITERATIONS, seed=seed)
 
 
 def loss(machine: IterativeMachine, trace: IterationTrace) -> float:
-    """The time over that of the best fixed split."""
-    best = fixed_total(machine, best_fixed(machine, ROWS, ITERATIONS), ITERATIONS)
-    return trace.total / best
+    """The time over that of the best fixed split, both without noise."""
+    quiet = replace(machine, noise=0.0)
+    best = fixed_total(quiet, best_fixed(quiet, ROWS, ITERATIONS), ITERATIONS)
+    split = [fixed_total(quiet_at(quiet, k), rows, 1) for k, rows in enumerate(trace.rows, 1)]
+    return sum(split) / best
+
+
+def quiet_at(machine: IterativeMachine, iteration: int) -> IterativeMachine:
+    """The machine as it is in one iteration."""
+    slowdown = machine.slowdown
+    return replace(machine, slowdown=slowdown and (lambda _: slowdown(iteration)))
 
 
 def half_as_fast(iteration: int) -> list[float]:
@@ -37,7 +66,7 @@ def half_as_fast(iteration: int) -> list[float]:
 def test_a_device_of_another_speed_is_balanced_after_one_iteration(
     cores: int, ratio: float
 ) -> None:
-    machine = IterativeMachine([*[CORE] * cores, Constant(1000.0 * ratio)])
+    machine = with_gpu(cores, ratio, None)
 
     trace = play(machine)
 
@@ -54,6 +83,93 @@ def test_a_core_that_becomes_half_as_fast_is_balanced_after_four_iterations() ->
 
     assert trace.rows[43] == trace.rows[-1] == (800, 1600, 1600)
     assert loss(machine, trace) <= 1.1
+
+
+@pytest.mark.parametrize("cliff", [STEEP, GENTLE])
+@pytest.mark.parametrize(("cores", "ratio"), [(1, 1.0), (1, 10.0), (2, 3.0), (4, 1.0), (4, 10.0)])
+def test_a_cliff_that_nobody_knows_of_costs_little(
+    cores: int, ratio: float, cliff: tuple[float, float]
+) -> None:
+    machine = with_gpu(cores, ratio, cliff)
+
+    assert loss(machine, play(machine)) <= 1.1
+
+
+@pytest.mark.parametrize("cliff", [STEEP, GENTLE])
+@pytest.mark.parametrize("ratio", [1 / 3, 1.0, 3.0, 10.0])
+def test_the_known_size_of_a_memory_spares_the_fall(
+    ratio: float, cliff: tuple[float, float]
+) -> None:
+    machine = with_gpu(4, ratio, cliff)
+
+    trace = play(machine, knows_memory=True)
+
+    assert loss(machine, trace) <= 1.05
+    assert trace.moved <= 1.3 * trace.least_moved
+
+
+def test_an_even_split_beyond_the_cliff_is_left_at_once() -> None:
+    machine = with_gpu(4, 1 / 3, STEEP)
+
+    trace = play(machine)
+
+    assert trace.seconds[0] >= 9 * min(trace.seconds)
+    assert loss(machine, trace) <= 1.1 + trace.seconds[0] / trace.seconds[-1] / ITERATIONS
+
+
+def test_constant_speeds_oscillate_on_a_cliff_and_functional_models_do_not() -> None:
+    machine = with_gpu(2, 3.0, STEEP)
+
+    constant, functional, auto = (
+        play(machine, method) for method in ("constant", "functional", "auto")
+    )
+
+    assert len(set(constant.rows[10:])) > 1
+    assert len(constant.moves) > 50
+    assert len(set(functional.rows[20:])) == len(set(auto.rows[20:])) == 1
+    assert loss(machine, constant) > 1.3
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("cliff", [None, STEEP])
+def test_noise_does_not_lead_over_the_cliff_again(
+    cliff: tuple[float, float] | None, seed: int
+) -> None:
+    machine = replace(with_gpu(2, 10.0, cliff), noise=0.02)
+
+    assert loss(machine, play(machine, seed=seed)) <= 1.1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_equal_devices_keep_their_even_split_in_noise(seed: int) -> None:
+    machine = IterativeMachine([CORE] * 4, noise=0.02)
+
+    assert loss(machine, play(machine, seed=seed)) <= 1.02
+
+
+@pytest.mark.parametrize("method", ["auto", "functional", "constant", "imbalance-factor"])
+def test_what_is_balanced_does_not_move(method: str) -> None:
+    assert play(IterativeMachine([CORE] * 4), method).moved == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_core_that_slows_down_is_noticed_in_noise(seed: int) -> None:
+    machine = IterativeMachine([CORE] * 3, slowdown=half_as_fast, noise=0.02)
+
+    trace = play(machine, seed=seed)
+
+    assert trace.rows[43][0] == pytest.approx(800, rel=0.06)
+    assert loss(machine, trace) <= 1.1
+    assert trace.moved <= 1.2 * trace.least_moved
+
+
+def test_reports_in_batches_are_enough() -> None:
+    machine = replace(with_gpu(2, 3.0, None), noise=0.02)
+
+    trace = drive(IterationBalance(ROWS, 3), machine, 400, batch=20)
+
+    assert max(trace.seconds[40:]) <= 1.15 * min(trace.seconds)
+    assert trace.moved <= 1.2 * trace.least_moved
 
 
 def test_cost_of_moving_is_learnt_and_weighed() -> None:

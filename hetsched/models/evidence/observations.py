@@ -217,6 +217,11 @@ class ObservationWindows:
         self._detectors.clear()
         self._presumed = 1.0 if has_recent or not len(self._sizes) else self._presumed * factor
 
+    def is_change_suspected(self, units: float) -> bool:
+        """Return whether the last runs of a size may be the start of a change."""
+        detector = self._detectors.get(self._detector_key(units))
+        return detector is not None and detector.suspected_since is not None
+
     @property
     def is_presumed(self) -> bool:
         """Whether a change is only presumed, from other work on the device."""

@@ -20,8 +20,14 @@ from hetsched.partition.balancing.phase import Phase
 from hetsched.partition.balancing.splitting import split_with_unmeasured
 from hetsched.partition.distribution import Distribution
 from hetsched.partition.geometric import geometric
+from hetsched.partition.iterations.fixed_split import FixedSplit
 from hetsched.partition.iterations.history_table import HistoryEntry, HistoryTable
-from hetsched.partition.iterations.methods import IMBALANCE, check_method, new_balancer
+from hetsched.partition.iterations.methods import (
+    IMBALANCE,
+    KnownDevices,
+    check_method,
+    new_balancer,
+)
 from hetsched.partition.iterations.moving_cost import MovingCost
 from hetsched.partition.iterations.records import Move, TimedIteration
 from hetsched.partition.iterations.row_units import RowUnits, received
@@ -50,6 +56,8 @@ class IterationBalance:
         The relative difference of the devices' times that needs no other split.
     limits : sequence of int or None, rows, optional
         The maximum for each device.
+    capacities : sequence of int or None, rows, optional
+        What fits in each device's memory: more rows are possible, but probably slow (`auto`).
     models : sequence of SpeedFunction or None, optional
         Seconds of so many rows on each device, from earlier jobs: they give the first split.
     warm_up : bool
@@ -87,6 +95,7 @@ class IterationBalance:
         granule: int = 1,
         tolerance: float = 0.05,
         limits: Sequence[int | None] | None = None,
+        capacities: Sequence[int | None] | None = None,
         models: Sequence[Any | None] | None = None,
         warm_up: bool = False,
         pairs: int = 1,
@@ -100,22 +109,20 @@ class IterationBalance:
         self._units = RowUnits(rows, granule)
         self._names = tuple(names or map(str, range(devices)))
         self._history = HistoryTable() if history is None else history
-        self._limits = [
-            None if limit is None else limit // self._units.unit
-            for limit in limits or [None] * devices
-        ]
+        self._limits = self._whole_units(limits, devices)
         initial = [self._in_units(model) for model in models or [None] * devices]
         self._cost = MovingCost(seconds_per_row)
         self._iterations = 0
         self._remaining: int | None = None
         self._tolerance = tolerance
+        nodes = [self._node(name) for name in self._names]
+        fitting = self._whole_units(capacities, devices)
         self._balancer = new_balancer(
-            method, self._units.count, tolerance, self._limits, models=initial,
-            nodes=[self._node(name) for name in self._names],
+            method, self._units.count, tolerance,
+            KnownDevices(self._limits, fitting, initial, nodes), pairs=pairs,
             migration_cost=self._moving_seconds, further_runs=self._further_iterations,
-            pairs=pairs,
         )  # fmt: skip
-        if any(initial) and isinstance(self._balancer, Balancer):
+        if any(initial) and not isinstance(self._balancer, FixedSplit):
             self._balancer.propose(self._first_split(initial))
         is_learning = warm_up and method not in ("none", IMBALANCE)
         self._warm_up = (
@@ -212,7 +219,7 @@ class IterationBalance:
         if not warm_up.reason and self._rounds < MAX_WARM_UP_ROUNDS:
             return self._move(proposal, "warm-up")
         self._warm_up = None
-        if isinstance(self._balancer, Balancer):
+        if not isinstance(self._balancer, FixedSplit):
             self._balancer.propose(proposal)
         return self._move(self._balancer.ask(), "warm-up")
 
@@ -270,6 +277,10 @@ class IterationBalance:
         return float(self._iterations if self._remaining is None else self._remaining)
 
     # ---- what earlier jobs have learnt
+
+    def _whole_units(self, rows: Sequence[int | None] | None, devices: int) -> list[int | None]:
+        unit = self._units.unit
+        return [None if count is None else count // unit for count in rows or [None] * devices]
 
     def _in_units(self, model: Any | None) -> Any | None:
         return None if model is None else _UnitCurve(model, self._units.unit)

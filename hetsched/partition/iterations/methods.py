@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 from hetsched.errors import UsageError
@@ -11,6 +13,7 @@ from hetsched.partition.balancing.balancer import Balancer
 from hetsched.partition.balancing.imbalance_factor.node_model import NodeModel
 from hetsched.partition.balancing.move_policy import FurtherRuns, MigrationCost
 from hetsched.partition.distribution import Limits
+from hetsched.partition.iterations.adaptive import AdaptiveBalancer
 from hetsched.partition.iterations.fixed_split import FixedSplit
 
 IMBALANCE = "imbalance-factor"
@@ -29,37 +32,51 @@ def check_method(name: str) -> str:
     return name
 
 
+@dataclass(frozen=True)
+class KnownDevices:
+    """What is known of the devices before the first iteration.
+
+    Attributes
+    ----------
+    limits : sequence of int or None, units
+        The maximum for each device.
+    capacities : sequence of int or None, units
+        What fits in each device's memory, for `auto`.
+    models : sequence of SpeedFunction or None
+        For the fixed split of `none`.
+    nodes : sequence of NodeModel
+        For the imbalance factor.
+    """
+
+    limits: Limits
+    capacities: Limits
+    models: Sequence[Any | None]
+    nodes: Sequence[NodeModel]
+
+
 def new_balancer(
     method: str,
     load: int,
     tolerance: float,
-    limits: Limits,
+    known: KnownDevices,
     *,
-    models: Sequence[Any | None],
-    nodes: Sequence[NodeModel],
     migration_cost: MigrationCost,
     further_runs: FurtherRuns,
     pairs: int,
-) -> Balancer | FixedSplit:
-    """Return the Balancer of a method.
-
-    Parameters
-    ----------
-    load : int, units
-    models : sequence of SpeedFunction or None
-        Of each device, for `none`.
-    nodes : sequence of NodeModel
-        Of each device, for the imbalance factor.
-    """
+) -> Balancer | AdaptiveBalancer | FixedSplit:
+    """Return the Balancer of a method, for `load` units."""
+    limits, devices = known.limits, len(known.models)
     if method == "none":
-        return FixedSplit(load, models, limits)
-    make: Callable[..., Balancer] = Balancer
-    common = {"migration_cost": migration_cost, "further_runs": further_runs}
-    devices = len(models)
-    if method == "constant":
-        return make(load, devices, "constant", tolerance, limits, False, **common)
-    if method == IMBALANCE:
-        return make(
-            load, devices, IMBALANCE, tolerance, limits, models=nodes, pairs=pairs, **common
+        return FixedSplit(load, known.models, limits)
+    if method == "auto":
+        return AdaptiveBalancer(
+            load, devices, tolerance, limits, migration_cost, further_runs, known.capacities
         )
-    return make(load, devices, "optimal", tolerance, limits, **common)
+    make = partial(
+        Balancer, load, devices, migration_cost=migration_cost, further_runs=further_runs
+    )
+    if method == "constant":
+        return make("constant", tolerance, limits, False)
+    if method == IMBALANCE:
+        return make(IMBALANCE, tolerance, limits, models=known.nodes, pairs=pairs)
+    return make("geometric", tolerance, limits)

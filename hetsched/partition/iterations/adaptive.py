@@ -1,0 +1,326 @@
+"""The balancer of `auto`: functional models, weighing what a trial may gain against what it costs.
+
+Clarke's loop tries the split that its models predict to be best. Where a cliff lies between two
+measured sizes of a device, that is a guess, and a wrong one costs as much as the cliff is deep. So
+a share inside a cliff is chosen for the largest expected gain over the remaining iterations: the
+cliff may be anywhere between the two sizes. If no expected gain is positive, the best known split
+stays.
+
+A device whose times at the same size change is first watched for some readings; if the change is
+confirmed, everything known of the device is rescaled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hetsched.errors import DataError
+from hetsched.models import PiecewiseLinear
+from hetsched.partition.balancing.move_policy import FurtherRuns, MigrationCost
+from hetsched.partition.balancing.phase import DeviceTime, parse_readings
+from hetsched.partition.balancing.run_history import Shares
+from hetsched.partition.balancing.splitting import split_with_unmeasured
+from hetsched.partition.balancing.stopping import (
+    BALANCED,
+    NO_GAIN,
+    NOT_WORTH_MOVING,
+    relative_spread,
+)
+from hetsched.partition.distribution import Distribution, Limits, predict
+from hetsched.partition.geometric import geometric
+from hetsched.partition.iterations.device_evidence import Cliff, DeviceEvidence
+
+MIN_GAIN = 0.01
+"""Relative gain below which rows never move. Arbitrary."""
+GAIN_ERRORS = 2.5
+"""Standard errors of an iteration's time that a gain must exceed."""
+MEDIAN_ERROR = 1.25
+"""Standard error of a median over that of a mean, for normal noise."""
+MAX_WATCHED_READINGS = 4
+"""Readings for which a suspected change of speed keeps rows where they are."""
+MAX_PAUSE = 8
+"""Readings until shares that stay are considered again; fewer after a move or a surprise."""
+SURPRISE = 0.1
+"""Relative difference of a time from the model that is one."""
+TRIALS_PER_CLIFF = 6
+"""Sizes inside a cliff that are compared."""
+WATCHING = "watching a device that may have changed its speed"
+
+
+@dataclass(frozen=True)
+class SplitTrial:
+    """A split: its predicted time, and that of a failure, seconds, with its probability."""
+
+    distribution: Distribution
+    risk: float = 0.0
+    failure_seconds: float = 0.0
+
+
+class AdaptiveBalancer:
+    """A Balancer for iterations.
+
+    Parameters
+    ----------
+    load : int, units
+    devices : int
+    tolerance : float
+        Relative gain that moves rows before the noise is known.
+    limits : sequence of int or None, units
+    migration_cost, further_runs : callable
+        As in `Balancer`.
+    capacities : sequence of int or None, units
+        What fits in each device's memory.
+
+    Attributes
+    ----------
+    reason : str
+        Why shares stay; empty after a move.
+    """
+
+    def __init__(
+        self,
+        load: int,
+        devices: int,
+        tolerance: float,
+        limits: Limits,
+        migration_cost: MigrationCost,
+        further_runs: FurtherRuns,
+        capacities: Limits,
+    ) -> None:
+        self._load = load
+        self._tolerance = tolerance
+        self._limits = list(limits)
+        self._migration_cost = migration_cost
+        self._further_runs = further_runs
+        self._evidence = [DeviceEvidence(capacities[i]) for i in range(devices)]
+        self._lost: set[int] = set()
+        self._present: Shares | None = None
+        """The last measured shares."""
+        self._next: Distribution | None = None
+        self._is_open = True
+        self._watched = 0
+        self._pause = 0
+        """Readings between two considerations; 0: after each."""
+        self._pause_left = 0
+        self.reason = ""
+
+    @property
+    def models(self) -> tuple[Any, ...]:
+        """A curve for each device."""
+        return tuple(
+            evidence.curve if evidence.is_measured else PiecewiseLinear()
+            for evidence in self._evidence
+        )
+
+    def ask(self) -> Distribution:
+        """Return the split of the next iteration.
+
+        Raises
+        ------
+        DataError
+            All devices are lost, or the limits of the others leave no room for the load.
+        """
+        if self._next is None:
+            self._next = self._first_partition()
+        elif self._is_open:
+            self._next = self._choose()
+        self._is_open = False
+        return self._next
+
+    def propose(self, distribution: Distribution) -> None:
+        """Begin with this split."""
+        if self._next is None:
+            self._next, self._is_open = distribution, False
+
+    def tell(self, times: Sequence[DeviceTime], shares: Sequence[int] | None = None) -> None:
+        """Report the times of a run with these shares; default: those that `ask` returned.
+
+        Raises
+        ------
+        UsageError
+            As `Balancer.tell`.
+        """
+        if shares is None:
+            shares = self.ask().shares
+        is_same = self._present == tuple(shares)
+        is_surprised = self._learn(shares, times)
+        self._present = tuple(shares)
+        if not is_same or is_surprised or self._watched:
+            self._pause = 0
+        self._pause_left -= 1
+        self._is_open = self._pause == 0 or self._pause_left <= 0
+
+    def learn(self, shares: Sequence[int], times: Sequence[DeviceTime]) -> None:
+        """Learn from a run with other shares than `ask` returned."""
+        self._learn(shares, times)
+
+    def _learn(self, shares: Sequence[int], times: Sequence[DeviceTime]) -> bool:
+        """Learn from a run; return whether a time is a surprise."""
+        readings = parse_readings(times, shares)
+        is_surprised = False
+        for evidence, share, reading in zip(self._evidence, shares, readings, strict=True):
+            if reading is not None and share:
+                expected = float(evidence.curve.time(share)) if evidence.is_measured else 0.0
+                evidence.add(share, reading.busy)
+                is_surprised |= abs(reading.busy - expected) > SURPRISE * expected
+        return is_surprised
+
+    def lose(self, device: int) -> None:
+        """Give `device` no further share."""
+        self._lost.add(device)
+        self._next = self._present = None
+
+    def restore(self, device: int) -> None:
+        """Give a lost device shares again."""
+        self._lost.discard(device)
+        self._next = self._present = None
+
+    # ---- the choice
+
+    def _devices(self) -> list[int]:
+        present = [i for i in range(len(self._evidence)) if i not in self._lost]
+        if not present:
+            raise DataError(f"all {len(self._evidence)} devices are lost")
+        return present
+
+    def _partition(self, limits: Limits | None = None, models: Any = None) -> Distribution:
+        """Split the load over the devices that aren't lost."""
+        devices = self._devices()
+        models, limits = models or self.models, limits or self._limits
+        part = split_with_unmeasured(
+            geometric, [models[i] for i in devices], self._load, [limits[i] for i in devices]
+        )
+        shares = [0] * len(self._evidence)
+        for i, share in zip(devices, part.shares, strict=True):
+            shares[i] = share
+        return Distribution(tuple(shares), part.makespan, part.spread, part.reason)
+
+    def _first_partition(self) -> Distribution:
+        """Split the load without an iteration to compare with: within the capacities if it fits.
+
+        After a loss or a return, too, since times of other splits are known by then.
+        """
+        room = [
+            min(self._load if bound is None else bound for bound in (evidence.capacity, limit))
+            for evidence, limit in zip(self._evidence, self._limits, strict=True)
+        ]
+        fits = sum(room[i] for i in self._devices()) >= self._load
+        return self._partition(room if fits else None)
+
+    def _choose(self) -> Distribution:
+        """Choose between the present shares and others."""
+        present = self._present
+        assert present is not None, "told before"
+        if any(not self._evidence[i].is_measured for i in self._devices()):
+            return self._moved(self._first_partition())
+        now = self._predicted(present)
+        if self._is_watching(present):
+            return self._stay(now, WATCHING)
+        candidates = self._candidates()
+        if all(candidate.distribution.shares == present for candidate in candidates):
+            return self._stay(now, BALANCED)
+        values = [self._value(now, candidate, candidates[0]) for candidate in candidates]
+        best = max(range(len(candidates)), key=values.__getitem__)
+        gain = 1 - candidates[best].distribution.makespan / now.makespan
+        if gain <= self._least_gain(present):
+            spread = relative_spread(present, self._times(present), self._limits)
+            return self._stay(now, BALANCED if spread <= self._tolerance else NO_GAIN)
+        if values[best] <= 0:
+            return self._stay(now, NOT_WORTH_MOVING)
+        return self._moved(candidates[best].distribution)
+
+    def _stay(self, now: Distribution, reason: str) -> Distribution:
+        self.reason = reason
+        self._pause = min(MAX_PAUSE, 2 * self._pause or 1)
+        self._pause_left = self._pause
+        return now
+
+    def _moved(self, distribution: Distribution) -> Distribution:
+        self.reason = ""
+        self._pause = 0
+        return distribution
+
+    def _is_watching(self, present: Shares) -> bool:
+        """Return whether a device may be changing its speed; not for long."""
+        suspected = any(
+            share and evidence.is_suspected(share)
+            for evidence, share in zip(self._evidence, present, strict=True)
+        )
+        self._watched = self._watched + 1 if suspected else 0
+        return 0 < self._watched <= MAX_WATCHED_READINGS
+
+    def _times(self, shares: Shares) -> list[float]:
+        return [
+            float(evidence.curve.time(share)) if share else 0.0
+            for evidence, share in zip(self._evidence, shares, strict=True)
+        ]
+
+    def _predicted(self, shares: Shares) -> Distribution:
+        return predict(self.models, shares)
+
+    def _candidates(self) -> list[SplitTrial]:
+        """Return the split below all cliffs first, then others inside them."""
+        plain = self._partition()
+        cliffs = {
+            i: cliff
+            for i, share in enumerate(plain.shares)
+            if share and (cliff := self._evidence[i].cliff_at(share)) is not None
+        }
+        if not cliffs:
+            return [SplitTrial(plain)]
+        models = [
+            evidence.curve_below(cliffs[i]) if i in cliffs else model
+            for i, (evidence, model) in enumerate(zip(self._evidence, self.models, strict=True))
+        ]
+        candidates = []
+        for step in range(TRIALS_PER_CLIFF + 1):
+            part = step / (TRIALS_PER_CLIFF + 1)
+            limits = list(self._limits)
+            for i, cliff in cliffs.items():
+                limit = cliff.below + int(part * (cliff.above - cliff.below))
+                limits[i] = min(limit, self._load if limits[i] is None else limits[i] or 0)
+            room = [self._load if limits[i] is None else limits[i] or 0 for i in self._devices()]
+            if sum(room) >= self._load:
+                candidates.append(self._trial(self._partition(limits, models), cliffs))
+        return candidates or [SplitTrial(plain)]
+
+    @staticmethod
+    def _trial(distribution: Distribution, cliffs: dict[int, Cliff]) -> SplitTrial:
+        """Return a split with shares inside cliffs, each of which may be beyond its cliff."""
+        success, failure = 1.0, 0.0
+        for i, cliff in cliffs.items():
+            share = distribution.shares[i]
+            if share > cliff.below:
+                success *= 1 - cliff.risk(share)
+                failure = max(failure, cliff.pace * share)
+        return SplitTrial(distribution, 1 - success, failure)
+
+    def _value(self, now: Distribution, candidate: SplitTrial, safe: SplitTrial) -> float:
+        """Return the expected gain of a candidate over the present shares, seconds."""
+        further = self._further_runs(0)
+        cost = self._cost(now.shares, candidate.distribution.shares)
+        gain = (now.makespan - candidate.distribution.makespan) * further - cost
+        if candidate.risk == 0:
+            return gain
+        back = safe.distribution if safe.distribution.makespan < now.makespan else now
+        after = (now.makespan - back.makespan) * (further - 1)
+        loss = candidate.failure_seconds - now.makespan
+        loss += cost + self._cost(candidate.distribution.shares, back.shares)
+        return (1 - candidate.risk) * gain + candidate.risk * (after - loss)
+
+    def _cost(self, old: Shares, new: Shares) -> float:
+        return self._migration_cost(old, new) if old != new else 0.0
+
+    def _least_gain(self, shares: Shares) -> float:
+        """Return the relative gain that isn't just noise."""
+        errors = [
+            MEDIAN_ERROR * evidence.noise / math.sqrt(max(1, evidence.count(share)))
+            for evidence, share in zip(self._evidence, shares, strict=True)
+            if share
+        ]
+        if not any(evidence.has_repeats for evidence in self._evidence):
+            return self._tolerance
+        return max(MIN_GAIN, GAIN_ERRORS * max(errors))

@@ -1,0 +1,208 @@
+"""What iterations have shown of one device: times of the sizes it had, and changes of its speed.
+
+Other than for single-pass jobs, times of neighbouring sizes don't correct each other where they
+differ by more than their noise: a cliff between them must stay where it was measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hetsched.models import PiecewiseLinear
+from hetsched.models.curves.isotonic import rising
+from hetsched.models.curves.segments import Floats
+from hetsched.models.evidence.observations import ObservationWindows
+from hetsched.models.evidence.smoothing import noise_deviation
+
+WINDOW = 16
+"""Times kept of each size."""
+MAX_SIZES = 64
+"""Sizes kept, the latest."""
+NEAR = 1.1
+"""Sizes within this ratio may correct each other."""
+SAME_PACE_ERRORS = 2.5
+"""Standard errors within which the paces of two near sizes are the same."""
+MIN_CLIFF_RATIO = 1.2
+"""Ratio of the seconds per unit of two measured sizes above which there is a cliff in between,
+somewhere. Arbitrary: far above noise."""
+EXPIRY_READINGS = 256
+"""Readings after which a cliff that was measured once doesn't count: it may have been an outlier.
+Arbitrary."""
+
+
+CAPACITY_RISK = 0.75
+"""Probability that a device is slower with more than its memory holds. Arbitrary."""
+CAPACITY_SLOWDOWN = 4.0
+"""Presumed factor by which it is slower then, before it is measured. Arbitrary."""
+
+MAX_EXCESS = 1.125
+"""Ratio to the capacity of the first size that is tried beyond it: as much is learnt from a few
+rows."""
+
+
+@dataclass(frozen=True)
+class Cliff:
+    """Somewhere between the sizes `below` and `above` the time per unit rises to `pace`.
+
+    `edge`: the probability that it does so right after `below`; before it is measured, the
+    alternative is that it isn't there.
+    """
+
+    below: int
+    above: int
+    pace: float
+    edge: float = 0.0
+    is_measured: bool = True
+
+    def risk(self, units: int) -> float:
+        """Return the probability that `units` > `below` are beyond the cliff."""
+        if not self.is_measured:
+            return self.edge
+        return self.edge + (1 - self.edge) * (units - self.below) / (self.above - self.below)
+
+
+class DeviceEvidence:
+    """The times of one device.
+
+    Attributes
+    ----------
+    capacity : int or None, units
+        What its memory holds.
+    change : float or None
+        By how much the last reading showed the device to be slower than before.
+    """
+
+    def __init__(self, capacity: int | None = None) -> None:
+        self.capacity = capacity
+        self._windows = ObservationWindows(window=WINDOW, max_sizes=MAX_SIZES)
+        self._last_seen: dict[float, int] = {}
+        self._readings = 0
+        self._curve: PiecewiseLinear | None = None
+        self.change: float | None = None
+
+    @property
+    def is_measured(self) -> bool:
+        return len(self._windows) > 0
+
+    def add(self, units: int, seconds: float) -> None:
+        """Add a reading. A change of speed rescales everything measured before it."""
+        self._readings += 1
+        self._windows.add(units, seconds)
+        self._last_seen[float(units)] = self._readings
+        change = self._windows.change
+        self.change = None if change is None else change.factor
+        if change is not None:
+            self._windows.apply_change(change.factor, change.runs)
+        self._curve = None
+
+    def is_suspected(self, units: int) -> bool:
+        """Return whether the last readings of this size may be the start of a change."""
+        return self._windows.is_change_suspected(units)
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of the logarithm of a time; 0 without repeats."""
+        return noise_deviation(list(self._windows.times().values()))
+
+    @property
+    def has_repeats(self) -> bool:
+        return self._windows.repeats > 0
+
+    def count(self, units: int) -> int:
+        """Return the readings of a size that count."""
+        return len(self._windows.times().get(float(units), ()))
+
+    @property
+    def curve(self) -> PiecewiseLinear:
+        """The times by size. Raises UsageError without readings."""
+        if self._curve is None:
+            units, seconds, counts = self._windows.medians()
+            counted = [
+                i for i in range(len(units)) if not self._is_expired(units, seconds, counts, i)
+            ]
+            units, seconds, counts = units[counted], seconds[counted], counts[counted]
+            pace_list = self._paces(units.tolist(), (seconds / units).tolist(), counts.tolist())
+            units, paces, counts = self._with_capacity(units, np.array(pace_list), counts)
+            fitted = rising(paces * units, counts)
+            self._curve = PiecewiseLinear([(1.0, 1.0)]).through(units, fitted)
+        return self._curve
+
+    def _with_capacity(
+        self, units: Floats, paces: Floats, counts: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        """Add the capacity as a size, if a cliff was measured around it: it is presumed there."""
+        above = int(np.searchsorted(units, self.capacity or 0))
+        if above in (0, len(units)) or units[above] == self.capacity:
+            return units, paces, counts
+        if paces[above] <= MIN_CLIFF_RATIO * paces[above - 1]:
+            return units, paces, counts
+        return (
+            np.insert(units, above, float(self.capacity or 0)),
+            np.insert(paces, above, paces[above - 1]),
+            np.insert(counts, above, 1.0),
+        )
+
+    def _is_expired(self, units: Floats, seconds: Floats, counts: Floats, index: int) -> bool:
+        """Return whether a size was seen once, long ago, far slower than a smaller one."""
+        if index == 0 or counts[index] > 1 or units[index] > (self.capacity or math.inf):
+            return False
+        is_old = self._readings - self._last_seen[float(units[index])] > EXPIRY_READINGS
+        ratio = seconds[index] / units[index] * units[index - 1] / seconds[index - 1]
+        return bool(is_old and ratio > MIN_CLIFF_RATIO)
+
+    def _paces(
+        self, units: Sequence[float], paces: Sequence[float], counts: Sequence[float]
+    ) -> list[float]:
+        """Return the seconds per unit of each size, corrected by near sizes of the same pace."""
+        noise = self.noise
+        if noise == 0:
+            return list(paces)
+        corrected = []
+        for size, pace, count in zip(units, paces, counts, strict=True):
+            weights = [
+                other_count
+                if 1 / NEAR <= other / size <= NEAR
+                and abs(math.log(other_pace / pace))
+                <= SAME_PACE_ERRORS * noise * math.sqrt(1 / count + 1 / other_count)
+                else 0.0
+                for other, other_pace, other_count in zip(units, paces, counts, strict=True)
+            ]
+            pairs = zip(weights, paces, strict=True)
+            corrected.append(sum(w * p for w, p in pairs) / sum(weights))
+        return corrected
+
+    def cliff_at(self, units: int) -> Cliff | None:
+        """Return the cliff that `units` would be inside, measured or at the device's capacity."""
+        cliff, capacity = self._measured_cliff(units), self.capacity
+        if capacity is None or units <= capacity:
+            return cliff
+        if cliff is not None:
+            below = max(cliff.below, capacity)
+            return Cliff(below, cliff.above, cliff.pace, CAPACITY_RISK * (below == capacity))
+        if self.curve.points[-1, 0] > capacity:
+            return None
+        pace = CAPACITY_SLOWDOWN * float(self.curve.time(capacity)) / capacity
+        reach = int(MAX_EXCESS * capacity) + 1
+        return Cliff(capacity, reach, pace, CAPACITY_RISK, is_measured=False)
+
+    def _measured_cliff(self, units: int) -> Cliff | None:
+        """Return the cliff between two measured sizes around `units`."""
+        points = self.curve.points
+        above = int(np.searchsorted(points[:, 0], units))
+        if above in (0, len(points)) or points[above, 0] == units:
+            return None
+        (small, small_seconds), (large, large_seconds) = points[above - 1], points[above]
+        pace = large_seconds / large
+        if pace <= MIN_CLIFF_RATIO * small_seconds / small:
+            return None
+        return Cliff(int(small), int(large), float(pace))
+
+    def curve_below(self, cliff: Cliff) -> PiecewiseLinear:
+        """Return the curve as it would be without the cliff and what is beyond it."""
+        points = self.curve.points
+        points = points[points[:, 0] <= cliff.below]
+        return self.curve.through(points[:, 0], points[:, 1])
