@@ -1,0 +1,195 @@
+"""Flows: the same bits for any split, known solutions, and an independent reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from cavity_tables import deviation
+from hetsched_workloads.lbm import Lbm, LbmParams
+from hetsched_workloads.lbm.walls import links
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetsched.errors import DataError, UsageError
+from hetsched.iterations.serial import SerialResult, run
+from hetsched.workload import Rows
+
+WORKLOAD = Lbm()
+
+
+def solve(p: LbmParams, *split: int, mask: np.ndarray | None = None) -> SerialResult:
+    return run(WORKLOAD, p, {} if mask is None else {"mask": mask}, split or (p.rows,))
+
+
+def worst(p: LbmParams, result: SerialResult, mask: np.ndarray | None = None) -> float:
+    inputs = {} if mask is None else {"mask": mask}
+    return float(WORKLOAD.errors(p, inputs, result.outputs, Rows(0, p.rows, p.rows), 0).max())
+
+
+def test_a_cavity_agrees_with_ghia_and_others() -> None:
+    p = LbmParams(32, 32, reynolds=100, steps=20_000, tolerance=1e-6)
+
+    result = solve(p, 10, 22)
+
+    assert result.converged
+    assert deviation(result.outputs["velocity"], 0.1, 100) < 0.015
+    assert result.outputs["density"].sum() == pytest.approx(32**2, rel=1e-10)
+
+
+def test_an_empty_channel_has_a_parabolic_profile() -> None:
+    p = LbmParams(20, 3, "channel", reynolds=10, steps=2500)
+    y = np.arange(20) + 0.5
+
+    velocity = solve(p).outputs["velocity"]
+
+    np.testing.assert_allclose(velocity[:, 1, 0], 0.1 * 4 * y * (20 - y) / 400, atol=3e-4)
+    np.testing.assert_allclose(velocity[..., 1], 0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("flow", ["cavity", "channel"])
+@pytest.mark.parametrize("has_mask", [False, True])
+def test_the_reference_gives_the_same_flow(flow: str, has_mask: bool, dtype: str) -> None:
+    mask = (np.random.default_rng(4).random((14, 17)) < 0.15).astype(np.uint8)
+    p = LbmParams(14, 17, flow, 20, steps=300, has_mask=has_mask, dtype=dtype)
+
+    result = solve(p, 3, 11, mask=mask if has_mask else None)
+
+    assert worst(p, result, mask if has_mask else None) <= 1
+    density, atol = result.outputs["density"], 1e-6 if dtype == "float32" else 1e-12
+    assert density.mean(dtype=np.float64) == pytest.approx(1, abs=atol)
+
+
+@given(st.integers(1, 9), st.integers(1, 6), st.sampled_from(["cavity", "channel"]), st.data())
+@settings(max_examples=30)
+def test_any_split_gives_the_same_bits(
+    rows: int, cols: int, flow: str, data: st.DataObject
+) -> None:
+    mask = np.random.default_rng(rows).random((rows, cols)) < 0.3
+    mask[0, 0] = False
+    p = LbmParams(rows, cols, flow, 10, steps=8, has_mask=True)
+    cuts = data.draw(st.lists(st.integers(0, rows), min_size=8, max_size=8))
+
+    def moving(iteration: int) -> tuple[int, int]:
+        cut = cuts[iteration % 8]
+        return cut, rows - cut
+
+    inputs = {"mask": mask.astype(np.uint8)}
+    moved = run(WORKLOAD, p, inputs, moving)
+    whole = solve(p, mask=inputs["mask"])
+
+    assert all(np.array_equal(moved.outputs[name], whole.outputs[name]) for name in moved.outputs)
+    assert worst(p, moved, inputs["mask"]) <= 1
+
+
+def test_a_flow_around_a_disc_is_slower_and_symmetric() -> None:
+    p = LbmParams(24, 32, "channel", 10, steps=3000, has_mask=True)
+    mask = np.zeros((24, 32), np.uint8)
+    WORKLOAD.generate(p, 0, "mask", 0, mask)
+    mask |= mask[::-1]
+
+    velocity = solve(p, 10, 14, mask=mask).outputs["velocity"]
+
+    np.testing.assert_allclose(velocity[::-1, :, 0], velocity[..., 0], atol=1e-12)
+    assert (velocity[mask != 0] == 0).all()
+    assert 0.01 < velocity[..., 0].max() < 0.08
+
+
+def test_populations_bounce_at_every_wall() -> None:
+    p = LbmParams(3, 4)
+
+    found = links(p, None, Rows(1, 3, 3))
+
+    beside_walls = 2 * 3 * 2  # three directions at the left and right edge of two rows
+    above = 3 * 4 - 2  # three directions under the lid; its corners are counted already
+    assert len(found.row) == beside_walls + above
+    assert found.gain.sum() == pytest.approx(0)
+    assert found.between(1, 2).row.tolist() == [0] * (len(found.row) - 6)
+
+
+def test_it_stops_when_the_flow_is_steady() -> None:
+    p = LbmParams(8, 8, reynolds=10, steps=50_000, tolerance=1e-5)
+
+    result = solve(p, 3, 5)
+
+    assert result.converged
+    assert result.residuals[-1] <= 1e-5 < result.residuals[-2]
+    assert result.outputs["steps"].tolist() == [result.iterations]
+    assert worst(p, result) <= 1
+
+
+def test_an_unstable_flow_says_so() -> None:
+    p = LbmParams(16, 16, reynolds=1e6, speed=0.3, steps=100_000)
+
+    with pytest.raises(DataError, match=r"unstable.*relaxation time 0\.5000.*more cells"):
+        solve(p, 8, 8)
+
+
+def test_an_unstable_flow_with_a_tolerance_says_so() -> None:
+    p = LbmParams(16, 16, reynolds=1e6, speed=0.3, steps=100_000, tolerance=1e-9)
+
+    with pytest.raises(DataError, match="unstable"):
+        solve(p, 8, 8)
+
+
+@pytest.mark.parametrize("name", ["density", "velocity"])
+def test_a_wrong_value_is_noticed_in_its_row(name: str) -> None:
+    p = LbmParams(8, 6, steps=50)
+    result = solve(p)
+    result.outputs[name][5, 2] += 1e-6
+    result.outputs[name][1, 3] -= 1e-6
+
+    errors = WORKLOAD.errors(p, {}, result.outputs, Rows(4, 8, 8), 0)
+
+    assert (errors > 1).tolist() == [False, True, False, False]
+
+
+def test_a_long_run_is_checked_for_what_must_hold() -> None:
+    p = LbmParams(4, 5, steps=10_000_000)
+    outputs = {
+        "density": np.ones((4, 5)),
+        "velocity": np.zeros((4, 5, 2)),
+        "steps": np.array([10_000_000]),
+    }
+
+    assert (WORKLOAD.errors(p, {}, outputs, Rows(0, 4, 4), 0) <= 1).all()
+    outputs["velocity"][2, 2, 0] = np.nan
+    assert (WORKLOAD.errors(p, {}, outputs, Rows(0, 4, 4), 0) > 1).tolist() == [0, 0, 1, 0]
+    outputs["density"][0, 0] = 1.1
+    assert (WORKLOAD.errors(p, {}, outputs, Rows(0, 4, 4), 0) > 1).all()
+
+
+def test_a_mask_without_a_fluid_cell_is_refused() -> None:
+    p = LbmParams(4, 5, has_mask=True)
+
+    with pytest.raises(DataError, match="all cells are solid"):
+        solve(p, mask=np.ones((4, 5), np.uint8))
+
+
+def test_sizes_follow_from_the_mask() -> None:
+    p = WORKLOAD.infer({"flow": "channel"}, {"mask": ((30, 50), "bool")})
+
+    assert (p.rows, p.cols, p.has_mask, p.dtype) == (30, 50, True, "float64")
+
+
+@pytest.mark.parametrize(
+    ("explicit", "arrays", "error", "message"),
+    [
+        ({"rows": 4}, {}, UsageError, "needs cols"),
+        ({"rows": 4, "cols": 0}, {}, UsageError, "cols: 0"),
+        ({"rows": 4, "cols": 4, "flow": "chanel"}, {}, UsageError, "did you mean channel"),
+        ({"rows": 4, "cols": 4, "speed": 0.5}, {}, UsageError, "at most 0.3"),
+        ({"rows": 4, "cols": 4, "reynolds": 0}, {}, UsageError, "reynolds"),
+        ({"rows": 4, "cols": 4, "tolerance": "inf"}, {}, UsageError, "tolerance"),
+        ({"rows": 5}, {"mask": ((4, 4), "bool")}, DataError, "job says 5"),
+        ({}, {"mask": ((4, 4, 3), "uint8")}, DataError, "two axes"),
+        ({}, {"mask": ((4, 4), "float32")}, DataError, "bool or uint8"),
+    ],
+)
+def test_bad_parameters_get_a_clear_line(
+    explicit: dict[str, Any], arrays: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        WORKLOAD.infer(explicit, arrays)

@@ -1,0 +1,155 @@
+"""The kernels of a flow by whole-array operations, on any array module, block by block.
+
+A block of rows is streamed into a work area (rows, 16, cols), completed with its moments, and
+multiplied by the collision matrix: one matrix product for each row, the same whatever the split,
+so that results have the same bits. Measured on one core, 1024 columns: 30 ns per cell in float64,
+15 in float32; a loop that numba compiles, with the usual formulas, 52 and 22.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hetsched.errors import DataError
+from hetsched.workload import Arrays, Rows, StageKernel, Values
+from hetsched_workloads.lbm.declaration import LbmParams
+from hetsched_workloads.lbm.inference import force
+from hetsched_workloads.lbm.lattice import DIRECTIONS, collision_matrix, moment_matrix
+from hetsched_workloads.lbm.walls import links
+
+MAX_KEPT = 4
+"""Ranges of rows whose links are kept. Arbitrary: in a job, rows seldom change."""
+
+
+def array_stages(p: LbmParams, load: int, xp: Any, block_bytes: int) -> Mapping[str, StageKernel]:
+    """Return the kernels by stage; blocks have about `block_bytes`."""
+    flow = _Flow(p, load, xp, block_bytes)
+    return {"rest": flow.rest, "step": flow.step, "result": flow.result}
+
+
+class _Flow:
+    def __init__(self, p: LbmParams, load: int, xp: Any, block_bytes: int) -> None:
+        self._p, self._xp = p, xp
+        dtype = np.dtype(p.dtype)
+        self._count = max(1, min(load, block_bytes // (16 * p.cols * dtype.itemsize)))
+        self._area = xp.ones((self._count, 16, p.cols), dtype)
+        self._moments = xp.empty((self._count, 3, p.cols), dtype)
+        self._inverse = xp.empty((self._count, p.cols), dtype)
+        self._moment_matrix = xp.asarray(moment_matrix().astype(dtype))
+        self._collision_matrix = xp.asarray(collision_matrix(p).astype(dtype))
+        self._bounces: dict[Rows, list[tuple[Any, Any, Any]]] = {}
+
+    def rest(
+        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
+    ) -> None:
+        if self._p.has_mask and rows.is_first and bool(inputs["mask"].all()):
+            raise DataError("mask: all cells are solid")
+        outputs["f"][...] = 0
+        partials["steps"][...] = 0
+
+    def step(
+        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
+    ) -> None:
+        former, new = inputs["f"], outputs["f"]
+        bounces = self._find_bounces(rows, inputs.get("mask"))
+        excess, change = 0.0, 0.0
+        with np.errstate(all="ignore"):  # an unstable flow is reported when it isn't finite
+            for index, first in enumerate(range(0, rows.count, self._count)):
+                out = new[first : first + self._count]
+                halo = former[first : first + len(out) + 2]
+                work = self._area[: len(out)]
+                self._stream(halo, work)
+                self._bounce(halo, work, bounces[index])
+                excess += self._collide(work, out)
+                if self._p.tolerance > 0:
+                    change = max(change, self._change(out, halo[1:-1], work[:, :9]))
+        partials["excess"][...] = excess
+        partials["steps"][...] = values.before["steps"] + 1
+        if self._p.tolerance > 0:
+            partials["change"][...] = change
+
+    def _find_bounces(self, rows: Rows, mask: Any) -> list[tuple[Any, Any, Any]]:
+        """Return the links of the blocks: (index in the work area, in the halo, gain) of each."""
+        if rows in self._bounces:
+            return self._bounces[rows]
+        p, xp = self._p, self._xp
+        host = None if mask is None else (mask.get() if hasattr(mask, "get") else mask)
+        every = links(p, host, rows)
+        bounces = []
+        for first in range(0, rows.count, self._count):
+            part = every.between(first, first + self._count)
+            target = (part.row * 16 + part.direction) * p.cols + part.column
+            source = ((part.row + 1) * 9 + part.source) * p.cols + part.column
+            gain = part.gain.astype(p.dtype)
+            bounces.append((xp.asarray(target), xp.asarray(source), xp.asarray(gain)))
+        if len(self._bounces) >= MAX_KEPT:
+            self._bounces.clear()
+        self._bounces[rows] = bounces
+        return bounces
+
+    def _stream(self, halo: Any, work: Any) -> None:
+        """Pull populations from the neighbours; rows are periodic."""
+        for direction, (x, y) in enumerate(DIRECTIONS):
+            source = halo[1 - y : 1 - y + len(work), direction]
+            target = work[:, direction]
+            if x == 0:
+                target[...] = source
+            elif x > 0:
+                target[:, 1:] = source[:, :-1]
+                target[:, 0] = source[:, -1]
+            else:
+                target[:, :-1] = source[:, 1:]
+                target[:, -1] = source[:, 0]
+
+    def _bounce(self, halo: Any, work: Any, bounce: tuple[Any, Any, Any]) -> None:
+        target, source, gain = bounce
+        if len(target):
+            work.reshape(-1)[target] = halo.reshape(-1)[source] + gain
+
+    def _collide(self, work: Any, out: Any) -> float:
+        """Complete the work area, write the populations; return the mass in excess of 1 a cell."""
+        xp, g = self._xp, force(self._p)
+        moments, inverse = self._moments[: len(work)], self._inverse[: len(work)]
+        xp.matmul(self._moment_matrix, work[:, :9], out=moments)
+        xp.add(moments[:, 0], 1, out=inverse)
+        if g:
+            moments[:, 1] += inverse * (g / 2)
+        work[:, 10:13] = moments
+        xp.divide(1, inverse, out=inverse)
+        density, along, across = moments[:, 0], moments[:, 1], moments[:, 2]
+        excess = float(density.sum(dtype=xp.float64))
+        xp.multiply(along, inverse, out=density)  # u_x, in the place of the density
+        xp.multiply(density, along, out=work[:, 13])
+        xp.multiply(density, across, out=work[:, 14])
+        xp.multiply(across, inverse, out=inverse)
+        xp.multiply(inverse, across, out=work[:, 15])
+        xp.matmul(self._collision_matrix, work, out=out)
+        return excess
+
+    def _change(self, new: Any, former: Any, work: Any) -> float:
+        self._xp.subtract(new, former, out=work)
+        return float(max(work.max(), -work.min()))
+
+    def result(
+        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
+    ) -> None:
+        p, xp = self._p, self._xp
+        mask = inputs.get("mask")
+        for first in range(0, rows.count, self._count):
+            part = slice(first, min(first + self._count, rows.count))
+            f = inputs["f"][1 + part.start : 1 + part.stop]
+            moments = xp.matmul(self._moment_matrix, f)
+            density = moments[:, 0] + 1
+            along = moments[:, 1] - density * (force(p) / 2)  # collisions have added all of it
+            outputs["density"][part] = density
+            outputs["velocity"][part, :, 0] = along / density
+            outputs["velocity"][part, :, 1] = moments[:, 2] / density
+            if mask is not None:
+                solid = mask[rows.first + part.start : rows.first + part.stop] != 0
+                outputs["density"][part][solid] = 1
+                outputs["velocity"][part][solid] = 0
+        if rows.is_first:
+            outputs["steps"][...] = int(values.now["steps"])

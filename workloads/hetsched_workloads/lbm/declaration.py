@@ -1,0 +1,171 @@
+"""The workload `lbm`: two-dimensional flow by the lattice Boltzmann method; a row is one of cells.
+
+D2Q9 with BGK's collision (Qian, d'Humieres & Lallemand, Europhys. Lett. 17(6), 1992), halfway
+bounce-back at walls and solid cells, forces after Guo, Zheng & Shi (Phys. Rev. E 65, 2002). Units
+are cells and steps; density is about 1. Rows count upwards.
+
+cavity: walls on all sides; that above the last row moves along it with `speed`. channel: walls
+below the first and above the last row, periodic along the rows, driven by a force. No NumPy in
+here.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+
+from hetsched.errors import DataError
+from hetsched.workload import (
+    Arrays,
+    ArraySpec,
+    Iterative,
+    Reduction,
+    Rows,
+    Stage,
+    StateArray,
+    Values,
+    Variant,
+    convert,
+)
+from hetsched_workloads.installed import CUPY, late, version
+from hetsched_workloads.lbm.inference import DTYPES, check, infer, relaxation_time
+
+if TYPE_CHECKING:
+    import numpy as np
+
+HERE = "hetsched_workloads.lbm."
+
+
+class LbmParams(msgspec.Struct, frozen=True):
+    """Parameters of a flow."""
+
+    rows: Annotated[int, msgspec.Meta(description="cells across the channel; height")]
+    cols: Annotated[int, msgspec.Meta(description="cells along the channel or the lid")]
+    flow: Annotated[str, msgspec.Meta(description="cavity or channel")] = "cavity"
+    reynolds: Annotated[
+        float,
+        msgspec.Meta(description="speed x (cols of a cavity, rows of a channel) / viscosity"),
+    ] = 100.0
+    speed: Annotated[
+        float, msgspec.Meta(description="of the lid, or amid an empty channel; cells per step")
+    ] = 0.1
+    steps: Annotated[int, msgspec.Meta(description="time steps")] = 1000
+    tolerance: Annotated[
+        float,
+        msgspec.Meta(description="stop if no change in a step exceeds this x speed; 0: never"),
+    ] = 0.0
+    has_mask: Annotated[bool, msgspec.Meta(description="some cells are solid")] = False
+    dtype: Annotated[str, msgspec.Meta(description=DTYPES.description)] = DTYPES.double.name
+
+
+class Lbm(Iterative):
+    """A flow: density (rows, cols) and velocity (rows, cols, 2), along and across the rows."""
+
+    name = "lbm"
+    Params = LbmParams
+    inputs = ("mask",)
+
+    def load(self, p: LbmParams) -> int:
+        check(p)
+        return p.rows
+
+    def resized(self, p: LbmParams, load: int) -> LbmParams:
+        return msgspec.structs.replace(p, rows=load)
+
+    def arrays(self, p: LbmParams) -> Sequence[ArraySpec]:
+        mask = ArraySpec("mask", "resident", (p.rows, p.cols), "uint8")
+        return (
+            *((mask,) if p.has_mask else ()),
+            ArraySpec("density", "out", (p.cols,), p.dtype),
+            ArraySpec("velocity", "out", (p.cols, 2), p.dtype),
+            ArraySpec("steps", "whole-out", (1,), "int64"),
+        )
+
+    def state(self, p: LbmParams) -> Sequence[StateArray]:
+        """Return the populations after collisions, less those of a fluid of density 1 at rest.
+
+        No cell reads what is beyond the first and last row: there are walls.
+        """
+        return (StateArray("f", (9, p.cols), p.dtype, halo=1),)
+
+    def reductions(self, p: LbmParams) -> Sequence[Reduction]:
+        """Return steps, the mass in excess of 1 per cell, and the largest change."""
+        change = (Reduction("change", combine="max"),) if p.tolerance > 0 else ()
+        return (Reduction("steps", combine="max"), Reduction("excess"), *change)
+
+    def start(self, p: LbmParams) -> Sequence[Stage]:
+        inputs = ("mask",) if p.has_mask else ()
+        return (Stage("rest", inputs, ("f",), ("steps",)),)
+
+    def iteration(self, p: LbmParams) -> Sequence[Stage]:
+        inputs = ("f", "mask") if p.has_mask else ("f",)
+        reductions = tuple(r.name for r in self.reductions(p))
+        return (Stage("step", inputs, ("f",), reductions),)
+
+    def finish(self, p: LbmParams) -> Sequence[Stage]:
+        inputs = ("f", "mask") if p.has_mask else ("f",)
+        return (Stage("result", inputs, ("density", "velocity", "steps")),)
+
+    def max_iterations(self, p: LbmParams) -> int:
+        return p.steps
+
+    def converged(self, p: LbmParams, values: Values) -> bool:
+        """Return whether the flow is steady. Raises DataError if it is unstable."""
+        if not -float("inf") < values.now["excess"] < float("inf"):
+            raise DataError(
+                f"lbm: unstable, not finite after {int(values.now['steps'])} steps; relaxation"
+                f" time {relaxation_time(p):.4f}, 0.5 is the limit: use more cells or a lower"
+                " Reynolds number"
+            )
+        return bool(p.tolerance > 0 and values.now["change"] <= p.tolerance * p.speed)
+
+    def must_converge(self, p: LbmParams) -> bool:
+        """Return False: the steps asked for are the result."""
+        return False
+
+    def residual(self, p: LbmParams, values: Values) -> float:
+        """Return the largest change of a population in a step over the speed, with a tolerance."""
+        change = float(values.now["change"]) if p.tolerance > 0 else float("nan")
+        return change / p.speed if change < float("inf") else float("nan")
+
+    def errors(
+        self, p: LbmParams, inputs: Arrays, outputs: Arrays, rows: Rows, seed: int
+    ) -> np.ndarray:
+        errors: np.ndarray = _verification().errors(p, inputs.get("mask"), outputs, rows)
+        return errors
+
+    def flops(self, p: LbmParams, x: int) -> float:
+        """Return those of the moments, the products and the collision."""
+        return float(x) * p.cols * (2 * 3 * 9 + 8 + 2 * 9 * 16)
+
+    def variants(self, kind: str) -> Sequence[Variant]:
+        return _variants(kind)
+
+    def generate(self, p: LbmParams, seed: int, array: str, first: int, out: np.ndarray) -> None:
+        _verification().generate(out)
+
+    def infer(
+        self, explicit: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
+    ) -> LbmParams:
+        params: LbmParams = convert(self, infer(explicit, arrays.get("mask")))
+        self.load(params)
+        return params
+
+
+@functools.cache
+def _variants(kind: str) -> tuple[Variant, ...]:
+    if kind == "cpu":
+        installed = version("numpy", "numpy")
+        return (Variant("numpy", installed, late(HERE + "numpy_cpu")),) if installed else ()
+    installed = version("cupy", *CUPY) if kind == "cuda" else None
+    return (Variant("cupy", installed, late(HERE + "cupy_cuda")),) if installed else ()
+
+
+@functools.cache
+def _verification() -> Any:
+    """Import it late: it needs NumPy."""
+    return importlib.import_module("hetsched_workloads.lbm.verification")

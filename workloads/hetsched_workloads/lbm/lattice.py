@@ -1,0 +1,51 @@
+"""The D2Q9 lattice, and collisions as a product with a matrix.
+
+Populations are stored less their values w at density 1 and rest, which keeps float32 accurate.
+With rho = 1 + sum f, rho u = sum c f + rho g / 2 (g: acceleration), a collision is linear in 16
+numbers: f, 1, rho - 1, rho u, rho u u. The equilibrium is
+
+    f_eq = w (rho - 1 + 3 c.rho u + 9/2 (c.u)(c.rho u) - 3/2 u.rho u)
+
+and a force adds (1 - omega / 2) w g (3 c_x rho - 3 rho u_x + 9 c_x c.rho u).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hetsched_workloads.lbm.declaration import LbmParams
+from hetsched_workloads.lbm.inference import force, relaxation_time
+
+DIRECTIONS = ((0, 0), (1, 0), (0, 1), (-1, 0), (0, -1), (1, 1), (-1, 1), (-1, -1), (1, -1))
+"""(along a row, across the rows) of each population."""
+WEIGHTS = (4 / 9, 1 / 9, 1 / 9, 1 / 9, 1 / 9, 1 / 36, 1 / 36, 1 / 36, 1 / 36)
+OPPOSITE = (0, 3, 4, 1, 2, 7, 8, 5, 6)
+
+
+def moment_matrix() -> np.ndarray:
+    """Return the matrix of rho - 1 and of rho u without the force, (3, 9)."""
+    c = np.array(DIRECTIONS, np.float64)
+    return np.vstack((np.ones(9), c[:, 0], c[:, 1]))
+
+
+def collision_matrix(p: LbmParams) -> np.ndarray:
+    """Return the matrix of populations after a collision, (9, 16).
+
+    Columns: 9 populations, 1, rho - 1, rho u_x, rho u_y, rho u_x^2, rho u_x u_y, rho u_y^2.
+    """
+    omega, g = 1 / relaxation_time(p), force(p)
+    x, y = np.array(DIRECTIONS, np.float64).T
+    w = np.array(WEIGHTS)
+    matrix = np.zeros((9, 16))
+    matrix[:, :9] = (1 - omega) * np.eye(9)
+    matrix[:, 10] = omega * w
+    matrix[:, 11], matrix[:, 12] = omega * 3 * w * x, omega * 3 * w * y
+    matrix[:, 13] = omega * w * (4.5 * x * x - 1.5)
+    matrix[:, 14] = omega * w * 9 * x * y
+    matrix[:, 15] = omega * w * (4.5 * y * y - 1.5)
+    source = (1 - omega / 2) * g * w
+    matrix[:, 9] += source * 3 * x
+    matrix[:, 10] += source * 3 * x
+    matrix[:, 11] += source * (9 * x * x - 3)
+    matrix[:, 12] += source * 9 * x * y
+    return matrix

@@ -1,0 +1,74 @@
+"""Where populations bounce back: links between fluid cells and what is solid.
+
+A population that would come from a wall or a solid cell comes from its own cell instead, from the
+opposite direction; at a moving wall it gains 6 w c.u (Ladd, J. Fluid Mech. 271, 1994). Populations
+of solid cells stay in their cell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hetsched.workload import Rows
+from hetsched_workloads.lbm.declaration import LbmParams
+from hetsched_workloads.lbm.lattice import DIRECTIONS, OPPOSITE, WEIGHTS
+
+
+@dataclass(frozen=True)
+class Links:
+    """Populations that bounce back: row (of the given ones), direction, column, and their gain."""
+
+    row: np.ndarray
+    direction: np.ndarray
+    column: np.ndarray
+    gain: np.ndarray
+
+    def between(self, first: int, stop: int) -> Links:
+        """Return those of some rows, which count from `first`. They are sorted by row."""
+        part = slice(*np.searchsorted(self.row, (first, stop)))
+        return Links(
+            self.row[part] - first, self.direction[part], self.column[part], self.gain[part]
+        )
+
+    @property
+    def source(self) -> np.ndarray:
+        """Return the opposite directions."""
+        return np.take(OPPOSITE, self.direction)
+
+
+def links(p: LbmParams, mask: np.ndarray | None, rows: Rows) -> Links:
+    """Return the links of some rows, sorted by row."""
+    solid = _surroundings(p, mask, rows)
+    own = solid[1:-1, 1:-1]
+    blocked = np.zeros((rows.count, 9, p.cols), bool)
+    for number, (x, y) in enumerate(DIRECTIONS[1:], 1):
+        source = solid[1 - y : 1 - y + rows.count, 1 - x : 1 - x + p.cols]
+        blocked[:, number] = source | own
+    row, direction, column = np.nonzero(blocked)
+    gain = np.zeros(len(row))
+    if p.flow == "cavity":
+        along, across = np.array(DIRECTIONS).T
+        is_below_lid = (rows.first + row == p.rows - 1) & (across[direction] < 0)
+        gains = 6 * p.speed * np.array(WEIGHTS) * along
+        gain = np.where(is_below_lid & ~own[row, column], gains[direction], 0.0)
+    return Links(row, direction, column, gain)
+
+
+def _surroundings(p: LbmParams, mask: np.ndarray | None, rows: Rows) -> np.ndarray:
+    """Return whether cells are solid, with one cell more on each side."""
+    solid = np.zeros((rows.count + 2, p.cols + 2), bool)
+    if mask is not None:
+        first, stop = max(rows.first - 1, 0), min(rows.stop + 1, p.rows)
+        start = first - (rows.first - 1)
+        solid[start : start + stop - first, 1:-1] = mask[first:stop] != 0
+    if rows.is_first:
+        solid[0] = True
+    if rows.is_last:
+        solid[-1] = True
+    if p.flow == "cavity":
+        solid[:, 0] = solid[:, -1] = True
+    else:
+        solid[:, 0], solid[:, -1] = solid[:, -2], solid[:, 1]
+    return solid
