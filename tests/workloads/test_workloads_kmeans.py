@@ -39,7 +39,7 @@ def worst(p: KMeansParams, x: np.ndarray, result: SerialResult) -> float:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("split", [(300, 300), (1, 599, 0), (0, 250, 1, 349)])
 def test_a_split_does_not_change_the_clusters(dtype: str, split: tuple[int, ...]) -> None:
-    p = KMeansParams(600, 5, 7, seed=2, dtype=dtype)
+    p = KMeansParams(600, 5, 7, start_seed=2, dtype=dtype)
     x = points(p)
 
     whole, parts = solve(p, x), solve(p, x, *split)
@@ -53,7 +53,7 @@ def test_a_split_does_not_change_the_clusters(dtype: str, split: tuple[int, ...]
 
 @pytest.mark.parametrize("split", [(900, 900), (1000, 800)])
 def test_two_runs_with_a_split_are_identical(split: tuple[int, int]) -> None:
-    p = KMeansParams(1800, 16, 12, seed=1)
+    p = KMeansParams(1800, 16, 12, start_seed=1)
     x = points(p)
 
     first, second = solve(p, x, *split), solve(p, x, *split)
@@ -82,7 +82,7 @@ def test_colours_of_a_photograph_are_quantised_as_well_as_by_scikit_learn() -> N
     data = pytest.importorskip("skimage.data")
     cluster = pytest.importorskip("sklearn.cluster")
     x = (data.astronaut()[::4, ::4].reshape(-1, 3) / np.float32(255)).astype(np.float32)
-    p = KMeansParams(len(x), 3, 16, seed=1)
+    p = KMeansParams(len(x), 3, 16, start_seed=1)
 
     result = solve(p, x, 5000, len(x) - 5000)
 
@@ -95,7 +95,7 @@ def test_colours_of_a_photograph_are_quantised_as_well_as_by_scikit_learn() -> N
 
 
 def test_points_far_from_the_origin_are_clustered_as_near_it() -> None:
-    p = KMeansParams(400, 3, 4, seed=5)
+    p = KMeansParams(400, 3, 4, start_seed=5)
     near = np.round(points(p) * 16).astype(np.float32)
 
     far = solve(p, near + np.float32(1 << 20), 150, 250)
@@ -163,8 +163,8 @@ def test_labels_are_right_and_inertia_falls_for_any_points(
     clusters = data.draw(st.integers(1, count))
     first = data.draw(st.integers(0, count))
     x = np.random.default_rng(seed).integers(-5, 6, (count, dimensions)).astype(np.float64)
-    p = KMeansParams(count, dimensions, clusters, tolerance=0.0, seed=seed, dtype="float64")
-    short = KMeansParams(count, dimensions, clusters, 0.0, 1, seed=seed, dtype="float64")
+    p = KMeansParams(count, dimensions, clusters, tolerance=0.0, start_seed=seed, dtype="float64")
+    short = KMeansParams(count, dimensions, clusters, 0.0, 1, start_seed=seed, dtype="float64")
 
     result = solve(p, x, first, count - first)
 

@@ -70,7 +70,10 @@ class HeatParams(msgspec.Struct, frozen=True):
 
 
 class Heat(Iterative):
-    """Diffusion: `final` is `initial` after `steps` steps, or fewer if it became steady."""
+    """Diffusion of heat; one row is one of a 2D or 3D grid.
+
+    Outputs: final, the values after `steps` steps, or fewer if it became steady; steps (1,).
+    """
 
     name = "heat"
     Params = HeatParams

@@ -58,7 +58,7 @@ class _GpuKernels:
                 raise DataError("start: a centroid has a NaN or an infinite coordinate")
             lloyd.write_centroids(p, partials, start)
             return
-        keys = exponential(cp, stream_key(p.seed, count), rows.first, rows.count)
+        keys = exponential(cp, stream_key(p.start_seed, count), rows.first, rows.count)
         if count:
             newest = cp.asarray(lloyd.seeds(p, now)[count - 1].astype(p.dtype))
             self._approach(points, newest, outputs["nearest"], is_first=count == 1)

@@ -52,12 +52,15 @@ class KMeansParams(msgspec.Struct, frozen=True):
     start: Annotated[
         str, msgspec.Meta(description="k-means++, or given: the centroids of input start")
     ] = "k-means++"
-    seed: Annotated[int, msgspec.Meta(description="of k-means++")] = 0
+    start_seed: Annotated[int, msgspec.Meta(description="random seed of k-means++")] = 0
     dtype: Annotated[str, msgspec.Meta(description=DTYPES.description)] = DTYPES.single.name
 
 
 class KMeans(Iterative):
-    """Clusters of points: labels (count,), centroids (clusters, dimensions), inertia (1,)."""
+    """Clusters of points by k-means; one row is one point.
+
+    Outputs: labels (count,), centroids (clusters, dimensions), inertia (1,).
+    """
 
     name = "kmeans"
     Params = KMeansParams

@@ -26,8 +26,8 @@ def check(p: Any) -> None:
         raise DataError(f"clusters: {p.clusters}, but there are only {p.count} points")
     if p.start not in STARTS:
         raise UsageError(f"start: {p.start!r}, choose from: {', '.join(STARTS)}")
-    if p.seed < 0:
-        raise UsageError(f"seed: {p.seed}, must be at least 0")
+    if p.start_seed < 0:
+        raise UsageError(f"start_seed: {p.start_seed}, must be at least 0")
     DTYPES.parse("kmeans", p.dtype)
 
 

@@ -67,7 +67,7 @@ class _Kernels:
             lloyd.write_centroids(p, partials, inputs["start"])
             return
         newest = lloyd.seeds(p, now)[count - 1].astype(p.dtype) if count else None
-        key = stream_key(p.seed, count)
+        key = stream_key(p.start_seed, count)
         best, index = np.inf, 0
         for part in self._blocks(rows.count):
             keys = exponential(np, key, rows.first + part.start, part.stop - part.start)

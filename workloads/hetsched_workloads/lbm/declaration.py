@@ -63,7 +63,10 @@ class LbmParams(msgspec.Struct, frozen=True):
 
 
 class Lbm(Iterative):
-    """A flow: density (rows, cols) and velocity (rows, cols, 2), along and across the rows."""
+    """Flow in a cavity or a channel; one row is one of cells.
+
+    Outputs: density (rows, cols), velocity (rows, cols, 2) along and across the rows, steps (1,).
+    """
 
     name = "lbm"
     Params = LbmParams
