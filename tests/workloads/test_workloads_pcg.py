@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from hetsched_workloads.pcg import PcgParams, csr
-from hetsched_workloads.pcg.triangular_solves import BlockSolver
+from hetsched_workloads.pcg.triangular_solves import BlockFactors, BlockSolver
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse.linalg import LinearOperator, cg
@@ -61,7 +61,8 @@ def operator(a: scipy.sparse.csr_array, preconditioner: str, block: int) -> Any:
         return None
     if preconditioner == "diagonal":
         return scipy.sparse.diags_array(1 / a.diagonal())
-    solver = BlockSolver(a.indptr, a.indices, a.data, 0, block)
+    factors = BlockFactors(a.indptr, a.indices, a.data, 0, block)
+    solver = BlockSolver(factors, 0, a.shape[0])
 
     def solve(r: np.ndarray) -> np.ndarray:
         z = np.empty_like(r)

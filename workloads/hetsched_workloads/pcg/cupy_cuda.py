@@ -16,7 +16,7 @@ from hetsched.workload import Arrays, KernelContext, Rows, StageKernel
 from hetsched_workloads.pcg.declaration import Pcg, PcgParams
 from hetsched_workloads.pcg.inference import PARTS
 from hetsched_workloads.pcg.kernels import stage_kernels
-from hetsched_workloads.pcg.triangular_solves import BlockSolver, Steps
+from hetsched_workloads.pcg.triangular_solves import BlockFactors, BlockSolver, Steps
 from hetsched_workloads.row_cache import RowCache
 
 
@@ -53,20 +53,21 @@ class CupyBackend:
 
 
 class CupySolver:
-    """The factors of `BlockSolver` in device memory."""
+    """`BlockFactors` and the steps of `BlockSolver` in device memory."""
 
     def __init__(self, rows: Rows, inputs: Arrays, block: int) -> None:
         data, columns, pointers = (inputs[part] for part in PARTS)
         own = cupy.asnumpy(pointers[rows.first : rows.stop + 1])
         part = slice(int(own[0]), int(own[-1]))
-        host = BlockSolver(
+        factors = BlockFactors(
             own - own[0], cupy.asnumpy(columns[part]), cupy.asnumpy(data[part]), rows.first, block
         )
-        self._order = cupy.asarray(host.order)
-        self._inverse_pivots = cupy.asarray(host.inverse_pivots)
+        host = BlockSolver(factors, 0, rows.count)
+        self._order = cupy.asarray(factors.order)
+        self._inverse_pivots = cupy.asarray(factors.inverse_pivots)
         self._steps = [
-            *_steps(host.lower, host.lower_steps),
-            *_steps(host.upper, host.upper_steps),
+            *_steps(factors.lower, host.lower_steps),
+            *_steps(factors.upper, host.upper_steps),
         ]
 
     def solve(self, r: Any, z: Any) -> None:
