@@ -22,7 +22,7 @@ try:
 except ImportError:  # not public: a version of SciPy may lack it
     csr_matvec = None
 
-CHECKED_ROWS = 1 << 16
+CHECKED_ROWS = 1 << 14
 """Rows checked at a time, so that temporary arrays stay small."""
 
 
@@ -41,7 +41,8 @@ def add_product(
 def entry_rows(xp: Any, pointers: Any) -> Any:
     """Return the row of each nonzero; the first row is 0."""
     if xp is np:
-        return np.repeat(np.arange(len(pointers) - 1), np.diff(pointers))
+        rows = np.arange(len(pointers) - 1, dtype=pointers.dtype)
+        return np.repeat(rows, np.diff(pointers))
     nonzeros = int(pointers[-1] - pointers[0])
     return xp.searchsorted(pointers - pointers[0], xp.arange(nonzeros), side="right") - 1
 
@@ -62,13 +63,16 @@ def check_rows(xp: Any, rows: Rows, values: Any, columns: Any, pointers: Any) ->
     ------
     DataError
         Pointers that don't rise from 0 to the number of nonzeros; columns out of range, unsorted
-        or repeated; NaN or infinity; a diagonal that isn't positive.
+        or repeated; NaN or infinity.
     """
     _check_pointers(xp, rows, pointers, len(values))
     for row_of, part in _pieces(xp, rows, pointers):
         _check_columns(xp, row_of, columns[part], rows.load)
         _check_values(xp, row_of, columns[part], values[part])
-    elements = diagonal(xp, rows, values, columns, pointers)
+
+
+def check_positive(xp: Any, rows: Rows, elements: Any) -> None:
+    """Raise DataError unless all of the diagonal elements of own rows are positive."""
     bad = xp.flatnonzero(~(elements > 0))
     if len(bad):
         index = int(bad[0])

@@ -15,7 +15,7 @@ import numpy as np
 from hetsched.errors import DataError
 from hetsched.workload import Arrays, Rows, StageKernel, Values
 from hetsched_workloads.granule_sums import GranuleSums
-from hetsched_workloads.pcg.csr import check_rows, diagonal
+from hetsched_workloads.pcg.csr import check_positive, check_rows, diagonal
 from hetsched_workloads.pcg.declaration import Pcg, PcgParams
 from hetsched_workloads.pcg.inference import PARTS
 from hetsched_workloads.row_cache import RowCache
@@ -24,6 +24,8 @@ from hetsched_workloads.systems import sum_of
 
 MAX_ASYMMETRY = {"float32": 1e-5, "float64": 1e-9}
 """Difference of u.Av and v.Au over the norm of A that rounding may cause, with room to spare."""
+
+DOT_SIZE = 1 << 16
 
 
 class Backend(Protocol):
@@ -68,6 +70,7 @@ class _PcgKernels:
     ) -> None:
         xp, b = self._xp, inputs["b"]
         check_rows(xp, rows, *(inputs[part] for part in PARTS))
+        check_positive(xp, rows, 1 / self._weight(rows, inputs))
         for name in ("b", "x0") if self._p.x0 else ("b",):
             bad = xp.flatnonzero(~xp.isfinite(inputs[name]))
             if len(bad):
@@ -89,17 +92,17 @@ class _PcgKernels:
         for name in ("u", "v"):
             vector = np.empty(rows.load, dtype)
             fill_uniform(0, name, 0, vector)
-            vectors.append(xp.asarray(vector - dtype.type(0.5)))
-        own = slice(rows.first, rows.stop)
+            vector -= dtype.type(0.5)
+            vectors.append(xp.asarray(vector))
         product = xp.empty(rows.count, dtype)
         difference = 0.0
         for sign, left, right in ((1, *vectors), (-1, *vectors[::-1])):
             self._backend.multiply(rows, inputs, right, product)
-            difference += sign * float((left[own].astype("float64") * product).sum())
+            difference += sign * _dot(left[rows.first : rows.stop], product)
         pointers = inputs["A.indptr"]
         data = inputs["A.data"][int(pointers[rows.first]) : int(pointers[rows.stop])]
         partials["asymmetry"][...] = difference
-        partials["squares"][...] = float(xp.square(data).sum(dtype="float64"))
+        partials["squares"][...] = _dot(data, data)
 
     def start(
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
@@ -193,3 +196,9 @@ def _step_length(values: Values) -> float:
     """Return alpha; 0 if the curvature isn't positive, at which `Pcg.converged` ends the job."""
     curvature = sum_of(values.now, "pq")
     return sum_of(values.before, "rz") / curvature if curvature > 0 else 0.0
+
+
+def _dot(a: Any, b: Any) -> float:
+    """Return a.b in double precision, with small temporary arrays."""
+    pieces = (slice(first, first + DOT_SIZE) for first in range(0, len(a), DOT_SIZE))
+    return sum(float((a[piece].astype("float64") * b[piece]).sum()) for piece in pieces)
