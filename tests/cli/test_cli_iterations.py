@@ -8,17 +8,29 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from diffusing_workload import Diffusion
+from msgspec.structs import replace
 from rich.console import Console
 
 from hetsched.cli import workload_flags
+from hetsched.cli.commands import result
 from hetsched.cli.iteration_flags import IterationFlags, iteration_flags
 from hetsched.cli.output.bars import job_table
 from hetsched.cli.output.job_result import finish
 from hetsched.cli.request_flags import JobOptions, job_options
+from hetsched.client.job import Job
 from hetsched.errors import ErrorRecord, JobFailed, UsageError
-from hetsched.job import DeviceProgress, DeviceReport, Failed, JobReport, JobSpec, Running
+from hetsched.job import (
+    ArenaRef,
+    DeviceProgress,
+    DeviceReport,
+    Failed,
+    JobReport,
+    JobSpec,
+    Running,
+)
 
 REPORT = JobReport(
     job=3, state="failed", workload="pcg", load=90, seconds=2.0, iterations=100, residual=0.25,
@@ -122,7 +134,7 @@ def test_a_job_without_convergence_shows_what_it_reached(
 
     lines = capsys.readouterr().out.splitlines()
     assert "not converged  residual 0.25  rows moved 2 times" in lines[2]
-    assert lines[-1] == "result: x in /tmp/x.npy"
+    assert lines[-2:] == ["result: x in /tmp/x.npy", "next: nothing"]
 
 
 def test_json_has_how_it_went(capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,3 +144,15 @@ def test_json_has_how_it_went(capsys: pytest.CaptureFixture[str]) -> None:
     record = json.loads(capsys.readouterr().out)
     names = ("iterations", "residual", "converged", "moves")
     assert [record[name] for name in names] == [100, 0.25, False, 2]
+
+
+def test_what_a_job_without_convergence_has_reached_can_be_saved(tmp_path: Path) -> None:
+    x = np.arange(3.0)
+    state = replace(FAILED, results={"x": ArenaRef(1, (3,), "float64")})
+    job = Job(3, lambda job: None, lambda done: {"x": x}, None)  # type: ignore[arg-type]
+    job.advance(state)
+
+    saved = result._save(job, state, {"": str(tmp_path / "x.npy")}, False)
+
+    assert saved == {"x": str(tmp_path / "x.npy")}
+    assert np.array_equal(np.load(tmp_path / "x.npy", allow_pickle=False), x)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,8 +11,8 @@ from hetsched.cli.connect import client
 from hetsched.cli.output.progress import error_of, watch
 from hetsched.cli.output.terminal import clean, out, out_json
 from hetsched.cli.request_flags import Force, JobNumber, Json, paths_by_array
-from hetsched.errors import InputMissing, UsageError
-from hetsched.job import Done, JobReport, ended
+from hetsched.errors import InputMissing, JobFailed, UsageError
+from hetsched.job import Done, Failed, JobReport, JobState, ended
 
 if TYPE_CHECKING:
     from hetsched.client.job import Job
@@ -29,7 +29,10 @@ def result(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Save a job's result, or show where it is."""
+    """Save a job's result, or show where it is.
+
+    Of an iterative job without convergence that is what it has reached; the exit code is 1.
+    """
     targets = paths_by_array("--output", output)
     with client() as daemon:
         future = daemon.job(job)
@@ -37,24 +40,40 @@ def result(
         if not ended(state):
             state = watch(future, from_start=False)
         error = error_of(state)
-        if error is not None:
+        if error is not None and not _has_result(state):
             raise error
-        assert isinstance(state, Done)
-        if state.lost:
+        assert isinstance(state, Done | Failed)
+        if isinstance(state, Done) and state.lost:
             raise InputMissing(state.lost)
         locations = _save(future, state, targets, force) if targets else _locations(future, state)
     if json:
         out_json({"schema": SCHEMA, "job": job, "outputs": locations})
-        return
-    for name, location in locations.items():
-        out(clean(f"{name}: {location}"))
+    else:
+        for name, location in locations.items():
+            out(clean(f"{name}: {location}"))
+    if error is not None:
+        raise error
 
 
-def _save(job: Job, state: Done, targets: Mapping[str, str], force: bool) -> dict[str, str]:
+def _has_result(state: JobState) -> bool:
+    """Whether a job has failed only because it hasn't converged."""
+    return isinstance(state, Failed) and bool(state.results or state.report.outputs)
+
+
+def _arrays(job: Job, state: Done | Failed) -> Any:
+    """Return the outputs. Raises the job's error, or InputMissing, if there are none any more."""
+    error = job.exception() if isinstance(state, Failed) else None
+    reached = error.result if isinstance(error, JobFailed) else None
+    return job.result() if reached is None else reached
+
+
+def _save(
+    job: Job, state: Done | Failed, targets: Mapping[str, str], force: bool
+) -> dict[str, str]:
     """Save the outputs that `targets` names; return output name -> path."""
     if not state.results:
         raise UsageError(_already_saved(job.id, state.report))
-    arrays = job.result()
+    arrays = _arrays(job, state)
     if not isinstance(arrays, Mapping):
         arrays = {next(iter(state.results)): arrays}
     saved = {}
@@ -80,7 +99,7 @@ def _already_saved(job: int, report: JobReport) -> str:
     return f"job {job} already saved its result: {files}" if files else f"job {job} has no result"
 
 
-def _locations(job: Job, state: Done) -> dict[str, str]:
+def _locations(job: Job, state: Done | Failed) -> dict[str, str]:
     """Return output name -> path, or a description of the array in memory.
 
     Raises
@@ -89,7 +108,7 @@ def _locations(job: Job, state: Done) -> dict[str, str]:
         An array isn't in memory any more.
     """
     if state.results:
-        job.result()
+        _arrays(job, state)
     locations = dict(state.report.outputs)
     for name, ref in state.results.items():
         shape = "x".join(map(str, ref.shape))

@@ -81,8 +81,8 @@ def grid(columns: int) -> Table:
 
 def job_table(state: JobState) -> Table:
     """Draw the present state of a job: done units, or the rows of an iterative one."""
-    table = grid(3)
-    table.add_row(*(Text(clean(cell)) for cell in _headline(state)), Text(""))
+    whole, table = grid(1), grid(3)
+    whole.add_row(Text("  ".join(clean(cell) for cell in _headline(state))))
     if isinstance(state, Running):
         load = sum(device.share for device in state.devices)
         for name, done, share in _rows(state):
@@ -93,7 +93,8 @@ def job_table(state: JobState) -> Table:
                 bar = ProgressBar(total=max(1, load), completed=share, width=BAR_WIDTH)
                 label = f"{share} rows, {100 * share / max(1, load):.1f} %"
             table.add_row(Text(f"  {clean(name)}"), bar, Text(label))
-    return table
+        whole.add_row(table)
+    return whole
 
 
 def _headline(state: JobState) -> tuple[str, str]:

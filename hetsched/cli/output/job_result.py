@@ -26,8 +26,7 @@ def finish(state: JobState, json: bool, next_steps: Callable[[JobReport], str]) 
     if json:
         out_json(state.report)
     elif error is None or _has_ended_by_limit(state.report):
-        last = [] if error else [next_steps(state.report)]
-        for line in [*table(state.report), *summary(state.report), *last]:
+        for line in [*table(state.report), *summary(state.report), next_steps(state.report)]:
             out(clean(line))
     if error is not None:
         raise error
