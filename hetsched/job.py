@@ -163,6 +163,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     residual: float | None = None
     """After the last iteration; None: the workload has no such number."""
     converged: bool | None = None
+    """None: nothing was to converge."""
     moves: int | None = None
     """How often rows moved between devices."""
 

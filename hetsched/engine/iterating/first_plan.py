@@ -6,6 +6,7 @@ device iterates; its rows change while the job runs.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,9 @@ from hetsched.engine.planning.next_plan import find_candidates
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.job import JobSpec
 from hetsched.models import DeviceModel
-from hetsched.partition.iterations import IterationBalance
+from hetsched.models.curves.curve import planner_curve
+from hetsched.partition.iterations import HistoryTable, IterationBalance
+from hetsched.partition.iterations.history_table import HistoryEntry
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.variants import choose_variants
 from hetsched.plans.device_plan import DevicePlan
@@ -52,10 +55,15 @@ def first_plan(
         len(job.devices),
         spec.balance,
         granule=job.iterative.granule,
+        capacities=_capacities(job, candidates),
         models=[models.get(device, ("", None))[1] for device in job.devices],
+        history=_history(candidates, models),
         warm_up=bool(spec.warm_up),
         names=job.devices,
     )
+    for slot, device in enumerate(job.devices):
+        if device not in models:
+            balance.lose(slot)
     return FirstPlan(_plan(job, candidates, models, balance), balance)
 
 
@@ -84,6 +92,32 @@ def _models(
         candidate.info.name: (choice.variant, choice.model)
         for candidate, choice in zip(candidates, final, strict=True)
     }
+
+
+def _capacities(job: ResolvedJob, candidates: Collection[Candidate]) -> list[int | None]:
+    """Return by slot how many rows fit in the memory of a device with a link."""
+    capacities: dict[str, int] = {}
+    for candidate in candidates:
+        demand = candidate.demand
+        if candidate.info.link and demand.limit is not None:
+            fits = demand.fits([1])
+            capacities[candidate.info.name] = demand.max_chunk(job.load) if fits else 0
+    return [capacities.get(device) for device in job.devices]
+
+
+def _history(
+    candidates: Collection[Candidate], models: Mapping[str, tuple[str, DeviceModel | None]]
+) -> HistoryTable:
+    """Return what models.db has of iterations of these devices, in the form of NEC's table."""
+    table = HistoryTable()
+    for candidate in candidates:
+        name = candidate.info.name
+        model = candidate.models[models[name][0]]
+        evidence = None if model is None else planner_curve(model.total).evidence()
+        times = {} if evidence is None else evidence.times()
+        for rows, observed in times.items():
+            table.add(HistoryEntry(name, 0, round(rows), statistics.median(observed), 0.0))
+    return table
 
 
 def _plan(

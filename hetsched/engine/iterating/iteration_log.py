@@ -130,6 +130,8 @@ class IterationRate:
 
     def add(self, iteration: int, now: float) -> None:
         """Record that `iteration` was reported at `now`, seconds."""
+        if self._marks and self._marks[-1][0] == now:
+            self._marks.pop()
         self._marks.append((now, iteration))
         del self._marks[:-MAX_RATES]
 

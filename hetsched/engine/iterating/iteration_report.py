@@ -24,9 +24,16 @@ def with_iterations(
         devices=devices,
         iterations=max(0, iterations.finished),
         residual=None if math.isnan(iterations.residual) else iterations.residual,
-        converged=iterations.has_converged,
+        converged=_converged(iterations),
         moves=iterations.moves,
     )
+
+
+def _converged(iterations: IterationState) -> bool | None:
+    """Return whether the method has converged; None if nothing was to converge."""
+    if iterations.has_converged or not math.isnan(iterations.residual):
+        return iterations.has_converged
+    return None
 
 
 def _devices(iterations: IterationState, attempt: Attempt) -> tuple[DeviceReport, ...]:

@@ -34,7 +34,7 @@ class IterationState:
     residual : float
         After the last iteration reported; NaN: unknown.
     seconds : float
-        In which iterations were computed.
+        From the first iteration to the end; modelled, if devices have a virtual clock.
     """
 
     devices: tuple[str, ...]
@@ -53,8 +53,8 @@ class IterationState:
     seconds: float = 0.0
     reported: int = 0
     """The last iteration that all devices have reported."""
-    begun_at: float = 0.0
-    """When the present attempt began to iterate, seconds."""
+    begun_at: float | None = None
+    """When the first attempt began to iterate, seconds."""
     epoch: Epoch | None = None
     """The present one; None: it has been settled."""
     proposed: tuple[int, ...] | None = None
@@ -72,6 +72,15 @@ class IterationState:
     def is_warming_up(self) -> bool:
         """Whether the first iteration is a round that will be repeated."""
         return self.balance is not None and self.balance.is_warming_up and self.finished <= 1
+
+    def balance_with(self, balance: IterationBalance, devices: Collection[str]) -> None:
+        """Use `balance`, of the first plan; `devices`: those that it hasn't lost.
+
+        Later plans only add devices: what has been measured meanwhile is worth more.
+        """
+        if self.balance is None:
+            self.balance = balance
+            self._present = set(devices)
 
     # ---- epochs
 
@@ -95,6 +104,12 @@ class IterationState:
             is_paced,
         )
         return self.epoch
+
+    def complete(self, now: float) -> None:
+        """Record that the outputs are complete."""
+        self.is_complete = True
+        if not self.seconds and self.begun_at is not None:
+            self.seconds = now - self.begun_at
 
     def settle(self, finished: int, ended: int | None) -> None:
         """Record how far the devices of the present epoch got; they have stopped."""
@@ -141,6 +156,8 @@ class IterationState:
         self.residual = complete.residual
         self.sums.add(complete)
         self.rate.add(complete.iteration, now)
+        if self.epoch is not None and self.epoch.is_paced:
+            self.seconds += complete.seconds
         self.evidence.add(complete)
 
     def tell_balance(self, complete: Sequence[CompleteIteration], remaining: int | None) -> bool:

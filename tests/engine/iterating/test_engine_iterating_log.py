@@ -66,7 +66,8 @@ def test_the_rate_is_known_from_the_second_report_on() -> None:
     rate = IterationRate()
     assert rate.per_second is None
     rate.add(10, 100.0)
-    rate.add(30, 104.0)
+    for iteration in range(11, 200):
+        rate.add(iteration - 169, 104.0)  # in one report
     assert rate.per_second == 5.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 from iterating_story import ITERATIONS, ROWS, IteratingStory
@@ -56,6 +57,14 @@ def test_a_job_that_has_converged_is_done() -> None:
 def test_a_number_of_iterations_may_be_all_that_is_asked_for() -> None:
     report = ended("limit").only(do.FinishJob).report
     assert (report.state, report.converged) == ("done", False)
+
+
+def test_without_a_residual_nothing_was_to_converge() -> None:
+    story = IteratingStory().to_iterating()
+    for device in DEVICES:
+        story.iterated(device, 1, residual=math.nan)
+    report = story.stopped(*DEVICES, iteration=1, reason="limit").settled(1, 1)
+    assert report.only(do.FinishJob).report.converged is None
 
 
 def test_no_convergence_is_a_failure_whose_result_is_kept() -> None:
@@ -170,6 +179,22 @@ def test_a_device_that_comes_back_joins_at_a_pause() -> None:
     assert story.prepared("cpu1").names == ["PauseEpoch"]
     story.stopped("cpu0", iteration=7, reason="paused", epoch=2).settled(7)
     assert (story.epoch.devices, story.epoch.first, story.epoch.previous) == (DEVICES, 8, (0,))
+
+
+def test_a_device_that_was_missing_at_the_start_is_planned_for_when_it_appears() -> None:
+    story = IteratingStory().to_iterating(["cpu0"]).joined("cpu1")
+    assert story.names[-2:] == ["AbortEpoch", "FenceDevice"]
+    story.fenced("cpu0").settled(4)
+    epoch = story.to_iterating().epoch
+    assert (epoch.devices, epoch.first, epoch.previous) == (DEVICES, 5, (0,))
+
+
+def test_virtual_seconds_are_those_of_the_slowest_device() -> None:
+    story = IteratingStory(clock="virtual").to_iterating()
+    for iteration in (1, 2):
+        story.iterated("cpu0", iteration).iterated("cpu1", iteration, seconds=3.0)
+    story.stopped(*DEVICES, iteration=2, reason="converged").settled(2, 2)
+    assert story.only(do.FinishJob).report.seconds == 6.0
 
 
 def test_when_all_die_the_job_goes_on_when_all_are_back() -> None:

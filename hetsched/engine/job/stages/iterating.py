@@ -49,7 +49,7 @@ def begin(record: JobRecord, attempt: Attempt, now: float) -> list[JobCommand]:
     iterations = _iterations(record)
     if iterations.is_complete:
         return verifying.begin(record, attempt, None, now)
-    iterations.begun_at = now
+    iterations.begun_at = now if iterations.begun_at is None else iterations.begun_at
     attempt.prepared.update(attempt.live)
     state = Iterating(attempt, None, IterationLog(()), set(), EpochProgress(now))
     record.state = state
@@ -184,9 +184,7 @@ def on_settled_between_attempts(
 
 
 def _complete(record: JobRecord, state: Iterating, now: float) -> list[JobCommand]:
-    iterations = _iterations(record)
-    iterations.is_complete = True
-    iterations.seconds += now - iterations.begun_at
+    _iterations(record).complete(now)
     return verifying.begin(record, state.attempt, None, now)
 
 
@@ -218,8 +216,16 @@ def on_loss(
 def on_joined(
     record: JobRecord, state: Iterating, event: DevicesJoined, now: float
 ) -> list[JobCommand]:
-    """Prepare devices whose process has started again."""
+    """Prepare devices whose process has started again; plan again with those that are new."""
     attempt = state.attempt
+    new = [
+        device
+        for device in record.failures.remaining(event.devices)
+        if device in record.settings.job.devices and device not in attempt.infos
+    ]
+    if new:
+        record.retries = record.retries.with_death()  # the next attempt isn't the job's fault
+        return start_over(record, attempt, f"{new[0]} is available now", now)
     devices = [
         device
         for device in record.failures.remaining(event.devices)

@@ -103,8 +103,8 @@ def _listed(absent: Mapping[str, str]) -> str:
 def on_plan(record: JobRecord, state: Planning, event: PlanReady, now: float) -> list[JobCommand]:
     assignments = {a.device: a for a in event.plan.assignments if a.chunks}
     attempt = Attempt(state.attempt_id, event.plan, state.infos, assignments)
-    if record.iterations is not None and record.iterations.balance is None:
-        record.iterations.balance = event.balance
+    if record.iterations is not None and event.balance is not None:
+        record.iterations.balance_with(event.balance, assignments)
     record.latest = attempt
     record.state = StartingProcesses(attempt)
     return [StartProcesses(tuple(assignments.values()))]

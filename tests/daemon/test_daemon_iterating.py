@@ -1,0 +1,50 @@
+"""Iterative jobs in a real daemon."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from diffusing_workload import DiffusionParams, diffused
+from real_daemon import serving
+
+from hetsched.client.client import Client
+from hetsched.errors import HetschedError
+from hetsched.job import JobState, Running
+
+DIFFUSION = "diffusing_workload:Diffusion"
+CONFIG = """
+[[device]]
+kind = "cpu"
+count = 2
+
+[arena]
+limit = "256MiB"
+"""
+TESTS = Path(__file__).parent.parent
+
+
+def test_jobs_run_and_end_when_the_daemon_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    x = np.random.default_rng(1).standard_normal((40, 4))
+    is_iterating = threading.Event()
+
+    def follow(state: JobState) -> None:
+        if isinstance(state, Running) and state.iteration:
+            is_iterating.set()
+
+    with serving(tmp_path, CONFIG) as daemon, Client(tmp_path) as client:
+        job = client.submit(DIFFUSION, x, rows=40, iterations=15, verify=True)
+        y, _ = diffused(DiffusionParams(rows=40, iterations=15), x)
+        np.testing.assert_allclose(job.result(60).y, y)
+
+        endless = client.submit(DIFFUSION, x, rows=40, iterations=10**8, follow=follow)
+        assert is_iterating.wait(60)
+        assert daemon.stop(signal.SIGTERM) == 0
+        with pytest.raises(HetschedError):
+            endless.result(60)

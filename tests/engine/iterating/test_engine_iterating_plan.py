@@ -1,0 +1,121 @@
+"""The first split of an iterative job, from what earlier ones have shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from diffusing_workload import Diffusion, DiffusionParams
+from msgspec.structs import replace
+
+from hetsched.device import DeviceInfo
+from hetsched.engine.admission.iterative_declaration import declare_iterative
+from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.engine.iterating.first_plan import first_plan
+from hetsched.engine.iterating.iteration_log import CompleteIteration
+from hetsched.engine.iterating.row_evidence import RowEvidence
+from hetsched.engine.iterating.row_learning import learn_rows
+from hetsched.engine.job.states import Attempt
+from hetsched.engine.planning.planning_state import PlanningState
+from hetsched.errors import Unavailable
+from hetsched.job import JobSpec
+from hetsched.store.models.model_store import ModelStore
+from hetsched.transport.iterations.messages import IterationTimes
+from hetsched.workload import Variant
+
+ROWS = 120
+CORES = tuple(DeviceInfo(name=f"cpu{i}", kind="cpu", identity=f"core {i}") for i in range(2))
+TEAM = DeviceInfo(name="team0", kind="cpu", identity="team", members=("cpu0", "cpu1"))
+
+
+class CoresOnly(Diffusion):
+    def variants(self, kind: str) -> Sequence[Variant]:
+        return super().variants(kind) if kind == "cpu" else ()
+
+
+WORKLOAD, PARAMS = CoresOnly(), DiffusionParams(rows=ROWS)
+
+
+def job(devices: tuple[DeviceInfo, ...] = CORES) -> ResolvedJob:
+    return ResolvedJob(
+        WORKLOAD,
+        "diffusing_workload:Diffusion",
+        PARAMS,
+        ROWS,
+        tuple(WORKLOAD.arrays(PARAMS)),
+        tuple(info.name for info in devices),
+        iterative=declare_iterative(WORKLOAD, PARAMS),
+    )
+
+
+def state(devices: tuple[DeviceInfo, ...] = CORES) -> PlanningState:
+    return PlanningState(ModelStore(None), machine=lambda: devices)
+
+
+def spec(**options: Any) -> JobSpec:
+    return JobSpec(workload="diffusion", params={}, **options)
+
+
+def learnt(seconds: tuple[float, float]) -> PlanningState:
+    """The state after a job in which each of ROWS / 2 rows took cpu0 and cpu1 so long."""
+    planning = state()
+    plan = first_plan(job(), spec(), CORES, planning).plan
+    assignments = {a.device: a for a in plan.assignments}
+    attempt = Attempt(1, plan, {info.name: info for info in CORES}, assignments)
+    evidence, half = RowEvidence(), ROWS // 2
+    times = {f"cpu{i}": IterationTimes(half * each) for i, each in enumerate(seconds)}
+    for iteration in range(1, 6):
+        rows = {"cpu0": half, "cpu1": half}
+        evidence.add(CompleteIteration(iteration, rows, times, 0.0))
+    learn_rows(job(), attempt, evidence, planning)
+    return planning
+
+
+def test_without_measurements_the_split_is_even() -> None:
+    plan = first_plan(job(), spec(), CORES, state())
+    assert plan.balance.rows == (60, 60)
+    assert [a.variant for a in plan.plan.assignments] == ["numpy", "numpy"]
+    assert [a.max_chunk for a in plan.plan.assignments] == [ROWS, ROWS]
+    assert plan.plan.predicted_seconds is None
+
+
+@pytest.mark.parametrize("method", ["auto", "functional", "constant", "imbalance-factor"])
+def test_measured_iterations_give_the_next_jobs_split(method: Any) -> None:
+    plan = first_plan(job(), spec(balance=method), CORES, learnt((0.001, 0.003)))
+    assert plan.balance.rows == (90, 30)
+    assert plan.plan.shares == {"cpu0": 90, "cpu1": 30}
+    assert plan.plan.predicted_seconds == pytest.approx(0.09, rel=0.01)
+
+
+def test_what_was_learnt_serves_the_imbalance_factor_as_history() -> None:
+    plan = first_plan(job(), spec(), CORES, learnt((0.001, 0.003)))
+    entries = {name: plan.balance.history().of(name) for name in ("cpu0", "cpu1")}
+    assert {name: (e.rows, round(e.compute, 6)) for name, (e,) in entries.items()} == {
+        "cpu0": (60, 0.06),
+        "cpu1": (60, 0.18),
+    }
+
+
+def test_single_cores_iterate_rather_than_their_team() -> None:
+    devices = (*CORES, TEAM)
+    first = first_plan(job(devices), spec(), devices, state(devices))
+    assert [a.device for a in first.plan.assignments] == ["cpu0", "cpu1"]
+    assert first.balance.rows == (60, 60, 0)
+
+
+def test_a_device_behind_a_link_reserves_the_memory_that_it_has() -> None:
+    gpu = DeviceInfo(name="emu0", kind="emulated", identity="gpu", link=True, memory=1 << 20)
+    memory = WORKLOAD.demand(PARAMS, "emulated").need([ROWS // 4])
+    devices = (*CORES, replace(gpu, memory=memory))
+    plan = first_plan(job(devices), spec(), devices, state(devices)).plan
+    assert plan.assignments[2].slot_memory == memory
+
+
+def test_a_device_without_a_variant_takes_no_part() -> None:
+    gpu = DeviceInfo(name="gpu0", kind="cuda", identity="gpu", link=True, memory=1 << 30)
+    devices = (*CORES, gpu)
+    plan = first_plan(job(devices), spec(), devices, state(devices)).plan
+    assert [a.device for a in plan.assignments] == ["cpu0", "cpu1"]
+    with pytest.raises(Unavailable, match="no working variant of diffusion"):
+        first_plan(job((gpu,)), spec(), (gpu,), state((gpu,)))
