@@ -26,9 +26,14 @@ def points(p: KMeansParams, seed: int = 0) -> np.ndarray:
     return out
 
 
-def solve(p: KMeansParams, x: np.ndarray, *split: int, start: Any = None) -> SerialResult:
+VARIANTS = [variant.name for variant in WORKLOAD.variants("cpu")]
+
+
+def solve(
+    p: KMeansParams, x: np.ndarray, *split: int, start: Any = None, variant: str = "numpy"
+) -> SerialResult:
     inputs = {"points": x} if start is None else {"points": x, "start": start}
-    return run(WORKLOAD, p, inputs, split or (p.count,))
+    return run(WORKLOAD, p, inputs, split or (p.count,), variant=variant)
 
 
 def worst(p: KMeansParams, x: np.ndarray, result: SerialResult) -> float:
@@ -36,13 +41,16 @@ def worst(p: KMeansParams, x: np.ndarray, result: SerialResult) -> float:
     return float(WORKLOAD.errors(p, {"points": x}, result.outputs, rows, 0).max())
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("split", [(300, 300), (1, 599, 0), (0, 250, 1, 349)])
-def test_a_split_does_not_change_the_clusters(dtype: str, split: tuple[int, ...]) -> None:
+def test_neither_split_nor_variant_changes_the_clusters(
+    dtype: str, split: tuple[int, ...], variant: str
+) -> None:
     p = KMeansParams(600, 5, 7, start_seed=2, dtype=dtype)
     x = points(p)
 
-    whole, parts = solve(p, x), solve(p, x, *split)
+    whole, parts = solve(p, x), solve(p, x, *split, variant=variant)
 
     assert parts.iterations == whole.iterations
     assert np.array_equal(parts.outputs["labels"], whole.outputs["labels"])
@@ -62,15 +70,16 @@ def test_two_runs_with_a_split_are_identical(split: tuple[int, int]) -> None:
     assert np.array_equal(first.outputs["centroids"], second.outputs["centroids"])
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_digits_are_clustered_as_by_scikit_learn(dtype: str) -> None:
+def test_digits_are_clustered_as_by_scikit_learn(dtype: str, variant: str) -> None:
     datasets = pytest.importorskip("sklearn.datasets")
     cluster = pytest.importorskip("sklearn.cluster")
     x = datasets.load_digits().data.astype(dtype)
     start = x[:10].astype(np.float64)
     p = KMeansParams(len(x), 64, 10, tolerance=0.0, start="given", dtype=dtype)
 
-    result = solve(p, x, 800, 997, start=start)
+    result = solve(p, x, 800, 997, start=start, variant=variant)
 
     theirs = cluster.KMeans(10, init=start.astype(dtype), n_init=1, tol=0).fit(x)
     assert abs(result.iterations - theirs.n_iter_) <= 1

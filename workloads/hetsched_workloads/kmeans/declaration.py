@@ -169,8 +169,12 @@ class KMeans(Iterative):
 @functools.cache
 def _variants(kind: str) -> tuple[Variant, ...]:
     if kind == "cpu":
-        installed = version("numpy", "numpy")
-        return (Variant("numpy", installed, late(HERE + "numpy_cpu")),) if installed else ()
+        libraries = {"numba": version("numba", "numba"), "numpy": version("numpy", "numpy")}
+        return tuple(
+            Variant(name, installed, late(f"{HERE}{name}_cpu"))
+            for name, installed in libraries.items()
+            if installed
+        )
     installed = version("cupy", *CUPY) if kind == "cuda" else None
     return (Variant("cupy", installed, late(HERE + "cupy_cuda")),) if installed else ()
 

@@ -23,29 +23,36 @@ from hetsched_workloads.kmeans.variates import exponential, stream_key
 
 BLOCK_BYTES = 1 << 20
 """Bytes of a block of scores: about the second-level cache."""
+MIN_BLOCK = 64
+"""Points: with fewer, products with the centroids are slow."""
 
 
 def make(p: KMeansParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
     """Return the kernels by stage, which share work areas of some MiB."""
-    kernels = _Kernels(p, load)
-    return {
-        "seed": kernels.seed,
-        "assign": kernels.assign,
-        "label": kernels.label,
-        "result": kernels.result,
-    }
+    return CoreKernels(p, load, BLOCK_BYTES).stages()
 
 
-class _Kernels:
-    def __init__(self, p: KMeansParams, load: int) -> None:
+class CoreKernels:
+    """The kernels; a subclass may label points and sum clusters in another way."""
+
+    def __init__(self, p: KMeansParams, load: int, block_bytes: int) -> None:
         self._p = p
         self._dtype = np.dtype(p.dtype)
         row_bytes = max(p.clusters, p.dimensions + 1) * self._dtype.itemsize
-        self._step = max(1, min(load, BLOCK_BYTES // row_bytes))
+        self._step = max(1, min(load, max(MIN_BLOCK, block_bytes // row_bytes)))
         self._block = np.ones((self._step, p.dimensions + 1), p.dtype)
-        self._scores = np.empty((self._step, p.clusters), p.dtype)
+        self._scores = np.empty(self._step * p.clusters, p.dtype)
         self._labels = np.empty(self._step, np.intp)
         self._sums = _ClusterSums(p.clusters, self._step, self._dtype)
+
+    def stages(self) -> Mapping[str, StageKernel]:
+        """Return the kernels by stage."""
+        return {
+            "seed": self.seed,
+            "assign": self.assign,
+            "label": self.label,
+            "result": self.result,
+        }
 
     def _blocks(self, count: int) -> Iterator[slice]:
         return (
@@ -114,11 +121,14 @@ class _Kernels:
         changed = 0
         for part, block in self._labelled(inputs["points"], centroids, labels):
             changed += int(np.count_nonzero(labels[part] != former[part]))
-            members += self._sums.of(labels[part], block)
+            self._add_members(labels[part], block, members)
         partials["changed"][...] = changed
         lloyd.fill_unused(partials["farthest"])
         if not members[:, -1].all():  # only then can a cluster have no points on any device
             self._farthest(rows, inputs["points"], labels, centroids, partials["farthest"])
+
+    def _add_members(self, labels: np.ndarray, block: np.ndarray, members: np.ndarray) -> None:
+        members += self._sums.of(labels, block)
 
     def _labelled(
         self, points: np.ndarray, centroids: np.ndarray, labels: np.ndarray
@@ -130,7 +140,8 @@ class _Kernels:
         shift = origin.astype(self._dtype)
         for part in self._blocks(len(points)):
             size = part.stop - part.start
-            block, scores = self._block[:size], self._scores[:size]
+            block = self._block[:size]
+            scores = self._scores[: size * self._p.clusters].reshape(size, -1)
             np.subtract(points[part], shift, out=block[:, :-1])
             np.matmul(block, weights, out=scores)
             labels[part] = scores.argmin(axis=1, out=self._labels[:size])
