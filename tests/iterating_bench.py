@@ -1,4 +1,4 @@
-"""Devices that compute the diffusion workload together: threads of this process on one arena.
+"""Devices that compute the diffusion workload together, as threads or in a device process.
 
 The bench is the engine: it allocates the arrays, sends commands and collects reports.
 """
@@ -6,6 +6,8 @@ The bench is the engine: it allocates the arrays, sends commands and collects re
 from __future__ import annotations
 
 import os
+import select
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
@@ -22,10 +24,12 @@ from hetsched.device_process.attachments import Attachments
 from hetsched.device_process.device_thread import DeviceThread
 from hetsched.devices.base import Device
 from hetsched.devices.cpu.device import CpuDevice
+from hetsched.devices.process_spec import ProcessSpec
+from hetsched.engine.processes.device_process import DeviceProcess
 from hetsched.iterations.home import state_shape
 from hetsched.iterations.partials import partials_shape
 from hetsched.transport.arena import Arena
-from hetsched.transport.device_messages import Attach, Prepare, StoredArray
+from hetsched.transport.device_messages import Attach, Hello, Prepare, StoredArray
 from hetsched.transport.iterations.control import IterationControl, control_words
 from hetsched.transport.iterations.messages import Iterate, IterationsDone, IterationsStopped
 
@@ -37,42 +41,97 @@ Opener = tuple[DeviceInfo, Callable[[DeviceInfo], Device]]
 THREE_CORES: tuple[Opener, ...] = ((CORE, CpuDevice),) * 3
 
 
+class ThreadDevices:
+    """Devices as threads of this process."""
+
+    def __init__(self, devices: Sequence[Opener]) -> None:
+        self.count = len(devices)
+        self.events: Queue[Any] = Queue()
+        self._attachments = Attachments()
+        self._threads = [
+            DeviceThread(
+                slot, info, opener, self._attachments, self.events.put, lambda *result: None
+            )
+            for slot, (info, opener) in enumerate(devices)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def attach(self, command: Attach, fd: int) -> None:
+        self._attachments.attach(command, os.dup(fd))
+
+    def order(self, slot: int, command: Any) -> None:
+        self._threads[slot].commands.put(command)
+
+    def close(self) -> None:
+        for slot, thread in enumerate(self._threads):
+            self.order(slot, None)
+            thread.join()
+
+
+class ProcessDevices:
+    """The devices of a real device process."""
+
+    def __init__(self, spec: ProcessSpec) -> None:
+        self.count = len(spec.devices)
+        self.events: Queue[Any] = Queue()
+        self.process = DeviceProcess(spec)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        assert isinstance(self.events.get(timeout=PATIENCE), Hello)
+
+    def attach(self, command: Attach, fd: int) -> None:
+        self.process.send(command, [fd])
+
+    def order(self, slot: int, command: Any) -> None:
+        self.process.send(command)
+
+    def _read(self) -> None:
+        while not self.process.ended:
+            select.select([self.process.fileno(), self.process.pidfd], [], [])
+            for event in self.process.receive():
+                self.events.put(event)
+
+    def close(self) -> None:
+        self.process.stop()
+        self.wait_for_end()
+
+    def wait_for_end(self) -> int | None:
+        """Wait until the process has ended; return its exit status."""
+        self._reader.join()
+        return self.process.join()
+
+
 class IteratingBench:
     """A job of the diffusion workload on some devices.
 
     Parameters
     ----------
-    devices : sequence of (DeviceInfo, open_device)
+    devices : sequence of (DeviceInfo, open_device), or ProcessSpec
     """
 
     def __init__(
         self,
         params: DiffusionParams,
         x: np.ndarray,
-        devices: Sequence[Opener] = THREE_CORES,
+        devices: Sequence[Opener] | ProcessSpec = THREE_CORES,
         workload: str = "diffusing_workload:Diffusion",
         arena: int = 1 << 22,
     ) -> None:
         self.params = params
-        self.slots = len(devices)
-        self.events: Queue[Any] = Queue()
+        self.devices: ThreadDevices | ProcessDevices = (
+            ProcessDevices(devices) if isinstance(devices, ProcessSpec) else ThreadDevices(devices)
+        )
+        self.slots = self.devices.count
+        self.events = self.devices.events
         self.reports: dict[int, list[IterationsDone]] = defaultdict(list)
         self.arena = Arena(arena)
         self._workload = workload
-        self._attachments = Attachments()
         self._stored: list[StoredArray] = []
         self.arrays: dict[str, np.ndarray] = {}
         self._allocate(Diffusion())
         self.arrays["x"][...] = x
         self.control = IterationControl(self.arrays["control"], self.slots)
-        self.threads = [
-            DeviceThread(
-                slot, info, opener, self._attachments, self.events.put, lambda *result: None
-            )
-            for slot, (info, opener) in enumerate(devices)
-        ]
-        for thread in self.threads:
-            thread.start()
 
     def _allocate(self, workload: Diffusion) -> None:
         load = self.params.rows
@@ -90,7 +149,7 @@ class IteratingBench:
     def _add(self, name: str, shape: tuple[int, ...], dtype: str, *, output: bool = False) -> None:
         key = len(self._stored)
         segment = self.arena.allocate(prod(shape) * np.dtype(dtype).itemsize)
-        self._attachments.attach(Attach(key, "segment", segment.nbytes), os.dup(segment.fd))
+        self.devices.attach(Attach(key, "segment", segment.nbytes), segment.fd)
         self.arrays[name] = segment.array(shape, dtype)
         stored = StoredArray(
             array=name, key=key, shape=shape, dtype=np.dtype(dtype).str, output=output
@@ -99,7 +158,7 @@ class IteratingBench:
 
     def order(self, slot: int, *commands: Any) -> None:
         for command in commands:
-            self.threads[slot].commands.put(command)
+            self.devices.order(slot, command)
 
     def prepare(self, slots: Iterable[int] | None = None, variant: str = "numpy") -> None:
         for slot in range(self.slots) if slots is None else slots:
@@ -185,7 +244,5 @@ class IteratingBench:
 
     def close(self) -> None:
         self.control.abort()
-        for slot, thread in enumerate(self.threads):
-            self.order(slot, None)
-            thread.join()
+        self.devices.close()
         self.arena.close()

@@ -24,7 +24,9 @@ import msgspec
 
 from hetsched.device import DeviceInfo
 from hetsched.device_process.attachments import Attachments
+from hetsched.device_process.device_thread import FAULT_EXIT
 from hetsched.device_process.device_threads import DeviceThreads
+from hetsched.device_process.iterating.core_processes import CoreProcesses
 from hetsched.device_process.shared_tails import SharedTails
 from hetsched.devices.process_spec import ProcessSpec
 from hetsched.devices.registry import device_opener
@@ -61,6 +63,7 @@ class DeviceHost:
         self._decode: Decoder[Command] = Decoder(Command, MAX_LARGE)
         self._attachments = Attachments()
         tails = SharedTails()
+        self._core_processes = CoreProcesses(spec, self.send, lambda: os._exit(FAULT_EXIT))
         self._open_results: SimpleQueue[_OpenResult] = SimpleQueue()
         open_device = device_opener(spec.package, spec.config)
         self._devices = [
@@ -119,6 +122,7 @@ class DeviceHost:
     def stop(self) -> None:
         """Wait until the devices have finished their commands, then end their threads."""
         self._attachments.population.abandon()
+        self._core_processes.stop()
         for threads in self._devices:
             threads.stop()
         for threads in self._devices:
@@ -141,8 +145,10 @@ class DeviceHost:
             case Attach():
                 if len(fds) != 1:
                     raise InternalError(f"attach {command.key} with {len(fds)} descriptors, not 1")
+                self._core_processes.attach(command, fds[0])
                 self._attachments.attach(command, fds[0])
             case Detach():
+                self._core_processes.detach(command.keys)
                 self._attachments.detach(command.keys)
                 for threads in self._devices:
                     threads.on_detached()
@@ -156,7 +162,8 @@ class DeviceHost:
             case _:
                 if isinstance(command, Fence):
                     self._attachments.population.abandon()  # else it waits for gigabytes
-                self._devices[command.device].handle(command)
+                if not self._core_processes.handle(command):
+                    self._devices[command.device].handle(command)
 
 
 def die_with_parent(parent: int) -> None:
