@@ -23,8 +23,8 @@ class IterativeResult(Mapping[str, Any]):
     iterations : int
     residual : float or None
         After the last iteration; None: the workload has no such number.
-    converged : bool
-        False: the job ended by its limit of iterations.
+    converged : bool or None
+        False: the job ended by its limit of iterations. None: nothing was to converge.
     moves : int
         How often rows moved between devices.
     seconds : float
@@ -44,7 +44,7 @@ class IterativeResult(Mapping[str, Any]):
         self.report = report
         self.iterations = report.iterations or 0
         self.residual = report.residual
-        self.converged = bool(report.converged)
+        self.converged = report.converged
         self.moves = report.moves or 0
         self.seconds = report.seconds
 
@@ -88,7 +88,9 @@ class IterativeResult(Mapping[str, Any]):
         raise AttributeError(f"no output {name!r}; this result has {', '.join(outputs)}")
 
     def __repr__(self) -> str:
-        end = "converged" if self.converged else "not converged"
-        residual = "" if self.residual is None else f", residual {self.residual:.3g}"
-        names = ", ".join(self._outputs)
-        return f"<IterativeResult of {names}: {self.iterations} iterations{residual}, {end}>"
+        parts = [f"{self.iterations} iterations"]
+        if self.residual is not None:
+            parts.append(f"residual {self.residual:.3g}")
+        if self.converged is not None:
+            parts.append("converged" if self.converged else "not converged")
+        return f"<IterativeResult of {', '.join(self._outputs)}: {', '.join(parts)}>"
