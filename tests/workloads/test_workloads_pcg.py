@@ -163,6 +163,17 @@ def test_wide_indices_give_the_same() -> None:
     np.testing.assert_array_equal(result.outputs["x"], expected.outputs["x"])
 
 
+def test_a_device_may_compute_cut_blocks() -> None:
+    a, b = poisson("9x10x11")
+    options = {"preconditioner": "cholesky", "block": 100, "tolerance": 1e-10}
+    whole = pcg(a, b, **options)
+
+    result = pcg(a, b, (333, 50, 607), **options)
+
+    assert abs(result.iterations - whole.iterations) <= 3
+    np.testing.assert_allclose(result.outputs["x"], whole.outputs["x"], atol=1e-9)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_wrong_row_is_found_and_right_ones_are_not(dtype: str) -> None:
     a, b = poisson("10x10x10", dtype)

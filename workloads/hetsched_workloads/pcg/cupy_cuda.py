@@ -91,6 +91,6 @@ def _steps(triangle: Any, steps: Steps) -> list[tuple[slice, Any]]:
 def _matrix(data: Any, columns: Any, pointers: Any, width: int) -> Any:
     """Return the rows of `pointers`, a part of all row pointers; CuPy's indices are int32."""
     part = slice(int(pointers[0]), int(pointers[-1]))
-    own = (pointers - pointers[0]).astype("int32")
-    rows = (data[part], columns[part].astype("int32"), own)
+    own = (pointers - pointers[0]).astype("int32", copy=False)
+    rows = (data[part], columns[part].astype("int32", copy=False), own)
     return csr_matrix(rows, shape=(len(own) - 1, width))

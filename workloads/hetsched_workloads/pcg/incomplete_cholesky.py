@@ -67,12 +67,13 @@ def triangle(
     pointers : (rows + 1,) int
         Of these rows; `columns` and `values` are those of the whole matrix.
     first : int
-        The first row, which begins a block.
+        The first row; a block that begins before it or ends after the last row is cut.
     """
     count = len(pointers) - 1
     part = slice(int(pointers[0]), int(pointers[-1]))
     row_of, own = entry_rows(np, pointers), columns[part].astype(np.int64) - first
-    lower = (own < row_of) & (own >= row_of // block * block)
+    # Blocks are those of the whole matrix.
+    lower = (own < row_of) & (own >= 0) & ((own + first) // block == (row_of + first) // block)
     diagonal = np.zeros(count)
     diagonal[row_of[own == row_of]] = values[part][own == row_of]
     row_of, own = row_of[lower], own[lower]
@@ -92,7 +93,7 @@ def triangle(
         columns=sorted_rows.indices,
         values=sorted_rows.data,
         diagonal=diagonal[order],
-        block=order // block,
+        block=(order + first) // block,
     )
 
 

@@ -50,10 +50,13 @@ class ScipyBackend:
 
     def _solver(self, group: int, first: int, stop: int, inputs: Arrays) -> BlockSolver:
         """Return the solver of the rows `first` up to `stop`, a part of a group of blocks."""
-        end = min(group + self._group, len(inputs["A.indptr"]) - 1)
-        factors = self._factors.get(group, end, lambda: self._factorise(group, end, inputs))
+        load = len(inputs["A.indptr"]) - 1
+        bounds = (group, min(group + self._group, load))
+        if first % self._block or (stop % self._block and stop < load):
+            bounds = (first, stop)  # a device without room for all its rows cuts blocks
+        factors = self._factors.get(*bounds, lambda: self._factorise(*bounds, inputs))
         return self._solvers.get(
-            first, stop, lambda: BlockSolver(factors, first - group, stop - group)
+            first, stop, lambda: BlockSolver(factors, first - bounds[0], stop - bounds[0])
         )
 
     def _factorise(self, first: int, stop: int, inputs: Arrays) -> BlockFactors:
