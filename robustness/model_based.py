@@ -7,7 +7,9 @@ AssertionError with hypothesis's shortest history.
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 from hypothesis import HealthCheck, Phase, seed, settings
@@ -41,8 +43,14 @@ from robustness.raw_client import RawClient
 from robustness.scale import Scale
 from robustness.workloads import NAPS
 
+SHOWN_HISTORIES = 5
+"""After so many the steps are printed."""
 END_SECONDS = 60.0
 """Within which every job that may run has ended; far more than it takes."""
+PROCESSES = 3
+"""They explore at once in a long run, most of which is waiting for daemons to start."""
+TEST_KILL_ODDS, KILL_ODDS = 2, 20
+"""A kill is drawn in one of so many steps that may be one. Arbitrary."""
 MAX_STARTS = 3
 """Starts without progress after which the daemon fails a job."""
 KINDS = {
@@ -91,7 +99,8 @@ class ModelJob:
 class DaemonMachine(RuleBasedStateMachine):
     """One history: a daemon, a client, and the model of all jobs submitted."""
 
-    steps = histories = 0
+    steps = histories = kills = 0
+    kill_odds = KILL_ODDS
 
     def __init__(self) -> None:
         super().__init__()
@@ -168,11 +177,15 @@ class DaemonMachine(RuleBasedStateMachine):
     def wait(self, index: int) -> None:
         self.await_end(self.job(index))
 
-    @rule(dice=st.integers(0, 9))
+    @rule(dice=st.integers(0, KILL_ODDS - 1))
     def kill_and_restart(self, dice: int) -> None:
-        """Kill the daemon in one of ten draws: a restart takes as long as hundreds of requests."""
-        if dice:
+        """Kill the daemon in some draws: a restart takes as long as hundreds of requests.
+
+        Not if `dice` is 0: hypothesis begins with a history of zeros, which would be all kills.
+        """
+        if dice % self.kill_odds != self.kill_odds - 1:
             return
+        type(self).kills += 1
         self.client.close()
         self.daemon.kill()
         for job in self.jobs:
@@ -192,6 +205,8 @@ class DaemonMachine(RuleBasedStateMachine):
                     self.await_end(job)
             finally:
                 self.client.close()
+        if self.histories % SHOWN_HISTORIES == 0:
+            print(f"  {self.steps} steps in {self.histories} histories", flush=True)
 
     def job(self, index: int) -> ModelJob:
         return self.jobs[index % len(self.jobs)]
@@ -211,29 +226,65 @@ class DaemonMachine(RuleBasedStateMachine):
 
 
 def measure(scale: Scale) -> Result:
-    steps, length = scale.of(60, 2000, 50_000), scale.of(15, 100, 200)
+    steps, length = scale.of(60, 2000, 50_000), scale.of(15, 100, 400)
     result = Result(
         "model_based",
         "Random requests, kills and restarts against a model",
-        ("steps", "histories", "divergences"),
+        ("steps", "histories", "kills", "divergences"),
     )
-    DaemonMachine.steps = DaemonMachine.histories = 0
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        seed(scale.seed)(DaemonMachine),
-        settings=settings(
-            max_examples=steps // length,
-            stateful_step_count=length,
-            deadline=None,
-            database=None,
-            phases=(Phase.generate, Phase.shrink),
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
-    histories = DaemonMachine.histories
-    result.rows.append((str(DaemonMachine.steps), str(histories), "0"))
-    result.data.append({"steps": DaemonMachine.steps, "histories": histories})
-    result.bars.append(Bar("divergences", 0, 0, at_least=False))
+    if scale.name == "long":
+        counts = _explored(steps, length, PROCESSES, scale.seed)
+    else:
+        odds = scale.of(TEST_KILL_ODDS, KILL_ODDS, KILL_ODDS)
+        counts = [explore(steps, length, scale.seed, odds)]
+    done, histories, kills = map(sum, zip(*counts, strict=True))
+    result.rows.append((str(done), str(histories), str(kills), "0"))
+    result.data.append({"steps": done, "histories": histories, "kills": kills})
+    result.bars += [
+        Bar("divergences", 0, 0, at_least=False),
+        Bar("steps, of those intended", done / steps, 1.0),
+    ]
     return result
+
+
+def _explored(
+    steps: int, length: int, processes: int, first_seed: int
+) -> list[tuple[int, int, int]]:
+    """Return the steps, histories and kills of each process; they explore independently."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        seeds = [first_seed + number for number in range(processes)]
+        part = -(-steps // processes)
+        return list(pool.map(explore, [part] * processes, [length] * processes, seeds))
+
+
+def explore(
+    steps: int, length: int, first_seed: int, kill_odds: int = KILL_ODDS
+) -> tuple[int, int, int]:
+    """Explore histories of `length` steps, `steps` in all; return the steps, histories and kills.
+
+    Raises
+    ------
+    AssertionError
+        The daemon and the model differ.
+    """
+    DaemonMachine.steps = DaemonMachine.histories = DaemonMachine.kills = 0
+    DaemonMachine.kill_odds = kill_odds
+    number = first_seed
+    while DaemonMachine.steps < steps:  # some histories end early
+        run_state_machine_as_test(  # type: ignore[no-untyped-call]
+            seed(number)(DaemonMachine),
+            settings=settings(
+                max_examples=-(-(steps - DaemonMachine.steps) // length),
+                stateful_step_count=length,
+                deadline=None,
+                database=None,
+                phases=(Phase.generate, Phase.shrink),
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+        number += PROCESSES
+    return DaemonMachine.steps, DaemonMachine.histories, DaemonMachine.kills
 
 
 def _outcome(state: JobState) -> int | None:
