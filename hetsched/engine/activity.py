@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from hetsched.device import ChunkTimes
 from hetsched.engine.explanations import JobSnapshot
+from hetsched.explain.iterations.records import IterationHistory
 from hetsched.planner.records import Assignment
 from hetsched.transport.inspection.overview_records import DeviceActivity
 
@@ -15,9 +16,34 @@ RECENT_CHUNKS = 16
 
 def job_activity(job: JobSnapshot) -> tuple[DeviceActivity, ...]:
     """Return the activity of each device that has a share."""
+    if job.history is not None:
+        return _iterative_activity(job, job.history)
     return tuple(
         _device_activity(job, assignment, job.times.get(assignment.device, ()))
         for assignment in job.plan.assignments
+    )
+
+
+def _iterative_activity(job: JobSnapshot, history: IterationHistory) -> tuple[DeviceActivity, ...]:
+    """Return what each device did in the last iterations."""
+    if not history.spans:
+        return ()
+    span = history.spans[-1]
+    variants = {assignment.device: assignment.variant for assignment in job.plan.assignments}
+    return tuple(
+        DeviceActivity(
+            device=device,
+            job=job.number,
+            workload=job.workload,
+            variant=variants.get(device, ""),
+            share=rows,
+            done=rows,
+            speed=rows / span.seconds if span.seconds > 0 else None,
+            compute_busy=_fraction(compute, span.seconds),
+            is_iterative=True,
+        )
+        for device, rows, compute in zip(history.devices, span.rows, span.compute, strict=True)
+        if rows
     )
 
 

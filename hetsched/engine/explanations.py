@@ -17,7 +17,8 @@ from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.errors import InputMissing, TryAgain
-from hetsched.explain import Explanation
+from hetsched.explain import DeviceExplanation, Explanation
+from hetsched.explain.iterations.records import IterationHistory
 from hetsched.job import Done, Failed, JobState
 from hetsched.planner.analysis.explanation import ExplainedJob, explain_job
 from hetsched.planner.job_planner import JobPlan
@@ -47,6 +48,8 @@ class JobSnapshot:
     state: str = "running"
     notes: tuple[str, ...] = ()
     error: str | None = None
+    history: IterationHistory | None = None
+    """Of an iterative job."""
 
     @classmethod
     def of(cls, number: int, job: ResolvedJob, plan: JobPlan, times: TimesByDevice) -> JobSnapshot:
@@ -59,7 +62,8 @@ class JobSnapshot:
         """Return the estimated bytes of plan, times and parameters."""
         records = sum(map(len, self.times.values()))
         params = len(msgspec.json.encode(self.params))
-        return self.plan.nbytes + RECORD_BYTES * records + params
+        spans = 0 if self.history is None else self.history.nbytes
+        return self.plan.nbytes + RECORD_BYTES * records + params + spans
 
     def ended(self, state: JobState) -> JobSnapshot:
         """Return this record with the outcome of the job."""
@@ -69,6 +73,8 @@ class JobSnapshot:
 
     def explain(self, info: Callable[[str], DeviceInfo], cache: PlanCache) -> Explanation:
         """Return the explanation; `info` returns the DeviceInfo of a device."""
+        if self.history is not None:
+            return self._explain_iterations(self.history, info)
         assignments = {assignment.device: assignment for assignment in self.plan.assignments}
         runs = {
             device: DeviceRun(assignments[device], info(device), tuple(times))
@@ -84,6 +90,36 @@ class JobSnapshot:
             self.error,
         )
         return explain_job(subject, self.plan, runs, cache=cache)
+
+    def _explain_iterations(
+        self, history: IterationHistory, info: Callable[[str], DeviceInfo]
+    ) -> Explanation:
+        variants = {a.device: a.variant for a in self.plan.assignments}
+        spans = history.spans
+        devices = tuple(
+            DeviceExplanation(
+                device=device,
+                kind=info(device).kind,
+                variant=variants.get(device, ""),
+                planned=spans[0].rows[index] if spans else 0,
+                share=spans[-1].rows[index] if spans else 0,
+            )
+            for index, device in enumerate(history.devices)
+            if device in variants
+        )
+        return Explanation(
+            job=self.number,
+            state=self.state,
+            workload=self.workload,
+            params=msgspec.to_builtins(self.params),
+            load=self.load,
+            seconds=history.seconds or None,
+            reasons=self.plan.reasons,
+            devices=devices,
+            iterations=history,
+            notes=self.notes,
+            error=self.error,
+        )
 
 
 class ExplanationArchive:

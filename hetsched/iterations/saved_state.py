@@ -26,7 +26,7 @@ class SavedState:
     arrays : mapping
         Name -> whole array without the rows beyond its edges, of `saved_names`.
     values : mapping
-        Name -> combined value, of all reductions.
+        Name -> combined value, of `value_shapes`.
     """
 
     iteration: int
@@ -70,8 +70,13 @@ def saved_shapes(workload: Iterative, params: Any) -> dict[str, tuple[tuple[int,
 
 
 def value_shapes(workload: Iterative, params: Any) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Return the shape and dtype of each combined value."""
-    return {r.name: (r.shape, r.dtype) for r in workload.reductions(params)}
+    """Return the shape and dtype of each combined value that an iteration may read."""
+    stages = (
+        *stages_of(workload, params, Part.START),
+        *stages_of(workload, params, Part.ITERATION),
+    )
+    computed = {name for stage in stages for name in stage.reductions}
+    return {r.name: (r.shape, r.dtype) for r in workload.reductions(params) if r.name in computed}
 
 
 def copy_state(

@@ -162,7 +162,7 @@ class Iterative(BaseWorkload):
     """
 
     state_version: int = 1
-    limits: tuple[str, ...] = ("iterations", "max_iterations", "tolerance")
+    limits: tuple[str, ...] = ("iterations", "max_iterations", "steps", "tolerance")
 
     @abstractmethod
     def state(self, p: Any) -> Sequence[StateArray]:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from hetsched.engine.admission.array_binding import check_outputs
+from hetsched.engine.admission.checkpoint_check import check_checkpoints
 from hetsched.engine.admission.declaration import Declaration, has_files
 from hetsched.engine.admission.input_opener import InputOpener
 from hetsched.engine.admission.pending_outputs import PendingOutputs, WrittenFiles
@@ -71,7 +72,7 @@ def check(
 
     Raises
     ------
-    UsageError, DataError, InputMissing, Unavailable, CantCreate
+    UsageError, DataError, InputMissing, Unavailable, CantCreate, IOFailure
     """
     after: Collection[int] = {dependency.job for dependency in spec.after}
     opener = InputOpener(step, pending=pending, after=after)
@@ -79,6 +80,7 @@ def check(
         job, declaration = resolve_inputs(spec, machine, opener, step)
         step.enter("checking the output folder")
         claims = check_outputs(job, spec, pending.claimed)
+        check_checkpoints(job, spec, step)
     finally:
         opener.close()
     stamps = {**opener.stamps, **(recorded or {})}

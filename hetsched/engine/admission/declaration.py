@@ -68,9 +68,10 @@ def declare(spec: JobSpec, workload: BaseWorkload, shapes: Shapes, step: Step) -
 
 
 def has_files(spec: JobSpec) -> bool:
-    """Return whether an input or output of `spec` is a file."""
+    """Return whether an input or output of `spec` is a file, or it names a checkpoint."""
     refs = (*spec.inputs.values(), *spec.outputs.values())
-    return any(isinstance(ref, FileRef | FileOut) for ref in refs)
+    has_checkpoint = bool(spec.checkpoint or spec.resume)
+    return has_checkpoint or any(isinstance(ref, FileRef | FileOut) for ref in refs)
 
 
 def declaration_key(spec: JobSpec) -> bytes:

@@ -8,13 +8,25 @@ from collections.abc import Callable, Mapping
 
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
-from hetsched.engine.iterating.array_copies import ArrayCopies
+from hetsched.engine.iterating.array_copies import MIN_RATE, ArrayCopies
+from hetsched.engine.iterating.checkpoint_files import CheckpointFiles, CheckpointWork
 from hetsched.engine.iterating.epoch import Epoch
 from hetsched.engine.iterating.iterative_arrays import IterativeArrays
 from hetsched.engine.job import commands as do
 from hetsched.engine.job.arrays import JobArrays
-from hetsched.engine.job.events import EpochSettled, InputsLoaded, JobEvent, LoadFailed
+from hetsched.engine.job.events import (
+    CheckpointFailed,
+    CheckpointWritten,
+    EpochSettled,
+    InputsLoaded,
+    JobEvent,
+    LoadFailed,
+    RestoreFailed,
+    StateCopied,
+    StateRestored,
+)
 from hetsched.engine.threads.step import Step
+from hetsched.job import JobSpec
 from hetsched.transport.arena import Arena
 from hetsched.transport.iterations.control import IterationControl
 
@@ -28,13 +40,19 @@ class IterationOrders:
     """The control memory and the file copies of one job; unused for single-pass jobs."""
 
     def __init__(
-        self, arrays: JobArrays, context: EngineContext, post: Callable[[JobEvent], None]
+        self,
+        spec: JobSpec,
+        arrays: JobArrays,
+        context: EngineContext,
+        post: Callable[[JobEvent], None],
     ) -> None:
+        self._spec = spec
         self._arrays = arrays
         self._context = context
         self._post = post
         self._loading: ArrayCopies | None = None
         self._epoch: Epoch | None = None
+        self._checkpoints: CheckpointFiles | None = None
 
     # ---- files
 
@@ -53,8 +71,7 @@ class IterationOrders:
         try:
             loads.run(step)
         finally:
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it the arena
-                self._context.loop.call_soon_threadsafe(release)
+            self._call_soon(release)
 
     def _loaded(self, value: None, error: BaseException | None) -> None:
         self._loading = None
@@ -67,6 +84,62 @@ class IterationOrders:
     def saves(self) -> ArrayCopies | None:
         """Return what must be written to output files before they are published."""
         return self._arrays.saves() if isinstance(self._arrays, IterativeArrays) else None
+
+    # ---- checkpoints
+
+    def save_state(self, command: do.SaveState) -> None:
+        """Copy the state in a thread, then write it there while iterations go on."""
+        release = self._own.retain_all()
+
+        def copied() -> None:
+            release()
+            self._post(StateCopied())
+
+        work = CheckpointWork(
+            self._checkpoint_files(),
+            self._spec.checkpoint,
+            command.iteration,
+            command.slots,
+            command.residual,
+            functools.partial(self._call_soon, copied),
+        )
+        on_written = functools.partial(self._written, command.iteration)
+        self._context.files.submit(work.run, on_written, deadline=self._checkpoint_deadline())
+
+    def _written(self, iteration: int, nbytes: int, error: BaseException | None) -> None:
+        if error is None:
+            self._post(CheckpointWritten(iteration, nbytes))
+        else:
+            self._post(CheckpointFailed(error))
+
+    def restore_state(self, command: do.RestoreState) -> None:
+        """Fill the job's arrays from a checkpoint, in a thread."""
+        files, release = self._checkpoint_files(), self._own.retain_all()
+
+        def work(step: Step) -> tuple[int, float | None]:
+            step.enter(f"reading {command.path}")
+            try:
+                return files.restore(command.path)
+            finally:
+                self._call_soon(release)
+
+        def restored(value: tuple[int, float | None], error: BaseException | None) -> None:
+            self._post(StateRestored(*value) if error is None else RestoreFailed(error))
+
+        self._context.files.submit(work, restored, deadline=self._checkpoint_deadline())
+
+    def _checkpoint_files(self) -> CheckpointFiles:
+        if self._checkpoints is None:
+            self._checkpoints = self._own.checkpoint_files(self._spec.seed)
+        return self._checkpoints
+
+    def _checkpoint_deadline(self) -> float:
+        """Return how long reading or writing a checkpoint may take."""
+        return self._context.files.deadline + self._own.nbytes / MIN_RATE
+
+    def _call_soon(self, function: Callable[[], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and with it the arena
+            self._context.loop.call_soon_threadsafe(function)
 
     # ---- epochs
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hetsched.engine.iterating.checkpointing import CheckpointSchedule
 from hetsched.engine.iterating.epoch import Epoch, bounds_of, first_iteration, shares_of
 from hetsched.engine.iterating.iteration_log import CompleteIteration, IterationRate, PhaseSums
 from hetsched.engine.iterating.row_evidence import RowEvidence
-from hetsched.partition.iterations import IterationBalance, TimedIteration
+from hetsched.explain.iterations.recorder import DecidedMove, IterationRecorder
+from hetsched.explain.iterations.records import MoveKind
+from hetsched.partition.iterations import IterationBalance, Move, TimedIteration
 
 
 @dataclass
@@ -63,10 +66,16 @@ class IterationState:
     rate: IterationRate = field(default_factory=IterationRate)
     evidence: RowEvidence = field(default_factory=RowEvidence)
     last: CompleteIteration | None = None
+    checkpoints: CheckpointSchedule | None = None
+    is_restored: bool = False
+    """The job has continued from the checkpoint that it was given, or there is none."""
+    history: IterationRecorder = field(init=False)
+    _move: Move | None = None
     _present: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._present = set(self.devices)
+        self.history = IterationRecorder(self.devices)
 
     @property
     def is_warming_up(self) -> bool:
@@ -135,8 +144,14 @@ class IterationState:
                 balance.restore(self.devices.index(device))
         for device in sorted(self._present.difference(present)):
             balance.lose(self.devices.index(device))
+        gone, come = self._present.difference(present), set(present) - self._present
         self._present = set(present)
-        return self.wanted_shares(present)
+        shares = self.wanted_shares(present)
+        if gone or come:
+            self.announce(shares, _change(gone, come), "lost" if gone else "joined")
+        else:
+            self.announce(shares)
+        return shares
 
     def wanted_shares(self, devices: Sequence[str]) -> dict[str, int]:
         """Return the balance's shares of those of `devices` that shall have rows."""
@@ -144,6 +159,13 @@ class IterationState:
         wanted = dict(zip(self.devices, self.balance.rows, strict=True))
         chosen = [device for device in devices if wanted[device]]
         return shares_of(wanted, chosen or devices, self.load, self.granule)
+
+    def continue_after(self, iteration: int, residual: float | None) -> None:
+        """Record that the job's arrays are as after `iteration`, from a checkpoint."""
+        self.finished = self.reported = iteration
+        self.previous = ()  # its combined values are in the slot for these
+        self.residual = math.nan if residual is None else residual
+        self.history = IterationRecorder(self.devices, iteration + 1)
 
     # ---- reports
 
@@ -159,6 +181,23 @@ class IterationState:
         if self.epoch is not None and self.epoch.is_paced:
             self.seconds += complete.seconds
         self.evidence.add(complete)
+        self.history.add(
+            complete.iteration,
+            tuple(complete.rows.get(device, 0) for device in self.devices),
+            tuple(complete.times.get(device) for device in self.devices),
+            complete.residual,
+        )
+
+    def announce(
+        self, shares: Mapping[str, int], reason: str = "", kind: MoveKind = "balance"
+    ) -> None:
+        """Record why devices get other rows: default, for the reason of the balance."""
+        rows, move = tuple(shares.get(device, 0) for device in self.devices), self._move
+        decided = DecidedMove(rows, reason, kind)
+        if not reason and move is not None:
+            seconds = move.seconds_before, move.seconds_after, move.cost
+            decided = DecidedMove(rows, move.reason, kind, *seconds)
+        self.history.announce(decided)
 
     def tell_balance(self, complete: Sequence[CompleteIteration], remaining: int | None) -> bool:
         """Pass iterations to the balance; return whether it wants other shares."""
@@ -172,4 +211,16 @@ class IterationState:
             )
             for each in complete
         ]
-        return self.balance.tell(reported, remaining) is not None
+        move = self.balance.tell(reported, remaining)
+        self._move = move or self._move
+        return move is not None
+
+
+def _change(gone: Collection[str], come: Collection[str]) -> str:
+    """Return which devices no longer take part, and which do now."""
+    parts = []
+    if gone:
+        parts.append(f"without {', '.join(sorted(gone))}")
+    if come:
+        parts.append(f"with {', '.join(sorted(come))}")
+    return " and ".join(parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -21,11 +21,12 @@ from hetsched.engine.iterating.array_copies import (
     MemoryPart,
     OwnFd,
 )
+from hetsched.engine.iterating.checkpoint_files import CheckpointFiles
 from hetsched.engine.job.arrays import JobArrays
 from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import StoredArray
 from hetsched.transport.iterations.control import IterationControl
-from hetsched.workload import ArraySpec
+from hetsched.workload import ArraySpec, Iterative
 
 
 class IterativeArrays(JobArrays):
@@ -89,15 +90,35 @@ class IterativeArrays(JobArrays):
 
     def retain_copied(self) -> Callable[[], None]:
         """Keep the targets of `loads` from being reused; returns a function that ends that."""
-        segments = list(self._copied.values())
-        for segment in segments:
+        return self._retain(self._copied.values())
+
+    def retain_all(self) -> Callable[[], None]:
+        """Keep all segments from being reused; returns a function that ends that."""
+        return self._retain({stored.key for stored in self.stored})
+
+    def _retain(self, segments: Iterable[int]) -> Callable[[], None]:
+        retained = list(segments)
+        for segment in retained:
             self._arena.retain(segment)
 
         def release() -> None:
-            for segment in segments:
+            for segment in retained:
                 self._arena.release(segment)
 
         return release
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(self._arena.segment(stored.key).nbytes for stored in self.stored)
+
+    def checkpoint_files(self, seed: int) -> CheckpointFiles:
+        """Return what copies the state to checkpoints and back. `seed`: of generated inputs."""
+        workload = self._job.workload
+        assert isinstance(workload, Iterative)
+        parts = {stored.array: self._part(stored) for stored in self.stored}
+        seeds = {spec.name: seed for spec in self._job.generate}
+        return CheckpointFiles(workload, self._job.params, self._job.specs, parts, seeds)
 
     def _input(self, spec: ArraySpec) -> StoredArray:
         stored = self._job.inputs.get(spec.name)

@@ -122,6 +122,24 @@ class SettleEpoch(msgspec.Struct, frozen=True):
     slots: tuple[int, ...]
 
 
+class SaveState(msgspec.Struct, frozen=True):
+    """Copy the state after `iteration`, and write a checkpoint of it.
+
+    Answered by StateCopied, then by CheckpointWritten or CheckpointFailed. `slots`: of the devices
+    with partial results of that iteration.
+    """
+
+    iteration: int
+    slots: tuple[int, ...]
+    residual: float
+
+
+class RestoreState(msgspec.Struct, frozen=True):
+    """Fill the job's arrays from a checkpoint. Answered by StateRestored or RestoreFailed."""
+
+    path: str
+
+
 class KillDevice(msgspec.Struct, frozen=True):
     """End the process of `device`, which has missed a deadline. Followed by its loss."""
 
@@ -232,6 +250,8 @@ JobCommand = (
     | PauseEpoch
     | AbortEpoch
     | SettleEpoch
+    | SaveState
+    | RestoreState
     | KillDevice
     | SetDeadline
     | PublishOutputs

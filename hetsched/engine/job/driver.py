@@ -113,7 +113,7 @@ class JobDriver:
         self._machine = JobStateMachine(settings)
         self._timer: Timer | None = None
         self._arrays = job_arrays(job, context.arena)
-        self._iterations = IterationOrders(self._arrays, context, self._post)
+        self._iterations = IterationOrders(spec, self._arrays, context, self._post)
         self._publisher = OutputPublisher(
             job, context.files, context.deadlines, on_prepared, self._iterations.saves
         )
@@ -191,6 +191,8 @@ class JobDriver:
         attempt = record.latest
         plan = attempt.plan if attempt else JobPlan((), None, ())
         snapshot = JobSnapshot.of(self.number, self._job, plan, attempt.times if attempt else {})
+        if record.iterations is not None:
+            snapshot = replace(snapshot, history=record.iterations.history.history())
         if record.report_notes:
             snapshot = replace(snapshot, notes=(*snapshot.notes, *record.report_notes))
         return snapshot
@@ -377,6 +379,8 @@ EXECUTE: dict[type[do.JobCommand], Callable[[JobDriver, Any], None]] = {
     do.PauseEpoch: lambda driver, command: driver._iterations.pause(),
     do.AbortEpoch: lambda driver, command: driver._iterations.abort(),
     do.SettleEpoch: lambda driver, command: driver._iterations.settle(command),
+    do.SaveState: lambda driver, command: driver._iterations.save_state(command),
+    do.RestoreState: lambda driver, command: driver._iterations.restore_state(command),
     do.RecordKernels: lambda driver, command: driver._findings.record_kernels(command),
     do.ExcludeVariant: lambda driver, command: driver._findings.exclude_variant(command),
     do.RecordFailure: JobDriver._record_failure,

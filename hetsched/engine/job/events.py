@@ -134,6 +134,34 @@ class EpochSettled(msgspec.Struct, frozen=True):
     ended: int | None
 
 
+class StateCopied(msgspec.Struct, frozen=True):
+    """The state has been copied for a checkpoint, or can't be: devices may go on."""
+
+
+class CheckpointWritten(msgspec.Struct, frozen=True):
+    """A checkpoint is complete; `nbytes`: of its arrays."""
+
+    iteration: int
+    nbytes: int
+
+
+class CheckpointFailed(msgspec.Struct, frozen=True):
+    """A checkpoint couldn't be written; the one before is unharmed."""
+
+    error: BaseException
+
+
+class StateRestored(msgspec.Struct, frozen=True):
+    """The job's arrays are as after `iteration`; `residual`: then, None if there is none."""
+
+    iteration: int
+    residual: float | None
+
+
+class RestoreFailed(msgspec.Struct, frozen=True):
+    error: BaseException
+
+
 class DevicesSwitched(msgspec.Struct, frozen=True):
     """The user has disabled devices, or enabled them again.
 
@@ -193,6 +221,11 @@ JobEvent = (
     | DevicesJoined
     | DevicesSwitched
     | EpochSettled
+    | StateCopied
+    | CheckpointWritten
+    | CheckpointFailed
+    | StateRestored
+    | RestoreFailed
     | Published
     | PublishFailed
     | AbortRequested

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.deadlines import DEFAULT_DEADLINES, Deadlines
+from hetsched.engine.iterating.checkpointing import CheckpointSchedule
 from hetsched.engine.iterating.iteration_state import IterationState
 from hetsched.engine.job.commands import JobCommand, ReportProgress, WaitForProcesses
 from hetsched.engine.job.fill_and_check import helpers
@@ -23,6 +24,7 @@ from hetsched.engine.job.states import (
     Verifying,
     WaitingForProcesses,
 )
+from hetsched.iteration_options import CHECKPOINT_SECONDS
 from hetsched.job import DeviceProgress, JobSpec, Running
 from hetsched.units import counted
 
@@ -92,6 +94,11 @@ class JobRecord:
             self.iterations = IterationState(
                 job.devices, job.load, job.iterative.granule, job.iterative.max_iterations
             )
+            if self.settings.spec.checkpoint:
+                every = self.settings.spec.every
+                self.iterations.checkpoints = CheckpointSchedule(
+                    CHECKPOINT_SECONDS if every is None else every
+                )
 
     @property
     def shares_cores(self) -> bool:

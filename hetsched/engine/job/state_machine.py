@@ -13,6 +13,8 @@ from hetsched.engine.job.commands import JobCommand
 from hetsched.engine.job.events import (
     AbortRequested,
     Begin,
+    CheckpointFailed,
+    CheckpointWritten,
     DeadlinePassed,
     DeviceExcluded,
     DeviceMessage,
@@ -29,10 +31,14 @@ from hetsched.engine.job.events import (
     ProcessesStarted,
     Published,
     PublishFailed,
+    RestoreFailed,
     StageFailed,
+    StateCopied,
+    StateRestored,
 )
 from hetsched.engine.job.job_record import JobRecord, JobSettings, progress
 from hetsched.engine.job.stages import (
+    checkpoints,
     computing,
     deadlines,
     ending,
@@ -110,6 +116,13 @@ ENDS_AFTER_FENCES: dict[type, Transition] = {
 }
 """Transitions of stages in which devices work for the job."""
 
+CHECKPOINT_EVENTS: dict[type, Transition] = {
+    StateCopied: checkpoints.on_copied,
+    CheckpointWritten: checkpoints.on_written,
+    CheckpointFailed: checkpoints.on_failed,
+}
+"""Transitions of all stages after the first checkpoint: files are written beside them."""
+
 ACTIVE_STATES = (
     Preparing,
     Filling,
@@ -163,6 +176,8 @@ TRANSITIONS: dict[type[JobStage], dict[type, Transition]] = {
         IterationsDone: iterating.on_done,
         IterationsStopped: iterating.on_stopped,
         EpochSettled: iterating.on_settled,
+        StateRestored: checkpoints.on_restored,
+        RestoreFailed: checkpoints.on_restore_failed,
         Prepared: iterating.on_prepared,
         DevicesJoined: iterating.on_joined,
         DevicesSwitched: iterating.on_switched,
@@ -186,6 +201,10 @@ TRANSITIONS: dict[type[JobStage], dict[type, Transition]] = {
     Ended: {StageFailed: stopping.on_exception_after_end},
 }
 """Stage -> type of an event or of a device's message -> transition."""
+
+for stage, transitions in TRANSITIONS.items():
+    if stage not in (New, LoadingInputs, Ended):
+        transitions.update(CHECKPOINT_EVENTS)
 
 
 class JobStateMachine:

@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -42,19 +42,16 @@ class Phases(Protocol):
     def converge(self) -> float: ...
 
 
-class DecidedMove(Protocol):
-    """A split that the balancer decided on; NaN: unknown."""
+@dataclass(frozen=True)
+class DecidedMove:
+    """New rows of each device, and why. Seconds of an iteration, and of moving; NaN: unknown."""
 
-    @property
-    def rows(self) -> tuple[int, ...]: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def seconds_before(self) -> float: ...
-    @property
-    def seconds_after(self) -> float: ...
-    @property
-    def cost(self) -> float: ...
+    rows: tuple[int, ...]
+    reason: str
+    kind: MoveKind = "balance"
+    seconds_before: float = math.nan
+    seconds_after: float = math.nan
+    cost: float = math.nan
 
 
 @dataclass
@@ -96,7 +93,7 @@ class IterationRecorder:
         self._constant: _Constant | None = None
         self._moves: list[RowMove] = []
         self._omitted_moves = 0
-        self._announced: deque[tuple[DecidedMove, MoveKind]] = deque(maxlen=MAX_ANNOUNCED)
+        self._announced: deque[DecidedMove] = deque(maxlen=MAX_ANNOUNCED)
         self._checkpoints: deque[WrittenCheckpoint] = deque(maxlen=MAX_CHECKPOINTS)
         self._written, self._paused = 0, 0.0
         self._repeated = 0
@@ -116,9 +113,9 @@ class IterationRecorder:
         """How often rows moved."""
         return len(self._moves) + self._omitted_moves + (self._pending_move is not None)
 
-    def announce(self, decision: DecidedMove, kind: MoveKind = "balance") -> None:
+    def announce(self, decision: DecidedMove) -> None:
         """Record why the rows will change; when they do is seen in `add`."""
-        self._announced.append((decision, kind))
+        self._announced.append(decision)
 
     def add(
         self,
@@ -129,6 +126,8 @@ class IterationRecorder:
     ) -> None:
         """Record a complete iteration.
 
+        If it is the first one again, those before were rounds of a warm-up, which are forgotten.
+
         Parameters
         ----------
         rows : sequence of int
@@ -136,6 +135,8 @@ class IterationRecorder:
         phases : sequence of Phases or None
             By slot.
         """
+        if iteration <= self._last:
+            self._forget()
         span = _span(iteration, tuple(rows), phases, residual)
         self._last, self._residual = iteration, span.residual
         self._seconds += span.seconds
@@ -146,6 +147,10 @@ class IterationRecorder:
             self._spans.append(span)
         if len(self._spans) > self._max_spans:
             self._thin()
+
+    def _forget(self) -> None:
+        self._spans.clear()
+        self._seconds, self._constant = 0.0, None
 
     def repeat(self, iterations: int = 1) -> None:
         """Record that this many iterations are computed again."""
@@ -164,21 +169,30 @@ class IterationRecorder:
     def history(self) -> IterationHistory:
         """Return everything so far."""
         pending = self._pending_move
+        moves = [*self._moves, pending] if pending else self._moves
+        used = self._used()
         return IterationHistory(
-            devices=self._devices,
+            devices=tuple(self._devices[index] for index in used),
             first=self._first,
             iterations=self._last,
             seconds=self._seconds,
             residual=self._residual,
             converged=self._converged,
-            spans=tuple(self._spans),
-            moves=(*self._moves, pending) if pending else tuple(self._moves),
+            spans=tuple(_of(span, used) for span in self._spans),
+            moves=tuple(_move_of(move, used) for move in moves),
             omitted_moves=self._omitted_moves,
             checkpoints=tuple(self._checkpoints),
             written_checkpoints=self._written,
             checkpoint_seconds=self._paused,
             repeated=self._repeated,
         )
+
+    def _used(self) -> list[int]:
+        """Return the devices that have had rows; all if there are no iterations."""
+        rows = [span.rows for span in self._spans] + [move.before for move in self._moves]
+        if not rows:
+            return list(range(len(self._devices)))
+        return [index for index, counts in enumerate(zip(*rows, strict=True)) if any(counts)]
 
     def _count(self, span: IterationSpan) -> None:
         """Add an iteration to those with its rows; begin new ones if the rows are others."""
@@ -216,13 +230,13 @@ class IterationRecorder:
             moved=moved_rows(before.rows, span.rows),
             seconds_before=before.mean,
         )
-        adopted = [pair for pair in self._announced if tuple(pair[0].rows) == span.rows]
+        adopted = [decision for decision in self._announced if decision.rows == span.rows]
         if not adopted:
             return move
-        decision, kind = adopted[-1]
+        decision = adopted[-1]
         return msgspec.structs.replace(
             move,
-            kind=kind,
+            kind=decision.kind,
             reason=decision.reason,
             expected_before=_finite(decision.seconds_before),
             expected_after=_finite(decision.seconds_after),
@@ -242,6 +256,22 @@ class IterationRecorder:
         odd = self._spans[-1:] if len(self._spans) % 2 else []
         self._spans = halved + odd
         self._span_length *= 2
+
+
+def _of(span: IterationSpan, used: Sequence[int]) -> IterationSpan:
+    """Return `span` with the devices of `used` only."""
+    fields = ("rows", "compute", "transfer", "wait", "converge")
+    chosen = {field: _chosen(getattr(span, field), used) for field in fields}
+    return msgspec.structs.replace(span, **chosen)
+
+
+def _move_of(move: RowMove, used: Sequence[int]) -> RowMove:
+    before, rows = _chosen(move.before, used), _chosen(move.rows, used)
+    return msgspec.structs.replace(move, before=before, rows=rows)
+
+
+def _chosen(values: tuple[Any, ...], used: Sequence[int]) -> tuple[Any, ...]:
+    return tuple(values[index] for index in used)
 
 
 def moved_rows(before: Sequence[int], rows: Sequence[int]) -> int:

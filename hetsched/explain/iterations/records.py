@@ -137,3 +137,9 @@ class IterationHistory(msgspec.Struct, frozen=True, kw_only=True):
     written_checkpoints: int = 0
     checkpoint_seconds: float = 0.0
     repeated: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Estimated bytes in memory."""
+        per_span = 300 + 5 * 40 * len(self.devices)
+        return per_span * (len(self.spans) + len(self.moves))

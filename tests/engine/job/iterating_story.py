@@ -38,7 +38,10 @@ JOB, SEED = 7, 99
 
 
 class IteratingStory(Story):
-    """A job of `ROWS` rows on cpu0 and cpu1; its split changes only as `balance` says."""
+    """A job of `ROWS` rows on cpu0 and cpu1; its split changes only as `balance` says.
+
+    `options`: fields of its JobSpec.
+    """
 
     def __init__(
         self,
@@ -50,6 +53,7 @@ class IteratingStory(Story):
         balance: Any = None,
         clock: str = "wall",
         deadlines: Deadlines = DEFAULT_DEADLINES,
+        **options: Any,
     ) -> None:
         super().__init__()
         self.clock = clock
@@ -65,7 +69,7 @@ class IteratingStory(Story):
             outputs=outputs or {},
             iterative=IterativeDeclaration((), (), 1, ITERATIONS, must_converge),
         )
-        spec = JobSpec(workload="toy", params={}, verify=verify)
+        spec = JobSpec(workload="toy", params={}, verify=verify, **options)
         settings = JobSettings(JOB, spec, self.job, SEED, stealing=False, deadlines=deadlines)
         self.machine = JobStateMachine(settings)
 

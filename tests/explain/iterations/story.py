@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hetsched.explain import DeviceExplanation, Explanation
-from hetsched.explain.iterations.recorder import IterationRecorder
+from hetsched.explain.iterations.recorder import DecidedMove, IterationRecorder
 from hetsched.explain.iterations.records import IterationHistory, WrittenCheckpoint
 
 DEVICES = ("cpu0", "cpu1", "emu0")
@@ -23,15 +23,6 @@ class PhaseTimes:
     transfer: float = 0.0
     wait: float = 0.0
     converge: float = 0.0
-
-
-@dataclass(frozen=True)
-class Decided:
-    rows: tuple[int, ...]
-    reason: str = "cpu0 and cpu1 took 4.0 times as long as emu0"
-    seconds_before: float = 0.04
-    seconds_after: float = 0.0201
-    cost: float = 0.005
 
 
 def split_at(iteration: int) -> tuple[int, ...]:
@@ -57,7 +48,8 @@ def recorded(
         rows = split(iteration)
         has_moved = rows != before
         if has_moved:
-            recorder.announce(Decided(rows))
+            reason = "cpu0 and cpu1 took 4.0 times as long as emu0"
+            recorder.announce(DecidedMove(rows, reason, "balance", 0.04, 0.0201, 0.005))
         times = phases(rows, moving=0.004 if has_moved else 0.0)
         recorder.add(iteration, rows, times, 0.5**iteration)
         before = rows

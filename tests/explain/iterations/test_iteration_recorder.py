@@ -98,3 +98,25 @@ def test_phases_of_the_story_take_the_same_time_on_all_devices() -> None:
     totals = {round(sum((p.compute, p.transfer, p.wait)), 9) for p in phases(SPLITS[1])}
 
     assert len(totals) == 1
+
+
+def test_rounds_of_a_warm_up_are_forgotten() -> None:
+    recorder = IterationRecorder(("a", "b"))
+    for rows in ((5, 5), (3, 7), (2, 8)):
+        recorder.add(1, rows, [PhaseTimes(1.0)] * 2)
+    recorder.add(2, (2, 8), [PhaseTimes(0.5)] * 2)
+
+    history = recorder.history()
+    assert [span.rows for span in history.spans] == [(2, 8), (2, 8)]
+    assert (history.seconds, history.moves) == (1.5, ())
+
+
+def test_devices_that_never_had_rows_are_left_out() -> None:
+    recorder = IterationRecorder(("a", "team0", "b"))
+    recorder.add(1, (5, 0, 5), [PhaseTimes(1.0), None, PhaseTimes(2.0)])
+    recorder.add(2, (4, 0, 6), [PhaseTimes(1.0), None, PhaseTimes(2.0)])
+
+    history = recorder.history()
+    assert history.devices == ("a", "b")
+    assert history.spans[0].compute == (1.0, 2.0)
+    assert (history.moves[0].before, history.moves[0].rows) == ((5, 5), (4, 6))

@@ -22,6 +22,8 @@ from hetsched.engine.job.commands import (
     PauseEpoch,
     PrepareDevice,
     ProposeSplit,
+    RestoreState,
+    SaveState,
     SettleEpoch,
     StartEpoch,
 )
@@ -52,10 +54,16 @@ def begin(record: JobRecord, attempt: Attempt, now: float) -> list[JobCommand]:
     iterations.begun_at = now if iterations.begun_at is None else iterations.begun_at
     attempt.prepared.update(attempt.live)
     state = Iterating(attempt, None, IterationLog(()), set(), EpochProgress(now))
-    record.state = state
+    if iterations.checkpoints is not None:
+        iterations.checkpoints.begin(now)
+    path = record.settings.spec.resume
+    is_restoring = bool(path) and not iterations.is_restored and iterations.finished < 0
+    record.state = state = replace(state, is_blocked=is_restoring)
     commands = progress(record, state, now, force=True)
     commands += deadlines.set_first(record, now, record.settings.deadlines.chunk)
-    return commands + _next_epoch(record, state, now)
+    if is_restoring:
+        return [*commands, RestoreState(path)]
+    return commands + next_epoch(record, state, now)
 
 
 def _iterations(record: JobRecord) -> IterationState:
@@ -63,12 +71,12 @@ def _iterations(record: JobRecord) -> IterationState:
     return record.iterations
 
 
-def _next_epoch(record: JobRecord, state: Iterating, now: float) -> list[JobCommand]:
+def next_epoch(record: JobRecord, state: Iterating, now: float) -> list[JobCommand]:
     """Start an epoch of all usable devices; wait if there is none, or one is being prepared."""
     attempt = state.attempt
     usable = record.failures.remaining(attempt.live & attempt.prepared)
     usable = tuple(device for device in usable if device not in record.disabled)
-    if state.joining or not usable:
+    if state.joining or state.is_blocked or not usable:
         record.state = replace(state, epoch=None)
         return []
     iterations = _iterations(record)
@@ -100,6 +108,10 @@ def on_done(
     for each in complete:
         iterations.add(each, now)
     commands = _balance(record, state, iterations, complete)
+    checkpoints = iterations.checkpoints
+    if checkpoints is not None and checkpoints.is_due(now) and not iterations.is_warming_up:
+        checkpoints.pause()
+        commands.append(PauseEpoch())
     if state.epoch.is_paced:
         commands.append(AllowIteration(complete[-1].iteration + 1))
     return commands + progress(record, state, now)
@@ -126,6 +138,7 @@ def _balance(
         return []
     if tuple(wanted) != state.epoch.devices or _has_idle_device(iterations, state):
         return [PauseEpoch()]
+    iterations.announce(wanted)
     iterations.proposed = bounds_of(tuple(wanted.values()))
     return [ProposeSplit(iterations.proposed)]
 
@@ -172,7 +185,15 @@ def on_settled(
     if state.stops and ENDS.issuperset(state.stops):
         return _complete(record, state, now)
     state.log.discard()
-    return _next_epoch(record, state, now)
+    if "aborted" in state.stops:
+        iterations.history.repeat()
+    checkpoints = iterations.checkpoints
+    if checkpoints is not None and iterations.ended is None:
+        finished = iterations.finished
+        if checkpoints.copy(finished, now):
+            record.state = replace(state, epoch=None, is_blocked=True)
+            return [SaveState(finished, iterations.previous, iterations.residual)]
+    return next_epoch(record, state, now)
 
 
 def on_settled_between_attempts(
@@ -184,7 +205,11 @@ def on_settled_between_attempts(
 
 
 def _complete(record: JobRecord, state: Iterating, now: float) -> list[JobCommand]:
-    _iterations(record).complete(now)
+    iterations = _iterations(record)
+    iterations.complete(now)
+    job = record.settings.job.iterative
+    if iterations.has_converged or (job is not None and job.must_converge):
+        iterations.history.end(iterations.has_converged)
     return verifying.begin(record, state.attempt, None, now)
 
 
@@ -205,7 +230,7 @@ def on_loss(
     for device in devices:
         state.joining.pop(device, None)
     if state.epoch is None:
-        return commands + _next_epoch(record, state, now)
+        return commands + next_epoch(record, state, now)
     if state.running.isdisjoint(devices):
         return commands
     state.running.difference_update(devices)
@@ -246,7 +271,7 @@ def on_prepared(
     state.joining.pop(event.device, None)
     if state.joining:
         return []
-    return _next_epoch(record, state, now) if state.epoch is None else [PauseEpoch()]
+    return next_epoch(record, state, now) if state.epoch is None else [PauseEpoch()]
 
 
 def on_switched(
@@ -258,7 +283,7 @@ def on_switched(
     record.disabled = event.disabled
     if not has_changed:
         return []
-    return _next_epoch(record, state, now) if state.epoch is None else [PauseEpoch()]
+    return next_epoch(record, state, now) if state.epoch is None else [PauseEpoch()]
 
 
 def on_excluded(

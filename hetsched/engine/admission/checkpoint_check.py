@@ -1,0 +1,51 @@
+"""Checks the checkpoints that a job names, when it is submitted."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hetsched.engine.admission.input_opener import LOADED_KEY
+from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.engine.threads.step import Step
+from hetsched.job import JobSpec
+from hetsched.store.checkpoints.checkpoint_file import check_target, read_record
+from hetsched.store.checkpoints.record import InputIdentity, Problem, check_problem, problem_of
+from hetsched.workload import Iterative
+
+
+def check_checkpoints(job: ResolvedJob, spec: JobSpec, step: Step) -> None:
+    """Check that the job can continue from its checkpoint, and write others.
+
+    The values of its inputs are compared when it runs. So is everything if the shapes aren't known
+    yet, or an earlier job may write the checkpoint.
+
+    Raises
+    ------
+    InputMissing, DataError, CantCreate, IOFailure
+    """
+    if not spec.checkpoint and not spec.resume:
+        return
+    if spec.after or any(stored.key == LOADED_KEY for stored in job.inputs.values()):
+        return
+    problem = _problem(job, spec)
+    if spec.resume:
+        step.enter(f"reading {spec.resume}")
+        check_problem(spec.resume, read_record(spec.resume), problem)
+    if spec.checkpoint:
+        step.enter(f"checking {spec.checkpoint}")
+        check_target(spec.checkpoint, problem)
+
+
+def _problem(job: ResolvedJob, spec: JobSpec) -> Problem:
+    assert isinstance(job.workload, Iterative), "others have no such options"
+    generated = {array.name for array in job.generate}
+    inputs = {
+        array.name: InputIdentity(
+            array.shape(job.load),
+            np.dtype(array.dtype).name,
+            f"seed:{spec.seed}" if array.name in generated else "",
+        )
+        for array in job.specs
+        if array.is_input
+    }
+    return problem_of(job.workload, job.params, inputs)[0]

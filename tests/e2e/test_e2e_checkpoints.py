@@ -1,0 +1,137 @@
+"""Checkpoints from end to end: written while a job runs, and continued from by another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from diffusing_workload import DiffusionParams, diffused
+
+import hetsched
+from hetsched.config import parse
+from hetsched.errors import CantCreate, DataError, HetschedError, InputMissing
+from hetsched.store.checkpoints.checkpoint_file import read_record
+
+DIFFUSION = "diffusing_workload:Diffusion"
+TESTS = Path(__file__).parent.parent
+ROWS, COLUMNS, ITERATIONS = 60, 4, 3000
+EVERY = 0.01
+MACHINE = """
+[[device]]
+kind = "cpu"
+count = 2
+"""
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[hetsched.Local]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(TESTS))
+        with hetsched.Local(parse(MACHINE, "test"), learn=False) as local:
+            yield local
+
+
+def made() -> np.ndarray:
+    return np.random.default_rng(3).standard_normal((ROWS, COLUMNS))
+
+
+def submit(local: hetsched.Local, **options: Any) -> Any:
+    params = {"rows": ROWS, "iterations": ITERATIONS, "border": "reflect"}
+    return local.submit(DIFFUSION, made(), **{**params, **options})
+
+
+def expected() -> np.ndarray:
+    params = DiffusionParams(ROWS, COLUMNS, ITERATIONS, border="reflect")
+    return diffused(params, made())[0]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(local: hetsched.Local, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("checkpoints") / "job.ckpt"
+    job = submit(local, checkpoint=path, every=EVERY)
+    np.testing.assert_allclose(job.result(60).y, expected())
+    explained = job.explain().iterations
+    assert explained is not None
+    assert explained.written_checkpoints > 0
+    assert "checkpoint" in str(job.explain())
+    return path
+
+
+def test_a_job_continues_from_a_checkpoint(local: hetsched.Local, checkpoint: Path) -> None:
+    record = read_record(str(checkpoint))
+    assert 0 < record.iteration < ITERATIONS
+
+    job = submit(local, resume=checkpoint)
+
+    np.testing.assert_allclose(job.result(60).y, expected())
+    assert job.report.iterations == ITERATIONS
+    assert job.report.notes == (
+        f"continued after iteration {record.iteration}, from {checkpoint}",
+    )
+    assert job.explain().iterations.first == record.iteration + 1
+
+
+def test_a_job_may_continue_with_other_limits(local: hetsched.Local, checkpoint: Path) -> None:
+    iteration = read_record(str(checkpoint)).iteration
+
+    job = submit(local, resume=checkpoint, iterations=iteration)
+
+    job.result(60)
+    assert job.report.iterations == iteration, "nothing but the end was left to do"
+
+
+def test_numpy_reads_the_state(checkpoint: Path) -> None:
+    with np.load(checkpoint, allow_pickle=False) as saved:
+        assert saved["state/u"].shape == (ROWS, COLUMNS)
+
+
+def refusal(local: hetsched.Local, **options: Any) -> HetschedError:
+    with pytest.raises(HetschedError) as caught:
+        submit(local, **options).result(60)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_another_problem_is_refused(
+    local: hetsched.Local, checkpoint: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match="input x has other values"):
+        other = {"rows": ROWS, "border": "reflect", "resume": checkpoint}
+        local.submit(DIFFUSION, 2 * made(), **other).result(60)
+    error = refusal(local, resume=checkpoint, border="fixed")
+    assert isinstance(error, DataError)
+    assert "border is 'reflect' there, 'fixed' in the job" in str(error)
+    (tmp_path / "half").write_bytes(checkpoint.read_bytes()[:-50])
+    assert isinstance(refusal(local, resume=tmp_path / "half"), DataError)
+    assert isinstance(refusal(local, resume=tmp_path / "none"), InputMissing)
+
+
+def test_a_file_that_is_no_checkpoint_is_not_replaced(
+    local: hetsched.Local, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine.npz"
+    mine.write_bytes(b"mine")
+
+    error = refusal(local, checkpoint=mine, every=EVERY)
+
+    assert isinstance(error, CantCreate)
+    assert str(error).endswith("not a checkpoint; it is not replaced: give another name")
+    assert mine.read_bytes() == b"mine"
+
+
+def test_a_checkpoint_that_cannot_be_written_costs_the_job_nothing(
+    local: hetsched.Local, tmp_path: Path
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    job = submit(local, checkpoint=folder / "job.ckpt", every=EVERY, hold=True)
+    folder.rmdir()
+    local.release(job.id)
+
+    np.testing.assert_allclose(job.result(60).y, expected())
+    (note,) = job.report.notes
+    assert note.startswith("no checkpoint after iteration ")
+    assert "there is no folder" in note

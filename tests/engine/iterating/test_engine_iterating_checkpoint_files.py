@@ -1,0 +1,94 @@
+"""Copies between a job's arrays and checkpoints, with all arrays in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from diffusing_workload import Diffusion, DiffusionParams
+
+from hetsched.engine.iterating.checkpoint_files import PARTIALS, CheckpointFiles
+from hetsched.errors import CantCreate, DataError
+from hetsched.iterations.home import state_shape
+from hetsched.iterations.partials import partials_shape
+from hetsched.iterations.saved_state import SavedState
+
+WORKLOAD, PARAMS = Diffusion(), DiffusionParams()
+SLOTS = 2
+
+
+def files(seed: int = 5) -> CheckpointFiles:
+    """Return those of a job whose arrays are random."""
+    made = CheckpointFiles(WORKLOAD, PARAMS, WORKLOAD.arrays(PARAMS), {}, {})
+    chance = np.random.default_rng(seed)
+    x = np.random.default_rng(1).standard_normal((24, 4))
+    made._arrays = {"x": x, "y": np.zeros((24, 4))}
+    for array in WORKLOAD.state(PARAMS):
+        made._arrays[array.name] = chance.standard_normal(state_shape(array, 24))
+    for reduction in WORKLOAD.reductions(PARAMS):
+        shape = partials_shape(reduction, SLOTS)
+        made._arrays[PARTIALS + reduction.name] = chance.standard_normal(shape)
+    return made
+
+
+def test_values_are_combined_in_the_order_of_rows() -> None:
+    made = files()
+
+    values = made.copy(3, (1, 0)).values
+
+    partials = {name: made._arrays[PARTIALS + name] for name in values}
+    np.testing.assert_allclose(values["total"], partials["total"][1, :2].sum(axis=0))
+    assert values["change"] == partials["change"][1, :2].max()
+    assert values["rounds"] == partials["rounds"][1, SLOTS], "only the start computes it"
+
+
+@pytest.mark.parametrize("iteration", [4, 7])
+def test_another_job_continues_with_the_same_state(tmp_path: Path, iteration: int) -> None:
+    path, one, other = str(tmp_path / "job.ckpt"), files(5), files(6)
+    saved = one.copy(iteration, (0, 1))
+    one.write(path, saved, 0.5)
+
+    assert other.restore(path) == (iteration, 0.5)
+
+    u = other._arrays["u"][iteration % 2]
+    np.testing.assert_array_equal(u[1:-1], one._arrays["u"][iteration % 2, 1:-1])
+    np.testing.assert_array_equal(u[[0, -1]], u[[-2, 1]], "periodic borders")
+    for name, value in saved.values.items():
+        for parity in (0, 1):
+            np.testing.assert_array_equal(other._arrays[PARTIALS + name][parity, SLOTS], value)
+
+
+def test_a_later_copy_uses_the_same_memory() -> None:
+    made = files()
+
+    first, second = made.copy(3, (0, 1)), made.copy(4, (0, 1))
+
+    assert first.arrays["u"] is second.arrays["u"]
+
+
+def test_another_problem_is_neither_read_nor_overwritten(tmp_path: Path) -> None:
+    path, one, other = str(tmp_path / "job.ckpt"), files(), files()
+    one.write(path, one.copy(3, (0, 1)), 0.5)
+    other._arrays["x"] = other._arrays["x"] + 1
+
+    with pytest.raises(DataError, match="input x has other values"):
+        other.restore(path)
+    with pytest.raises(CantCreate, match="input x has other values; it is not replaced"):
+        other.write(path, other.copy(3, (0, 1)), 0.5)
+
+
+def test_generated_inputs_are_known_by_their_seed(tmp_path: Path) -> None:
+    path, one = str(tmp_path / "job.ckpt"), files()
+    one.seeds = {"x": 3}
+    one.write(path, SavedState(3, *_copies(one)), 0.5)
+    other = files()
+    other.seeds = {"x": 4}
+
+    with pytest.raises(DataError, match="input x has other values"):
+        other.restore(path)
+
+
+def _copies(made: CheckpointFiles) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    saved = made.copy(3, (0, 1))
+    return dict(saved.arrays), dict(saved.values)

@@ -1,0 +1,137 @@
+"""Checkpoints of iterative jobs: when they are taken, and how jobs continue from them."""
+
+from __future__ import annotations
+
+from iterating_story import ROWS, IteratingStory
+from job_story import DEVICES
+
+from hetsched.engine.job import commands as do
+from hetsched.engine.job.events import (
+    CheckpointFailed,
+    CheckpointWritten,
+    RestoreFailed,
+    StateCopied,
+    StateRestored,
+)
+from hetsched.errors import CantCreate, DataError
+
+EVERY = 300.0
+"""Each event of a story takes a second."""
+
+
+def begun() -> IteratingStory:
+    return IteratingStory(checkpoint="/job.ckpt", every=EVERY).to_iterating()
+
+
+def reported(story: IteratingStory, first: int, seconds: float = 0.0) -> IteratingStory:
+    story.now += seconds
+    for device in DEVICES:
+        story.iterated(device, first)
+    return story
+
+
+def paused(iteration: int = 7) -> IteratingStory:
+    """Paused for a checkpoint after `iteration`."""
+    story = begun()
+    for number in range(1, iteration + 1):
+        reported(story, number, EVERY if number == iteration else 0.0)
+    story.stopped(*DEVICES, iteration=iteration, reason="paused")
+    return story.settled(iteration)
+
+
+def test_devices_pause_once_when_a_checkpoint_is_due() -> None:
+    story = reported(begun(), 1, EVERY / 2)
+    assert "PauseEpoch" not in story.names
+    assert "PauseEpoch" in reported(story, 2, EVERY / 2).names
+    assert "PauseEpoch" not in reported(story, 3, EVERY).names
+
+
+def test_the_state_is_copied_between_two_epochs() -> None:
+    story = paused(7)
+    assert story.commands == [do.SaveState(7, (0, 1), 0.5)]
+
+    story.feed(StateCopied())
+
+    assert (story.epoch.first, story.epoch.previous) == (8, (0, 1))
+
+
+def test_no_epoch_begins_while_the_state_is_copied() -> None:
+    story = paused(7).lost("cpu1")
+    assert "StartEpoch" not in story.names
+    story.joined("cpu1").prepared("cpu1")
+    assert story.names == []
+
+    assert story.feed(StateCopied()).epoch.devices == DEVICES
+
+
+def test_the_next_one_is_due_an_interval_after_the_last_copy() -> None:
+    story = paused(7).feed(StateCopied())
+    assert "PauseEpoch" not in reported(story, 8, 2 * EVERY).names, "it is still being written"
+    story.feed(CheckpointWritten(7, 1000))
+
+    (written,) = story.iterations.history.history().checkpoints
+    assert (written.iteration, written.nbytes) == (7, 1000)
+    assert "PauseEpoch" not in reported(story, 9, 1.5 * EVERY).names, "a slow disk"
+    assert "PauseEpoch" in reported(story, 10, EVERY).names
+
+
+def test_a_failure_is_noted_and_the_job_goes_on() -> None:
+    story = paused(7).feed(StateCopied())
+    for _ in range(2):
+        story.feed(CheckpointFailed(CantCreate("/job.ckpt: no room for 1 MiB")))
+
+    note = "no checkpoint after iteration 7: /job.ckpt: no room for 1 MiB"
+    assert story.only(do.LogMessage).text == note
+    assert story.machine.record.notes == [note]
+    assert story.state == "Iterating"
+
+
+def test_a_job_that_ends_meanwhile_is_not_disturbed() -> None:
+    story = paused(7).feed(StateCopied())
+    story.stopped(*DEVICES, iteration=9, reason="converged", epoch=2).settled(9, 9)
+    assert story.state == "Ended"
+    assert story.feed(CheckpointWritten(7, 1000)).commands == []
+
+
+def test_the_last_iteration_is_no_checkpoint() -> None:
+    story = reported(begun(), 1, EVERY)
+    story.stopped(*DEVICES, iteration=1, reason="converged").settled(1, 1)
+
+    assert "SaveState" not in story.names
+    assert "FinishJob" in story.names
+
+
+def resumed() -> IteratingStory:
+    return IteratingStory(resume="/job.ckpt").to_iterating()
+
+
+def test_a_job_continues_after_the_checkpoint() -> None:
+    story = resumed()
+    assert story.only(do.RestoreState).path == "/job.ckpt"
+    assert "StartEpoch" not in story.names
+
+    story.feed(StateRestored(20, 0.25))
+
+    assert (story.epoch.first, story.epoch.previous) == (21, ())
+    assert story.iterations.residual == 0.25
+    assert story.machine.record.notes == ["continued after iteration 20, from /job.ckpt"]
+
+
+def test_only_the_first_attempt_reads_the_checkpoint() -> None:
+    story = resumed().feed(StateRestored(20, None)).lost(*DEVICES)
+    story.settled(23)
+    story.joined(*DEVICES)
+
+    epoch = story.prepared(*DEVICES).epoch
+
+    assert epoch.first == 24
+    assert sum(epoch.rows.values()) == ROWS
+
+
+def test_a_checkpoint_of_another_problem_fails_the_job() -> None:
+    story = resumed().feed(RestoreFailed(DataError("/job.ckpt: checkpoint of another problem")))
+    assert story.state == "Stopping"
+
+    finish = story.fenced(*DEVICES).only(do.FinishJob)
+
+    assert finish.error.code == 65
