@@ -219,8 +219,10 @@ class IterationBalance:
         if not warm_up.reason and self._rounds < MAX_WARM_UP_ROUNDS:
             return self._move(proposal, "warm-up")
         self._warm_up = None
-        if not isinstance(self._balancer, FixedSplit):
-            self._balancer.propose(proposal)
+        balancer = self._balancer
+        is_settled = isinstance(balancer, Balancer) and not balancer.needs_proposal
+        if not isinstance(balancer, FixedSplit) and not is_settled:
+            balancer.propose(proposal)
         return self._move(self._balancer.ask(), "warm-up")
 
     def _move(self, distribution: Distribution, reason: str) -> Move | None:

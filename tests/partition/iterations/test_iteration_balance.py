@@ -120,6 +120,18 @@ def test_warm_up_rounds_find_the_first_split() -> None:
     assert balance.tell([timed(1, balance.rows, 10.0, 10.0)]) is None
 
 
+@pytest.mark.parametrize("method", ["auto", "functional", "constant"])
+def test_a_warm_up_may_confirm_what_earlier_jobs_have_shown(method: str) -> None:
+    models = [Constant(1.0), Constant(3.0)]
+    balance = IterationBalance(300, 2, method, models=models, warm_up=True)
+
+    while balance.is_warming_up:
+        slow, fast = balance.rows
+        balance.tell([timed(1, balance.rows, slow / 1.0, fast / 3.0)])
+
+    assert balance.rows == (75, 225)
+
+
 def test_warm_up_ends_after_some_rounds_whatever_they_show() -> None:
     counts = []
     for seed in range(20):
