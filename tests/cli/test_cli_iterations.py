@@ -156,3 +156,9 @@ def test_what_a_job_without_convergence_has_reached_can_be_saved(tmp_path: Path)
 
     assert saved == {"x": str(tmp_path / "x.npy")}
     assert np.array_equal(np.load(tmp_path / "x.npy", allow_pickle=False), x)
+
+
+def test_before_the_first_iteration_the_stage_is_shown() -> None:
+    headline, *_ = drawn(Running(7, "preparing", iteration=0, max_iterations=1000))
+
+    assert headline == "job 7  preparing"

@@ -93,7 +93,8 @@ def job_table(state: JobState) -> Table:
                 bar = ProgressBar(total=max(1, load), completed=share, width=BAR_WIDTH)
                 label = f"{share} rows, {100 * share / max(1, load):.1f} %"
             table.add_row(Text(f"  {clean(name)}"), bar, Text(label))
-        whole.add_row(table)
+        if state.devices:
+            whole.add_row(table)
     return whole
 
 

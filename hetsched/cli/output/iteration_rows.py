@@ -14,7 +14,7 @@ PHASES = ("compute", "transfer", "wait", "converge")
 
 def iteration_progress(state: Running) -> str:
     """Return "iteration 214 of at most 1000, residual 3.2e-05, 87.2/s"; "" before the first."""
-    if state.iteration is None:
+    if not state.iteration:
         return ""
     limit = "" if state.max_iterations is None else f" of at most {state.max_iterations}"
     parts = [f"iteration {state.iteration}{limit}"]
