@@ -19,7 +19,7 @@ def splits(load: int, granule: int) -> dict[str, Split]:
     """Shares of three devices in multiples of a granule, fixed or others in each iteration."""
 
     def at(*fractions: float) -> tuple[int, ...]:
-        bounds = [round(fraction * load / granule) * granule for fraction in fractions]
+        bounds = [min(load, round(f * load / granule) * granule) for f in fractions]
         return tuple(np.diff([0, *bounds, load]).tolist())
 
     return {

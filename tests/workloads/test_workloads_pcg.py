@@ -140,6 +140,13 @@ def test_too_few_iterations_do_not_converge() -> None:
     assert (result.converged, result.iterations) == (False, 3)
 
 
+def test_iterations_are_bounded() -> None:
+    limits = [PCG.max_iterations(PcgParams(n, 1, max_iterations=m)) for n, m in
+              ((7, 0), (10**6, 0), (7, 99))]  # fmt: skip
+
+    assert limits == [70, 10_000, 99]
+
+
 @pytest.mark.parametrize("preconditioner", PRECONDITIONERS)
 def test_scipy_without_its_private_loop_gives_the_same(
     preconditioner: str, monkeypatch: pytest.MonkeyPatch

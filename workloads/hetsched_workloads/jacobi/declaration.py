@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 HERE = "hetsched_workloads.jacobi."
 MAX_GRANULE = 32
 """Rows per call of the matrix product. Of 8192 columns, 8 rows per call are as fast as 128."""
-MIN_GRANULES = 64
+MIN_GRANULES = 16
+"""Of small matrices, whose calls of the product would else be too short. Arbitrary."""
 
 
 class JacobiParams(msgspec.Struct, frozen=True):

@@ -59,8 +59,9 @@ MIN_BLOCKS = 256
 MIN_CHOLESKY_BLOCKS = 64
 MIN_CHOLESKY_BLOCK = 64
 """Fewer and larger blocks, as small ones make the preconditioner weak. Arbitrary."""
-MAX_SYSTEM_ITERATIONS = 10
-"""Iterations per row after which the job fails by default, as in SciPy."""
+ITERATIONS_PER_ROW = 10
+MAX_ITERATIONS = 10_000
+"""The default limit of iterations: 10 per row, as in SciPy, but no more than this."""
 
 Preconditioner = Literal["none", "diagonal", "cholesky"]
 
@@ -83,7 +84,7 @@ class PcgParams(msgspec.Struct, frozen=True):
     ] = 0
     tolerance: Annotated[float, msgspec.Meta(description="limit of |b - A x| / |b|")] = 1e-5
     max_iterations: Annotated[
-        int, msgspec.Meta(description="fail after so many iterations; 0: 10 n")
+        int, msgspec.Meta(description="fail after so many iterations; 0: 10 n, up to 10,000")
     ] = 0
     x0: Annotated[bool, msgspec.Meta(description="start from the input x0, not from 0")] = False
 
@@ -165,7 +166,7 @@ class Pcg(Iterative):
         return (Stage("result", ("iterate",), ("x",)),)
 
     def max_iterations(self, p: PcgParams) -> int:
-        return p.max_iterations or MAX_SYSTEM_ITERATIONS * p.n
+        return p.max_iterations or min(ITERATIONS_PER_ROW * p.n, MAX_ITERATIONS)
 
     def converged(self, p: PcgParams, values: Values) -> bool:
         curvature = sum_of(values.now, "pq")
