@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 
 from benchmarks import (
+    barrier,
     command,
     fifth_job,
     file_job,
@@ -38,6 +39,7 @@ BENCHMARKS: dict[str, Callable[[bool], results.Result]] = {
     "warm_job_plain": warm_job.measure_plain,
     "matrix_update": matrix_update.measure,
     "overhead": overhead.measure,
+    "barrier": barrier.measure,
     "fifth_job": fifth_job.measure,
     "file_job": file_job.measure,
     "files_touched": files_touched.measure,

@@ -55,6 +55,8 @@ class StageExecutor(Protocol):
 
     is_virtual: bool
     """Times are computed: waiting and combining take none."""
+    has_own_core: bool
+    """The device may look for other devices for a moment before it sleeps."""
 
     def adopt(self, rows: Rows, iteration: int) -> float:
         """Take over `rows` for the time after `iteration`; return seconds of copies.

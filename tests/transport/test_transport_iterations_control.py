@@ -18,9 +18,10 @@ from hetsched.transport.iterations.control import (
 SLOTS = 3
 
 
-@pytest.fixture
-def control() -> IterationControl:
-    control = IterationControl(np.zeros(control_words(SLOTS), np.int32), SLOTS)
+@pytest.fixture(params=[0.0, 50e-6], ids=["sleeping", "spinning"])
+def control(request: pytest.FixtureRequest) -> IterationControl:
+    words = np.zeros(control_words(SLOTS), np.int32)
+    control = IterationControl(words, SLOTS, request.param)
     control.begin()
     return control
 

@@ -19,6 +19,8 @@ from hetsched.workload import Iterative, Reduction
 CONTROL = "control"
 PARTIALS = "partials/"
 """Before the name of a reduction: the name of the array of its partial results."""
+SPIN_SECONDS = 50e-6
+"""How long a core looks for the others before it sleeps: about what waking it up may take."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,15 +70,17 @@ def prepare_run(
     reductions = {reduction.name: reduction for reduction in workload.reductions(params)}
     _check_arrays(workload, params, load, slots, arrays)
     home = Home(workload, params, arrays)
+    executor = device.prepare_iterations(IterativeJob(job, home))
+    spin = SPIN_SECONDS if executor.has_own_core else 0.0
     return IterativeRun(
         workload,
         params,
         load,
         home,
-        device.prepare_iterations(IterativeJob(job, home)),
+        executor,
         reductions,
         {name: arrays[PARTIALS + name] for name in reductions},
-        IterationControl(arrays[CONTROL], slots),
+        IterationControl(arrays[CONTROL], slots, spin),
     )
 
 

@@ -71,6 +71,7 @@ class HostStages:
         self._home = job.home
         self._clock = clock
         self.is_virtual = clock.is_virtual
+        self.has_own_core = isinstance(clock, WallStageClock)
         self._kernels = stage_kernels(job)
         self._rows = Rows(0, 0, job.load)
         self._views: dict[tuple[Part, str, int], _Views] = {}

@@ -12,6 +12,7 @@ the others read that decision after they have all arrived.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -67,11 +68,17 @@ class IterationControl:
     ----------
     words : ndarray of int32, (control_words(slots),)
         Shared by the engine and all device processes; 0 at first.
+    spin_seconds : float
+        How long a device looks for another one's arrival before it sleeps. Waking up takes 5 to
+        50 microseconds, so one that has a core to itself should wait about as long (Karlin et
+        al., SOSP 1991); a thread that shares its core or its interpreter shouldn't spin.
     """
 
-    def __init__(self, words: np.ndarray, slots: int) -> None:
+    def __init__(self, words: np.ndarray, slots: int, spin_seconds: float = 0.0) -> None:
         self._words = words
+        self._view = words.data  # several times as fast for single words
         self._slots = slots
+        self._spin_seconds = spin_seconds
         self._address = words.ctypes.data
 
     # ---- the engine
@@ -136,7 +143,7 @@ class IterationControl:
     def arrive(self, slot: int) -> int:
         """Record that the device has arrived once more; return how often it has."""
         word = self._arrivals(slot)
-        count = int(self._words[word]) + 1
+        count = int(self._view[word]) + 1
         self._write(word, count)
         return count
 
@@ -177,18 +184,23 @@ class IterationControl:
     # ---- words
 
     def _wait_until(self, word: int, value: int, seconds: float) -> bool:
-        """Sleep until the word has reached `value`, or for `seconds` after its last change."""
-        while (seen := int(self._words[word])) < value:
-            if self._words[_line(_ABORT)]:
-                if int(self._words[word]) >= value:
+        """Wait until the word has reached `value`, or for `seconds` after its last change."""
+        view = self._view
+        if view[word] < value and self._spin_seconds:
+            end = time.monotonic() + self._spin_seconds
+            while view[word] < value and time.monotonic() < end:
+                pass
+        while (seen := view[word]) < value:
+            if view[_line(_ABORT)]:
+                if view[word] >= value:
                     return True
                 raise Aborted
             if not futex.wait(self._word_address(word), seen, seconds):
-                return int(self._words[word]) >= value
+                return bool(view[word] >= value)
         return True
 
     def _write(self, word: int, value: int) -> None:
-        self._words[word] = value
+        self._view[word] = value
         futex.wake(self._word_address(word))
 
     def _word_address(self, word: int) -> int:

@@ -50,6 +50,7 @@ class CudaStages:
     """
 
     is_virtual = False
+    has_own_core = False
 
     def __init__(
         self,
