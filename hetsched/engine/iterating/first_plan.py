@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from hetsched.device import Chunk, DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.next_plan import find_candidates
 from hetsched.engine.planning.planning_state import PlanningState
+from hetsched.errors import DataError
 from hetsched.job import JobSpec
 from hetsched.models import DeviceModel
 from hetsched.models.curves.curve import planner_curve
@@ -22,6 +24,10 @@ from hetsched.partition.iterations.history_table import HistoryEntry
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.variants import choose_variants
 from hetsched.plans.device_plan import DevicePlan
+
+MOVE_BYTES_PER_SECOND = 4e9
+"""Memory speed of a core that gets rows of another one: the least cost of moving them. Arbitrary
+within a factor of two."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +66,30 @@ def first_plan(
         history=_history(candidates, models),
         warm_up=bool(spec.warm_up),
         names=job.devices,
+        capacities=_capacities(job, candidates),
+        seconds_per_row=_row_bytes(candidates) / MOVE_BYTES_PER_SECOND,
+        is_exact=all(candidate.info.clock == "virtual" for candidate in candidates),
     )
     for slot, device in enumerate(job.devices):
         if device not in models:
             balance.lose(slot)
     return FirstPlan(_plan(job, candidates, models, balance), balance)
+
+
+def _row_bytes(candidates: Sequence[Candidate]) -> int:
+    """Return the bytes of a row: inputs, state and outputs."""
+    demand = candidates[0].demand
+    return demand.need([2]) - demand.need([1])
+
+
+def _capacities(job: ResolvedJob, candidates: Collection[Candidate]) -> list[int | None]:
+    """Return the rows that fit into the memory of each device with a link; None for others."""
+    fitting: dict[str, int] = {}
+    for candidate in candidates:
+        if candidate.info.link and candidate.demand.limit is not None:
+            with suppress(DataError):
+                fitting[candidate.info.name] = candidate.demand.max_chunk(job.load)
+    return [fitting.get(device) for device in job.devices]
 
 
 def _without_teams(infos: Sequence[DeviceInfo]) -> Sequence[DeviceInfo]:

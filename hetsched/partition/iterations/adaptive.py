@@ -19,8 +19,9 @@ from typing import Any
 
 from hetsched.errors import DataError
 from hetsched.models import PiecewiseLinear
+from hetsched.partition.balancing.imbalance_factor.trades import total_and_waits
 from hetsched.partition.balancing.move_policy import FurtherRuns, MigrationCost
-from hetsched.partition.balancing.phase import DeviceTime, parse_readings
+from hetsched.partition.balancing.phase import DeviceTime, Reading, parse_readings
 from hetsched.partition.balancing.run_history import Shares
 from hetsched.partition.balancing.splitting import split_with_unmeasured
 from hetsched.partition.balancing.stopping import (
@@ -32,9 +33,15 @@ from hetsched.partition.balancing.stopping import (
 from hetsched.partition.distribution import Distribution, Limits, predict
 from hetsched.partition.geometric import geometric
 from hetsched.partition.iterations.device_evidence import Cliff, DeviceEvidence
+from hetsched.partition.iterations.iteration_totals import IterationTotals
 
 MIN_GAIN = 0.01
-"""Relative gain below which rows never move. Arbitrary."""
+"""Part of an iteration below which a gain never moves rows. Arbitrary."""
+UNCONFIRMED_GAIN = 0.2
+"""Part of an iteration that a gain must exceed while no split was measured twice, so that nobody
+knows the noise. Arbitrary."""
+MAX_COUNT = 4
+"""Measurements beyond which the error of a mean doesn't become smaller: disturbances last."""
 GAIN_ERRORS = 2.5
 """Standard errors of an iteration's time that a gain must exceed."""
 MEDIAN_ERROR = 1.25
@@ -67,7 +74,7 @@ class AdaptiveBalancer:
     load : int, units
     devices : int
     tolerance : float
-        Relative gain that moves rows before the noise is known.
+        Relative difference of the devices' times that is called balanced.
     limits : sequence of int or None, units
     migration_cost, further_runs : callable
         As in `Balancer`.
@@ -99,6 +106,7 @@ class AdaptiveBalancer:
         self._lost: set[int] = set()
         self._present: Shares | None = None
         """The last measured shares."""
+        self._totals = IterationTotals()
         self._next: Distribution | None = None
         self._is_open = True
         self._watched = 0
@@ -160,6 +168,10 @@ class AdaptiveBalancer:
     def _learn(self, shares: Sequence[int], times: Sequence[DeviceTime]) -> bool:
         """Learn from a run; return whether a time is a surprise."""
         readings = parse_readings(times, shares)
+        self._totals.add(
+            tuple(shares),
+            total_and_waits([reading or Reading(0.0) for reading in readings], shares)[0],
+        )
         is_surprised = False
         for evidence, share, reading in zip(self._evidence, shares, readings, strict=True):
             if reading is not None and share:
@@ -224,7 +236,7 @@ class AdaptiveBalancer:
             return self._stay(now, BALANCED)
         values = [self._value(now, candidate, candidates[0]) for candidate in candidates]
         best = max(range(len(candidates)), key=values.__getitem__)
-        gain = 1 - candidates[best].distribution.makespan / now.makespan
+        gain = now.makespan - candidates[best].distribution.makespan
         if gain <= self._least_gain(present):
             spread = relative_spread(present, self._times(present), self._limits)
             return self._stay(now, BALANCED if spread <= self._tolerance else NO_GAIN)
@@ -315,12 +327,17 @@ class AdaptiveBalancer:
         return self._migration_cost(old, new) if old != new else 0.0
 
     def _least_gain(self, shares: Shares) -> float:
-        """Return the relative gain that isn't just noise."""
-        errors = [
-            MEDIAN_ERROR * evidence.noise / math.sqrt(max(1, evidence.count(share)))
-            for evidence, share in zip(self._evidence, shares, strict=True)
-            if share
-        ]
-        if not any(evidence.has_repeats for evidence in self._evidence):
-            return self._tolerance
-        return max(MIN_GAIN, GAIN_ERRORS * max(errors))
+        """Return the gain, seconds per iteration, that isn't just noise."""
+        total = self._totals.typical(shares)
+        count = min(self._totals.count(shares), MAX_COUNT)
+        noise = self._totals.noise
+        if noise is None:
+            return UNCONFIRMED_GAIN * total
+        error = max(
+            [noise * total]
+            + [
+                evidence.noise * seconds
+                for evidence, seconds in zip(self._evidence, self._times(shares), strict=True)
+            ]
+        )
+        return max(MIN_GAIN * total, GAIN_ERRORS * MEDIAN_ERROR * error / math.sqrt(count))

@@ -29,6 +29,7 @@ from hetsched.partition.iterations.methods import (
     new_balancer,
 )
 from hetsched.partition.iterations.moving_cost import MovingCost
+from hetsched.partition.iterations.readings import ReadingBuffer
 from hetsched.partition.iterations.records import Move, TimedIteration
 from hetsched.partition.iterations.row_units import RowUnits, received
 
@@ -69,7 +70,9 @@ class IterationBalance:
     names : sequence of str, optional
         Of the devices, in the history table.
     seconds_per_row : float
-        The cost of moving a row, until the first move shows it.
+        The least cost of moving a row.
+    is_exact : bool
+        Times are modelled. Otherwise `auto` ignores the first report and waits for two more.
 
     Attributes
     ----------
@@ -102,6 +105,7 @@ class IterationBalance:
         history: HistoryTable | None = None,
         names: Sequence[str] | None = None,
         seconds_per_row: float = 0.0,
+        is_exact: bool = True,
     ) -> None:
         if rows < 1 or devices < 1 or granule < 1:
             raise UsageError(f"balance: {rows} rows, {devices} devices, granule {granule}")
@@ -133,6 +137,7 @@ class IterationBalance:
         self._rounds = 0
         self._superseded: deque[tuple[int, ...]] = deque(maxlen=MAX_SUPERSEDED)
         self._last: TimedIteration | None = None
+        self._buffer = ReadingBuffer(is_exact=is_exact)
         self._is_awaiting = True
         """Whether the split in `rows` hasn't been reported."""
         self.moves = 0
@@ -185,6 +190,10 @@ class IterationBalance:
         is_changed = last is not None and last.rows != rows
         group, moving = self._cost.exclude(last.rows if last and is_changed else None, group)
         self._keep(group)
+        if self.method == "auto" and self._warm_up is None:
+            group = self._buffer.add(group)
+        if not group:
+            return
         times = [_mean_phases(group, device, moving[device]) for device in range(len(rows))]
         shares = self._units.to_shares(rows)
         balancer = self._warm_up or self._balancer

@@ -24,19 +24,19 @@ class MovingCost:
 
     Parameters
     ----------
-    seconds_per_row : float
-        Until the first move.
+    least : float, seconds/row
+        Whatever moves show: noise may hide their cost.
     """
 
-    def __init__(self, seconds_per_row: float = 0.0) -> None:
-        self._initial = seconds_per_row
+    def __init__(self, least: float = 0.0) -> None:
+        self._least = least
         self._observed: deque[float] = deque(maxlen=MAX_MOVES)
         self._first: tuple[tuple[int, ...], tuple[float, ...]] | None = None
         """Rows gained, and seconds, of the last iteration if it was the first with its split."""
 
     @property
     def seconds_per_row(self) -> float:
-        return median(self._observed) if self._observed else self._initial
+        return max(self._least, median(self._observed)) if self._observed else self._least
 
     def exclude(
         self, before: Sequence[int] | None, group: Sequence[TimedIteration]

@@ -8,7 +8,8 @@ from iteration_times import timed
 
 from hetsched.errors import UsageError
 from hetsched.models import Constant, PiecewiseLinear
-from hetsched.partition.iterations import HistoryTable, IterationBalance, Move
+from hetsched.partition.iterations import HistoryTable, IterationBalance, Move, TimedIteration
+from hetsched.simulate.iterations import SimulatedTimes
 
 
 def test_rows_move_to_the_faster_device_after_one_iteration() -> None:
@@ -181,3 +182,30 @@ def test_curves_of_earlier_jobs_may_bend() -> None:
     bent = PiecewiseLinear([(50.0, 1.0), (100.0, 2.0), (150.0, 30.0)])
 
     assert IterationBalance(300, 2, models=[bent, Constant(50.0)]).rows == (119, 181)
+
+
+def test_measured_times_move_nothing_before_the_third_report() -> None:
+    balance = IterationBalance(300, 2, is_exact=False)
+
+    moves = [balance.tell([timed(k, (150, 150), 1.5, 0.75)]) for k in (1, 2, 3)]
+
+    assert moves[:2] == [None, None]
+    assert moves[2] is not None and moves[2].rows == (100, 200)
+
+
+def test_times_that_vary_wildly_are_averaged_before_rows_move() -> None:
+    draw, moves = random.Random(1), 0
+    balance = IterationBalance(4000, 2, is_exact=False)
+    for k in range(1, 151):
+        times = [0.003 * (10 if draw.random() < 0.3 else 1) for _ in range(2)]
+        moves += balance.tell([timed(k, balance.rows, *times)]) is not None
+
+    assert moves <= 1
+
+
+def test_a_gain_that_is_small_beside_the_waits_moves_nothing() -> None:
+    balance = IterationBalance(300, 2)
+    times = [SimulatedTimes(1e-5, wait=2e-3), SimulatedTimes(2e-5, wait=2e-3)]
+
+    for k in range(1, 10):
+        assert balance.tell([TimedIteration(k, balance.rows, times)]) is None
