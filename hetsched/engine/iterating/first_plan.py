@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from hetsched.device import Chunk, DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.next_plan import find_candidates
 from hetsched.engine.planning.planning_state import PlanningState
-from hetsched.errors import DataError
 from hetsched.job import JobSpec
 from hetsched.models import DeviceModel
 from hetsched.models.curves.curve import planner_curve
@@ -66,7 +64,6 @@ def first_plan(
         history=_history(candidates, models),
         warm_up=bool(spec.warm_up),
         names=job.devices,
-        capacities=_capacities(job, candidates),
         seconds_per_row=_row_bytes(candidates) / MOVE_BYTES_PER_SECOND,
         is_exact=all(candidate.info.clock == "virtual" for candidate in candidates),
     )
@@ -80,16 +77,6 @@ def _row_bytes(candidates: Sequence[Candidate]) -> int:
     """Return the bytes of a row: inputs, state and outputs."""
     demand = candidates[0].demand
     return demand.need([2]) - demand.need([1])
-
-
-def _capacities(job: ResolvedJob, candidates: Collection[Candidate]) -> list[int | None]:
-    """Return the rows that fit into the memory of each device with a link; None for others."""
-    fitting: dict[str, int] = {}
-    for candidate in candidates:
-        if candidate.info.link and candidate.demand.limit is not None:
-            with suppress(DataError):
-                fitting[candidate.info.name] = candidate.demand.max_chunk(job.load)
-    return [fitting.get(device) for device in job.devices]
 
 
 def _without_teams(infos: Sequence[DeviceInfo]) -> Sequence[DeviceInfo]:

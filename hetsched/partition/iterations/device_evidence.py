@@ -77,7 +77,7 @@ class DeviceEvidence:
     """
 
     def __init__(self, capacity: int | None = None) -> None:
-        self.capacity = capacity
+        self.capacity = capacity or None
         self._windows = ObservationWindows(window=WINDOW, max_sizes=MAX_SIZES)
         self._last_seen: dict[float, int] = {}
         self._readings = 0
