@@ -1,0 +1,92 @@
+"""k-means, heat and lattice Boltzmann flows on two cores and an emulated device, verified."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hetsched_workloads.heat import Heat, HeatParams
+from hetsched_workloads.kmeans import KMeans, KMeansParams
+from hetsched_workloads.lbm import Lbm, LbmParams
+
+import hetsched
+from hetsched.config import parse
+from hetsched.errors import DataError
+from hetsched.iterations.serial import run
+
+MACHINE = """
+[[device]]
+kind = "cpu"
+count = 2
+
+[[device]]
+kind = "emulated"
+name = "emu0"
+clock = "real"
+memory = "1MiB"
+compute = { gap = "20us", unit = "1us" }
+h2d = { gap = "5us", rate = "1GB/s" }
+d2h = { gap = "5us", rate = "1GB/s" }
+"""
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[hetsched.Local]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NUMBA_DISABLE_JIT", "1")  # so little work isn't worth compiling
+        with hetsched.Local(parse(MACHINE, "test"), learn=False) as local:
+            yield local
+
+
+def test_points_are_clustered(local: hetsched.Local) -> None:
+    p = KMeansParams(3000, 4, 5, dtype="float64")
+    points = np.empty((3000, 4))
+    KMeans().generate(p, 1, "points", 0, points)
+
+    result = local.submit("kmeans", {"points": points}, clusters=5, verify=True).result(timeout=60)
+
+    expected = run(KMeans(), p, {"points": points}, (3000,))
+    assert result.iterations == expected.iterations
+    np.testing.assert_allclose(result["centroids"], expected.outputs["centroids"], rtol=1e-10)
+    assert np.array_equal(result["labels"], expected.outputs["labels"])
+
+
+def test_heat_diffuses(local: hetsched.Local) -> None:
+    initial = np.random.default_rng(2).standard_normal((60, 50))
+
+    job = local.submit("heat", {"initial": initial}, steps=40, border="neumann", verify=True)
+
+    p = HeatParams("60x50", 40, border="neumann", dtype="float64")
+    expected = run(Heat(), p, {"initial": initial}, (60,))
+    assert np.array_equal(job.result(timeout=60)["final"], expected.outputs["final"])
+
+
+def test_a_flow_passes_obstacles(local: hetsched.Local) -> None:
+    mask = np.zeros((30, 40), bool)
+    mask[10:20, 8:14] = True
+
+    job = local.submit("lbm", {"mask": mask}, flow="channel", steps=60, verify=True)
+
+    p = LbmParams(30, 40, "channel", steps=60, has_mask=True)
+    expected = run(Lbm(), p, {"mask": mask.astype(np.uint8)}, (30,))
+    assert np.array_equal(job.result(timeout=60)["velocity"], expected.outputs["velocity"])
+
+
+@pytest.mark.parametrize(
+    ("name", "arrays", "params", "message"),
+    [
+        ("kmeans", {"points": np.diag([1, np.nan, 1])}, {"clusters": 2}, "row 1 has a NaN"),
+        ("kmeans", {"points": np.zeros((3, 2))}, {"clusters": 4}, "only 3 points"),
+        ("heat", {"initial": np.full((9, 2), np.inf)}, {}, "infinite"),
+        ("lbm", {"mask": np.ones((9, 9), bool)}, {}, "all cells are solid"),
+        ("lbm", None, {"rows": 24, "cols": 24, "reynolds": 1e6, "speed": 0.3, "steps": 10**6},
+         "unstable"),
+    ],
+)  # fmt: skip
+def test_bad_data_get_a_clear_line(
+    local: hetsched.Local, name: str, arrays: Any, params: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        local.submit(name, arrays, **params).result(timeout=60)

@@ -1,0 +1,79 @@
+"""The CUDA kernels of kmeans, heat and lbm on NumPy in the place of CuPy."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+
+import numpy as np
+import pytest
+from hetsched_workloads.heat import Heat, HeatParams
+from hetsched_workloads.kmeans import KMeans, KMeansParams
+from hetsched_workloads.lbm import Lbm, LbmParams
+
+from hetsched.iterations.serial import run
+from hetsched.workload import Iterative, Variant
+
+CASES = {
+    "kmeans": (KMeans(), KMeansParams(400, 5, 6, dtype="float64")),
+    "kmeans-single": (KMeans(), KMeansParams(400, 5, 6)),
+    "kmeans-given": (KMeans(), KMeansParams(100, 2, 6, start="given")),
+    "heat": (Heat(), HeatParams("12x9", 20, border="dirichlet,neumann", tolerance=1e-9)),
+    "heat-3d": (Heat(), HeatParams("6x5x4", 20, border="periodic", dtype="float64")),
+    "cavity": (Lbm(), LbmParams(9, 8, steps=50, tolerance=1e-9)),
+    "channel": (Lbm(), LbmParams(16, 20, "channel", 10, steps=50, has_mask=True)),
+}
+
+
+@pytest.fixture
+def toy_cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """NumPy under CuPy's name, with the function that copies to the host."""
+    cupy = ModuleType("cupy")
+    cupy.__dict__.update({name: getattr(np, name) for name in np.__all__})
+    cupy.__dict__["asnumpy"] = np.array
+    files = [f"hetsched_workloads.{name}.cupy_cuda" for name in ("kmeans", "heat", "lbm")]
+    for file in files:
+        monkeypatch.delitem(sys.modules, file, raising=False)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    yield cupy
+    for file in files:
+        sys.modules.pop(file, None)
+
+
+def with_cuda_kernels(workload: Iterative) -> Iterative:
+    """The workload with its CUDA kernels on "cpu"."""
+
+    class OnCuda(type(workload)):  # type: ignore[misc]
+        def variants(self, kind: str) -> Sequence[Variant]:
+            module = importlib.import_module(f"hetsched_workloads.{workload.name}.cupy_cuda")
+            return (Variant("cupy", "1", module.make),)
+
+    return OnCuda()
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")  # CuPy doesn't warn
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.usefixtures("toy_cupy")
+def test_cuda_kernels_give_the_results_of_the_cores(name: str) -> None:
+    workload, p = CASES[name]
+    load = workload.load(p)
+
+    on_gpu = run(with_cuda_kernels(workload), p, {}, (load // 3, load - load // 3))
+
+    on_cores = run(workload, p, {}, (load,), variant="numpy")
+    assert on_gpu.iterations == on_cores.iterations
+    for array, values in on_cores.outputs.items():
+        np.testing.assert_allclose(on_gpu.outputs[array], values, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.usefixtures("toy_cupy")
+def test_a_cluster_without_points_gets_the_farthest_point() -> None:
+    x = np.array([[0.0], [1.0], [2.0], [10.0], [11.0], [50.0]])
+    start = np.array([[1.0], [10.0], [1000.0]])
+    p = KMeansParams(6, 1, 3, start="given", dtype="float64")
+
+    result = run(with_cuda_kernels(KMeans()), p, {"points": x, "start": start}, (2, 4))
+
+    assert result.outputs["labels"].tolist() == [0, 0, 0, 1, 1, 2]
