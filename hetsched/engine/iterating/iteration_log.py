@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hetsched.job import IterationSeconds
@@ -11,28 +10,38 @@ from hetsched.transport.iterations.messages import IterationsDone, IterationTime
 
 MAX_RATES = 64
 """Reports over which the rate is measured. Arbitrary."""
+DETAILED_ITERATIONS = 1000
+"""Of a job, that are recorded one by one however short they are. Arbitrary."""
+RECORD_SECONDS = 0.005
+"""Later ones: each record is of so many seconds at least. Arbitrary: a hundred times its cost."""
+MAX_MERGED = 256
+"""Iterations of one record."""
 
 
 @dataclass(frozen=True)
 class CompleteIteration:
-    """An iteration that all devices of its epoch have reported.
+    """An iteration that all devices of its epoch have reported, or several with the same rows.
 
     Attributes
     ----------
+    iteration : int
+        The last one.
     rows, times : mapping
-        Device -> its rows, and seconds of its phases.
+        Device -> its rows, and mean seconds of its phases.
     residual : float
-        After it; NaN: the workload has no such number.
+        After the last one; NaN: the workload has no such number.
+    count : int
     """
 
     iteration: int
     rows: Mapping[str, int]
     times: Mapping[str, IterationTimes]
     residual: float
+    count: int = 1
 
     @property
     def seconds(self) -> float:
-        """From its start to its end: the longest time of a device."""
+        """Of one iteration from its start to its end: the longest time of a device."""
         return max(
             (t.compute + t.transfer + t.wait + t.converge for t in self.times.values()),
             default=0.0,
@@ -40,47 +49,90 @@ class CompleteIteration:
 
 
 @dataclass
-class _Partial:
-    rows: dict[str, int] = field(default_factory=dict)
-    times: dict[str, IterationTimes] = field(default_factory=dict)
-    residual: float = math.nan
+class _Reports:
+    """What one device has reported of iterations that others haven't."""
+
+    rows: list[int] = field(default_factory=list)
+    times: list[IterationTimes] = field(default_factory=list)
+    residuals: list[float] = field(default_factory=list)
+
+    def take(self, count: int) -> _Reports:
+        """Remove and return the first ones."""
+        taken = _Reports(self.rows[:count], self.times[:count], self.residuals[:count])
+        del self.rows[:count], self.times[:count], self.residuals[:count]
+        return taken
 
 
 class IterationLog:
     """The iterations of one epoch, from the reports of its devices.
 
-    Devices are at most one iteration apart, but report up to 50 ms late.
+    Devices are at most one iteration apart, but report up to 50 ms late. In a long job short
+    iterations with the same rows become one record: each record costs tens of microseconds of a
+    core that computes.
     """
 
     def __init__(self, devices: Sequence[str], *, derives_waits: bool = False) -> None:
-        self._devices = tuple(devices)
+        self._reports = {device: _Reports() for device in devices}
         self._derives_waits = derives_waits
-        self._partial: dict[int, _Partial] = {}
+        self._next: int | None = None
 
     def add(self, device: str, done: IterationsDone) -> list[CompleteIteration]:
         """Add a report; return the iterations that are complete now, in order."""
-        complete = []
-        for offset, times in enumerate(done.phases):
-            iteration = done.first + offset
-            partial = self._partial.setdefault(iteration, _Partial())
-            partial.rows[device] = done.rows[offset]
-            partial.times[device] = times
-            partial.residual = done.residuals[offset]
-            if len(partial.times) == len(self._devices):
-                complete.append(self._completed(iteration))
-        return complete
+        if self._next is None:
+            self._next = done.first
+        own = self._reports[device]
+        own.rows += done.rows
+        own.times += done.phases
+        own.residuals += done.residuals
+        ready = min(len(reports.times) for reports in self._reports.values())
+        if not ready:
+            return []
+        first, self._next = self._next, self._next + ready
+        taken = {name: reports.take(ready) for name, reports in self._reports.items()}
+        return list(self._records(first, ready, taken))
 
-    def _completed(self, iteration: int) -> CompleteIteration:
-        partial = self._partial.pop(iteration)
-        rows = {device: partial.rows[device] for device in self._devices}
-        times = {device: partial.times[device] for device in self._devices}
-        if self._derives_waits:
-            times = with_waits(times)
-        return CompleteIteration(iteration, rows, times, partial.residual)
+    def _records(
+        self, first: int, ready: int, taken: Mapping[str, _Reports]
+    ) -> Iterator[CompleteIteration]:
+        step = _iterations_per_record(first, taken)
+        for start in range(0, ready, step):
+            stop = min(ready, start + step)
+            part = slice(start, stop)
+            times = {device: _mean(each.times[part]) for device, each in taken.items()}
+            if self._derives_waits:
+                times = with_waits(times)
+            rows = {device: each.rows[start] for device, each in taken.items()}
+            residual = next(iter(taken.values())).residuals[stop - 1]
+            yield CompleteIteration(first + stop - 1, rows, times, residual, stop - start)
 
     def discard(self) -> None:
         """Drop iterations that some device hasn't reported: it was lost."""
-        self._partial.clear()
+        for reports in self._reports.values():
+            reports.take(len(reports.times))
+        self._next = None
+
+
+def _iterations_per_record(first: int, taken: Mapping[str, _Reports]) -> int:
+    """Return how many iterations become one record: 1, unless they are many and short."""
+    if first <= DETAILED_ITERATIONS:
+        return 1
+    if any(each.rows.count(each.rows[0]) < len(each.rows) for each in taken.values()):
+        return 1
+    times = [each.times[0] for each in taken.values()]
+    seconds = max(t.compute + t.transfer + t.wait + t.converge for t in times)
+    return max(1, min(MAX_MERGED, int(RECORD_SECONDS / seconds))) if seconds > 0 else MAX_MERGED
+
+
+def _mean(times: Sequence[IterationTimes]) -> IterationTimes:
+    count = len(times)
+    if count == 1:
+        return times[0]
+    return IterationTimes(
+        sum(t.compute for t in times) / count,
+        sum(t.transfer for t in times) / count,
+        sum(t.wait for t in times) / count,
+        sum(t.converge for t in times) / count,
+    )
 
 
 def with_waits(times: Mapping[str, IterationTimes]) -> dict[str, IterationTimes]:
@@ -102,13 +154,14 @@ class PhaseSums:
 
     def add(self, complete: CompleteIteration) -> None:
         """Add an iteration."""
+        count = complete.count
         for device, times in complete.times.items():
             sums = self._sums.get(device, IterationSeconds())
             self._sums[device] = IterationSeconds(
-                sums.compute + times.compute,
-                sums.transfer + times.transfer,
-                sums.wait + times.wait,
-                sums.converge + times.converge,
+                sums.compute + count * times.compute,
+                sums.transfer + count * times.transfer,
+                sums.wait + count * times.wait,
+                sums.converge + count * times.converge,
             )
         self.rows = dict(complete.rows)
 

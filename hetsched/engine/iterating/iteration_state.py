@@ -179,13 +179,14 @@ class IterationState:
         self.sums.add(complete)
         self.rate.add(complete.iteration, now)
         if self.epoch is not None and self.epoch.is_paced:
-            self.seconds += complete.seconds
+            self.seconds += complete.count * complete.seconds
         self.evidence.add(complete)
         self.history.add(
             complete.iteration,
             tuple(complete.rows.get(device, 0) for device in self.devices),
             tuple(complete.times.get(device) for device in self.devices),
             complete.residual,
+            complete.count,
         )
 
     def announce(
@@ -208,6 +209,7 @@ class IterationState:
                 each.iteration,
                 tuple(each.rows.get(device, 0) for device in self.devices),
                 tuple(each.times.get(device) for device in self.devices),
+                each.count,
             )
             for each in complete
         ]

@@ -123,8 +123,9 @@ class IterationRecorder:
         rows: Sequence[int],
         phases: Sequence[Phases | None],
         residual: float | None = None,
+        count: int = 1,
     ) -> None:
-        """Record a complete iteration.
+        """Record a complete iteration, or the last one of `count` with the same rows.
 
         If it is the first one again, those before were rounds of a warm-up, which are forgotten.
 
@@ -133,13 +134,13 @@ class IterationRecorder:
         rows : sequence of int
             By slot; 0 for devices that aren't in the epoch.
         phases : sequence of Phases or None
-            By slot.
+            By slot; means.
         """
         if iteration <= self._last:
             self._forget()
-        span = _span(iteration, tuple(rows), phases, residual)
+        span = _span(iteration - count + 1, tuple(rows), phases, residual, count)
         self._last, self._residual = iteration, span.residual
-        self._seconds += span.seconds
+        self._seconds += span.seconds * count
         self._count(span)
         if self._spans and self._spans[-1].count < self._span_length:
             self._spans[-1] = _merged(self._spans[-1], span)
@@ -206,8 +207,8 @@ class IterationRecorder:
             constant = self._constant = _Constant(span.rows, move=move)
         if not constant.count:
             constant.first_seconds = span.seconds
-        constant.count += 1
-        constant.seconds += span.seconds
+        constant.count += span.count
+        constant.seconds += span.seconds * span.count
 
     @property
     def _pending_move(self) -> RowMove | None:
@@ -289,6 +290,7 @@ def _span(
     rows: tuple[int, ...],
     phases: Sequence[Phases | None],
     residual: float | None,
+    count: int,
 ) -> IterationSpan:
     def each(of: Callable[[Phases], float]) -> tuple[float, ...]:
         return tuple(0.0 if phase is None else of(phase) for phase in phases)
@@ -298,6 +300,7 @@ def _span(
     totals = map(sum, zip(compute, transfer, wait, converge, strict=True))
     return IterationSpan(
         first=iteration,
+        count=count,
         seconds=max(totals, default=0.0),
         residual=_finite(residual),
         rows=rows,

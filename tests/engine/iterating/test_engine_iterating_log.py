@@ -41,6 +41,29 @@ def test_an_iteration_is_complete_when_every_device_has_reported_it() -> None:
     assert [each.iteration for each in log.add("b", report(6, SLOW))] == [6]
 
 
+def test_short_iterations_of_a_long_job_become_one_record() -> None:
+    log = IterationLog(("a", "b"))
+    short = (IterationTimes(0.001), IterationTimes(0.001, wait=0.002))
+    log.add("a", report(1001, *short, *short, *short))
+    merged = log.add("b", report(1001, *short, *short, *short))
+    assert [(each.iteration, each.count) for each in merged] == [(1005, 5), (1006, 1)]
+    assert merged[0].times["a"].wait == pytest.approx(0.002 * 2 / 5)
+    assert merged[0].residual == 1 / 1005
+
+
+def test_the_first_iterations_are_recorded_one_by_one_and_so_are_those_of_another_split() -> None:
+    for first, rows in [(1, (4, 4)), (2001, (4, 5))]:
+        log = IterationLog(("a",))
+        done = IterationsDone(1, 0, first, (FAST,) * 2, (0.5,) * 2, rows)
+        assert [each.count for each in log.add("a", done)] == [1, 1]
+
+
+def test_sums_count_all_iterations_of_a_record() -> None:
+    sums = PhaseSums()
+    sums.add(CompleteIteration(9, {"a": 1}, {"a": FAST}, 0.0, count=4))
+    assert sums.of("a").compute == 4.0
+
+
 def test_iterations_that_a_lost_device_never_reported_are_dropped() -> None:
     log = IterationLog(("a", "b"))
     log.add("a", report(5, FAST))
