@@ -90,6 +90,19 @@ def test_no_bit_depends_on_what_is_computed_together(make: str) -> None:
     np.testing.assert_array_equal(inner, whole[60:180])
 
 
+def test_large_groups_of_blocks_with_triangles_are_factorised_alike() -> None:
+    line = scipy.sparse.diags_array([np.ones(249), np.ones(250), np.ones(249)], offsets=[-1, 0, 1])
+    a = scipy.sparse.csr_array(10 * scipy.sparse.eye_array(62500) - scipy.sparse.kron(line, line))
+    a.sort_indices()
+    r = np.random.default_rng(0).standard_normal(62500)
+    whole, last = np.empty(62500), np.empty(500)
+
+    solver_of(a, 500).solve(r, whole)
+    solver_of(a, 500, first=62000).solve(r[62000:], last)
+
+    np.testing.assert_array_equal(last, whole[62000:])
+
+
 def kershaw() -> scipy.sparse.csr_array:
     """Positive definite, but its incomplete factorisation meets a negative pivot.
 

@@ -144,7 +144,7 @@ def _products(w: Triangle) -> _Products:
     before = np.arange(len(w.columns)) - w.pointers[row_of]
     target = np.repeat(np.arange(len(w.columns)), before)
     left = _ranges(w.pointers[row_of], before)
-    keys = row_of * count + w.columns
+    keys = row_of.astype(np.int64) * count + w.columns
     wanted = w.columns[target].astype(np.int64) * count + w.columns[left]
     right = np.searchsorted(keys, wanted)
     exists = keys[np.minimum(right, len(keys) - 1)] == wanted if len(keys) else wanted == -1
