@@ -1,4 +1,4 @@
-"""Devices that compute the diffusion workload together, as threads or in a device process.
+"""Devices that compute an iterative job together, as threads or in a device process.
 
 The bench is the engine: it allocates the arrays, sends commands and collects reports.
 """
@@ -17,7 +17,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from diffusing_workload import Diffusion, DiffusionParams
 
 from hetsched.device import DeviceInfo
 from hetsched.device_process.attachments import Attachments
@@ -32,6 +31,7 @@ from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import Attach, Hello, Prepare, StoredArray
 from hetsched.transport.iterations.control import IterationControl, control_words
 from hetsched.transport.iterations.messages import Iterate, IterationsDone, IterationsStopped
+from hetsched.workload import find
 
 PATIENCE = 60.0
 JOB = 1
@@ -103,17 +103,18 @@ class ProcessDevices:
 
 
 class IteratingBench:
-    """A job of the diffusion workload on some devices.
+    """A job on some devices, of the diffusion workload if no other one is given.
 
     Parameters
     ----------
+    x : array, or mapping of input name -> array
     devices : sequence of (DeviceInfo, open_device), or ProcessSpec
     """
 
     def __init__(
         self,
-        params: DiffusionParams,
-        x: np.ndarray,
+        params: Any,
+        x: np.ndarray | Mapping[str, np.ndarray],
         devices: Sequence[Opener] | ProcessSpec = THREE_CORES,
         workload: str = "diffusing_workload:Diffusion",
         arena: int = 1 << 22,
@@ -127,14 +128,17 @@ class IteratingBench:
         self.reports: dict[int, list[IterationsDone]] = defaultdict(list)
         self.arena = Arena(arena)
         self._workload = workload
+        self.declaration: Any = find(workload)
+        self.load: int = self.declaration.load(params)
         self._stored: list[StoredArray] = []
         self.arrays: dict[str, np.ndarray] = {}
-        self._allocate(Diffusion())
-        self.arrays["x"][...] = x
+        self._allocate()
+        for name, values in (x if isinstance(x, Mapping) else {"x": x}).items():
+            self.arrays[name][...] = values
         self.control = IterationControl(self.arrays["control"], self.slots)
 
-    def _allocate(self, workload: Diffusion) -> None:
-        load = self.params.rows
+    def _allocate(self) -> None:
+        workload, load = self.declaration, self.load
         for spec in workload.arrays(self.params):
             self._add(spec.name, spec.shape(load), spec.dtype, output=spec.is_output)
         for state in workload.state(self.params):
@@ -171,7 +175,7 @@ class IteratingBench:
                     params=msgspec.json.encode(self.params),
                     variant=variant,
                     arrays=tuple(self._stored),
-                    chunk=self.params.rows,
+                    chunk=self.load,
                     answer=False,
                 ),
             )
@@ -203,7 +207,7 @@ class IteratingBench:
                     slots=slots,
                     bounds=(0, *accumulate(shares.values())),
                     first=first,
-                    last=self.params.iterations if last is None else last,
+                    last=self.declaration.max_iterations(self.params) if last is None else last,
                     previous=tuple(previous),
                     paced=paced,
                 ),
