@@ -147,6 +147,18 @@ def test_a_device_without_rows_leaves_at_a_pause() -> None:
     assert (story.epoch.devices, story.epoch.first) == (("cpu1",), 3)
 
 
+def test_a_device_that_gets_rows_again_joins_at_a_pause() -> None:
+    balance = Moving(step=50)
+    story = IteratingStory(balance=balance).to_iterating().iterated("cpu0", 1)
+    story.iterated("cpu1", 1).stopped(*DEVICES, iteration=2, reason="paused").settled(2)
+    assert story.epoch.devices == ("cpu1",)
+
+    balance.moves, balance.step = 1, -50
+    assert "PauseEpoch" in story.iterated("cpu1", 3, rows=100).names
+    story.stopped("cpu1", iteration=3, reason="paused", epoch=2).settled(3)
+    assert story.epoch.rows == {"cpu0": 50, "cpu1": 50}
+
+
 def test_a_warm_up_pauses_after_each_round() -> None:
     balance = IterationBalance(ROWS, 2, "functional", names=DEVICES, warm_up=True)
     story = IteratingStory(balance=balance).to_iterating()

@@ -134,10 +134,10 @@ def _balance(
     if iterations.is_warming_up or iterations.proposed is not None or iterations.balance is None:
         return []
     wanted = iterations.wanted_shares(state.epoch.devices)
-    if wanted == complete[-1].rows:
-        return []
     if tuple(wanted) != state.epoch.devices or _has_idle_device(iterations, state):
         return [PauseEpoch()]
+    if wanted == complete[-1].rows:
+        return []
     iterations.announce(wanted)
     iterations.proposed = bounds_of(tuple(wanted.values()))
     return [ProposeSplit(iterations.proposed)]

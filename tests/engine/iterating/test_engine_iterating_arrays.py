@@ -1,0 +1,195 @@
+"""The segments of an iterative job, and copies between them and files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from diffusing_workload import Diffusion, DiffusionParams
+
+from hetsched.device import DeviceInfo
+from hetsched.engine.admission.declaration import declare
+from hetsched.engine.admission.iterative_declaration import declare_iterative
+from hetsched.engine.admission.resolve import MachineLimits, resolve
+from hetsched.engine.iterating.iterative_arrays import IterativeArrays
+from hetsched.engine.threads.step import Step
+from hetsched.errors import Cancelled, DataError, IOFailure, UsageError
+from hetsched.job import ArenaRef, FileOut, FileRef, JobSpec
+from hetsched.transport.arena import Arena
+from hetsched.workload import ArraySpec, find
+
+ROWS = 30
+NAME = "diffusing_workload:Diffusion"
+CORES = tuple(DeviceInfo(name=f"cpu{i}", kind="cpu", identity="core") for i in range(2))
+
+
+@pytest.fixture
+def arena() -> Iterator[Arena]:
+    arena = Arena(16 << 20)
+    yield arena
+    arena.close()
+
+
+def spec(**fields: Any) -> JobSpec:
+    return JobSpec(workload=NAME, params={"rows": ROWS}, **fields)
+
+
+def allocated(arena: Arena, **fields: Any) -> IterativeArrays:
+    job = resolve(spec(**fields), MachineLimits(CORES, {}, arena.limit))
+    arrays = IterativeArrays(job, arena)
+    arrays.allocate()
+    return arrays
+
+
+def view(arena: Arena, arrays: IterativeArrays, name: str) -> np.ndarray:
+    (stored,) = [each for each in arrays.stored if each.array == name]
+    return arena.segment(stored.key).array(stored.shape, stored.dtype, stored.offset)
+
+
+def test_a_job_has_its_inputs_outputs_state_partials_and_control(arena: Arena) -> None:
+    arrays = allocated(arena)
+    shapes = {stored.array: stored.shape for stored in arrays.stored}
+    assert shapes["x"] == shapes["y"] == (ROWS, 4)
+    assert shapes["u"] == (2, ROWS + 2, 4)
+    assert shapes["partials/total"] == (2, 3, 4)
+    assert arrays.control.finished([0, 1]) == -1
+    assert arrays.loads() is None
+    assert arrays.saves() is None
+
+
+@pytest.mark.parametrize(("dtype", "order"), [("float64", "C"), ("float32", "F"), (">f8", "C")])
+def test_input_files_are_copied_as_kernels_expect_them(
+    arena: Arena, tmp_path: Path, dtype: str, order: Any
+) -> None:
+    x = np.arange(ROWS * 4.0).reshape(ROWS, 4)
+    np.save(tmp_path / "x.npy", np.asarray(x, dtype=dtype, order=order))
+    arrays = allocated(arena, inputs={"x": FileRef(str(tmp_path / "x.npy"))})
+    loads = arrays.loads()
+    assert loads is not None
+    loads.run(Step())
+    assert np.array_equal(view(arena, arrays, "x"), x)
+
+
+def test_an_array_of_the_kernels_dtype_is_used_in_place(arena: Arena) -> None:
+    segment = arena.allocate(ROWS * 4 * 8)
+    arrays = allocated(arena, inputs={"x": ArenaRef(segment.id, (ROWS, 4), "float64")})
+    assert arrays.loads() is None
+    assert next(each for each in arrays.stored if each.array == "x").key == segment.id
+
+
+def test_an_array_of_another_dtype_is_copied(arena: Arena) -> None:
+    segment = arena.allocate(ROWS * 4 * 4)
+    segment.array((ROWS, 4), "float32")[...] = 2.5
+    arrays = allocated(arena, inputs={"x": ArenaRef(segment.id, (ROWS, 4), "float32")})
+    loads = arrays.loads()
+    assert loads is not None
+    loads.run(Step())
+    assert (view(arena, arrays, "x") == 2.5).all()
+
+
+def test_results_are_written_to_files(arena: Arena, tmp_path: Path) -> None:
+    arrays = allocated(arena, outputs={"y": FileOut(str(tmp_path / "y.npy"))})
+    view(arena, arrays, "y")[...] = np.arange(4.0)
+    saves = arrays.saves()
+    assert saves is not None
+    saves.run(Step())
+    arrays._job.publish()
+    assert np.array_equal(np.load(tmp_path / "y.npy"), np.tile(np.arange(4.0), (ROWS, 1)))
+
+
+def test_a_file_that_is_too_short_is_an_error(arena: Arena, tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    np.save(path, np.zeros((ROWS, 4)))
+    arrays = allocated(arena, inputs={"x": FileRef(str(path))})
+    with path.open("r+b") as file:
+        file.truncate(200)
+    loads = arrays.loads()
+    assert loads is not None
+    with pytest.raises(IOFailure, match="x: the file ends at byte 200"):
+        loads.run(Step())
+
+
+def test_copies_end_when_the_job_is_cancelled(arena: Arena, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((ROWS, 4)))
+    loads = allocated(arena, inputs={"x": FileRef(str(tmp_path / "x.npy"))}).loads()
+    assert loads is not None
+    loads.cancel()
+    with pytest.raises(Cancelled):
+        loads.run(Step())
+
+
+def test_a_thread_that_hangs_keeps_its_segments(arena: Arena, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((ROWS, 4)))
+    arrays = allocated(arena, inputs={"x": FileRef(str(tmp_path / "x.npy"))})
+    key = next(each.key for each in arrays.stored if each.array == "x")
+    release = arrays.retain_copied()
+    arrays.close(_NoFleet())  # type: ignore[arg-type]
+    assert arena.holds(key)
+    release()
+    assert not arena.holds(key)
+    assert arena.used == 0
+
+
+class _NoFleet:
+    def detach(self, keys: Any) -> None:
+        """Nothing is attached."""
+
+
+# ---- admission
+
+
+def test_everything_counts_against_the_limit_of_shared_memory() -> None:
+    machine = MachineLimits(CORES, {}, 5000)
+    with pytest.raises(DataError, match=r"diffusion with 30 rows needs .* for its inputs"):
+        resolve(spec(), machine)
+
+
+@pytest.mark.parametrize("file", [True, False])
+def test_all_segments_are_announced(arena: Arena, tmp_path: Path, file: bool) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((ROWS, 4)))
+    fields: dict[str, Any] = {}
+    if file:
+        fields["inputs"] = {"x": FileRef(str(tmp_path / "x.npy"))}
+        fields["outputs"] = {"y": FileOut(str(tmp_path / "y.npy"))}
+    arrays = allocated(arena, **fields)
+    assert arrays._job.segments_needed == arena.segment_count
+
+
+class Odd(Diffusion):
+    """A workload that declares something impossible."""
+
+    extra = ArraySpec("u", "split", (1,), "float64")
+
+    def arrays(self, p: DiffusionParams) -> Any:
+        return (*super().arrays(p), self.extra)
+
+
+class InOut(Odd):
+    extra = ArraySpec("z", "inout", (1,), "float64")
+
+
+class NoIterations(Diffusion):
+    def max_iterations(self, p: DiffusionParams) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("workload", "message"),
+    [
+        (Odd(), r"two arrays have the same name \(x, y, totals, u, u, means\)"),
+        (InOut(), "an iterative workload has no inout arrays"),
+        (NoIterations(), "granules of 1 rows and 0 iterations; both must be at least 1"),
+    ],
+)
+def test_impossible_declarations_are_refused(workload: Diffusion, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        declare_iterative(workload, DiffusionParams())
+
+
+def test_a_job_in_one_pass_declares_no_iterations() -> None:
+    fft = find("fft")
+    shapes = {"x": ((2, 8, 8), "complex64")}
+    assert declare(JobSpec(workload="fft", params={}), fft, shapes, Step()).iterative is None
