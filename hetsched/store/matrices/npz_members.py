@@ -6,6 +6,7 @@ size isn't known first: a small archive may claim to hold terabytes.
 
 from __future__ import annotations
 
+import errno
 import math
 import zipfile
 import zlib
@@ -80,6 +81,10 @@ def broken_archive(path: str) -> Iterator[None]:
         ValueError,
     ) as error:
         raise DataError(f"{path}: broken .npz file: {str(error)[:200]}") from None
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        raise DataError(f"{path}: broken .npz file: a position before its start") from None
 
 
 def _members(path: str, archive: zipfile.ZipFile) -> Mapping[str, Member]:
