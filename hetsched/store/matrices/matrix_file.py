@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
+import signal
 import subprocess
 import sys
 
@@ -27,6 +28,8 @@ READER_BYTES = 512 << 20
 BYTES_PER_DATA_BYTE = 5
 """Memory of the reader per byte of the arrays: SciPy reads triples, expands symmetric ones and
 sorts them by rows, each time in new arrays."""
+CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
+"""Ends of the reader that are the file's fault."""
 START_SECONDS = 30.0
 """To start the reader on a busy machine. Arbitrary."""
 MIN_READ_RATE = 2e6
@@ -136,6 +139,9 @@ def _run_reader(
         raise IOFailure(f"{path}: hasn't been read after {error.timeout:.0f} s") from None
     except OSError as error:
         raise TryAgain(f"{path}: can't start the process that reads it: {error}") from None
+    if -reader.returncode in CRASHES:
+        crash = signal.Signals(-reader.returncode).name
+        raise DataError(f"{path}: broken: SciPy's parser crashed on it ({crash})")
     try:
         answer = msgspec.json.decode(reader.stdout, type=ReaderAnswer)
     except msgspec.DecodeError:

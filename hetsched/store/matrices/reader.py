@@ -1,8 +1,9 @@
 """The process that reads one matrix file: ``python -m hetsched.store.matrices.reader``.
 
 SciPy's parsers hold the interpreter's lock for as long as a file takes, and they are native code
-that gets users' files: so they run in a process, which can be limited and killed. The arrays are
-returned in a memfd, one after the other, and their shapes as a line of JSON on standard output.
+that gets users' files, some of which crash it (SciPy 1.17: "2.5R" at the very end of a file). So
+they run in a process, which can be limited and killed. The arrays are returned in a memfd, one
+after the other, and their places as JSON on standard output.
 """
 
 from __future__ import annotations

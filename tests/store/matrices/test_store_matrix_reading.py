@@ -64,6 +64,13 @@ def test_a_broken_entry_is_named_by_its_line(tmp_path: Path) -> None:
         read(tmp_path / "a.mtx")
 
 
+def test_a_file_that_crashes_the_parser_is_a_data_error(tmp_path: Path) -> None:
+    (tmp_path / "a.mtx").write_bytes(COORDINATES + b"1 1 1\n1 1 2.5R")
+
+    with pytest.raises(DataError, match=r"a.mtx: broken"):
+        read(tmp_path / "a.mtx")
+
+
 def test_a_matrix_over_the_limit_is_refused_before_it_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.mtx").write_bytes(COORDINATES + b"1000000000 1000000000 1\n1 1 1\n")
 
