@@ -1,4 +1,4 @@
-"""Systems A x = b for the benchmarks of solvers: the same numbers in every process."""
+"""Inputs for the benchmarks of solvers: the same numbers in every process."""
 
 from __future__ import annotations
 
@@ -28,3 +28,13 @@ def poisson(side: int, dtype: str) -> tuple[Any, np.ndarray]:
     a.sort_indices()
     a.indices, a.indptr = a.indices.astype(np.int32), a.indptr.astype(np.int32)
     return a, np.random.default_rng(1).standard_normal(side**3).astype(dtype)
+
+
+def cloud(count: int, dimensions: int, dtype: str) -> np.ndarray:
+    """Return normal points: k-means needs many iterations where there are no clusters."""
+    return np.random.default_rng(1).standard_normal((count, dimensions), dtype=dtype)
+
+
+def field(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Return random values on a grid."""
+    return np.random.default_rng(1).random(shape, dtype=dtype)
