@@ -54,6 +54,7 @@ def first_plan(
     assert job.iterative is not None
     candidates = find_candidates(job, _without_teams(infos), state, None)
     models = _models(candidates, job.load, state)
+    is_modelled = all(candidate.info.clock == "virtual" for candidate in candidates)
     balance = IterationBalance(
         job.load,
         len(job.devices),
@@ -64,8 +65,8 @@ def first_plan(
         history=_history(candidates, models),
         warm_up=bool(spec.warm_up),
         names=job.devices,
-        seconds_per_row=_row_bytes(candidates) / MOVE_BYTES_PER_SECOND,
-        is_exact=all(candidate.info.clock == "virtual" for candidate in candidates),
+        seconds_per_row=0.0 if is_modelled else _row_bytes(candidates) / MOVE_BYTES_PER_SECOND,
+        is_exact=is_modelled,
     )
     for slot, device in enumerate(job.devices):
         if device not in models:

@@ -33,6 +33,9 @@ from hetsched.partition.iterations.readings import ReadingBuffer
 from hetsched.partition.iterations.records import Move, TimedIteration
 from hetsched.partition.iterations.row_units import RowUnits, received
 
+TOLERANCE = 0.05
+IMBALANCE_TOLERANCE = 0.1
+"""The papers give no figures; these are those of their simulated experiments."""
 MAX_WARM_UP_ROUNDS = 6
 """The most points that DFPA needed for a device."""
 MAX_SUPERSEDED = 8
@@ -53,8 +56,9 @@ class IterationBalance:
         One of `BALANCE_METHODS`.
     granule : int, rows
         Shares are multiples of it, except the last one.
-    tolerance : float
-        The relative difference of the devices' times that needs no other split.
+    tolerance : float, optional
+        The relative difference of the devices' times, or the imbalance factor, that needs no other
+        split. Default: 0.05, or 0.1 for the imbalance factor.
     limits : sequence of int or None, rows, optional
         The maximum for each device.
     capacities : sequence of int or None, rows, optional
@@ -96,7 +100,7 @@ class IterationBalance:
         method: str = "auto",
         *,
         granule: int = 1,
-        tolerance: float = 0.05,
+        tolerance: float | None = None,
         limits: Sequence[int | None] | None = None,
         capacities: Sequence[int | None] | None = None,
         models: Sequence[Any | None] | None = None,
@@ -118,7 +122,8 @@ class IterationBalance:
         self._cost = MovingCost(seconds_per_row)
         self._iterations = 0
         self._remaining: int | None = None
-        self._tolerance = tolerance
+        if tolerance is None:
+            tolerance = IMBALANCE_TOLERANCE if method == IMBALANCE else TOLERANCE
         nodes = [self._node(name) for name in self._names]
         fitting = self._whole_units(capacities, devices)
         self._balancer = new_balancer(

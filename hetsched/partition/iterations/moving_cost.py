@@ -68,8 +68,9 @@ class MovingCost:
             self._observe(gained, first.busy, mean_busy(group[1:]))
             return group[1:], nothing
         self._first = gained, first.busy
+        known = median(self._observed) if self._observed else 0.0
         return group, tuple(
-            min(self.seconds_per_row * rows, MAX_CORRECTION * busy)
+            min(known * rows, MAX_CORRECTION * busy)
             for rows, busy in zip(gained, first.busy, strict=True)
         )
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
-MAX_UNITS = 16384
-"""Units of a load: the exact partitioner needs memory and time in proportion, and shares need not
-be finer."""
-
 
 class RowUnits:
-    """Units of so many granules that there are at most `MAX_UNITS`; the last one may be smaller.
+    """Units of a granule each; the last one may be smaller.
 
     Parameters
     ----------
@@ -21,10 +17,9 @@ class RowUnits:
     """
 
     def __init__(self, rows: int, granule: int = 1) -> None:
-        granules = -(-rows // granule)
         self.rows = rows
-        self.unit = granule * -(-granules // MAX_UNITS)
-        self.count = -(-rows // self.unit)
+        self.unit = granule
+        self.count = -(-rows // granule)
 
     def to_rows(self, shares: Sequence[int]) -> tuple[int, ...]:
         """Return the rows of each device, in the order of `shares`, which sum to `count`."""

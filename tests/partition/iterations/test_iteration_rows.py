@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.partition.iterations.row_units import MAX_UNITS, RowUnits, received
+from hetsched.partition.iterations.row_units import RowUnits, received
 
 
 @given(st.integers(1, 10**7), st.integers(1, 64), st.data())
@@ -19,7 +19,6 @@ def test_shares_become_rows_and_rows_the_same_shares(
     assert sum(split) == rows
     assert split[0] % granule == 0 or split[0] == rows
     assert units.to_shares(split) == shares
-    assert units.count <= MAX_UNITS
 
 
 def test_rows_of_other_splits_become_the_nearest_shares() -> None:

@@ -1,0 +1,120 @@
+"""Clarke's and NEC's experiments through a daemon: emulated devices, virtual clocks."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from real_daemon import RealDaemon, serving
+
+import hetsched
+from hetsched.partition import Balancer
+from hetsched.simulate.curves import Paging
+from hetsched.simulate.papers import clarke, nec
+from hetsched.simulate.runs import Shares, drive, exact_times
+
+DIFFUSION = "diffusing_workload:Diffusion"
+SIZES = (8000, 11000, 12000)
+ITERATIONS = 14
+MAX_DIFFERENCE = 2
+"""Rows: times go through text and sums, so a half may be rounded the other way."""
+TRANSFERS = 4
+"""Copies over a link in an iteration of the workload, two each way."""
+
+
+def table(machine: Paging) -> list[list[float | str]]:
+    """Return the cost of every size up to the end of the cliff, and beyond it in proportion."""
+    first = max(1, math.floor(machine.capacity))
+    last = math.ceil(machine.capacity * (1 + machine.width)) + 1
+    return [[units, f"{machine.time(units)!r}s"] for units in range(first, last + 1)]
+
+
+def config() -> str:
+    devices = [
+        f'[[device]]\nkind = "emulated"\nname = "p{number}at{rows}"\nclock = "virtual"\n'
+        f"compute = {{ points = {table(machine)} }}\n"
+        for rows in SIZES
+        for number, machine in enumerate(clarke.ClarkeSetting(rows).machines(), 1)
+    ]
+    devices += [
+        f'[[device]]\nkind = "emulated"\nname = "node{number}"\nclock = "virtual"\n'
+        f'memory = "1GiB"\ncompute = {{ unit = "{node.pace!r}s" }}\n'
+        f'h2d = {{ gap = "{node.transfer / TRANSFERS!r}s", rate = "1e18B/s" }}\n'
+        f'd2h = {{ gap = "{node.transfer / TRANSFERS!r}s", rate = "1e18B/s" }}\n'
+        for number, node in enumerate(nec.K_MEANS.nodes, 1)
+    ]
+    return "\n".join(devices).replace("'", '"')
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealDaemon]:
+    folder = tmp_path_factory.mktemp("clarke")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent.parent)]))
+        with serving(folder, config()) as daemon:
+            yield daemon
+
+
+def splits(
+    daemon: RealDaemon, rows: int, balance: str, devices: list[str], columns: int
+) -> list[Shares]:
+    """Return the rows of each device in each iteration. `columns` tells kernels apart."""
+    with hetsched.Client(endpoint=str(daemon.folder)) as client:
+        job = client.submit(
+            DIFFUSION, rows=rows, columns=columns, iterations=ITERATIONS, balance=balance,
+            devices=devices,
+        )  # fmt: skip
+        job.result(120)
+        history = job.explain().iterations
+    assert history is not None
+    slots = [history.devices.index(device) for device in devices]
+    return [tuple(span.rows[slot] for slot in slots) for span in history.spans]
+
+
+def farthest(found: list[Shares], simulated: list[Shares]) -> int:
+    """Return the largest difference of two shares, rows."""
+    return max(
+        abs(a - b)
+        for one, other in zip(found, simulated, strict=False)
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+@pytest.mark.parametrize("rows", SIZES)
+def test_functional_models_balance_as_soon_as_in_the_simulation(
+    daemon: RealDaemon, rows: int
+) -> None:
+    setting = clarke.ClarkeSetting(rows)
+    machines = setting.machines()
+    simulated = clarke.balance(setting, "geometric")
+
+    found = splits(daemon, rows, "functional", [f"p{n}at{rows}" for n in (1, 2, 3, 4)], 1)
+
+    limit = clarke.MAX_NEAR_RATIO * simulated.optimum.makespan
+    near = [max(m.time(x) for m, x in zip(machines, s, strict=True)) <= limit for s in found]
+    assert near.index(True) + 1 == simulated.near
+    assert farthest(found, [run.shares for run in simulated.trace.runs]) <= MAX_DIFFERENCE
+    assert near[-1]
+
+
+def test_constant_speeds_never_balance_as_in_the_simulation(daemon: RealDaemon) -> None:
+    machines = clarke.ClarkeSetting(11000).machines()
+    balancer = Balancer(11000, 4, "constant", clarke.TOLERANCE, stop_when_seen=False)
+    simulated = drive(balancer, exact_times(machines), ITERATIONS)
+
+    found = splits(daemon, 11000, "constant", [f"p{n}at11000" for n in (1, 2, 3, 4)], 2)
+
+    assert farthest(found, [run.shares for run in simulated.runs]) <= MAX_DIFFERENCE
+    assert len(set(found[4:])) > 1
+
+
+def test_nodes_of_the_patent_trade_as_in_the_simulation(daemon: RealDaemon) -> None:
+    simulated = nec.balance(nec.K_MEANS, nec.ONE_PAIR)
+
+    found = splits(daemon, 120_000, "imbalance-factor", ["node1", "node2", "node3"], 1)
+
+    assert farthest(found, [run.shares for run in simulated.trace.runs]) <= MAX_DIFFERENCE
+    assert set(found[len(simulated.trace.runs) :]) == {found[-1]}
