@@ -37,7 +37,11 @@ class FirstPlan:
 
 
 def first_plan(
-    job: ResolvedJob, spec: JobSpec, infos: Sequence[DeviceInfo], state: PlanningState
+    job: ResolvedJob,
+    spec: JobSpec,
+    infos: Sequence[DeviceInfo],
+    state: PlanningState,
+    memory_limit: int | None = None,
 ) -> FirstPlan:
     """Return variants and first shares.
 
@@ -45,6 +49,8 @@ def first_plan(
     ----------
     infos : sequence of DeviceInfo
         The devices that may take part.
+    memory_limit : int or None, bytes
+        Of each device's own memory.
 
     Raises
     ------
@@ -52,7 +58,7 @@ def first_plan(
         No variant is installed for any device.
     """
     assert job.iterative is not None
-    candidates = find_candidates(job, _without_teams(infos), state, None)
+    candidates = find_candidates(job, _without_teams(infos), state, memory_limit)
     models = _models(candidates, job.load, state)
     is_modelled = all(candidate.info.clock == "virtual" for candidate in candidates)
     balance = IterationBalance(

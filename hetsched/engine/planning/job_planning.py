@@ -40,9 +40,8 @@ class JobPlanning:
     def begin(self, infos: Sequence[DeviceInfo], on_plan: OnPlan) -> None:
         """Plan for the devices of `infos`, possibly at once."""
         if self._job.iterative is not None:
-            work = functools.partial(
-                first_plan, self._job, self._spec, infos, self._context.planning
-            )
+            state, limit = self._context.planning, self._memory_limit
+            work = functools.partial(first_plan, self._job, self._spec, infos, state, limit)
             planned = functools.partial(_on_first_plan, on_plan)
             self._context.planner_thread.submit(work, planned)
             return

@@ -111,6 +111,9 @@ def test_a_device_behind_a_link_reserves_the_memory_that_it_has() -> None:
     plan = first_plan(job(devices), spec(), devices, state(devices)).plan
     assert plan.assignments[2].slot_memory == memory
 
+    limited = first_plan(job(devices), spec(), devices, state(devices), memory // 2).plan
+    assert limited.assignments[2].slot_memory == memory // 2
+
 
 def test_a_device_without_a_variant_takes_no_part() -> None:
     gpu = DeviceInfo(name="gpu0", kind="cuda", identity="gpu", link=True, memory=1 << 30)

@@ -249,6 +249,13 @@ def test_a_disabled_device_leaves_and_returns_when_it_is_enabled() -> None:
     assert (story.epoch.devices, story.epoch.first) == (DEVICES, 7)
 
 
+def test_a_job_whose_devices_are_all_disabled_says_so_and_waits() -> None:
+    story = IteratingStory().to_iterating().feed(DevicesSwitched(frozenset(DEVICES)))
+    story.stopped(*DEVICES, iteration=4, reason="paused").settled(4)
+    assert story.only(do.ReportProgress).state.text == "all devices that could go on are disabled"
+    assert story.feed(DevicesSwitched(frozenset())).epoch.first == 5
+
+
 def test_a_device_that_is_disabled_from_the_start_waits_outside() -> None:
     story = IteratingStory().to_iterating(disabled=["cpu1"])
     assert story.epoch.devices == ("cpu0",)

@@ -78,7 +78,10 @@ def next_epoch(record: JobRecord, state: Iterating, now: float) -> list[JobComma
     usable = tuple(device for device in usable if device not in record.disabled)
     if state.joining or state.is_blocked or not usable:
         record.state = replace(state, epoch=None)
-        return []
+        if usable or state.joining or record.disabled.isdisjoint(attempt.live):
+            return []
+        text = "all devices that could go on are disabled"
+        return progress(record, state, now, text, force=True)
     iterations = _iterations(record)
     is_paced = any(attempt.infos[device].clock == "virtual" for device in usable)
     epoch = iterations.next_epoch(usable, is_paced=is_paced)
