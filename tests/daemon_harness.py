@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -49,6 +50,9 @@ from hetsched.transport.inspection.overview_records import DeviceActivity
 from hetsched.transport.loop import Loop
 
 T = TypeVar("T")
+
+UNTIL_SECONDS = 60.0
+"""For what other threads and processes do, however slow the machine is."""
 
 
 class FakeEngine:
@@ -249,11 +253,15 @@ class Harness:
         """What `function` returns on the loop's thread, after all that was sent there before."""
         answer: Future[T] = Future()
         self.loop.call_soon_threadsafe(lambda: answer.set_result(function()))
-        return answer.result(10)
+        return answer.result(60)
 
     def until(self, condition: Callable[[], bool]) -> bool:
-        """Whether it comes to `condition`, a round of the loop at a time."""
-        return any(self.ask(condition) for _ in range(10_000))
+        """Whether it comes to `condition` within a minute; looked at in each round of the loop."""
+        deadline = time.monotonic() + UNTIL_SECONDS
+        while not self.ask(condition):
+            if time.monotonic() > deadline:
+                return False
+        return True
 
 
 @contextlib.contextmanager

@@ -32,7 +32,7 @@ def says(shape: str, descr: str = "<c8") -> bytes:
 
 def soon(condition: Callable[[], bool]) -> bool:
     """Whether it comes true: a joined thread is in /proc for another moment."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not condition() and time.monotonic() < deadline:
         os.sched_yield()
     return condition()

@@ -20,5 +20,5 @@ def harness(tmp_path: Path) -> Iterator[Harness]:
 
 @pytest.fixture
 def client(harness: Harness) -> Iterator[Client]:
-    with Client(harness.folder, timeout=10) as client:
+    with Client(harness.folder, timeout=60) as client:
         yield client

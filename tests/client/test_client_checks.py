@@ -28,7 +28,7 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
 
 @pytest.fixture(scope="module")
 def client(harness: Harness) -> Iterator[Client]:
-    with Client(harness.folder, timeout=10) as client:
+    with Client(harness.folder, timeout=60) as client:
         yield client
 
 

@@ -42,7 +42,7 @@ def in_use(harness: Harness, nbytes: int) -> bool:
 def test_a_shared_array_is_used_where_it_lies(harness: Harness, client: Client) -> None:
     x = client.empty((4, 5), "float32")
     x[:] = 3
-    y = client.submit("double", x).result(10)
+    y = client.submit("double", x).result(60)
     assert np.array_equal(y, np.full((4, 5), 6, "float32"))
     assert harness.engine.specs[0].inputs[""] == ArenaRef(1, (4, 5), "float32")
 
@@ -50,7 +50,7 @@ def test_a_shared_array_is_used_where_it_lies(harness: Harness, client: Client) 
 def test_a_part_of_a_shared_array_is_passed_by_offset(harness: Harness, client: Client) -> None:
     x = client.empty((4, 8), "float64")
     x[:] = np.arange(4)[:, None]
-    y = client.submit("double", x[2:]).result(10)
+    y = client.submit("double", x[2:]).result(60)
     assert y[:, 0].tolist() == [4, 6]
     assert harness.engine.specs[0].inputs[""] == ArenaRef(1, (2, 8), "float64", 128)
 
@@ -70,7 +70,7 @@ def test_a_part_of_a_shared_array_is_passed_by_offset(harness: Harness, client: 
 def test_any_ordinary_array_is_copied_in(
     harness: Harness, client: Client, array: np.ndarray
 ) -> None:
-    y = client.submit("double", array).result(10)
+    y = client.submit("double", array).result(60)
     assert np.array_equal(y, array * 2)
     assert y.dtype.isnative
 
@@ -84,21 +84,21 @@ def test_what_holds_no_numbers_is_refused(client: Client) -> None:
 def test_a_result_goes_where_the_caller_wants_it(harness: Harness, client: Client) -> None:
     x, y = client.empty((6,)), client.empty((6,))
     x[:] = 1 + 2j
-    assert client.submit("double", x, out=y).result(10) is y
+    assert client.submit("double", x, out=y).result(60) is y
     assert y.tolist() == [2 + 4j] * 6
     assert in_use(harness, 2 * 65536)
 
 
 def test_an_ordinary_out_is_copied_into(harness: Harness, client: Client) -> None:
     y = np.empty((2, 3), order="F")
-    assert client.submit("double", np.ones((2, 3)), out={"Y": y}).result(10) is y
+    assert client.submit("double", np.ones((2, 3)), out={"Y": y}).result(60) is y
     assert y.tolist() == [[2.0] * 3] * 2
 
 
 def test_an_out_that_does_not_fit_says_both_shapes(client: Client) -> None:
     job = client.submit("double", np.ones((2, 3)), out=np.empty(7))
     with pytest.raises(DataError, match=r'\(2, 3\).*\(7,\);.*empty\(\(2, 3\), "float64"'):
-        job.result(10)
+        job.result(60)
 
 
 def test_an_out_that_is_read_only_is_refused(client: Client) -> None:
@@ -148,14 +148,14 @@ def test_a_segment_of_another_client_is_copied(harness: Harness, client: Client)
     with Client(harness.folder) as other:
         x = other.empty((3,), "float32")
         x[:] = 1
-        assert client.submit("double", x).result(10).tolist() == [2.0] * 3
+        assert client.submit("double", x).result(60).tolist() == [2.0] * 3
     assert harness.engine.specs[0].inputs[""].segment != 1  # type: ignore[union-attr]
 
 
 def test_memory_is_free_when_the_last_view_dies(harness: Harness, client: Client) -> None:
     x = client.empty((1000,), "float32")
     part = x[10:]
-    y = client.submit("double", x).result(10)
+    y = client.submit("double", x).result(60)
     del x
     assert in_use(harness, 2 * 65536)
     del part, y
@@ -167,11 +167,11 @@ def test_a_warm_segment_costs_no_new_mapping(harness: Harness, client: Client) -
         return Path("/proc/self/maps").read_text().count("memfd:hetsched")
 
     for _ in range(3):
-        client.submit("double", client.empty((1000,), "float32")).result(10)
+        client.submit("double", client.empty((1000,), "float32")).result(60)
         gc.collect()
         harness.ask(lambda: None)
     before = mappings()
-    client.submit("double", client.empty((1000,), "float32")).result(10)
+    client.submit("double", client.empty((1000,), "float32")).result(60)
     assert mappings() == before
 
 
@@ -215,7 +215,7 @@ def test_too_much_memory_is_refused_with_the_limit(client: Client) -> None:
 
 def test_an_array_outlives_its_client(harness: Harness) -> None:
     with Client(harness.folder) as client:
-        y = client.submit("double", np.arange(10.0)).result(10)
+        y = client.submit("double", np.arange(10.0)).result(60)
     assert in_use(harness, 65536)
     assert y.tolist() == [2.0 * i for i in range(10)]
     del y
@@ -229,7 +229,7 @@ def test_a_job_can_be_cancelled(harness: Harness, client: Client) -> None:
     job = client.submit("wait")
     assert job.cancel()
     with pytest.raises(CancelledError):
-        job.result(10)
+        job.result(60)
 
 
 def test_any_client_may_follow_fetch_and_cancel_by_number(
@@ -240,9 +240,9 @@ def test_any_client_may_follow_fetch_and_cancel_by_number(
         heard: list[JobState] = []
         same = other.follow(job.id, heard.append)
         harness.ask(lambda: harness.engine.finish(job.id))
-        assert same.result(10).tolist() == [2.0] * 3
+        assert same.result(60).tolist() == [2.0] * 3
         assert ended(heard[-1])
-        assert other.job(job.id).result(10).tolist() == [2.0] * 3
+        assert other.job(job.id).result(60).tolist() == [2.0] * 3
         assert isinstance(other.show(job.id), Done)
         assert [line.job for line in other.status()] == [job.id]
         other.cancel(job.id)
@@ -283,7 +283,7 @@ def test_a_lost_daemon_ends_every_open_job_with_the_reason(tmp_path: Path) -> No
         with pytest.raises(
             TryAgain, match=rf"job {job.id} is out of reach.*pid {os.getpid()}.*stopped"
         ):
-            job.result(10)
+            job.result(60)
     with pytest.raises(TryAgain, match="has stopped"):
         client.ping()
     with pytest.raises(TryAgain, match="has stopped"):
@@ -316,7 +316,7 @@ def test_a_closed_client_says_so(harness: Harness) -> None:
     client.close()
     client.close()
     with pytest.raises(TryAgain, match="this client is closed"):
-        job.result(10)
+        job.result(60)
     for ask in (client.ping, lambda: client.empty(3), lambda: client.submit("wait")):
         with pytest.raises(UsageError, match="closed"):
             ask()
@@ -327,7 +327,7 @@ def test_a_client_lives_as_long_as_its_jobs(harness: Harness) -> None:
     job = hetsched.Client(harness.folder).submit("wait", np.ones(3))
     gc.collect()
     harness.ask(lambda: harness.engine.finish(job.id))
-    assert job.result(10).tolist() == [2.0] * 3
+    assert job.result(60).tolist() == [2.0] * 3
 
 
 def test_nothing_is_left_of_a_client(harness: Harness) -> None:
@@ -340,14 +340,14 @@ def test_nothing_is_left_of_a_client(harness: Harness) -> None:
     before = leftovers()
     for _ in range(3):
         with Client(harness.folder) as client:
-            client.submit("double", np.ones(3)).result(10)
+            client.submit("double", np.ones(3)).result(60)
     assert leftovers()[1] == before[1]
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=4))
 def test_shapes_of_all_kinds_come_back(shape: list[int]) -> None:
     client, x = _shared_client(), np.ones(shape, "float32")
-    assert client.submit("double", x).result(10).shape == x.shape
+    assert client.submit("double", x).result(60).shape == x.shape
 
 
 _CLIENTS: list[Client] = []
@@ -392,4 +392,4 @@ def test_control_leaves_results_where_they_are(harness: Harness, client: Client)
     with Control(harness.folder) as control:
         same = control.job(job.id)
         harness.ask(lambda: harness.engine.finish(job.id))
-        assert isinstance(same.result(10)["Y"], ArenaRef)
+        assert isinstance(same.result(60)["Y"], ArenaRef)

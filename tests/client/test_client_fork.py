@@ -53,7 +53,7 @@ def test_a_child_that_closes_the_client_leaves_the_parents_open(
     x = client.empty(3, "float64")
     assert in_child(client.close) == 0
     x[:] = 1
-    assert client.submit("double", x).result(10).tolist() == [2.0] * 3
+    assert client.submit("double", x).result(60).tolist() == [2.0] * 3
 
 
 def test_a_child_that_uses_the_client_gets_a_clear_error(harness: Harness, client: Client) -> None:
@@ -61,7 +61,7 @@ def test_a_child_that_uses_the_client_gets_a_clear_error(harness: Harness, clien
 
     def use() -> None:
         for call in (client.ping, lambda: client.empty(3), lambda: client.submit("double"),
-                     lambda: job.result(10)):  # fmt: skip
+                     lambda: job.result(60)):  # fmt: skip
             with pytest.raises(UsageError, match=r"is a fork; create another client here"):
                 call()
 
@@ -70,15 +70,15 @@ def test_a_child_that_uses_the_client_gets_a_clear_error(harness: Harness, clien
 
 def test_a_child_may_create_a_client_of_its_own(harness: Harness, client: Client) -> None:
     def use() -> None:
-        with Client(harness.folder, timeout=10) as own:
-            assert own.submit("double", np.ones(3)).result(10).tolist() == [2.0] * 3
+        with Client(harness.folder, timeout=60) as own:
+            assert own.submit("double", np.ones(3)).result(60).tolist() == [2.0] * 3
 
     assert in_child(use) == 0
 
 
 def test_the_end_of_the_parent_is_noticed_while_a_child_lives(harness: Harness) -> None:
     waiting, writing = os.pipe()
-    with Client(harness.folder, timeout=10) as parent:
+    with Client(harness.folder, timeout=60) as parent:
         parent.ping()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -100,4 +100,4 @@ def test_a_request_that_is_too_large_is_refused_at_once(harness: Harness, client
     with pytest.raises(UsageError, match=r"submit: the request has \d+ bytes, the limit is 10"):
         client.submit("double", table="x" * (1 << 20))
     harness.ask(lambda: harness.engine.finish(job.id))
-    assert job.result(10).tolist() == [2.0] * 3
+    assert job.result(60).tolist() == [2.0] * 3

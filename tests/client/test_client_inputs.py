@@ -27,5 +27,5 @@ def test_inputs_are_kept_until_the_jobs_end_is_known(
     assert harness.ask(lambda: harness.arena.holds(segment))
     harness.ask(lambda: harness.arena.retain(segment))
     harness.ask(lambda: harness.engine.finish(job.id))
-    job.result(10)
+    job.result(60)
     assert harness.until(lambda: not harness.arena.holds(segment))

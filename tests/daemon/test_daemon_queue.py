@@ -29,7 +29,7 @@ def harness(tmp_path: Path) -> Iterator[Harness]:
 
 @pytest.fixture
 def client(harness: Harness) -> Iterator[Client]:
-    with Client(harness.folder, timeout=10) as client:
+    with Client(harness.folder, timeout=60) as client:
         yield client
 
 
@@ -218,10 +218,10 @@ def test_a_job_with_arrays_is_run_again_only_by_a_client_that_has_them(
     x = client.empty((4,), "float64")
     x[...] = 1
     job = client.submit("double", x)
-    job.result(10)
+    job.result(60)
 
     with (
-        Client(harness.folder, timeout=10) as other,
+        Client(harness.folder, timeout=60) as other,
         pytest.raises(InputMissing, match="used arrays of a program, which aren't kept"),
     ):
         other.retry(job.id)
@@ -287,7 +287,7 @@ def test_events_are_numbered_and_end_with_the_last_job(harness: Harness, client:
 
     client.hold(job.id)
     client.cancel(job.id)
-    follower.done.result(10)
+    follower.done.result(60)
 
     assert received == [(1, "queued"), (2, "held"), (3, "cancelled")]
     assert follower.lost == 0
@@ -297,7 +297,7 @@ def test_events_of_unknown_jobs_are_refused(client: Client) -> None:
     follower = client.events(lambda n, state: None, [99])
 
     with pytest.raises(InputMissing, match="no job 99"):
-        follower.done.result(10)
+        follower.done.result(60)
 
 
 def test_lost_events_are_counted() -> None:
@@ -316,4 +316,4 @@ def test_a_client_may_follow_only_so_often(client: Client) -> None:
         client.events(lambda n, state: None)
 
     with pytest.raises(TryAgain, match="already follows events 16 times, which is the limit"):
-        client.events(lambda n, state: None).done.result(10)
+        client.events(lambda n, state: None).done.result(60)

@@ -131,8 +131,8 @@ def test_sigterm_ends_the_running_job_at_a_chunks_edge_and_exits_0(tmp_path: Pat
         assert daemon.stop() == 0
         for job in (running, waiting):
             with pytest.raises(TryAgain, match="stopping"):
-                job.result(10)
-        assert psutil.wait_procs(children, 10)[1] == []
+                job.result(60)
+        assert psutil.wait_procs(children, 60)[1] == []
     left = {path.name for path in tmp_path.iterdir()}
     assert not left & {"control.sock", "session.sock"}
 
@@ -153,8 +153,8 @@ def test_a_killed_daemon_is_detected_and_another_can_start(tmp_path: Path) -> No
         job = client.submit("fft", batch="500x8x8")
         daemon.stop(signal.SIGKILL)
         with pytest.raises(TryAgain, match=f"job 1 is out of reach.*pid {daemon.process.pid}"):
-            job.result(10)
-        assert psutil.wait_procs(children, 10)[1] == []
+            job.result(60)
+        assert psutil.wait_procs(children, 60)[1] == []
     (tmp_path / "notify.sock").unlink()
     with serving(tmp_path, CONFIG) as daemon, Client(daemon.folder) as client:
         assert client.job(1).result(60).shape == (500, 8, 8)
@@ -213,8 +213,8 @@ def test_a_runtime_folder_open_to_others_is_refused(tmp_path: Path) -> None:
 
 
 def until(daemon: RealDaemon, condition: Callable[[], bool]) -> None:
-    """Wait until `condition` holds, for 20 s at most."""
-    for _ in range(400):
+    """Wait until `condition` holds, for a minute at most."""
+    for _ in range(1200):
         if condition():
             return
         with contextlib.suppress(psutil.TimeoutExpired):

@@ -181,7 +181,7 @@ def test_a_dead_clients_segments_are_free(harness: Harness) -> None:
     assert harness.ask(lambda: harness.arena.used) == held.nbytes
     client._connection.session()._socket.shutdown(socket.SHUT_RDWR)  # as a kill would
     with pytest.raises(HetschedError):
-        job.result(10)
+        job.result(60)
     assert harness.ask(lambda: harness.arena.used) == held.nbytes  # the job still needs it
     harness.ask(lambda: harness.engine.cancel(job.id))
     assert harness.until(lambda: harness.arena.used == 0)
@@ -241,7 +241,7 @@ def test_a_request_that_hits_a_bug_is_answered(
     monkeypatch.setattr(harness.engine, "devices", broken)
     monkeypatch.setattr(harness.engine, "submit", broken)
     monkeypatch.setattr(harness.arena, "allocate", broken)
-    with Client(harness.folder, timeout=10) as client:
+    with Client(harness.folder, timeout=60) as client:
         for ask in (client.devices, lambda: client.submit("wait"), lambda: client.empty(3)):
             with pytest.raises(InternalError, match="ValueError: oops"):
                 ask()
@@ -250,7 +250,7 @@ def test_a_request_that_hits_a_bug_is_answered(
 
 def test_the_last_replies_arrive_before_the_session_ends(tmp_path: Path) -> None:
     with daemon_harness.daemon(tmp_path) as harness:
-        client = Client(harness.folder, timeout=10)
+        client = Client(harness.folder, timeout=60)
         jobs = [client.submit("wait", np.ones(3)) for _ in range(300)]
         harness.ask(lambda: [harness.engine.cancel(job.id) for job in jobs])
     assert all(cancelled(job) for job in jobs)
@@ -261,7 +261,7 @@ def test_a_reply_that_comes_after_the_sessions_end_still_counts(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "LAST_REPLIES_SECONDS", 30.0)
-    client = Client(harness.folder, timeout=10)
+    client = Client(harness.folder, timeout=60)
     job = client.submit("wait", np.ones(3))
 
     def end() -> None:

@@ -106,7 +106,7 @@ def test_an_abandoned_engine_leaves_no_process() -> None:
     (process,) = map(psutil.Process, local.pids().values())
     local.abandon()
     local.close()
-    assert psutil.wait_procs([process], timeout=10)[1] == []
+    assert psutil.wait_procs([process], timeout=60)[1] == []
     with pytest.raises(UsageError, match=r"this hetsched\.Local is closed"):
         local.devices()
 
