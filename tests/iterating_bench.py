@@ -75,25 +75,31 @@ class ProcessDevices:
     def __init__(self, spec: ProcessSpec) -> None:
         self.count = len(spec.devices)
         self.events: Queue[Any] = Queue()
-        self.process = DeviceProcess(spec)
+        self.process = DeviceProcess(spec)  # for one thread at a time
+        self._lock = threading.Lock()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         assert isinstance(self.events.get(timeout=PATIENCE), Hello)
 
     def attach(self, command: Attach, fd: int) -> None:
-        self.process.send(command, [fd])
+        with self._lock:
+            self.process.send(command, [fd])
 
     def order(self, slot: int, command: Any) -> None:
-        self.process.send(command)
+        with self._lock:
+            self.process.send(command)
 
     def _read(self) -> None:
         while not self.process.ended:
             select.select([self.process.fileno(), self.process.pidfd], [], [])
-            for event in self.process.receive():
+            with self._lock:
+                events = self.process.receive()
+            for event in events:
                 self.events.put(event)
 
     def close(self) -> None:
-        self.process.stop()
+        with self._lock:
+            self.process.stop()
         self.wait_for_end()
 
     def wait_for_end(self) -> int | None:

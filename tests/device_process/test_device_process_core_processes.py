@@ -17,6 +17,7 @@ from diffusing_workload import Diffusion, DiffusionParams
 from iterating_bench import JOB, PATIENCE, IteratingBench, ProcessDevices
 from spawned_process import CPU
 
+from hetsched.device_process.iterating.core_processes import CoreProcesses
 from hetsched.devices.process_spec import ProcessSpec
 from hetsched.iterations.serial import run
 from hetsched.transport.device_messages import (
@@ -26,7 +27,9 @@ from hetsched.transport.device_messages import (
     Detach,
     Fence,
     Fenced,
+    Prepare,
     Release,
+    StoredArray,
 )
 
 TESTS = Path(__file__).parent.parent
@@ -172,3 +175,20 @@ def test_idle_core_processes_end_and_are_started_again(make_bench: MakeBench) ->
     after = iterated(bench)
 
     assert not set(before).intersection(after)
+
+
+def test_the_thread_computes_if_no_process_can_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(*arguments: object, **settings: object) -> None:
+        raise BlockingIOError("fork: resource temporarily unavailable")
+
+    monkeypatch.setattr("subprocess.Popen", refused)
+    processes = CoreProcesses(CPU, lambda event: None, lambda: None)
+    stored = StoredArray(array="control", key=1, shape=(1,), dtype="<i4")
+    prepare = Prepare(
+        job=JOB, device=1, workload="", params=b"", variant="", arrays=(stored,), chunk=1
+    )
+
+    assert not processes.handle(prepare)
+    assert not processes.handle(Release(JOB, 1))

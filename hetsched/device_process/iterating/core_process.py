@@ -29,6 +29,8 @@ from hetsched.transport.sockets import close_all, receive_message, send_message
 class CoreProcess:
     """A running process of one core.
 
+    Raises OSError if it can't be started.
+
     Parameters
     ----------
     on_event : callable
@@ -63,7 +65,11 @@ class CoreProcess:
         self._idle_seconds = idle_seconds
         self._sock, process_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with process_end:
-            self._process = _spawn(spec, process_end.fileno())
+            try:
+                self._process = _spawn(spec, process_end.fileno())
+            except OSError:
+                self._sock.close()
+                raise
         self._reader = threading.Thread(
             target=self._read, name=f"{spec.devices[0].name} events", daemon=True
         )

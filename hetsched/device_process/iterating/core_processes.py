@@ -58,7 +58,7 @@ class CoreProcesses:
 
     def attach(self, command: Attach, fd: int) -> None:
         """Keep a copy of the descriptor, for processes that will need it."""
-        if self._are_needed:
+        if self._are_needed and command.kind == "segment":
             self._objects[command.key] = (command, os.dup(fd))
 
     def detach(self, keys: Iterable[int]) -> None:
@@ -78,9 +78,12 @@ class CoreProcesses:
         """Pass a command of an iterative job on; return False if it is one of another job."""
         index, jobs = command.device, self._jobs[command.device]
         if self._are_needed and isinstance(command, Prepare) and is_iterative(command):
-            with self._lock:
-                jobs.add(command.job)
-                process = self._running.get(index) or self._start(index)
+            try:
+                with self._lock:
+                    process = self._running.get(index) or self._start(index)
+                    jobs.add(command.job)
+            except OSError:  # no descriptors, memory or processes are left: the thread computes
+                return False
             self._attach_all(process, command)
         elif command.job not in jobs:
             return False
