@@ -28,6 +28,29 @@ def test_it_solves_what_lapack_solves(n: int, seed: int, change: bool) -> None:
     np.testing.assert_allclose(result.outputs["x"], np.linalg.solve(a, b), rtol=0, atol=1e-9)
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    n=st.integers(1, 90),
+    seed=st.integers(0, 2**32),
+    dtype=st.sampled_from(("float32", "float64")),
+    criterion=st.sampled_from(("residual", "change")),
+    cut=st.floats(0, 1),
+)
+def test_every_row_is_right_for_any_split(
+    n: int, seed: int, dtype: str, criterion: Any, cut: float
+) -> None:
+    a, b = dominant(n, seed, dtype)
+    p = JacobiParams(n, dtype, criterion=criterion)
+    granule = JACOBI.granule(p)
+    first = min(n, round(cut * n / granule) * granule)
+
+    result = jacobi(a, b, (n - first, first), criterion=criterion)
+
+    assert result.converged
+    errors = JACOBI.errors(p, {"A": a, "b": b}, result.outputs, Rows(0, n, n), 0)
+    assert errors.max() <= 1
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("n", [70, 700])
 def test_no_bit_depends_on_the_split(n: int, dtype: str) -> None:

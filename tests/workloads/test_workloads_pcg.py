@@ -12,7 +12,7 @@ from hetsched_workloads.pcg.triangular_solves import BlockFactors, BlockSolver
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse.linalg import LinearOperator, cg
-from solver_cases import PCG, pcg, poisson, positive, splits
+from solver_cases import PCG, parts, pcg, poisson, positive, splits
 
 from hetsched.errors import DataError, UsageError
 from hetsched.workload import Rows
@@ -36,6 +36,33 @@ def test_it_solves_what_lapack_solves(n: int, seed: int, preconditioner: str, bl
     assert result.converged
     expected = np.linalg.solve(a.toarray(), b)
     np.testing.assert_allclose(result.outputs["x"], expected, atol=1e-8 * np.abs(expected).max())
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    n=st.integers(1, 90),
+    seed=st.integers(0, 2**32),
+    preconditioner=st.sampled_from(PRECONDITIONERS),
+    dtype=st.sampled_from(("float32", "float64")),
+    cuts=st.tuples(st.floats(0, 1), st.floats(0, 1)),
+)
+def test_every_row_is_right_for_any_split(
+    n: int, seed: int, preconditioner: Any, dtype: str, cuts: tuple[float, float]
+) -> None:
+    a = positive(n, seed)
+    b = np.random.default_rng(seed).standard_normal(n).astype(dtype)
+    p = PcgParams(n, a.nnz, dtype=dtype, preconditioner=preconditioner)
+    granule = PCG.granule(p)
+    first, second = sorted(min(n, round(cut * n / granule) * granule) for cut in cuts)
+
+    split = (first, second - first, n - second)
+    result = pcg(a, b, split, preconditioner=preconditioner)
+
+    whole = pcg(a, b, preconditioner=preconditioner)
+    assert result.converged
+    assert result.residuals == whole.residuals
+    errors = PCG.errors(p, {**parts(a, dtype), "b": b}, result.outputs, Rows(0, n, n), 0)
+    assert errors.max() <= 1
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
