@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -64,10 +65,16 @@ def save(result: Result, folder: Path = FOLDER / "results", page: Path = README)
     content = {"name": result.name, "date": when, "machine": facts, "data": result.data}
     content["bars"] = [{**asdict(bar), "holds": bar.holds} for bar in result.bars]
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    where = f"{facts['processor']}, {facts['cores']} cores, {when}"
+    where = f"{facts['processor']}, {facts['cores']} cores, {when}{_busy(facts)}"
     section = f"## {result.title}\n\n{where}.\n\n{result.text()}"
     page.write_text(replaced(page.read_text(encoding="utf-8"), result.name, section))
     return path
+
+
+def _busy(facts: Mapping[str, Any]) -> str:
+    """Return what readers of times must know: how many others wanted the cores at the end."""
+    load = float(facts["load_average"])
+    return f", load average {load:.0f}" if load > 2 * facts["cores"] else ""
 
 
 def earlier_data(name: str, folder: Path = FOLDER / "results") -> list[dict[str, Any]]:
