@@ -20,8 +20,8 @@ from hetsched_workloads.lbm.inference import force
 from hetsched_workloads.lbm.lattice import DIRECTIONS, collision_matrix, moment_matrix
 from hetsched_workloads.lbm.walls import links
 
-MAX_KEPT = 4
-"""Ranges of rows whose links are kept. Arbitrary: in a job, rows seldom change."""
+MAX_KEPT = 64
+"""Ranges of rows whose links are kept: pieces that a GPU streams. Arbitrary."""
 
 
 def array_stages(p: LbmParams, load: int, xp: Any, block_bytes: int) -> Mapping[str, StageKernel]:
