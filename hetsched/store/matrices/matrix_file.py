@@ -25,6 +25,8 @@ from hetsched.units import format_bytes
 GZIP_MAGIC = b"\x1f\x8b"
 READER_BYTES = 512 << 20
 """Memory of the reader besides its data: its libraries reserve much. Arbitrary."""
+THREAD_BYTES = 16 << 20
+"""Of each thread of the parser, which has one per core: its stack and its buffers."""
 BYTES_PER_DATA_BYTE = 5
 """Memory of the reader per byte of the arrays: SciPy reads triples, expands symmetric ones and
 sorts them by rows, each time in new arrays."""
@@ -104,7 +106,8 @@ def read_matrix(
             f"{path}: needs {format_bytes(nbytes)} of shared memory, the limit here is"
             f" {format_bytes(max_bytes)}"
         )
-    memory = READER_BYTES + BYTES_PER_DATA_BYTE * nbytes
+    threads = THREAD_BYTES * (os.cpu_count() or 1)
+    memory = READER_BYTES + threads + BYTES_PER_DATA_BYTE * nbytes
     output = os.memfd_create("hetsched-matrix")
     try:
         return _map(_run_reader(path, fd, output, memory, header.entries is not None), output)
