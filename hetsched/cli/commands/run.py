@@ -13,7 +13,7 @@ from hetsched.cli.output.terminal import note
 from hetsched.cli.request_flags import ConfigName, JobOptions, Json, ParamValue
 from hetsched.config import load
 from hetsched.errors import Cancelled
-from hetsched.job import JobReport, JobState
+from hetsched.job import JobReport, JobState, Running
 
 if TYPE_CHECKING:
     from typer._click import Command
@@ -57,14 +57,19 @@ def run(
 
 
 def _cancel(local: Local, job: Job) -> JobState:
-    """Stop after the current chunks; a second Ctrl-C stops at once."""
+    """Stop after the current chunks or iteration; a second Ctrl-C stops at once."""
     try:
         job.cancel()
-        note("stopping after the current chunks; Ctrl-C again stops at once")
+        note(f"stopping after the current {_step(job.progress())}; Ctrl-C again stops at once")
         return watch(job)
     except KeyboardInterrupt:
         local.abandon()
         raise Cancelled(f"interrupted twice; job {job.id} was aborted") from None
+
+
+def _step(state: JobState) -> str:
+    is_iterating = isinstance(state, Running) and state.iteration is not None
+    return "iteration" if is_iterating else "chunks"
 
 
 def _next_steps(name: str, options: JobOptions, report: JobReport) -> str:
