@@ -19,6 +19,7 @@ from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.errors import InputMissing, TryAgain
 from hetsched.explain import DeviceExplanation, Explanation
 from hetsched.explain.iterations.records import IterationHistory
+from hetsched.explain.iterations.used_devices import with_used_devices
 from hetsched.job import Done, Failed, JobState
 from hetsched.planner.analysis.explanation import ExplainedJob, explain_job
 from hetsched.planner.job_planner import JobPlan
@@ -74,7 +75,7 @@ class JobSnapshot:
     def explain(self, info: Callable[[str], DeviceInfo], cache: PlanCache) -> Explanation:
         """Return the explanation; `info` returns the DeviceInfo of a device."""
         if self.history is not None:
-            return self._explain_iterations(self.history, info)
+            return self._explain_iterations(with_used_devices(self.history), info)
         assignments = {assignment.device: assignment for assignment in self.plan.assignments}
         runs = {
             device: DeviceRun(assignments[device], info(device), tuple(times))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.activity import RECENT_CHUNKS, job_activity
 from hetsched.engine.explanations import JobSnapshot
+from hetsched.explain.iterations.recorder import IterationRecorder
+from hetsched.job import IterationSeconds
 from hetsched.memory import MemoryDemand
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.plans import DevicePlan
@@ -34,6 +38,17 @@ def chunk(start: float) -> tuple[int, ChunkTimes]:
         copy_out=(start + 1.5, start + 2.0),
     )
     return 10, times
+
+
+def test_a_device_of_an_iterative_job_has_rows() -> None:
+    recorder = IterationRecorder(("gpu0", "team0"))
+    recorder.add(1, (30, 0), (IterationSeconds(3.0, 0.0, 1.0), None), 0.5)
+    recorder.add(2, (40, 0), (IterationSeconds(1.5, 0.0, 0.5), None), 0.4)
+
+    (activity,) = job_activity(replace(snapshot([]), history=recorder.history()))
+
+    assert (activity.device, activity.share, activity.is_iterative) == ("gpu0", 40, True)
+    assert (activity.speed, activity.compute_busy) == (20.0, 0.75)
 
 
 def test_before_the_first_chunk_only_the_prediction_is_known() -> None:

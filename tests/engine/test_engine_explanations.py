@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine import explanations
 from hetsched.engine.explanations import ExplanationArchive, JobSnapshot
 from hetsched.errors import ErrorRecord, HetschedError, InputMissing, TryAgain
-from hetsched.job import Done, Failed, JobReport
+from hetsched.explain.iterations.recorder import IterationRecorder
+from hetsched.job import Done, Failed, IterationSeconds, JobReport
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import Candidate, JobPlan, plan_job
 from hetsched.planner.plan_cache import PlanCache
@@ -49,6 +51,23 @@ def refused(
     with pytest.raises(HetschedError) as caught:
         archive.explainer(number, running, waiting, newest)
     return caught.value
+
+
+def test_an_iterative_job_is_explained_by_its_iterations() -> None:
+    recorder = IterationRecorder(("cpu0", "team0"))
+    for iteration in (1, 2):
+        recorder.add(iteration, (4, 0), (IterationSeconds(0.5), None), 0.25)
+    archive = ExplanationArchive(lambda device: INFO, PlanCache())
+    archive.add(replace(evidence(1), history=recorder.history()).ended(done(1)))
+
+    explanation = archive.explainer(1, None, (), 1)()
+
+    assert explanation.iterations is not None
+    assert (explanation.iterations.devices, explanation.iterations.iterations) == (("cpu0",), 2)
+    assert [(one.device, one.variant, one.share) for one in explanation.devices] == [
+        ("cpu0", "v", 4)
+    ]
+    assert (explanation.state, explanation.seconds) == ("done", 1.0)
 
 
 def test_a_job_that_has_ended_is_explained() -> None:

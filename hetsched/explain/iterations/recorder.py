@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -91,6 +91,7 @@ class IterationRecorder:
         self._spans: list[IterationSpan] = []
         self._span_length = 1
         self._constant: _Constant | None = None
+        self._busy: tuple[float, ...] = ()
         self._moves: list[RowMove] = []
         self._omitted_moves = 0
         self._announced: deque[DecidedMove] = deque(maxlen=MAX_ANNOUNCED)
@@ -168,32 +169,23 @@ class IterationRecorder:
         self._converged = converged
 
     def history(self) -> IterationHistory:
-        """Return everything so far."""
+        """Return everything so far, of all devices: see `with_used_devices`."""
         pending = self._pending_move
-        moves = [*self._moves, pending] if pending else self._moves
-        used = self._used()
         return IterationHistory(
-            devices=tuple(self._devices[index] for index in used),
+            devices=self._devices,
             first=self._first,
             iterations=self._last,
             seconds=self._seconds,
             residual=self._residual,
             converged=self._converged,
-            spans=tuple(_of(span, used) for span in self._spans),
-            moves=tuple(_move_of(move, used) for move in moves),
+            spans=tuple(self._spans),
+            moves=(*self._moves, pending) if pending else tuple(self._moves),
             omitted_moves=self._omitted_moves,
             checkpoints=tuple(self._checkpoints),
             written_checkpoints=self._written,
             checkpoint_seconds=self._paused,
             repeated=self._repeated,
         )
-
-    def _used(self) -> list[int]:
-        """Return the devices that have had rows; all if there are no iterations."""
-        rows = [span.rows for span in self._spans] + [move.before for move in self._moves]
-        if not rows:
-            return list(range(len(self._devices)))
-        return [index for index, counts in enumerate(zip(*rows, strict=True)) if any(counts)]
 
     def _count(self, span: IterationSpan) -> None:
         """Add an iteration to those with its rows; begin new ones if the rows are others."""
@@ -209,6 +201,8 @@ class IterationRecorder:
             constant.first_seconds = span.seconds
         constant.count += span.count
         constant.seconds += span.seconds * span.count
+        parts = zip(span.compute, span.transfer, span.converge, strict=True)
+        self._busy = tuple(map(sum, parts))
 
     @property
     def _pending_move(self) -> RowMove | None:
@@ -229,6 +223,7 @@ class IterationRecorder:
             before=before.rows,
             rows=span.rows,
             moved=moved_rows(before.rows, span.rows),
+            busy=self._busy,
             seconds_before=before.mean,
         )
         adopted = [decision for decision in self._announced if decision.rows == span.rows]
@@ -259,22 +254,6 @@ class IterationRecorder:
         self._span_length *= 2
 
 
-def _of(span: IterationSpan, used: Sequence[int]) -> IterationSpan:
-    """Return `span` with the devices of `used` only."""
-    fields = ("rows", "compute", "transfer", "wait", "converge")
-    chosen = {field: _chosen(getattr(span, field), used) for field in fields}
-    return msgspec.structs.replace(span, **chosen)
-
-
-def _move_of(move: RowMove, used: Sequence[int]) -> RowMove:
-    before, rows = _chosen(move.before, used), _chosen(move.rows, used)
-    return msgspec.structs.replace(move, before=before, rows=rows)
-
-
-def _chosen(values: tuple[Any, ...], used: Sequence[int]) -> tuple[Any, ...]:
-    return tuple(values[index] for index in used)
-
-
 def moved_rows(before: Sequence[int], rows: Sequence[int]) -> int:
     """Return how many rows change their device; each device has contiguous ones, in order."""
     kept = 0
@@ -297,11 +276,12 @@ def _span(
 
     compute, transfer = each(lambda p: p.compute), each(lambda p: p.transfer)
     wait, converge = each(lambda p: p.wait), each(lambda p: p.converge)
-    totals = map(sum, zip(compute, transfer, wait, converge, strict=True))
+    totals = [sum(parts) for parts in zip(compute, transfer, wait, converge, strict=True)]
+    took_part = sum(phase is not None for phase in phases)
     return IterationSpan(
         first=iteration,
         count=count,
-        seconds=max(totals, default=0.0),
+        seconds=sum(totals) / max(1, took_part),  # all wait for each other, so they hardly differ
         residual=_finite(residual),
         rows=rows,
         compute=compute,

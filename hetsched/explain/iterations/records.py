@@ -11,12 +11,12 @@ MoveKind = Literal["balance", "lost", "joined"]
 
 
 class IterationSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """Iterations `first`, `first` + 1, ..., `first` + `count` - 1; one, unless the run is long.
+    """Iterations `first`, `first` + 1, ..., `first` + `count` - 1; one, if it was long enough.
 
     Attributes
     ----------
     seconds : float
-        Mean per iteration, from its start to its end on all devices.
+        Mean per iteration and device.
     residual : float or None
         After the last of them; None: the workload has no such number.
     rows : tuple of int
@@ -51,6 +51,8 @@ class RowMove(msgspec.Struct, frozen=True, kw_only=True):
         Rows of each device.
     moved : int
         Rows that changed their device.
+    busy : tuple of float
+        Seconds of each device without waits, in the last iteration before.
     expected_cost : float or None
         Of moving them, as the decision assumed; None: it didn't weigh the cost.
     expected_before, expected_after : float or None
@@ -69,6 +71,7 @@ class RowMove(msgspec.Struct, frozen=True, kw_only=True):
     before: tuple[int, ...]
     rows: tuple[int, ...]
     moved: int
+    busy: tuple[float, ...] = ()
     expected_cost: float | None = None
     expected_before: float | None = None
     expected_after: float | None = None

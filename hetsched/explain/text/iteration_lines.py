@@ -159,8 +159,25 @@ def _move_line(move: RowMove, devices: Sequence[str]) -> str:
     ]
     named = f" ({', '.join(changes)})" if len(changes) <= MAX_NAMED_DEVICES else ""
     line = f"after iteration {move.after}: {counted(move.moved, 'row')}{named}"
-    parts = [part for part in (move.reason, _effect(move), _cost(move), _gain(move)) if part]
+    reason = f"{move.reason}{_busy(move, devices)}"
+    parts = [part for part in (reason, _effect(move), _cost(move), _gain(move)) if part]
     return f"{line}: {'; '.join(parts)}" if parts else line
+
+
+def _busy(move: RowMove, devices: Sequence[str]) -> str:
+    """Return " (cpu0 was busy for 2.3 ms, cpu1 for 1.3 ms)": the longest and the shortest."""
+    times = {
+        device: seconds
+        for device, seconds, rows in zip(devices, move.busy, move.before, strict=False)
+        if rows
+    }
+    if move.kind != "balance" or len(times) < 2:
+        return ""
+    most, least = max(times, key=times.__getitem__), min(times, key=times.__getitem__)
+    return (
+        f" ({most} was busy for {format_seconds(times[most])},"
+        f" {least} for {format_seconds(times[least])})"
+    )
 
 
 def _effect(move: RowMove) -> str:

@@ -48,7 +48,7 @@ def recorded(
         rows = split(iteration)
         has_moved = rows != before
         if has_moved:
-            reason = "cpu0 and cpu1 took 4.0 times as long as emu0"
+            reason = "imbalance"
             recorder.announce(DecidedMove(rows, reason, "balance", 0.04, 0.0201, 0.005))
         times = phases(rows, moving=0.004 if has_moved else 0.0)
         recorder.add(iteration, rows, times, 0.5**iteration)

@@ -32,12 +32,12 @@ iteration  seconds  residual  cpu0  cpu1  emu0
        60   0.0242  8.67e-19   240   240   720
 
 when and why rows moved:
-  after iteration 4: 600 rows (cpu0 400 -> 200, cpu1 400 -> 200, emu0 400 -> 800): cpu0 and cpu1\
- took 4.0 times as long as emu0; 40.2 ms -> 41.5 ms an iteration (expected 20.1 ms); cost 4 ms\
- (expected 5 ms); lost 6.5 ms in 5 iterations
-  after iteration 9: 120 rows (cpu0 200 -> 240, cpu1 200 -> 240, emu0 800 -> 720): cpu0 and cpu1\
- took 4.0 times as long as emu0; 41.5 ms -> 24.2 ms an iteration (expected 20.1 ms); cost 0 us\
- (expected 5 ms); gained 882 ms in 51 iterations
+  after iteration 4: 600 rows (cpu0 400 -> 200, cpu1 400 -> 200, emu0 400 -> 800): imbalance (cpu0\
+ was busy for 40.2 ms, emu0 for 10.7 ms); 40.2 ms -> 41.5 ms an iteration (expected 20.1 ms); cost\
+ 4 ms (expected 5 ms); lost 6.5 ms in 5 iterations
+  after iteration 9: 120 rows (cpu0 200 -> 240, cpu1 200 -> 240, emu0 800 -> 720): imbalance (emu0\
+ was busy for 40.7 ms, cpu0 for 20.2 ms); 41.5 ms -> 24.2 ms an iteration (expected 20.1 ms); cost\
+ 0 us (expected 5 ms); gained 882 ms in 51 iterations
   all moves for balance together gained 876 ms
 
 2 checkpoints, the last after iteration 40, 3 MiB; the devices paused for 10 ms (0.624 % of the\

@@ -36,7 +36,7 @@ def test_moves_and_checkpoints_are_marks() -> None:
     marks = [(e["ts"], e["name"]) for e in events if e["ph"] == "i"]
     assert len(marks) == 4
     assert marks[0] == (pytest.approx(4 * 40200), marks[0][1])
-    assert marks[0][1].startswith("600 rows moved: cpu0 and cpu1 took")
+    assert marks[0][1].startswith("600 rows moved: imbalance")
     assert [name for _, name in marks[2:]] == ["checkpoint", "checkpoint"]
 
 
