@@ -15,12 +15,14 @@ from benchmarks import command
 from benchmarks.results import Result, save
 from robustness import (
     ack_order,
+    checkpoint_kills,
     daemon_kills,
     device_faults,
     disk_faults,
     durable_latency,
     few_descriptors,
     hanging_code,
+    iteration_kills,
     journal_rate,
     malformed_frames,
     mixed_faults,
@@ -48,6 +50,8 @@ SCENARIOS: dict[str, Callable[[Scale], Result]] = {
     "device_faults": device_faults.measure,
     "mixed_faults": mixed_faults.measure,
     "hanging_code": hanging_code.measure,
+    "iteration_kills": iteration_kills.measure,
+    "checkpoint_kills": checkpoint_kills.measure,
     "daemon_kills": daemon_kills.measure,
     "power_cuts": power_cuts.measure,
     "disk_faults": disk_faults.measure,

@@ -1,0 +1,260 @@
+"""SIGKILL of device processes at random moments of iterative jobs, which go on with the others.
+
+Each job must give the result of an undisturbed one, and repeat at most 2 % of its work and one
+iteration: its arrays are in shared memory, which outlives the processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+import hetsched
+from benchmarks.results import Bar, Result
+from hetsched.client.job import Job
+from hetsched.errors import HetschedError
+from hetsched.job import Running
+from robustness.counted_solvers import FOLDER, counted_rows
+from robustness.daemon import Daemon, daemon
+from robustness.scale import Scale
+
+ROOT = str(Path(__file__).parent.parent)
+MODULE = "robustness.counted_solvers:"
+END_SECONDS = 120.0
+MAX_DELAY = 0.8
+"""The latest kill, as a fraction of an undisturbed job's time."""
+KILL_ALL = 0.2
+"""Fraction of the jobs during which all device processes are killed at once."""
+MAX_REPEATED = 0.02
+"""Fraction of a job's work, besides one iteration."""
+ACCURACY = 1e-7
+"""Of the results, relative to their largest element: sums are in another order."""
+MACHINE = """
+[[device]]
+kind = "cpu"
+
+[[device]]
+kind = "emulated"
+name = "emu0"
+clock = "real"
+compute = { gap = "20us", rate = "20Gflop/s" }
+"""
+"""Cores in one process, an emulated device in another one."""
+
+
+@dataclass(frozen=True)
+class Solver:
+    """A job that takes about a second; sizes for `make robust`, and for the tests."""
+
+    workload: str
+    params: Mapping[str, object]
+    small: Mapping[str, object]
+
+
+SOLVERS = (
+    Solver("CountedJacobi", {"n": 1500, "tolerance": 1e-13}, {"n": 300, "tolerance": 1e-13}),
+    Solver("CountedPcg", {"n": 125000, "tolerance": 1e-10}, {"n": 8000, "tolerance": 1e-10}),
+    Solver(
+        "CountedKMeans",
+        {"count": 50000, "dimensions": 8, "clusters": 16, "tolerance": 0, "dtype": "float64"},
+        {"count": 5000, "dimensions": 4, "clusters": 8, "tolerance": 0, "dtype": "float64"},
+    ),
+    Solver(
+        "CountedHeat",
+        {"grid": "512x512", "steps": 800, "dtype": "float64"},
+        {"grid": "128x128", "steps": 3000, "dtype": "float64"},
+    ),
+    Solver(
+        "CountedLbm",
+        {"rows": 192, "cols": 192, "steps": 400},
+        {"rows": 64, "cols": 64, "steps": 1000},
+    ),
+)
+
+
+@dataclass
+class Undisturbed:
+    """What a job gives if nothing happens to it."""
+
+    outputs: dict[str, np.ndarray]
+    iterations: int
+    load: int
+    seconds: float
+
+
+@dataclass
+class Counts:
+    """What became of the jobs of one solver; `repeated`: iterations in each."""
+
+    kills: int = 0
+    late: int = 0
+    wrong: int = 0
+    failed: list[str] = field(default_factory=list)
+    repeated: list[float] = field(default_factory=list)
+    excess: list[float] = field(default_factory=list)
+    status: int | None = 0
+
+
+def measure(scale: Scale) -> Result:
+    kills = scale.of(len(SOLVERS), 40, 100)
+    each = kills // len(SOLVERS)
+    chance = random.Random(scale.seed)
+    counts = {solver.workload: _kill_often(solver, scale, chance, each) for solver in SOLVERS}
+    return _result(kills, counts)
+
+
+def _kill_often(solver: Solver, scale: Scale, chance: random.Random, kills: int) -> Counts:
+    """Run jobs of one solver under a daemon of their own: deaths in several kinds of jobs would
+    bar a device from all of them."""
+    count = Counts()
+    with daemon(MACHINE + scale.deadlines, {"PYTHONPATH": ROOT}, start=False) as served:
+        counters = served.folder / "counters"
+        counters.mkdir()
+        served.environment[FOLDER] = str(counters)
+        served.start()
+        with served.client(timeout=END_SECONDS) as client:
+            expected = _undisturbed(client, solver, scale)
+            while count.kills < kills:
+                before = counted_rows(counters)
+                job = _killed(served, client, solver, scale, expected, chance, count)
+                _check(job, expected, count)
+                _count_repeated(job, expected, count, counted_rows(counters) - before)
+        count.status = served.stop()
+    return count
+
+
+def _params(solver: Solver, scale: Scale) -> Mapping[str, object]:
+    return solver.small if scale.name == "test" else solver.params
+
+
+def _submit(client: hetsched.Client, solver: Solver, scale: Scale) -> Job:
+    return client.submit(MODULE + solver.workload, seed=scale.seed, **_params(solver, scale))
+
+
+def _undisturbed(client: hetsched.Client, solver: Solver, scale: Scale) -> Undisturbed:
+    """Run a job three times, so that its duration is that with learnt models."""
+    for _ in range(3):
+        job = _submit(client, solver, scale)
+        outputs = {name: np.array(array) for name, array in job.result(END_SECONDS).items()}
+    report = job.report
+    assert report is not None and report.iterations is not None and report.seconds is not None
+    return Undisturbed(outputs, report.iterations, report.load, report.seconds)
+
+
+def _killed(
+    served: Daemon,
+    client: hetsched.Client,
+    solver: Solver,
+    scale: Scale,
+    expected: Undisturbed,
+    chance: random.Random,
+    count: Counts,
+) -> Job:
+    """Submit a job, and kill a device process, or all of them, while it iterates."""
+    job = _submit(client, solver, scale)
+    while not job.done() and not is_iterating(job):
+        time.sleep(0.001)
+    time.sleep(chance.random() * MAX_DELAY * expected.seconds)
+    if job.done():
+        count.late += 1
+        return job
+    count.kills += 1
+    processes = device_processes(served.pid)
+    chosen = processes if chance.random() < KILL_ALL else [chance.choice(processes)]
+    for process in chosen:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    return job
+
+
+def is_iterating(job: Job) -> bool:
+    """Return whether the job has completed an iteration, and goes on."""
+    state = job.progress()
+    return isinstance(state, Running) and state.iterations_per_second is not None
+
+
+def device_processes(daemon_pid: int) -> list[int]:
+    """Return the ids of the running device processes; there is at least one."""
+    while True:
+        pids = []
+        for child in psutil.Process(daemon_pid).children():
+            with contextlib.suppress(psutil.Error):
+                if "hetsched.device_process.main" in child.cmdline():
+                    pids.append(child.pid)
+        if pids:
+            return pids
+        time.sleep(0.01)
+
+
+def _check(job: Job, expected: Undisturbed, count: Counts) -> None:
+    try:
+        result = job.result(END_SECONDS)
+    except HetschedError as error:
+        count.failed.append(f"{type(error).__name__}: {error}")
+        return
+    iterations = job.report.iterations or 0
+    agree = abs(iterations - expected.iterations) <= 1 and all(
+        is_close(np.asarray(result[name]), array) for name, array in expected.outputs.items()
+    )
+    count.wrong += not agree
+
+
+def _count_repeated(job: Job, expected: Undisturbed, count: Counts, rows: int) -> None:
+    iterations = job.report.iterations or 0
+    computed = rows / expected.load
+    count.repeated.append(computed - iterations)
+    count.excess.append(computed - iterations - 1 - MAX_REPEATED * iterations)
+
+
+def is_close(values: np.ndarray, expected: np.ndarray) -> bool:
+    """Return whether results agree, as far as sums in another order allow."""
+    scale = float(np.abs(expected).max()) or 1.0
+    return bool(np.abs(values - expected).max() <= ACCURACY * scale)
+
+
+def _result(kills: int, counts: Mapping[str, Counts]) -> Result:
+    result = Result(
+        "iteration_kills",
+        "SIGKILL of device processes during iterative jobs",
+        ("solver", "kills", "after the end", "wrong", "failed", "repeated iterations, most"),
+    )
+    for solver, count in counts.items():
+        most = max(count.repeated, default=0.0)
+        result.rows.append(
+            (
+                solver.removeprefix("Counted"),
+                str(count.kills),
+                str(count.late),
+                str(count.wrong),
+                str(len(count.failed)),
+                f"{most:.2f}",
+            )
+        )
+    every = list(counts.values())
+    result.data.append(
+        {name: {"repeated": c.repeated, "failed": c.failed} for name, c in counts.items()}
+    )
+    unclean = sum(count.status != 0 for count in every)
+    excess = max([0.0, *(value for count in every for value in count.excess)])
+    result.bars += [
+        Bar("kills", sum(count.kills for count in every), kills),
+        Bar("wrong results", sum(count.wrong for count in every), 0, at_least=False),
+        Bar("jobs that failed", sum(len(count.failed) for count in every), 0, at_least=False),
+        Bar(
+            "iterations repeated beyond one and 2 % of a job's",
+            round(excess, 3),
+            0,
+            at_least=False,
+        ),
+        Bar("daemons that didn't stop in order", unclean, 0, at_least=False),
+    ]
+    return result
