@@ -20,6 +20,7 @@ def with_iterations(
     return msgspec.structs.replace(
         report,
         seconds=iterations.seconds if is_done else None,
+        predicted_seconds=None,  # the plan's is of one iteration
         spread=_spread(iterations) if is_done else None,
         devices=devices,
         iterations=max(0, iterations.finished),
