@@ -30,6 +30,8 @@ WRITING = 0.3
 """Seconds that a checkpoint may take, from the pause until it is on disk."""
 INTERVALS = 3
 """From the first iteration under a daemon to its end, at most. Arbitrary."""
+MAX_WITHOUT_PROGRESS = 2
+"""Lives of a daemon in a row that end before a checkpoint."""
 MAX_JOBS = 10
 """For each kill: some end before it."""
 MIN_ITERATIONS = 3
@@ -126,6 +128,7 @@ class Killer:
         self._served, self._counters = served, counters
         self._solver, self._scale = solver, scale
         self._chance, self._counts = chance, counts
+        self._started, self._without_progress = time.time(), 0
         self._is_test = scale.name == "test"
         self._every = EVERY_IN_TESTS if self._is_test else EVERY
         self._checkpoint = served.folder / f"{solver.workload}.ckpt"
@@ -187,8 +190,13 @@ class Killer:
         return not job.done()
 
     def _may_be_killed(self) -> bool:
-        """Return whether it is time enough: with few kills each follows a checkpoint."""
-        return not self._is_test or self._checkpoint.exists()
+        """Return whether it is time enough: with few kills each follows a checkpoint.
+
+        And so does the third in a row: a job that three daemons didn't survive is given up.
+        """
+        if self._without_progress < MAX_WITHOUT_PROGRESS and not self._is_test:
+            return True
+        return self._checkpoint.exists() and self._checkpoint.stat().st_mtime > self._started
 
     def _now(self) -> tuple[float, int]:
         return time.monotonic(), counted_rows(self._counters)
@@ -196,8 +204,10 @@ class Killer:
     def _next_life(self, life: Life, number: int, expected: Expected) -> Life:
         """Start the next daemon, and count what the job has lost."""
         self._counts.kills += 1
+        self._started = time.time()
         self._served.start()
         after = _continued_after(self._served.log, number)
+        self._without_progress = 0 if after > life.after else self._without_progress + 1
         self._counts.continued += after > 0
         reached = life.after + (life.end[1] - life.rows) / expected.load
         computed = (life.end[1] - life.begin[1]) / expected.load

@@ -145,7 +145,7 @@ class JobEntry:
     is_cancelled : bool
         It was cancelled meanwhile.
     attempts : int
-        Starts without an end, by all daemons, except those that got further than the one before.
+        Starts without an end, by all daemons, since one that got further than those before.
     checkpoint : str
         The file from which the job continues, written before this daemon started; "": none.
     failures : int

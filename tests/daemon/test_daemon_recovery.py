@@ -81,7 +81,7 @@ def test_a_start_after_a_crash_is_written_at_once(story: Story) -> None:
     assert isinstance(write.records[0], JobStarted) and write.records[0].attempt == 2
 
 
-@pytest.mark.parametrize(("is_progress", "attempts"), [(True, 1), (False, 2)])
+@pytest.mark.parametrize(("is_progress", "attempts"), [(True, 0), (False, 2)])
 def test_a_job_continues_from_its_checkpoint(
     story: Story, is_progress: bool, attempts: int
 ) -> None:

@@ -143,8 +143,8 @@ def _open_entry(
     entry.attempts, entry.failures = job.attempts, job.failures
     if checkpoint is not None:
         entry.checkpoint = checkpoint.path
-        if checkpoint.is_progress:  # the last attempt hasn't failed
-            entry.attempts = max(0, job.attempts - 1)
+        if checkpoint.is_progress:  # the last attempt hasn't failed, so earlier ones were bad luck
+            entry.attempts = 0
     entry.state = outside_engine(entry)
     entry.inputs = {
         stamp.name: FileStamp(stamp.inode, stamp.size, stamp.mtime_ns)
