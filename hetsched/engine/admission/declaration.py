@@ -19,6 +19,7 @@ from hetsched.engine.admission.iterative_declaration import (
 from hetsched.engine.threads.step import Step
 from hetsched.errors import UsageError
 from hetsched.job import ArenaRef, FileOut, FileRef, JobSpec
+from hetsched.units import NUMBER_LIMIT
 from hetsched.workload import ArraySpec, BaseWorkload, find, locate
 
 BYTES_PER_DECLARATION = 1024
@@ -60,11 +61,21 @@ def declare(spec: JobSpec, workload: BaseWorkload, shapes: Shapes, step: Step) -
     """
     step.enter(f"the code of the workload {workload.name}", is_interruptible=True)
     params = workload.infer(spec.params, shapes)
+    _check_whole_numbers(params)
     load, arrays = workload.load(params), tuple(workload.arrays(params))
     if load < 1:
         raise UsageError(f"{workload.name}: a load of {load} units; it must be at least 1")
     iterative = declare_iterative(workload, params)
     return Declaration(workload, locate(spec.workload), shapes, params, load, arrays, iterative)
+
+
+def _check_whole_numbers(params: msgspec.Struct) -> None:
+    """Raise UsageError for a number that neither the journal nor a message can hold."""
+    for name in params.__struct_fields__:
+        value = getattr(params, name)
+        if isinstance(value, int) and not -NUMBER_LIMIT <= value < NUMBER_LIMIT:
+            bits = value.bit_length()
+            raise UsageError(f"{name}: a number of {bits} bits; the maximum is 63")
 
 
 def has_files(spec: JobSpec) -> bool:

@@ -17,6 +17,8 @@ from hetsched.workload import BaseWorkload, Iterative, Reduction, StateArray
 
 CONTROL = "control"
 """The name of the array in which devices wait for each other."""
+MAX_ITERATIONS = 2_000_000_000
+"""Devices count iterations in 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,11 @@ def declare_iterative(workload: BaseWorkload, params: Any) -> IterativeDeclarati
         raise UsageError(
             f"{workload.name}: granules of {declaration.granule} rows and"
             f" {declaration.max_iterations} iterations; both must be at least 1"
+        )
+    if declaration.max_iterations > MAX_ITERATIONS:
+        raise UsageError(
+            f"{workload.name}: {declaration.max_iterations} iterations; the maximum is"
+            f" {MAX_ITERATIONS} (continue a longer run with --resume)"
         )
     arrays = workload.arrays(params)
     names = [*(array.name for array in arrays), *(array.name for array in declaration.state)]

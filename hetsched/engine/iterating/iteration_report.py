@@ -16,12 +16,11 @@ def with_iterations(
 ) -> JobReport:
     """Return `report` with what is known of iterations; `attempt`: the last one."""
     devices = () if attempt is None else _devices(iterations, attempt)
-    is_done = report.error is None
     return msgspec.structs.replace(
         report,
-        seconds=iterations.seconds if is_done else None,
+        seconds=iterations.seconds if iterations.is_complete else None,
         predicted_seconds=None,  # the plan's is of one iteration
-        spread=_spread(iterations) if is_done else None,
+        spread=_spread(iterations) if iterations.is_complete else None,
         devices=devices,
         iterations=max(0, iterations.finished),
         residual=None if math.isnan(iterations.residual) else iterations.residual,

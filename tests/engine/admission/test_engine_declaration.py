@@ -214,3 +214,17 @@ def test_a_job_without_a_single_unit_is_refused_at_submission(units: int) -> Non
 
     with pytest.raises(UsageError, match=f"a load of {units} units; it must be at least 1"):
         declare(spec, workload, {}, Step())
+
+
+def test_a_whole_number_that_no_message_can_hold_is_refused() -> None:
+    spec = JobSpec(workload="heat", params={"grid": "9x9", "steps": str(2**64)})
+
+    with pytest.raises(UsageError, match="steps: a number of 65 bits; the maximum is 63"):
+        declare(spec, find("heat"), {}, Step())
+
+
+def test_more_iterations_than_devices_can_count_are_refused() -> None:
+    spec = JobSpec(workload="heat", params={"grid": "9x9", "steps": 2**31})
+
+    with pytest.raises(UsageError, match="heat: 2147483648 iterations; the maximum is 2000000000"):
+        declare(spec, find("heat"), {}, Step())

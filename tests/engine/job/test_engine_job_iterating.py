@@ -75,6 +75,8 @@ def test_no_convergence_is_a_failure_whose_result_is_kept() -> None:
     )
     assert finish.keeps_results
     assert finish.report.iterations == 9
+    assert finish.report.seconds is not None
+    assert finish.report.spread is not None
 
 
 def test_without_convergence_output_files_are_published_all_the_same() -> None:
