@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from counted_curve import Counted
@@ -95,3 +96,25 @@ def test_evaluations_of_the_model_do_not_grow_with_the_share() -> None:
         compare_plans(share, counted, slotted(room_for(share // 2)), overlap=overlap)
         totals.append(sum(curve.sizes))
     assert max(totals) <= MAX_EVALUATIONS, totals
+
+
+def test_a_kernel_in_steps_has_no_plans_of_very_many_chunks_priced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wave = 10**5
+    knots = [(size, (step + 1) * 1e-3) for step in range(20)
+             for size in (wave * step + 1, wave * (step + 1))]  # fmt: skip
+    link = Affine(1e-5, 1e-9)
+    model = DeviceModel(PiecewiseLinear(), PiecewiseLinear(knots), link, link)
+    counts: list[int] = []
+    price = ring_search.makespans
+
+    def priced(chunks: Any, *arguments: Any) -> Any:
+        counts.append(chunks.shape[-1])
+        return price(chunks, *arguments)
+
+    monkeypatch.setattr(ring_search, "makespans", priced)
+    plan = quick_plan(20 * wave, model, slotted(room_for(20 * wave)), Overlap.FULL)
+
+    assert plan.share == 20 * wave
+    assert max(counts) <= 2 * ring_search.MAX_CHEAP_CHUNKS

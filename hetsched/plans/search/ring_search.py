@@ -232,14 +232,15 @@ class RingSearch:
         """Return sizes for the middle that must not be changed to make chunks equal.
 
         Of each octave that of least cost per unit, where a phase isn't a line: a size next to it
-        may take twice as long.
+        may take twice as long. None of which the short share has very many.
         """
         if not self._has_bends:
             return []
         paces = self._busiest(largest)[1:] / np.arange(1, largest + 1)
         ends = [1 << power for power in range(largest.bit_length() + 1)]
         octaves = [(low - 1, min(high - 1, largest)) for low, high in itertools.pairwise(ends)]
-        return [low + 1 + int(np.argmin(paces[low:high])) for low, high in octaves if low < high]
+        sizes = [low + 1 + int(np.argmin(paces[low:high])) for low, high in octaves if low < high]
+        return [size for size in sizes if self._short_share <= MAX_CHEAP_CHUNKS * size]
 
     @cached_property
     def _has_bends(self) -> bool:
