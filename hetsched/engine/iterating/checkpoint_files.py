@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from hetsched.engine.iterating.array_copies import MemoryPart
+from hetsched.engine.iterating.held_task import HeldTask
 from hetsched.engine.threads.step import Step
+from hetsched.errors import Cancelled
 from hetsched.iterations.home import Part, stages_of
 from hetsched.iterations.partials import combine, combined_slot
 from hetsched.iterations.saved_state import SavedState, copy_state, restore_state, value_shapes
@@ -141,14 +143,16 @@ class CheckpointWork:
     iteration: int
     slots: Sequence[int]
     residual: float
-    on_copied: Callable[[], None]
+    copying: HeldTask
 
     def run(self, step: Step) -> int:
-        """Return the bytes written. Raises as `CheckpointFiles.write`."""
+        """Return the bytes written.
+
+        Raises as `CheckpointFiles.write`, and Cancelled: devices went on during the copy.
+        """
         step.enter("copying the state for a checkpoint")
-        try:
-            saved = self.files.copy(self.iteration, self.slots)
-        finally:
-            self.on_copied()
+        saved = self.copying.run(lambda: self.files.copy(self.iteration, self.slots))
+        if self.copying.is_given_up:
+            raise Cancelled("given up during the copy")
         step.enter(f"writing {self.path}")
         return self.files.write(self.path, saved, self.residual)

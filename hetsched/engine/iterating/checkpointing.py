@@ -52,8 +52,11 @@ class CheckpointSchedule:
         return self._step is CheckpointStep.PAUSING
 
     def begin(self, now: float) -> None:
-        """Begin to count: an attempt has begun to iterate. What is being written goes on."""
-        if self._step is not CheckpointStep.WRITING:
+        """Begin to count: an attempt has begun to iterate.
+
+        What is being copied or written for an earlier one goes on.
+        """
+        if self._step in (CheckpointStep.NONE, CheckpointStep.PAUSING):
             self._step = CheckpointStep.NONE
             self._due = now + self._every
 

@@ -11,6 +11,7 @@ from hetsched.engine.context import EngineContext
 from hetsched.engine.iterating.array_copies import MIN_RATE, ArrayCopies
 from hetsched.engine.iterating.checkpoint_files import CheckpointFiles, CheckpointWork
 from hetsched.engine.iterating.epoch import Epoch
+from hetsched.engine.iterating.held_task import HeldTask
 from hetsched.engine.iterating.iterative_arrays import IterativeArrays
 from hetsched.engine.job import commands as do
 from hetsched.engine.job.arrays import JobArrays
@@ -26,6 +27,7 @@ from hetsched.engine.job.events import (
     StateRestored,
 )
 from hetsched.engine.threads.step import Step
+from hetsched.errors import TryAgain
 from hetsched.job import JobSpec
 from hetsched.transport.arena import Arena
 from hetsched.transport.iterations.control import IterationControl
@@ -64,16 +66,15 @@ class IterationOrders:
             return
         self._loading = loads
         files = self._context.files
-        work = functools.partial(self._load, loads, self._own.retain_copied())
-        files.submit(work, self._loaded, deadline=files.deadline + loads.seconds)
+        task = HeldTask(self._own.retain_copied(), self._call_soon)
+        files.submit(
+            lambda step: task.run(lambda: loads.run(step)),
+            functools.partial(self._loaded, task),
+            deadline=files.deadline + loads.seconds,
+        )
 
-    def _load(self, loads: ArrayCopies, release: Callable[[], None], step: Step) -> None:
-        try:
-            loads.run(step)
-        finally:
-            self._call_soon(release)
-
-    def _loaded(self, value: None, error: BaseException | None) -> None:
+    def _loaded(self, task: HeldTask, value: None, error: BaseException | None) -> None:
+        task.answered()
         self._loading = None
         self._post(InputsLoaded() if error is None else LoadFailed(error))
 
@@ -93,37 +94,41 @@ class IterationOrders:
 
         def copied() -> None:
             release()
-            self._post(StateCopied())
+            if not copying.is_given_up:
+                self._post(StateCopied())
 
+        copying = HeldTask(copied, self._call_soon)
         work = CheckpointWork(
             self._checkpoint_files(),
             self._spec.checkpoint,
             command.iteration,
             command.slots,
             command.residual,
-            functools.partial(self._call_soon, copied),
+            copying,
         )
-        on_written = functools.partial(self._written, command.iteration)
+        on_written = functools.partial(self._written, work)
         self._context.files.submit(work.run, on_written, deadline=self._checkpoint_deadline())
 
-    def _written(self, iteration: int, nbytes: int, error: BaseException | None) -> None:
+    def _written(self, work: CheckpointWork, nbytes: int, error: BaseException | None) -> None:
+        work.copying.answered()
+        if isinstance(error, TryAgain):  # a thread that hangs may still use the copies
+            self._checkpoints = None
         if error is None:
-            self._post(CheckpointWritten(iteration, nbytes))
+            self._post(CheckpointWritten(work.iteration, nbytes))
         else:
             self._post(CheckpointFailed(error))
 
     def restore_state(self, command: do.RestoreState) -> None:
         """Fill the job's arrays from a checkpoint, in a thread."""
-        files, release = self._checkpoint_files(), self._own.retain_all()
+        files = self._checkpoint_files()
+        task = HeldTask(self._own.retain_all(), self._call_soon)
 
         def work(step: Step) -> tuple[int, float | None]:
             step.enter(f"reading {command.path}")
-            try:
-                return files.restore(command.path)
-            finally:
-                self._call_soon(release)
+            return task.run(lambda: files.restore(command.path))
 
         def restored(value: tuple[int, float | None], error: BaseException | None) -> None:
+            task.answered()
             self._post(StateRestored(*value) if error is None else RestoreFailed(error))
 
         self._context.files.submit(work, restored, deadline=self._checkpoint_deadline())

@@ -69,6 +69,8 @@ class IterationState:
     checkpoints: CheckpointSchedule | None = None
     is_restored: bool = False
     """The job has continued from the checkpoint that it was given, or there is none."""
+    is_held: bool = False
+    """A thread copies or restores the state: no epoch may begin, also of another attempt."""
     history: IterationRecorder = field(init=False)
     _move: Move | None = None
     _present: set[str] = field(default_factory=set)

@@ -120,8 +120,10 @@ CHECKPOINT_EVENTS: dict[type, Transition] = {
     StateCopied: checkpoints.on_copied,
     CheckpointWritten: checkpoints.on_written,
     CheckpointFailed: checkpoints.on_failed,
+    StateRestored: checkpoints.on_restored,
+    RestoreFailed: checkpoints.on_restore_failed,
 }
-"""Transitions of all stages after the first checkpoint: files are written beside them."""
+"""Transitions of all stages from the first plan on: threads read and write beside them."""
 
 ACTIVE_STATES = (
     Preparing,
@@ -176,8 +178,6 @@ TRANSITIONS: dict[type[JobStage], dict[type, Transition]] = {
         IterationsDone: iterating.on_done,
         IterationsStopped: iterating.on_stopped,
         EpochSettled: iterating.on_settled,
-        StateRestored: checkpoints.on_restored,
-        RestoreFailed: checkpoints.on_restore_failed,
         Prepared: iterating.on_prepared,
         DevicesJoined: iterating.on_joined,
         DevicesSwitched: iterating.on_switched,

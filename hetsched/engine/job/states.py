@@ -219,8 +219,6 @@ class Iterating(msgspec.Struct, frozen=True):
         Restarted device -> when it was asked to prepare.
     progress : EpochProgress
         When devices last got on.
-    is_blocked : bool
-        The state is being copied or restored: no epoch may begin.
     """
 
     stage: ClassVar[str] = "computing"
@@ -232,7 +230,6 @@ class Iterating(msgspec.Struct, frozen=True):
     progress: EpochProgress
     stops: set[str] = msgspec.field(default_factory=set)
     joining: dict[str, float] = msgspec.field(default_factory=dict)
-    is_blocked: bool = False
 
 
 class Verifying(msgspec.Struct, frozen=True):

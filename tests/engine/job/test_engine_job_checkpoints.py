@@ -13,7 +13,7 @@ from hetsched.engine.job.events import (
     StateCopied,
     StateRestored,
 )
-from hetsched.errors import CantCreate, DataError
+from hetsched.errors import CantCreate, DataError, TryAgain
 
 EVERY = 300.0
 """Each event of a story takes a second."""
@@ -135,3 +135,40 @@ def test_a_checkpoint_of_another_problem_fails_the_job() -> None:
     finish = story.fenced(*DEVICES).only(do.FinishJob)
 
     assert finish.error.code == 65
+
+
+def start_over(story: IteratingStory) -> IteratingStory:
+    """A kernel without memory stops the attempt; the next one is about to iterate."""
+    story.failed("cpu0", "memory").fenced(*DEVICES)
+    return story.to_iterating()
+
+
+def test_another_attempt_waits_until_the_state_has_been_copied() -> None:
+    story = start_over(paused(7))
+    assert "StartEpoch" not in story.names
+
+    assert story.feed(StateCopied()).epoch.first == 8
+
+
+def test_a_copy_that_ends_between_two_attempts_delays_nothing() -> None:
+    story = paused(7).failed("cpu0", "memory").feed(StateCopied())
+    assert "StartEpoch" not in story.names
+    assert story.fenced(*DEVICES).to_iterating().epoch.first == 8
+
+
+def test_the_job_goes_on_if_no_thread_is_free_to_copy_its_state() -> None:
+    story = paused(7).feed(CheckpointFailed(TryAgain("16 threads hang")))
+    assert story.epoch.first == 8
+
+
+def test_another_attempt_waits_for_the_first_reading_of_the_checkpoint() -> None:
+    story = start_over(resumed())
+    assert {"StartEpoch", "RestoreState"}.isdisjoint(story.names)
+
+    assert story.feed(StateRestored(20, 0.25)).epoch.first == 21
+
+
+def test_a_checkpoint_read_between_two_attempts_is_read_once() -> None:
+    story = resumed().failed("cpu0", "memory").feed(StateRestored(20, 0.25))
+    story.fenced(*DEVICES).to_iterating()
+    assert (story.epoch.first, "RestoreState" in story.names) == (21, False)

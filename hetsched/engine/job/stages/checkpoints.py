@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from hetsched.engine.iterating.iteration_state import IterationState
 from hetsched.engine.job.commands import JobCommand, LogMessage
 from hetsched.engine.job.events import (
@@ -35,9 +33,13 @@ def on_copied(
     assert checkpoints is not None
     if checkpoints.is_copying:
         checkpoints.copied(now)
-    if not isinstance(state, Iterating):
-        return []
-    return next_epoch(record, replace(state, is_blocked=False), now)
+    return _go_on(record, state, now)
+
+
+def _go_on(record: JobRecord, state: object, now: float) -> list[JobCommand]:
+    """Begin the epoch that has waited; an attempt that comes later doesn't wait."""
+    _iterations(record).is_held = False
+    return next_epoch(record, state, now) if isinstance(state, Iterating) else []
 
 
 def on_written(
@@ -57,6 +59,7 @@ def on_failed(
     """Go on without that checkpoint, and say so."""
     iterations = _iterations(record)
     assert iterations.checkpoints is not None
+    has_waited = iterations.checkpoints.is_copying  # no thread has copied the state in time
     iterations.checkpoints.written(now)
     note = f"no checkpoint after iteration {iterations.checkpoints.saved}: {event.error}"
     previous = [text for text in record.notes if text.startswith("no checkpoint after iteration")]
@@ -64,13 +67,14 @@ def on_failed(
         record.notes.remove(previous[0])
     record.notes.append(note)
     is_expected = isinstance(event.error, HetschedError)
-    return [LogMessage("warning", note, None if is_expected else event.error)]
+    message = LogMessage("warning", note, None if is_expected else event.error)
+    return [message, *(_go_on(record, state, now) if has_waited else [])]
 
 
 def on_restored(
-    record: JobRecord, state: Iterating, event: StateRestored, now: float
+    record: JobRecord, state: object, event: StateRestored, now: float
 ) -> list[JobCommand]:
-    """Begin with the iteration after the checkpoint's."""
+    """Begin with the iteration after the checkpoint's, in this attempt or the next one."""
     iterations = _iterations(record)
     iterations.is_restored = True
     iterations.begun_at = now
@@ -79,10 +83,14 @@ def on_restored(
         iterations.checkpoints.saved = event.iteration
     path = record.settings.spec.resume
     record.notes.append(f"continued after iteration {event.iteration}, from {path}")
-    return next_epoch(record, replace(state, is_blocked=False), now)
+    return _go_on(record, state, now)
 
 
 def on_restore_failed(
-    record: JobRecord, state: Iterating, event: RestoreFailed, now: float
+    record: JobRecord, state: object, event: RestoreFailed, now: float
 ) -> list[JobCommand]:
+    """Fail the job; between two attempts, the next one will read the checkpoint again."""
+    _iterations(record).is_held = False
+    if not isinstance(state, Iterating):
+        return []
     return stopping.on_abort(record, state, AbortRequested(event.error), now)

@@ -58,10 +58,11 @@ def begin(record: JobRecord, attempt: Attempt, now: float) -> list[JobCommand]:
         iterations.checkpoints.begin(now)
     path = record.settings.spec.resume
     is_restoring = bool(path) and not iterations.is_restored and iterations.finished < 0
-    record.state = state = replace(state, is_blocked=is_restoring)
+    record.state = state
     commands = progress(record, state, now, force=True)
     commands += deadlines.set_first(record, now, record.settings.deadlines.chunk)
-    if is_restoring:
+    if is_restoring and not iterations.is_held:
+        iterations.is_held = True
         return [*commands, RestoreState(path)]
     return commands + next_epoch(record, state, now)
 
@@ -76,13 +77,13 @@ def next_epoch(record: JobRecord, state: Iterating, now: float) -> list[JobComma
     attempt = state.attempt
     usable = record.failures.remaining(attempt.live & attempt.prepared)
     usable = tuple(device for device in usable if device not in record.disabled)
-    if state.joining or state.is_blocked or not usable:
+    iterations = _iterations(record)
+    if state.joining or iterations.is_held or not usable:
         record.state = replace(state, epoch=None)
         if usable or state.joining or record.disabled.isdisjoint(attempt.live):
             return []
         text = "all devices that could go on are disabled"
         return progress(record, state, now, text, force=True)
-    iterations = _iterations(record)
     is_paced = any(attempt.infos[device].clock == "virtual" for device in usable)
     epoch = iterations.next_epoch(usable, is_paced=is_paced)
     log = IterationLog(epoch.devices, derives_waits=is_paced)
@@ -194,7 +195,8 @@ def on_settled(
     if checkpoints is not None and iterations.ended is None:
         finished = iterations.finished
         if checkpoints.copy(finished, now):
-            record.state = replace(state, epoch=None, is_blocked=True)
+            iterations.is_held = True
+            record.state = replace(state, epoch=None)
             return [SaveState(finished, iterations.previous, iterations.residual)]
     return next_epoch(record, state, now)
 
