@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -17,10 +18,12 @@ from diffusing_workload import Diffusion, DiffusionParams
 from iterating_bench import JOB, PATIENCE, IteratingBench, ProcessDevices
 from spawned_process import CPU
 
+from hetsched.device_process.iterating import core_processes as module
 from hetsched.device_process.iterating.core_processes import CoreProcesses
 from hetsched.devices.process_spec import ProcessSpec
 from hetsched.iterations.serial import run
 from hetsched.transport.device_messages import (
+    Attach,
     Check,
     Checked,
     CommandFailed,
@@ -36,6 +39,16 @@ TESTS = Path(__file__).parent.parent
 X = np.random.default_rng(5).standard_normal((24, 4))
 
 MakeBench = Callable[..., IteratingBench]
+
+PREPARE = Prepare(
+    job=JOB,
+    device=1,
+    workload="",
+    params=b"",
+    variant="",
+    arrays=(StoredArray(array="control", key=1, shape=(1,), dtype="<i4"),),
+    chunk=1,
+)
 
 
 @pytest.fixture
@@ -185,10 +198,71 @@ def test_the_thread_computes_if_no_process_can_be_started(
 
     monkeypatch.setattr("subprocess.Popen", refused)
     processes = CoreProcesses(CPU, lambda event: None, lambda: None)
-    stored = StoredArray(array="control", key=1, shape=(1,), dtype="<i4")
-    prepare = Prepare(
-        job=JOB, device=1, workload="", params=b"", variant="", arrays=(stored,), chunk=1
-    )
-
-    assert not processes.handle(prepare)
+    assert not processes.handle(PREPARE)
     assert not processes.handle(Release(JOB, 1))
+
+
+class FakeProcess:
+    """Records how it was started and what it was sent."""
+
+    started: FakeProcess
+
+    def __init__(
+        self, spec: Any, on_event: Any, on_end: Any, may_end: Any, idle_seconds: float
+    ) -> None:
+        self.on_event, self.may_end, self.idle_seconds = on_event, may_end, idle_seconds
+        self.attached: set[int] = set()
+        self.commands: list[Any] = []
+        FakeProcess.started = self
+
+    def send(self, command: Any, fds: Any = ()) -> None:
+        self.commands.append(command)
+
+
+@pytest.fixture
+def make_processes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., CoreProcesses]:
+    monkeypatch.setattr(module, "CoreProcess", FakeProcess)
+
+    def make(warm_for: float = 60.0) -> CoreProcesses:
+        spec = msgspec.structs.replace(CPU, warm_for=warm_for)
+        return CoreProcesses(spec, lambda event: None, lambda: None)
+
+    return make
+
+
+def test_a_process_may_not_end_before_it_has_answered_a_fence(
+    make_processes: Callable[..., CoreProcesses],
+) -> None:
+    processes = make_processes()
+    assert processes.handle(PREPARE)
+    assert processes.handle(Fence(JOB, 1))
+    process = FakeProcess.started
+    assert not process.may_end(process)
+
+    process.on_event(Fenced(JOB, 0))
+
+    assert process.may_end(process)
+
+
+@pytest.mark.parametrize("warm_for", [0.0, 1e9])
+def test_processes_are_looked_at_neither_without_a_pause_nor_after_years(
+    make_processes: Callable[..., CoreProcesses], warm_for: float
+) -> None:
+    assert make_processes(warm_for).handle(PREPARE)
+    assert 0 < FakeProcess.started.idle_seconds * 1e3 < 2**31
+
+
+def test_the_thread_computes_if_a_segment_has_no_descriptor_left(
+    make_processes: Callable[..., CoreProcesses], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(fd: int) -> int:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    processes = make_processes()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "dup", refused)
+        processes.attach(Attach(1, "segment", 4), 0)
+    assert not processes.handle(PREPARE)
+
+    processes.detach([1])
+    assert processes.handle(PREPARE)

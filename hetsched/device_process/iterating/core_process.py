@@ -29,7 +29,7 @@ from hetsched.transport.sockets import close_all, receive_message, send_message
 class CoreProcess:
     """A running process of one core.
 
-    Raises OSError if it can't be started.
+    Raises OSError if it can't be started, RuntimeError if there is no thread for its events.
 
     Parameters
     ----------
@@ -73,7 +73,11 @@ class CoreProcess:
         self._reader = threading.Thread(
             target=self._read, name=f"{spec.devices[0].name} events", daemon=True
         )
-        self._reader.start()
+        try:
+            self._reader.start()
+        except RuntimeError:
+            self._sock.close()  # the process ends
+            raise
 
     def send(self, command: Command, fds: Sequence[int] = ()) -> None:
         """Send a command; to a process that has ended it is lost, as `on_end` says."""

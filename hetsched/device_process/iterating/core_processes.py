@@ -19,13 +19,17 @@ from hetsched.transport.device_messages import (
     Detach,
     DeviceCommand,
     Event,
-    Fence,
+    Fenced,
     Hello,
     MemoryReading,
     Pong,
     Prepare,
     Release,
 )
+
+MIN_IDLE_SECONDS, MAX_IDLE_SECONDS = 0.05, 86_400.0
+"""After which an idle process is ended: a period of polling, so neither 0 nor for years.
+Arbitrary."""
 
 
 class CoreProcesses:
@@ -52,6 +56,8 @@ class CoreProcesses:
         self._die = die
         self._are_needed = len(spec.devices) > 1 and all(d.is_plain_core for d in spec.devices)
         self._objects: dict[int, tuple[Attach, int]] = {}
+        self._missing: set[int] = set()
+        """Attached segments without a descriptor."""
         self._running: dict[int, CoreProcess] = {}
         self._jobs: dict[int, set[int]] = {index: set() for index in range(len(spec.devices))}
         self._lock = threading.Lock()
@@ -59,11 +65,15 @@ class CoreProcesses:
     def attach(self, command: Attach, fd: int) -> None:
         """Keep a copy of the descriptor, for processes that will need it."""
         if self._are_needed and command.kind == "segment":
-            self._objects[command.key] = (command, os.dup(fd))
+            try:
+                self._objects[command.key] = (command, os.dup(fd))
+            except OSError:  # no descriptors are left: threads compute jobs with this segment
+                self._missing.add(command.key)
 
     def detach(self, keys: Iterable[int]) -> None:
         """Detach objects here and in the processes."""
         keys = tuple(keys)
+        self._missing.difference_update(keys)
         for key in keys:
             _, fd = self._objects.pop(key, (None, -1))
             if fd >= 0:
@@ -77,23 +87,30 @@ class CoreProcesses:
     def handle(self, command: DeviceCommand) -> bool:
         """Pass a command of an iterative job on; return False if it is one of another job."""
         index, jobs = command.device, self._jobs[command.device]
-        if self._are_needed and isinstance(command, Prepare) and is_iterative(command):
+        if isinstance(command, Prepare) and self._is_for_process(command):
             try:
                 with self._lock:
                     process = self._running.get(index) or self._start(index)
                     jobs.add(command.job)
-            except OSError:  # no descriptors, memory or processes are left: the thread computes
+            except (OSError, RuntimeError):
+                # No descriptors, memory, processes or threads are left: the thread computes.
                 return False
             self._attach_all(process, command)
         elif command.job not in jobs:
             return False
+        elif (running := self._running.get(index)) is None:
+            return True  # it has died with its jobs, and so does this process
         else:
-            process = self._running[index]
+            process = running
         process.send(msgspec.structs.replace(command, device=0))
-        if isinstance(command, Release | Fence):
+        if isinstance(command, Release):
             with self._lock:
                 jobs.discard(command.job)
         return True
+
+    def _is_for_process(self, command: Prepare) -> bool:
+        keys = (stored.key for stored in command.arrays)
+        return self._are_needed and is_iterative(command) and self._missing.isdisjoint(keys)
 
     def stop(self) -> None:
         """End the processes."""
@@ -112,7 +129,7 @@ class CoreProcesses:
             partial(self._on_event, index),
             partial(self._on_end, index),
             partial(self._may_end, index),
-            self._spec.warm_for,
+            min(max(self._spec.warm_for, MIN_IDLE_SECONDS), MAX_IDLE_SECONDS),
         )
         self._running[index] = process
         return process
@@ -130,6 +147,9 @@ class CoreProcesses:
     def _on_event(self, index: int, event: Event) -> None:
         if isinstance(event, Hello | Pong | MemoryReading):
             return
+        if isinstance(event, Fenced):  # until then it was at work
+            with self._lock:
+                self._jobs[index].discard(event.job)
         self._send(msgspec.structs.replace(event, device=index))
 
     def _may_end(self, index: int, process: CoreProcess) -> bool:
