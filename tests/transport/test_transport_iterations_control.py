@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hetsched.transport.iterations.control import (
+    MAX_ARRIVALS,
     Aborted,
     EpochDecision,
     IterationControl,
@@ -130,3 +131,11 @@ def test_a_new_epoch_starts_from_its_first_iteration(control: IterationControl) 
 
 def test_the_number_of_slots_follows_from_the_size_of_the_memory() -> None:
     assert [slots_of(control_words(slots)) for slots in range(1, 40)] == list(range(1, 40))
+
+
+def test_an_epoch_ends_before_its_arrivals_overflow(control: IterationControl) -> None:
+    control._words[control._arrivals(0)] = MAX_ARRIVALS - 2
+    for iteration in (7, 8):
+        control.arrive(0)
+        control.decide(iteration)
+    assert [control.decision(iteration).pause for iteration in (7, 8)] == [False, True]

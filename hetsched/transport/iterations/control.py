@@ -22,6 +22,8 @@ from hetsched.transport.iterations import futex
 
 WORDS_PER_LINE = 16
 """64 bytes: one line of the cache."""
+MAX_ARRIVALS = 2**30
+"""After so many in one epoch, some hours of short stages, another one begins to count anew."""
 RECHECK_SECONDS = 0.05
 """How long a device sleeps before it looks for an abort and for commands."""
 _ABORT, _ALLOWED, _PROPOSAL, _PAUSE, _DECISION = range(5)
@@ -80,6 +82,7 @@ class IterationControl:
         self._slots = slots
         self._spin_seconds = spin_seconds
         self._address = words.ctypes.data
+        self._arrived = 0
 
     # ---- the engine
 
@@ -143,7 +146,7 @@ class IterationControl:
     def arrive(self, slot: int) -> int:
         """Record that the device has arrived once more; return how often it has."""
         word = self._arrivals(slot)
-        count = int(self._view[word]) + 1
+        count = self._arrived = int(self._view[word]) + 1
         self._write(word, count)
         return count
 
@@ -169,7 +172,7 @@ class IterationControl:
 
     def decide(self, iteration: int) -> None:
         """Decide what follows `iteration`; by the first device, before it arrives at its end."""
-        pause = int(self._words[_line(_PAUSE)])
+        pause = int(self._words[_line(_PAUSE)] != 0 or self._arrived >= MAX_ARRIVALS)
         self._words[_line(_DECISION + iteration % 2)] = self.proposed << 1 | pause
 
     def decision(self, iteration: int) -> EpochDecision:
