@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
+from hetsched.daemon.jobs import open_checkpoints
 from hetsched.daemon.jobs.open_checkpoints import OpenCheckpoint, find_checkpoints
 from hetsched.job import JobSpec
+from hetsched.store.checkpoints.record import CheckpointRecord
 from hetsched.store.journal.records import JournaledJob
 from tests.store.checkpoints.saved_job import SavedJob
 
@@ -58,3 +61,24 @@ def test_a_damaged_or_missing_one_is_ignored(
 
 def test_jobs_without_checkpoints_have_none() -> None:
     assert found("", 80.0, 90.0) is None
+
+
+def test_one_that_is_too_large_to_be_read_in_time_counts(
+    saved: SavedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_looked_at, may_end = threading.Event(), threading.Event()
+
+    def read_for_long(path: str) -> CheckpointRecord:
+        is_looked_at.set()
+        may_end.wait(SECONDS)
+        return open_checkpoints.read_record(path)
+
+    def joined(thread: threading.Thread, seconds: float) -> None:
+        assert is_looked_at.wait(SECONDS)
+
+    monkeypatch.setattr(open_checkpoints, "verify_checkpoint", read_for_long)
+    monkeypatch.setattr(threading.Thread, "join", joined)
+    try:
+        assert found(saved.path, 80.0, 90.0) == OpenCheckpoint(saved.path, 4, is_progress=True)
+    finally:
+        may_end.set()

@@ -1,7 +1,8 @@
 """Finds the checkpoints from which the jobs of an earlier daemon can continue.
 
 In a thread with a deadline, as `unfinished_publications`. Only a whole file counts, which was
-written since the job was submitted: an older one may be another job's.
+written since the job was submitted: an older one may be another job's. A file that is too large to
+be read in time counts, too: it was synced before it got its name, and is read whole by its job.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hetsched.errors import HetschedError, InputMissing
-from hetsched.store.checkpoints.checkpoint_file import verify_checkpoint
+from hetsched.store.checkpoints.checkpoint_file import read_record, verify_checkpoint
 from hetsched.store.journal.records import JournaledJob
 
 log = logging.getLogger(__name__)
@@ -48,12 +49,15 @@ def find_checkpoints(jobs: Sequence[JournaledJob], seconds: float) -> Mapping[in
             checkpoint = _checkpoint_of(job)
             if checkpoint is not None:
                 found[job.number] = checkpoint
+        for job in candidates:
+            if job.number in found and not _is_whole(job):
+                del found[job.number]
 
     thread = threading.Thread(target=run, name="checkpoints", daemon=True)
     thread.start()
     thread.join(seconds)
     if thread.is_alive():
-        log.warning("a checkpoint's folder hasn't responded for %g s at the start", seconds)
+        log.warning("not all checkpoints have been read within %g s at the start", seconds)
     return dict(found)
 
 
@@ -63,12 +67,22 @@ def _checkpoint_of(job: JournaledJob) -> OpenCheckpoint | None:
         written_at = Path(path).stat().st_mtime
         if written_at < job.submitted_at:
             return None
-        record = verify_checkpoint(path)
+        record = read_record(path)
     except (OSError, InputMissing):
         return None
     except HetschedError as error:
         log.warning("job %d starts over: %s", job.number, error)
         return None
-    log.info("job %d continues after iteration %d, from %s", job.number, record.iteration, path)
     is_progress = job.started_at is not None and written_at >= job.started_at
     return OpenCheckpoint(path, record.iteration, is_progress)
+
+
+def _is_whole(job: JournaledJob) -> bool:
+    """Read all of a checkpoint, which may take long."""
+    try:
+        record = verify_checkpoint(job.spec.checkpoint)
+    except (OSError, HetschedError) as error:
+        log.warning("job %d starts over: %s", job.number, error)
+        return False
+    log.info("job %d continues after iteration %d", job.number, record.iteration)
+    return True
