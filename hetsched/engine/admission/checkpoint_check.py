@@ -8,7 +8,7 @@ from hetsched.engine.admission.input_opener import LOADED_KEY
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.threads.step import Step
 from hetsched.job import JobSpec
-from hetsched.store.checkpoints.checkpoint_file import check_target, read_record
+from hetsched.store.checkpoints.checkpoint_file import check_iteration, check_target, read_record
 from hetsched.store.checkpoints.record import InputIdentity, Problem, check_problem, problem_of
 from hetsched.workload import Iterative
 
@@ -30,7 +30,10 @@ def check_checkpoints(job: ResolvedJob, spec: JobSpec, step: Step) -> None:
     problem = _problem(job, spec)
     if spec.resume:
         step.enter(f"reading {spec.resume}")
-        check_problem(spec.resume, read_record(spec.resume), problem)
+        record = read_record(spec.resume)
+        check_problem(spec.resume, record, problem)
+        assert job.iterative is not None, "others have no such options"
+        check_iteration(spec.resume, record, job.iterative.max_iterations)
     if spec.checkpoint:
         step.enter(f"checking {spec.checkpoint}")
         check_target(spec.checkpoint, problem)

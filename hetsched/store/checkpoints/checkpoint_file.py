@@ -152,13 +152,23 @@ def load_checkpoint(
         members = MemberReader(path, file)
         record = decode(path, members.record())
         check_problem(path, record, problem)
-        if record.iteration < 0:
-            raise DataError(f"{path}: damaged checkpoint: iteration {record.iteration}")
+        check_iteration(path, record, workload.max_iterations(params))
         arrays = _read(path, members, "state", record.arrays, saved_shapes(workload, params))
         values = _read(path, members, "values", record.values, value_shapes(workload, params))
     saved = SavedState(record.iteration, arrays, values)
     _check_no_nan(path, _members(saved))
     return record, saved
+
+
+def check_iteration(path: str, record: CheckpointRecord, limit: int) -> None:
+    """Raise DataError unless a job of at most `limit` iterations can continue from `record`."""
+    if record.iteration < 0:
+        raise DataError(f"{path}: damaged checkpoint: iteration {record.iteration}")
+    if record.iteration > limit:
+        raise DataError(
+            f"{path}: a checkpoint after iteration {record.iteration}; this job ends after"
+            f" {limit}: give it a higher limit, or an earlier checkpoint"
+        )
 
 
 def _read(

@@ -83,6 +83,14 @@ def test_limits_may_be_changed(job: SavedJob) -> None:
     assert job.with_params(iterations=500, tolerance=1e-3).load()[0].iteration == 4
 
 
+def test_a_job_that_ends_before_the_checkpoint_does_not_continue_from_it(job: SavedJob) -> None:
+    job.save()
+
+    assert job.with_params(iterations=4).load()[0].iteration == 4
+    message = "after iteration 4; this job ends after 3: give it a higher limit"
+    assert message in refusal(job.with_params(iterations=3))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
