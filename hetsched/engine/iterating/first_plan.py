@@ -22,6 +22,7 @@ from hetsched.partition.iterations.history_table import HistoryEntry
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.variants import choose_variants
 from hetsched.plans.device_plan import DevicePlan
+from hetsched.plans.slot_allocation import aligned
 
 MOVE_BYTES_PER_SECOND = 4e9
 """Memory speed of a core that gets rows of another one: the least cost of moving them. Arbitrary
@@ -176,5 +177,5 @@ def _slot_memory(candidate: Candidate, load: int) -> int:
     """Return the bytes that a device with a link reserves, as far as it has them."""
     if not candidate.info.link:
         return 0
-    needed, limit = candidate.demand.need([load]), candidate.demand.limit
+    needed, limit = aligned(candidate.demand.need([load])), candidate.demand.limit
     return needed if limit is None else min(needed, limit)

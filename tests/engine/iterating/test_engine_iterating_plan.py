@@ -20,6 +20,7 @@ from hetsched.engine.job.states import Attempt
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.errors import Unavailable
 from hetsched.job import JobSpec
+from hetsched.plans.slot_allocation import ALIGNMENT
 from hetsched.store.models.model_store import ModelStore
 from hetsched.transport.iterations.messages import IterationTimes
 from hetsched.workload import Variant
@@ -113,6 +114,14 @@ def test_a_device_behind_a_link_reserves_the_memory_that_it_has() -> None:
 
     limited = first_plan(job(devices), spec(), devices, state(devices), memory // 2).plan
     assert limited.assignments[2].slot_memory == memory // 2
+
+
+def test_the_memory_reserved_for_an_odd_number_of_bytes_holds_the_aligned_slot() -> None:
+    gpu = DeviceInfo(name="emu0", kind="emulated", identity="gpu", link=True, memory=1 << 20)
+    devices = (*CORES, gpu)
+    plan = first_plan(job(devices), spec(), devices, state(devices)).plan
+    assert WORKLOAD.demand(PARAMS, "emulated").need([ROWS]) % ALIGNMENT
+    assert plan.assignments[2].slot_memory % ALIGNMENT == 0
 
 
 def test_a_device_without_a_variant_takes_no_part() -> None:
