@@ -16,6 +16,7 @@ from rich.console import Console
 
 from hetsched.cli import workload_flags
 from hetsched.cli.commands import result
+from hetsched.cli.commands.submit import next_steps
 from hetsched.cli.iteration_flags import IterationFlags, iteration_flags
 from hetsched.cli.output.bars import job_table
 from hetsched.cli.output.job_result import finish
@@ -156,6 +157,13 @@ def test_what_a_job_without_convergence_has_reached_can_be_saved(tmp_path: Path)
 
     assert saved == {"x": str(tmp_path / "x.npy")}
     assert np.array_equal(np.load(tmp_path / "x.npy", allow_pickle=False), x)
+
+
+def test_of_several_results_the_hint_names_the_first() -> None:
+    report = replace(REPORT, outputs={})
+
+    assert next_steps(3, report, ["final", "steps"]).endswith("result 3 -o final=final.npy")
+    assert next_steps(3, report, ["x"]).endswith("result 3 -o out.npy")
 
 
 def test_before_the_first_iteration_the_stage_is_shown() -> None:

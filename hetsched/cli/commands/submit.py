@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +17,7 @@ from hetsched.cli.output.progress import watch
 from hetsched.cli.output.terminal import note, out, out_json
 from hetsched.cli.request_flags import JobOptions, Json, ParamValue
 from hetsched.errors import Cancelled, HetschedError, UsageError
-from hetsched.job import JobReport, JobState
+from hetsched.job import Done, Failed, JobReport, JobState
 
 if TYPE_CHECKING:
     from typer._click import Command
@@ -82,12 +82,17 @@ def submit(  # noqa: PLR0913 - one for each flag
         except KeyboardInterrupt:
             raise _detached(job.id, daemon.cancel) from None
         explanation.write_ended(job, state, trace, plot, options.force)
-        finish(state, json, lambda report: next_steps(job.id, report))
+        names = tuple(state.results) if isinstance(state, Done | Failed) else ()
+        finish(state, json, lambda report: next_steps(job.id, report, names))
 
 
-def next_steps(number: int, report: JobReport) -> str:
-    """Return the last line below the report of a daemon's job: what to do next."""
-    save = "" if report.outputs else f" | hetsched result {number} -o out.npy"
+def next_steps(number: int, report: JobReport, results: Sequence[str] = ()) -> str:
+    """Return the last line below the report of a daemon's job: what to do next.
+
+    `results`: outputs in the daemon's memory.
+    """
+    target = f"{results[0]}={results[0]}.npy" if len(results) > 1 else "out.npy"
+    save = "" if report.outputs else f" | hetsched result {number} -o {target}"
     return f"next: hetsched show {number} | hetsched explain {number}{save}"
 
 
