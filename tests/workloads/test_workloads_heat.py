@@ -177,6 +177,7 @@ def test_a_grid_follows_from_the_initial_values() -> None:
         ({"grid": "4x4", "border": "a,b"}, {}, UsageError, "no border 'a'"),
         ({"grid": "4x4x4", "border": "neumann,neumann"}, {}, UsageError, "give 1 or 3"),
         ({"grid": "4x4", "diffusivity": 0}, {}, UsageError, "diffusivity"),
+        ({"grid": "4x4", "border_value": 1e39}, {}, UsageError, "too large for float32"),
         ({"grid": "4x4", "tolerance": "nan"}, {}, UsageError, "tolerance"),
         ({"grid": "4x4", "steps": 0}, {}, UsageError, "steps"),
         ({"grid": "4x4"}, {"initial": ((4, 5), "float32")}, DataError, "grid is 4x4"),

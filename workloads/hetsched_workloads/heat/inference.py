@@ -16,6 +16,7 @@ BORDERS = ("periodic", "dirichlet", "neumann")
 NAMES = {2: ("ROWS", "COLS"), 3: ("PLANES", "ROWS", "COLS")}
 MAX_GRID_LENGTH = 60
 """Characters of a grid: more than any size in memory needs, fewer than int() refuses."""
+MAX_FLOAT32 = 2.0**127 * (2 - 2.0**-23)
 DEFAULT_FRACTION = 0.9
 """Of the largest stable time step: how long a step is if none is given. Arbitrary."""
 
@@ -64,7 +65,7 @@ def check(p: Any) -> None:
     """Raise UsageError if parameters make no sense."""
     axes = len(grid_shape(p.grid))
     borders(p.border, axes)
-    DTYPES.parse("heat", p.dtype)
+    dtype = DTYPES.parse("heat", p.dtype)
     if p.steps < 1:
         raise UsageError(f"steps: {p.steps}, must be at least 1")
     for name in ("diffusivity", "spacing"):
@@ -75,6 +76,8 @@ def check(p: Any) -> None:
             raise UsageError(f"{name}: {getattr(p, name):g}, must be at least 0 and finite")
     if not math.isfinite(p.border_value):
         raise UsageError(f"border_value: {p.border_value:g}, must be finite")
+    if dtype is FLOAT32 and abs(p.border_value) > MAX_FLOAT32:
+        raise UsageError(f"border_value: {p.border_value:g} is too large for float32")
     largest = 0.5 / axes * p.spacing**2 / p.diffusivity
     if p.time_step > largest * (1 + 1e-12):
         raise UsageError(
