@@ -128,16 +128,20 @@ class Job(Future[Any]):
         """Call `callback(state)` after each batch of iterations, on another thread.
 
         `state` has the last complete `iteration`, the `residual`, `iterations_per_second` and, in
-        `devices`, the rows of each device. Exceptions are logged; the job continues.
+        `devices`, the rows of each device. If it raises, that is logged and it isn't called again.
         """
-        last = 0
+        last: int | None = 0
+        has_failed = False
 
         def on_state(state: JobState) -> None:
-            nonlocal last
+            nonlocal last, has_failed
             iteration = state.iteration if isinstance(state, Running) else None
-            if isinstance(state, Running) and iteration is not None and iteration != last:
-                last = iteration
-                callback(state)
+            if has_failed or not isinstance(state, Running) or iteration in (None, last):
+                return
+            last = iteration
+            has_failed = True
+            callback(state)
+            has_failed = False
 
         self.follow(on_state)
 
