@@ -90,6 +90,19 @@ def test_an_array_of_another_dtype_is_copied(arena: Arena) -> None:
     assert (view(arena, arrays, "x") == 2.5).all()
 
 
+def test_values_beyond_the_kernels_dtype_become_infinite_without_a_warning(arena: Arena) -> None:
+    segment = arena.allocate(4 * 4 * 8)
+    segment.array((4, 4), "float64")[...] = 1e200
+    inputs = {"initial": ArenaRef(segment.id, (4, 4), "float64")}
+    heat = JobSpec(workload="heat", params={"dtype": "float32"}, inputs=inputs)
+    arrays = IterativeArrays(resolve(heat, MachineLimits(CORES, {}, arena.limit)), arena)
+    arrays.allocate()
+    loads = arrays.loads()
+    assert loads is not None
+    loads.run(Step())
+    assert np.isinf(view(arena, arrays, "initial")).all()
+
+
 def test_results_are_written_to_files(arena: Arena, tmp_path: Path) -> None:
     arrays = allocated(arena, outputs={"y": FileOut(str(tmp_path / "y.npy"))})
     view(arena, arrays, "y")[...] = np.arange(4.0)
