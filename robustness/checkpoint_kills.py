@@ -98,7 +98,7 @@ class Life:
 def measure(scale: Scale) -> Result:
     kills = scale.of(2, 20, 50)
     chance = random.Random(scale.seed)
-    solvers = SOLVERS[-2:] if scale.name == "test" else SOLVERS
+    solvers = SOLVERS[-1:] if scale.name == "test" else SOLVERS  # it compiles nothing
     counts = {solver.workload: Counts() for solver in solvers}
     with daemon(CORES + scale.deadlines, {"PYTHONPATH": ROOT}, start=False) as served:
         counters = served.folder / "counters"
