@@ -166,6 +166,8 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     """None: nothing was to converge."""
     moves: int | None = None
     """How often rows moved between devices."""
+    continued_after: int | None = None
+    """The iteration of the checkpoint from which the job continued; 0: it began at the start."""
 
 
 class DeviceProgress(msgspec.Struct, frozen=True):

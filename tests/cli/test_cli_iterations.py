@@ -19,6 +19,7 @@ from hetsched.cli.commands import result
 from hetsched.cli.commands.submit import next_steps
 from hetsched.cli.iteration_flags import IterationFlags, iteration_flags
 from hetsched.cli.output.bars import job_table
+from hetsched.cli.output.iteration_rows import iteration_headline
 from hetsched.cli.output.job_result import finish
 from hetsched.cli.request_flags import JobOptions, job_options
 from hetsched.client.job import Job
@@ -157,6 +158,13 @@ def test_what_a_job_without_convergence_has_reached_can_be_saved(tmp_path: Path)
 
     assert saved == {"x": str(tmp_path / "x.npy")}
     assert np.array_equal(np.load(tmp_path / "x.npy", allow_pickle=False), x)
+
+
+def test_the_rate_of_a_continued_job_is_that_of_its_own_iterations() -> None:
+    line = iteration_headline(replace(REPORT, continued_after=60))
+
+    assert "100 iterations, 40 of them in 2 s (20/s)" in line
+    assert "100 iterations in 2 s (50/s)" in iteration_headline(REPORT)
 
 
 def test_of_several_results_the_hint_names_the_first() -> None:

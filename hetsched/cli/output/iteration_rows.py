@@ -56,7 +56,10 @@ def iteration_headline(report: JobReport) -> str:
     parts = [f"{report.workload}: {counted(report.load, 'row')}"]
     done = counted(iterations, "iteration")
     if report.seconds and iterations:
-        done += f" in {format_seconds(report.seconds)} ({number(iterations / report.seconds)}/s)"
+        earlier = report.continued_after or 0
+        rate = number((iterations - earlier) / report.seconds)
+        done += f", {iterations - earlier} of them in" if earlier else " in"
+        done += f" {format_seconds(report.seconds)} ({rate}/s)"
     parts.append(done)
     if report.converged is not None and iterations:
         parts.append("converged" if report.converged else "not converged")

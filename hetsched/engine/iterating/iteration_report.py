@@ -26,6 +26,7 @@ def with_iterations(
         residual=None if math.isnan(iterations.residual) else iterations.residual,
         converged=_converged(iterations),
         moves=iterations.moves,
+        continued_after=iterations.continued_after,
     )
 
 

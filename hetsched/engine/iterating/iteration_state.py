@@ -69,6 +69,8 @@ class IterationState:
     checkpoints: CheckpointSchedule | None = None
     is_restored: bool = False
     """The job has continued from the checkpoint that it was given, or there is none."""
+    continued_after: int = 0
+    """The iteration of that checkpoint."""
     is_held: bool = False
     """A thread copies or restores the state: no epoch may begin, also of another attempt."""
     history: IterationRecorder = field(init=False)
@@ -164,7 +166,7 @@ class IterationState:
 
     def continue_after(self, iteration: int, residual: float | None) -> None:
         """Record that the job's arrays are as after `iteration`, from a checkpoint."""
-        self.finished = self.reported = iteration
+        self.finished = self.reported = self.continued_after = iteration
         self.previous = ()  # its combined values are in the slot for these
         self.residual = math.nan if residual is None else residual
         self.history = IterationRecorder(self.devices, iteration + 1)

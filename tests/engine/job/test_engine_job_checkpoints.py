@@ -113,7 +113,7 @@ def test_a_job_continues_after_the_checkpoint() -> None:
     story.feed(StateRestored(20, 0.25))
 
     assert (story.epoch.first, story.epoch.previous) == (21, ())
-    assert story.iterations.residual == 0.25
+    assert (story.iterations.residual, story.iterations.continued_after) == (0.25, 20)
     assert story.machine.record.notes == ["continued after iteration 20, from /job.ckpt"]
 
 

@@ -74,7 +74,7 @@ def test_no_convergence_is_a_failure_whose_result_is_kept() -> None:
         "no convergence after 9 iterations: residual 0.5; the last result was kept"
     )
     assert finish.keeps_results
-    assert finish.report.iterations == 9
+    assert (finish.report.iterations, finish.report.continued_after) == (9, 0)
     assert finish.report.seconds is not None
     assert finish.report.spread is not None
 
