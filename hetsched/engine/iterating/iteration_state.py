@@ -124,18 +124,22 @@ class IterationState:
         if not self.seconds and self.begun_at is not None:
             self.seconds = now - self.begun_at
 
-    def settle(self, finished: int, ended: int | None) -> None:
-        """Record how far the devices of the present epoch got; they have stopped."""
+    def settle(self, finished: int, ended: int | None, *, is_paused: bool = False) -> None:
+        """Record how far the devices of the present epoch got; they have stopped.
+
+        `is_paused`: all of them after the same iteration; otherwise some may have begun the next
+        one.
+        """
         epoch, self.epoch = self.epoch, None
         assert epoch is not None, "settled twice"
         self.ended = ended if ended is not None else self.ended
         if finished < epoch.first:
             return
-        if epoch.first == 0 or not self.is_warming_up:
+        is_round = self.is_warming_up and finished == 1 and self.ended is None and is_paused
+        if epoch.first == 0 or not is_round:
             self.previous = epoch.slots
-        self.finished = finished
-        if self.is_warming_up and finished == 1 and self.ended is None:
-            self.finished = 0  # its input is in the other buffer
+        # The input of a round is in the other buffer, unless that of iteration 2 has been begun.
+        self.finished = 0 if is_round else finished
 
     def _shares(self, usable: Collection[str]) -> dict[str, int]:
         """Return device -> rows at the beginning of an epoch, in the order of slots."""

@@ -115,4 +115,4 @@ def test_rounds_of_a_warm_up_repeat_the_first_iteration() -> None:
     for _ in range(2):
         epoch = iterations.next_epoch({"cpu0", "cpu1"}, is_paced=False)
         assert (epoch.first, epoch.previous) == (1, (0, 1, 2))
-        iterations.settle(finished=1, ended=None)
+        iterations.settle(finished=1, ended=None, is_paused=True)

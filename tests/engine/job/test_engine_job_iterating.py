@@ -171,6 +171,16 @@ def test_a_warm_up_pauses_after_each_round() -> None:
     assert (story.epoch.first, story.epoch.rows) == (1, {"cpu0": 75, "cpu1": 25})
 
 
+def test_a_round_that_a_loss_ended_is_not_repeated() -> None:
+    """Another device may have begun iteration 2, which overwrites the input of the round."""
+    balance = IterationBalance(ROWS, 2, "functional", names=DEVICES, warm_up=True)
+    story = IteratingStory(balance=balance).to_iterating()
+    story.stopped(*DEVICES, iteration=0, reason="paused").settled(0)
+    story.iterated("cpu0", 1).iterated("cpu1", 1).lost("cpu1")
+    story.stopped("cpu0", iteration=1, reason="aborted", epoch=2).settled(1)
+    assert (story.epoch.first, story.epoch.previous) == (2, (0, 1))
+
+
 # ---- devices that come and go
 
 

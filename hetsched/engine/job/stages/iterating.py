@@ -184,7 +184,7 @@ def on_settled(
     if state.epoch is None:
         return []
     iterations = _iterations(record)
-    iterations.settle(event.finished, event.ended)
+    iterations.settle(event.finished, event.ended, is_paused=state.stops == {"paused"})
     iterations.has_converged |= "converged" in state.stops
     if state.stops and ENDS.issuperset(state.stops):
         return _complete(record, state, now)
