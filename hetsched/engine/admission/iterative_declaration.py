@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hetsched.errors import UsageError
-from hetsched.iterations.home import state_shape
+from hetsched.iterations.home import Part, stages_of, state_shape
 from hetsched.iterations.partials import partials_shape
 from hetsched.transport.iterations.control import control_words
-from hetsched.workload import BaseWorkload, Iterative, Reduction, StateArray
+from hetsched.workload import BaseWorkload, Iterative, Reduction, Stage, StateArray
 
 CONTROL = "control"
 """The name of the array in which devices wait for each other."""
@@ -98,4 +98,17 @@ def declare_iterative(workload: BaseWorkload, params: Any) -> IterativeDeclarati
             f"{workload.name}: an iterative workload has no inout arrays, since an iteration may"
             " be repeated; declare an input and an output"
         )
+    for part in Part:
+        _check_reductions(workload, stages_of(workload, params, part))
     return declaration
+
+
+def _check_reductions(workload: BaseWorkload, stages: Sequence[Stage]) -> None:
+    """Check that each reduction belongs to one stage: another one would replace its parts.
+
+    A device may still combine those when the next one begins.
+    """
+    names = [name for stage in stages for name in stage.reductions]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(f"{workload.name}: reduction {twice[0]!r} belongs to two stages")

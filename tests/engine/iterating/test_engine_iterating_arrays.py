@@ -19,7 +19,7 @@ from hetsched.engine.threads.step import Step
 from hetsched.errors import Cancelled, DataError, IOFailure, UsageError
 from hetsched.job import ArenaRef, FileOut, FileRef, JobSpec
 from hetsched.transport.arena import Arena
-from hetsched.workload import ArraySpec, find
+from hetsched.workload import ArraySpec, Stage, find
 
 ROWS = 30
 NAME = "diffusing_workload:Diffusion"
@@ -189,11 +189,17 @@ class NoIterations(Diffusion):
         return 0
 
 
+class TwoStages(Diffusion):
+    def finish(self, p: DiffusionParams) -> Any:
+        return [Stage(name, ("u",), reductions=("total",)) for name in ("first", "second")]
+
+
 @pytest.mark.parametrize(
     ("workload", "message"),
     [
         (Odd(), r"two arrays have the same name \(x, y, totals, u, u, means\)"),
         (InOut(), "an iterative workload has no inout arrays"),
+        (TwoStages(), "diffusion: reduction 'total' belongs to two stages"),
         (NoIterations(), "granules of 1 rows and 0 iterations; both must be at least 1"),
     ],
 )
