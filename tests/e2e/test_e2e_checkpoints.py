@@ -12,7 +12,7 @@ from diffusing_workload import DiffusionParams, diffused
 
 import hetsched
 from hetsched.config import parse
-from hetsched.errors import CantCreate, DataError, HetschedError, InputMissing
+from hetsched.errors import CantCreate, DataError, HetschedError, InputMissing, UsageError
 from hetsched.store.checkpoints.checkpoint_file import read_record
 
 DIFFUSION = "diffusing_workload:Diffusion"
@@ -135,3 +135,9 @@ def test_a_checkpoint_that_cannot_be_written_costs_the_job_nothing(
     (note,) = job.report.notes
     assert note.startswith("no checkpoint after iteration ")
     assert "there is no folder" in note
+
+
+def test_a_checkpoint_is_no_output(local: hetsched.Local, tmp_path: Path) -> None:
+    path = tmp_path / "y.npy"
+    with pytest.raises(UsageError, match="both a checkpoint and an output"):
+        submit(local, out={"y": path}, checkpoint=path).result(60)

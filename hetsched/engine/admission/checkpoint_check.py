@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 
 from hetsched.engine.admission.input_opener import LOADED_KEY
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.threads.step import Step
-from hetsched.job import JobSpec
+from hetsched.errors import UsageError
+from hetsched.job import FileOut, JobSpec
 from hetsched.store.checkpoints.checkpoint_file import check_iteration, check_target, read_record
 from hetsched.store.checkpoints.record import InputIdentity, Problem, check_problem, problem_of
 from hetsched.workload import Iterative
@@ -21,10 +24,11 @@ def check_checkpoints(job: ResolvedJob, spec: JobSpec, step: Step) -> None:
 
     Raises
     ------
-    InputMissing, DataError, CantCreate, IOFailure
+    UsageError, InputMissing, DataError, CantCreate, IOFailure
     """
     if not spec.checkpoint and not spec.resume:
         return
+    _check_no_output(spec)
     if spec.after or any(stored.key == LOADED_KEY for stored in job.inputs.values()):
         return
     problem = _problem(job, spec)
@@ -37,6 +41,14 @@ def check_checkpoints(job: ResolvedJob, spec: JobSpec, step: Step) -> None:
     if spec.checkpoint:
         step.enter(f"checking {spec.checkpoint}")
         check_target(spec.checkpoint, problem)
+
+
+def _check_no_output(spec: JobSpec) -> None:
+    """Check that no output is to replace a checkpoint: it couldn't, after all iterations."""
+    for path in filter(None, (spec.checkpoint, spec.resume)):
+        outputs = [out.path for out in spec.outputs.values() if isinstance(out, FileOut)]
+        if os.path.realpath(path) in map(os.path.realpath, outputs):
+            raise UsageError(f"{path}: both a checkpoint and an output; give another name")
 
 
 def _problem(job: ResolvedJob, spec: JobSpec) -> Problem:
