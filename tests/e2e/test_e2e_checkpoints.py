@@ -99,8 +99,8 @@ def test_another_problem_is_refused(
     local: hetsched.Local, checkpoint: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(DataError, match="input x has other values"):
-        other = {"rows": ROWS, "border": "reflect", "resume": checkpoint}
-        local.submit(DIFFUSION, 2 * made(), **other).result(60)
+        other = {"rows": ROWS, "iterations": ITERATIONS, "border": "reflect"}
+        local.submit(DIFFUSION, 2 * made(), resume=checkpoint, **other).result(60)
     error = refusal(local, resume=checkpoint, border="fixed")
     assert isinstance(error, DataError)
     assert "border is 'reflect' there, 'fixed' in the job" in str(error)
