@@ -232,3 +232,21 @@ def test_without_matplotlib_nothing_is_run(call: Call, monkeypatch: pytest.Monke
 
     assert (ended.code, ended.out, "submitted" in ended.err) == (69, "", False)
     assert "hetsched[plot]" in ended.error
+
+
+def test_a_plan_of_an_iterative_job_gives_the_rows_of_the_first_iteration(call: Call) -> None:
+    ended = call("plan", "jacobi", "--n", "60", "--config", "virtual.toml")
+
+    assert ended.code == 0, ended.err
+    assert "60 rows, which move while it runs if that pays" in ended.out
+    rows = [line.split() for line in ended.out.split("first iteration:")[1].splitlines()[2:]]
+    assert sum(int(row[2]) for row in rows) == 60
+    assert all(row[3:] == ["not", "measured"] for row in rows)
+
+
+def test_a_plan_of_an_iterative_job_has_nothing_to_draw(call: Call) -> None:
+    ended = call("plan", "jacobi", "--n", "60", "--config", "virtual.toml", "--plot", "job.png")
+
+    assert ended.code == 2
+    assert "no iterations to draw" in ended.err
+    assert not Path("job.png").exists()

@@ -50,6 +50,9 @@ def check(trace: str | None, plot: str | None, force: bool) -> None:
 
 def write(explanation: Explanation, trace: str | None, plot: str | None, force: bool) -> None:
     """Write the files asked for. Raises as `check`, and IOFailure."""
+    is_plan = explanation.job is None and explanation.iterations is not None
+    if is_plan and (trace is not None or plot is not None):
+        raise UsageError(f"a plan of {explanation.workload} has no iterations to draw; run it")
     if trace is not None:
         from hetsched.explain.trace import trace as make_trace
         from hetsched.store.arrays.output_files import write_whole

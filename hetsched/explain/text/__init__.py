@@ -8,6 +8,7 @@ from hetsched.explain.text.alternatives import alternative_lines, what_if_lines
 from hetsched.explain.text.headline import headline_lines
 from hetsched.explain.text.iteration_lines import (
     checkpoint_lines,
+    first_rows_table,
     iteration_headline,
     move_lines,
     phase_table,
@@ -53,6 +54,7 @@ def _iterative(explanation: Explanation, width: int | None) -> list[list[str]]:
         return []
     return [
         iteration_headline(explanation, history),
+        first_rows_table(explanation, width),
         phase_table(explanation, history, width),
         progress_table(history, width),
         reason_lines(explanation),

@@ -24,12 +24,18 @@ PHASES = ("compute", "transfer", "wait", "converge")
 def iteration_headline(explanation: Explanation, history: IterationHistory) -> list[str]:
     """Return the job, its error if any, how many iterations it did and where it got."""
     params = " ".join(f"{key}={value}" for key, value in explanation.params.items())
-    lines = [
-        f"job {explanation.job}, {explanation.state}: {explanation.workload} {params}".rstrip()
-    ]
+    subject = "a plan"
+    if explanation.job is not None:
+        subject = f"job {explanation.job}, {explanation.state}"
+    lines = [f"{subject}: {explanation.workload} {params}".rstrip()]
     if explanation.error:
         lines.append(f"ended early: {explanation.error}")
     computed = history.iterations - history.first + 1
+    if explanation.job is None:
+        return [
+            *lines,
+            f"{counted(explanation.load, 'row')}, which move while it runs if that pays",
+        ]
     if computed <= 0:
         return [*lines, f"{counted(explanation.load, 'row')}, no complete iteration"]
     line = (
@@ -78,6 +84,20 @@ def phase_table(
     title = f"where the time went, of {format_seconds(history.seconds)}:"
     header = ("device", "variant", "first rows", "last rows", *phases)
     return [title, *columns(header, rows, left_columns=2, width=width)]
+
+
+def first_rows_table(explanation: Explanation, width: int | None) -> list[str]:
+    """Return each device's rows in the first iteration, and its predicted time, of a plan."""
+    if explanation.job is not None:
+        return []
+    rows = []
+    for label, members in grouped_rows(explanation.devices, lambda d: d.device, MAX_GROUP_ROWS):
+        seconds = [d.predicted_seconds for d in members if d.predicted_seconds is not None]
+        longest = format_seconds(max(seconds)) if seconds else "not measured"
+        variants = ", ".join(dict.fromkeys(device.variant for device in members))
+        rows.append([label, variants, str(sum(d.planned for d in members)), longest])
+    header = ("device", "variant", "rows", "of an iteration")
+    return ["first iteration:", *columns(header, rows, left_columns=2, width=width)]
 
 
 def phase_seconds(spans: Sequence[IterationSpan], phase: str) -> list[float]:
