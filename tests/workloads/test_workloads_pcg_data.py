@@ -119,12 +119,8 @@ def test_a_singular_matrix_with_no_solution_is_recognised() -> None:
         [-np.ones(49), np.r_[1, 2 * np.ones(48), 1], -np.ones(49)], offsets=[-1, 0, 1]
     )
 
-    try:
-        result = pcg(scipy.sparse.csr_array(line), np.ones(50))
-    except DataError as error:
-        assert "not positive definite" in str(error)
-    else:
-        assert not result.converged
+    with pytest.raises(DataError, match=r"not positive definite|A is singular, or nearly"):
+        pcg(scipy.sparse.csr_array(line), np.ones(50))
 
 
 @pytest.mark.parametrize(

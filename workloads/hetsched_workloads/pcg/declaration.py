@@ -63,6 +63,10 @@ ITERATIONS_PER_ROW = 10
 MAX_ITERATIONS = 10_000
 """The default limit of iterations: 10 per row, as in SciPy, but no more than this."""
 
+MAX_RESIDUAL = 1e9
+"""Relative residual above which the iteration diverges: that of conjugate gradients grows by no
+more than the square root of the condition number, at most 1e8 in double precision."""
+
 Preconditioner = Literal["none", "diagonal", "cholesky"]
 
 
@@ -175,7 +179,13 @@ class Pcg(Iterative):
                 f"A is not positive definite: p.Ap is {curvature:.3g} for a direction p; pcg"
                 " needs a symmetric and positive definite matrix"
             )
-        return residual_of(values.now, values.now) <= p.tolerance
+        residual = residual_of(values.now, values.now)
+        if residual > MAX_RESIDUAL:
+            raise DataError(
+                f"pcg diverges, residual {residual:.3g}: A is singular, or nearly, and no x solves"
+                " A x = b"
+            )
+        return residual <= p.tolerance
 
     def residual(self, p: PcgParams, values: Values) -> float:
         return residual_of(values.now, values.now)
