@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.results import Bar, Result
+from hetsched.engine.threads.worker_pool import MAX_THREADS
 from robustness.daemon import Daemon, daemon
 from robustness.scale import Scale
 
@@ -111,9 +112,12 @@ def measure(scale: Scale) -> Result:
         )
     )
     result.data.append(figures)
+    # A test ends before the pool of threads is full.
+    threads = MAX_THREADS if scale.name == "test" else 0
     result.bars += [
-        Bar(f"{name} left over", figures[name], 0, at_least=False)
-        for name in ("descriptors", "threads", "segments")
+        Bar("descriptors left over", figures["descriptors"], 0, at_least=False),
+        Bar("threads left over", figures["threads"], threads, at_least=False),
+        Bar("segments left over", figures["segments"], 0, at_least=False),
     ]
     result.bars.append(Bar("daemon alive", figures["alive"], 1))
     growth, rate = figures["growth_mib"], figures["mib_per_hour"]
