@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hetsched.workload import Kernel, KernelContext
+from hetsched.workload import Kernel, KernelContext, Variant
 
 CUPY = ("cupy-cuda12x", "cupy-cuda13x", "cupy")
 """The distributions that contain the module cupy."""
@@ -70,3 +70,22 @@ def late(module: str) -> Callable[[Any, int, KernelContext], Kernel]:
         return kernel
 
     return make
+
+
+@functools.cache
+def solver_variants(kind: str, folder: str, **libraries: str) -> tuple[Variant, ...]:
+    """Return the installed variants of a solver whose kernels are in the package `folder`.
+
+    `libraries`: for the CPU, the likely fastest first: library -> module with its kernels. CUDA
+    kernels are in ``cupy_cuda``.
+    """
+    if kind == "cpu":
+        installed = {library: version(library, library) for library in libraries}
+    else:
+        installed = {"cupy": version("cupy", *CUPY) if kind == "cuda" else None}
+    modules = {"cupy": "cupy_cuda", **libraries}
+    return tuple(
+        Variant(library, found, late(f"{folder}{modules[library]}"))
+        for library, found in installed.items()
+        if found
+    )

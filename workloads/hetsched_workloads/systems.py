@@ -8,6 +8,7 @@ from typing import Any
 
 from hetsched.errors import DataError, UsageError
 from hetsched.workload import FLOAT32, FLOAT64, DtypeChoice, Reduction
+from hetsched_workloads.sizes import take_size
 
 DTYPES = DtypeChoice(FLOAT32, FLOAT64)
 Shapes = Mapping[str, tuple[tuple[int, ...], str]]
@@ -49,20 +50,9 @@ def infer_vectors(
             raise DataError(f"{description}; it needs one axis")
         if DTYPES.fitting(dtype) is None:
             raise DataError(f"{description}; {workload} takes integers and floats up to float64")
-        take_rows(full, sources, description, shape[0], name)
+        take_size(full, sources, description, "n", shape[0], name)
     if "x0" in arrays:
         full["x0"] = True
-
-
-def take_rows(
-    full: dict[str, Any], sources: dict[str, str], description: str, rows: int, source: str
-) -> None:
-    """Set `n` to `rows`; raise DataError if it is known to be another number."""
-    if rows < 1:
-        raise DataError(f"{description}: it is empty; nothing to compute")
-    if str(full.setdefault("n", rows)) != str(rows):
-        raise DataError(f"{description}, so n is {rows}; {sources['n']} says {full['n']}")
-    sources.setdefault("n", source)
 
 
 def infer_dtype(full: dict[str, Any], workload: str, arrays: Shapes) -> None:

@@ -28,7 +28,7 @@ from hetsched.workload import (
     convert,
 )
 from hetsched_workloads.heat.inference import DTYPES, borders, check, grid_shape, infer
-from hetsched_workloads.installed import CUPY, late, version
+from hetsched_workloads.installed import solver_variants
 
 if TYPE_CHECKING:
     import numpy as np
@@ -142,7 +142,7 @@ class Heat(Iterative):
         return x * points * (2 * len(p.shape) + 3)
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        return _variants(kind)
+        return solver_variants(kind, HERE, numba="numba_cpu", numpy="numpy_cpu")
 
     def generate(self, p: HeatParams, seed: int, array: str, first: int, out: np.ndarray) -> None:
         _verification().generate(seed, array, first, out)
@@ -153,19 +153,6 @@ class Heat(Iterative):
         params: HeatParams = convert(self, infer(explicit, arrays.get("initial")))
         self.load(params)
         return params
-
-
-@functools.cache
-def _variants(kind: str) -> tuple[Variant, ...]:
-    if kind == "cpu":
-        libraries = {"numba": version("numba", "numba"), "numpy": version("numpy", "numpy")}
-        return tuple(
-            Variant(name, installed, late(f"{HERE}{name}_cpu"))
-            for name, installed in libraries.items()
-            if installed
-        )
-    installed = version("cupy", *CUPY) if kind == "cuda" else None
-    return (Variant("cupy", installed, late(HERE + "cupy_cuda")),) if installed else ()
 
 
 @functools.cache

@@ -30,7 +30,8 @@ from hetsched.workload import (
     Variant,
     convert,
 )
-from hetsched_workloads.installed import CUPY, late, version
+from hetsched_workloads.installed import solver_variants
+from hetsched_workloads.sizes import take_size
 from hetsched_workloads.systems import (
     DTYPES,
     Shapes,
@@ -41,7 +42,6 @@ from hetsched_workloads.systems import (
     residual_of,
     sum_of,
     sums,
-    take_rows,
 )
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Jacobi(Iterative):
         return x * (2.0 * p.n + 6)
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        return _variants(kind)
+        return solver_variants(kind, HERE, numpy="kernels")
 
     def generate(
         self, p: JacobiParams, seed: int, array: str, first: int, out: np.ndarray
@@ -175,7 +175,7 @@ class Jacobi(Iterative):
                 raise DataError(f"{description}; it must be square, n x n")
             if DTYPES.fitting(dtype) is None:
                 raise DataError(f"{description}; jacobi takes integers and floats up to float64")
-            take_rows(full, sources, description, shape[0], "A")
+            take_size(full, sources, description, "n", shape[0], "A")
         infer_vectors(full, self.name, arrays, sources)
         infer_dtype(full, self.name, arrays)
         if "n" not in full:
@@ -183,15 +183,6 @@ class Jacobi(Iterative):
         params: JacobiParams = convert(self, full)
         self.load(params)
         return params
-
-
-@functools.cache
-def _variants(kind: str) -> tuple[Variant, ...]:
-    if kind == "cpu":
-        installed = version("numpy", "numpy")
-        return (Variant("numpy", installed, late(HERE + "kernels")),) if installed else ()
-    installed = version("cupy", *CUPY) if kind == "cuda" else None
-    return (Variant("cupy", installed, late(HERE + "cupy_cuda")),) if installed else ()
 
 
 @functools.cache

@@ -28,7 +28,7 @@ from hetsched.workload import (
     Variant,
     convert,
 )
-from hetsched_workloads.installed import CUPY, late, version
+from hetsched_workloads.installed import solver_variants
 from hetsched_workloads.kmeans.inference import DTYPES, check, infer
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class KMeans(Iterative):
         return float(x) * (2 * p.clusters * p.dimensions + 2 * p.clusters + 3 * p.dimensions)
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        return _variants(kind)
+        return solver_variants(kind, HERE, numba="numba_cpu", numpy="numpy_cpu")
 
     def generate(
         self, p: KMeansParams, seed: int, array: str, first: int, out: np.ndarray
@@ -164,19 +164,6 @@ class KMeans(Iterative):
         if load < p.clusters:
             raise UsageError(f"kmeans needs at least as many points as clusters, {p.clusters}")
         return msgspec.structs.replace(p, count=load)
-
-
-@functools.cache
-def _variants(kind: str) -> tuple[Variant, ...]:
-    if kind == "cpu":
-        libraries = {"numba": version("numba", "numba"), "numpy": version("numpy", "numpy")}
-        return tuple(
-            Variant(name, installed, late(f"{HERE}{name}_cpu"))
-            for name, installed in libraries.items()
-            if installed
-        )
-    installed = version("cupy", *CUPY) if kind == "cuda" else None
-    return (Variant("cupy", installed, late(HERE + "cupy_cuda")),) if installed else ()
 
 
 @functools.cache

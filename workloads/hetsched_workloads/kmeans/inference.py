@@ -7,6 +7,7 @@ from typing import Any
 
 from hetsched.errors import DataError, UsageError
 from hetsched.workload import FLOAT32, FLOAT64, DtypeChoice
+from hetsched_workloads.sizes import take_size
 
 DTYPES = DtypeChoice(FLOAT32, FLOAT64)
 STARTS = ("k-means++", "given")
@@ -70,10 +71,4 @@ def _take_sizes(
     if DTYPES.fitting(dtype) is None:
         raise DataError(f"{description}; kmeans takes bool, integers and float16 to float64")
     for name, size in zip(axes, shape, strict=True):
-        if size < 1:
-            raise DataError(f"{description}: it is empty; nothing to compute")
-        if str(full.setdefault(name, size)) != str(size):
-            raise DataError(
-                f"{description}, so {name} is {size}; {sources[name]} says {full[name]}"
-            )
-        sources.setdefault(name, array)
+        take_size(full, sources, description, name, size, array)

@@ -34,7 +34,7 @@ from hetsched.workload import (
     Variant,
     convert,
 )
-from hetsched_workloads.installed import CUPY, late, version
+from hetsched_workloads.installed import solver_variants
 from hetsched_workloads.lbm.inference import DTYPES, check, infer, relaxation_time
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class Lbm(Iterative):
         return float(x) * p.cols * (2 * 3 * 9 + 8 + 2 * 9 * 16)
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        return _variants(kind)
+        return solver_variants(kind, HERE, numpy="numpy_cpu")
 
     def generate(self, p: LbmParams, seed: int, array: str, first: int, out: np.ndarray) -> None:
         _verification().generate(out)
@@ -160,15 +160,6 @@ class Lbm(Iterative):
         params: LbmParams = convert(self, infer(explicit, arrays.get("mask")))
         self.load(params)
         return params
-
-
-@functools.cache
-def _variants(kind: str) -> tuple[Variant, ...]:
-    if kind == "cpu":
-        installed = version("numpy", "numpy")
-        return (Variant("numpy", installed, late(HERE + "numpy_cpu")),) if installed else ()
-    installed = version("cupy", *CUPY) if kind == "cuda" else None
-    return (Variant("cupy", installed, late(HERE + "cupy_cuda")),) if installed else ()
 
 
 @functools.cache

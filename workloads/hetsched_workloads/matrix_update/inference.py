@@ -7,6 +7,7 @@ from typing import Any
 
 from hetsched.errors import DataError, UsageError
 from hetsched.workload import FLOAT32, FLOAT64, Dtype, DtypeChoice
+from hetsched_workloads.sizes import take_size
 
 DTYPES = DtypeChoice(FLOAT32, FLOAT64)
 AXES = {"C": ("rows", "cols"), "A": ("rows", "inner"), "B": ("inner", "cols")}
@@ -57,13 +58,7 @@ def _take_sizes(
     if len(shape) != len(axes):
         raise DataError(f"{description}; it needs two axes, {' x '.join(axes)}")
     for name, size in zip(axes, shape, strict=True):
-        if size < 1:
-            raise DataError(f"{description}: it is empty; nothing to compute")
-        if str(full.setdefault(name, size)) != str(size):
-            raise DataError(
-                f"{description}, so {name} is {size}; {sources[name]} says {full[name]}"
-            )
-        sources.setdefault(name, array)
+        take_size(full, sources, description, name, size, array)
 
 
 def _fitting(array: str, dtype: str) -> Dtype:

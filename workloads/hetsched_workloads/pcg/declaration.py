@@ -38,7 +38,7 @@ from hetsched.workload import (
     Variant,
     convert,
 )
-from hetsched_workloads.installed import CUPY, late, version
+from hetsched_workloads.installed import solver_variants
 from hetsched_workloads.pcg.inference import INDEX_DTYPES, PARTS, infer
 from hetsched_workloads.systems import (
     DTYPES,
@@ -225,7 +225,7 @@ class Pcg(Iterative):
         return x * (2 * per_row + 12 + factors)
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        return _variants(kind)
+        return solver_variants(kind, HERE, scipy="scipy_cpu")
 
     def generate(self, p: PcgParams, seed: int, array: str, first: int, out: np.ndarray) -> None:
         _verification().generate(p, seed, array, first, out)
@@ -234,15 +234,6 @@ class Pcg(Iterative):
         params: PcgParams = convert(self, infer(explicit, arrays))
         self.load(params)
         return params
-
-
-@functools.cache
-def _variants(kind: str) -> tuple[Variant, ...]:
-    if kind == "cpu":
-        installed = version("scipy", "scipy")
-        return (Variant("scipy", installed, late(HERE + "scipy_cpu")),) if installed else ()
-    installed = version("cupy", *CUPY) if kind == "cuda" else None
-    return (Variant("cupy", installed, late(HERE + "cupy_cuda")),) if installed else ()
 
 
 @functools.cache

@@ -8,12 +8,12 @@ from typing import Any
 
 from hetsched.errors import DataError, UsageError
 from hetsched.units import parse_extent, quoted
+from hetsched_workloads.sizes import take_size
 from hetsched_workloads.systems import (
     DTYPES,
     Shapes,
     infer_dtype,
     infer_vectors,
-    take_rows,
 )
 
 PARTS = ("A.data", "A.indices", "A.indptr")
@@ -72,7 +72,7 @@ def _take_matrix(full: dict[str, Any], arrays: Shapes, sources: dict[str, str]) 
     if DTYPES.fitting(data[1]) is None:
         raise DataError(f"A holds {data[1]}; pcg takes integers and floats up to float64")
     rows = indptr[0][0] - 1
-    take_rows(full, sources, f"A has {rows} rows", rows, "A")
+    take_size(full, sources, f"A has {rows} rows", "n", rows, "A")
     full["nonzeros"] = data[0][0]
     is_narrow = indices[1] == indptr[1] == "int32"
     full["index_dtype"] = "int32" if is_narrow else "int64"
