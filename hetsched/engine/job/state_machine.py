@@ -171,7 +171,7 @@ TRANSITIONS: dict[type[JobStage], dict[type, Transition]] = {
         Prepared: computing.on_prepared,
         DevicesJoined: computing.on_joined,
         DevicesLost: computing.on_loss,
-        DeviceExcluded: computing.on_excluded,
+        DeviceExcluded: failures.on_excluded_at_work,
     },
     Iterating: {
         **ENDS_AFTER_FENCES,
@@ -182,7 +182,7 @@ TRANSITIONS: dict[type[JobStage], dict[type, Transition]] = {
         DevicesJoined: iterating.on_joined,
         DevicesSwitched: iterating.on_switched,
         DevicesLost: iterating.on_loss,
-        DeviceExcluded: iterating.on_excluded,
+        DeviceExcluded: failures.on_excluded_at_work,
     },
     Verifying: {**ENDS_AFTER_FENCES, Checked: verifying.on_checked},
     Publishing: {

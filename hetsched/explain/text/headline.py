@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 
 def headline_lines(explanation: Explanation) -> list[str]:
     """Return the job, its error if any, its time and its bounds."""
+    return [*subject_lines(explanation), _time_line(explanation), *_bound_lines(explanation)]
+
+
+def subject_lines(explanation: Explanation) -> list[str]:
+    """Return the job, and its error if any."""
     params = " ".join(f"{key}={value}" for key, value in explanation.params.items())
     subject = "a plan"
     if explanation.job is not None:
@@ -20,7 +25,7 @@ def headline_lines(explanation: Explanation) -> list[str]:
     lines = [f"{subject}: {explanation.workload} {params}".rstrip()]
     if explanation.error:
         lines.append(f"ended early: {explanation.error}")
-    return [*lines, _time_line(explanation), *_bound_lines(explanation)]
+    return lines
 
 
 def _time_line(explanation: Explanation) -> str:

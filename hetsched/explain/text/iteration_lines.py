@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from hetsched.explain.text.headline import subject_lines
 from hetsched.text import columns, grouped_rows, number, seconds_column
 from hetsched.units import counted, format_bytes, format_seconds
 
@@ -23,13 +24,7 @@ PHASES = ("compute", "transfer", "wait", "converge")
 
 def iteration_headline(explanation: Explanation, history: IterationHistory) -> list[str]:
     """Return the job, its error if any, how many iterations it did and where it got."""
-    params = " ".join(f"{key}={value}" for key, value in explanation.params.items())
-    subject = "a plan"
-    if explanation.job is not None:
-        subject = f"job {explanation.job}, {explanation.state}"
-    lines = [f"{subject}: {explanation.workload} {params}".rstrip()]
-    if explanation.error:
-        lines.append(f"ended early: {explanation.error}")
+    lines = subject_lines(explanation)
     computed = history.iterations - history.first + 1
     if explanation.job is None:
         return [

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from hetsched.dispatch.commands import Command as DispatchCommand
 from hetsched.dispatch.commands import Send
-from hetsched.engine.job.commands import JobCommand, PrepareDevice, RunChunks
+from hetsched.engine.job.commands import JobCommand, RunChunks
 from hetsched.engine.job.computation import Computation
-from hetsched.engine.job.events import DeviceExcluded, DeviceMessage, DevicesJoined, DevicesLost
+from hetsched.engine.job.events import DeviceMessage, DevicesJoined, DevicesLost
 from hetsched.engine.job.job_record import JobRecord, progress
 from hetsched.engine.job.stages import deadlines, verifying
 from hetsched.engine.job.stages.failures import record_loss
+from hetsched.engine.job.stages.joining import prepare_joining
 from hetsched.engine.job.stages.stopping import start_over
 from hetsched.engine.job.states import Attempt, Computing
 from hetsched.transport import device_messages
@@ -66,23 +67,14 @@ def on_joined(
     if record.failures.is_ambiguous:
         state.held[:] = devices[1:]
         devices = devices[:1]
-    return _prepare(state, devices, now)
-
-
-def _prepare(state: Computing, devices: Sequence[str], now: float) -> list[JobCommand]:
-    attempt = state.attempt
-    attempt.live.update(devices)
-    state.joining.update(dict.fromkeys(devices, now))
-    return [
-        PrepareDevice(attempt.id, attempt.to_prepare(device), answer=True) for device in devices
-    ]
+    return prepare_joining(state, devices, now)
 
 
 def _release_held(record: JobRecord, state: Computing, now: float) -> list[JobCommand]:
     """Let the next device of a process compute, after the others have shown that they can."""
     devices = record.failures.remaining(state.held)[:1]
     del state.held[: len(state.held) if not devices else state.held.index(devices[0]) + 1]
-    return _prepare(state, devices, now)
+    return prepare_joining(state, devices, now)
 
 
 def on_loss(
@@ -101,17 +93,6 @@ def on_loss(
         state.joining.pop(device, None)
         commands += _commands(record, state, state.computation.device_lost(device, now), now)
     return commands
-
-
-def on_excluded(
-    record: JobRecord, state: Computing, event: DeviceExcluded, now: float
-) -> list[JobCommand]:
-    """Don't use the device when it comes back; replan if no other is assigned."""
-    attempt = state.attempt
-    record.failures.excluded.setdefault(event.device, event.reason)
-    if attempt.live or not record.failures.excludes_all(attempt.assignments):
-        return []
-    return start_over(record, attempt, event.reason, now)
 
 
 def _commands(

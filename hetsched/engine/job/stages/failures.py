@@ -120,6 +120,17 @@ def on_excluded(
     return []
 
 
+def on_excluded_at_work(
+    record: JobRecord, state: Computing | Iterating, event: DeviceExcluded, now: float
+) -> list[JobCommand]:
+    """Don't use the device when it comes back; replan if no other is assigned."""
+    attempt = state.attempt
+    record.failures.excluded.setdefault(event.device, event.reason)
+    if attempt.live or not record.failures.excludes_all(attempt.assignments):
+        return []
+    return start_over(record, attempt, event.reason, now)
+
+
 def on_command_failed(
     record: JobRecord, state: DeviceStage, event: DeviceMessage, now: float
 ) -> list[JobCommand]:

@@ -20,7 +20,6 @@ from hetsched.engine.job.commands import (
     AllowIteration,
     JobCommand,
     PauseEpoch,
-    PrepareDevice,
     ProposeSplit,
     RestoreState,
     SaveState,
@@ -28,7 +27,6 @@ from hetsched.engine.job.commands import (
     StartEpoch,
 )
 from hetsched.engine.job.events import (
-    DeviceExcluded,
     DeviceMessage,
     DevicesJoined,
     DevicesLost,
@@ -38,6 +36,7 @@ from hetsched.engine.job.events import (
 from hetsched.engine.job.job_record import JobRecord, progress
 from hetsched.engine.job.stages import deadlines, verifying
 from hetsched.engine.job.stages.failures import record_loss
+from hetsched.engine.job.stages.joining import prepare_joining
 from hetsched.engine.job.stages.stopping import start_over
 from hetsched.engine.job.states import Attempt, Iterating
 from hetsched.transport.iterations.messages import IterationsDone, IterationsStopped
@@ -261,11 +260,7 @@ def on_joined(
         for device in record.failures.remaining(event.devices)
         if device in attempt.assignments and device not in attempt.live
     ]
-    attempt.live.update(devices)
-    state.joining.update(dict.fromkeys(devices, now))
-    return [
-        PrepareDevice(attempt.id, attempt.to_prepare(device), answer=True) for device in devices
-    ]
+    return prepare_joining(state, devices, now)
 
 
 def on_prepared(
@@ -289,14 +284,3 @@ def on_switched(
     if not has_changed:
         return []
     return next_epoch(record, state, now) if state.epoch is None else [PauseEpoch()]
-
-
-def on_excluded(
-    record: JobRecord, state: Iterating, event: DeviceExcluded, now: float
-) -> list[JobCommand]:
-    """Don't use the device when it comes back; replan if no other is assigned."""
-    attempt = state.attempt
-    record.failures.excluded.setdefault(event.device, event.reason)
-    if attempt.live or not record.failures.excludes_all(attempt.assignments):
-        return []
-    return start_over(record, attempt, event.reason, now)
