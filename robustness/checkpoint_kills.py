@@ -19,13 +19,15 @@ import hetsched
 from benchmarks.results import Bar, Result
 from hetsched.client.job import Job
 from hetsched.errors import HetschedError
-from robustness.counted_solvers import FOLDER, counted_rows
+from robustness.counted_solvers import Counters, pause_for
 from robustness.daemon import CORES, Daemon, daemon
 from robustness.iteration_kills import END_SECONDS, MODULE, ROOT, Solver, is_close, is_iterating
 from robustness.scale import Scale
 
 EVERY, EVERY_IN_TESTS = 0.5, 0.1
-"""Seconds between two checkpoints; the jobs of tests are short."""
+"""Seconds between two checkpoints; tests wait for one before each kill."""
+MIN_SECONDS, MIN_SECONDS_IN_TESTS = 3.0, 20.0
+"""A job during which the daemon is to be killed takes at least so long, on any machine."""
 WRITING = 0.3
 """Seconds that a checkpoint may take, from the pause until it is on disk."""
 INTERVALS = 3
@@ -54,19 +56,26 @@ SOLVERS = (
         {"grid": "512x512", "steps": 4000, "dtype": "float64"},
         {"grid": "128x128", "steps": 6000, "dtype": "float64"},
     ),
-    Solver("CountedLbm", {"rows": 192, "cols": 192, "steps": 3000},
-           {"rows": 64, "cols": 64, "steps": 2000}),
-)  # fmt: skip
+    Solver(
+        "CountedLbm",
+        {"rows": 192, "cols": 192, "steps": 3000},
+        {"rows": 64, "cols": 64, "steps": 400},
+    ),
+)
 
 
 @dataclass
 class Expected:
-    """What an undisturbed job gives, and its iterations per second."""
+    """What an undisturbed job gives, and the iterations per second of one that is to be disturbed.
+
+    `pause`: seconds to wait in each of its iterations.
+    """
 
     outputs: dict[str, np.ndarray]
     iterations: int
     load: int
     rate: float
+    pause: float
 
 
 @dataclass
@@ -101,9 +110,8 @@ def measure(scale: Scale) -> Result:
     solvers = SOLVERS[-1:] if scale.name == "test" else SOLVERS  # it compiles nothing
     counts = {solver.workload: Counts() for solver in solvers}
     with daemon(CORES + scale.deadlines, {"PYTHONPATH": ROOT}, start=False) as served:
-        counters = served.folder / "counters"
-        counters.mkdir()
-        served.environment[FOLDER] = str(counters)
+        counters = Counters(served.folder / "counters")
+        served.environment |= counters.environment
         served.start()
         for solver in solvers:
             Killer(served, counters, solver, scale, chance, counts[solver.workload]).run(
@@ -119,7 +127,7 @@ class Killer:
     def __init__(
         self,
         served: Daemon,
-        counters: Path,
+        counters: Counters,
         solver: Solver,
         scale: Scale,
         chance: random.Random,
@@ -131,6 +139,7 @@ class Killer:
         self._started, self._without_progress = time.time(), 0
         self._is_test = scale.name == "test"
         self._every = EVERY_IN_TESTS if self._is_test else EVERY
+        self._min_seconds = MIN_SECONDS_IN_TESTS if self._is_test else MIN_SECONDS
         self._checkpoint = served.folder / f"{solver.workload}.ckpt"
 
     def run(self, kills: int) -> None:
@@ -162,16 +171,18 @@ class Killer:
                 }
             report = job.report
             assert report is not None and report.iterations and report.seconds
-            rate = report.iterations / report.seconds
-            return Expected(outputs, report.iterations, report.load, rate)
+            rate = report.iterations / max(report.seconds, self._min_seconds)
+            pause = pause_for(self._min_seconds, report.seconds, report.iterations)
+            return Expected(outputs, report.iterations, report.load, rate, pause)
 
     def _job(self, ident: str, expected: Expected, kills: int) -> None:
         """Run one job to its end, across as many daemons as it takes."""
-        life = Life(0, counted_rows(self._counters))
+        life = Life(0, self._counters.rows())
         while True:
+            may_kill = self._counts.kills < kills
+            self._counters.pause_each(expected.pause if may_kill else 0.0)
             with self._served.client(timeout=END_SECONDS) as client:
                 job = self._submit(client, ident)
-                may_kill = self._counts.kills < kills
                 if not may_kill or not self._lives_until_kill(job, life):
                     self._check(job, expected)
                     return
@@ -199,7 +210,7 @@ class Killer:
         return self._checkpoint.exists() and self._checkpoint.stat().st_mtime > self._started
 
     def _now(self) -> tuple[float, int]:
-        return time.monotonic(), counted_rows(self._counters)
+        return time.monotonic(), self._counters.rows()
 
     def _next_life(self, life: Life, number: int, expected: Expected) -> Life:
         """Start the next daemon, and count what the job has lost."""
@@ -214,7 +225,7 @@ class Killer:
         seconds = life.end[0] - life.begin[0]
         rate = computed / seconds if computed >= MIN_ITERATIONS else expected.rate
         self._counts.lost.append((reached - after) / rate)
-        return Life(after, counted_rows(self._counters))
+        return Life(after, self._counters.rows())
 
     def _check(self, job: Job, expected: Expected) -> None:
         try:

@@ -1,7 +1,8 @@
 """The solvers with a count of the rows that they compute, to measure repeated work.
 
 Each device counts in a file of its own, named in HETSCHED_COUNTERS, before it computes: what a
-process computes when it is killed counts, too.
+process computes when it is killed counts, too. On request they wait before they compute, so that
+a job lasts as long on a fast machine.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import itertools
 import mmap
 import os
 import struct
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,28 +35,64 @@ from hetsched.workload import (
 
 FOLDER = "HETSCHED_COUNTERS"
 """The environment variable with the folder of the counters."""
+PAUSE = "pause"
+"""The file in it with the seconds that each call of a kernel waits."""
 _COUNT = struct.Struct("q")
+_SECONDS = struct.Struct("d")
 _numbers = itertools.count()
 
 
-def counted_rows(folder: Path) -> int:
-    """Return the rows computed in all iterations so far, by all processes."""
-    return sum(_COUNT.unpack(path.read_bytes())[0] for path in folder.iterdir())
+class Counters:
+    """All counters, as the scenario sees them; `folder` is created."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._folder = folder
+        (folder / PAUSE).write_bytes(_SECONDS.pack(0.0))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the daemon must have in its environment."""
+        return {FOLDER: str(self._folder)}
+
+    def rows(self) -> int:
+        """Return the rows computed in all iterations so far, by all processes."""
+        paths = self._folder.glob("rows-*")
+        none = bytes(_COUNT.size)  # of a process that is just creating its file
+        return sum(_COUNT.unpack(path.read_bytes() or none)[0] for path in paths)
+
+    def pause_each(self, seconds: float) -> None:
+        """Have every device wait so long in each iteration, from now on; 0: not at all."""
+        with (self._folder / PAUSE).open("r+b", buffering=0) as file:  # mapped: never shortened
+            file.write(_SECONDS.pack(seconds))
+
+
+def pause_for(least: float, seconds: float, iterations: int) -> float:
+    """Return how long to wait in each iteration of a job of `seconds` to make it last `least`."""
+    return max(0.0, least - seconds) / iterations
 
 
 class Counter:
     """A count in a file, which outlives this process."""
 
     def __init__(self) -> None:
-        path = Path(os.environ[FOLDER]) / f"{os.getpid()}-{next(_numbers)}"
+        folder = Path(os.environ[FOLDER])
+        path = folder / f"rows-{os.getpid()}-{next(_numbers)}"
         path.write_bytes(_COUNT.pack(0))
         with path.open("r+b") as file:
             self._memory = mmap.mmap(file.fileno(), _COUNT.size)
+        with (folder / PAUSE).open("rb") as file:
+            self._pause = mmap.mmap(file.fileno(), _SECONDS.size, access=mmap.ACCESS_READ)
         self._count = 0
 
     def add(self, rows: int) -> None:
         self._count += rows
         _COUNT.pack_into(self._memory, 0, self._count)
+
+    def pause(self) -> None:
+        (seconds,) = _SECONDS.unpack_from(self._pause)
+        if seconds > 0:
+            time.sleep(seconds)
 
 
 Make = Callable[[Any, int, KernelContext], Mapping[str, StageKernel]]
@@ -69,6 +107,7 @@ def _counting(workload: Iterative, make: Make) -> Make:
         kernel = kernels[name]
 
         def count(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, part: Any) -> None:
+            counter.pause()
             counter.add(rows.count)
             kernel(rows, inputs, outputs, values, part)
 

@@ -23,7 +23,7 @@ from benchmarks.results import Bar, Result
 from hetsched.client.job import Job
 from hetsched.errors import HetschedError
 from hetsched.job import Running
-from robustness.counted_solvers import FOLDER, counted_rows
+from robustness.counted_solvers import Counters, pause_for
 from robustness.daemon import Daemon, daemon
 from robustness.scale import Scale
 
@@ -76,14 +76,15 @@ SOLVERS = (
     Solver(
         "CountedLbm",
         {"rows": 192, "cols": 192, "steps": 400},
-        {"rows": 64, "cols": 64, "steps": 3000},
+        {"rows": 64, "cols": 64, "steps": 400},
     ),
 )
 
 
 QUICK = ("CountedLbm",)
-"""For the tests: no compiled kernels, which each new process compiles for seconds, and long enough
-on any machine to be killed."""
+"""For the tests: no compiled kernels, which each new process compiles for seconds."""
+TEST_SECONDS = 20.0
+"""How long a job of a test lasts, at least, on any machine, unless a process of it is killed."""
 MAX_JOBS = 20
 """For each kill: some end before it."""
 
@@ -124,20 +125,22 @@ def _kill_often(solver: Solver, scale: Scale, chance: random.Random, kills: int)
     """Run jobs of one solver under a daemon of their own: deaths in several kinds of jobs would
     bar a device from all of them."""
     count = Counts()
+    least = scale.of(TEST_SECONDS, 0.0, 0.0)
     with daemon(MACHINE + scale.deadlines, {"PYTHONPATH": ROOT}, start=False) as served:
-        counters = served.folder / "counters"
-        counters.mkdir()
-        served.environment[FOLDER] = str(counters)
+        counters = Counters(served.folder / "counters")
+        served.environment |= counters.environment
         served.start()
         with served.client(timeout=END_SECONDS) as client:
             expected = _undisturbed(client, solver, scale)
             for _ in range(MAX_JOBS * kills):
                 if count.kills == kills:
                     break
-                before = counted_rows(counters)
+                before = counters.rows()
+                counters.pause_each(pause_for(least, expected.seconds, expected.iterations))
                 job = _killed(served, client, solver, scale, expected, chance, count)
+                counters.pause_each(0.0)
                 _check(job, expected, count)
-                _count_repeated(job, expected, count, counted_rows(counters) - before)
+                _count_repeated(job, expected, count, counters.rows() - before)
         count.status = served.stop()
     return count
 
