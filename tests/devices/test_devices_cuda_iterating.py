@@ -16,11 +16,20 @@ from hetsched.devices.cpu.device import CpuDevice
 from hetsched.devices.cuda.device import CudaDevice
 from hetsched.devices.cuda.fake.runtime import FakeRuntime
 from hetsched.devices.cuda.iterating.cuda_stages import CudaStages
+from hetsched.devices.cuda.iterating.piece_sizes import piece_overhead
 from hetsched.iterations.serial import run
 
-X = np.random.default_rng(5).standard_normal((24, 4))
+X = np.random.default_rng(5).standard_normal((24, 64))
 GPU = DeviceInfo(name="gpu0", kind="cuda", identity="fake GPU", link=True)
-DEMAND = Diffusion().demand(DiffusionParams(), "cuda")
+PARAMS = DiffusionParams(columns=64)
+DEMAND = Diffusion().demand(PARAMS, "cuda")
+OVERHEAD = piece_overhead(Diffusion(), PARAMS)
+
+
+def limit_of(fits: int) -> int:
+    """Bytes of a device with room for `fits` rows, of which some pieces take a part."""
+    return DEMAND.need([fits]) + OVERHEAD * (4 if 1 < fits < 24 else 1)
+
 
 MakeBench = Callable[..., IteratingBench]
 
@@ -32,14 +41,14 @@ def make_bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[MakeB
     with contextlib.ExitStack() as stack:
 
         def make(fits: int = 24, seed: int = 0, **settings: Any) -> IteratingBench:
-            limit = DEMAND.need([fits])
+            limit = limit_of(fits)
             monkeypatch.setattr(CudaDevice, "usable_memory", lambda device: limit)
 
             def open_gpu(info: DeviceInfo) -> CudaDevice:
                 return CudaDevice(info, FakeRuntime(seed=seed))
 
             devices = [(CORE, CpuDevice), (GPU, open_gpu)]
-            bench = IteratingBench(DiffusionParams(**settings), X, devices)
+            bench = IteratingBench(DiffusionParams(columns=64, **settings), X, devices)
             return stack.enter_context(contextlib.closing(bench))
 
         yield make

@@ -25,6 +25,7 @@ from hetsched.devices.cuda.chunk_flight import ChunkFlight, EventPool
 from hetsched.devices.cuda.clock import DeviceClock
 from hetsched.devices.cuda.faults import translated
 from hetsched.devices.cuda.iterating.cuda_stages import CudaStages
+from hetsched.devices.cuda.iterating.piece_pipeline import StageStreams
 from hetsched.devices.cuda.job import CudaJob, copy_to_device, copy_to_host
 from hetsched.devices.cuda.memory.device_memory import DeviceMemory
 from hetsched.devices.cuda.memory.pinned_memory import SLICE_BYTES, Pins, Staging, default_quota
@@ -127,7 +128,10 @@ class CudaDevice:
         self.release_memory()
         memory = job.job.memory or self.usable_memory()
         with self._guard():
-            return CudaStages(job, self._runtime, self._pins, memory, self._guard)
+            streams = StageStreams(self._h2d, self._compute, self._d2h)
+            return CudaStages(
+                job, self._runtime, streams, self._events, self._pins, memory, self._guard
+            )
 
     def usable_memory(self) -> int:
         with self._guard():

@@ -5,6 +5,8 @@ a seeded random order that respects only what CUDA guarantees: order within a st
 events. While an operation is in progress, its output is poisoned. So for most seeds a missing wait
 corrupts data, as it might on a GPU.
 
+A timeline on a virtual clock tells which operations a GPU with two copy engines would overlap.
+
 Statuses are CUDA's. Kernels are NumPy, by the CPU variants.
 """
 
@@ -16,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetsched.devices.cuda.fake.streams import POISON, FakeEvent, FakeStream
+from hetsched.devices.cuda.fake.streams import POISON, FakeEvent, FakeStream, TimedOperation
 from hetsched.devices.cuda.faults import OUT_OF_MEMORY, STICKY_STATUSES, CudaError
 from hetsched.devices.cuda.runtime import DeviceFacts, Memory
 
@@ -97,6 +99,17 @@ class FakeRuntime:
         self.operations = 0
         self.pageable = 0
         """Copies that were synchronous: the host waited for them."""
+        self.peak_bytes = 0
+        """The most device memory allocated at once."""
+        self.timeline: list[TimedOperation] = []
+        self.host_time = 0.0
+        """Of the virtual clock: when the host issues its next operation."""
+        self.copy_rate = 1e9
+        """Bytes per second of the virtual clock, in each direction."""
+        self.kernel_seconds = 1e-3
+        """Of any kernel, on the virtual clock."""
+        self.kernels_block = False
+        """The host waits for each kernel, as for one that returns partial results to it."""
         self._random = random.Random(seed)
         self._ignores_waits = ignores_waits
         self._faults = faults or {}
@@ -129,7 +142,9 @@ class FakeRuntime:
         if size > self.memory().free:
             raise CudaError(OUT_OF_MEMORY, "malloc")
         ends = (address + memory.nbytes for address, memory in self.blocks.items())
-        return FakeBlock(self, max(ends, default=BASE_ADDRESS) + ALIGNMENT, size)
+        block = FakeBlock(self, max(ends, default=BASE_ADDRESS) + ALIGNMENT, size)
+        self.peak_bytes = max(self.peak_bytes, self._allocated())
+        return block
 
     def pin(self, address: int, nbytes: int, read_only: bool) -> None:
         self.check()

@@ -21,10 +21,29 @@ Steps = Iterator[None]
 """An operation; it yields at points where another stream may run."""
 
 
+@dataclass(frozen=True)
+class TimedOperation:
+    """When a copy or a kernel would run on a GPU: seconds of a virtual clock.
+
+    Attributes
+    ----------
+    kind : "h2d", "kernel" or "d2h"
+    """
+
+    kind: str
+    start: float
+    end: float
+
+
 class FakeGpu(Protocol):
     """The methods of the fake runtime that streams and events use."""
 
     sticky: int
+    host_time: float
+    copy_rate: float
+    kernel_seconds: float
+    kernels_block: bool
+    timeline: list[TimedOperation]
 
     def check(self) -> None: ...
 
@@ -47,16 +66,23 @@ class FakeEvent:
         self.recorded = 0
         self.passed = 0
         self.time = 0.0
+        self.virtual_time = 0.0
 
     def status(self) -> int:
         if self._runtime.sticky:
             return self._runtime.sticky
         self._runtime.step()
+        if self.passed == self.recorded:
+            self._pass_time()
         return self._runtime.sticky or (0 if self.passed == self.recorded else NOT_READY)
 
     def block(self) -> None:
         ticket = self.recorded
         self._runtime.run_until(lambda: self.passed >= ticket)
+        self._pass_time()
+
+    def _pass_time(self) -> None:
+        self._runtime.host_time = max(self._runtime.host_time, self.virtual_time)
 
     def milliseconds_after(self, earlier: FakeEvent) -> float:
         self._runtime.check()
@@ -84,34 +110,40 @@ class FakeStream:
     """(whether the operation may start, its steps)."""
     running: Steps | None = None
     poisoned: bool = False
+    time: float = 0.0
+    """When its last operation ends on the virtual clock."""
 
     def copy(self, target: int, source: int, nbytes: int, kind: int) -> None:
         self.runtime.count_operation()
         device, host = (target, source) if kind == TO_DEVICE else (source, target)
         device = self.runtime.host_address(device, nbytes)
+        seconds = nbytes / self.runtime.copy_rate
         if kind == TO_DEVICE:
-            self._push(lambda: _copy_steps(device, host, nbytes))
+            self._push_timed("h2d", seconds, lambda: _copy_steps(device, host, nbytes))
         else:
-            self._push(lambda: _copy_steps(host, device, nbytes))
+            self._push_timed("d2h", seconds, lambda: _copy_steps(host, device, nbytes))
         if not self.runtime.is_pinned(host, nbytes):
-            self.runtime.run_until(lambda: not self.queue and self.running is None)
+            self._finish()
 
     def launch(self, call: Callable[[], None]) -> None:
         self.runtime.count_operation()
-        self._push(lambda: self._call_steps(call))
+        seconds = self.runtime.kernel_seconds
+        self._push_timed("kernel", seconds, lambda: self._call_steps(call))
+        if self.runtime.kernels_block:
+            self._finish()
 
     def record(self, event: FakeEvent) -> None:
         self.runtime.check()
         event.recorded += 1
         ticket = event.recorded
-        self._push(lambda: _record_steps(event, ticket))
+        self._push(lambda: self._record_steps(event, ticket))
 
     def wait(self, event: FakeEvent) -> None:
         """Wait for the latest record issued; return at once if there was none."""
         self.runtime.check()
         ticket = event.recorded
         if not self.ignores_waits:
-            self._push(lambda: iter(()), lambda: event.passed >= ticket)
+            self._push(lambda: self._wait_steps(event), lambda: event.passed >= ticket)
 
     def is_idle(self) -> bool:
         return self.running is None and not self.queue
@@ -136,6 +168,33 @@ class FakeStream:
             call()
             self.poisoned = False
 
+    def _record_steps(self, event: FakeEvent, ticket: int) -> Steps:
+        event.passed = max(event.passed, ticket)
+        event.time = time.monotonic()
+        event.virtual_time = self.time
+        yield from ()
+
+    def _wait_steps(self, event: FakeEvent) -> Steps:
+        self.time = max(self.time, event.virtual_time)
+        yield from ()
+
+    def _finish(self) -> None:
+        """Have the host wait for all operations of this stream."""
+        self.runtime.run_until(self.is_idle)
+        self.runtime.host_time = max(self.runtime.host_time, self.time)
+
+    def _push_timed(self, kind: str, seconds: float, steps: Callable[[], Steps]) -> None:
+        """Queue an operation, which begins after this moment of the host's virtual time."""
+        issued = self.runtime.host_time
+
+        def timed() -> Steps:
+            start = max(self.time, issued)
+            self.time = start + seconds
+            self.runtime.timeline.append(TimedOperation(kind, start, self.time))
+            return steps()
+
+        self._push(timed)
+
     def _push(
         self, steps: Callable[[], Steps], is_ready: Callable[[], bool] = lambda: True
     ) -> None:
@@ -146,9 +205,3 @@ def _copy_steps(target: int, source: int, nbytes: int) -> Steps:
     ctypes.memset(target, POISON, nbytes)
     yield
     ctypes.memmove(target, source, nbytes)
-
-
-def _record_steps(event: FakeEvent, ticket: int) -> Steps:
-    event.passed = max(event.passed, ticket)
-    event.time = time.monotonic()
-    yield from ()

@@ -2,25 +2,30 @@
 
 Rows stay in device memory as far as they fit; before a stage the GPU fetches what other devices
 wrote, and after it stores what they may read. Rows that don't fit pass through the device in each
-stage, piece by piece, from the home and back. One stream orders everything, and the host waits at
-the end of a stage, since other devices do, too.
+stage, piece by piece, from the home and back, while the others are computed. The host waits at the
+end of a stage, since other devices do, too.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from hetsched.devices.base import DeviceOutOfMemory
 from hetsched.devices.cpu.kernels import find_variant, make_kernel
+from hetsched.devices.cuda.chunk_flight import EventPool, block_until
+from hetsched.devices.cuda.iterating.piece_pipeline import PiecePipeline, PieceWork, StageStreams
+from hetsched.devices.cuda.iterating.piece_sizes import PieceSizes, piece_overhead, piece_sizes
 from hetsched.devices.cuda.iterating.row_piece import DeviceArrays, RowPiece
 from hetsched.devices.cuda.memory.device_memory import SharedWorkArea
 from hetsched.devices.cuda.memory.pinned_memory import Pins
-from hetsched.devices.cuda.runtime import Runtime
+from hetsched.devices.cuda.runtime import Runtime, Stream
 from hetsched.devices.iterating import IterativeJob, StageSeconds
 from hetsched.errors import DataError
 from hetsched.iterations.home import Part
@@ -28,10 +33,17 @@ from hetsched.iterations.partials import combine
 from hetsched.iterations.row_transfers import RowTransfers
 from hetsched.workload import KernelContext, Rows, Stage, StageKernel, Values
 
-STREAMED_FRACTION = 8
-"""Rows that don't fit pass through this part of the rows that do. Arbitrary."""
-
 Guard = Callable[[], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class _StageCall:
+    """A stage that is computed now."""
+
+    part: Part
+    stage: Stage
+    iteration: int
+    values: Values
 
 
 class CudaStages:
@@ -39,6 +51,8 @@ class CudaStages:
 
     Parameters
     ----------
+    streams, events
+        Of the device.
     memory : int, bytes
         Of the device, that the job may use.
     guard : callable
@@ -56,6 +70,8 @@ class CudaStages:
         self,
         job: IterativeJob,
         runtime: Runtime,
+        streams: StageStreams,
+        events: EventPool,
         pins: Pins,
         memory: int,
         guard: Guard,
@@ -64,15 +80,16 @@ class CudaStages:
         self._job = job
         self._guard = guard
         self._interval = interval
-        self._stream = runtime.stream()
-        self._marks = [runtime.event() for _ in range(4)]
+        self._streams = streams
+        self._pipeline = PiecePipeline(runtime, streams, events)
+        self._marks = runtime.event(), runtime.event()
         self._arrays = DeviceArrays(runtime, pins, job)
         self._reductions = {r.name: r for r in job.workload.reductions(job.job.params)}
         self._transfers = RowTransfers(job.workload, job.job.params)
         self._rows = Rows(0, 0, job.load)
+        self._sizes: PieceSizes | None = None
         self._held: RowPiece | None = None
-        self._streamed: RowPiece | None = None
-        self._room = 0
+        self._slots: list[RowPiece] = []
         self._demand = replace(job.job.demand, limit=memory)
         self._kernels = _kernels(job, runtime)
 
@@ -80,7 +97,7 @@ class CudaStages:
         seconds = 0.0
         if rows != self._rows:
             seconds = self.write_back(iteration)
-            self._held = self._streamed = None
+            self._sizes, self._held, self._slots = None, None, []
         self._rows = rows
         return seconds
 
@@ -93,126 +110,134 @@ class CudaStages:
         partials: Mapping[str, Any],
     ) -> StageSeconds:
         with self._guard():
-            if self._held is None and self._streamed is None:
-                self._place()
-            total = StageSeconds(0.0)
-            results = []
-            for piece, rows in self._pieces():
-                piece.place(rows)
-                result = {name: np.empty_like(array) for name, array in partials.items()}
-                seconds = self._run(piece, part, stage, iteration, values, result)
-                total = StageSeconds(
-                    total.compute + seconds.compute, total.transfer + seconds.transfer
-                )
-                results.append(result)
+            sizes = self._sizes or self._place()
+            call = _StageCall(part, stage, iteration, values)
+            pieces = list(self._pieces(sizes))
+            results = [{n: np.empty_like(a) for n, a in partials.items()} for _ in pieces]
+            works = [
+                self._work(call, piece, rows, result)
+                for (piece, rows), result in zip(pieces, results, strict=True)
+            ]
+            works[0] = self._with_fetch(call, works[0])
+            seconds = self._run(works)
             for name, target in partials.items():
                 parts = np.stack([result[name] for result in results])[np.newaxis]
                 target[...] = combine(self._reductions[name], parts, 0, range(len(results)))
             self._transfers.on_written(stage, part, iteration)
         for ghost, source in self._job.home.border_copies(stage, part, iteration, self._rows):
             ghost[...] = source
-        return total
+        return seconds
 
     def write_back(self, iteration: int) -> float:
         if self._held is None or iteration < 1 or iteration % self._interval == 0:
             return 0.0
         with self._guard():
-            begin, end = self._marks[:2]
-            self._stream.record(begin)
+            stream, (begin, end) = self._streams.copy_out, self._marks
+            stream.record(begin)
             state = self._arrays.state.values()
             names = [s.name for s in state if s.has_two_buffers and not s.is_whole]
-            self._held.store(self._stream, names, Part.ITERATION, iteration)
-            self._stream.record(end)
-            end.block()
+            self._held.store(stream, names, Part.ITERATION, iteration)
+            stream.record(end)
+            block_until(end)
             return end.milliseconds_after(begin) * 1e-3
 
     # ---- pieces of the device's rows
 
-    def _place(self) -> None:
-        """Allocate and load what fits. Raises DeviceOutOfMemory."""
-        if not self._arrays.whole:
-            self._arrays.load_whole(self._stream)
-        count = self._rows.count
+    def _place(self) -> PieceSizes:
+        """Allocate memory, and load the rows that stay. Raises DeviceOutOfMemory."""
+        arrays, stream = self._arrays, self._streams.copy_in
+        if not arrays.whole:
+            arrays.load_whole(stream)
+        workload, params = self._job.workload, self._job.job.params
+        overhead = piece_overhead(workload, params)
+        granule = workload.granule(params)
         try:
-            fits = self._demand.max_chunk(count)
+            sizes = piece_sizes(self._rows.count, granule, self._demand, overhead)
         except DataError as error:
             raise DeviceOutOfMemory(str(error)) from error
-        if fits < count:
-            self._room = max(1, fits // STREAMED_FRACTION)
-            fits -= self._room
-            self._streamed = RowPiece(self._arrays, self._after(0, self._room), self._room)
-        if fits:
-            self._held = RowPiece(self._arrays, self._after(0, fits), fits)
-            self._held.load(self._stream)
+        if sizes.held:
+            self._held = RowPiece(arrays, self._after(0, sizes.held), sizes.held)
+            self._held.load(stream)
+        rows = self._after(0, sizes.room)
+        self._slots = [RowPiece(arrays, rows, sizes.room) for _ in range(sizes.slots)]
         self._transfers.forget()
+        self._sizes = sizes
+        return sizes
 
     def _after(self, start: int, count: int) -> Rows:
         """Return `count` of the device's rows, or fewer at their end, from its row `start` on."""
         first = self._rows.first + start
         return Rows(first, min(first + count, self._rows.stop), self._rows.load)
 
-    def _pieces(self) -> Iterator[tuple[RowPiece, Rows]]:
+    def _pieces(self, sizes: PieceSizes) -> Iterator[tuple[RowPiece, Rows]]:
         """Yield the pieces and their rows, in order."""
-        start = 0
         if self._held is not None:
             yield self._held, self._held.rows
-            start = self._held.rows.count
-        if self._streamed is not None:
-            for offset in range(start, self._rows.count, self._room):
-                yield self._streamed, self._after(offset, self._room)
+        if self._slots:
+            starts = range(sizes.held, self._rows.count, sizes.room)
+            for number, start in enumerate(starts):
+                yield self._slots[number % len(self._slots)], self._after(start, sizes.room)
 
-    # ---- a stage of a piece
+    # ---- a stage
 
-    def _run(
-        self,
-        piece: RowPiece,
-        part: Part,
-        stage: Stage,
-        iteration: int,
-        values: Values,
-        partials: Mapping[str, Any],
-    ) -> StageSeconds:
-        begin, loaded, computed, end = self._marks
-        self._stream.record(begin)
-        self._fetch(piece, part, stage, iteration)
-        self._stream.record(loaded)
-        inputs, outputs = piece.views(stage, part, iteration)
-        kernel, rows = self._kernels[stage.name], piece.rows
-        self._stream.launch(lambda: kernel(rows, inputs, outputs, values, partials))
-        self._stream.record(computed)
-        self._store(piece, part, stage, iteration)
-        self._stream.record(end)
-        end.block()
-        compute = computed.milliseconds_after(loaded)
-        return StageSeconds(compute * 1e-3, (end.milliseconds_after(begin) - compute) * 1e-3)
+    def _run(self, works: list[PieceWork]) -> StageSeconds:
+        try:
+            return self._pipeline.run(works)
+        except BaseException:
+            with contextlib.suppress(Exception):  # after a sticky fault nothing is copied
+                self._pipeline.abandon()
+            raise
 
-    def _fetch(self, piece: RowPiece, part: Part, stage: Stage, iteration: int) -> None:
-        """Copy what other devices wrote, or all that a streamed piece reads, to the device."""
-        rows = self._rows if self._held is None else self._held.rows
-        for copy in self._transfers.to_device(stage, part, iteration, rows):
-            if copy.array.is_whole or piece is self._held:
-                piece.of(copy.array.name).to_device(
-                    self._stream, copy.buffer, copy.first, copy.stop
-                )
-        if piece is self._streamed:
-            piece.load_inputs(self._stream, stage, part, iteration)
+    def _work(
+        self, call: _StageCall, piece: RowPiece, rows: Rows, partials: Mapping[str, Any]
+    ) -> PieceWork:
+        """Return what to do with a piece in the stage."""
 
-    def _store(self, piece: RowPiece, part: Part, stage: Stage, iteration: int) -> None:
+        def copy_in(stream: Stream) -> None:
+            piece.place(rows)
+            if piece is not self._held:
+                piece.load_inputs(stream, call.stage, call.part, call.iteration)
+
+        def launch(stream: Stream) -> None:
+            inputs, outputs = piece.views(call.stage, call.part, call.iteration)
+            kernel = self._kernels[call.stage.name]
+            stream.launch(partial(kernel, rows, inputs, outputs, call.values, partials))
+
+        store = partial(self._store, call, piece)
+        return PieceWork(id(piece), copy_in, launch, store, piece is self._held)
+
+    def _with_fetch(self, call: _StageCall, work: PieceWork) -> PieceWork:
+        """Return `work` with a copy in of what other devices wrote, which all pieces wait for."""
+
+        def copy_in(stream: Stream) -> None:
+            rows = self._rows if self._held is None else self._held.rows
+            ranges = self._transfers.to_device(call.stage, call.part, call.iteration, rows)
+            for copy in ranges:
+                target = self._arrays.whole.get(copy.array.name)
+                if target is None and self._held is not None:
+                    target = self._held.of(copy.array.name)
+                if target is not None:
+                    target.to_device(stream, copy.buffer, copy.first, copy.stop)
+            work.copy_in(stream)
+
+        return replace(work, copy_in=copy_in)
+
+    def _store(self, call: _StageCall, piece: RowPiece, stream: Stream) -> None:
         """Copy what other devices may read, or what is due, to the home."""
-        state = self._arrays.state
+        state, part, iteration = self._arrays.state, call.part, call.iteration
         is_due = part is not Part.ITERATION or iteration % self._interval == 0
         stored = []
-        for name in stage.outputs:
+        for name in call.stage.outputs:
             is_scratch = (
                 part is Part.ITERATION and name in state and not state[name].has_two_buffers
             )
             is_whole_copy_due = name not in state or (is_due and not is_scratch)
-            if piece is self._streamed or is_whole_copy_due:
+            if piece is not self._held or is_whole_copy_due:
                 stored.append(name)
-        piece.store(self._stream, stored, part, iteration)
-        for copy in self._transfers.to_host(stage, part, iteration, piece.rows):
+        piece.store(stream, stored, part, iteration)
+        for copy in self._transfers.to_host(call.stage, part, iteration, piece.rows):
             if copy.array.name not in stored:
-                piece.of(copy.array.name).to_host(self._stream, copy.buffer, copy.first, copy.stop)
+                piece.of(copy.array.name).to_host(stream, copy.buffer, copy.first, copy.stop)
 
 
 def _kernels(job: IterativeJob, runtime: Runtime) -> Mapping[str, StageKernel]:

@@ -1,0 +1,101 @@
+"""How many of a GPU's rows stay in device memory, and how large the pieces are that the others
+pass through it in. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hetsched.errors import DataError
+from hetsched.iterations.row_transfers import row_bytes
+from hetsched.memory import MemoryDemand
+from hetsched.workload import Iterative
+
+MAX_SLOTS = 3
+"""Pieces in device memory at once: one is copied in, one computed, one copied out. Two lose 3 to
+5 % in a model of the pipeline, and four gain nothing."""
+STREAMED_FRACTION = 8
+"""Pieces may take this part of the memory for rows, if not all rows fit. Arbitrary: smaller ones
+cost more launches, larger ones leave fewer rows in device memory."""
+
+ALLOCATION_BYTES = 512
+"""What cudaMalloc rounds the size of an array up to."""
+
+
+@dataclass(frozen=True)
+class PieceSizes:
+    """Rows.
+
+    Attributes
+    ----------
+    held : int
+        Rows that stay in device memory, the first of the device's.
+    room : int
+        Rows of a piece; 0: all rows stay.
+    slots : int
+        Pieces that may be in device memory at once.
+    """
+
+    held: int
+    room: int = 0
+    slots: int = 0
+
+
+def piece_overhead(workload: Iterative, params: Any) -> int:
+    """Return the bytes of one piece besides its rows: halos, and what arrays are rounded up to."""
+    states = workload.state(params)
+    halos = sum(
+        (2 if state.has_two_buffers else 1)
+        * (2 * state.halo * row_bytes(state.unit_shape, state.dtype))
+        for state in states
+    )
+    return halos + ALLOCATION_BYTES * (len(workload.arrays(params)) + len(states))
+
+
+def piece_sizes(count: int, granule: int, demand: MemoryDemand, overhead: int) -> PieceSizes:
+    """Return the sizes for `count` rows, so that everything takes at most `demand.limit`.
+
+    Rows are multiples of the granule where that many fit, so that kernels round alike whether
+    rows stay or not.
+
+    Parameters
+    ----------
+    overhead : int, bytes
+        Of each piece; see `piece_overhead`.
+
+    Raises
+    ------
+    DataError
+        Not even one row fits.
+    """
+    if _limited(demand, overhead, 1).fits([count]):
+        return PieceSizes(count)
+    for slots in range(MAX_SLOTS, 1, -1):
+        rows = _limited(demand, overhead, slots + 1)
+        if rows.fits([1] * slots):
+            return _divided(rows.max_chunk(count), slots, granule)
+    rows = _limited(demand, overhead, 1)
+    if not rows.fits([1]):
+        need = demand.need([1]) + overhead
+        raise DataError(
+            f"one row needs {need} bytes of device memory, the limit is {demand.limit}"
+        )
+    return PieceSizes(0, rows.max_chunk(count), 1)
+
+
+def _divided(rows: int, slots: int, granule: int) -> PieceSizes:
+    """Divide the room for `rows` between the rows that stay and slots."""
+    room = max(1, rows // STREAMED_FRACTION // slots)
+    room = _rounded(room, granule) or min(granule, max(1, rows // slots))
+    held = max(0, rows - slots * room)
+    return PieceSizes(held // granule * granule, room, slots)
+
+
+def _rounded(rows: int, granule: int) -> int:
+    return rows // granule * granule
+
+
+def _limited(demand: MemoryDemand, overhead: int, pieces: int) -> MemoryDemand:
+    """Return the demand without the overhead of this many pieces."""
+    assert demand.limit is not None
+    return replace(demand, limit=max(0, demand.limit - pieces * overhead))
