@@ -66,3 +66,17 @@ def test_a_cluster_without_points_gets_the_farthest_point() -> None:
     result = run(with_cuda_kernels(KMeans()), p, {"points": x, "start": start}, (2, 4))
 
     assert result.outputs["labels"].tolist() == [0, 0, 0, 1, 1, 2]
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")  # CuPy doesn't warn
+@pytest.mark.usefixtures("toy_cupy")
+def test_clusters_do_not_depend_on_the_size_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload, p = CASES["kmeans"]
+    whole = run(with_cuda_kernels(workload), p, {}, (workload.load(p),))
+    module = importlib.import_module("hetsched_workloads.kmeans.cupy_cuda")
+    monkeypatch.setattr(module, "BLOCK_BYTES", 1 << 10)
+
+    blocks = run(with_cuda_kernels(workload), p, {}, (workload.load(p),))
+
+    np.testing.assert_array_equal(blocks.outputs["labels"], whole.outputs["labels"])
+    np.testing.assert_allclose(blocks.outputs["centroids"], whole.outputs["centroids"], rtol=1e-5)

@@ -18,8 +18,9 @@ from hetsched_workloads.kmeans import lloyd
 from hetsched_workloads.kmeans.declaration import KMeansParams
 from hetsched_workloads.kmeans.variates import exponential, stream_key
 
-BLOCK_BYTES = 64 << 20
-"""Bytes of a block of scores: large enough for full speed, small beside the memory of any GPU."""
+BLOCK_BYTES = 32 << 20
+"""Bytes of a block of scores: large enough for full speed. Several temporary arrays of a block fit
+together into the device's pool for them."""
 
 
 def make(p: KMeansParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
@@ -37,6 +38,7 @@ class _GpuKernels:
     def __init__(self, p: KMeansParams) -> None:
         self._p = p
         row_bytes = max(p.clusters, p.dimensions + 1) * np.dtype(p.dtype).itemsize
+        row_bytes = max(row_bytes, 8 * p.dimensions)  # squares are in double precision
         self._step = max(1, BLOCK_BYTES // row_bytes)
 
     def _blocks(self, count: int) -> Iterator[slice]:
@@ -49,7 +51,7 @@ class _GpuKernels:
         p, points, now = self._p, inputs["points"], values.now
         count = lloyd.seeds_so_far(p, now)
         if count == 0:
-            _check(points, rows)
+            self._check(points, rows)
             outputs["assigned"][...] = -1
         lloyd.fill_start(partials)
         if p.start == "given":
@@ -58,14 +60,26 @@ class _GpuKernels:
                 raise DataError("start: a centroid has a NaN or an infinite coordinate")
             lloyd.write_centroids(p, partials, start)
             return
-        keys = exponential(cp, stream_key(p.start_seed, count), rows.first, rows.count)
-        if count:
-            newest = cp.asarray(lloyd.seeds(p, now)[count - 1].astype(p.dtype))
-            self._approach(points, newest, outputs["nearest"], is_first=count == 1)
-            keys /= outputs["nearest"]
-        index = int(keys.argmin())
+        key, index = self._draw(points, now, count, rows, outputs["nearest"])
         point = cp.asnumpy(points[index])
-        lloyd.write_seed(p, now, partials, float(keys[index]), rows.first + index, point)
+        lloyd.write_seed(p, now, partials, key, rows.first + index, point)
+
+    def _draw(
+        self, points: Any, now: Any, count: int, rows: Rows, nearest: Any
+    ) -> tuple[float, int]:
+        """Return the smallest key and its point."""
+        stream = stream_key(self._p.start_seed, count)
+        if count:
+            newest = cp.asarray(lloyd.seeds(self._p, now)[count - 1].astype(self._p.dtype))
+            self._approach(points, newest, nearest, is_first=count == 1)
+        smallest = []
+        for part in self._blocks(rows.count):
+            keys = exponential(cp, stream, rows.first + part.start, part.stop - part.start)
+            if count:
+                keys /= nearest[part]
+            index = int(keys.argmin())
+            smallest.append((float(keys[index]), part.start + index))
+        return min(smallest)
 
     def _approach(self, points: Any, seed: Any, nearest: Any, is_first: bool) -> None:
         """Take the squared distances to a seed into account."""
@@ -86,12 +100,14 @@ class _GpuKernels:
         lloyd.write_centroids(p, partials, centroids)
         sums = cp.zeros((p.clusters, p.dimensions + 1), cp.float64)
         clusters = cp.arange(p.clusters, dtype=labels.dtype)[:, None]
+        changed = 0
         for part, block in self._labelled(points, centroids, labels):
+            changed += int(cp.count_nonzero(labels[part] != inputs["assigned"][part]))
             belongs = (labels[part] == clusters).astype(block.dtype)
             sums[:, :-1] += belongs @ block
             sums[:, -1] += belongs.sum(axis=1, dtype=cp.float64)
         partials["members"][...] = cp.asnumpy(sums)
-        partials["changed"][...] = int(cp.count_nonzero(labels != inputs["assigned"]))
+        partials["changed"][...] = changed
         lloyd.fill_unused(partials["farthest"])
         if not partials["members"][:, -1].all():
             self._farthest(rows, points, labels, centroids, partials["farthest"])
@@ -143,9 +159,9 @@ class _GpuKernels:
             outputs["centroids"][...] = cp.asarray(lloyd.next_centroids(self._p, values.now))
             outputs["inertia"][...] = float(values.now["inertia"])
 
-
-def _check(points: Any, rows: Rows) -> None:
-    is_finite = cp.isfinite(points).all(axis=1)
-    if not bool(is_finite.all()):
-        point = rows.first + int(is_finite.argmin())
-        raise DataError(f"points: row {point} has a NaN or an infinite coordinate")
+    def _check(self, points: Any, rows: Rows) -> None:
+        for part in self._blocks(rows.count):
+            is_finite = cp.isfinite(points[part]).all(axis=1)
+            if not bool(is_finite.all()):
+                point = rows.first + part.start + int(is_finite.argmin())
+                raise DataError(f"points: row {point} has a NaN or an infinite coordinate")

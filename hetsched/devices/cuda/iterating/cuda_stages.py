@@ -247,4 +247,6 @@ def _kernels(job: IterativeJob, runtime: Runtime) -> Mapping[str, StageKernel]:
         runtime.kernels, 1, job.job.cache, runtime.xp, SharedWorkArea(runtime, 0), job.job.say
     )
     kernels: Mapping[str, StageKernel] = make_kernel(variant, job.job, context)  # type: ignore[assignment]
+    # They fill arrays and make plans in the default stream, which our streams don't wait for.
+    runtime.synchronize()
     return kernels
