@@ -6,7 +6,9 @@ rounds and stages: whatever iterative workloads may use, in a few lines.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -28,9 +30,14 @@ from hetsched.workload import (
     Variant,
 )
 
+SLOW_SECONDS = 0.02
+
 
 class DiffusionParams(msgspec.Struct, frozen=True):
-    """Of `columns` numbers in each row; `is_bad`: the first iteration finds row 0 to be bad."""
+    """Of `columns` numbers in each row; `is_bad`: the first iteration finds row 0 to be bad.
+
+    `slow_until`: a file; until it exists, iterations take SLOW_SECONDS longer; or "".
+    """
 
     rows: int = 24
     columns: int = 4
@@ -38,6 +45,7 @@ class DiffusionParams(msgspec.Struct, frozen=True):
     tolerance: float = 0.0
     border: str = "periodic"
     is_bad: bool = False
+    slow_until: str = ""
 
 
 class Diffusion(Iterative):
@@ -49,6 +57,7 @@ class Diffusion(Iterative):
     name = "diffusion"
     Params = DiffusionParams
     inputs = ("x",)
+    limits = (*Iterative.limits, "slow_until")
 
     def load(self, p: DiffusionParams) -> int:
         return p.rows
@@ -143,6 +152,8 @@ def make(p: DiffusionParams, load: int, context: KernelContext) -> Mapping[str, 
 
     def smooth(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Any) -> None:
         u = inputs["u"]
+        if p.slow_until and not Path(p.slow_until).exists():
+            time.sleep(SLOW_SECONDS)
         mean = inputs["means"].mean()
         outputs["u"][...] = (u[:-2] + 2 * u[1:-1] + u[2:]) / 4 - 0.01 * mean
         partials["change"][...] = to_host(np.abs(outputs["u"] - u[1:-1]).max())

@@ -19,7 +19,7 @@ class FaultyParams(msgspec.Struct, frozen=True):
     """`fault`: a key of FAULTS, or "" for none.
 
     `step`: "prepare", "fill", "compute" or "check". `core`: on which; -1: on any. `marker`: a
-    file that is created before the fault and prevents it from then on.
+    file that is created before the fault and prevents it from then on, unless it `recurs`.
     """
 
     units: int = 40
@@ -28,6 +28,7 @@ class FaultyParams(msgspec.Struct, frozen=True):
     step: str = "compute"
     core: int = -1
     marker: str = ""
+    recurs: bool = False
 
 
 def segfault() -> None:
@@ -109,7 +110,8 @@ def misbehave(p: FaultyParams, step: str) -> None:
         try:
             os.close(os.open(p.marker, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
-            return
+            if not p.recurs:
+                return
     FAULTS[p.fault]()
 
 

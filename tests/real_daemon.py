@@ -30,7 +30,7 @@ class RealDaemon:
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(30)
+        return self.process.wait(60)
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -62,4 +62,4 @@ def serving(folder: Path, config: str) -> Iterator[RealDaemon]:
         finally:
             if process.poll() is None:
                 process.terminate()
-                process.wait(30)
+                process.wait(60)

@@ -33,7 +33,7 @@ CPU = ProcessSpec(
     devices=tuple(DeviceInfo(name=f"cpu{i}", kind="cpu", identity="test") for i in range(2)),
     config=DeviceConfig(kind="cpu"),
 )
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 
 
 class Talk:

@@ -384,7 +384,7 @@ def test_a_callback_may_not_wait_for_its_own_thread(harness: Harness, client: Cl
         job.add_done_callback(called)
         harness.ask(lambda job=job: harness.engine.finish(job.id))  # type: ignore[misc]
         with pytest.raises(UsageError, match=r"callback.*another thread"):
-            found.result(20)
+            found.result(60)
 
 
 def test_control_leaves_results_where_they_are(harness: Harness, client: Client) -> None:

@@ -97,7 +97,7 @@ def test_another_users_session_is_closed_unread(harness: Harness) -> None:
     open_to_all(harness.folder)
     path = str(harness.folder / "session.sock")
     words = [sys.executable, "-c", SESSION, path, str(OTHER_UID)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.strip() in ("closed", "") and "answered" not in done.stdout
     assert still_serves(harness)
 
@@ -167,7 +167,7 @@ def ask_in_another_process(harness: Harness, envelope: Envelope, uid: int) -> ob
         [sys.executable, "-c", ASK, *words],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     text = done.stdout.strip()

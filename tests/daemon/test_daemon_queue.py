@@ -153,7 +153,7 @@ def test_a_job_that_can_not_be_cancelled_does_not_keep_the_others(
     monkeypatch.setattr(harness.engine, "cancel", fail)
     assert client.cancel_all() == (1, 2)
     with pytest.raises(concurrent.futures.CancelledError):
-        other.result(20)
+        other.result(60)
     assert not job.done()
 
 

@@ -84,7 +84,7 @@ def family(daemon: RealDaemon) -> list[psutil.Process]:
 
 def job_done(folder: Path) -> None:
     """One small job; the daemon has then also noticed the end of earlier clients."""
-    with Client(folder, timeout=30) as client:
+    with Client(folder, timeout=60) as client:
         x = np.ones((4, 16, 16), "complex64")
         assert client.submit("fft", x).result(60)[0, 0, 0] == 256
 
@@ -119,7 +119,7 @@ def test_a_client_killed_during_a_job_leaves_nothing_behind(tmp_path: Path) -> N
         with Client(daemon.folder) as client:
             until(daemon, lambda: ended(client.show(2)))
         job_done(daemon.folder)
-        until(daemon, lambda: possessions(daemon) == before)
+        until(daemon, lambda: without_pool(possessions(daemon)) == without_pool(before))
 
 
 def test_sigterm_ends_the_running_job_at_a_chunks_edge_and_exits_0(tmp_path: Path) -> None:
@@ -143,12 +143,12 @@ def test_a_running_job_is_cancelled_at_a_chunks_edge(tmp_path: Path) -> None:
         until_computing(client, job.id)
         job.cancel()
         with pytest.raises(CancelledError):
-            job.result(30)
+            job.result(60)
         assert client.submit("fft", batch="2x8x8").result(60).shape == (2, 8, 8)
 
 
 def test_a_killed_daemon_is_detected_and_another_can_start(tmp_path: Path) -> None:
-    with serving(tmp_path, CONFIG + SLOW) as daemon, Client(daemon.folder, reconnect=0) as client:
+    with serving(tmp_path, SLOW) as daemon, Client(daemon.folder, reconnect=0) as client:
         children = daemon.ps.children(recursive=True)
         job = client.submit("fft", batch="500x8x8")
         daemon.stop(signal.SIGKILL)
@@ -176,7 +176,7 @@ def test_durable_jobs_continue_after_an_orderly_stop(tmp_path: Path) -> None:
 def test_a_journal_of_a_newer_version_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     path = tmp_path / "state" / "journal.db"
-    Journal.open(path, lambda callback: None).close(10)
+    Journal.open(path, lambda callback: None).close(60)
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 99")
     before = path.read_bytes()
@@ -246,4 +246,4 @@ def until_computing(client: Client, number: int) -> None:
             computing.set()
 
     client.follow(number, heard)
-    assert computing.wait(30)
+    assert computing.wait(60)

@@ -279,5 +279,5 @@ def test_a_reply_that_comes_after_the_sessions_end_still_counts(
 def cancelled(job: Job) -> bool:
     """Whether the job ended as the daemon said."""
     with contextlib.suppress(CancelledError):
-        job.exception(10)
+        job.exception(60)
     return job.cancelled()

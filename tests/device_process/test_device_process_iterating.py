@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import diffusing_workload
 import numpy as np
 import pytest
 from device_bench import info_of
 from diffusing_workload import Diffusion, DiffusionParams
-from iterating_bench import JOB, THREE_CORES, IteratingBench, Opener
+from iterating_bench import JOB, PATIENCE, THREE_CORES, IteratingBench, Opener
 
 from hetsched.config import DeviceConfig
 from hetsched.config.cost import Cost
@@ -31,6 +34,7 @@ from hetsched.transport.device_messages import (
     Filled,
 )
 from hetsched.transport.iterations.messages import IterationTimes
+from hetsched.workload import Rows
 
 X = np.random.default_rng(5).standard_normal((24, 4))
 
@@ -47,6 +51,43 @@ def make_bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[MakeB
             return stack.enter_context(contextlib.closing(bench))
 
         yield make
+
+
+class Gate:
+    """Stops the device with the first row in one iteration, and so the others at its end."""
+
+    ITERATION = 5
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._reached, self._open = threading.Event(), threading.Event()
+        self._make = diffusing_workload.make
+        monkeypatch.setattr(diffusing_workload, "make", self._make_gated)
+
+    def wait(self) -> None:
+        """Wait until the device is there."""
+        assert self._reached.wait(PATIENCE)
+
+    def open(self) -> None:
+        self._open.set()
+
+    def _make_gated(self, *arguments: Any) -> Any:
+        kernels, iterations = dict(self._make(*arguments)), itertools.count(1)
+        smooth = kernels["smooth"]
+
+        def gated(rows: Rows, *arrays: Any) -> None:
+            if next(iterations) == self.ITERATION and rows.is_first:
+                self._reached.set()
+                assert self._open.wait(PATIENCE)
+            smooth(rows, *arrays)
+
+        return {**kernels, "smooth": gated}
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    gate = Gate(monkeypatch)
+    yield gate
+    gate.open()
 
 
 def expected(bench: IteratingBench, split: Any) -> SerialResult:
@@ -99,27 +140,32 @@ def test_devices_keep_the_order_of_rows_whatever_their_slots(make_bench: MakeBen
 
 
 def test_a_proposed_split_is_adopted_by_all_after_the_same_iteration(
-    make_bench: MakeBench,
+    make_bench: MakeBench, gate: Gate
 ) -> None:
-    bench = make_bench(iterations=1000)
+    bench = make_bench(iterations=10)
     bench.prepare()
     bench.iterate({0: 8, 1: 8, 2: 8})
+    gate.wait()
     bench.control.propose((0, 20, 20, 24))
+    gate.open()
 
     bench.stopped(3)
 
-    rows = [bench.rows(slot) for slot in range(3)]
-    result = expected(bench, lambda k: [rows[slot].get(k, 8) for slot in range(3)])
+    result = expected(bench, lambda k: (8, 8, 8) if k <= gate.ITERATION else (20, 0, 4))
     np.testing.assert_array_equal(bench.arrays["y"], result.outputs["y"])
-    assert [rows[slot][1000] for slot in range(3)] == [20, 0, 4]
-    assert {sum(rows[slot][k] for slot in range(3)) for k in range(1, 1001)} == {24}
+    rows = [list(bench.rows(slot).values()) for slot in range(3)]
+    assert rows == [[8] * 5 + [20] * 5, [8] * 5 + [0] * 5, [8] * 5 + [4] * 5]
 
 
-def test_iterations_continue_after_a_pause_with_other_devices(make_bench: MakeBench) -> None:
-    bench = make_bench(iterations=2000)
+def test_iterations_continue_after_a_pause_with_other_devices(
+    make_bench: MakeBench, gate: Gate
+) -> None:
+    bench = make_bench(iterations=20)
     bench.prepare()
     bench.iterate({0: 8, 1: 0, 2: 16})
+    gate.wait()
     bench.control.pause()
+    gate.open()
     (iteration,) = {stop.iteration for stop in bench.stopped(3)}
 
     bench.iterate({1: 20, 0: 4}, first=iteration + 1, previous=(0, 2), epoch=2)
@@ -131,8 +177,8 @@ def test_iterations_continue_after_a_pause_with_other_devices(make_bench: MakeBe
     result = expected(bench, split)
     np.testing.assert_array_equal(bench.arrays["y"], result.outputs["y"])
     assert tuple(bench.residuals(0)) == result.residuals
-    assert iteration < 2000
-    assert {(stop.epoch, stop.iteration, stop.reason) for stop in stopped} == {(2, 2000, "limit")}
+    assert iteration == gate.ITERATION
+    assert {(stop.epoch, stop.iteration, stop.reason) for stop in stopped} == {(2, 20, "limit")}
 
 
 def test_the_others_continue_after_an_abort_without_the_missing_device(
@@ -187,11 +233,15 @@ def test_the_finish_stages_alone_are_an_epoch(make_bench: MakeBench) -> None:
     assert (stopped.iteration, stopped.reason) == (10, "limit")
 
 
-def test_values_of_a_checkpoint_are_taken_from_the_combined_slot(make_bench: MakeBench) -> None:
+def test_values_of_a_checkpoint_are_taken_from_the_combined_slot(
+    make_bench: MakeBench, gate: Gate
+) -> None:
     bench = make_bench()
     bench.prepare()
     bench.iterate({0: 8, 1: 8, 2: 8})
+    gate.wait()
     bench.control.pause()
+    gate.open()
     (iteration,) = {stop.iteration for stop in bench.stopped(3)}
     for name in ("total", "change"):
         partials = bench.arrays[f"partials/{name}"]

@@ -85,7 +85,7 @@ def test_whoever_waits_goes_on_once_a_job_is_cancelled(arena: Arena) -> None:
     waiting.start()
 
     steps.abandon()
-    waiting.join(30)
+    waiting.join(60)
 
     assert not waiting.is_alive()
     assert allocated(fd) == BLOCK

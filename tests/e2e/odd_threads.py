@@ -1,4 +1,4 @@
-"""A workload whose variant is ten times as fast with threads. Loaded by device processes too."""
+"""A workload whose variant is a hundred times as fast with threads, whatever the machine does."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class OddThreads(Odd):
 
 
 def spin(p: ThreadsParams, chunk: int, context: KernelContext) -> Kernel:
-    seconds = SECONDS / 10 if context.threads > 1 else SECONDS
+    seconds = SECONDS / 100 if context.threads > 1 else SECONDS
 
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
         if context.threads > 1 and p.marker and not Path(p.marker).exists():

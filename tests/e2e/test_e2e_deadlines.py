@@ -166,11 +166,12 @@ def test_a_daemon_with_a_stuck_device_ends_at_sigterm(
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     marker = tmp_path / "stuck"
     with serving(tmp_path, CORES) as daemon, Client(str(tmp_path), reconnect=0) as client:
-        job = client.submit(FAULTY, units=40, fault=fault, step=step, marker=str(marker))
+        options = {"fault": fault, "step": step, "marker": str(marker), "recurs": True}
+        job = client.submit(FAULTY, units=40, **options)
         wait_until(marker.exists)
 
         daemon.process.terminate()
 
-        assert daemon.process.wait(30) == 0
-        with pytest.raises(TryAgain):
-            job.result(timeout=30)
+        assert daemon.process.wait(60) == 0
+        with pytest.raises((TryAgain, JobFailed)):  # it may have been tried often enough
+            job.result(timeout=60)

@@ -98,8 +98,15 @@ def test_a_death_during_the_job_costs_no_unit(local: Local) -> None:
 
 def test_a_cancelled_job_stops_taking(local: Local) -> None:
     run(local, 1)
-    job = local.submit("irregular_workload:Irregular", input_of(local, 2), units=UNITS, rounds=200)
-    assert job.cancel()
+
+    def follow(state: JobState) -> None:
+        if isinstance(state, Running) and state.stage == "computing":
+            local.cancel(state.job)
+
+    job = local.submit(
+        "irregular_workload:Irregular", input_of(local, 2), units=UNITS, rounds=200,
+        follow=follow,
+    )  # fmt: skip
     with pytest.raises(CancelledError):
         job.result(timeout=60)
     assert run(local, 3).verified

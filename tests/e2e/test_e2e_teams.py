@@ -119,6 +119,6 @@ def test_a_job_whose_team_never_starts_is_cancelled_at_once(
 
         try:
             with pytest.raises(CancelledError):
-                job.result(timeout=30)
+                job.result(timeout=60)
         finally:
             local.abandon()  # `close` would wait for the job

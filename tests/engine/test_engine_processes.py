@@ -71,7 +71,7 @@ def test_the_last_output_of_a_process_is_in_its_exit_reason() -> None:
     spec = ProcessSpec(package="hetsched.devices.nonsense", devices=(odd,), config=CPU.config)
 
     process = DeviceProcess(spec)
-    status = process.join(30)
+    status = process.join(60)
 
     assert status != 0
     assert "nonsense" in process.exit_reason()
@@ -89,7 +89,7 @@ class StuckProcess(DeviceProcess):
 
     def close(self) -> None:
         self.kill()
-        self.join(30)
+        self.join(60)
         self.process_end.close()
 
 

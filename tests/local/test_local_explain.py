@@ -123,7 +123,7 @@ def test_a_callback_may_not_wait_for_its_own_thread(local: hetsched.Local) -> No
 
     local.submit("fft", batch="1x8x8", follow=called)
     with pytest.raises(UsageError, match=r"explain can't be called from a callback"):
-        outcome.result(20)
+        outcome.result(60)
 
 
 def test_a_closed_engine_says_so() -> None:

@@ -92,11 +92,11 @@ def test_a_refused_job_keeps_no_array_alive(local: hetsched.Local) -> None:
 def test_a_callback_may_not_wait_for_its_own_thread(local: hetsched.Local) -> None:
     for act in (lambda: local.submit("fft", batch="1x8x8"), local.close):
         with pytest.raises(UsageError, match=r"callback.*another thread"):
-            in_a_callback(local, act).result(20)
+            in_a_callback(local, act).result(60)
 
 
 def test_a_callback_may_make_calls_that_need_not_wait(local: hetsched.Local) -> None:
-    devices, _ = in_a_callback(local, local.devices).result(20)
+    devices, _ = in_a_callback(local, local.devices).result(60)
     assert [device.kind for device in devices] == ["cpu"]
 
 
@@ -124,7 +124,7 @@ def test_what_is_posted_while_it_closes_fails(monkeypatch: pytest.MonkeyPatch) -
     local._post(closing.start)
     local._loop.call_soon_threadsafe(lambda: local._pending.add(answers[0]))
     with pytest.raises(TryAgain, match="closed"):
-        answers[0].result(20)
+        answers[0].result(60)
     closing.join()
     with pytest.raises(UsageError, match="closed"):
         local.devices()

@@ -17,8 +17,7 @@ limit = 2
 [[device]]
 kind = "emulated"
 name = "emu0"
-clock = "real"
-compute = { gap = "1s", unit = "1us" }
+compute = { unit = "1us" }
 """
 
 
@@ -26,12 +25,13 @@ def test_a_full_queue_is_refused_until_a_job_has_ended(tmp_path: Path) -> None:
     path = tmp_path / "queue.toml"
     path.write_text(CONFIG)
     with Local(config=load(str(path))[0], learn=False) as local:
-        first = local.submit("fft", batch="1x8x8")
-        second = local.submit("fft", batch="1x8x8")
+        first = local.submit("fft", batch="1x8x8", hold=True)
+        second = local.submit("fft", batch="1x8x8", hold=True)
 
         with pytest.raises(TryAgain, match="queue is full: 2 jobs wait or run"):
             local.submit("fft", batch="1x8x8")
 
+        local.release(first.id)
         first.result(60)
         local.submit("fft", batch="1x8x8").cancel()
         second.cancel()

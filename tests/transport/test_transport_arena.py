@@ -177,7 +177,7 @@ def test_the_memory_of_a_large_segment_is_freed_by_another_thread(
 
     arena.close()
 
-    threads = dict(closed.get(timeout=30) for _ in fds)
+    threads = dict(closed.get(timeout=60) for _ in fds)
     assert threads[fds[0]] == get_ident() != threads[fds[1]]
 
 

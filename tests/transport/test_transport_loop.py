@@ -121,7 +121,7 @@ def test_a_signal_during_no_system_call_is_not_lost(loop: Loop) -> None:
     def signal_this_thread() -> None:
         wait_for_sleep(threading.main_thread())
         signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
-        in_time.append(received.wait(20))
+        in_time.append(received.wait(60))
         loop.stop()
 
     thread = threading.Thread(target=signal_this_thread)

@@ -72,7 +72,7 @@ class Bench:
 def bench() -> Iterator[Bench]:
     bench = Bench()
     yield bench
-    bench.files.close(20)
+    bench.files.close(60)
     bench.loop.close()
 
 

@@ -23,7 +23,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.loop = Loop()
-        self.has_begun, self.released = threading.Event(), threading.Event()
+        self.begun, self.released = threading.Semaphore(0), threading.Event()
         self.answers: list[tuple[Any, BaseException | None]] = []
 
     def pool(self, deadline: float = NEVER, **limits: int) -> WorkerPool:
@@ -32,9 +32,14 @@ class Bench:
 
     def hang(self, step: Step) -> str:
         step.enter("opening /mnt/dead")
-        self.has_begun.set()
+        self.begun.release()
         self.released.wait()
         return "late"
+
+    def wait_until_begun(self, count: int = 1) -> None:
+        """Wait until so many tasks hang. Their deadlines pass only while the loop runs."""
+        for _ in range(count):
+            assert self.begun.acquire(timeout=NEVER)
 
     def answer(self, value: Any, error: BaseException | None) -> None:
         self.answers.append((value, error))
@@ -66,9 +71,9 @@ def bench() -> Iterator[Bench]:
     bench.released.set()
     given_up = [worker for worker, _ in bench.work._hanging]
     workers = [*bench.work._busy, *bench.work._idle, *given_up]
-    bench.work.close(20)
+    bench.work.close(NEVER)
     for worker in workers:
-        worker.thread.join(20)
+        worker.thread.join(NEVER)
         assert not worker.thread.is_alive()
     bench.loop.close()
 
@@ -92,6 +97,7 @@ def test_a_task_that_fails_is_answered_with_its_error(bench: Bench) -> None:
 
 def test_a_task_that_hangs_is_given_up_by_name(bench: Bench) -> None:
     bench.pool().submit(bench.hang, bench.answer, deadline=SOON)
+    bench.wait_until_begun()
     bench.run_until_answered(1)
     assert isinstance(bench.answers[0][1], TryAgain)
     assert bench.messages() == ["opening /mnt/dead hasn't returned for 0.01 s; try again later"]
@@ -106,9 +112,10 @@ def test_a_hanging_thread_is_replaced(bench: Bench) -> None:
 
 
 def test_too_many_hanging_threads_refuse_tasks_at_once(bench: Bench) -> None:
-    pool = bench.pool(max_threads=1, max_hanging=2)
+    pool = bench.pool(max_threads=2, max_hanging=2)
     for _ in range(2):
         pool.submit(bench.hang, bench.answer, deadline=SOON)
+    bench.wait_until_begun(2)
     bench.run_until_answered(2)
     pool.submit(lambda step: "never", bench.answer)
     assert bench.messages()[2] == (
@@ -140,6 +147,7 @@ def test_a_value_that_comes_too_late_is_discarded(bench: Bench) -> None:
 def test_a_task_that_finds_no_thread_in_time_says_what_is_in_progress(bench: Bench) -> None:
     pool = bench.pool(max_threads=1)
     pool.submit(bench.hang, bench.answer)
+    bench.wait_until_begun()
     pool.submit(lambda step: "never", bench.answer, deadline=SOON)
     bench.run_until_answered(1)
     assert bench.messages() == ["no thread was free for 0.01 s; in progress: opening /mnt/dead"]
@@ -148,11 +156,13 @@ def test_a_task_that_finds_no_thread_in_time_says_what_is_in_progress(bench: Ben
 def test_an_endless_loop_in_python_is_ended(bench: Bench) -> None:
     def spin(step: Step) -> None:
         step.enter("infer of toy", is_interruptible=True)
+        bench.begun.release()
         while not bench.released.is_set():
             pass
 
     pool = bench.pool()
     pool.submit(spin, bench.answer, deadline=SOON)
+    bench.wait_until_begun()
     bench.run_until_answered(1)
     bench.run_until(lambda: not pool.hanging())
     assert not bench.released.is_set()
@@ -170,14 +180,14 @@ def test_closing_runs_what_was_submitted(bench: Bench) -> None:
     pool, done = bench.pool(max_threads=2), list[int]()
     for number in range(5):
         pool.submit(lambda step, number=number: done.append(number))  # type: ignore[misc]
-    assert pool.close(20) == []
+    assert pool.close(NEVER) == []
     assert sorted(done) == [0, 1, 2, 3, 4]
 
 
 def test_closing_does_not_wait_for_what_was_abandoned(bench: Bench) -> None:
     pool = bench.pool()
     task = pool.submit(bench.hang)
-    bench.run_until(bench.has_begun.is_set)
+    bench.wait_until_begun()
     pool.abandon(task, TryAgain("stopping"))
     assert pool.close(3600) == ["opening /mnt/dead"]
 
@@ -185,7 +195,7 @@ def test_closing_does_not_wait_for_what_was_abandoned(bench: Bench) -> None:
 def test_closing_waits_no_longer_than_allowed(bench: Bench) -> None:
     pool = bench.pool()
     pool.submit(bench.hang)
-    bench.run_until(bench.has_begun.is_set)
+    bench.wait_until_begun()
     assert pool.close(0.0) == ["opening /mnt/dead"]
 
 

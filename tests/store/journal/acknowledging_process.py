@@ -19,7 +19,7 @@ def main(folder: Path, jobs: int, synchronous: str, first: int) -> None:
     for number in range(first, first + jobs):
         assert write_and_wait(journal, calls, [accepted(number)]) is None
         os.write(sys.stdout.fileno(), f"accepted {number}\n".encode())
-    journal.close(30.0)
+    journal.close(60)
 
 
 if __name__ == "__main__":
