@@ -206,7 +206,8 @@ def _pin_threads(info: DeviceInfo, *, has_side_jobs: bool = False) -> None:
 
     The thread that computes the main job becomes a batch thread: the engine's thread may be on
     this core and has other devices to serve, and side jobs should start at once. A thread that
-    drives a GPU mostly sleeps; as a batch thread it would wake up a millisecond late.
+    drives a GPU mostly sleeps; as a batch thread it would wake up a millisecond late. Any other
+    policy than the usual one, as of `chrt --idle`, is the user's choice, and is kept.
     """
     if info.cores:
         os.sched_setaffinity(0, info.cores)  # 0: this thread
@@ -215,6 +216,6 @@ def _pin_threads(info: DeviceInfo, *, has_side_jobs: bool = False) -> None:
         for thread in Path("/proc/self/task").iterdir():
             with contextlib.suppress(OSError):  # the thread has just ended
                 os.sched_setaffinity(int(thread.name), info.cores)
-    if not (info.link or has_side_jobs):
+    if not (info.link or has_side_jobs) and os.sched_getscheduler(0) == os.SCHED_OTHER:
         with contextlib.suppress(OSError):  # a sandbox may refuse; this is only an optimisation
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

@@ -181,25 +181,31 @@ def test_an_error_that_is_not_of_a_chunk_ends_the_process(
 
 
 @pytest.mark.parametrize(
-    ("link", "has_side_jobs", "policy"),
+    ("link", "has_side_jobs", "before", "after"),
     [
-        (True, False, os.SCHED_OTHER),
-        (False, True, os.SCHED_OTHER),
-        (False, False, os.SCHED_BATCH),
+        (True, False, os.SCHED_OTHER, os.SCHED_OTHER),
+        (False, True, os.SCHED_OTHER, os.SCHED_OTHER),
+        (False, False, os.SCHED_OTHER, os.SCHED_BATCH),
+        (False, False, os.SCHED_IDLE, os.SCHED_IDLE),
     ],
 )
 def test_only_a_thread_that_computes_the_main_job_is_a_batch_thread(
-    link: bool, has_side_jobs: bool, policy: int
+    link: bool, has_side_jobs: bool, before: int, after: int
 ) -> None:
-    """One that drives a GPU, or has a side job, must wake up at once, whatever computes there."""
+    """One that drives a GPU, or has a side job, must wake up at once, whatever computes there.
+
+    And the user may have chosen another policy.
+    """
     info = DeviceInfo(name="x", kind="x", identity="x", link=link)
 
     def policy_of_thread() -> int:
+        if os.sched_getscheduler(0) != before:
+            os.sched_setscheduler(0, before, os.sched_param(0))
         device_thread._pin_threads(info, has_side_jobs=has_side_jobs)
         return os.sched_getscheduler(0)
 
     with ThreadPoolExecutor(1) as threads:
-        assert threads.submit(policy_of_thread).result() == policy
+        assert threads.submit(policy_of_thread).result() == after
 
 
 def test_a_thread_that_ends_unexpectedly_ends_its_process(
