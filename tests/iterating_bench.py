@@ -5,6 +5,7 @@ The bench is the engine: it allocates the arrays, sends commands and collects re
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 import threading
@@ -17,6 +18,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from diffusing_workload import make
 
 from hetsched.device import DeviceInfo
 from hetsched.device_process.attachments import Attachments
@@ -31,7 +33,7 @@ from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import Attach, Hello, Prepare, StoredArray
 from hetsched.transport.iterations.control import IterationControl, control_words
 from hetsched.transport.iterations.messages import Iterate, IterationsDone, IterationsStopped
-from hetsched.workload import find
+from hetsched.workload import Rows, find
 
 PATIENCE = 60.0
 JOB = 1
@@ -106,6 +108,35 @@ class ProcessDevices:
         """Wait until the process has ended; return its exit status."""
         self._reader.join()
         return self.process.join()
+
+
+class Gate:
+    """Stops the device with the first row in one iteration, and so the others at its end."""
+
+    ITERATION = 5
+
+    def __init__(self) -> None:
+        self._reached, self._open = threading.Event(), threading.Event()
+
+    def wait(self) -> None:
+        """Wait until the device is there."""
+        assert self._reached.wait(PATIENCE)
+
+    def open(self) -> None:
+        self._open.set()
+
+    def make(self, *arguments: Any) -> Any:
+        """Stand in for `diffusing_workload.make`, in devices that are threads."""
+        kernels, iterations = dict(make(*arguments)), itertools.count(1)
+        smooth = kernels["smooth"]
+
+        def gated(rows: Rows, *arrays: Any) -> None:
+            if next(iterations) == self.ITERATION and rows.is_first:
+                self._reached.set()
+                assert self._open.wait(PATIENCE)
+            smooth(rows, *arrays)
+
+        return {**kernels, "smooth": gated}
 
 
 class IteratingBench:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,7 +14,7 @@ import numpy as np
 import pytest
 from device_bench import info_of
 from diffusing_workload import Diffusion, DiffusionParams
-from iterating_bench import JOB, PATIENCE, THREE_CORES, IteratingBench, Opener
+from iterating_bench import JOB, THREE_CORES, Gate, IteratingBench, Opener
 
 from hetsched.config import DeviceConfig
 from hetsched.config.cost import Cost
@@ -34,7 +32,6 @@ from hetsched.transport.device_messages import (
     Filled,
 )
 from hetsched.transport.iterations.messages import IterationTimes
-from hetsched.workload import Rows
 
 X = np.random.default_rng(5).standard_normal((24, 4))
 
@@ -53,39 +50,10 @@ def make_bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[MakeB
         yield make
 
 
-class Gate:
-    """Stops the device with the first row in one iteration, and so the others at its end."""
-
-    ITERATION = 5
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._reached, self._open = threading.Event(), threading.Event()
-        self._make = diffusing_workload.make
-        monkeypatch.setattr(diffusing_workload, "make", self._make_gated)
-
-    def wait(self) -> None:
-        """Wait until the device is there."""
-        assert self._reached.wait(PATIENCE)
-
-    def open(self) -> None:
-        self._open.set()
-
-    def _make_gated(self, *arguments: Any) -> Any:
-        kernels, iterations = dict(self._make(*arguments)), itertools.count(1)
-        smooth = kernels["smooth"]
-
-        def gated(rows: Rows, *arrays: Any) -> None:
-            if next(iterations) == self.ITERATION and rows.is_first:
-                self._reached.set()
-                assert self._open.wait(PATIENCE)
-            smooth(rows, *arrays)
-
-        return {**kernels, "smooth": gated}
-
-
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    gate = Gate(monkeypatch)
+    gate = Gate()
+    monkeypatch.setattr(diffusing_workload, "make", gate.make)
     yield gate
     gate.open()
 

@@ -15,6 +15,7 @@ from device_bench import cut
 from device_toys import AffineParams
 
 from hetsched.device import Chunk, DeviceInfo, TailPart
+from hetsched.device_process import shared_tails
 from hetsched.device_process.attachments import Attachments
 from hetsched.device_process.device_thread import DeviceThread
 from hetsched.device_process.shared_tails import SharedTails
@@ -181,7 +182,8 @@ def test_chunks_sent_later_go_before_those_of_the_tail(cores: Cores) -> None:
     assert isinstance(first, ChunkDone)
 
 
-def test_short_chunks_are_reported_together(cores: Cores) -> None:
+def test_short_chunks_are_reported_together(cores: Cores, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_tails, "MAX_REPORT_SECONDS", PATIENCE)
     cores.order(0, prepare(0), run(0))
     cores.start()
 

@@ -1,4 +1,5 @@
 import os
+import re
 import signal
 import threading
 import time
@@ -150,8 +151,7 @@ def test_a_slow_callback_is_logged_by_name(
 
     loop.call_soon(ponder)
     loop.run()
-    assert "blocked for 0 ms by" in caplog.text
-    assert "ponder" in caplog.text
+    assert re.search(r"blocked for \d+ ms by .*ponder", caplog.text)
 
 
 def test_the_loop_measures_how_long_callbacks_wait(loop: Loop) -> None:

@@ -12,7 +12,7 @@ from hetsched.job import ArenaRef, Done, Failed, FileRef, JobReport, JobSpec
 from hetsched.store.journal.journal import Journal
 from hetsched.store.journal.records import JobAccepted, JobEnded, Record
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 START = time.time()
 """Jobs are submitted and end from now on, a second apart: old ones would be trimmed."""
 
