@@ -5,6 +5,7 @@ Independent of sockets and the engine: its owner passes callables and delivers s
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections.abc import Callable
@@ -246,7 +247,9 @@ class Job(Future[Any]):
         value = fetch(state)
         if state.report.iterations is None:
             return value
-        return IterativeResult(value, state.report, self.explain)
+        # Not `self.explain`: the job refers to its result, and arrays should be freed at once.
+        explain = functools.partial(self._request_explanation, self.id)
+        return IterativeResult(value, state.report, explain)
 
     def _reached(self, state: Failed, fetch: Callable[[Done], Any]) -> Any:
         """Return the result of a job that has ended without convergence, if it was kept."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +53,10 @@ def running(iteration: int | None) -> Running:
 
 
 def make(iterations: IterationHistory | None = None) -> Job:
-    x = np.arange(3.0)
-    return Job(1, lambda job: None, lambda done: {"x": x}, lambda job: explanation(iterations))
+    def fetch(done: Done) -> dict[str, Any]:
+        return {"x": np.arange(3.0)}
+
+    return Job(1, lambda job: None, fetch, lambda job: explanation(iterations))
 
 
 def test_options_reach_the_daemon(harness: Harness, client: Client, tmp_path: Path) -> None:
@@ -103,6 +107,19 @@ def test_the_result_has_outputs_by_name_and_how_it_went() -> None:
         1,
     )
     assert repr(result) == "<IterativeResult of x: 3 iterations, residual 1e-09, converged>"
+
+
+def test_arrays_are_freed_with_the_last_reference_to_the_job() -> None:
+    job = make()
+    job.advance(Done(1, REPORT))
+    array = weakref.ref(job.result().x)
+    gc.disable()
+    try:
+        del job
+
+        assert array() is None
+    finally:
+        gc.enable()
 
 
 def test_an_unknown_output_is_an_attribute_error() -> None:
