@@ -42,6 +42,7 @@ from hetsched.transport.device_messages import (
     Hello,
     Ping,
     Pong,
+    Prepare,
     Stop,
 )
 from hetsched.transport.large_messages import MARKER, MAX_INLINE, MAX_LARGE, in_memfd, unpack
@@ -163,6 +164,8 @@ class DeviceHost:
                 if isinstance(command, Fence):
                     self._attachments.population.abandon()  # else it waits for gigabytes
                 if not self._core_processes.handle(command):
+                    if isinstance(command, Prepare):
+                        self._attachments.population.begin(a.key for a in command.arrays)
                     self._devices[command.device].handle(command)
 
 

@@ -207,6 +207,21 @@ def test_released_and_detached_segments_are_unmapped(cpu: Talk) -> None:
     assert (before, maps.read_text().count("memfd:hetsched")) == (2, 0)
 
 
+def test_pages_are_put_in_place_for_the_job_that_needs_them(cpu: Talk) -> None:
+    fresh = cpu.arena.allocate(cpu.units * 32)
+    cpu.process.send(Attach(3, "segment", fresh.nbytes), fds=(fresh.fd,))
+    cpu.prepare()
+    cpu.expect(Prepared)
+    before = os.fstat(fresh.fd).st_blocks
+    y = StoredArray(array="y", key=3, shape=cpu.y.shape, dtype="<f8", output=True)
+
+    arrays = cpu.prepare_command().arrays
+    cpu.prepare(job=2, device=1, arrays=(arrays[0], y))
+    cpu.expect(Prepared)
+
+    assert (before, os.fstat(fresh.fd).st_blocks * 512) == (0, fresh.nbytes)
+
+
 def test_a_job_that_is_not_prepared_is_reported(cpu: Talk) -> None:
     cpu.process.send(Fill(5, 0, "x", 0, 40, 3))
 

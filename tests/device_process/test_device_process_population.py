@@ -61,6 +61,7 @@ def test_it_gets_them_on_kernels_that_can_only_be_touched(
 def test_a_large_segment_is_populated_step_by_step(arena: Arena) -> None:
     steps, (fd, mapping) = SegmentPopulation(), segment(arena, 3)
     steps.add(1, mapping)
+    steps.begin([1])
     sizes = [allocated(fd)]
     while steps.is_pending:
         steps.step()
@@ -70,10 +71,31 @@ def test_a_large_segment_is_populated_step_by_step(arena: Arena) -> None:
     steps.wait(1)
 
 
+def test_nothing_is_populated_for_jobs_of_other_processes(arena: Arena) -> None:
+    steps, (fd, mapping) = SegmentPopulation(), segment(arena, 3)
+
+    steps.add(1, mapping)
+
+    assert (allocated(fd), steps.is_pending) == (0, False)
+
+
+def test_a_segment_is_populated_once(arena: Arena) -> None:
+    steps, (_, mapping) = SegmentPopulation(), segment(arena, 3)
+    steps.add(1, mapping)
+    steps.begin([1])
+    while steps.is_pending:
+        steps.step()
+
+    steps.begin([1, 2])
+
+    assert not steps.is_pending
+
+
 def test_a_small_one_at_once(arena: Arena) -> None:
     steps, (fd, mapping) = SegmentPopulation(), segment(arena, 1)
 
     steps.add(1, mapping)
+    steps.begin([1])
 
     assert (allocated(fd), steps.is_pending) == (BLOCK, False)
 
@@ -81,6 +103,7 @@ def test_a_small_one_at_once(arena: Arena) -> None:
 def test_whoever_waits_goes_on_once_a_job_is_cancelled(arena: Arena) -> None:
     steps, (fd, mapping) = SegmentPopulation(), segment(arena, 3)
     steps.add(1, mapping)
+    steps.begin([1])
     waiting = threading.Thread(target=steps.wait, args=(1,))
     waiting.start()
 
