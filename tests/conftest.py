@@ -1,4 +1,4 @@
-"""Property tests draw the same examples every time, wherever they run; Ctrl-C works."""
+"""Property tests draw the same examples every time, wherever they run; signals have effect."""
 
 import signal
 
@@ -7,5 +7,8 @@ from hypothesis import settings
 settings.register_profile("hetsched", derandomize=True, database=None, deadline=None)
 settings.load_profile("hetsched")
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell has started us in the background
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# Ignored by the processes that we start, too, if we run in the background or under nohup.
+for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        is_interrupt = number == signal.SIGINT
+        signal.signal(number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)

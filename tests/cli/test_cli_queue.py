@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
 from concurrent.futures import wait
 from pathlib import Path
@@ -16,7 +17,7 @@ from gated_workload import Gate
 
 from hetsched.client.control import Control
 from hetsched.errors import CantCreate
-from hetsched.job import FileOut, JobSpec
+from hetsched.job import FileOut, JobSpec, Running
 
 from .conftest import COMMAND, Call
 
@@ -40,12 +41,15 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[real_daemon.Rea
 
 
 class Queue:
-    """Job `first` runs until `close`; others wait behind it."""
+    """Job `first` runs, until `close`; others wait behind it."""
 
     def __init__(self, control: Control, gate: Gate) -> None:
         self.control = control
         self.gate = gate
         self.first = self.submit(gate=str(gate.path))
+        is_running = threading.Event()
+        control.follow(self.first, lambda state: isinstance(state, Running) and is_running.set())
+        assert is_running.wait(60)
 
     def submit(self, spec: dict[str, Any] | None = None, **params: Any) -> int:
         job = JobSpec(workload="gated_workload:Gated", params=params, **spec or {})
@@ -57,8 +61,9 @@ class Queue:
         wait([self.control.job(job)], 60)
 
     def close(self) -> None:
-        self.control.cancel_all()
+        jobs = self.control.cancel_all()
         self.gate.close()
+        wait([self.control.job(job) for job in jobs], 60)
 
 
 @pytest.fixture

@@ -230,10 +230,13 @@ def test_a_small_job_that_raises_leaves_the_large_one_alone(bench: Bench) -> Non
 
 
 def test_cancelling_the_small_job_leaves_the_large_one_alone(bench: Bench) -> None:
+    gate = Gate(bench.folder / "small")
     bench.pass_first_chunk()
-    small, _ = bench.small_beside()
+    small, _ = bench.small_beside(gate=str(gate.path))
 
     small.cancel()
+    bench.local.devices()  # answered by the loop after that
+    gate.close()
     bench.open()
 
     with pytest.raises(CancelledError):
