@@ -29,6 +29,7 @@ from hetsched.devices.process_spec import ProcessSpec
 from hetsched.engine.processes.device_process import DeviceProcess
 from hetsched.iterations.home import state_shape
 from hetsched.iterations.partials import partials_shape
+from hetsched.iterations.saved_state import saved_shapes
 from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import Attach, Hello, Prepare, StoredArray
 from hetsched.transport.iterations.control import IterationControl, control_words
@@ -146,6 +147,8 @@ class IteratingBench:
     ----------
     x : array, or mapping of input name -> array
     devices : sequence of (DeviceInfo, open_device), or ProcessSpec
+    saves : bool
+        Devices save their rows now and then, for the loss of one with its own memory.
     """
 
     def __init__(
@@ -155,6 +158,7 @@ class IteratingBench:
         devices: Sequence[Opener] | ProcessSpec = THREE_CORES,
         workload: str = "diffusing_workload:Diffusion",
         arena: int = 1 << 22,
+        saves: bool = False,
     ) -> None:
         self.params = params
         self.devices: ThreadDevices | ProcessDevices = (
@@ -167,6 +171,7 @@ class IteratingBench:
         self._workload = workload
         self.declaration: Any = find(workload)
         self.load: int = self.declaration.load(params)
+        self._saves = saves
         self._stored: list[StoredArray] = []
         self.arrays: dict[str, np.ndarray] = {}
         self._allocate()
@@ -185,6 +190,10 @@ class IteratingBench:
             shape = partials_shape(reduction, self.slots)
             self._add(f"partials/{reduction.name}", shape, reduction.dtype)
             self.arrays[f"partials/{reduction.name}"][...] = 77
+        if self._saves:
+            for name, (shape, dtype) in saved_shapes(workload, self.params).items():
+                self._add(f"saved/{name}", shape, dtype)
+                self.arrays[f"saved/{name}"][...] = 77
         self._add("control", (control_words(self.slots),), "int32")
 
     def _add(self, name: str, shape: tuple[int, ...], dtype: str, *, output: bool = False) -> None:
@@ -226,10 +235,11 @@ class IteratingBench:
         previous: Sequence[int] = (),
         missing: Sequence[int] = (),
         paced: bool = False,
+        restores: bool = False,
         epoch: int = 1,
     ) -> None:
         """Start an epoch of the devices with these slots and rows; `missing` ones never come."""
-        self.control.begin(first)
+        self.control.begin(first, restores=restores)
         slots = tuple(shares)
         for rank, slot in enumerate(slots):
             if slot in missing:
@@ -246,6 +256,7 @@ class IteratingBench:
                     first=first,
                     last=self.declaration.max_iterations(self.params) if last is None else last,
                     previous=tuple(previous),
+                    restores=restores,
                     paced=paced,
                 ),
             )

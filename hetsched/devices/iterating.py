@@ -51,12 +51,26 @@ class IterativeJob:
 
 
 class StageExecutor(Protocol):
-    """Computes stages on one device. Driven by one thread."""
+    """Computes stages on one device. Driven by one thread.
+
+    Its rows are in the home arrays after each iteration, unless it has been asked to defer that.
+    """
 
     is_virtual: bool
     """Times are computed: waiting and combining take none."""
     has_own_core: bool
     """The device may look for other devices for a moment before it sleeps."""
+    has_own_memory: bool
+    """Storing its rows in the home arrays takes time, and may be deferred."""
+
+    def begin(self) -> None:
+        """Begin an epoch: what is in the home arrays is valid, and nothing is deferred."""
+
+    def defer(self) -> None:
+        """Store all rows in the home arrays only on `write_back`, until the next `begin`.
+
+        What other devices read is still there after each stage.
+        """
 
     def adopt(self, rows: Rows, iteration: int) -> float:
         """Take over `rows` for the time after `iteration`; return seconds of copies.

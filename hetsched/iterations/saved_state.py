@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hetsched.iterations.home import Home, Part, border_rows, read_buffer, stages_of
-from hetsched.workload import Iterative, Stage, StateArray
+from hetsched.workload import Iterative, Rows, Stage, StateArray
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,47 @@ def restore_state(
             home = arrays[array.name][read_buffer(array, Part.FINISH, saved.iteration)]
             for ghost, source in border_rows(array, load):
                 home[ghost] = home[array.halo + source]
+
+
+def save_rows(
+    workload: Iterative,
+    params: Any,
+    arrays: Mapping[str, np.ndarray],
+    saved: Mapping[str, np.ndarray],
+    iteration: int,
+    rows: Rows,
+) -> None:
+    """Copy the state of `rows` after `iteration` to `saved`, of `saved_shapes`."""
+    for name, view in _views(workload, params, arrays, iteration):
+        part = _rows_of(workload, params, name, rows)
+        saved[name][part] = view[part]
+
+
+def restore_rows(
+    workload: Iterative,
+    params: Any,
+    arrays: Mapping[str, np.ndarray],
+    saved: Mapping[str, np.ndarray],
+    iteration: int,
+    rows: Rows,
+) -> None:
+    """Copy the state of `rows` after `iteration` back from `saved`, and to rows that repeat it."""
+    for name, view in _views(workload, params, arrays, iteration):
+        part = _rows_of(workload, params, name, rows)
+        view[part] = saved[name][part]
+    for array in workload.state(params):
+        if array.name in saved and array.halo and array.border != "fixed":
+            home = arrays[array.name][read_buffer(array, Part.FINISH, iteration)]
+            for ghost, source in border_rows(array, rows.load):
+                if rows.first <= source < rows.stop:
+                    home[ghost] = home[array.halo + source]
+
+
+def _rows_of(workload: Iterative, params: Any, name: str, rows: Rows) -> slice:
+    """Return the part of an array that the device with `rows` saves."""
+    if any(array.name == name and array.is_whole for array in workload.arrays(params)):
+        return slice(None) if rows.is_first and rows.count else slice(0)
+    return slice(rows.first, rows.stop)
 
 
 def _views(

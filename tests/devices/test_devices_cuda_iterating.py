@@ -12,10 +12,10 @@ from diffusing_workload import Diffusion, DiffusionParams
 from iterating_bench import CORE, IteratingBench
 
 from hetsched.device import DeviceInfo
+from hetsched.device_process.iterating import save_schedule
 from hetsched.devices.cpu.device import CpuDevice
 from hetsched.devices.cuda.device import CudaDevice
 from hetsched.devices.cuda.fake.runtime import FakeRuntime
-from hetsched.devices.cuda.iterating.cuda_stages import CudaStages
 from hetsched.devices.cuda.iterating.piece_sizes import piece_overhead
 from hetsched.iterations.serial import run
 
@@ -40,15 +40,20 @@ def make_bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[MakeB
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with contextlib.ExitStack() as stack:
 
-        def make(fits: int = 24, seed: int = 0, **settings: Any) -> IteratingBench:
+        def make(
+            fits: int = 24, seed: int = 0, saves: bool = False, **settings: Any
+        ) -> IteratingBench:
             limit = limit_of(fits)
+            monkeypatch.setattr(save_schedule, "MAX_REPEATED", 0.4)  # of few iterations
             monkeypatch.setattr(CudaDevice, "usable_memory", lambda device: limit)
 
             def open_gpu(info: DeviceInfo) -> CudaDevice:
                 return CudaDevice(info, FakeRuntime(seed=seed))
 
             devices = [(CORE, CpuDevice), (GPU, open_gpu)]
-            bench = IteratingBench(DiffusionParams(columns=64, **settings), X, devices)
+            bench = IteratingBench(
+                DiffusionParams(columns=64, **settings), X, devices, saves=saves
+            )
             return stack.enter_context(contextlib.closing(bench))
 
         yield make
@@ -74,12 +79,9 @@ def test_a_gpu_and_a_core_compute_what_one_process_computes(
     np.testing.assert_allclose(bench.arrays["y"], result, rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize("interval", [1, 3])
-def test_rows_move_between_gpu_and_core(
-    make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch, interval: int
-) -> None:
-    monkeypatch.setattr(CudaStages.__init__, "__defaults__", (interval,))
-    bench = make_bench(iterations=8)
+@pytest.mark.parametrize("saves", [False, True])
+def test_rows_move_between_gpu_and_core(make_bench: MakeBench, saves: bool) -> None:
+    bench = make_bench(iterations=8, saves=saves)
     bench.prepare()
     bench.iterate({0: 8, 1: 16}, paced=True)
     bench.control.allow(4)
@@ -95,12 +97,11 @@ def test_rows_move_between_gpu_and_core(
     np.testing.assert_array_equal(bench.arrays["y"], result)
 
 
-@pytest.mark.parametrize("interval", [1, 3])
+@pytest.mark.parametrize("saves", [False, True])
 def test_a_core_goes_on_with_the_rows_of_a_gpu_that_was_asked_to_pause(
-    make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch, interval: int
+    make_bench: MakeBench, saves: bool
 ) -> None:
-    monkeypatch.setattr(CudaStages.__init__, "__defaults__", (interval,))
-    bench = make_bench(iterations=400)
+    bench = make_bench(iterations=400, saves=saves)
     bench.prepare()
     bench.iterate({0: 8, 1: 16})
     bench.control.pause()

@@ -14,6 +14,7 @@ from itertools import pairwise
 from hetsched.device_process.iterating.epoch_values import EpochValues
 from hetsched.device_process.iterating.iteration_reports import IterationReports
 from hetsched.device_process.iterating.iterative_run import IterativeRun
+from hetsched.device_process.iterating.save_schedule import SaveSchedule
 from hetsched.device_process.iterating.waking import wakes_at_once
 from hetsched.devices.iterating import StageSeconds
 from hetsched.errors import DataError
@@ -76,7 +77,10 @@ class EpochRunner:
         self._stages = {part: stages_of(run.workload, run.params, part) for part in Part}
         self._rows = Rows(0, 0, run.load)
         self._proposal = 0
-        self._complete = command.first - 1
+        self._complete = self._finished = command.first - 1
+        must_converge = run.workload.must_converge(run.params)
+        self._schedule = SaveSchedule(None if must_converge else command.last)
+        self._is_deferring = False
         self._phases = _Phases()
         self._move_seconds = 0.0
         self._is_converged = False
@@ -105,7 +109,8 @@ class EpochRunner:
         except Exception:
             self._reports.flush()
             raise
-        self._run.executor.write_back(self._complete)
+        if reason not in ("converged", "limit"):
+            self._come_home()
         self._reports.flush()
         command = self._command
         self._send(
@@ -113,8 +118,15 @@ class EpochRunner:
         )
 
     def _epoch(self) -> Generator[None, None, StopReason]:
-        command = self._command
+        command, run = self._command, self._run
+        run.executor.begin()
+        if run.executor.has_own_memory and run.saved:
+            run.control.defer(self._slot)
         self._adopt(command.bounds)
+        if command.restores:
+            run.restore(self._complete, self._rows)
+            run.control.come_home(self._slot, self._complete)
+            yield from self._meet()
         if command.first == 0:
             yield from self._start()
         else:
@@ -125,6 +137,8 @@ class EpochRunner:
                 decision = self._run.control.decision(iteration - 1)
                 if decision.pause:
                     return "paused"
+                if decision.save:
+                    yield from self._save()
                 proposal = decision.proposal
             else:
                 proposal = 0
@@ -176,6 +190,7 @@ class EpochRunner:
         if not is_infinite:
             self._is_converged = run.workload.converged(run.params, self._values.values)
         phases.converge += time.monotonic() - began
+        self._schedule.add(phases.compute + phases.transfer + phases.wait + phases.converge)
         times = phases.times(is_virtual=run.executor.is_virtual)
         self._reports.add(iteration, times, residual, self._rows.count, phases.late)
         if is_infinite:
@@ -184,12 +199,40 @@ class EpochRunner:
     def _finish(self) -> Iterator[None]:
         """Run the finish stages; their partials must not replace those of the last iteration."""
         iteration = self._complete
+        self._come_home()
         self._run.control.end(self._slot, iteration)
         self._values.begin_iteration()
         for stage in self._stages[Part.FINISH]:
             yield from self._compute(Part.FINISH, stage, iteration, iteration + 1)
             yield from self._meet()
             self._combine(stage, iteration + 1)
+
+    # ---- the loss of a device with its own memory
+
+    def _save(self) -> Iterator[None]:
+        """Save what all devices can go back to; from now on, some hold their rows back.
+
+        Until all have saved their rows, those of the home arrays are as valid.
+        """
+        run, began = self._run, time.monotonic()
+        self._come_home()
+        yield from self._meet()
+        run.save(self._complete, self._rows)
+        if self._command.rank == 0:
+            self._values.save()
+        run.control.save(self._slot, self._complete)
+        yield from self._meet()
+        if run.executor.has_own_memory:
+            run.executor.defer()
+            self._is_deferring = True
+        self._schedule.saved(self._complete, time.monotonic() - began)
+
+    def _come_home(self) -> None:
+        """Have the own rows in the home arrays, as of every iteration that may be continued."""
+        if self._is_deferring:
+            for iteration in sorted({self._complete, self._finished}):
+                self._run.executor.write_back(iteration)
+                self._run.control.come_home(self._slot, iteration)
 
     def _await_permission(self, iteration: int) -> Iterator[None]:
         self._reports.flush()
@@ -230,9 +273,11 @@ class EpochRunner:
     def _end_iteration(self, iteration: int) -> None:
         """Record that the device has computed all of an iteration, before it meets the others."""
         control = self._run.control
-        control.finish(self._slot, iteration)
+        control.finish(self._slot, iteration, is_home=not self._is_deferring)
+        self._finished = iteration
         if self._command.rank == 0:
-            control.decide(iteration)
+            is_saving = bool(self._run.saved) and control.defers(self._command.slots)
+            control.decide(iteration, save=is_saving and self._schedule.is_due(iteration))
 
     def _meet(self) -> Iterator[None]:
         """Wait until all devices have arrived here."""

@@ -71,6 +71,12 @@ class EpochValues:
             array = self._run.partials[name]
             array[:, combined_slot(array)] = self.values.now[name]
 
+    def save(self) -> None:
+        """Store the values of the last iteration, which later ones will replace; by one device."""
+        for name, value in self.values.now.items():
+            array = self._run.partials[name]
+            array[:, combined_slot(array)] = value
+
     def restore(self, iteration: int, previous: Sequence[int]) -> None:
         """Take the values after `iteration` from the partials of the slots `previous`.
 

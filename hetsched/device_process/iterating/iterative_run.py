@@ -13,12 +13,15 @@ from hetsched.devices.iterating import IteratingDevice, IterativeJob, StageExecu
 from hetsched.errors import InternalError, UsageError
 from hetsched.iterations.home import Home, state_shape
 from hetsched.iterations.partials import partials_shape
+from hetsched.iterations.saved_state import restore_rows, save_rows, saved_shapes
 from hetsched.transport.iterations.control import IterationControl, control_words, slots_of
-from hetsched.workload import Iterative, Reduction
+from hetsched.workload import Iterative, Reduction, Rows
 
 CONTROL = "control"
 PARTIALS = "partials/"
 """Before the name of a reduction: the name of the array of its partial results."""
+SAVED = "saved/"
+"""Before the name of an array: the name of the copy to which devices go back together."""
 SPIN_SECONDS = 50e-6
 """How long a core looks for the others before it sleeps: about what waking it up may take."""
 
@@ -31,6 +34,9 @@ class IterativeRun:
     ----------
     partials : mapping
         Name of a reduction -> array of `partials_shape`.
+    arrays, saved : mapping
+        Name -> whole home array; name -> what is saved of it. Nothing is saved where no device
+        has its own memory.
     """
 
     workload: Iterative
@@ -41,6 +47,16 @@ class IterativeRun:
     reductions: Mapping[str, Reduction]
     partials: Mapping[str, np.ndarray]
     control: IterationControl
+    arrays: Mapping[str, np.ndarray]
+    saved: Mapping[str, np.ndarray]
+
+    def save(self, iteration: int, rows: Rows) -> None:
+        """Save the state of `rows` after `iteration`."""
+        save_rows(self.workload, self.params, self.arrays, self.saved, iteration, rows)
+
+    def restore(self, iteration: int, rows: Rows) -> None:
+        """Go back to the state of `rows` after `iteration`, which was saved."""
+        restore_rows(self.workload, self.params, self.arrays, self.saved, iteration, rows)
 
 
 def prepare_run(
@@ -81,6 +97,8 @@ def prepare_run(
         reductions,
         {name: arrays[PARTIALS + name] for name in reductions},
         IterationControl(arrays[CONTROL], slots, spin),
+        arrays,
+        {name.removeprefix(SAVED): arrays[name] for name in arrays if name.startswith(SAVED)},
     )
 
 
@@ -94,6 +112,9 @@ def _check_arrays(
     for reduction in workload.reductions(params):
         name = PARTIALS + reduction.name
         _check(arrays, name, partials_shape(reduction, slots), reduction.dtype)
+    for name, (shape, dtype) in saved_shapes(workload, params).items():
+        if SAVED + name in arrays:
+            _check(arrays, SAVED + name, shape, dtype)
     _check(arrays, CONTROL, (control_words(slots),), "int32")
 
 

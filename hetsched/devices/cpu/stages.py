@@ -13,6 +13,7 @@ import numpy as np
 
 from hetsched.devices.cpu.kernels import find_variant, make_kernel
 from hetsched.devices.iterating import IterativeJob, StageSeconds
+from hetsched.errors import InternalError
 from hetsched.iterations.home import Part
 from hetsched.workload import Arrays, KernelContext, Rows, Stage, StageKernel, Values
 
@@ -75,6 +76,14 @@ class HostStages:
         self._kernels = stage_kernels(job)
         self._rows = Rows(0, 0, job.load)
         self._views: dict[tuple[Part, str, int], _Views] = {}
+
+    has_own_memory = False
+
+    def begin(self) -> None:
+        pass
+
+    def defer(self) -> None:
+        raise InternalError("rows are computed in the home arrays")
 
     def adopt(self, rows: Rows, iteration: int) -> float:
         self._rows = rows

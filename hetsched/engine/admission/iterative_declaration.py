@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from hetsched.errors import UsageError
 from hetsched.iterations.home import Part, stages_of, state_shape
 from hetsched.iterations.partials import partials_shape
+from hetsched.iterations.saved_state import saved_shapes
 from hetsched.transport.iterations.control import control_words
 from hetsched.workload import BaseWorkload, Iterative, Reduction, Stage, StateArray
 
@@ -44,6 +45,8 @@ class IterativeDeclaration:
         Never divided between devices.
     must_converge : bool
         A job that ends by `max_iterations` has failed.
+    saved : mapping
+        Name -> shape and dtype of what devices save now and then, if one has its own memory.
     """
 
     state: tuple[StateArray, ...]
@@ -51,6 +54,7 @@ class IterativeDeclaration:
     granule: int
     max_iterations: int
     must_converge: bool
+    saved: Mapping[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
 
     def work_arrays(self, load: int, slots: int) -> Iterator[WorkArray]:
         """Yield the arrays besides inputs and outputs, of a job of `slots` devices."""
@@ -59,6 +63,8 @@ class IterativeDeclaration:
         for reduction in self.reductions:
             shape = partials_shape(reduction, slots)
             yield WorkArray(f"partials/{reduction.name}", shape, reduction.dtype)
+        for name, (shape, dtype) in self.saved.items():
+            yield WorkArray(f"saved/{name}", shape, dtype)
         yield WorkArray(CONTROL, (control_words(slots),), "int32")
 
 
@@ -100,7 +106,7 @@ def declare_iterative(workload: BaseWorkload, params: Any) -> IterativeDeclarati
         )
     for part in Part:
         _check_reductions(workload, stages_of(workload, params, part))
-    return declaration
+    return replace(declaration, saved=saved_shapes(workload, params))
 
 
 def _check_reductions(workload: BaseWorkload, stages: Sequence[Stage]) -> None:

@@ -7,7 +7,7 @@ which thread calls it). `check` and `open_job` do it at submission and at the jo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.array_binding import (
@@ -134,6 +134,8 @@ def bind(
     for array in job.specs:
         if array.is_input:
             bind_input(job, array, stored.get(array.name))
+    if job.iterative is not None and not _is_saving(job, spec, machine):
+        job.iterative = replace(job.iterative, saved={})
     _check_shared_memory(job, spec, machine.arena_limit)
     return job
 
@@ -147,6 +149,14 @@ def _check_kind(spec: JobSpec, declaration: Declaration) -> None:
             f"{declaration.workload.name} is iterative: its devices are measured while it runs,"
             " not by explicit measurements"
         )
+
+
+def _is_saving(job: ResolvedJob, spec: JobSpec, machine: MachineLimits) -> bool:
+    """Return whether a device keeps rows in its own memory, and what is saved of them fits."""
+    has_memory = any(
+        info.name in job.devices and info.link and not info.is_modelled for info in machine.infos
+    )
+    return has_memory and _shared_bytes(job, spec) <= machine.arena_limit
 
 
 def create_all(job: ResolvedJob, spec: JobSpec, token: str = "") -> None:

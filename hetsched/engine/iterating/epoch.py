@@ -27,6 +27,8 @@ class Epoch:
         Iterations; 0 is the start. `first` > `last`: only the finish stages.
     previous : tuple of int
         Slots with partial results of iteration `first` - 1, in the order of their rows.
+    restores : bool
+        It begins with what was saved of iteration `first` - 1.
     is_paced : bool
         Each iteration waits until the engine allows it.
     """
@@ -39,6 +41,7 @@ class Epoch:
     last: int
     previous: tuple[int, ...] = ()
     is_paced: bool = False
+    restores: bool = False
 
     @property
     def rows(self) -> dict[str, int]:
@@ -58,6 +61,7 @@ class Epoch:
             first=self.first,
             last=self.last,
             previous=self.previous,
+            restores=self.restores,
             paced=self.is_paced,
         )
 

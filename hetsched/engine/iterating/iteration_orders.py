@@ -150,7 +150,7 @@ class IterationOrders:
 
     def start_epoch(self, command: do.StartEpoch) -> None:
         epoch = self._epoch = command.epoch
-        self._control.begin(epoch.first)
+        self._control.begin(epoch.first, restores=epoch.restores)
         if epoch.is_paced:
             self._control.allow(max(epoch.first, 1))
         for rank, device in enumerate(epoch.devices):
@@ -173,7 +173,8 @@ class IterationOrders:
     def settle(self, command: do.SettleEpoch) -> None:
         control, slots = self._control, command.slots
         self._epoch = None
-        self._post(EpochSettled(control.finished(slots), control.ended(slots)))
+        settled = control.finished(slots), control.ended(slots), control.saved(slots)
+        self._post(EpochSettled(*settled))
 
     def arrivals(self) -> Mapping[str, int]:
         """Return device -> how often it has arrived in the present epoch."""

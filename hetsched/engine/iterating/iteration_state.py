@@ -71,6 +71,8 @@ class IterationState:
     """The job has continued from the checkpoint that it was given, or there is none."""
     continued_after: int = 0
     """The iteration of that checkpoint."""
+    restores: bool = False
+    """The next epoch begins with what devices saved of iteration `finished`."""
     is_held: bool = False
     """A thread copies or restores the state: no epoch may begin, also of another attempt."""
     history: IterationRecorder = field(init=False)
@@ -115,6 +117,7 @@ class IterationState:
             self.max_iterations if last is None else last,
             self.previous if first else (),
             is_paced,
+            self.restores,
         )
         return self.epoch
 
@@ -132,6 +135,7 @@ class IterationState:
         """
         epoch, self.epoch = self.epoch, None
         assert epoch is not None, "settled twice"
+        self.restores = False
         self.ended = ended if ended is not None else self.ended
         if finished < epoch.first:
             return
@@ -140,6 +144,17 @@ class IterationState:
             self.previous = epoch.slots
         # The input of a round is in the other buffer, unless that of iteration 2 has been begun.
         self.finished = 0 if is_round else finished
+
+    def go_back(self, iteration: int) -> None:
+        """Record that work after `iteration` is lost; the next epoch begins with what was saved.
+
+        The present epoch is settled. Below 0: nothing was saved.
+        """
+        self.history.go_back(iteration, self.finished - iteration)
+        self.finished, self.reported = iteration, max(0, iteration)
+        self.ended, self.previous = None, ()
+        self.restores = iteration >= 0
+        self.rate = IterationRate()
 
     def _shares(self, usable: Collection[str]) -> dict[str, int]:
         """Return device -> rows at the beginning of an epoch, in the order of slots."""

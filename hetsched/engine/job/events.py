@@ -128,10 +128,14 @@ class EpochSettled(msgspec.Struct, frozen=True):
         The last iteration that is complete; -1: not even the start is.
     ended : int or None
         The iteration after which the finish stages have begun; None: they haven't.
+    saved : int or None
+        The iteration to go back to, since a lost device had what came after it; None: nothing is
+        lost.
     """
 
     finished: int
     ended: int | None
+    saved: int | None = None
 
 
 class StateCopied(msgspec.Struct, frozen=True):

@@ -158,6 +158,12 @@ class IterationRecorder:
         """Record that this many iterations are computed again."""
         self._repeated += iterations
 
+    def go_back(self, iteration: int, repeated: int) -> None:
+        """Record that so many iterations, those after `iteration`, are computed again."""
+        self.repeat(repeated)
+        self._last = min(self._last, iteration)
+        self._spans = [span for span in self._spans if span.first <= iteration]
+
     def checkpoint(self, record: WrittenCheckpoint) -> None:
         """Record a checkpoint that was written."""
         self._checkpoints.append(record)

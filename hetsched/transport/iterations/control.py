@@ -5,6 +5,10 @@ of times that it has arrived, and the engine and the first device have lines of 
 are 32-bit and aligned, so they are read and written as a whole; the system call that follows each
 write orders memory.
 
+Devices with their own memory store their rows in the home arrays only now and then. Then all
+devices save their rows beside the home arrays, so that they can go back there together when one
+of those with their own memory is lost.
+
 A split is adopted by all devices after the same iteration: the first device of the epoch reads
 what the engine has proposed and writes its decision before it arrives at the end of the iteration;
 the others read that decision after they have all arrived.
@@ -28,9 +32,11 @@ RECHECK_SECONDS = 0.05
 """How long a device sleeps before it looks for an abort and for commands."""
 _ABORT, _ALLOWED, _PROPOSAL, _PAUSE, _DECISION = range(5)
 _HEADER_LINES = 8
-_FINISHED, _ENDED = 1, 2
+_FINISHED, _ENDED, _HOME, _SAVED, _DEFERS = range(1, 6)
 """Words of a device's line: the last iteration that it has finished, plus 1; the iteration after
-which it has begun the finish stages, plus 1."""
+which it has begun the finish stages, plus 1; the iteration of which all its rows are in the home
+arrays, plus 1; the iteration of which they are saved, plus 1; whether it can store its rows later
+than it computes them."""
 
 
 class Aborted(Exception):
@@ -39,10 +45,11 @@ class Aborted(Exception):
 
 @dataclass(frozen=True)
 class EpochDecision:
-    """What follows an iteration: the newest proposal's number, and whether to pause."""
+    """What follows an iteration: the newest proposal's number, whether to pause or to save."""
 
     proposal: int
     pause: bool
+    save: bool = False
 
 
 def control_words(slots: int) -> int:
@@ -86,11 +93,16 @@ class IterationControl:
 
     # ---- the engine
 
-    def begin(self, first: int = 0) -> None:
-        """Reset everything for an epoch from iteration `first` on; no device may be in one."""
+    def begin(self, first: int = 0, *, restores: bool = False) -> None:
+        """Reset everything for an epoch from iteration `first` on; no device may be in one.
+
+        `restores`: it begins with what is saved of iteration `first` - 1.
+        """
         self._words[...] = 0
         for slot in range(self._slots):
-            self._words[self._arrivals(slot) + _FINISHED] = first
+            line = self._arrivals(slot)
+            self._words[line + _FINISHED] = first
+            self._words[line + (_SAVED if restores else _HOME)] = first
 
     def abort(self) -> None:
         """End the epoch as soon as a device would have to wait for another one."""
@@ -132,6 +144,18 @@ class IterationControl:
         last = max(int(self._words[self._arrivals(slot) + _ENDED]) for slot in slots) - 1
         return None if last < 0 else last
 
+    def saved(self, slots: Sequence[int]) -> int | None:
+        """Return the iteration to go back to, of which all of `slots` have saved their rows.
+
+        None: all rows are in the home arrays as of the last iteration that is finished. Valid as
+        `finished`.
+        """
+        lines = [self._arrivals(slot) for slot in slots]
+        finished = min(int(self._words[line + _FINISHED]) for line in lines)
+        if all(int(self._words[line + _HOME]) >= finished for line in lines):
+            return None
+        return min(int(self._words[line + _SAVED]) for line in lines) - 1
+
     def arrivals(self, slot: int) -> int:
         """Return how often the device has arrived in this epoch: who is behind the others?"""
         return int(self._words[self._arrivals(slot)])
@@ -150,9 +174,30 @@ class IterationControl:
         self._write(word, count)
         return count
 
-    def finish(self, slot: int, iteration: int) -> None:
-        """Record that the device has finished `iteration`, before it arrives at the end of it."""
+    def finish(self, slot: int, iteration: int, *, is_home: bool = True) -> None:
+        """Record that the device has finished `iteration`, before it arrives at the end of it.
+
+        `is_home`: all its rows are in the home arrays.
+        """
+        if is_home:
+            self.come_home(slot, iteration)
         self._words[self._arrivals(slot) + _FINISHED] = iteration + 1
+
+    def come_home(self, slot: int, iteration: int) -> None:
+        """Record that all rows of the device are in the home arrays as of `iteration`."""
+        self._words[self._arrivals(slot) + _HOME] = iteration + 1
+
+    def save(self, slot: int, iteration: int) -> None:
+        """Record that the rows of the device are saved as of `iteration`."""
+        self._words[self._arrivals(slot) + _SAVED] = iteration + 1
+
+    def defer(self, slot: int) -> None:
+        """Record that the device can store its rows later than it computes them."""
+        self._words[self._arrivals(slot) + _DEFERS] = 1
+
+    def defers(self, slots: Sequence[int]) -> bool:
+        """Return whether any device of `slots` can."""
+        return any(self._view[self._arrivals(slot) + _DEFERS] for slot in slots)
 
     def end(self, slot: int, iteration: int) -> None:
         """Record that the device begins the finish stages after `iteration`."""
@@ -170,15 +215,15 @@ class IterationControl:
         """Sleep until the engine allows `iteration`; return whether it does. Raises Aborted."""
         return self._wait_until(_line(_ALLOWED), iteration, seconds)
 
-    def decide(self, iteration: int) -> None:
+    def decide(self, iteration: int, *, save: bool = False) -> None:
         """Decide what follows `iteration`; by the first device, before it arrives at its end."""
         pause = int(self._words[_line(_PAUSE)] != 0 or self._arrived >= MAX_ARRIVALS)
-        self._words[_line(_DECISION + iteration % 2)] = self.proposed << 1 | pause
+        self._words[_line(_DECISION + iteration % 2)] = self.proposed << 2 | save << 1 | pause
 
     def decision(self, iteration: int) -> EpochDecision:
         """Return what was decided, once all devices have arrived at the end of `iteration`."""
         word = int(self._words[_line(_DECISION + iteration % 2)])
-        return EpochDecision(word >> 1, bool(word & 1))
+        return EpochDecision(word >> 2, bool(word & 1), bool(word & 2))
 
     def bounds(self, proposal: int, ranks: int) -> tuple[int, ...]:
         """Return the rows of an adopted proposal, as `Iterate.bounds`."""

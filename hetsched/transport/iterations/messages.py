@@ -31,6 +31,8 @@ class Iterate(msgspec.Struct, frozen=True, tag="iterate", kw_only=True):
     previous : tuple of int
         Slots with rows in iteration `first` - 1, in the order of their rows; (): its combined
         values are in the last slot of the partials.
+    restores : bool
+        Begin with what devices saved of iteration `first` - 1: the home arrays aren't valid.
     paced : bool
         Begin an iteration only when the engine allows it (virtual clocks). The newest proposal
         then holds for that iteration.
@@ -45,6 +47,7 @@ class Iterate(msgspec.Struct, frozen=True, tag="iterate", kw_only=True):
     first: int
     last: int
     previous: tuple[int, ...] = ()
+    restores: bool = False
     paced: bool = False
 
 

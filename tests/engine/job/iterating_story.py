@@ -118,8 +118,10 @@ class IteratingStory(Story):
             self.feed(self.message(device, IterationsStopped, *fields))
         return self
 
-    def settled(self, finished: int, ended: int | None = None) -> IteratingStory:
-        self.feed(EpochSettled(finished, ended))
+    def settled(
+        self, finished: int, ended: int | None = None, saved: int | None = None
+    ) -> IteratingStory:
+        self.feed(EpochSettled(finished, ended, saved))
         return self
 
     @property

@@ -195,6 +195,22 @@ def test_the_others_go_on_after_the_last_complete_iteration() -> None:
     assert (epoch.first, epoch.previous) == (6, (0, 1))
 
 
+def test_the_others_go_back_to_what_was_saved_of_a_devices_own_memory() -> None:
+    story = IteratingStory().to_iterating().iterated("cpu0", 1, 30).iterated("cpu1", 1, 30)
+    story.lost("cpu1").stopped("cpu0", iteration=30, reason="aborted")
+    story.settled(30, ended=30, saved=24)
+
+    epoch = story.epoch
+    assert (epoch.devices, epoch.first, epoch.previous) == (("cpu0",), 25, ())
+    assert epoch.restores and epoch.last == ITERATIONS
+    assert "iterations 25 to 30 were lost and repeated" in story.machine.record.notes
+    assert story.iterations.history.history().repeated == 6
+
+    story.iterated("cpu0", 25, 6).lost("cpu0").settled(30)
+    story.joined("cpu0").prepared("cpu0")
+    assert (story.epoch.first, story.epoch.restores) == (31, False)
+
+
 def test_a_device_that_comes_back_joins_at_a_pause() -> None:
     story = IteratingStory().to_iterating().lost("cpu1")
     story.stopped("cpu0", iteration=0, reason="aborted").settled(0)

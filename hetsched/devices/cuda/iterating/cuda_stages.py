@@ -31,6 +31,7 @@ from hetsched.errors import DataError
 from hetsched.iterations.home import Part
 from hetsched.iterations.partials import combine
 from hetsched.iterations.row_transfers import RowTransfers
+from hetsched.iterations.saved_state import saved_names
 from hetsched.workload import KernelContext, Rows, Stage, StageKernel, Values
 
 Guard = Callable[[], AbstractContextManager[None]]
@@ -57,14 +58,11 @@ class CudaStages:
         Of the device, that the job may use.
     guard : callable
         A context in which errors of CUDA are translated.
-    interval : int
-        The home copy of all the GPU's rows is renewed after each iteration whose number is a
-        multiple of it, and whenever the rows change. Results that other devices read are in the
-        home after each stage.
     """
 
     is_virtual = False
     has_own_core = False
+    has_own_memory = True
 
     def __init__(
         self,
@@ -75,11 +73,11 @@ class CudaStages:
         pins: Pins,
         memory: int,
         guard: Guard,
-        interval: int = 1,
     ) -> None:
         self._job = job
         self._guard = guard
-        self._interval = interval
+        self._is_deferring = False
+        self._saved = set(saved_names(job.workload, job.job.params))
         self._streams = streams
         self._pipeline = PiecePipeline(runtime, streams, events)
         self._marks = runtime.event(), runtime.event()
@@ -93,11 +91,18 @@ class CudaStages:
         self._demand = replace(job.job.demand, limit=memory)
         self._kernels = _kernels(job, runtime)
 
+    def begin(self) -> None:
+        self._is_deferring = False
+        self._drop()
+
+    def defer(self) -> None:
+        self._is_deferring = True
+
     def adopt(self, rows: Rows, iteration: int) -> float:
         seconds = 0.0
         if rows != self._rows:
             seconds = self.write_back(iteration)
-            self._sizes, self._held, self._slots = None, None, []
+            self._drop()
         self._rows = rows
         return seconds
 
@@ -129,19 +134,23 @@ class CudaStages:
         return seconds
 
     def write_back(self, iteration: int) -> float:
-        if self._held is None or iteration < 1 or iteration % self._interval == 0:
+        if self._held is None or not self._is_deferring:
             return 0.0
         with self._guard():
             stream, (begin, end) = self._streams.copy_out, self._marks
             stream.record(begin)
-            state = self._arrays.state.values()
-            names = [s.name for s in state if s.has_two_buffers and not s.is_whole]
+            state = self._arrays.state
+            names = [name for name in self._saved if name in state and not state[name].is_whole]
             self._held.store(stream, names, Part.ITERATION, iteration)
             stream.record(end)
             block_until(end)
             return end.milliseconds_after(begin) * 1e-3
 
     # ---- pieces of the device's rows
+
+    def _drop(self) -> None:
+        """Free device memory: the home arrays have what comes next."""
+        self._sizes, self._held, self._slots = None, None, []
 
     def _place(self) -> PieceSizes:
         """Allocate memory, and load the rows that stay. Raises DeviceOutOfMemory."""
@@ -225,15 +234,14 @@ class CudaStages:
     def _store(self, call: _StageCall, piece: RowPiece, stream: Stream) -> None:
         """Copy what other devices may read, or what is due, to the home."""
         state, part, iteration = self._arrays.state, call.part, call.iteration
-        is_due = part is not Part.ITERATION or iteration % self._interval == 0
-        stored = []
-        for name in call.stage.outputs:
-            is_scratch = (
-                part is Part.ITERATION and name in state and not state[name].has_two_buffers
-            )
-            is_whole_copy_due = name not in state or (is_due and not is_scratch)
-            if piece is not self._held or is_whole_copy_due:
-                stored.append(name)
+        is_due = part is not Part.ITERATION or not self._is_deferring
+        stored = [
+            name
+            for name in call.stage.outputs
+            if piece is not self._held
+            or name not in state
+            or (is_due and (part is not Part.ITERATION or name in self._saved))
+        ]
         piece.store(stream, stored, part, iteration)
         for copy in self._transfers.to_host(call.stage, part, iteration, piece.rows):
             if copy.array.name not in stored:

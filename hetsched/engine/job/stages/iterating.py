@@ -184,6 +184,10 @@ def on_settled(
         return []
     iterations = _iterations(record)
     iterations.settle(event.finished, event.ended, is_paused=state.stops == {"paused"})
+    if event.saved is not None:
+        _go_back(record, event)
+        state.log.discard()
+        return next_epoch(record, state, now)
     iterations.has_converged |= "converged" in state.stops
     if state.stops and ENDS.issuperset(state.stops):
         return _complete(record, state, now)
@@ -200,11 +204,21 @@ def on_settled(
     return next_epoch(record, state, now)
 
 
+def _go_back(record: JobRecord, event: EpochSettled) -> None:
+    """Record that what a lost device had in its own memory is computed again."""
+    saved = event.saved
+    assert saved is not None
+    record.notes.append(f"iterations {saved + 1} to {event.finished} were lost and repeated")
+    _iterations(record).go_back(saved)
+
+
 def on_settled_between_attempts(
     record: JobRecord, state: object, event: EpochSettled, now: float
 ) -> list[JobCommand]:
     """Record how far an attempt got that was stopped."""
     _iterations(record).settle(event.finished, event.ended)
+    if event.saved is not None:
+        _go_back(record, event)
     return []
 
 
