@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks.results import Bar, Result
 from robustness.daemon import CORES, daemon
 from robustness.scale import Scale
-from robustness.strace import AckOrder, SystemCall, ack_order, is_available, traced
+from robustness.strace import AckOrder, SystemCall, ack_order, is_available, job_id, traced
 
 
 def measure(scale: Scale) -> Result:
@@ -36,8 +36,8 @@ def _traced_jobs(jobs: int) -> AckOrder:
         served.prefix = traced(["-D"], trace)
         served.start()
         with served.client() as client:
-            for _ in range(jobs):
-                client.submit("fft", batch="1x64x64").result()
+            for number in range(1, jobs + 1):
+                client.submit("fft", batch="1x64x64", id=job_id(number)).result()
         served.stop()
         return _order(trace)
 

@@ -1,7 +1,8 @@
 """Runs a process under strace, and checks that acknowledgements follow their fsync.
 
-For a client that submits one job at a time: between the last write to the journal and each reply
-that acknowledges a job, a sync of the journal must have begun and succeeded.
+For a client that submits one job at a time: between the write of the job to the journal and the
+reply that acknowledges it, a sync of the journal must have begun and succeeded. The job is found
+by its id: other records may be written at any time.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ WRITES = ("write", "writev", "pwrite64", "pwritev")
 SYNCS = ("fsync", "fdatasync")
 SENDS = ("sendto", "sendmsg", "write", "writev")
 TRACED = sorted({*WRITES, *SYNCS, *SENDS})
+
+MAX_DATA = 4096
+"""Bytes of a call that strace shows: a page of the journal."""
 
 _LINE = re.compile(r"^(?:\[pid +)?(\d+)\]? +(.*)$")
 _RESUMED = re.compile(r"^<\.\.\. (\w+) resumed>(.*)$")
@@ -55,7 +59,7 @@ def is_available() -> bool:
 
 def traced(command: Sequence[str], output: Path) -> list[str]:
     """Return the command that runs `command` under strace, which writes to `output`."""
-    options = ["-f", "-qq", "-y", "-s", "256", "-e", f"trace={','.join(TRACED)}"]
+    options = ["-f", "-qq", "-y", "-s", str(MAX_DATA), "-e", f"trace={','.join(TRACED)}"]
     return ["strace", *options, "-o", str(output), *command]
 
 
@@ -83,21 +87,26 @@ def calls(lines: Iterable[str]) -> Iterator[SystemCall]:
             yield SystemCall(name, path, arguments, int(result[1]), begin, position)
 
 
+def job_id(number: int) -> str:
+    """Return the id that the client gives its job `number`, from 1 on."""
+    return f"traced-{number:07}"
+
+
 def ack_order(
     lines: Iterable[str], is_ack: Callable[[SystemCall], bool], journal: str = "journal.db-wal"
 ) -> AckOrder:
     """Check each reply for which `is_ack` holds. The client submits one job at a time."""
     order = AckOrder()
-    last_write, synced_from = -1, -1
+    written: int | None = None
+    synced: int | None = None
     for call in calls(lines):
         if call.path.endswith(journal):
-            if call.name in WRITES:
-                last_write = call.end
-            elif call.name in SYNCS and call.result == 0:
-                synced_from = call.begin
+            if call.name in WRITES and written is None:
+                written = call.end if job_id(order.acknowledged + 1) in call.arguments else None
+            elif call.name in SYNCS and call.result == 0 and written is not None:
+                synced = call.end if synced is None and written < call.begin else synced
         elif call.name in SENDS and is_ack(call):
             order.acknowledged += 1
-            order.early += not last_write < synced_from < call.begin
-            # Another sync must precede the next one.
-            last_write = max(last_write, call.begin)
+            order.early += synced is None or synced > call.begin
+            written = synced = None
     return order

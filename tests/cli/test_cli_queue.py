@@ -249,6 +249,7 @@ def test_status_is_repeated_until_ctrl_c(queue: Queue) -> None:
         assert watch.stdout is not None
         records = [json.loads(watch.stdout.readline()) for _ in range(2)]
         watch.send_signal(signal.SIGINT)
+        watch.wait(60)  # while it can still write
 
     assert watch.returncode == 130
     assert all(queue.first in [job["job"] for job in record["jobs"]] for record in records)

@@ -9,6 +9,7 @@ import os
 import sys
 from pathlib import Path
 
+from robustness.strace import job_id
 from tests.store.journal.journal_jobs import CallQueue, accepted, open_journal, write_and_wait
 
 
@@ -17,7 +18,7 @@ def main(folder: Path, jobs: int, synchronous: str, first: int) -> None:
     journal = open_journal(folder / "journal.db", calls)
     journal._file.connection.execute(f"PRAGMA synchronous = {synchronous}")
     for number in range(first, first + jobs):
-        assert write_and_wait(journal, calls, [accepted(number)]) is None
+        assert write_and_wait(journal, calls, [accepted(number, client_id=job_id(number))]) is None
         os.write(sys.stdout.fileno(), f"accepted {number}\n".encode())
     journal.close(60)
 

@@ -40,17 +40,19 @@ def test_acknowledgements_without_a_sync_are_noticed(tmp_path: Path) -> None:
 
 
 TRACE = """\
-10 pwrite64(5</s/journal.db-wal>, "x"..., 4096, 32) = 4096
+10 pwrite64(5</s/journal.db-wal>, "\\0traced-0000001"..., 4096, 32) = 4096
 10 fdatasync(5</s/journal.db-wal> <unfinished ...>
 11 sendto(7<UNIX-STREAM:[1]>, "hello", 5, 0, NULL, 0) = 5
 10 <... fdatasync resumed>)          = 0
+10 pwrite64(5</s/journal.db-wal>, "another record"..., 4096, 32) = 4096
 11 sendto(7<UNIX-STREAM:[1]>, "accepted 1", 5, 0, NULL, 0) = 5
-10 pwrite64(5</s/journal.db-wal>, "x"..., 4096, 32) = 4096
+10 fdatasync(5</s/journal.db-wal>)   = 0
+10 pwrite64(5</s/journal.db-wal>, "traced-0000001traced-0000002"..., 4096, 32) = 4096
 10 fdatasync(5</s/journal.db-wal> <unfinished ...>
 11 sendto(7<UNIX-STREAM:[1]>, "accepted 2", 5, 0, NULL, 0) = 5
 10 <... fdatasync resumed>)          = 0
 11 sendto(7<UNIX-STREAM:[1]>, "accepted 3", 5, 0, NULL, 0) = 5
-10 pwrite64(5</s/journal.db-wal>, "x"..., 4096, 32) = 4096
+10 pwrite64(5</s/journal.db-wal>, "traced-0000004"..., 4096, 32) = 4096
 10 fdatasync(5</s/journal.db-wal>) = -1 EIO (Input/output error)
 11 sendto(7<UNIX-STREAM:[1]>, "accepted 4", 5, 0, NULL, 0) = 5
 --- strange line
