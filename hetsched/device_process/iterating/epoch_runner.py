@@ -245,6 +245,7 @@ class EpochRunner:
         """Adopt a proposed split, once all devices' results are in the home arrays."""
         self._proposal = proposal
         self._adopt(self._run.control.bounds(proposal, len(self._command.slots)))
+        self._reports.begin_split()
         yield from self._meet()
 
     def _adopt(self, bounds: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""Reports of finished iterations, several in one message."""
+"""Reports of finished iterations, several in one message, and in long jobs in one record."""
 
 from __future__ import annotations
 
@@ -7,53 +7,120 @@ from collections.abc import Callable
 
 from hetsched.transport.iterations.messages import IterationsDone, IterationTimes
 
-MAX_REPORT_SECONDS = 0.05
-"""Between two reports while iterations are shorter."""
-MAX_REPORT_ITERATIONS = 500
+MIN_REPORT_SECONDS, MAX_REPORT_SECONDS = 0.05, 0.25
+"""Between two reports while iterations are shorter: each takes 0.2 ms of a core that computes."""
+REPORT_FRACTION = 0.05
+"""Of the time of the epoch so far, between these limits."""
+MAX_RECORDS = 500
 """In one message, which then fits into the socket."""
+DETAILED_ITERATIONS = 1000
+"""Of a job, that are reported one by one however short they are. Arbitrary."""
+RECORDS_PER_REPORT = 8
+"""Later ones: each record takes 0.1 ms of the engine. A reading of the balance needs few."""
+SINGLE_RECORDS = 2
+"""Of one iteration each at the beginning of a split: the first one is no measure of the others."""
 
 
 class IterationReports:
-    """The reports of one device in an epoch."""
+    """The reports of one device in an epoch.
 
-    def __init__(self, job: int, device: int, send: Callable[[IterationsDone], None]) -> None:
+    Iterations share a record if their numbers divided by the record's size, a power of two, are
+    equal. So records of different devices, whose sizes may differ for a while, often end together.
+    """
+
+    def __init__(
+        self,
+        job: int,
+        device: int,
+        send: Callable[[IterationsDone], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._job = job
         self._device = device
         self._send = send
+        self._clock = clock
         self._first = 0
-        self._phases: list[IterationTimes] = []
+        self._last = 0
+        self._sums: list[IterationTimes] = []
+        self._counts: list[int] = []
         self._residuals: list[float] = []
         self._rows: list[int] = []
         self._late = 0
-        self._since = time.monotonic()
+        self._size = 1
+        self._singles = SINGLE_RECORDS
+        self._began = self._since = clock()
 
     def add(
         self, iteration: int, times: IterationTimes, residual: float, rows: int, late: int
     ) -> None:
         """Add a finished iteration; send all if it is time."""
-        if not self._phases:
+        if not self._sums:
             self._first = iteration
-        self._phases.append(times)
-        self._residuals.append(residual)
-        self._rows.append(rows)
+        shares_record = iteration // self._size == (iteration - 1) // self._size
+        if shares_record and self._sums and not self._singles:
+            self._sums[-1] = _sum(self._sums[-1], times)
+            self._counts[-1] += 1
+            self._residuals[-1] = residual
+        else:
+            self._sums.append(times)
+            self._counts.append(1)
+            self._residuals.append(residual)
+            self._rows.append(rows)
+            self._singles = max(0, self._singles - 1)
+        self._last = iteration
         self._late += late
-        is_due = time.monotonic() - self._since >= MAX_REPORT_SECONDS
-        if is_due or len(self._phases) >= MAX_REPORT_ITERATIONS:
+        if self._clock() - self._since >= self._interval or len(self._sums) >= MAX_RECORDS:
             self.flush()
+
+    def begin_split(self) -> None:
+        """Begin a new record: the next iteration is the first one with other rows."""
+        self._singles = SINGLE_RECORDS
 
     def flush(self) -> None:
         """Send what hasn't been sent."""
-        self._since = time.monotonic()
-        if not self._phases:
+        now, since = self._clock(), self._since
+        self._since = now
+        if not self._sums:
             return
         report = IterationsDone(
             self._job,
             self._device,
             self._first,
-            tuple(self._phases),
+            tuple(map(_mean, self._sums, self._counts)),
             tuple(self._residuals),
             tuple(self._rows),
             self._late,
+            tuple(self._counts),
         )
-        self._phases, self._residuals, self._rows, self._late = [], [], [], 0
+        if self._last >= DETAILED_ITERATIONS:
+            mean_seconds = (now - since) / sum(self._counts)
+            self._size = _record_size(self._interval / RECORDS_PER_REPORT, mean_seconds)
+        self._sums, self._counts, self._residuals, self._rows = [], [], [], []
+        self._late = 0
         self._send(report)
+
+    @property
+    def _interval(self) -> float:
+        """Seconds between two reports."""
+        seconds = REPORT_FRACTION * (self._since - self._began)
+        return min(MAX_REPORT_SECONDS, max(MIN_REPORT_SECONDS, seconds))
+
+
+def _record_size(seconds: float, iteration_seconds: float) -> int:
+    """Return the largest power of two iterations that take at most `seconds`; at least 1."""
+    iterations = int(seconds / max(iteration_seconds, 1e-9))
+    return 1 << max(0, iterations.bit_length() - 1)
+
+
+def _sum(a: IterationTimes, b: IterationTimes) -> IterationTimes:
+    return IterationTimes(
+        a.compute + b.compute, a.transfer + b.transfer, a.wait + b.wait, a.converge + b.converge
+    )
+
+
+def _mean(total: IterationTimes, count: int) -> IterationTimes:
+    if count == 1:
+        return total
+    return IterationTimes(
+        total.compute / count, total.transfer / count, total.wait / count, total.converge / count
+    )

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from hetsched.job import IterationSeconds
 from hetsched.transport.iterations.messages import IterationsDone, IterationTimes
 
 MAX_RATES = 64
 """Reports over which the rate is measured. Arbitrary."""
-DETAILED_ITERATIONS = 1000
-"""Of a job, that are recorded one by one however short they are. Arbitrary."""
-RECORD_SECONDS = 0.005
-"""Later ones: each record is of so many seconds at least. Arbitrary: a hundred times its cost."""
-MAX_MERGED = 256
-"""Iterations of one record."""
 
 
 @dataclass(frozen=True)
@@ -48,91 +43,93 @@ class CompleteIteration:
         )
 
 
-@dataclass
-class _Reports:
-    """What one device has reported of iterations that others haven't."""
+@dataclass(frozen=True)
+class _Record:
+    """One iteration of a device, or several: means, and what was so after the last one."""
 
-    rows: list[int] = field(default_factory=list)
-    times: list[IterationTimes] = field(default_factory=list)
-    residuals: list[float] = field(default_factory=list)
-
-    def take(self, count: int) -> _Reports:
-        """Remove and return the first ones."""
-        taken = _Reports(self.rows[:count], self.times[:count], self.residuals[:count])
-        del self.rows[:count], self.times[:count], self.residuals[:count]
-        return taken
+    last: int
+    count: int
+    times: IterationTimes
+    residual: float
+    rows: int
 
 
 class IterationLog:
     """The iterations of one epoch, from the reports of its devices.
 
-    Devices are at most one iteration apart, but report up to 50 ms late. In a long job short
-    iterations with the same rows become one record: each record costs tens of microseconds of a
-    core that computes.
+    Devices are at most one iteration apart, but report up to 0.25 s late, and records of several
+    iterations may end later on one device than on another: an iteration is complete when records
+    of all devices end with it or with the same later one.
     """
 
     def __init__(self, devices: Sequence[str], *, derives_waits: bool = False) -> None:
-        self._reports = {device: _Reports() for device in devices}
+        self._records: dict[str, deque[_Record]] = {device: deque() for device in devices}
         self._derives_waits = derives_waits
-        self._next: int | None = None
 
     def add(self, device: str, done: IterationsDone) -> list[CompleteIteration]:
         """Add a report; return the iterations that are complete now, in order."""
-        if self._next is None:
-            self._next = done.first
-        own = self._reports[device]
-        own.rows += done.rows
-        own.times += done.phases
-        own.residuals += done.residuals
-        ready = min(len(reports.times) for reports in self._reports.values())
-        if not ready:
-            return []
-        first, self._next = self._next, self._next + ready
-        taken = {name: reports.take(ready) for name, reports in self._reports.items()}
-        return list(self._records(first, ready, taken))
-
-    def _records(
-        self, first: int, ready: int, taken: Mapping[str, _Reports]
-    ) -> Iterator[CompleteIteration]:
-        step = _iterations_per_record(first, taken)
-        for start in range(0, ready, step):
-            stop = min(ready, start + step)
-            part = slice(start, stop)
-            times = {device: _mean(each.times[part]) for device, each in taken.items()}
-            if self._derives_waits:
-                times = with_waits(times)
-            rows = {device: each.rows[start] for device, each in taken.items()}
-            residual = next(iter(taken.values())).residuals[stop - 1]
-            yield CompleteIteration(first + stop - 1, rows, times, residual, stop - start)
+        own, last = self._records[device], done.first - 1
+        counts = done.counts or (1,) * len(done.phases)
+        parts = zip(counts, done.phases, done.residuals, done.rows, strict=True)
+        for count, times, residual, rows in parts:
+            last += count
+            own.append(_Record(last, count, times, residual, rows))
+        complete = []
+        while (end := self._common_end()) is not None:
+            complete.append(self._take(end))
+        return complete
 
     def discard(self) -> None:
         """Drop iterations that some device hasn't reported: it was lost."""
-        for reports in self._reports.values():
-            reports.take(len(reports.times))
-        self._next = None
+        for records in self._records.values():
+            records.clear()
+
+    def _common_end(self) -> int | None:
+        """Return the first iteration with which records of all devices end; None: not yet."""
+        end = 0
+        ends = [(record.last for record in records) for records in self._records.values()]
+        current = [next(each, None) for each in ends]
+        while None not in current:
+            present = [each for each in current if each is not None]
+            end = max(present)
+            if min(present) == end:
+                return end
+            for i, each in enumerate(present):
+                if each < end:
+                    current[i] = next(ends[i], None)
+        return None
+
+    def _take(self, end: int) -> CompleteIteration:
+        """Remove the records up to `end` and return them as one."""
+        taken = {device: _take(records, end) for device, records in self._records.items()}
+        times = {device: record.times for device, record in taken.items()}
+        if self._derives_waits:
+            times = with_waits(times)
+        rows = {device: record.rows for device, record in taken.items()}
+        first = next(iter(taken.values()))
+        return CompleteIteration(end, rows, times, first.residual, first.count)
 
 
-def _iterations_per_record(first: int, taken: Mapping[str, _Reports]) -> int:
-    """Return how many iterations become one record: 1, unless they are many and short."""
-    if first <= DETAILED_ITERATIONS:
-        return 1
-    if any(each.rows.count(each.rows[0]) < len(each.rows) for each in taken.values()):
-        return 1
-    times = [each.times[0] for each in taken.values()]
-    seconds = max(t.compute + t.transfer + t.wait + t.converge for t in times)
-    return max(1, min(MAX_MERGED, int(RECORD_SECONDS / seconds))) if seconds > 0 else MAX_MERGED
+def _take(records: deque[_Record], end: int) -> _Record:
+    """Remove the records up to `end` and return them as one."""
+    first = records.popleft()
+    if first.last == end:
+        return first
+    parts = [first]
+    while parts[-1].last < end:
+        parts.append(records.popleft())
+    count, last = sum(part.count for part in parts), parts[-1]
 
+    def mean(of: Callable[[IterationTimes], float]) -> float:
+        return sum(part.count * of(part.times) for part in parts) / count
 
-def _mean(times: Sequence[IterationTimes]) -> IterationTimes:
-    count = len(times)
-    if count == 1:
-        return times[0]
-    return IterationTimes(
-        sum(t.compute for t in times) / count,
-        sum(t.transfer for t in times) / count,
-        sum(t.wait for t in times) / count,
-        sum(t.converge for t in times) / count,
+    times = IterationTimes(
+        mean(lambda t: t.compute),
+        mean(lambda t: t.transfer),
+        mean(lambda t: t.wait),
+        mean(lambda t: t.converge),
     )
+    return _Record(end, count, times, last.residual, last.rows)
 
 
 def with_waits(times: Mapping[str, IterationTimes]) -> dict[str, IterationTimes]:

@@ -65,9 +65,10 @@ class IterationTimes(msgspec.Struct, frozen=True, array_like=True):
 
 
 class IterationsDone(msgspec.Struct, frozen=True, tag="iterations-done"):
-    """The device has computed iterations `first`, `first` + 1, ...; `residuals`: after each.
+    """The device has computed iterations `first`, `first` + 1, ..., in records of one or several.
 
-    `late`: stages whose real work took longer than the modelled time. The start isn't reported.
+    `phases`: of each record, the mean of an iteration; `residuals`: after each. `late`: stages
+    whose real work took longer than the modelled time. The start isn't reported.
     """
 
     job: int
@@ -78,6 +79,8 @@ class IterationsDone(msgspec.Struct, frozen=True, tag="iterations-done"):
     rows: tuple[int, ...]
     """The device's rows in each."""
     late: int = 0
+    counts: tuple[int, ...] = ()
+    """Iterations of each record, all with one split; (): one each."""
 
 
 StopReason = Literal["converged", "limit", "paused", "aborted"]

@@ -21,9 +21,11 @@ from hetsched.transport.iterations.messages import IterationsDone, IterationTime
 FAST, SLOW = IterationTimes(1.0, 0.5, 2.0, 0.25), IterationTimes(3.0)
 
 
-def report(first: int, *times: IterationTimes, rows: int = 4) -> IterationsDone:
+def report(
+    first: int, *times: IterationTimes, rows: int = 4, counts: tuple[int, ...] = ()
+) -> IterationsDone:
     residuals = tuple(1.0 / (first + i) for i in range(len(times)))
-    return IterationsDone(1, 0, first, times, residuals, (rows,) * len(times))
+    return IterationsDone(1, 0, first, times, residuals, (rows,) * len(times), 0, counts)
 
 
 def complete(iteration: int, rows: int, seconds: float) -> CompleteIteration:
@@ -41,21 +43,27 @@ def test_an_iteration_is_complete_when_every_device_has_reported_it() -> None:
     assert [each.iteration for each in log.add("b", report(6, SLOW))] == [6]
 
 
-def test_short_iterations_of_a_long_job_become_one_record() -> None:
+def test_records_of_several_iterations_are_complete_where_those_of_all_devices_end() -> None:
     log = IterationLog(("a", "b"))
-    short = (IterationTimes(0.001), IterationTimes(0.001, wait=0.002))
-    log.add("a", report(1001, *short, *short, *short))
-    merged = log.add("b", report(1001, *short, *short, *short))
-    assert [(each.iteration, each.count) for each in merged] == [(1005, 5), (1006, 1)]
-    assert merged[0].times["a"].wait == pytest.approx(0.002 * 2 / 5)
-    assert merged[0].residual == 1 / 1005
+    times = (IterationTimes(0.001), IterationTimes(0.001, wait=0.003))
+    assert log.add("a", report(1000, *times, *times, counts=(4, 4, 4, 4))) == []
+
+    complete = log.add("b", report(1000, *times, FAST, counts=(8, 6, 2)))
+
+    assert [(each.iteration, each.count) for each in complete] == [(1007, 8), (1015, 8)]
+    assert complete[0].times["a"].wait == pytest.approx(0.003 * 4 / 8)
+    assert complete[0].times["b"] == times[0]
+    assert complete[1].times["b"].compute == pytest.approx((6 * 0.001 + 2 * 1.0) / 8)
 
 
-def test_the_first_iterations_are_recorded_one_by_one_and_so_are_those_of_another_split() -> None:
-    for first, rows in [(1, (4, 4)), (2001, (4, 5))]:
-        log = IterationLog(("a",))
-        done = IterationsDone(1, 0, first, (FAST,) * 2, (0.5,) * 2, rows)
-        assert [each.count for each in log.add("a", done)] == [1, 1]
+def test_what_ends_later_elsewhere_waits() -> None:
+    log = IterationLog(("a", "b"))
+    log.add("a", report(1000, FAST, FAST, counts=(8, 8)))
+    assert [each.count for each in log.add("b", report(1000, FAST, FAST, counts=(8, 4)))] == [8]
+
+    (last,) = log.add("b", report(1012, SLOW, counts=(4,)))
+
+    assert (last.iteration, last.times["b"].compute) == (1015, 2.0)
 
 
 def test_sums_count_all_iterations_of_a_record() -> None:

@@ -1,0 +1,93 @@
+"""Reports of iterations: their records, and how often they are sent. With a clock of the test."""
+
+from __future__ import annotations
+
+from hetsched.device_process.iterating.iteration_reports import (
+    DETAILED_ITERATIONS,
+    MAX_RECORDS,
+    IterationReports,
+)
+from hetsched.transport.iterations.messages import IterationsDone, IterationTimes
+
+
+class Bench:
+    """Reports of iterations that take `seconds` each."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.sent: list[IterationsDone] = []
+        self.reports = IterationReports(1, 0, self.sent.append, lambda: self.now)
+        self.iteration = 0
+
+    def iterate(self, count: int, seconds: float) -> None:
+        for _ in range(count):
+            self.now += seconds
+            self.iteration += 1
+            times = IterationTimes(seconds, 0.5 * seconds, 0.25 * seconds, 0.125 * seconds)
+            self.reports.add(self.iteration, times, 1.0 / self.iteration, 7, 1)
+
+    def skip(self, iterations: int) -> None:
+        """Begin an epoch after these iterations."""
+        self.iteration = iterations
+        self.iterate(2, 1.0)  # the first ones are reported each
+        self.sent.clear()
+
+
+def test_the_first_iterations_are_records_of_their_own() -> None:
+    bench = Bench()
+    bench.iterate(DETAILED_ITERATIONS, 1e-4)
+    bench.reports.flush()
+    assert sum(len(done.phases) for done in bench.sent) == DETAILED_ITERATIONS
+    assert max(len(done.phases) for done in bench.sent) <= MAX_RECORDS
+
+
+def test_short_ones_share_records_that_end_where_those_of_other_devices_may_end() -> None:
+    bench = Bench()
+    bench.skip(4095)
+    bench.iterate(4000, 1e-4)
+    done = bench.sent[-1]
+
+    size = max(done.counts)
+    assert size > 1 and size & (size - 1) == 0
+    last = done.first - 1
+    for count in done.counts[:-1]:
+        last += count
+        assert (last + 1) % size == 0
+
+
+def test_a_record_has_the_mean_times_and_the_last_residual() -> None:
+    bench = Bench()
+    bench.skip(4095)
+    bench.iterate(4000, 1e-4)
+    done = bench.sent[-1]
+
+    assert {round(times.compute, 9) for times in done.phases} == {1e-4}
+    assert {round(times.converge, 9) for times in done.phases} == {0.125e-4}
+    last = done.first - 1 + sum(done.counts)
+    assert (done.residuals[-1], done.rows[-1]) == (1.0 / last, 7)
+    assert done.late == sum(done.counts)
+
+
+def test_no_record_is_of_two_splits_and_the_first_iteration_of_one_is_apart() -> None:
+    bench = Bench()
+    bench.skip(4095)
+    bench.iterate(4000, 1e-4)
+    bench.reports.flush()
+    bench.sent.clear()
+
+    bench.iterate(3, 1e-4)
+    bench.reports.begin_split()
+    bench.iterate(5, 1e-4)
+    bench.reports.flush()
+
+    assert [done.counts for done in bench.sent] == [(3, 1, 4)]
+
+
+def test_reports_become_rarer_in_a_long_epoch() -> None:
+    bench = Bench()
+    bench.iterate(100, 0.01)
+    early = len(bench.sent)
+    bench.iterate(900, 0.01)
+    bench.sent.clear()
+    bench.iterate(100, 0.01)
+    assert (early, len(bench.sent)) == (20, 4)
