@@ -12,6 +12,7 @@ from benchmarks.gpu_check import ROOT
 from hetsched.device import DeviceInfo
 from hetsched.devices.cpu.device import CpuDevice
 from hetsched.devices.cuda.device import CudaDevice
+from hetsched.devices.cuda.iterating.piece_sizes import piece_overhead
 from hetsched.iterations.serial import run
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -33,17 +34,22 @@ class SmallMemory(CudaDevice):
 
 def measure(report: Report) -> None:
     runtime, info = open_runtime(report.dry), device_info(report.dry)
-    rows, columns = (96, 8) if report.dry else (8192, 1024)
+    rows, columns = (96, 128) if report.dry else (8192, 1024)
     x = np.random.default_rng(1).standard_normal((rows, columns))
 
+    devices = []
+
     def open_gpu(described: DeviceInfo) -> SmallMemory:
-        return SmallMemory(described, runtime)
+        devices.append(SmallMemory(described, runtime))
+        return devices[-1]
 
     worst = 0.0
     borders, parts = ("periodic", "reflect", "fixed"), (0.5, 0.9, 1.0)
     for border, part, fits in itertools.product(borders, parts, (1.0, 0.4)):
         params = DiffusionParams(rows, columns, 20, border=border)
-        SmallMemory.limit = Diffusion().demand(params, "cuda").need([max(1, int(fits * rows))])
+        demand = Diffusion().demand(params, "cuda")
+        overhead = 4 * piece_overhead(Diffusion(), params)
+        SmallMemory.limit = demand.need([int(fits * rows)]) + overhead
         gpu_rows = int(part * rows)
         bench = iterating_bench.IteratingBench(
             params, x, [(iterating_bench.CORE, CpuDevice), (info, open_gpu)], arena=1 << 30
@@ -56,6 +62,7 @@ def measure(report: Report) -> None:
         worst = max(worst, error)
         phases = [phase for done in bench.reports[1] for phase in done.phases]
         bench.close()
+        devices.pop().close()  # unpins memory before it is mapped again
         report.row(
             "cases",
             border=border,

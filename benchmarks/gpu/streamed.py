@@ -1,0 +1,106 @@
+"""Rows that don't fit: how well copies and kernels of their pieces overlap."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from benchmarks.gpu.common import Report, Span, device_info, mapped, open_runtime
+from benchmarks.gpu_check import ROOT
+from hetsched.device import DeviceInfo
+from hetsched.devices.cuda.device import CudaDevice
+from hetsched.devices.cuda.iterating.piece_sizes import piece_overhead
+from hetsched.devices.cuda.runtime import TO_DEVICE, TO_HOST, Runtime
+
+sys.path.insert(0, str(ROOT / "tests"))
+
+import iterating_bench
+from hetsched_workloads.heat import Heat
+
+STEPS = 12
+
+
+class SmallMemory(CudaDevice):
+    """A GPU of which a job may use `limit` bytes."""
+
+    limit = 0
+
+    def usable_memory(self) -> int:
+        return self.limit
+
+
+def measure(report: Report) -> None:
+    runtime, info = open_runtime(report.dry), device_info(report.dry)
+    workload = Heat()
+    grid = "96x64" if report.dry else "8192x16384"
+    params = workload.infer({"grid": grid, "steps": STEPS}, {})
+    rows, columns = params.shape
+    x = np.random.default_rng(1).standard_normal((rows, columns), "float32")
+    row_bytes = 4 * columns
+    h2d, d2h = copy_rates(runtime, min(rows * row_bytes, 256 << 20))
+    report.put(grid=grid, h2d_rate=h2d, d2h_rate=d2h)
+    demand, overhead = workload.demand(params, "cuda"), piece_overhead(workload, params)
+    results = {}
+    for fits in (1.0, 0.8, 0.4, 0.1):
+        SmallMemory.limit = demand.need([int(fits * rows)]) + 4 * overhead
+        seconds, kernels, results[fits] = run(runtime, info, params, x)
+        streamed = (1 - fits) * rows * row_bytes
+        copies = (streamed / h2d, streamed / d2h)
+        serial, bound = kernels + sum(copies), max(kernels, *copies)
+        report.row(
+            "cases",
+            fits=fits,
+            seconds_per_iteration=seconds,
+            kernels=kernels,
+            serial=serial,
+            bound=bound,
+            overlapped=(serial - seconds) / (serial - bound) if fits < 1 else None,
+            is_equal=bool(np.array_equal(results[fits], results[1.0])),
+        )
+    if not all(np.array_equal(values, results[1.0]) for values in results.values()):
+        raise RuntimeError("streamed rows have other results than rows that fit")
+
+
+def run(
+    runtime: Runtime, info: DeviceInfo, params: Any, x: np.ndarray
+) -> tuple[float, float, np.ndarray]:
+    """Return the seconds of an iteration and of its kernels, and the result."""
+    device = SmallMemory(info, runtime)
+    bench = iterating_bench.IteratingBench(
+        params,
+        {"initial": x},
+        [(info, lambda described: device)],
+        workload="hetsched_workloads.heat:Heat",
+        arena=8 << 30,
+        saves=True,
+    )
+    bench.prepare(variant="numpy" if runtime.kernels == "cpu" else "cupy")
+    bench.iterate({0: len(x)})
+    bench.stopped(1)
+    phases = [phase for done in bench.reports[0] for phase in done.phases][STEPS // 2 :]
+    result = bench.arrays["final"].copy()
+    bench.close()
+    device.close()  # unpins memory before it is mapped again
+    seconds = float(np.median([phase.compute + phase.transfer for phase in phases]))
+    return seconds, float(np.median([phase.compute for phase in phases])), result
+
+
+def copy_rates(runtime: Runtime, nbytes: int) -> tuple[float, float]:
+    """Return bytes per second to and from the device, from pinned memory."""
+    memory, block, stream = mapped(nbytes), runtime.allocate(nbytes), runtime.stream()
+    address = memory.ctypes.data
+    runtime.pin(address, nbytes, False)
+    rates = []
+    for kind in (TO_DEVICE, TO_HOST):
+        ends = (block.address, address) if kind == TO_DEVICE else (address, block.address)
+        span = Span(runtime, stream)
+        for _ in range(2):
+            span.start()
+            stream.copy(*ends, nbytes, kind)
+            span.stop()
+            seconds = span.seconds()
+        rates.append(nbytes / max(seconds, 1e-9))
+    runtime.unpin(address)
+    return rates[0], rates[1]
