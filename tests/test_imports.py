@@ -121,6 +121,7 @@ VENDORS = {
     "pyfftw": ("hetsched_workloads.*fftw*", "hetsched_workloads.fft.wisdom"),
     "ducc0": ("hetsched_workloads.*ducc*",),
     "numba": ("hetsched_workloads.*numba*",),
+    "llvmlite": ("hetsched_workloads.*numba*",),
     "mkl": (),
     "mkl_fft": (),
     "mkl_random": (),

@@ -149,7 +149,7 @@ class Lbm(Iterative):
         return float(x) * p.cols * (2 * 3 * 9 + 8 + 2 * 9 * 16)
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        return solver_variants(kind, HERE, numpy="numpy_cpu")
+        return solver_variants(kind, HERE, numba="numba_cpu", numpy="numpy_cpu")
 
     def generate(self, p: LbmParams, seed: int, array: str, first: int, out: np.ndarray) -> None:
         _verification().generate(out)

@@ -1,0 +1,69 @@
+"""The compiled step of a flow: the same bits past the caches, in rows of several blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hetsched_workloads.lbm import Lbm, LbmParams
+
+from hetsched.iterations.serial import run
+from hetsched.workload import Rows
+
+pytest.importorskip("numba")
+
+from hetsched_workloads import numba_stores
+from hetsched_workloads.lbm import numba_cpu
+from hetsched_workloads.lbm.walls import packed_links
+
+
+def aligned(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Zeros at the beginning of a cache's line."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    area = np.zeros(size + numba_stores.LINE_BYTES, np.uint8)
+    first = -area.ctypes.data % numba_stores.LINE_BYTES
+    return area[first : first + size].view(dtype).reshape(shape)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("cols", [16, 40, 272, 520, 333])
+@pytest.mark.parametrize("flow", ["cavity", "channel"])
+def test_stores_past_the_caches_give_the_same_bits(
+    flow: str, cols: int, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p = LbmParams(3, cols, flow, tolerance=1e-9, dtype=dtype)
+    links = packed_links(p, None, Rows(0, 3, 3), numba_cpu.COLUMNS)
+    f = aligned((5, 9, cols), dtype)
+    f[...] = np.random.default_rng(cols).random(f.shape) * 1e-2
+    results = []
+    for limit in (1 << 40, 0):
+        monkeypatch.setattr(numba_stores, "_cache_bytes", lambda size=limit: size)
+        new = aligned((5, 9, cols), dtype)
+        excess, change = numba_cpu.CompiledFlow(p).advance(f, new[1:-1], links)
+        results.append((excess, change, new.tobytes()))
+
+    assert results[0] == results[1]
+    assert np.frombuffer(results[0][2], dtype).reshape(new.shape)[1:-1].all()
+
+
+@pytest.mark.parametrize("flow", ["cavity", "channel"])
+def test_rows_of_several_blocks_agree_with_numpy(flow: str) -> None:
+    mask = (np.random.default_rng(7).random((5, 600)) < 0.2).astype(np.uint8)
+    p = LbmParams(5, 600, flow, reynolds=20, steps=30, has_mask=True)
+
+    compiled, expected = (
+        run(Lbm(), p, {"mask": mask}, (2, 3), variant=name) for name in ("numba", "numpy")
+    )
+
+    for name, values in expected.outputs.items():
+        np.testing.assert_allclose(compiled.outputs[name], values, rtol=0, atol=1e-14)
+
+
+def test_the_largest_cache_decides() -> None:
+    assert not numba_stores.is_beyond_caches(1 << 12)
+    assert numba_stores.is_beyond_caches(1 << 40)
+
+
+def test_rows_that_are_no_whole_lines_arent_aligned() -> None:
+    assert numba_stores.is_aligned(aligned((2, 9, 16), "float32"))
+    assert not numba_stores.is_aligned(aligned((2, 9, 17), "float32"))
+    assert not numba_stores.is_aligned(aligned((2, 32), "float32")[:, 1:17])
