@@ -14,7 +14,11 @@ from hetsched.models.call_cost import call_samples
 from hetsched.models.evidence.races import RaceRecord
 from hetsched.models.evidence.run_medians import run_medians
 from hetsched.models.evidence.samples import Sample, duplex_samples, run_samples, without_total
-from hetsched.planner.device_sets.neighbours import co_runners_in_run, co_runners_of
+from hetsched.planner.device_sets.neighbours import (
+    co_runners_end,
+    co_runners_in_run,
+    co_runners_of,
+)
 from hetsched.planner.job_planner import Assignment, Candidate, JobPlan, plan_job
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.races.evidence import race_of, variant_samples
@@ -160,11 +164,17 @@ class _LearningLoop:
             [self._infos[a.device] for a in plan.assignments if a.is_probe],
             [*self._infos.values()],
         )
+        ends = [
+            (self._infos[a.device], max(times.end for _, times in timings[a.device]))
+            for a in plan.assignments
+            if not a.is_probe and timings.get(a.device)
+        ]
         for assignment in plan.assignments:
             device, chunks = assignment.device, timings.get(assignment.device, ())
             if not chunks:  # all of its units were stolen
                 continue
-            for variant, evidence in self._samples(assignment, chunks).items():
+            until = co_runners_end(self._infos[device], ends)
+            for variant, evidence in self._samples(assignment, chunks, until).items():
                 history = self._histories[device][variant].beside(beside[device])
                 medians = run_medians(history.without_calls(evidence))
                 history.add(history.with_ratios(medians))
@@ -178,13 +188,17 @@ class _LearningLoop:
                 ]
                 pooled_models(cores, self._cache)
 
-    def _samples(self, assignment: Assignment, chunks: ChunkTimings) -> dict[str, list[Sample]]:
+    def _samples(
+        self, assignment: Assignment, chunks: ChunkTimings, until: float
+    ) -> dict[str, list[Sample]]:
         if assignment.rivals:
             return variant_samples(assignment, chunks)
         link = self._links[assignment.device]
         planned, parts = assignment.plan.share, assignment.plan.sub_distributions
         share, seconds = sum(units for units, _ in chunks), device_seconds(chunks)
-        samples = run_samples(chunks, parts, share, seconds, link=link, planned=planned)
+        samples = run_samples(
+            chunks, parts, share, seconds, link=link, planned=planned, until=until
+        )
         if not assignment.shows_total:
             samples = without_total(samples, chunks)
         samples += duplex_samples(chunks) if link else call_samples(chunks)

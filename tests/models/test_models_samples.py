@@ -188,3 +188,14 @@ def test_what_is_no_time_is_no_observation(seconds: float) -> None:
 
     assert run_samples(chunks, ((4,),), 4, seconds) == []
     assert fresh_samples(chunks, 4, seconds) == []
+
+
+def test_chunks_computed_after_a_co_runner_had_finished_do_not_show_their_size() -> None:
+    chunks = [(4, on_link(0)), (1, on_link(10))]
+
+    observed = run_samples(chunks, ((4, 1),), 5, 17.0, until=10.0)
+    assert {s.units for s in observed if s.curve != "total"} == {4}
+    assert Sample("total", 5, 17.0) in observed
+    assert run_samples(chunks, ((4, 1),), 5, 17.0, until=0.0) == run_samples(
+        chunks, ((4, 1),), 5, 17.0
+    )

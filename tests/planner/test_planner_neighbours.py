@@ -1,9 +1,11 @@
 """Which neighbours of a device are busy."""
 
+import math
+
 import pytest
 
 from hetsched.device import DeviceInfo
-from hetsched.planner.device_sets.neighbours import co_runners_of
+from hetsched.planner.device_sets.neighbours import co_runners_end, co_runners_of
 
 
 def core(number: int, node: int | None = None) -> DeviceInfo:
@@ -59,3 +61,10 @@ def test_devices_of_configured_speed_share_nothing() -> None:
 def test_idle_devices_of_the_machine_count_too() -> None:
     assert co_runners_of([GPU, CORES[0]]) == {"gpu0": "all", "cpu0": "all"}
     assert co_runners_of([GPU, CORES[0]], MACHINE) == {"gpu0": "some", "cpu0": "some"}
+
+
+def test_co_runners_are_beside_a_device_until_the_first_of_them_has_finished() -> None:
+    ends = [(GPU, 1.0), (CORES[0], 3.0), (CORES[1], 2.0)]
+    assert co_runners_end(GPU, ends) == 2.0
+    assert co_runners_end(CORES[1], ends) == 1.0
+    assert co_runners_end(GPU, ends[:1]) == math.inf

@@ -31,7 +31,7 @@ from hetsched.models.evidence.samples import (
     run_samples,
     without_total,
 )
-from hetsched.planner.device_sets.neighbours import co_runners_in_run
+from hetsched.planner.device_sets.neighbours import co_runners_end, co_runners_in_run
 from hetsched.planner.host_overhead import may_share_core
 from hetsched.planner.races.evidence import variant_samples
 from hetsched.planner.records import JobPlan
@@ -85,10 +85,15 @@ def learn(
 
 def _observations(run: FinishedRun, keys: RunKeys) -> list[tuple[ModelKey, Sequence[Sample]]]:
     overhead = _host_overhead(run.runs)
+    working = [each for each in run.runs.values() if each.chunks and not each.assignment.is_probe]
+    ends = [(each.info, each.span[1]) for each in working]
     return [
         (by_variant[variant], _with_cold(run, device, judged, overhead.get(device, 0.0)))
         for device, by_variant in keys.items()
-        for variant, samples in _samples(run.runs[device], overhead.get(device, 0.0)).items()
+        for until in (co_runners_end(run.runs[device].info, ends),)
+        for variant, samples in _samples(
+            run.runs[device], overhead.get(device, 0.0), until
+        ).items()
         if variant in by_variant
         for judged in (_judged(samples, run.runs[device], is_contended=run.is_contended),)
     ]
@@ -138,8 +143,11 @@ def _model_keys(
     }
 
 
-def _samples(run: DeviceRun, overhead: float) -> dict[str, list[Sample]]:
-    """Return the samples of each variant, less `overhead` seconds that other devices took."""
+def _samples(run: DeviceRun, overhead: float, until: float) -> dict[str, list[Sample]]:
+    """Return the samples of each variant, less `overhead` seconds that other devices took.
+
+    `until`: when the first of its co-runners finished.
+    """
     if run.assignment.rivals:
         return {} if run.is_merged else variant_samples(run.assignment, run.chunks)
     evidence = run_samples(
@@ -149,6 +157,7 @@ def _samples(run: DeviceRun, overhead: float) -> dict[str, list[Sample]]:
         run.seconds - overhead,
         link=run.info.link,
         planned=run.assignment.plan.share,
+        until=until,
     )
     if run.is_merged:
         largest = max((s.units for s in evidence if s.curve == "total"), default=0)

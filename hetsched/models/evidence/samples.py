@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
@@ -83,6 +84,7 @@ def run_samples(
     *,
     link: bool | None = None,
     planned: int | None = None,
+    until: float = math.inf,
 ) -> list[Sample]:
     """Return the observations from one device's part of one run.
 
@@ -98,8 +100,8 @@ def run_samples(
     link : bool, optional
         Whether the copies belong to the device. Default: whether there were copies.
     planned : int, units, optional
-        The share of a core that took chunks from a tail; its total is reported for it
-        (`_without_taken`).
+        The share of a core that took chunks from a tail, for which its total is reported.
+    until : float, seconds; when the first of its co-runners finished (`_beside_co_runners`)
 
     Returns
     -------
@@ -121,8 +123,7 @@ def run_samples(
         share -= sum(units for units, times in chunks if times.cold)
         wall -= sum(times.end - times.start for _, times in chunks if times.cold)
     share, wall = _of_planned_share(chunks, share, wall, planned)
-    if planned is not None:
-        warm = _without_taken(warm)
+    warm = _beside_co_runners(warm, until) if link else _without_taken(warm, planned)
     samples = [Sample("compute", units, _length(times.compute)) for units, times in warm]
     if link:
         samples += _copy_samples(warm, chunks)
@@ -163,14 +164,26 @@ def _of_planned_share(
     return planned, wall * planned / max(share, 1)
 
 
-def _without_taken(chunks: TimedPhases) -> list[tuple[int, PhaseTimes]]:
-    """Drop chunks that were taken from a tail, unless all were.
+def _without_taken(
+    chunks: list[tuple[int, PhaseTimes]], planned: int | None
+) -> list[tuple[int, PhaseTimes]]:
+    """Drop chunks that were taken from a tail, unless all were or no share was `planned`.
 
     A core takes more when it is fast, so the times of what it really computed are about equal at
     all sizes: only the pace at its planned share is evidence.
     """
-    own = [(units, times) for units, times in chunks if not times.taken]
-    return own or list(chunks)
+    own = [(units, times) for units, times in chunks if planned is None or not times.taken]
+    return own or chunks
+
+
+def _beside_co_runners(
+    chunks: list[tuple[int, PhaseTimes]], until: float
+) -> list[tuple[int, PhaseTimes]]:
+    """Drop chunks that a device with a link computed after `until`, unless all were.
+
+    Without co-runners they run faster, so their sizes, often the smallest, would seem fast.
+    """
+    return [(units, times) for units, times in chunks if times.compute[1] <= until] or chunks
 
 
 def as_contended(samples: Sequence[Sample]) -> list[Sample]:

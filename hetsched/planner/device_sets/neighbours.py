@@ -6,6 +6,7 @@ known counts as shared with all. Devices whose speed is configured share nothing
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -120,3 +121,12 @@ def co_runners_of(
             of_kind[kind] = co_runners(info, busy, total)
         beside[info.name] = of_kind[kind]
     return beside
+
+
+def co_runners_end(info: DeviceInfo, ends: Iterable[tuple[DeviceInfo, float]]) -> float:
+    """Return when the first co-runner of `info` finished, seconds; infinite: there was none.
+
+    `ends`: the last end of each device with a share, on one clock.
+    """
+    others = (end for other, end in ends if other.name != info.name and not other.is_modelled)
+    return math.inf if info.is_modelled else min(others, default=math.inf)
