@@ -37,6 +37,7 @@ from hetsched.transport.device_messages import (
     Fill,
     Filled,
     MemoryReading,
+    OwnChunk,
     Prepare,
     Prepared,
     ReadMemory,
@@ -198,8 +199,10 @@ class CommandHandler:
         if command.tail is None:
             return None
 
-        def report(chunks: tuple[TakenChunk, ...], has_left: bool) -> None:
-            self._send(TailChunksDone(command.job, self._index, chunks, has_left))
+        def report(
+            own: tuple[OwnChunk, ...], chunks: tuple[TakenChunk, ...], has_left: bool
+        ) -> None:
+            self._send(TailChunksDone(command.job, self._index, chunks, has_left, own))
 
         return self._tails.join(command.job, command.tail, report)
 
@@ -211,6 +214,8 @@ class CommandHandler:
                 times = msgspec.structs.replace(times, cold=True)
             if chunk.id == TAIL_CHUNK_ID and tail is not None:
                 tail.finish(chunk, msgspec.structs.replace(times, taken=True))
+            elif tail is not None and tail.is_open:
+                tail.finish_own(chunk, times)
             else:
                 self._send(ChunkDone(command.job, self._index, chunk.id, times))
 

@@ -8,14 +8,16 @@ from weakref import WeakValueDictionary
 
 from hetsched.device import Chunk, ChunkTimes, TailPart
 from hetsched.plans.shared_tail import TAIL_CHUNK_ID, TailCounter
-from hetsched.transport.device_messages import TakenChunk
+from hetsched.transport.device_messages import OwnChunk, TakenChunk
 
-MAX_REPORT_SECONDS = 0.08
+MAX_REPORT_SECONDS = 0.25
 """Chunks that took longer than this since the last report are reported at once: short ones wait
-for others. Arbitrary; as long as a core's longest chunk otherwise."""
+for others, since a report costs the engine a third of a millisecond on a core that computes. If
+the process dies, so much is computed again. Arbitrary."""
 
-Report = Callable[[tuple[TakenChunk, ...], bool], None]
-"""Sends chunks that a device has computed; and whether it has left the tail."""
+Report = Callable[[tuple[OwnChunk, ...], tuple[TakenChunk, ...], bool], None]
+"""Sends chunks that a device was sent, and those that it took; and whether it has left the tail.
+"""
 
 
 class LockedCounter:
@@ -53,7 +55,10 @@ class DeviceTail:
         self._counter = counter
         self._part = part
         self._report = report
+        self._own: list[OwnChunk] = []
         self._done: list[TakenChunk] = []
+        self._since: float | None = None
+        """The start of the first chunk that hasn't been reported."""
 
     def take(self) -> Chunk | None:
         """Take the next chunk; None if nothing remains: the device has left the tail."""
@@ -63,12 +68,25 @@ class DeviceTail:
             return None
         return Chunk(TAIL_CHUNK_ID, *taken, last=True)
 
+    def finish_own(self, chunk: Chunk, times: ChunkTimes) -> None:
+        """Report a chunk that the device was sent, once there are no others to send: the tail is
+        open. Now or with later ones, as `finish`.
+        """
+        self._own.append(OwnChunk(chunk.id, times))
+        self._send_if_due(times)
+
     def finish(self, chunk: Chunk, times: ChunkTimes) -> None:
-        """Report a finished chunk, now or with later ones."""
+        """Report a finished chunk of the tail, now or with later ones."""
         self._done.append(TakenChunk(chunk.first, chunk.count, times))
         if self._counter.is_empty:
             self._leave()  # at once: another job may come before the next chunk would be taken
-        elif times.end - self._done[0].times.start >= MAX_REPORT_SECONDS:
+        else:
+            self._send_if_due(times)
+
+    def _send_if_due(self, times: ChunkTimes) -> None:
+        if self._since is None:
+            self._since = times.start
+        if times.end - self._since >= MAX_REPORT_SECONDS:
             self._send(has_left=False)
 
     def _leave(self) -> None:
@@ -76,8 +94,10 @@ class DeviceTail:
         self._send(has_left=True)
 
     def _send(self, *, has_left: bool) -> None:
+        own, self._own = tuple(self._own), []
         done, self._done = tuple(self._done), []
-        self._report(done, has_left)
+        self._since = None
+        self._report(own, done, has_left)
 
 
 class SharedTails:

@@ -110,7 +110,8 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     """Compute chunks. Answered by a ChunkDone for each, in order, or by CommandFailed.
 
     `opens_tail`: after them, take chunks of the shared tail until nothing remains, answered by
-    TailChunksDone, the last of which says that the device has left the tail.
+    TailChunksDone, the last of which says that the device has left the tail. These may also
+    answer for the chunks that were sent: there are no others to send.
     """
 
     job: int
@@ -228,17 +229,26 @@ class TakenChunk(msgspec.Struct, frozen=True):
     times: ChunkTimes
 
 
+class OwnChunk(msgspec.Struct, frozen=True):
+    """A chunk that the engine has sent, by its id, and its times."""
+
+    chunk: int
+    times: ChunkTimes
+
+
 class TailChunksDone(msgspec.Struct, frozen=True, tag="tail-chunks-done"):
     """The device has computed these chunks of the shared tail, in this order.
 
     Several in one message, since each costs the engine time on a core that computes. `has_left`:
-    nothing of the tail remains for the device, which is idle.
+    nothing of the tail remains for the device, which is idle. `own`: chunks that it was sent and
+    has computed before, for which there is no ChunkDone.
     """
 
     job: int
     device: int
     chunks: tuple[TakenChunk, ...]
     has_left: bool = False
+    own: tuple[OwnChunk, ...] = ()
 
 
 class Filled(msgspec.Struct, frozen=True, tag="filled"):

@@ -14,11 +14,16 @@ import pytest
 from device_bench import cut
 from device_toys import AffineParams
 
-from hetsched.device import Chunk, DeviceInfo, TailPart
+from hetsched.device import Chunk, ChunkTimes, DeviceInfo, TailPart
 from hetsched.device_process import shared_tails
 from hetsched.device_process.attachments import Attachments
 from hetsched.device_process.device_thread import DeviceThread
-from hetsched.device_process.shared_tails import SharedTails
+from hetsched.device_process.shared_tails import (
+    MAX_REPORT_SECONDS,
+    DeviceTail,
+    LockedCounter,
+    SharedTails,
+)
 from hetsched.devices.cpu.device import CpuDevice
 from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import (
@@ -137,7 +142,8 @@ def test_two_cores_compute_every_unit_of_the_tail_once(cores: Cores) -> None:
     assert [unit for first, count in taken for unit in range(first, first + count)] == list(
         range(TAIL.first, UNITS)
     )
-    assert sum(isinstance(event, ChunkDone) for event in events) == 2
+    assert sorted(chunk.chunk for report in reports for chunk in report.own) == [0, 1]
+    assert not any(isinstance(event, ChunkDone) for event in events)
     assert all(chunk.times.taken for report in reports for chunk in report.chunks)
     np.testing.assert_array_equal(cores.result(), 3.0)
 
@@ -160,7 +166,7 @@ def test_a_fence_ends_the_taking(cores: Cores) -> None:
     events = cores.events_until(Fenced, 1)
 
     assert isinstance(events[-1], Fenced)
-    assert not any(isinstance(event, TailChunksDone) for event in events)
+    assert not any(event.chunks for event in events if isinstance(event, TailChunksDone))
 
 
 def test_a_chunk_of_the_tail_that_fails_is_reported(cores: Cores) -> None:
@@ -179,7 +185,8 @@ def test_chunks_sent_later_go_before_those_of_the_tail(cores: Cores) -> None:
 
     first, *_ = cores.events_until_left(1)
 
-    assert isinstance(first, ChunkDone)
+    assert isinstance(first, TailChunksDone)
+    assert len(first.own) == 1
 
 
 def test_short_chunks_are_reported_together(cores: Cores, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,3 +199,19 @@ def test_short_chunks_are_reported_together(cores: Cores, monkeypatch: pytest.Mo
     reports = [event for event in events if isinstance(event, TailChunksDone)]
     assert sum(len(report.chunks) for report in reports) > len(reports)
     assert [report.has_left for report in reports] == [False] * (len(reports) - 1) + [True]
+
+
+def test_a_chunk_that_was_sent_waits_for_the_next_report_but_not_for_long() -> None:
+    reports: list[tuple[list[int], int]] = []
+    tail = DeviceTail(
+        LockedCounter(TAIL),
+        TAIL,
+        lambda own, taken, _: reports.append(([chunk.chunk for chunk in own], len(taken))),
+    )
+    half, whole = MAX_REPORT_SECONDS / 2, MAX_REPORT_SECONDS
+    tail.finish_own(Chunk(7, 0, 1), ChunkTimes(compute=(0.0, half)))
+    assert reports == []
+    tail.finish(Chunk(-1, TAIL.first, 3), ChunkTimes(compute=(half, whole)))
+    assert reports == [([7], 1)]
+    tail.finish_own(Chunk(8, 1, 1), ChunkTimes(compute=(whole, 2 * whole)))
+    assert reports[1:] == [([8], 0)]

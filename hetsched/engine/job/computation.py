@@ -90,23 +90,33 @@ class Computation:
         return self.handle(Started(), now)
 
     def chunk_done(self, device: str, done: ChunkDone, now: float) -> list[Command]:
-        chunk = self._sent.pop(done.chunk, None)
-        if chunk is not None:  # else it was already reported
-            self._record(device, chunk.first, chunk.count, done.times)
+        self._record_sent(device, done.chunk, done.times)
         return self.handle(ChunkFinished(device, done.chunk), now)
 
     def tail_chunks_done(self, device: str, done: TailChunksDone, now: float) -> list[Command]:
+        commands: list[Command] = []
+        if done.own:
+            for own in done.own:
+                self._record_sent(device, own.chunk, own.times)
+            finished = [ChunkFinished(device, own.chunk) for own in done.own]
+            commands += self._handle_together(finished, now)
         events: list[Event] = [
             TailChunkFinished(device, chunk.first, chunk.count) for chunk in done.chunks
         ]
         if done.has_left:
             events.append(TailLeft(device))
         units_before = self._dispatcher.done_units(device)
-        commands = self._handle_together(events, now)
+        commands += self._handle_together(events, now)
         if self._dispatcher.done_units(device) > units_before:  # else they run again
             for chunk in done.chunks:
                 self._record(device, chunk.first, chunk.count, chunk.times)
         return commands
+
+    def _record_sent(self, device: str, number: int, times: ChunkTimes) -> None:
+        """Record a chunk that was sent, unless it has been reported before."""
+        chunk = self._sent.pop(number, None)
+        if chunk is not None:
+            self._record(device, chunk.first, chunk.count, times)
 
     def _record(self, device: str, first: int, count: int, times: ChunkTimes) -> None:
         self.ranges.add(device, first, count)

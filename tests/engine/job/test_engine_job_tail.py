@@ -14,7 +14,7 @@ from hetsched.engine.job.chunk_records import MAX_RANGES, ComputedRanges
 from hetsched.engine.job.events import PlanReady, ProcessesStarted
 from hetsched.planner.records import JobPlan
 from hetsched.plans.device_plan import DevicePlan
-from hetsched.transport.device_messages import TailChunksDone, TakenChunk
+from hetsched.transport.device_messages import OwnChunk, TailChunksDone, TakenChunk
 
 TAIL = TailPart(first=2, units=2, weight=0.5)
 """Of a load of four units: each core has one of its own."""
@@ -63,6 +63,15 @@ def test_the_report_names_the_units_that_each_core_has_computed() -> None:
     assert [device.share for device in finish.report.devices] == [1, 3]
     assert [device.chunks for device in finish.report.devices] == [(1,), (1, 1, 1)]
     assert finish.runs is not None
+
+
+def test_a_report_of_the_tail_also_answers_for_chunks_that_were_sent() -> None:
+    story = computing().done("cpu0", 0)
+    both = tuple(TakenChunk(first, 1, TIMES) for first in (2, 3))
+    story.feed(story.message("cpu1", TailChunksDone, both, True, (OwnChunk(1, TIMES),)))
+    finish = story.only(do.FinishJob)
+    assert [device.share for device in finish.report.devices] == [1, 3]
+    assert [device.chunks for device in finish.report.devices] == [(1,), (1, 1, 1)]
 
 
 def test_the_edges_of_what_was_really_computed_are_verified() -> None:
