@@ -42,6 +42,8 @@ latest runs that count."""
 MIN_REVISION = 0.01
 """Smaller changes of a share's time by a revised cost don't matter."""
 
+MIN_DETERMINANT = 1e-9
+"""Of a matrix whose diagonal is scaled to 1, for its inverse to be exact enough. Arbitrary."""
 
 WHOLE_SHARES: frozenset[CurveName] = frozenset(("total", "cold"))
 """Curves of whole shares, which consist of several calls."""
@@ -182,7 +184,7 @@ class _Line:
     def through(cls, units: Floats, seconds: Floats) -> _Line:
         scale = units.max()
         rows = np.column_stack((1 / seconds, units / scale / seconds))
-        inverse = np.linalg.pinv(rows.T @ rows)
+        inverse = _inverse(rows.T @ rows)
         call, unit = inverse @ rows.sum(axis=0)
         line = cls(float(call), float(unit / scale), 0.0)
         freedom = max(1, len(units) - 2)
@@ -193,3 +195,16 @@ class _Line:
     def residuals(self, units: Floats, seconds: Floats) -> Floats:
         """Return the relative errors, (n,) float64."""
         return np.asarray(1 - (self.call + self.unit * units) / seconds)
+
+
+def _inverse(matrix: Floats) -> Floats:
+    """Return the inverse of a symmetric 2 x 2 matrix; of a singular one the pseudo-inverse.
+
+    The latter takes ten times as long, and every run asks for it.
+    """
+    (a, b), (_, c) = matrix.tolist()
+    determinant = a * c - b * b
+    if determinant <= MIN_DETERMINANT * a * c:
+        return np.asarray(np.linalg.pinv(matrix))
+    inverse: Floats = np.array(((c, -b), (-b, a))) / determinant
+    return inverse

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator
-from statistics import stdev
 
 MAX_RUNS = 16
 """Runs that count: the deviation of so many is known to 18 %, and they are soon forgotten."""
@@ -37,4 +36,6 @@ class RunVariation:
         if len(self._ratios) < MIN_RUNS:
             return 0.0
         logs = [min(max(math.log(ratio), -MAX_LOG), MAX_LOG) for ratio in self._ratios]
-        return stdev(logs)
+        mean = math.fsum(logs) / len(logs)
+        squares = math.fsum((value - mean) ** 2 for value in logs)
+        return math.sqrt(squares / (len(logs) - 1))

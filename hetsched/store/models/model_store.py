@@ -285,8 +285,7 @@ class ModelStore:
         """Append to `rewritten` the histories whose stored observations were replaced."""
         self.probe_states.write(connection)
         self._race_log.write(connection)
-        for key, samples, at in self._pending:
-            runs = models_db.add_run(connection, key, samples, at)
+        for key, runs in models_db.add_runs(connection, self._pending).items():
             history = self._histories.get(key)
             if history is not None:
                 history.runs = runs

@@ -233,16 +233,25 @@ def read_all(
     return sorted(models.values(), key=lambda model: model[0])
 
 
-def add_run(
-    connection: apsw.Connection, key: ModelKey, samples: Sequence[Sample], at: float
-) -> int:
-    """Add one run of `key`, drop observations too old to count, and return its number of runs."""
+def add_runs(
+    connection: apsw.Connection, runs: Iterable[tuple[ModelKey, Sequence[Sample], float]]
+) -> dict[ModelKey, int]:
+    """Add runs of (key, samples, time), oldest first; return the number of runs of each key.
+
+    Drops observations too old to count, once for each key: that takes longer than adding some.
+    """
     sql = f"""INSERT INTO model({_KEY}, runs) VALUES (?, ?, ?, ?, ?, ?, ?, 1)
         ON CONFLICT DO UPDATE SET runs = runs + 1 RETURNING id, runs"""
-    model_id, runs = connection.execute(sql, msgspec.structs.astuple(key)).get
-    _insert(connection, model_id, samples, at)
-    _drop_old(connection, model_id, [(sample.curve, sample.units) for sample in samples])
-    return int(runs)
+    counts: dict[ModelKey, int] = {}
+    changed: dict[int, set[tuple[CurveName, int]]] = {}
+    for key, samples, at in runs:
+        model_id, counts[key] = connection.execute(sql, msgspec.structs.astuple(key)).get
+        _insert(connection, model_id, samples, at)
+        sizes = changed.setdefault(model_id, set())
+        sizes.update((sample.curve, sample.units) for sample in samples)
+    for model_id, sizes in changed.items():
+        _drop_old(connection, model_id, sizes)
+    return counts
 
 
 def replace_observations(
