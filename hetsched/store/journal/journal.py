@@ -147,7 +147,7 @@ class Journal:
             return
         with self._lock:
             self._pending.add(write, urgent, now)
-            if self._pending.due() < self._wakes_at:
+            if self._pending.latest_due() < self._wakes_at:
                 self._lock.notify()
         self._start()
 

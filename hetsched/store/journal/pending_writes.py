@@ -23,8 +23,9 @@ from hetsched.store.journal.records import (
 GATHER_SECONDS = 0.05
 """How long a write that isn't urgent may wait."""
 ACCEPTANCE_SECONDS = 0.5
-"""How long the acceptance of a volatile job may wait. A commit costs milliseconds of processor
-time on cores that compute, and the client of a job that is missing after a crash submits it again.
+"""How long the acceptance of a volatile job may wait, or twice that if the journal's thread is
+waiting for something later: waking it costs a tenth of a millisecond on a core that computes, and
+a commit costs milliseconds. The client of a job that is missing after a crash submits it again.
 Arbitrary."""
 HISTORY_SECONDS = 2.0
 """How long a volatile job that has ended may be missing on disk. Arbitrary."""
@@ -87,8 +88,11 @@ class PendingWrites:
 
     def due(self) -> float:
         """Return when the next commit is due; infinite: not at all."""
-        first_open = next(iter(self._open.values())).due if self._open else math.inf
-        return min(self._due, first_open, self._whole_due)
+        return min(self._due, self._first_open_due(), self._whole_due)
+
+    def latest_due(self) -> float:
+        """Return when a thread that waits for a later commit must be woken for an earlier one."""
+        return min(self._due, self._first_open_due() + ACCEPTANCE_SECONDS, self._whole_due)
 
     def take(self) -> list[Write]:
         """Remove and return all writes."""
@@ -104,6 +108,9 @@ class PendingWrites:
         awaited = [write for write in self._writes if write.on_done is not None]
         self._writes = [write for write in self._writes if write.on_done is None]
         return awaited
+
+    def _first_open_due(self) -> float:
+        return next(iter(self._open.values())).due if self._open else math.inf
 
     def _add_volatile(self, record: Record, now: float) -> bool:
         """Add a record of a volatile job; return whether it is one whose acceptance waits."""

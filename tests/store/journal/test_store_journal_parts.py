@@ -88,6 +88,18 @@ def test_a_volatile_job_that_goes_on_is_written_soon() -> None:
     assert [len(write.records) for write in pending.take()] == [1, 2]
 
 
+def test_a_thread_that_waits_for_a_commit_is_not_woken_for_each_volatile_job() -> None:
+    pending = PendingWrites()
+    add(pending, accepted(1, durable=False), 10.0)
+    add(pending, done(1), 10.01)
+    wakes_at = pending.due()
+
+    add(pending, accepted(2, durable=False), wakes_at - 1.5 * ACCEPTANCE_SECONDS)
+    assert pending.due() < wakes_at <= pending.latest_due()
+    add(pending, JobStarted(7, 1), wakes_at - 1.0)
+    assert pending.due() == pending.latest_due() < wakes_at
+
+
 def test_many_volatile_jobs_that_have_ended_are_written_at_once() -> None:
     pending = PendingWrites()
 
