@@ -293,7 +293,12 @@ class JobScheduler:
         queued.on_state(state)
         self._sides.consider()
 
-    def _on_end(self, queued: QueuedJob, state: Done | Failed, learn: LearningTask | None) -> None:
+    def _on_end(
+        self,
+        queued: QueuedJob,
+        state: Done | Failed,
+        learning_task: Callable[[], LearningTask | None],
+    ) -> None:
         driver = self.running.remove(queued.number)
         try:
             runs_again = self._runs_again(driver, queued, state)
@@ -303,8 +308,8 @@ class JobScheduler:
         try:
             if not runs_again:
                 self._conclude(queued, state, driver.snapshot)
-            if learn is not None:
-                self._hooks.on_learn(learn)
+            if (task := learning_task()) is not None:
+                self._hooks.on_learn(task)
         finally:
             self.advance()
 

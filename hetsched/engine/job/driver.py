@@ -74,8 +74,8 @@ class JobDriver:
     on_prepared : callable or None
         Called when output files are complete, before they get their names.
     on_end : callable
-        Called once with the last state and the learning task, to be run after the state has been
-        reported; None if there is nothing to learn.
+        Called once with the last state and a function that returns the learning task, to be called
+        after the state has been reported; None if there is nothing to learn.
     side : SideStart, optional
         Run beside another job, on one core.
 
@@ -92,7 +92,7 @@ class JobDriver:
         job: ResolvedJob,
         context: EngineContext,
         on_state: Callable[[JobState], None],
-        on_end: Callable[[Done | Failed, LearningTask | None], None],
+        on_end: Callable[[Done | Failed, Callable[[], LearningTask | None]], None],
         side: SideStart | None = None,
         on_prepared: OnPrepared | None = None,
     ) -> None:
@@ -334,8 +334,8 @@ class JobDriver:
         else:
             results = self._arrays.hand_over() if command.keeps_results else {}
             state = Failed(self.number, command.report, command.error, results)
-        learning = self._run_final_step(
-            self._planning.learning_task, self._machine.record, command
+        learning_task = functools.partial(
+            self._run_final_step, self._planning.learning_task, self._machine.record, command
         )
         self._run_final_step(self._orders.release, command)
         self._run_final_step(self._arrays.close, self._fleet)
@@ -343,7 +343,7 @@ class JobDriver:
         on_end = self._on_end
         # These refer to the caller's arrays: break cycles, so that the arrays are freed now.
         self._on_state = self._on_end = do_nothing
-        self._run_final_step(on_end, state, learning)
+        self._run_final_step(on_end, state, learning_task)
 
     def _run_final_step(self, step: Callable[..., Any], *arguments: Any) -> Any:
         try:
