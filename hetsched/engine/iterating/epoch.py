@@ -77,13 +77,16 @@ def shares_of(
     """Return the rows of those of `devices` that can take part, in their order.
 
     Each gets at least a granule; if there are too few of them, the devices that should have the
-    fewest rows get none. Shares are multiples of the granule, but for the last one.
+    fewest rows get none. Shares are multiples of the granule, but for the last one. What is wanted
+    is returned unchanged if it fulfils that.
 
     Parameters
     ----------
     wanted : mapping
         Device -> rows that it should have; scaled if these aren't all rows. None of `devices`: 0.
     """
+    if _is_split(rows := {device: wanted.get(device, 0) for device in devices}, load, granule):
+        return rows
     granules = -(-load // granule)
     ranked = sorted(devices, key=lambda device: -wanted.get(device, 0))[:granules]
     chosen = [device for device in devices if device in ranked]
@@ -94,6 +97,12 @@ def shares_of(
     return {
         device: high - low for device, (low, high) in zip(chosen, pairwise(bounds), strict=True)
     }
+
+
+def _is_split(rows: Mapping[str, int], load: int, granule: int) -> bool:
+    """Return whether these are all rows, at least one each, cut between granules."""
+    *cuts, end = bounds_of(tuple(rows.values()))
+    return end == load and all(rows.values()) and not any(cut % granule for cut in cuts)
 
 
 def _apportioned(granules: int, weights: Sequence[float]) -> list[int]:

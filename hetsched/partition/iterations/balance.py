@@ -208,6 +208,7 @@ class IterationBalance:
             balancer.tell(times, shares)
             self._is_awaiting = False
         if self._warm_up is not None:
+            self._rounds += 1  # also one with another split than decided: rounds must end
             self._balancer.learn(shares, times)
 
     def _keep(self, group: Sequence[TimedIteration]) -> None:
@@ -229,7 +230,6 @@ class IterationBalance:
     def _next_round(self, warm_up: Balancer) -> Move | None:
         """Return the split of the next round, or of the first iteration if rounds have ended."""
         proposal = warm_up.ask()
-        self._rounds += not self._is_awaiting
         if not warm_up.reason and self._rounds < MAX_WARM_UP_ROUNDS:
             return self._move(proposal, "warm-up")
         self._warm_up = None

@@ -47,6 +47,19 @@ def test_shares_are_all_rows_and_none_is_empty(load: int, granule: int, wanted: 
     assert all(bound % granule == 0 for bound in bounds_of(tuple(shares.values()))[:-1])
 
 
+@given(
+    granule=st.integers(1, 70),
+    wanted=st.lists(st.integers(1, 9), min_size=1, max_size=6),
+    rest=st.integers(0, 69),
+)
+def test_a_split_between_granules_is_kept(granule: int, wanted: list[int], rest: int) -> None:
+    """Else the balance would wait for the times of a split that nobody computes."""
+    rows = {f"d{i}": granule * count for i, count in enumerate(wanted)}
+    rows[f"d{len(rows) - 1}"] -= rest % granule
+
+    assert shares_of(rows, list(rows), sum(rows.values()), granule) == rows
+
+
 @pytest.mark.parametrize(
     ("finished", "ended", "following"),
     [(-1, None, (0, None)), (0, None, (1, None)), (7, None, (8, None)), (7, 7, (8, 7))],

@@ -146,6 +146,16 @@ def test_warm_up_ends_after_some_rounds_whatever_they_show() -> None:
     assert max(counts) == 6
 
 
+def test_warm_up_ends_even_if_its_splits_are_not_computed() -> None:
+    balance, rounds = IterationBalance(300, 2, warm_up=True), 0
+
+    while balance.is_warming_up:
+        rounds += 1
+        balance.tell([timed(1, (150, 150), 9.0, 1.0)])
+
+    assert rounds <= 6
+
+
 def test_an_earlier_jobs_history_gives_the_first_split_of_the_imbalance_factor() -> None:
     earlier = IterationBalance(300, 2, "imbalance-factor", names=("slow", "fast"))
     earlier.tell([timed(1, (150, 150), 1.5, 0.75)])
