@@ -10,7 +10,7 @@ import pytest
 from hetsched_workloads.kmeans import KMeans, KMeansParams
 from hetsched_workloads.kmeans.lloyd import merge_farthest, next_centroids
 from hetsched_workloads.kmeans.variates import exponential, stream_key
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hetsched.errors import DataError, UsageError
@@ -179,6 +179,45 @@ def test_labels_are_right_and_inertia_falls_for_any_points(
 
     assert worst(p, x, result) <= 1
     assert result.outputs["inertia"][0] <= solve(short, x).outputs["inertia"][0] + 1e-9
+
+
+def textbook(x: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    """Lloyd's iteration until no label changes: labels, centroids, iterations."""
+    labels, centroids, count = np.full(len(x), -1), start, 0
+    while True:
+        squares = np.square(x[:, np.newaxis] - centroids).sum(axis=2)
+        before, labels, count = labels, squares.argmin(axis=1), count + 1
+        if np.array_equal(labels, before):
+            return labels, centroids, count
+        clusters = range(len(start))
+        assume(all((labels == cluster).any() for cluster in clusters))
+        centroids = np.array([x[labels == cluster].mean(axis=0) for cluster in clusters])
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    dimensions=st.integers(1, 5),
+    count=st.integers(2, 60),
+    clusters=st.integers(1, 6),
+    dtype=st.sampled_from(("float32", "float64")),
+    cut=st.floats(0, 1),
+)
+@settings(max_examples=40)
+def test_iterations_are_those_of_the_textbook_for_any_split(
+    seed: int, dimensions: int, count: int, clusters: int, dtype: str, cut: float
+) -> None:
+    assume(clusters <= count)
+    x = np.random.default_rng(seed).random((count, dimensions)).astype(dtype)
+    start, first = x[:clusters].astype(np.float64), round(cut * count)
+    p = KMeansParams(count, dimensions, clusters, tolerance=0.0, start="given", dtype=dtype)
+    labels, centroids, iterations = textbook(x.astype(np.float64), start)
+
+    result = solve(p, x, first, count - first, start=start)
+
+    assert abs(result.iterations - iterations) <= 1
+    assert np.array_equal(result.outputs["labels"], labels)
+    atol = 1e-6 if dtype == "float32" else 1e-14
+    np.testing.assert_allclose(result.outputs["centroids"], centroids, rtol=0, atol=atol)
 
 
 def test_a_wrong_label_and_a_wrong_inertia_are_noticed() -> None:

@@ -78,14 +78,20 @@ def test_the_reference_gives_the_same_flow(
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@given(st.integers(1, 9), st.integers(1, 6), st.sampled_from(["cavity", "channel"]), st.data())
-@settings(max_examples=30)
-def test_any_split_gives_the_same_bits(
-    variant: str, rows: int, cols: int, flow: str, data: st.DataObject
+@given(
+    st.integers(1, 9),
+    st.integers(1, 6),
+    st.sampled_from(["cavity", "channel"]),
+    st.sampled_from(["float32", "float64"]),
+    st.data(),
+)
+@settings(max_examples=40)
+def test_any_split_gives_the_same_bits_of_the_reference(
+    variant: str, rows: int, cols: int, flow: str, dtype: str, data: st.DataObject
 ) -> None:
     mask = np.random.default_rng(rows).random((rows, cols)) < 0.3
     mask[0, 0] = False
-    p = LbmParams(rows, cols, flow, 10, steps=8, has_mask=True)
+    p = LbmParams(rows, cols, flow, 10, steps=8, has_mask=True, dtype=dtype)
     cuts = data.draw(st.lists(st.integers(0, rows), min_size=8, max_size=8))
 
     def moving(iteration: int) -> tuple[int, int]:

@@ -121,6 +121,25 @@ def test_iterations_are_those_of_scipy(preconditioner: str, case: str) -> None:
     np.testing.assert_allclose(result.outputs["x"], x, atol=1e-6 * np.abs(x).max())
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    n=st.integers(1, 60),
+    seed=st.integers(0, 2**32),
+    preconditioner=st.sampled_from(PRECONDITIONERS),
+    cut=st.floats(0, 1),
+)
+def test_iterations_are_those_of_scipy_for_any_split(
+    n: int, seed: int, preconditioner: str, cut: float
+) -> None:
+    a = positive(n, seed)
+    b = np.random.default_rng(seed).standard_normal(n)
+    options = {"preconditioner": preconditioner, "block": 20, "tolerance": 1e-8}
+    first = min(n, round(cut * n / 20) * 20)
+    _, count = scipy_iterations(a, b, operator(a, preconditioner, 20))
+
+    assert abs(pcg(a, b, (first, n - first), **options).iterations - count) <= 1
+
+
 def test_better_preconditioners_need_fewer_iterations() -> None:
     a, b = poisson("16x16x16")
     scale = scipy.sparse.diags_array(np.geomspace(1, 30, a.shape[0]))
