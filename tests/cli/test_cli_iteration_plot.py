@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,30 @@ def test_many_devices_of_a_kind_share_a_panel() -> None:
     )
 
     assert panels(explained) == ["cpu (16) (us)", "gpu0 (us)", "share of the rows (%)"]
+
+
+def top_and_texts(times: Sequence[float]) -> tuple[float, list[str]]:
+    recorder = IterationRecorder(["cpu0"])
+    for iteration, seconds in enumerate(times, 1):
+        recorder.add(iteration, (9,), [PhaseTimes(seconds)])
+    history = recorder.history()
+    explained = Explanation(job=1, state="done", workload="w", load=9, iterations=history)
+    panel = figure(explained, history).axes[0]
+    return panel.get_ylim()[1], [text.get_text() for text in panel.texts]
+
+
+def test_a_long_iteration_does_not_flatten_the_others() -> None:
+    times = [0.5, *[0.002] * 30]
+
+    assert top_and_texts(times) == (
+        pytest.approx(2.1),
+        ["cut off: 1 longer iteration, up to 500 ms"],
+    )
+
+
+@pytest.mark.parametrize("times", [[0.003, *[0.0025] * 30], [0.003, 0.001], [0.003] * 2])
+def test_nothing_is_cut_off_where_it_fits(times: list[float]) -> None:
+    assert top_and_texts(times) == (pytest.approx(3.15), [])
 
 
 @pytest.mark.parametrize("name", ["job.png", "job.svg"])

@@ -38,6 +38,12 @@ MAX_PANELS = 6
 MAX_BARS = 80
 """Up to this many iterations are drawn as bars, more as areas."""
 MAX_MARKED_MOVES = 40
+CLIPPED_FRACTION = 0.01
+"""Of the iterations, or one of them: those that may be longer than the panels show, ..."""
+MIN_CLIPPED = 1.5
+"""... if the longest one is so many times as long as the others ..."""
+MIN_ITERATIONS_CLIPPED = 10
+"""... and there are so many. All arbitrary."""
 
 
 def draw(explanation: Explanation, history: IterationHistory, file: str, force: bool) -> None:
@@ -85,12 +91,13 @@ def _draw_panels(
 ) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    longest = max(span.seconds for span in history.spans)
+    longest = _longest_drawn(history.spans)
     scale, unit = (1.0, "s") if longest >= 1 else (1e3, "ms") if longest >= 1e-3 else (1e6, "us")
     for panel, (label, members) in zip(axes, panels, strict=False):
         _draw_phases(panel, history.spans, members, scale)
         panel.set_ylabel(f"{label}\n({unit})", fontsize=9, color=INK)
         panel.set_ylim(0, 1.05 * longest * scale)
+    _note_longer(axes[0], history.spans, longest)
     shares = axes[len(panels)]
     _draw_shares(shares, history)
     if has_residual:
@@ -101,6 +108,30 @@ def _draw_panels(
         panel.set_xlim(history.first - 0.5, history.iterations + 0.5)
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))
         style_axes(panel)
+
+
+def _longest_drawn(spans: Sequence[IterationSpan]) -> float:
+    """Return the seconds at the top of the panels: few long iterations don't flatten the rest."""
+    total = sum(span.count for span in spans)
+    to_cut = max(1.0, CLIPPED_FRACTION * total) if total >= MIN_ITERATIONS_CLIPPED else 0.0
+    descending = sorted(spans, key=lambda span: -span.seconds)
+    longest = descending[0].seconds
+    for span in descending:
+        to_cut -= span.count
+        if to_cut < 0:
+            return span.seconds if longest > MIN_CLIPPED * span.seconds else longest
+    return longest
+
+
+def _note_longer(axes: Axes, spans: Sequence[IterationSpan], longest: float) -> None:
+    """Say in the picture how many iterations are longer than what it shows."""
+    count = sum(span.count for span in spans if span.seconds > longest)
+    if count:
+        most = format_seconds(max(span.seconds for span in spans))
+        axes.text(
+            0.995, 0.95, f"cut off: {counted(count, 'longer iteration')}, up to {most}",
+            transform=axes.transAxes, ha="right", va="top", fontsize=8, color=INK,
+        )  # fmt: skip
 
 
 def _edges(spans: Sequence[IterationSpan]) -> list[float]:
