@@ -165,6 +165,8 @@ class Job(Future[Any]):
     def result(self, timeout: float | None = None) -> Any:
         """Wait for the result and return it. `hetsched.errors` lists how a job can fail.
 
+        That of an iterative job comes with the history of its iterations, except in a callback.
+
         Raises
         ------
         concurrent.futures.CancelledError
@@ -175,17 +177,25 @@ class Job(Future[Any]):
         """
         self._check_process()
         try:
-            return super().result(timeout)
+            value = super().result(timeout)
         except TimeoutError:
             raise self._timeout_error(timeout) from None
+        except JobFailed as error:
+            _keep_history(error.result)
+            raise
+        _keep_history(value)
+        return value
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the job's error, or None. Raises CancelledError and WaitTimeout as `result`."""
         self._check_process()
         try:
-            return super().exception(timeout)
+            error = super().exception(timeout)
         except TimeoutError:
             raise self._timeout_error(timeout) from None
+        if isinstance(error, JobFailed):
+            _keep_history(error.result)
+        return error
 
     def advance(self, state: JobState) -> None:
         """Deliver a new state. States after the last one are ignored."""
@@ -263,6 +273,11 @@ class Job(Future[Any]):
 
     def _timeout_error(self, timeout: float | None) -> HetschedError:
         return WaitTimeout(f"job {self.id} hasn't ended after {timeout:g} s; it continues")
+
+
+def _keep_history(value: Any) -> None:
+    if isinstance(value, IterativeResult):
+        value.keep_history()
 
 
 def _notify(listener: Listener, state: JobState) -> None:

@@ -52,7 +52,7 @@ class JobSubmitter(ABC):
     --------------------------------------------------
     balance : "auto", "functional", "constant", "imbalance-factor" or "none"
         How rows are shared out while the job runs; "none": the first split stays.
-    warm_up : "dfpa" or None
+    warm_up : "dfpa", True for that, or None
         Measure all devices in short benchmarks before the first iteration.
     checkpoint : path or None
         Save the state to this file now and then.
@@ -106,7 +106,7 @@ class JobSubmitter(ABC):
         deadline: float | datetime.datetime | None = None,
         hold: bool = False,
         balance: str = "auto",
-        warm_up: str | None = None,
+        warm_up: str | bool | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         every: float | str | None = None,
         resume: str | os.PathLike[str] | None = None,

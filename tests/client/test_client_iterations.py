@@ -70,11 +70,16 @@ def test_options_reach_the_daemon(harness: Harness, client: Client, tmp_path: Pa
     assert spec.resume == str(Path("r").absolute())
 
 
+@pytest.mark.parametrize(("value", "name"), [(True, "dfpa"), (False, ""), ("dfpa", "dfpa")])
+def test_a_warm_up_may_be_switched_on(value: Any, name: str) -> None:
+    assert iteration_fields(**{**DEFAULTS, "warm_up": value})["warm_up"] == name
+
+
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
         ("balance", 3, "balance: 3 should be the name of a method"),
-        ("warm_up", 3, "warm_up: 3 should be a name"),
+        ("warm_up", 3, "warm_up: 3 should be a name, True or False"),
         ("checkpoint", "", "checkpoint: '' should be the path of a checkpoint"),
         ("resume", 5, "resume: 5 should be the path of a checkpoint"),
         ("every", "soon", "every: "),
@@ -145,6 +150,55 @@ def test_the_history_is_asked_for_once() -> None:
 def test_a_history_that_is_gone_is_an_error() -> None:
     with pytest.raises(InputMissing, match="job 1: the records of its iterations are gone"):
         _ = IterativeResult({"x": 1}, REPORT, lambda: explanation(None)).history
+
+
+def closing(asked: list[int]) -> Job:
+    """A job whose explanation can be had once."""
+    history = IterationHistory(devices=("cpu0",), spans=(span(1), span(2)))
+
+    def explain(job: int) -> Explanation:
+        asked.append(job)
+        if len(asked) > 1:
+            raise UsageError("closed")
+        return explanation(history)
+
+    return Job(1, lambda job: None, lambda done: {"x": np.arange(3.0)}, explain)
+
+
+def test_the_history_outlives_the_connection() -> None:
+    asked: list[int] = []
+    job = closing(asked)
+    job.advance(Done(1, REPORT))
+
+    assert job.result() is job.result()
+
+    assert job.result().residuals == (0.1, 0.01)
+    assert asked == [1]
+
+
+@pytest.mark.parametrize("ask", ["result", "exception"])
+def test_the_history_of_what_was_reached_outlives_the_connection(ask: str) -> None:
+    asked: list[int] = []
+    job = closing(asked)
+    job.advance(not_converged())
+
+    if ask == "result":
+        with pytest.raises(JobFailed) as caught:
+            job.result()
+        error: Any = caught.value
+    else:
+        error = job.exception()
+
+    assert len(error.result.residuals) == 2
+    assert asked == [1]
+
+
+def test_a_history_that_cannot_be_had_costs_no_result() -> None:
+    asked = [0]
+    job = closing(asked)
+    job.advance(Done(1, REPORT))
+
+    assert job.result().iterations == 3
 
 
 def test_a_progress_callback_gets_each_batch_of_iterations() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from hetsched.client import validation
 from hetsched.errors import UsageError
+from hetsched.iteration_options import WARM_UPS
 from hetsched.units import parse_time, quoted
 
 
@@ -20,11 +21,18 @@ def iteration_fields(
     """
     return {
         "balance": validation.text("balance", balance, "the name of a method"),
-        "warm_up": "" if warm_up is None else validation.text("warm_up", warm_up, "a name"),
+        "warm_up": _warm_up(warm_up),
         "checkpoint": _path("checkpoint", checkpoint),
         "every": _seconds(every),
         "resume": _path("resume", resume),
     }
+
+
+def _warm_up(value: Any) -> str:
+    """Return the name of a method; "" for None or False, the only method for True."""
+    if isinstance(value, bool):
+        return WARM_UPS[0] if value else ""
+    return "" if value is None else validation.text("warm_up", value, "a name, True or False")
 
 
 def _path(name: str, value: Any) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hetsched.errors import InputMissing
+from hetsched.errors import HetschedError, InputMissing
 from hetsched.job import JobReport
+from hetsched.units import counted
 
 if TYPE_CHECKING:
     from hetsched.explain import Explanation
@@ -41,6 +43,7 @@ class IterativeResult(Mapping[str, Any]):
         self._outputs = dict(outputs)
         self._explain = explain
         self._history: IterationHistory | None = None
+        self._has_asked = False
         self.report = report
         self.iterations = report.iterations or 0
         self.residual = report.residual
@@ -52,7 +55,7 @@ class IterativeResult(Mapping[str, Any]):
     def history(self) -> IterationHistory:
         """Return times, rows and residuals of all iterations; those of long runs in spans.
 
-        The first access asks the engine.
+        `Job.result` asks the engine for it; in a callback, the first access.
 
         Raises
         ------
@@ -66,6 +69,13 @@ class IterativeResult(Mapping[str, Any]):
         if self._history is None:
             raise InputMissing(f"job {self.report.job}: the records of its iterations are gone")
         return self._history
+
+    def keep_history(self) -> None:
+        """Ask for the history once, now, so that it outlives the connection."""
+        if not self._has_asked:
+            self._has_asked = True
+            with contextlib.suppress(HetschedError):
+                _ = self.history
 
     @property
     def residuals(self) -> tuple[float | None, ...]:
@@ -88,7 +98,7 @@ class IterativeResult(Mapping[str, Any]):
         raise AttributeError(f"no output {name!r}; this result has {', '.join(outputs)}")
 
     def __repr__(self) -> str:
-        parts = [f"{self.iterations} iterations"]
+        parts = [counted(self.iterations, "iteration")]
         if self.residual is not None:
             parts.append(f"residual {self.residual:.3g}")
         if self.converged is not None:
