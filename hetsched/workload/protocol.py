@@ -128,7 +128,9 @@ class BaseWorkload(ABC):
     name: str
     Params: type[msgspec.Struct]
     inputs: tuple[str, ...] = ("x",)
-    """Names of the input arrays. An array without a name is the only input."""
+    """Names of the input arrays. An array without a name is the only one that is needed."""
+    optional_inputs: tuple[str, ...] = ()
+    """Inputs, as users name them, that a job may do without, as a solver's first guess."""
     composites: tuple[SparseMatrix, ...] = ()
     """Inputs that users give as one object; their arrays are among `inputs`."""
 
@@ -136,6 +138,12 @@ class BaseWorkload(ABC):
     def input_names(self) -> tuple[str, ...]:
         """Return the inputs as users name them: a composite in place of its arrays."""
         return input_names(self.inputs, self.composites)
+
+    @property
+    def only_input(self) -> str | None:
+        """Return the input that an array without a name is; None: there are several."""
+        needed = [name for name in self.input_names if name not in self.optional_inputs]
+        return needed[0] if len(needed) == 1 else None
 
     @abstractmethod
     def load(self, p: Any) -> int:

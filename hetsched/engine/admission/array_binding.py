@@ -32,6 +32,7 @@ from hetsched.store.arrays.output_files import create_output
 from hetsched.store.matrices.matrix_file import is_matrix_file
 from hetsched.transport.device_messages import StoredArray
 from hetsched.workload import ArraySpec, BaseWorkload, Iterative
+from hetsched.workload.composites import input_names
 
 FileIds = set[tuple[int, int]]
 """(st_dev, st_ino) of files."""
@@ -97,19 +98,25 @@ def bind_input(job: ResolvedJob, array: ArraySpec, stored: StoredArray | None) -
     job.inputs[array.name] = stored
 
 
+def note_generated(job: ResolvedJob) -> None:
+    """Add a note if some inputs of `job` are given and others are generated."""
+    if job.inputs and job.generate:
+        arrays = [array.name for array in job.generate]
+        names = ", ".join(input_names(arrays, job.workload.composites))
+        job.notes.append(f"input {names}: not given, so generated")
+
+
 def dtype_name(dtype: str) -> str:
     """Return NumPy's name without the byte order: "<c8" -> "complex64"."""
     return np.dtype(dtype).name
 
 
 def only_input(workload: BaseWorkload) -> str:
-    """Return the workload's only input. Raises UsageError if there are several."""
-    names = workload.input_names
-    if len(names) != 1:
-        raise UsageError(
-            f"{workload.name} has the inputs {', '.join(names)}: name them, NAME=FILE"
-        )
-    return names[0]
+    """Return the only input that the workload needs. Raises UsageError if there are several."""
+    if workload.only_input is None:
+        names = ", ".join(workload.input_names)
+        raise UsageError(f"{workload.name} has the inputs {names}: name them, NAME=FILE")
+    return workload.only_input
 
 
 def _open_input(
@@ -152,7 +159,7 @@ def _unknown_input(workload: BaseWorkload, name: str) -> Exception:
 def _resolve_unnamed(
     workload: BaseWorkload, opened: Mapping[str, StoredArray]
 ) -> dict[str, StoredArray]:
-    """Replace the name "" by the name of the workload's only input."""
+    """Replace the name "" by the name of the only input that the workload needs."""
     if "" not in opened:
         return dict(opened)
     if len(opened) > 1:

@@ -14,9 +14,8 @@ from hetsched.workload import BaseWorkload, SparseMatrix
 
 
 def composite_of(workload: BaseWorkload, name: str) -> SparseMatrix | None:
-    """Return the composite that the input `name` is; "": the only input."""
-    names = workload.input_names
-    wanted = names[0] if not name and len(names) == 1 else name
+    """Return the composite that the input `name` is; "": the only one that is needed."""
+    wanted = name or workload.only_input
     return next((c for c in workload.composites if c.name == wanted), None)
 
 

@@ -14,6 +14,7 @@ from hetsched.engine.admission.array_binding import (
     bind_input,
     create_outputs,
     dtype_name,
+    note_generated,
     open_inputs,
     output_target,
 )
@@ -136,6 +137,7 @@ def bind(
             bind_input(job, array, stored.get(array.name))
     if job.iterative is not None and not _is_saving(job, spec, machine):
         job.iterative = replace(job.iterative, saved={})
+    note_generated(job)
     _check_shared_memory(job, spec, machine.arena_limit)
     return job
 

@@ -109,6 +109,12 @@ def find_candidates(
         if (candidate := _candidate(job, info, speed_key, state, memory_limit)) is not None
     ]
     if not candidates:
+        if infos and all(info.members for info in infos):
+            teams = ", ".join(info.name for info in infos)
+            raise Unavailable(
+                f"{job.workload.name} has no multithreaded variant for {teams}; choose cpu, the"
+                " single cores"
+            )
         kinds = ", ".join(sorted({info.kind for info in infos}))
         failures = dict.fromkeys(r for info in infos for r in state.variants.reasons(job, info))
         reasons = "".join(f"; {reason}" for reason in failures)

@@ -42,6 +42,21 @@ def test_a_matrix_that_is_not_given_is_generated() -> None:
     job = resolve(spec({"b": ArenaRef(4, (3,), "float64")}), MACHINE)
 
     assert [array.name for array in job.generate] == ["A.data", "A.indices", "A.indptr"]
+    assert job.notes == ["input A: not given, so generated"]
+
+
+def test_no_note_says_that_all_inputs_are_generated() -> None:
+    assert resolve(JobSpec(workload="jacobi", params={"n": 4}), MACHINE).notes == []
+
+
+def test_an_input_without_a_name_is_the_only_one_that_is_needed() -> None:
+    points: dict[str, InputRef] = {"": ArenaRef(1, (9, 2), "float64")}
+
+    job = resolve(JobSpec(workload="kmeans", params={"clusters": 3}, inputs=points), MACHINE)
+
+    assert list(job.inputs) == ["points"]
+    with pytest.raises(UsageError, match=r"^jacobi has the inputs A, b, x0: name them"):
+        resolve(spec({"": ArenaRef(1, (9, 9), "float64")}, "jacobi"), MACHINE)
 
 
 def test_a_dense_matrix_in_place_of_a_sparse_one_is_refused() -> None:

@@ -77,6 +77,7 @@ class Jacobi(Iterative):
     name = "jacobi"
     Params = JacobiParams
     inputs = ("A", "b", "x0")
+    optional_inputs = ("x0",)
 
     def load(self, p: JacobiParams) -> int:
         if p.n < 1:

@@ -65,6 +65,7 @@ class KMeans(Iterative):
     name = "kmeans"
     Params = KMeansParams
     inputs = ("points", "start")
+    optional_inputs = ("start",)
 
     def load(self, p: KMeansParams) -> int:
         check(p)

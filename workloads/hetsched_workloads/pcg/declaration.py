@@ -100,6 +100,7 @@ class Pcg(Iterative):
     Params = PcgParams
     composites = (SparseMatrix("A"),)
     inputs = (*PARTS, "b", "x0")
+    optional_inputs = ("x0",)
 
     def load(self, p: PcgParams) -> int:
         if p.n < 1:

@@ -61,10 +61,8 @@ def _convergence_error(record: JobRecord) -> JobFailed | None:
     if iterations is None or job is None or not job.must_converge or iterations.has_converged:
         return None
     residual = "" if math.isnan(iterations.residual) else f": residual {iterations.residual:.3g}"
-    return JobFailed(
-        f"no convergence after {counted(iterations.finished, 'iteration')}{residual};"
-        " the last result was kept"
-    )
+    count = counted(iterations.finished, "iteration")
+    return JobFailed(f"no convergence after {count}{residual}")
 
 
 def _publish(
