@@ -19,6 +19,9 @@ from hetsched.job import JobReport
 DEADLY = "deadly_diffusion:DeadlyDiffusion"
 TESTS = Path(__file__).parent.parent
 MACHINE = """
+[deadlines]
+hello = "10m"  # on a busy machine a process may take long to start
+
 [[device]]
 kind = "cpu"
 count = 1
@@ -63,7 +66,7 @@ def test_the_core_goes_back_and_the_result_is_right(
         victim="fake_gpu.device",
     )
 
-    y = job.result(60).y
+    y = job.result(300).y
 
     params = DiffusionParams(rows=ROWS, columns=4, iterations=ITERATIONS, border=border)
     expected, _ = diffused(params, x)

@@ -9,7 +9,7 @@ end of a stage, since other devices do, too.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +21,12 @@ from hetsched.devices.base import DeviceOutOfMemory
 from hetsched.devices.cpu.kernels import find_variant, make_kernel
 from hetsched.devices.cuda.chunk_flight import EventPool, block_until
 from hetsched.devices.cuda.iterating.piece_pipeline import PiecePipeline, PieceWork, StageStreams
-from hetsched.devices.cuda.iterating.piece_sizes import PieceSizes, piece_overhead, piece_sizes
+from hetsched.devices.cuda.iterating.piece_sizes import (
+    PieceSizes,
+    piece_overhead,
+    piece_sizes,
+    spare_rows,
+)
 from hetsched.devices.cuda.iterating.row_piece import DeviceArrays, RowPiece
 from hetsched.devices.cuda.memory.device_memory import SharedWorkArea
 from hetsched.devices.cuda.memory.pinned_memory import Pins
@@ -88,6 +93,8 @@ class CudaStages:
         self._sizes: PieceSizes | None = None
         self._held: RowPiece | None = None
         self._slots: list[RowPiece] = []
+        self._missing: list[tuple[int, int]] = []
+        """Parts of the held rows that are in the home arrays only."""
         self._demand = replace(job.job.demand, limit=memory)
         self._kernels = _kernels(job, runtime)
 
@@ -101,8 +108,11 @@ class CudaStages:
     def adopt(self, rows: Rows, iteration: int) -> float:
         seconds = 0.0
         if rows != self._rows:
-            seconds = self.write_back(iteration)
-            self._drop()
+            if self._held is not None and not self._slots and self._held.can_shift(rows):
+                seconds = self._shift(self._held, rows, iteration)
+            else:
+                seconds = self.write_back(iteration)
+                self._drop()
         self._rows = rows
         return seconds
 
@@ -116,6 +126,8 @@ class CudaStages:
     ) -> StageSeconds:
         with self._guard():
             sizes = self._sizes or self._place()
+            if self._held is not None and self._missing:
+                self._load(self._held)
             call = _StageCall(part, stage, iteration, values)
             pieces = list(self._pieces(sizes))
             results = [{n: np.empty_like(a) for n, a in partials.items()} for _ in pieces]
@@ -136,12 +148,19 @@ class CudaStages:
     def write_back(self, iteration: int) -> float:
         if self._held is None or not self._is_deferring:
             return 0.0
+        held = self._held.rows
+        return self._write_rows(self._held, iteration, [(held.first, held.stop)])
+
+    def _write_rows(
+        self, held: RowPiece, iteration: int, parts: Sequence[tuple[int, int]]
+    ) -> float:
+        """Copy rows of the state to the home arrays; return the seconds."""
         with self._guard():
             stream, (begin, end) = self._streams.copy_out, self._marks
             stream.record(begin)
             state = self._arrays.state
             names = [name for name in self._saved if name in state and not state[name].is_whole]
-            self._held.store(stream, names, Part.ITERATION, iteration)
+            held.store_state(stream, names, iteration, parts)
             stream.record(end)
             block_until(end)
             return end.milliseconds_after(begin) * 1e-3
@@ -150,7 +169,27 @@ class CudaStages:
 
     def _drop(self) -> None:
         """Free device memory: the home arrays have what comes next."""
-        self._sizes, self._held, self._slots = None, None, []
+        self._sizes, self._held, self._slots, self._missing = None, None, [], []
+
+    def _shift(self, held: RowPiece, rows: Rows, iteration: int) -> float:
+        """Hold `rows`; copy those that leave, and the new halos of others. Others come later."""
+        old = (held.rows.first, held.rows.stop)
+        new = (rows.first, rows.stop)
+        halo = max((state.halo for state in self._arrays.state.values()), default=0)
+        inner = (new[0] + halo, max(new[0] + halo, new[1] - halo))
+        leaving = _without(old, inner) if self._is_deferring else []
+        seconds = self._write_rows(held, iteration, leaving) if leaving else 0.0
+        # Rows of which a copy in was due come with the next ones.
+        self._missing = [*_without(new, old), *(_both(part, new) for part in self._missing)]
+        held.shift(rows)
+        self._sizes = PieceSizes(rows.count)
+        return seconds
+
+    def _load(self, held: RowPiece) -> None:
+        """Copy rows in that the device hasn't; others have stored them."""
+        held.load(self._streams.copy_in, [part for part in self._missing if part[0] < part[1]])
+        self._transfers.forget()
+        self._missing = []
 
     def _place(self) -> PieceSizes:
         """Allocate memory, and load the rows that stay. Raises DeviceOutOfMemory."""
@@ -165,8 +204,12 @@ class CudaStages:
         except DataError as error:
             raise DeviceOutOfMemory(str(error)) from error
         if sizes.held:
-            self._held = RowPiece(arrays, self._after(0, sizes.held), sizes.held)
-            self._held.load(stream)
+            before, after = (
+                (0, 0) if sizes.slots else spare_rows(self._rows, self._demand, overhead)
+            )
+            held = self._after(0, sizes.held)
+            self._held = RowPiece(arrays, held, before + sizes.held + after, before)
+            self._missing = [(held.first, held.stop)]
         rows = self._after(0, sizes.room)
         self._slots = [RowPiece(arrays, rows, sizes.room) for _ in range(sizes.slots)]
         self._transfers.forget()
@@ -203,8 +246,8 @@ class CudaStages:
         """Return what to do with a piece in the stage."""
 
         def copy_in(stream: Stream) -> None:
-            piece.place(rows)
             if piece is not self._held:
+                piece.place(rows)
                 piece.load_inputs(stream, call.stage, call.part, call.iteration)
 
         def launch(stream: Stream) -> None:
@@ -246,6 +289,17 @@ class CudaStages:
         for copy in self._transfers.to_host(call.stage, part, iteration, piece.rows):
             if copy.array.name not in stored:
                 piece.of(copy.array.name).to_host(stream, copy.buffer, copy.first, copy.stop)
+
+
+def _without(part: tuple[int, int], other: tuple[int, int]) -> list[tuple[int, int]]:
+    """Return what is in `part` but not in `other`."""
+    ends = (part[0], min(part[1], other[0])), (max(part[0], other[1]), part[1])
+    return [(first, stop) for first, stop in ends if first < stop]
+
+
+def _both(part: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    """Return what is in both; nothing if the first row isn't before the second."""
+    return max(part[0], other[0]), min(part[1], other[1])
 
 
 def _kernels(job: IterativeJob, runtime: Runtime) -> Mapping[str, StageKernel]:

@@ -9,7 +9,7 @@ from typing import Any
 from hetsched.errors import DataError
 from hetsched.iterations.row_transfers import row_bytes
 from hetsched.memory import MemoryDemand
-from hetsched.workload import Iterative
+from hetsched.workload import Iterative, Rows
 
 MAX_SLOTS = 3
 """Pieces in device memory at once: one is copied in, one computed, one copied out. Two lose 3 to
@@ -18,6 +18,9 @@ STREAMED_FRACTION = 8
 """Pieces may take this part of the memory for rows, if not all rows fit. Arbitrary: smaller ones
 cost more launches, larger ones leave fewer rows in device memory."""
 
+SPARE_FRACTION = 4
+"""Memory for further rows is allocated at either side of all rows, for this part of them: a new
+split rarely moves more of them. Arbitrary."""
 ALLOCATION_BYTES = 512
 """What cudaMalloc rounds the size of an array up to."""
 
@@ -81,6 +84,17 @@ def piece_sizes(count: int, granule: int, demand: MemoryDemand, overhead: int) -
             f"one row needs {need} bytes of device memory, the limit is {demand.limit}"
         )
     return PieceSizes(0, rows.max_chunk(count), 1)
+
+
+def spare_rows(rows: Rows, demand: MemoryDemand, overhead: int) -> tuple[int, int]:
+    """Return for how many rows before and after `rows`, which all stay, there is memory.
+
+    So that rows that come later needn't move the others. At most a part of the rows.
+    """
+    extra = _limited(demand, overhead, 1).max_chunk(rows.load) - rows.count
+    most = rows.count // SPARE_FRACTION
+    before = min(rows.first, most, extra)
+    return before, min(rows.load - rows.stop, most, extra - before)
 
 
 def _divided(rows: int, slots: int, granule: int) -> PieceSizes:

@@ -63,20 +63,25 @@ class RowPiece:
     Parameters
     ----------
     rows : Rows
-        At most `room`; `place` takes others.
+        At most `room`; `place` and `shift` take others.
     room : int, rows
+        In device memory.
+    spare : int, rows
+        Of the room, before the first row.
     """
 
-    def __init__(self, arrays: DeviceArrays, rows: Rows, room: int) -> None:
+    def __init__(self, arrays: DeviceArrays, rows: Rows, room: int, spare: int = 0) -> None:
         self.rows = rows
         self._arrays = arrays
+        self._first = rows.first - spare
+        self._stop = self._first + room
         self._split = {
-            spec.name: arrays.rows(spec.name, rows.first, room)
+            spec.name: arrays.rows(spec.name, self._first, room)
             for spec in arrays.specs.values()
             if not spec.is_whole
         }
         self._state = {
-            state.name: arrays.rows(state.name, rows.first - state.halo, room + 2 * state.halo)
+            state.name: arrays.rows(state.name, self._first - state.halo, room + 2 * state.halo)
             for state in arrays.state.values()
             if not state.is_whole
         }
@@ -89,15 +94,26 @@ class RowPiece:
         for name, rows_of_array in self._state.items():
             rows_of_array.base = rows.first - self._arrays.state[name].halo
 
-    def load(self, stream: Stream) -> None:
-        """Copy everything from the home: inputs, and state with its halo in all buffers."""
-        for name in self._split:
-            if self._arrays.specs[name].is_input:
-                self._split[name].to_device(stream, 0, self.rows.first, self.rows.stop)
-        for name in self._state:
-            state = self._arrays.state[name]
-            for buffer in range(2 if state.has_two_buffers else 1):
-                self._to_device(stream, state, buffer)
+    def can_shift(self, rows: Rows) -> bool:
+        """Return whether `rows` have a place in the same memory."""
+        return self._first <= rows.first and rows.stop <= self._stop
+
+    def shift(self, rows: Rows) -> None:
+        """Hold other rows: those that were held before stay where they are."""
+        self.rows = rows
+
+    def load(self, stream: Stream, parts: Iterable[tuple[int, int]]) -> None:
+        """Copy rows from the home: inputs, and all buffers of the state, without halos.
+
+        `parts`: first and last row, exclusive.
+        """
+        for first, stop in parts:
+            for name, rows in self._split.items():
+                if self._arrays.specs[name].is_input:
+                    rows.to_device(stream, 0, first, stop)
+            for name, rows in self._state.items():
+                for buffer in range(2 if self._arrays.state[name].has_two_buffers else 1):
+                    rows.to_device(stream, buffer, first, stop)
 
     def load_inputs(self, stream: Stream, stage: Stage, part: Part, iteration: int) -> None:
         """Copy what a stage reads, other than whole arrays."""
@@ -111,6 +127,19 @@ class RowPiece:
     def _to_device(self, stream: Stream, state: StateArray, buffer: int) -> None:
         first, stop = self.rows.first - state.halo, self.rows.stop + state.halo
         self._state[state.name].to_device(stream, buffer, first, stop)
+
+    def store_state(
+        self,
+        stream: Stream,
+        names: Iterable[str],
+        iteration: int,
+        parts: Iterable[tuple[int, int]],
+    ) -> None:
+        """Copy rows of these state arrays, as of the end of `iteration`, to the home."""
+        for first, stop in parts:
+            for name in names:
+                buffer = write_buffer(self._arrays.state[name], Part.ITERATION, iteration)
+                self._state[name].to_host(stream, buffer, first, stop)
 
     def store(self, stream: Stream, names: Iterable[str], part: Part, iteration: int) -> None:
         """Copy the rows of these outputs of a stage to the home."""
@@ -143,8 +172,10 @@ class RowPiece:
         state = self._arrays.state.get(name)
         if state is None:
             return self._plain(name)
-        values = self.of(name).values[read_buffer(state, part, iteration)]
-        return values if state.is_whole else values[: self.rows.count + 2 * state.halo]
+        rows = self.of(name)
+        values = rows.values[read_buffer(state, part, iteration)]
+        first = self.rows.first - state.halo - rows.base
+        return values if state.is_whole else values[first:][: self.rows.count + 2 * state.halo]
 
     def _output(self, name: str, part: Part, iteration: int) -> Any:
         state = self._arrays.state.get(name)
@@ -156,5 +187,6 @@ class RowPiece:
 
     def _plain(self, name: str) -> Any:
         if name in self._split:
-            return self._split[name].values[0][: self.rows.count]
+            rows = self._split[name]
+            return rows.values[0][self.rows.first - rows.base :][: self.rows.count]
         return self._arrays.whole[name].values[0][0]
