@@ -70,12 +70,20 @@ class CheckpointSchedule:
 
     def copy(self, iteration: int, now: float) -> bool:
         """Return whether to copy the state now, after `iteration`: the devices have stopped."""
-        if self._step is not CheckpointStep.PAUSING or iteration <= max(0, self.saved):
+        if iteration <= max(0, self.saved):
+            self.give_up(now)
+        if self._step is not CheckpointStep.PAUSING:
             return False
         self._step = CheckpointStep.COPYING
         self._paused_at = now
         self.saved = iteration
         return True
+
+    def give_up(self, now: float) -> None:
+        """Record that there is nothing to copy after all: work was lost. The next one is later."""
+        if self._step is CheckpointStep.PAUSING:
+            self._step = CheckpointStep.NONE
+            self._due = now + self._every
 
     def copied(self, now: float) -> None:
         """Record that the copy is complete; devices go on."""

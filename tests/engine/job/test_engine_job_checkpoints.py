@@ -172,3 +172,17 @@ def test_a_checkpoint_read_between_two_attempts_is_read_once() -> None:
     story = resumed().failed("cpu0", "memory").feed(StateRestored(20, 0.25))
     story.fenced(*DEVICES).to_iterating()
     assert (story.epoch.first, "RestoreState" in story.names) == (21, False)
+
+
+def test_a_checkpoint_of_work_that_is_lost_is_taken_later() -> None:
+    story = begun()
+    for number in range(1, 31):
+        reported(story, number, EVERY if number == 30 else 0.0)
+    story.lost("cpu1").stopped("cpu0", iteration=30, reason="aborted").settled(30, saved=24)
+    assert story.epoch.restores
+
+    story.now += EVERY
+    assert "PauseEpoch" in story.iterated("cpu0", 25).names
+
+    story.stopped("cpu0", iteration=25, reason="paused", epoch=2).settled(25)
+    assert story.commands == [do.SaveState(25, (0,), 0.5)]

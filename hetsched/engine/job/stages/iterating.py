@@ -186,6 +186,8 @@ def on_settled(
     iterations.settle(event.finished, event.ended, is_paused=state.stops == {"paused"})
     if event.saved is not None:
         _go_back(record, event)
+        if iterations.checkpoints is not None:
+            iterations.checkpoints.give_up(now)
         state.log.discard()
         return next_epoch(record, state, now)
     iterations.has_converged |= "converged" in state.stops
