@@ -21,13 +21,20 @@ from hetsched.partition.iterations import IterationBalance
 END = 30
 """The method converges after so many iterations."""
 MAX_STEPS = 4000
+GPU, INTERVAL = "cpu1", 4
+"""The device that may have its own memory, and after how many iterations all save their rows."""
 
 
 class Devices:
     """Carries out the commands of a job on simulated devices, in a random order."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, has_gpu: bool) -> None:
         self.random = random.Random(seed)
+        self.has_gpu = has_gpu
+        self.saved: int | None = None
+        """The iteration that was saved last in this epoch."""
+        self.is_gpu_lost = False
+        self.next_first = 0
         balance = IterationBalance(ROWS, 2, "auto", names=DEVICES)
         self.story = IteratingStory(balance=balance)
         self.alive, self.preparing = set(DEVICES), set[str]()
@@ -73,22 +80,33 @@ class Devices:
                     for iteration in range(max(0, self.epoch.first), finished + 1):
                         self.computed_by[iteration] = self.epoch.slots
                     self.repeated += max(self.finished.values()) - finished
-                    self.story.settled(finished, ended)
+                    saved = self._saved_before(finished)
+                    self.next_first = finished + 1 if saved is None else saved + 1
+                    self.story.settled(finished, ended, saved)
                     self.obey()
                     return
+
+    def _saved_before(self, finished: int) -> int | None:
+        """Return where to go back to, if the GPU was lost with later rows."""
+        if not self.is_gpu_lost or self.saved is None or self.saved >= finished:
+            return None
+        self.repeated += finished - self.saved
+        self.computed_by[self.saved] = ()
+        return self.saved
 
     def _start(self, epoch: Any) -> None:
         assert not self.running, "the epoch before hasn't ended"
         assert set(epoch.devices) <= self.alive - self.preparing
         assert sum(epoch.rows.values()) == ROWS
-        if self.finished:
-            assert epoch.first == min(self.finished.values()) + 1
+        assert epoch.first == self.next_first
+        assert epoch.restores <= (epoch.previous == ())
         if epoch.first:
             assert epoch.previous == self.computed_by[epoch.first - 1]
         self.epoch, self.rows = epoch, tuple(epoch.rows.values())
         self.finished = dict.fromkeys(epoch.devices, epoch.first - 1)
         self.running = set(epoch.devices)
-        self.is_pausing = self.is_aborting = False
+        self.is_pausing = self.is_aborting = self.is_gpu_lost = False
+        self.saved = None
 
     def step(self) -> None:
         """Let something happen."""
@@ -115,6 +133,7 @@ class Devices:
 
     def _lose(self, devices: list[str]) -> None:
         self.losses += 1
+        self.is_gpu_lost |= GPU in self.running.intersection(devices)
         self.alive.difference_update(devices)
         self.preparing.difference_update(devices)
         self.running.difference_update(devices)
@@ -136,10 +155,18 @@ class Devices:
         else:
             self.finished[device] = own + 1
             self.story.commands = []
+            self._save()
             if own >= 0:
                 rank = self.epoch.devices.index(device)
                 seconds = self.rows[rank] * (1.0 if device == "cpu0" else 2.0)
                 self.story.iterated(device, own + 1, rows=self.rows[rank], seconds=seconds)
+
+    def _save(self) -> None:
+        """Save an iteration that all devices have finished, now and then."""
+        finished = set(self.finished.values())
+        before = self.epoch.first - 1 if self.saved is None else self.saved
+        if self.has_gpu and len(finished) == 1 and min(finished) - before >= INTERVAL:
+            self.saved = min(finished)
 
     def _stop(self, device: str, reason: str) -> None:
         self.running.discard(device)
@@ -147,9 +174,10 @@ class Devices:
         self.story.stopped(device, iteration=self.finished[device], reason=reason, epoch=number)
 
 
+@pytest.mark.parametrize("has_gpu", [False, True])
 @pytest.mark.parametrize("seed", range(40))
-def test_a_job_ends_after_the_right_iteration_whatever_happens(seed: int) -> None:
-    devices = Devices(seed)
+def test_a_job_ends_after_the_right_iteration_whatever_happens(seed: int, has_gpu: bool) -> None:
+    devices = Devices(seed, has_gpu=has_gpu)
     for _ in range(MAX_STEPS):
         if devices.has_ended:
             break
@@ -157,4 +185,4 @@ def test_a_job_ends_after_the_right_iteration_whatever_happens(seed: int) -> Non
     assert devices.has_ended
     report = devices.story.only(do.FinishJob).report
     assert (report.state, report.iterations, report.converged) == ("done", END, True)
-    assert devices.repeated <= devices.losses
+    assert devices.repeated <= devices.losses * (1 + has_gpu * INTERVAL)
