@@ -94,19 +94,51 @@ def test_rows_may_move_between_devices_in_every_step() -> None:
     assert np.array_equal(moving.outputs["final"], solve(p, u).outputs["final"])
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("border", BORDERS)
 @pytest.mark.parametrize("grid", ["32x24", "12x10x8"])
-def test_the_slowest_mode_decays_as_predicted(grid: str) -> None:
-    p = HeatParams(grid, 200, time_step=0.1, border="dirichlet", dtype="float64")
-    mode = np.ones(p.shape)
-    loss = 0.0
+def test_modes_decay_as_predicted(grid: str, border: str, variant: str) -> None:
+    """The second mode along each axis is an eigenvector of the differences."""
+    p = HeatParams(grid, 200, time_step=0.1, border=border, dtype="float64")
+    mode, eigenvalue = np.ones(p.shape), 0.0
     for axis, size in enumerate(p.shape):
-        angle = np.pi * np.arange(1, size + 1) / (size + 1)
-        mode *= np.sin(angle).reshape([-1 if i == axis else 1 for i in range(len(p.shape))])
-        loss += 0.1 * 4 * np.sin(np.pi / (size + 1) / 2) ** 2
+        line, loss = eigenmode(border, size)
+        mode *= line.reshape([-1 if i == axis else 1 for i in range(len(p.shape))])
+        eigenvalue += loss
 
-    final = solve(p, mode, 5, p.shape[0] - 5).outputs["final"]
+    final = solve(p, mode, 5, p.shape[0] - 5, variant=variant).outputs["final"]
 
-    np.testing.assert_allclose(final, mode * (1 - loss) ** 200, rtol=1e-10)
+    np.testing.assert_allclose(final, mode * (1 - 0.1 * eigenvalue) ** 200, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("border", BORDERS)
+@pytest.mark.parametrize("grid", ["256x3", "256x3x3"])
+def test_a_long_wave_decays_like_the_continuous_one(grid: str, border: str) -> None:
+    """Along the first axis; the others have the same value everywhere."""
+    borders = ",".join((border, *("periodic" for _ in grid.split("x")[1:])))
+    p = HeatParams(grid, 100, time_step=0.05, border=borders, dtype="float64")
+    line, loss = eigenmode(border, 256)
+    mode = np.broadcast_to(line.reshape(-1, *(1 for _ in p.shape[1:])), p.shape).copy()
+
+    final = solve(p, mode, 100, 156).outputs["final"]
+
+    wave_number = 2 * np.arcsin(np.sqrt(loss) / 2)
+    np.testing.assert_allclose(final, mode * np.exp(-(wave_number**2) * 5), rtol=0, atol=1e-6)
+
+
+def eigenmode(border: str, size: int) -> tuple[np.ndarray, float]:
+    """Return the second mode of a line of points, and by how much differences reduce it."""
+    points = np.arange(size)
+    if border == "dirichlet":
+        angle = 2 * np.pi / (size + 1)
+        line = np.sin(angle * (points + 1))
+    elif border == "neumann":
+        angle = 2 * np.pi / size
+        line = np.cos(angle * (points + 0.5))
+    else:
+        angle = 2 * np.pi / size
+        line = np.cos(angle * points)
+    return line, 4 * np.sin(angle / 2) ** 2
 
 
 @pytest.mark.parametrize("border", ["periodic", "neumann"])

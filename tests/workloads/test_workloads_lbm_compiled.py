@@ -58,6 +58,15 @@ def test_rows_of_several_blocks_agree_with_numpy(flow: str) -> None:
         np.testing.assert_allclose(compiled.outputs[name], values, rtol=0, atol=1e-14)
 
 
+def test_numpy_computes_if_compiling_is_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = LbmParams(4, 5, steps=3)
+    monkeypatch.setattr(numba_cpu.numba.config, "DISABLE_JIT", 1)
+
+    result, expected = (run(Lbm(), p, {}, (4,), variant=name) for name in ("numba", "numpy"))
+
+    assert np.array_equal(result.outputs["velocity"], expected.outputs["velocity"])
+
+
 def test_the_largest_cache_decides() -> None:
     assert not numba_stores.is_beyond_caches(1 << 12)
     assert numba_stores.is_beyond_caches(1 << 40)

@@ -41,6 +41,7 @@ too: a number that depends on the type costs as much as the collision."""
 _ALONG = tuple(along for along, _ in DIRECTIONS)
 _ACROSS = tuple(across for _, across in DIRECTIONS)
 
+_settings: Any = numba.config
 _compiled: Callable[..., Any] = numba.njit(nogil=True, error_model="numpy", fastmath={"contract"})
 _compiled_any_order: Callable[..., Any] = numba.njit(
     nogil=True, error_model="numpy", fastmath={"nnan", "nsz", "reassoc"}
@@ -58,10 +59,13 @@ class _Collision(NamedTuple):
 
 
 def make(p: LbmParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
-    """Return the kernels by stage; compiles on small arrays first."""
+    """Return the kernels by stage; compiles on a small array first."""
+    kernels = array_stages(p, load, np, BLOCK_BYTES)
+    if _settings.DISABLE_JIT:  # stores past the caches can't be interpreted
+        return kernels
     flow = CompiledFlow(p)
     flow.compile()
-    return {**array_stages(p, load, np, BLOCK_BYTES), "step": flow.step}
+    return {**kernels, "step": flow.step}
 
 
 class CompiledFlow:
