@@ -25,8 +25,9 @@ device at most the maximum."""
 MAX_CALL_FRACTION = 0.01
 """Part of a core's time that its calls may cost; a matrix product packs its right side in each.
 For that chunks get longer, up to `MAX_COSTLY_CHUNK_SECONDS`."""
-MAX_COSTLY_CHUNK_SECONDS = 0.5
-"""Bound on a core's chunk where calls are expensive: as long as a cancel may take."""
+MAX_COSTLY_CHUNK_SECONDS = 1.0
+"""Bound on a core's chunk where calls are expensive: as long as a cancel may take. A fifth of the
+default of ``deadlines.fence``, after which a device that doesn't stop is killed."""
 MIN_CALLS_PER_CHUNK = 4
 """A chunk takes at least as long as so many calls, even if that is longer: on a core that other
 processes use most of the time, calls take long."""
