@@ -20,6 +20,7 @@ CONFIG = """
 [[device]]
 kind = "cpu"
 count = 2
+hardware_threads = true
 
 [arena]
 limit = "256MiB"

@@ -25,6 +25,7 @@ MACHINE = """
 [[device]]
 kind = "cpu"
 count = 2
+hardware_threads = true
 """
 
 

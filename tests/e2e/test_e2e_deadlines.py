@@ -36,6 +36,7 @@ check = "2s"
 [[device]]
 kind = "cpu"
 count = 2
+hardware_threads = true
 """
 SLOW = """
 [[device]]

@@ -20,6 +20,7 @@ MACHINE = """
 [[device]]
 kind = "cpu"
 count = 2
+hardware_threads = true
 
 [[device]]
 kind = "emulated"

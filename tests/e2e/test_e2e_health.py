@@ -26,6 +26,7 @@ unpredicted_chunk = "1s"
 [[device]]
 kind = "cpu"
 count = 2
+hardware_threads = true
 team = false
 """
 GPU = """

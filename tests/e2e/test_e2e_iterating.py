@@ -26,6 +26,7 @@ CORES = """
 [[device]]
 kind = "cpu"
 count = 2
+hardware_threads = true
 """
 EMULATED = """
 [[device]]

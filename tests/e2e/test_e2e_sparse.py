@@ -16,7 +16,7 @@ from hetsched.config import parse
 from hetsched.errors import DataError, JobFailed
 
 RELAXATION = "sparse_workload:Relaxation"
-CORES = '[[device]]\nkind = "cpu"\ncount = 2\n'
+CORES = '[[device]]\nkind = "cpu"\ncount = 2\nhardware_threads = true\n'
 N = 40
 
 

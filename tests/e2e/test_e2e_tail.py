@@ -22,6 +22,7 @@ CORES = """
 [[device]]
 kind = "cpu"
 count = 2
+hardware_threads = true
 team = false
 """
 UNITS = 160

@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 
 import hetsched
+from hetsched.config import parse
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.errors import UsageError
 from hetsched.job import JobReport, JobSpec
 
 HERE = Path(__file__).parent
 WORKLOAD = "odd_threads:OddThreads"
+CORES = parse('[[device]]\nkind = "cpu"\nhardware_threads = true\n', "test")
 
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a team needs two cores")
 
@@ -28,7 +30,7 @@ def local() -> Iterator[hetsched.Local]:
     """An engine that has measured single cores and the team."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(HERE))
-        with hetsched.Local("cpu-only", learn=False) as local:
+        with hetsched.Local(CORES, learn=False) as local:
             assert "team0" not in local._call(local._engine.pids)
             names = [info.name for info in local.devices()[0] if not info.members]
             for devices in [names] * 3 + [["team0"]] * 3:
@@ -112,7 +114,7 @@ def test_a_job_whose_team_never_starts_is_cancelled_at_once(
             spawn(self, member)
 
     monkeypatch.setattr(Fleet, "_spawn", spawning)
-    with hetsched.Local("cpu-only", learn=False) as local:
+    with hetsched.Local(CORES, learn=False) as local:
         job = local.submit(WORKLOAD, np.ones((1, 4)), units=1, devices=["team0"])
         assert start_requested.wait(60)
         job.cancel()
