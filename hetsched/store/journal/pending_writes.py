@@ -137,11 +137,16 @@ class PendingWrites:
 
     def _drop_oldest_failed(self) -> None:
         """Bound the jobs that wait while nothing can be written."""
-        whole = [write for write in self._writes if isinstance(write.records[0], WholeJob)]
+        whole = [write for write in self._writes if _is_whole_job(write)]
         oldest = {id(write) for write in whole[:-MAX_UNWRITTEN_WHOLE_JOBS]}
         if oldest:
             self._writes = [write for write in self._writes if id(write) not in oldest]
             self.dropped += len(oldest)
+
+
+def _is_whole_job(write: Write) -> bool:
+    """Return whether it is of a job in history; one that only waits for others has no record."""
+    return any(isinstance(record, WholeJob) for record in write.records)
 
 
 def _unwritten(job: _Volatile) -> Write:

@@ -195,6 +195,22 @@ def test_those_who_wait_for_a_hung_disk_are_answered_and_their_jobs_deleted(
     assert sorted(numbers_in(vfs)) == [1, 4]
 
 
+def test_a_daemon_may_stop_during_a_commit(disk: MemoryDisk, vfs: str, calls: CallQueue) -> None:
+    """It then waits for all writes with one that has no records."""
+    journal = open_in_memory(vfs, calls)
+    disk.fault = hang = HungDisk()
+    outcomes: list[BaseException | None] = []
+    journal.write([accepted(1)], outcomes.append, urgent=True)
+    assert hang.hung.wait(PATIENCE)
+
+    journal.write((), outcomes.append, urgent=True)
+    hang.released.set()
+    calls.run_until(lambda: len(outcomes) == 2)
+
+    assert outcomes == [None, None]
+    assert journal.close(PATIENCE)
+
+
 def test_while_the_disk_hangs_new_jobs_are_refused_at_once(
     disk: MemoryDisk, vfs: str, calls: CallQueue
 ) -> None:
