@@ -59,8 +59,9 @@ def pcg(side: int) -> Problem:
         return {"A.data": a.data, "A.indices": a.indices, "A.indptr": a.indptr, "b": b}
 
     n = side**3
-    # The matrix; p and q; r, z and the diagonal; x, p and z: each written value is also read.
-    traffic = (7 * 12 + 4) * n + 8 * n * (1 + 2 + 7 + 7)
+    # The matrix, p and q; r, q and the diagonal; these, x and p, and new values of r, x and p,
+    # whose lines are read before.
+    traffic = (7 * 12 + 4) * n + 8 * n * (1 + 2 + 3 + 5 + 6)
     case = {"side": side, "dtype": "float64", "tolerance": TOLERANCE}
     peers = ("numba_cg_peer", "scipy_cg_peer")
     return Problem("pcg", case, {"tolerance": TOLERANCE}, peers, inputs, traffic)

@@ -71,6 +71,7 @@ def pcg(
     a: scipy.sparse.csr_array | dict[str, np.ndarray],
     b: np.ndarray,
     split: Any = None,
+    variant: str | None = None,
     **options: Any,
 ) -> SerialResult:
     matrix = a if isinstance(a, dict) else parts(a, b.dtype.name)
@@ -79,7 +80,7 @@ def pcg(
         inputs["x0"] = options.pop("x0")
     shapes = {name: (array.shape, array.dtype.name) for name, array in inputs.items()}
     p: PcgParams = PCG.infer(options, shapes)
-    return serial.run(PCG, p, inputs, split or (p.n,))
+    return serial.run(PCG, p, inputs, split or (p.n,), variant=variant)
 
 
 def poisson(grid: str, dtype: str = "float64") -> tuple[scipy.sparse.csr_array, np.ndarray]:

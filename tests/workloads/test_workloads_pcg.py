@@ -310,7 +310,7 @@ def test_memory_counts_incomplete_factors() -> None:
     )
 
     assert PCG.demand(plain, "cpu").need([10]) == (
-        7000 * 12 + 1001 * 4 + 16 * 1000 + 10 * 8 * (2 + 4 + 2)
+        7000 * 12 + 1001 * 4 + 16 * 1000 + 10 * 8 * (2 + 4 + 1)
     )
     assert (
         PCG.demand(cholesky, "cpu").need([10]) - PCG.demand(plain, "cpu").need([10]) > 10 * 7 * 12

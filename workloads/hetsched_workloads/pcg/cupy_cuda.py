@@ -15,22 +15,25 @@ from cupyx.scipy.sparse import csr_matrix
 from hetsched.workload import Arrays, KernelContext, Rows, StageKernel
 from hetsched_workloads.pcg.declaration import Pcg, PcgParams
 from hetsched_workloads.pcg.inference import PARTS
-from hetsched_workloads.pcg.kernels import stage_kernels
+from hetsched_workloads.pcg.kernels import PcgKernels
 from hetsched_workloads.pcg.triangular_solves import BlockFactors, BlockSolver, Steps
 from hetsched_workloads.row_cache import RowCache
+
+PIECE_ROWS = 1 << 20
+"""Rows of vectors computed at a time: for a GPU many, and temporary vectors stay small."""
 
 
 def make(p: PcgParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
     """Return the kernels by stage."""
-    return stage_kernels(p, CupyBackend(load, Pcg().granule(p)))
+    return PcgKernels(p, CupyBackend(Pcg().granule(p))).stages()
 
 
 class CupyBackend:
     """Keeps the matrix of own rows, and their incomplete Cholesky factors."""
 
-    def __init__(self, load: int, block: int) -> None:
+    def __init__(self, block: int) -> None:
         self.xp = cupy
-        self.piece_rows = load
+        self.piece_rows = PIECE_ROWS
         self._block = block
         self._matrices: RowCache[Any] = RowCache()
         self._solvers: RowCache[CupySolver] = RowCache()

@@ -9,8 +9,11 @@ An iteration has three stages, since p must be complete before A p, and p.Ap and
 step and the next direction:
 
 multiply   q = A p; p.q
-advance    r -= alpha q with alpha = r.z / p.q; z = M^-1 r; r.r and r.z
-direct     x += alpha p, where p is read anyway; p = z + (r.z / previous r.z) p
+measure    r.r and r.z of r - alpha q with alpha = r.z / p.q, and z = r / diagonal
+direct     r -= alpha q; x += alpha p, where p is read anyway; p = z + (r.z / previous r.z) p
+
+With incomplete Cholesky factors, `advance` takes the place of `measure`, and writes r and z.
+Otherwise `direct` computes them again, which takes less time than writing and reading them.
 """
 
 from __future__ import annotations
@@ -125,13 +128,15 @@ class Pcg(Iterative):
         )
 
     def state(self, p: PcgParams) -> Sequence[StateArray]:
-        return (
+        vectors = (
             StateArray("iterate", (), p.dtype),
             StateArray("residual", (), p.dtype),
             StateArray("direction", (), p.dtype, is_whole=True),
             StateArray("product", (), p.dtype, has_two_buffers=False),
-            StateArray("preconditioned", (), p.dtype, has_two_buffers=False),
         )
+        if p.preconditioner != "cholesky":
+            return vectors
+        return (*vectors, StateArray("preconditioned", (), p.dtype, has_two_buffers=False))
 
     def reductions(self, p: PcgParams) -> Sequence[Reduction]:
         by_granule = [sums(name, p.n, self.granule(p)) for name in ("bb", "pq", "rr", "rz")]
@@ -139,6 +144,7 @@ class Pcg(Iterative):
 
     def start(self, p: PcgParams) -> Sequence[Stage]:
         vectors = ("b", "x0") if p.x0 else ("b",)
+        z = ("preconditioned",) if p.preconditioner == "cholesky" else ()
         return (
             Stage(
                 "begin",
@@ -146,25 +152,25 @@ class Pcg(Iterative):
                 ("iterate", "direction"),
                 ("bb", "asymmetry", "squares"),
             ),
-            Stage(
-                "start",
-                (*PARTS, "b", "direction"),
-                ("product", "residual", "preconditioned"),
-                ("rr", "rz"),
-            ),
-            Stage("start_direction", ("preconditioned",), ("direction",)),
+            Stage("start", (*PARTS, "b", "direction"), ("product", "residual", *z), ("rr", "rz")),
+            Stage("start_direction", z or (*PARTS, "residual"), ("direction",)),
         )
 
     def iteration(self, p: PcgParams) -> Sequence[Stage]:
+        multiply = Stage("multiply", (*PARTS, "direction"), ("product",), ("pq",))
+        changes = (*PARTS, "residual", "product")
+        sums = ("rr", "rz")
+        vectors = ("iterate", "direction")
+        if p.preconditioner != "cholesky":
+            return (
+                multiply,
+                Stage("measure", changes, (), sums),
+                Stage("direct", (*changes, *vectors), ("residual", *vectors)),
+            )
         return (
-            Stage("multiply", (*PARTS, "direction"), ("product",), ("pq",)),
-            Stage(
-                "advance",
-                (*PARTS, "residual", "product"),
-                ("residual", "preconditioned"),
-                ("rr", "rz"),
-            ),
-            Stage("direct", ("iterate", "preconditioned", "direction"), ("iterate", "direction")),
+            multiply,
+            Stage("advance", changes, ("residual", "preconditioned"), sums),
+            Stage("direct", (*vectors, "preconditioned"), vectors),
         )
 
     def finish(self, p: PcgParams) -> Sequence[Stage]:
@@ -226,7 +232,7 @@ class Pcg(Iterative):
         return x * (2 * per_row + 12 + factors)
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        return solver_variants(kind, HERE, scipy="scipy_cpu")
+        return solver_variants(kind, HERE, numba="numba_cpu", scipy="scipy_cpu")
 
     def generate(self, p: PcgParams, seed: int, array: str, first: int, out: np.ndarray) -> None:
         _verification().generate(p, seed, array, first, out)

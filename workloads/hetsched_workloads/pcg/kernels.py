@@ -7,7 +7,7 @@ many rows are computed at a time, so that vectors stay in a core's cache between
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -46,16 +46,20 @@ class Backend(Protocol):
         """Write the rows of M^-1 r to z, with incomplete Cholesky factors."""
 
 
-def stage_kernels(p: PcgParams, backend: Backend) -> Mapping[str, StageKernel]:
-    """Return the kernels by stage."""
-    kernels = _PcgKernels(p, backend)
-    names = ("begin", "start", "start_direction", "multiply", "advance", "direct", "result")
-    # Overflows and NaN are found in the results.
-    return {name: np.errstate(all="ignore")(getattr(kernels, name)) for name in names}
+STAGES = (
+    "begin",
+    "start",
+    "start_direction",
+    "multiply",
+    "measure",
+    "advance",
+    "direct",
+    "result",
+)
 
 
-class _PcgKernels:
-    """Keeps 1 / diag(A) of own rows."""
+class PcgKernels:
+    """Keeps 1 / diag(A) of own rows, and room for pieces of vectors."""
 
     def __init__(self, p: PcgParams, backend: Backend) -> None:
         self._p = p
@@ -64,6 +68,12 @@ class _PcgKernels:
         self._granule = Pcg().granule(p)
         self._piece = max(1, backend.piece_rows // self._granule) * self._granule
         self._weights: RowCache[Any] = RowCache()
+        self._scratch: Sequence[Any] = ()
+
+    def stages(self) -> Mapping[str, StageKernel]:
+        """Return the kernels by stage."""
+        # Overflows and NaN are found in the results.
+        return {name: np.errstate(all="ignore")(getattr(self, name)) for name in STAGES}
 
     def begin(
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
@@ -117,13 +127,21 @@ class _PcgKernels:
         r = outputs["residual"]
         self._backend.multiply(rows, inputs, inputs["direction"], outputs["product"])
         self._xp.subtract(inputs["b"], outputs["product"], out=r)
-        self._sum(partials["rr"], rows, r, r)
-        self._precondition(rows, inputs, r, outputs["preconditioned"], partials["rz"])
+        if self._p.preconditioner == "cholesky":
+            self._sum(partials["rr"], rows, r, r)
+            self._precondition(rows, inputs, r, outputs["preconditioned"], partials["rz"])
+        else:
+            self._add_up(rows, inputs, (r[piece] for piece in self._pieces(rows)), partials)
 
     def start_direction(
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
     ) -> None:
-        outputs["direction"][...] = inputs["preconditioned"]
+        if self._p.preconditioner == "cholesky":
+            outputs["direction"][...] = inputs["preconditioned"]
+            return
+        for piece in self._pieces(rows):
+            z = self._weighted(rows, inputs, piece, inputs["residual"][piece])
+            outputs["direction"][piece] = z
 
     def multiply(
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
@@ -132,15 +150,23 @@ class _PcgKernels:
         self._backend.multiply(rows, inputs, p, q)
         self._sum(partials["pq"], rows, p[rows.first : rows.stop], q)
 
+    def measure(
+        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
+    ) -> None:
+        alpha = step_length(values)
+        residuals = (
+            self._residual(inputs, piece, alpha, self._room(0, rows, piece))
+            for piece in self._pieces(rows)
+        )
+        self._add_up(rows, inputs, residuals, partials)
+
     def advance(
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
     ) -> None:
-        xp, alpha = self._xp, _step_length(values)
-        squares = GranuleSums(xp, partials["rr"], self._granule)
+        alpha = step_length(values)
+        squares = GranuleSums(self._xp, partials["rr"], self._granule)
         for piece in self._pieces(rows):
-            r = outputs["residual"][piece]
-            xp.multiply(inputs["product"][piece], -alpha, out=r)
-            xp.add(r, inputs["residual"][piece], out=r)
+            r = self._residual(inputs, piece, alpha, outputs["residual"][piece])
             squares.add_dot(rows.first + piece.start, r, r)
         self._precondition(
             rows, inputs, outputs["residual"], outputs["preconditioned"], partials["rz"]
@@ -149,33 +175,61 @@ class _PcgKernels:
     def direct(
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
     ) -> None:
-        xp, alpha = self._xp, _step_length(values)
-        before = sum_of(values.before, "rz")
-        beta = sum_of(values.now, "rz") / before if before else 0.0
+        xp, alpha, beta = self._xp, step_length(values), direction_weight(values)
         direction = inputs["direction"][rows.first : rows.stop]
         for piece in self._pieces(rows):
             p, x, new = direction[piece], outputs["iterate"][piece], outputs["direction"][piece]
             xp.multiply(p, alpha, out=x)
             xp.add(x, inputs["iterate"][piece], out=x)
             xp.multiply(p, beta, out=new)
-            xp.add(new, inputs["preconditioned"][piece], out=new)
+            if self._p.preconditioner == "cholesky":
+                z = inputs["preconditioned"][piece]
+            else:
+                r = self._residual(inputs, piece, alpha, outputs["residual"][piece])
+                z = self._weighted(rows, inputs, piece, r)
+            xp.add(new, z, out=new)
 
     def result(
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
     ) -> None:
         outputs["x"][...] = inputs["iterate"]
 
+    def _residual(self, inputs: Arrays, piece: slice, alpha: float, out: Any) -> Any:
+        """Return r - alpha q, in `out`."""
+        self._xp.multiply(inputs["product"][piece], -alpha, out=out)
+        return self._xp.add(out, inputs["residual"][piece], out=out)
+
     def _precondition(self, rows: Rows, inputs: Arrays, r: Any, z: Any, partial: Any) -> None:
-        """Write M^-1 r to z, and the sums of r.z."""
+        """Write M^-1 r to z, by incomplete factors, and the sums of r.z."""
         sums = GranuleSums(self._xp, partial, self._granule)
-        if self._p.preconditioner == "cholesky":
-            self._backend.precondition(rows, inputs, r, z)
+        self._backend.precondition(rows, inputs, r, z)
         for piece in self._pieces(rows):
-            if self._p.preconditioner == "none":
-                z[piece] = r[piece]
-            elif self._p.preconditioner == "diagonal":
-                self._xp.multiply(r[piece], self._weight(rows, inputs)[piece], out=z[piece])
             sums.add_dot(rows.first + piece.start, r[piece], z[piece])
+
+    def _add_up(
+        self, rows: Rows, inputs: Arrays, residuals: Iterable[Any], partials: Arrays
+    ) -> None:
+        """Write the sums of r.r and r.z, of each piece's r."""
+        squares = GranuleSums(self._xp, partials["rr"], self._granule)
+        weighted = GranuleSums(self._xp, partials["rz"], self._granule)
+        for piece, r in zip(self._pieces(rows), residuals, strict=True):
+            first = rows.first + piece.start
+            squares.add_dot(first, r, r)
+            weighted.add_dot(first, r, self._weighted(rows, inputs, piece, r))
+
+    def _weighted(self, rows: Rows, inputs: Arrays, piece: slice, r: Any) -> Any:
+        """Return z of a piece, which is r itself without a preconditioner."""
+        if self._p.preconditioner == "none":
+            return r
+        weights = self._weight(rows, inputs)[piece]
+        return self._xp.multiply(r, weights, out=self._room(1, rows, piece))
+
+    def _room(self, number: int, rows: Rows, piece: slice) -> Any:
+        """Return room for values of a piece: that of number 0 or 1."""
+        if not self._scratch or len(self._scratch[0]) < piece.stop - piece.start:
+            size = min(self._piece, rows.count)
+            self._scratch = [self._xp.empty(size, self._p.dtype) for _ in range(2)]
+        return self._scratch[number][: piece.stop - piece.start]
 
     def _weight(self, rows: Rows, inputs: Arrays) -> Any:
         return self._weights.get(
@@ -192,10 +246,16 @@ class _PcgKernels:
             yield slice(first, min(first + self._piece, rows.count))
 
 
-def _step_length(values: Values) -> float:
+def step_length(values: Values) -> float:
     """Return alpha; 0 if the curvature isn't positive, at which `Pcg.converged` ends the job."""
     curvature = sum_of(values.now, "pq")
     return sum_of(values.before, "rz") / curvature if curvature > 0 else 0.0
+
+
+def direction_weight(values: Values) -> float:
+    """Return beta."""
+    before = sum_of(values.before, "rz")
+    return sum_of(values.now, "rz") / before if before else 0.0
 
 
 def _dot(a: Any, b: Any) -> float:

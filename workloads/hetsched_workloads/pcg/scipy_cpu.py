@@ -1,7 +1,6 @@
 """The conjugate gradient method on a core: SciPy's product of own rows, NumPy's vectors.
 
-Loops compiled by numba don't pay here. Of 10^6 rows with 7 nonzeros, in float64 on one core: the
-product takes SciPy 7.2 ms, numba 9.9 to 11.5; vectors in pieces take NumPy 4.8 ms, numba 5.8.
+For matrices in a core's caches, and where numba isn't installed.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import numpy as np
 from hetsched.workload import Arrays, KernelContext, Rows, StageKernel
 from hetsched_workloads.pcg.csr import add_product
 from hetsched_workloads.pcg.declaration import Pcg, PcgParams
-from hetsched_workloads.pcg.kernels import stage_kernels
+from hetsched_workloads.pcg.kernels import PcgKernels
 from hetsched_workloads.pcg.triangular_solves import BlockFactors, BlockSolver
 from hetsched_workloads.row_cache import RowCache
 
@@ -25,7 +24,12 @@ GROUP_ROWS = 1 << 17
 
 def make(p: PcgParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
     """Return the kernels by stage."""
-    return stage_kernels(p, ScipyBackend(Pcg().granule(p)))
+    return PcgKernels(p, backend(p)).stages()
+
+
+def backend(p: PcgParams) -> ScipyBackend:
+    """Return what computes with own rows."""
+    return ScipyBackend(Pcg().granule(p))
 
 
 class ScipyBackend:
