@@ -77,3 +77,39 @@ def test_a_gpu_and_a_core_solve_what_one_process_solves(
     expected = run(workload, params, inputs, (core_rows, load - core_rows), variant=variant)
     np.testing.assert_array_equal(streamed, held)
     np.testing.assert_array_equal(held, expected.outputs[output])
+
+
+@pytest.mark.parametrize("case", CASES, ids=["jacobi", "pcg", "pcg-cholesky", "heat"])
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_rows_that_a_gpu_gets_or_loses_change_nothing(
+    case: Any, is_streamed: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    workload, variant, explicit, output = case
+    params = workload.infer(dict(explicit), {})
+    load, granule = workload.load(params), workload.granule(params)
+    inputs = generated(workload, params)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(f"{piece_overhead.__module__}.ALLOCATION_BYTES", 0)
+    demand, overhead = workload.demand(params, "cuda"), piece_overhead(workload, params)
+    limit = demand.need([3 * granule if is_streamed else load]) + 4 * overhead
+    monkeypatch.setattr(CudaDevice, "usable_memory", lambda device: limit)
+    devices = [(CORE, CpuDevice), (GPU, lambda info: CudaDevice(info, FakeRuntime(seed=1)))]
+    granules = load // granule
+    ends = [granule * (granules * part // 8) for part in (4, 2, 5)]
+    reference = f"{type(workload).__module__}:{type(workload).__name__}"
+    bench = IteratingBench(params, inputs, devices, workload=reference, saves=True)
+    with contextlib.closing(bench):
+        bench.prepare(variant=variant)
+        bench.iterate({0: ends[0], 1: load - ends[0]}, paced=True)
+        for number, end in enumerate(ends):
+            if number:
+                bench.control.propose((0, end, load))
+            bench.control.allow(2 * number + 2)
+            if number < len(ends) - 1:
+                bench.wait_for_report(1, 2 * number + 2)
+        bench.control.allow(1000)
+        bench.stopped(2)
+        result = bench.arrays[output].copy()
+
+    expected = run(workload, params, inputs, (ends[0], load - ends[0]), variant=variant)
+    np.testing.assert_array_equal(result, expected.outputs[output])

@@ -93,6 +93,7 @@ class CudaStages:
         self._sizes: PieceSizes | None = None
         self._held: RowPiece | None = None
         self._slots: list[RowPiece] = []
+        self._has_new_rows = False
         self._missing: list[tuple[int, int]] = []
         """Parts of the held rows that are in the home arrays only."""
         self._demand = replace(job.job.demand, limit=memory)
@@ -126,8 +127,8 @@ class CudaStages:
     ) -> StageSeconds:
         with self._guard():
             sizes = self._sizes or self._place()
-            if self._held is not None and self._missing:
-                self._load(self._held)
+            if self._has_new_rows:
+                self._load()
             call = _StageCall(part, stage, iteration, values)
             pieces = list(self._pieces(sizes))
             results = [{n: np.empty_like(a) for n, a in partials.items()} for _ in pieces]
@@ -182,14 +183,24 @@ class CudaStages:
         # Rows of which a copy in was due come with the next ones.
         self._missing = [*_without(new, old), *(_both(part, new) for part in self._missing)]
         held.shift(rows)
+        self._has_new_rows = True
         self._sizes = PieceSizes(rows.count)
         return seconds
 
-    def _load(self, held: RowPiece) -> None:
-        """Copy rows in that the device hasn't; others have stored them."""
-        held.load(self._streams.copy_in, [part for part in self._missing if part[0] < part[1]])
+    def _load(self) -> None:
+        """Copy rows in that the device hasn't; others have stored them.
+
+        Of whole arrays those of others are copied before stages that read them, but not its own.
+        """
+        stream, own = self._streams.copy_in, self._rows
+        if self._held is not None:
+            self._held.load(stream, [part for part in self._missing if part[0] < part[1]])
+        for state in self._arrays.state.values():
+            if state.is_whole:
+                for buffer in range(2 if state.has_two_buffers else 1):
+                    self._arrays.whole[state.name].to_device(stream, buffer, own.first, own.stop)
         self._transfers.forget()
-        self._missing = []
+        self._missing, self._has_new_rows = [], False
 
     def _place(self) -> PieceSizes:
         """Allocate memory, and load the rows that stay. Raises DeviceOutOfMemory."""
@@ -212,8 +223,7 @@ class CudaStages:
             self._missing = [(held.first, held.stop)]
         rows = self._after(0, sizes.room)
         self._slots = [RowPiece(arrays, rows, sizes.room) for _ in range(sizes.slots)]
-        self._transfers.forget()
-        self._sizes = sizes
+        self._sizes, self._has_new_rows = sizes, True
         return sizes
 
     def _after(self, start: int, count: int) -> Rows:
