@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from diffusing_workload import Diffusion, DiffusionParams
+from hetsched_workloads.pcg import Pcg
 from iterating_bench import CORE, IteratingBench
 
 from hetsched.device import DeviceInfo
@@ -163,3 +164,48 @@ def test_only_halos_and_whole_arrays_come_home_between_two_saves(
     true = run(Diffusion(), DiffusionParams(iterations=finished), {"x": X}, (8, 16)).outputs["y"]
     is_home = (own == true[8:]).all(axis=1)
     assert is_home[0] and is_home[-1] and not is_home[1:-1].any()
+
+
+@pytest.mark.parametrize("moment", [20, 31, 38])
+def test_another_gpu_goes_back_too(
+    moment: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(save_schedule, "MAX_REPEATED", 10.0)  # in a job of unknown length
+    monkeypatch.setattr(save_schedule, "MAX_TIME", 1e-9)
+    workload = Pcg()
+    params = workload.infer({"grid": "5x6x7", "block": 20}, {})
+    inputs = {spec.name: np.empty(spec.shape(210), spec.dtype) for spec in workload.arrays(params)}
+    for name, array in inputs.items():
+        if name != "x":
+            workload.generate(params, 3, name, 0, array)
+    del inputs["x"]
+    gpus = [
+        (GPU, lambda info, seed=seed: CudaDevice(info, FakeRuntime(seed=seed))) for seed in (1, 2)
+    ]
+    bench = IteratingBench(
+        params,
+        inputs,
+        [(CORE, CpuDevice), *gpus],
+        workload="hetsched_workloads.pcg:Pcg",
+        saves=True,
+    )
+    with contextlib.closing(bench):
+        bench.prepare(variant="scipy")
+        lose_gpu(monkeypatch, "compute", moment)
+        bench.iterate({0: 60, 1: 60, 2: 90})
+        lost, events = -1, 0
+        while events < 3:
+            event = bench.events.get(timeout=60)
+            events += not isinstance(event, IterationsDone)
+            if isinstance(event, CommandFailed):
+                lost = event.device
+                bench.control.abort()
+        saved = bench.control.saved((0, 1, 2))
+        assert lost in (1, 2) and saved is not None
+        bench.iterate({0: 120, 3 - lost: 90}, first=saved + 1, restores=True, epoch=2)
+        bench.stopped(2)
+        x = bench.arrays["x"].copy()
+
+    expected = run(workload, params, inputs, (60, 60, 90)).outputs["x"]
+    np.testing.assert_array_equal(x, expected)
