@@ -22,7 +22,7 @@ from hetsched.models import Constant
 from hetsched.partition.iterations import IterationBalance
 
 CONFIG = '[[device]]\nkind = "cpu"\ncount = 2\nteam = false\n'
-GRID, STEPS, QUICK_STEPS = "2048x2048", 300, 50
+GRID, STEPS, QUICK_STEPS = "4096x4096", 100, 100
 ROUNDS, QUICK_ROUNDS = 5, 1
 PARTS = (0.2, 0.25, 0.3, 0.35, 0.4, 0.5)
 """Fixed shares of the first core, whose neighbour is busy; the last is the even split."""

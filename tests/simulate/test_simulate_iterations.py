@@ -39,7 +39,8 @@ def play(
         int(curve.capacity) if knows_memory and isinstance(curve, Paging) else None
         for curve in machine.compute
     ]
-    balance = IterationBalance(ROWS, len(machine.compute), method, capacities=capacities)
+    kinds = ["core" if curve is CORE else "gpu" for curve in machine.compute]
+    balance = IterationBalance(ROWS, len(capacities), method, capacities=capacities, kinds=kinds)
     return drive(balance, machine, ITERATIONS, seed=seed)
 
 
@@ -63,17 +64,17 @@ def half_as_fast(iteration: int) -> list[float]:
 
 @pytest.mark.parametrize("cores", [1, 2, 4])
 @pytest.mark.parametrize("ratio", [1 / 3, 1.0, 3.0, 10.0])
-def test_a_device_of_another_speed_is_balanced_after_one_iteration(
+def test_a_device_of_another_speed_is_balanced_within_four_iterations(
     cores: int, ratio: float
 ) -> None:
     machine = with_gpu(cores, ratio, None)
 
     trace = play(machine)
 
-    assert trace.rows[1] == trace.rows[-1]
+    assert trace.rows[4] == trace.rows[-1]
     assert trace.seconds[-1] <= 1.005 * fixed_total(machine, best_fixed(machine, ROWS, 1), 1)
     assert loss(machine, trace) <= 1.1
-    assert trace.moved == trace.least_moved
+    assert trace.moved <= 1.2 * trace.least_moved
 
 
 def test_a_core_that_becomes_half_as_fast_is_balanced_after_four_iterations() -> None:
@@ -109,12 +110,25 @@ def test_the_known_size_of_a_memory_spares_the_fall(
 
 
 def test_an_even_split_beyond_the_cliff_is_left_at_once() -> None:
-    machine = with_gpu(4, 1 / 3, STEEP)
+    machine = with_gpu(1, 1 / 3, STEEP)
 
     trace = play(machine)
 
-    assert trace.seconds[0] >= 9 * min(trace.seconds)
-    assert loss(machine, trace) <= 1.1 + trace.seconds[0] / trace.seconds[-1] / ITERATIONS
+    assert trace.seconds[0] >= 7 * min(trace.seconds)
+    assert loss(machine, trace) <= 1.1
+
+
+@pytest.mark.parametrize("cliff", [STEEP, GENTLE])
+@pytest.mark.parametrize("cores", [2, 4])
+def test_half_a_share_spares_a_slow_device_most_of_the_first_fall(
+    cores: int, cliff: tuple[float, float]
+) -> None:
+    machine = with_gpu(cores, 1 / 3, cliff)
+
+    trace = play(machine)
+
+    assert trace.rows[0][-1] == pytest.approx(ROWS / 2 / (cores + 0.5), abs=1)
+    assert loss(machine, trace) <= 1.1
 
 
 def test_constant_speeds_oscillate_on_a_cliff_and_functional_models_do_not() -> None:
@@ -168,7 +182,7 @@ def test_reports_in_batches_are_enough() -> None:
 
     trace = drive(IterationBalance(ROWS, 3), machine, 400, batch=20)
 
-    assert max(trace.seconds[40:]) <= 1.15 * min(trace.seconds)
+    assert max(trace.seconds[60:]) <= 1.15 * min(trace.seconds)
     assert trace.moved <= 1.2 * trace.least_moved
 
 

@@ -33,7 +33,9 @@ def end_of(start: float, work: float, first_edge: float) -> float:
 def seconds(work: float, percent: int | None, seed: int) -> float:
     """Time of a job whose iterations are `work` seconds of one core; None: balanced."""
     draw = random.Random(seed)
-    balance = IterationBalance(ROWS, 2, is_exact=False, seconds_per_row=4e-6)
+    balance = IterationBalance(
+        ROWS, 2, is_exact=False, seconds_per_row=4e-6, capacities=[ROWS, ROWS]
+    )
     first = ROWS // 2 if percent is None else ROWS * percent // 100
     rows: tuple[int, ...] = (first, ROWS - first)
     now, reported, edge = 0.0, 0.0, draw.uniform(0, SLICE)

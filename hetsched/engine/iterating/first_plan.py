@@ -68,6 +68,7 @@ def first_plan(
         spec.balance,
         granule=job.iterative.granule,
         capacities=_capacities(job, candidates),
+        kinds=_kinds(job, candidates),
         models=[models.get(device, ("", None))[1] for device in job.devices],
         history=_history(candidates, models),
         warm_up=bool(spec.warm_up),
@@ -115,14 +116,25 @@ def _models(
 
 
 def _capacities(job: ResolvedJob, candidates: Collection[Candidate]) -> list[int | None]:
-    """Return by slot how many rows fit in the memory of a device with a link."""
+    """Return by slot how many rows fit in a device's memory; None: unknown.
+
+    A core has the arena, which holds all rows.
+    """
     capacities: dict[str, int] = {}
     for candidate in candidates:
         demand = candidate.demand
-        if candidate.info.link and demand.limit is not None:
+        if candidate.info.is_core:
+            capacities[candidate.info.name] = job.load
+        elif candidate.info.link and demand.limit is not None:
             fits = demand.fits([1])
             capacities[candidate.info.name] = demand.max_chunk(job.load) if fits else 0
     return [capacities.get(device) for device in job.devices]
+
+
+def _kinds(job: ResolvedJob, candidates: Collection[Candidate]) -> list[str]:
+    """Return by slot what a device is: equal ones presumably have the same speed."""
+    identities = {candidate.info.name: candidate.info.identity for candidate in candidates}
+    return [identities.get(device, "") for device in job.devices]
 
 
 def _history(

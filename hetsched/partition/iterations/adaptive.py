@@ -1,10 +1,9 @@
 """The balancer of `auto`: functional models, weighing what a trial may gain against what it costs.
 
-Clarke's loop tries the split that its models predict to be best. Where a cliff lies between two
-measured sizes of a device, that is a guess, and a wrong one costs as much as the cliff is deep. So
-a share inside a cliff is chosen for the largest expected gain over the remaining iterations: the
-cliff may be anywhere between the two sizes. If no expected gain is positive, the best known split
-stays.
+Clarke's loop tries the split that its models predict to be best. Where a device would get more
+rows than it ever had, or a cliff lies between two measured sizes, that is a guess, and a wrong one
+costs as much as the cliff is deep. So the way there is divided into steps of the least expected
+cost (`trial_path`), and a step that isn't worth its risk isn't made.
 
 A device whose times at the same size change is first watched for some readings; if the change is
 confirmed, everything known of the device is rescaled.
@@ -13,8 +12,8 @@ confirmed, everything known of the device is rescaled.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hetsched.errors import DataError
@@ -32,8 +31,10 @@ from hetsched.partition.balancing.stopping import (
 )
 from hetsched.partition.distribution import Distribution, Limits, predict
 from hetsched.partition.geometric import geometric
-from hetsched.partition.iterations.device_evidence import Cliff, DeviceEvidence
+from hetsched.partition.iterations.device_evidence import DeviceEvidence, Doubt
 from hetsched.partition.iterations.iteration_totals import IterationTotals
+from hetsched.partition.iterations.row_units import received
+from hetsched.partition.iterations.trial_path import TrialPoint, next_step
 
 MIN_GAIN = 0.01
 """Part of an iteration below which a gain never moves rows. Arbitrary."""
@@ -52,18 +53,26 @@ MAX_PAUSE = 8
 """Readings until shares that stay are considered again; fewer after a move or a surprise."""
 SURPRISE = 0.1
 """Relative difference of a time from the model that is one."""
-TRIALS_PER_CLIFF = 6
-"""Sizes inside a cliff that are compared."""
+STEPS = 8
+"""Equal steps of a size's logarithm that are compared on the way to another one. Arbitrary."""
+LAST_HALVES = 3
+"""Points between the last two of these, ever nearer to the last one."""
+ROW_WEIGHT = 0.03
+"""Part of the remaining time that moving all rows is worth, besides its measured cost, where it
+isn't certain that they stay. Arbitrary."""
+MIN_ALIKE = 2
+"""Devices of one kind that make others unusual."""
+FIRST_WEIGHT = 0.5
+"""Part of an equal share that a device unlike the others gets in the first iteration. Arbitrary:
+it costs one iteration little if the device is fast, and halves the first fall if it isn't."""
 WATCHING = "watching a device that may have changed its speed"
 
 
-@dataclass(frozen=True)
-class SplitTrial:
-    """A split: its predicted time, and that of a failure, seconds, with its probability."""
-
-    distribution: Distribution
-    risk: float = 0.0
-    failure_seconds: float = 0.0
+PARTS = sorted(
+    {step / STEPS for step in range(STEPS + 1)}
+    | {1 - 0.5**k / STEPS for k in range(1, LAST_HALVES + 1)}
+)
+"""Points of the way, as parts of it."""
 
 
 class AdaptiveBalancer:
@@ -80,6 +89,8 @@ class AdaptiveBalancer:
         As in `Balancer`.
     capacities : sequence of int or None, units
         What fits in each device's memory.
+    kinds : sequence of str
+        Devices of the same kind presumably have the same speed.
 
     Attributes
     ----------
@@ -96,6 +107,7 @@ class AdaptiveBalancer:
         migration_cost: MigrationCost,
         further_runs: FurtherRuns,
         capacities: Limits,
+        kinds: Sequence[str],
     ) -> None:
         self._load = load
         self._tolerance = tolerance
@@ -103,6 +115,7 @@ class AdaptiveBalancer:
         self._migration_cost = migration_cost
         self._further_runs = further_runs
         self._evidence = [DeviceEvidence(capacities[i]) for i in range(devices)]
+        self._kinds = list(kinds)
         self._lost: set[int] = set()
         self._present: Shares | None = None
         """The last measured shares."""
@@ -215,12 +228,30 @@ class AdaptiveBalancer:
 
         After a loss or a return, too, since times of other splits are known by then.
         """
-        room = [
+        room: Sequence[int] = [
             min(self._load if bound is None else bound for bound in (evidence.capacity, limit))
             for evidence, limit in zip(self._evidence, self._limits, strict=True)
         ]
+        if not any(self._evidence[i].is_measured for i in self._devices()):
+            room = self._cautious(room)
         fits = sum(room[i] for i in self._devices()) >= self._load
         return self._partition(room if fits else None)
+
+    def _cautious(self, room: Sequence[int]) -> Sequence[int]:
+        """Return `room`, less for devices unlike several others, whose memory is unknown.
+
+        They may be far slower, or have a cliff far below an equal share; faster ones lose little.
+        """
+        devices = self._devices()
+        usual, count = Counter(self._kinds[i] for i in devices).most_common(1)[0]
+        others = {
+            i for i in devices if self._kinds[i] != usual and self._evidence[i].capacity is None
+        }
+        if count < MIN_ALIKE or not others:
+            return room
+        share = self._load / (len(devices) - len(others) + FIRST_WEIGHT * len(others))
+        least = math.ceil(FIRST_WEIGHT * share)
+        return [min(bound, least) if i in others else bound for i, bound in enumerate(room)]
 
     def _choose(self) -> Distribution:
         """Choose between the present shares and others."""
@@ -231,18 +262,20 @@ class AdaptiveBalancer:
         now = self._predicted(present)
         if self._is_watching(present):
             return self._stay(now, WATCHING)
-        candidates = self._candidates()
-        if all(candidate.distribution.shares == present for candidate in candidates):
+        points = self._way()
+        if all(point.distribution.shares == present for point in points):
             return self._stay(now, BALANCED)
-        values = [self._value(now, candidate, candidates[0]) for candidate in candidates]
-        best = max(range(len(candidates)), key=values.__getitem__)
-        gain = now.makespan - candidates[best].distribution.makespan
-        if gain <= self._least_gain(present):
+        further = self._further_runs(0)
+        cost = self._trial_cost(further * now.makespan) if len(points) > 1 else self._cost
+        step = next_step(now, points, further, cost)
+        goes_to = step.point.distribution
+        gain = now.makespan - step.end.distribution.makespan
+        if gain <= self._least_gain(present) or goes_to.shares == present:
             spread = relative_spread(present, self._times(present), self._limits)
             return self._stay(now, BALANCED if spread <= self._tolerance else NO_GAIN)
-        if values[best] <= 0:
+        if step.value <= 0:
             return self._stay(now, NOT_WORTH_MOVING)
-        return self._moved(candidates[best].distribution)
+        return self._moved(goes_to)
 
     def _stay(self, now: Distribution, reason: str) -> Distribution:
         self.reason = reason
@@ -273,55 +306,57 @@ class AdaptiveBalancer:
     def _predicted(self, shares: Shares) -> Distribution:
         return predict(self.models, shares)
 
-    def _candidates(self) -> list[SplitTrial]:
-        """Return the split below all cliffs first, then others inside them."""
+    def _way(self) -> list[TrialPoint]:
+        """Return the way to the split that the models predict to be best.
+
+        The first point is below all doubtful sizes. A single point: nothing is in doubt.
+        """
         plain = self._partition()
-        cliffs = {
-            i: cliff
+        doubts = {
+            i: doubt
             for i, share in enumerate(plain.shares)
-            if share and (cliff := self._evidence[i].cliff_at(share)) is not None
+            if share and (doubt := self._evidence[i].doubt_at(share)) is not None
         }
-        if not cliffs:
-            return [SplitTrial(plain)]
+        if not doubts:
+            return [TrialPoint(plain)]
         models = [
-            evidence.curve_below(cliffs[i]) if i in cliffs else model
+            evidence.curve_below(doubts[i].below) if i in doubts else model
             for i, (evidence, model) in enumerate(zip(self._evidence, self.models, strict=True))
         ]
-        candidates = []
-        for step in range(TRIALS_PER_CLIFF + 1):
-            part = step / (TRIALS_PER_CLIFF + 1)
-            limits = list(self._limits)
-            for i, cliff in cliffs.items():
-                limit = cliff.below + int(part * (cliff.above - cliff.below))
-                limits[i] = min(limit, self._load if limits[i] is None else limits[i] or 0)
-            room = [self._load if limits[i] is None else limits[i] or 0 for i in self._devices()]
-            if sum(room) >= self._load:
-                candidates.append(self._trial(self._partition(limits, models), cliffs))
-        return candidates or [SplitTrial(plain)]
+        goals = self._partition(models=models).shares
+        points: list[TrialPoint] = []
+        for part in PARTS:
+            limits = [self._load if limit is None else limit for limit in self._limits]
+            for i, doubt in doubts.items():
+                limits[i] = min(limits[i], doubt.size_at(part, goals[i]))
+            if sum(limits[i] for i in self._devices()) < self._load:
+                continue
+            point = self._point(self._partition(limits, models), doubts)
+            if points and point.survival == points[-1].survival:
+                points.pop()
+            if point.survival > 0:
+                points.append(point)
+        return points or [TrialPoint(plain)]
 
     @staticmethod
-    def _trial(distribution: Distribution, cliffs: dict[int, Cliff]) -> SplitTrial:
-        """Return a split with shares inside cliffs, each of which may be beyond its cliff."""
-        success, failure = 1.0, 0.0
-        for i, cliff in cliffs.items():
+    def _point(distribution: Distribution, doubts: Mapping[int, Doubt]) -> TrialPoint:
+        """Return a split with doubtful sizes; the most doubtful one decides."""
+        survival, failure = 1.0, distribution.makespan
+        for i, doubt in doubts.items():
             share = distribution.shares[i]
-            if share > cliff.below:
-                success *= 1 - cliff.risk(share)
-                failure = max(failure, cliff.pace * share)
-        return SplitTrial(distribution, 1 - success, failure)
+            if share > doubt.below:
+                survival = min(survival, doubt.survival(share))
+                failure = max(failure, doubt.pace * share)
+        return TrialPoint(distribution, survival, failure)
 
-    def _value(self, now: Distribution, candidate: SplitTrial, safe: SplitTrial) -> float:
-        """Return the expected gain of a candidate over the present shares, seconds."""
-        further = self._further_runs(0)
-        cost = self._cost(now.shares, candidate.distribution.shares)
-        gain = (now.makespan - candidate.distribution.makespan) * further - cost
-        if candidate.risk == 0:
-            return gain
-        back = safe.distribution if safe.distribution.makespan < now.makespan else now
-        after = (now.makespan - back.makespan) * (further - 1)
-        loss = candidate.failure_seconds - now.makespan
-        loss += cost + self._cost(candidate.distribution.shares, back.shares)
-        return (1 - candidate.risk) * gain + candidate.risk * (after - loss)
+    def _trial_cost(self, remaining_seconds: float) -> MigrationCost:
+        """Return the cost of moving rows that may have to move back, seconds."""
+
+        def cost(old: Shares, new: Shares) -> float:
+            part = sum(received(old, new)) / self._load
+            return self._cost(old, new) + ROW_WEIGHT * part * remaining_seconds
+
+        return cost
 
     def _cost(self, old: Shares, new: Shares) -> float:
         return self._migration_cost(old, new) if old != new else 0.0

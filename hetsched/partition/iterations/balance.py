@@ -63,6 +63,8 @@ class IterationBalance:
         The maximum for each device.
     capacities : sequence of int or None, rows, optional
         What fits in each device's memory: more rows are possible, but probably slow (`auto`).
+    kinds : sequence of str, optional
+        Equal for devices that presumably have the same speed (`auto`). Default: all are equal.
     models : sequence of SpeedFunction or None, optional
         Seconds of so many rows on each device, from earlier jobs: they give the first split.
     warm_up : bool
@@ -103,6 +105,7 @@ class IterationBalance:
         tolerance: float | None = None,
         limits: Sequence[int | None] | None = None,
         capacities: Sequence[int | None] | None = None,
+        kinds: Sequence[str] | None = None,
         models: Sequence[Any | None] | None = None,
         warm_up: bool = False,
         pairs: int = 1,
@@ -128,7 +131,8 @@ class IterationBalance:
         fitting = self._whole_units(capacities, devices)
         self._balancer = new_balancer(
             method, self._units.count, tolerance,
-            KnownDevices(self._limits, fitting, initial, nodes), pairs=pairs,
+            KnownDevices(self._limits, fitting, kinds or [""] * devices, initial, nodes),
+            pairs=pairs,
             migration_cost=self._moving_seconds, further_runs=self._further_iterations,
         )  # fmt: skip
         if any(initial) and not isinstance(self._balancer, FixedSplit):

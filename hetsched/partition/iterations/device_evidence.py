@@ -34,22 +34,28 @@ EXPIRY_READINGS = 256
 Arbitrary."""
 
 
-CAPACITY_RISK = 0.75
+CAPACITY_RISK = 0.5
 """Probability that a device is slower with more than its memory holds. Arbitrary."""
 CAPACITY_SLOWDOWN = 4.0
 """Presumed factor by which it is slower then, before it is measured. Arbitrary."""
 
-MAX_EXCESS = 1.125
-"""Ratio to the capacity of the first size that is tried beyond it: as much is learnt from a few
-rows."""
+MIN_EXCESS = 1 / 32
+"""Part of the capacity by which it is exceeded first: as much is learnt from a few rows."""
+EXCESS_GROWTH = 4
+"""Ratio of successive excesses, as long as the device isn't slower."""
+HAZARD = 0.1
+"""A device that had a share is as fast with r times as many rows with a probability of
+r ^ -HAZARD. Arbitrary: 0.93 for twice as many."""
+SAFE_GROWTH = 1.5
+"""Ratio by which a share may grow without doubt."""
 
 
 @dataclass(frozen=True)
-class Cliff:
-    """Somewhere between the sizes `below` and `above` the time per unit rises to `pace`.
+class Doubt:
+    """Sizes of which it isn't known whether the time per unit has risen to `pace` there.
 
-    `edge`: the probability that it does so right after `below`; before it is measured, the
-    alternative is that it isn't there.
+    It hasn't at `below` units; it has at `above`, if that is measured. `edge`: the probability
+    that it does so right after `below`.
     """
 
     below: int
@@ -58,11 +64,17 @@ class Cliff:
     edge: float = 0.0
     is_measured: bool = True
 
-    def risk(self, units: int) -> float:
-        """Return the probability that `units` > `below` are beyond the cliff."""
+    def size_at(self, part: float, goal: int) -> int:
+        """Return the size at a part of the way to `goal` units, by logarithms."""
+        goal = max(self.below, min(goal, self.above))
+        return round(self.below * math.pow(goal / self.below, part))
+
+    def survival(self, units: int) -> float:
+        """Return the probability that `units` > `below` aren't beyond the cliff."""
         if not self.is_measured:
-            return self.edge
-        return self.edge + (1 - self.edge) * (units - self.below) / (self.above - self.below)
+            return 1 - self.edge if self.edge else (self.below / units) ** HAZARD
+        part = math.log(units / self.below) / math.log(self.above / self.below)
+        return (1 - self.edge) * (1 - part)
 
 
 class DeviceEvidence:
@@ -175,21 +187,27 @@ class DeviceEvidence:
             corrected.append(sum(w * p for w, p in pairs) / sum(weights))
         return corrected
 
-    def cliff_at(self, units: int) -> Cliff | None:
-        """Return the cliff that `units` would be inside, measured or at the device's capacity."""
-        cliff, capacity = self._measured_cliff(units), self.capacity
-        if capacity is None or units <= capacity:
+    def doubt_at(self, units: int) -> Doubt | None:
+        """Return what isn't known of a share of `units`: a cliff, measured or possible."""
+        points, capacity = self.curve.points, self.capacity
+        cliff, largest = self._measured_cliff(units), int(points[-1, 0])
+        if capacity is not None and units <= capacity:
             return cliff
         if cliff is not None:
-            below = max(cliff.below, capacity)
-            return Cliff(below, cliff.above, cliff.pace, CAPACITY_RISK * (below == capacity))
-        if self.curve.points[-1, 0] > capacity:
+            if capacity is None or cliff.below >= capacity:
+                return cliff
+            return Doubt(capacity, cliff.above, cliff.pace, CAPACITY_RISK)
+        if capacity is not None and largest < SAFE_GROWTH * capacity:
+            below = max(largest, capacity)
+            reach = capacity + max(MIN_EXCESS * capacity, EXCESS_GROWTH * (below - capacity))
+            pace = CAPACITY_SLOWDOWN * float(self.curve.time(below)) / below
+            return Doubt(below, int(reach) + 1, pace, CAPACITY_RISK, is_measured=False)
+        if units <= SAFE_GROWTH * largest:
             return None
-        pace = CAPACITY_SLOWDOWN * float(self.curve.time(capacity)) / capacity
-        reach = int(MAX_EXCESS * capacity) + 1
-        return Cliff(capacity, reach, pace, CAPACITY_RISK, is_measured=False)
+        pace = CAPACITY_SLOWDOWN * float(self.curve.time(largest)) / largest
+        return Doubt(largest, units, pace, is_measured=False)
 
-    def _measured_cliff(self, units: int) -> Cliff | None:
+    def _measured_cliff(self, units: int) -> Doubt | None:
         """Return the cliff between two measured sizes around `units`."""
         points = self.curve.points
         above = int(np.searchsorted(points[:, 0], units))
@@ -199,10 +217,10 @@ class DeviceEvidence:
         pace = large_seconds / large
         if pace <= MIN_CLIFF_RATIO * small_seconds / small:
             return None
-        return Cliff(int(small), int(large), float(pace))
+        return Doubt(int(small), int(large), float(pace))
 
-    def curve_below(self, cliff: Cliff) -> PiecewiseLinear:
-        """Return the curve as it would be without the cliff and what is beyond it."""
+    def curve_below(self, units: int) -> PiecewiseLinear:
+        """Return the curve as it would be if nothing beyond `units` were measured."""
         points = self.curve.points
-        points = points[points[:, 0] <= cliff.below]
+        points = points[points[:, 0] <= units]
         return self.curve.through(points[:, 0], points[:, 1])

@@ -44,12 +44,15 @@ class KnownDevices:
         What fits in each device's memory, for `auto`.
     models : sequence of SpeedFunction or None
         For the fixed split of `none`.
+    kinds : sequence of str
+        Equal for devices that presumably have the same speed, for `auto`.
     nodes : sequence of NodeModel
         For the imbalance factor.
     """
 
     limits: Limits
     capacities: Limits
+    kinds: Sequence[str]
     models: Sequence[Any | None]
     nodes: Sequence[NodeModel]
 
@@ -70,7 +73,14 @@ def new_balancer(
         return FixedSplit(load, known.models, limits)
     if method == "auto":
         return AdaptiveBalancer(
-            load, devices, tolerance, limits, migration_cost, further_runs, known.capacities
+            load,
+            devices,
+            tolerance,
+            limits,
+            migration_cost,
+            further_runs,
+            known.capacities,
+            known.kinds,
         )
     make = partial(
         Balancer, load, devices, migration_cost=migration_cost, further_runs=further_runs

@@ -219,3 +219,15 @@ def test_a_gain_that_is_small_beside_the_waits_moves_nothing() -> None:
 
     for k in range(1, 10):
         assert balance.tell([TimedIteration(k, balance.rows, times)]) is None
+
+
+def test_a_device_unlike_several_others_begins_with_half_a_share() -> None:
+    assert IterationBalance(500, 3, kinds=["core", "core", "gpu"]).rows == (200, 200, 100)
+    assert IterationBalance(500, 2, kinds=["core", "gpu"]).rows == (250, 250)
+    assert IterationBalance(300, 3, kinds=["a", "b", "c"]).rows == (100, 100, 100)
+
+
+def test_a_device_unlike_the_others_with_a_known_memory_begins_with_a_whole_share() -> None:
+    kinds, capacities = ["core", "core", "gpu"], [300, 300, 150]
+
+    assert IterationBalance(300, 3, kinds=kinds, capacities=capacities).rows == (100, 100, 100)
