@@ -66,6 +66,7 @@ SIDEWAYS = {
     ("iterations", "workload"),
     ("models", "device"),
     ("explain", "device"),
+    ("explain", "iterations"),
     ("planner", "plans"),
     ("dispatch", "plans"),
     ("local", "client"),

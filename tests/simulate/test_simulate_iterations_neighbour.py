@@ -62,3 +62,23 @@ def test_a_job_beside_a_busy_neighbour_is_nearly_as_fast_as_with_the_best_split(
     best = min(seconds(work, percent, 0) for percent in FIXED)
 
     assert max(seconds(work, None, seed) for seed in range(3)) <= 1.15 * best
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("remaining", [ITERATIONS, None])
+def test_two_equal_cores_keep_their_rows_beside_processes_that_interrupt_both(
+    seed: int, remaining: int | None
+) -> None:
+    draw = random.Random(seed)
+    balance = IterationBalance(ROWS, 2, is_exact=False, capacities=[ROWS, ROWS])
+
+    for first in range(1, ITERATIONS + 1, 10):
+        batch = []
+        for iteration in range(first, first + 10):
+            ends = [5e-3 + SLICE * (draw.random() < 0.2) * draw.randint(1, 5) for _ in range(2)]
+            times = [SimulatedTimes(end, wait=max(ends) - end) for end in ends]
+            batch.append(TimedIteration(iteration, balance.rows, times))
+        balance.tell(batch, remaining and remaining - first - 9)
+
+    assert balance.moves <= 2
+    assert max(balance.rows) <= 1.1 * min(balance.rows)

@@ -6,7 +6,6 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 
@@ -17,6 +16,7 @@ from hetsched.explain.iterations.records import (
     RowMove,
     WrittenCheckpoint,
 )
+from hetsched.iterations.device_phases import DevicePhases
 
 MAX_SPANS = 4096
 """Up to this many iterations are kept each. Arbitrary."""
@@ -27,19 +27,6 @@ MAX_MOVES = 500
 MAX_CHECKPOINTS = 100
 MAX_ANNOUNCED = 8
 """Decisions kept until a split is adopted; a newer one may replace it before that."""
-
-
-class Phases(Protocol):
-    """Seconds of one device in one iteration."""
-
-    @property
-    def compute(self) -> float: ...
-    @property
-    def transfer(self) -> float: ...
-    @property
-    def wait(self) -> float: ...
-    @property
-    def converge(self) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -122,7 +109,7 @@ class IterationRecorder:
         self,
         iteration: int,
         rows: Sequence[int],
-        phases: Sequence[Phases | None],
+        phases: Sequence[DevicePhases | None],
         residual: float | None = None,
         count: int = 1,
     ) -> None:
@@ -134,7 +121,7 @@ class IterationRecorder:
         ----------
         rows : sequence of int
             By slot; 0 for devices that aren't in the epoch.
-        phases : sequence of Phases or None
+        phases : sequence of DevicePhases or None
             By slot; means.
         """
         if iteration <= self._last:
@@ -273,11 +260,11 @@ def moved_rows(before: Sequence[int], rows: Sequence[int]) -> int:
 def _span(
     iteration: int,
     rows: tuple[int, ...],
-    phases: Sequence[Phases | None],
+    phases: Sequence[DevicePhases | None],
     residual: float | None,
     count: int,
 ) -> IterationSpan:
-    def each(of: Callable[[Phases], float]) -> tuple[float, ...]:
+    def each(of: Callable[[DevicePhases], float]) -> tuple[float, ...]:
         return tuple(0.0 if phase is None else of(phase) for phase in phases)
 
     compute, transfer = each(lambda p: p.compute), each(lambda p: p.transfer)

@@ -4,20 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-
-class DevicePhases(Protocol):
-    """Seconds of one iteration on one device, by NEC's phases."""
-
-    @property
-    def compute(self) -> float: ...
-    @property
-    def transfer(self) -> float: ...
-    @property
-    def wait(self) -> float: ...
-    @property
-    def converge(self) -> float: ...
+from hetsched.iterations.device_phases import DevicePhases
 
 
 @dataclass(frozen=True)
