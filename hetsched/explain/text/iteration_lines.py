@@ -62,6 +62,8 @@ def phase_table(
     first, last = history.spans[0].rows, history.spans[-1].rows
     totals = {phase: phase_seconds(history.spans, phase) for phase in PHASES}
     phases = [phase for phase in PHASES if any(totals[phase])]
+    sums = [sum(totals[phase][i] for phase in phases) for i in indices.values()]
+    whole = max(history.seconds, *sums)  # a device may wait before the others begin
     rows = []
     for label, members in grouped_rows(history.devices, str, MAX_GROUP_ROWS):
         own = [indices[name] for name in members]
@@ -73,10 +75,10 @@ def phase_table(
                 ", ".join(filter(None, names)),
                 str(sum(first[i] for i in own)),
                 str(sum(last[i] for i in own)),
-                *(_percent(value, history.seconds) for value in seconds),
+                *(_percent(value, whole) for value in seconds),
             ]
         )
-    title = f"where the time went, of {format_seconds(history.seconds)}:"
+    title = f"where the time went, of {format_seconds(whole)}:"
     header = ("device", "variant", "first rows", "last rows", *phases)
     return [title, *columns(header, rows, left_columns=2, width=width)]
 

@@ -54,6 +54,18 @@ def test_the_text_says_when_and_why_rows_moved() -> None:
     assert str(explanation()) == EXPECTED
 
 
+def test_a_device_that_waits_for_another_one_to_begin_waits_for_all_of_the_time() -> None:
+    recorder = IterationRecorder(["cpu0", "cpu1"])
+    recorder.add(1, (320, 320), [PhaseTimes(1.0, wait=3.0), PhaseTimes(1.0)])
+
+    lines = text_of(recorder).splitlines()
+
+    assert "where the time went, of 4 s:" in lines
+    assert [line.split()[-4:] for line in lines if line.startswith("cpu0")] == [
+        ["25.0", "%", "75.0", "%"]
+    ]
+
+
 def test_lines_fit_into_a_terminal() -> None:
     assert max(map(len, explanation_text(explanation(5000), 80).splitlines())) <= 80
 
