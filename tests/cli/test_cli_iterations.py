@@ -23,7 +23,8 @@ from hetsched.cli.output.iteration_rows import iteration_headline
 from hetsched.cli.output.job_result import finish
 from hetsched.cli.request_flags import JobOptions, job_options
 from hetsched.client.job import Job
-from hetsched.errors import ErrorRecord, JobFailed, UsageError
+from hetsched.errors import ErrorRecord, InputMissing, JobFailed, UsageError
+from hetsched.explain import Explanation
 from hetsched.job import (
     ArenaRef,
     DeviceProgress,
@@ -148,10 +149,14 @@ def test_json_has_how_it_went(capsys: pytest.CaptureFixture[str]) -> None:
     assert [record[name] for name in names] == [100, 0.25, False, 2]
 
 
+def no_explanation(job: int) -> Explanation:
+    raise InputMissing(f"job {job} ended too long ago")
+
+
 def test_what_a_job_without_convergence_has_reached_can_be_saved(tmp_path: Path) -> None:
     x = np.arange(3.0)
     state = replace(FAILED, results={"x": ArenaRef(1, (3,), "float64")})
-    job = Job(3, lambda job: None, lambda done: {"x": x}, None)  # type: ignore[arg-type]
+    job = Job(3, lambda job: None, lambda done: {"x": x}, no_explanation)
     job.advance(state)
 
     saved = result._save(job, state, {"": str(tmp_path / "x.npy")}, False)
