@@ -30,7 +30,7 @@ def check_iteration_options(spec: JobSpec) -> None:
     _check_path("resume", spec.resume)
     check_seconds("every", spec.every, "seconds", MAX_SECONDS)
     if spec.every is not None and not spec.checkpoint:
-        raise UsageError("every: there is no checkpoint; name its file with --checkpoint")
+        raise UsageError("every: there is no checkpoint; give its file, too")
 
 
 def iteration_options(spec: JobSpec) -> tuple[str, ...]:

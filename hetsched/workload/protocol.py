@@ -131,6 +131,8 @@ class BaseWorkload(ABC):
     """Names of the input arrays. An array without a name is the only one that is needed."""
     optional_inputs: tuple[str, ...] = ()
     """Inputs, as users name them, that a job may do without, as a solver's first guess."""
+    optional_outputs: tuple[str, ...] = ()
+    """Outputs that aren't meant by a file without a name, as a number of steps."""
     composites: tuple[SparseMatrix, ...] = ()
     """Inputs that users give as one object; their arrays are among `inputs`."""
 

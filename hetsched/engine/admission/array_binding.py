@@ -200,9 +200,15 @@ def output_target(job: ResolvedJob, spec: JobSpec, name: str) -> FileOut | Arena
             raise UsageError(
                 f"{job.workload.name} has no output {requested!r}; it has {', '.join(outputs)}"
             )
+    unnamed = spec.outputs.get("", ArenaOut())
     if "" in spec.outputs and len(outputs) > 1:
-        raise UsageError(f"{job.workload.name} has the outputs {', '.join(outputs)}: name them")
-    return spec.outputs.get(name, spec.outputs.get("", ArenaOut()))
+        optional = job.workload.optional_outputs if isinstance(unnamed, FileOut) else ()
+        needed = [output for output in outputs if output not in optional]
+        if len(needed) > 1 or len(spec.outputs) > 1:
+            names = ", ".join(outputs)
+            raise UsageError(f"{job.workload.name} has the outputs {names}: name them")
+        return unnamed if name in needed else ArenaOut()
+    return spec.outputs.get(name, unnamed)
 
 
 def create_outputs(job: ResolvedJob, spec: JobSpec, token: str = "") -> None:

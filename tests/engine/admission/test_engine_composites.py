@@ -10,13 +10,14 @@ import scipy.io
 import scipy.sparse
 
 from hetsched.device import DeviceInfo
+from hetsched.engine.admission.array_binding import output_target
 from hetsched.engine.admission.checked_job import check, open_job
 from hetsched.engine.admission.input_opener import LOADED_KEY
 from hetsched.engine.admission.pending_outputs import PendingOutputs, WrittenFiles
 from hetsched.engine.admission.resolve import MachineLimits, resolve
 from hetsched.engine.threads.step import Step
 from hetsched.errors import DataError, UsageError
-from hetsched.job import ArenaRef, FileRef, InputRef, JobSpec
+from hetsched.job import ArenaOut, ArenaRef, FileOut, FileRef, InputRef, JobSpec
 
 MACHINE = MachineLimits([DeviceInfo(name="cpu0", kind="cpu", identity="c")], {}, 1 << 30)
 PARTS: dict[str, InputRef] = {
@@ -47,6 +48,18 @@ def test_a_matrix_that_is_not_given_is_generated() -> None:
 
 def test_no_note_says_that_all_inputs_are_generated() -> None:
     assert resolve(JobSpec(workload="jacobi", params={"n": 4}), MACHINE).notes == []
+
+
+def test_an_output_file_without_a_name_is_the_only_one_that_is_needed() -> None:
+    job = resolve(JobSpec(workload="heat", params={"grid": "4x4"}), MACHINE)
+    file = FileOut("/tmp/final.npy", force=False)
+    to_file = JobSpec(workload="heat", params={}, outputs={"": file})
+    to_array = JobSpec(workload="heat", params={}, outputs={"": ArenaOut()})
+
+    assert output_target(job, to_file, "final") == file
+    assert output_target(job, to_file, "steps") == ArenaOut()
+    with pytest.raises(UsageError, match="heat has the outputs final, steps: name them"):
+        output_target(job, to_array, "final")
 
 
 def test_an_input_without_a_name_is_the_only_one_that_is_needed() -> None:

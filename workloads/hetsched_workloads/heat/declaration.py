@@ -78,6 +78,7 @@ class Heat(Iterative):
     name = "heat"
     Params = HeatParams
     inputs = ("initial",)
+    optional_outputs = ("steps",)
 
     def load(self, p: HeatParams) -> int:
         check(p)
