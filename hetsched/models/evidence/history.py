@@ -109,10 +109,13 @@ class History:
         If the run changes what is known of the cost of a call, times of earlier whole shares are
         scaled to this run's: their calls had other sizes. So had those whose variation is known.
         """
-        model = self.model()
+        if self._expected is None:
+            self.model()
         without, is_changed = self._calls.exclude(samples)
         total = next((sample for sample in without if sample.curve == "total"), None)
-        if is_changed and model is not None and total is not None:
+        # Several runs may be learnt from at once: a model for each would take most of the time.
+        model = self.model() if is_changed else None
+        if model is not None and total is not None:
             factor = total.seconds / float(model.total.time(total.units))
             factor *= 1.0 if total.contended else self.contention
             for curves in (self._clean, self._contended):
