@@ -121,7 +121,7 @@ class JobScheduler:
         for number in self._openings.numbers():
             self._stop_job(number, stopping_error())
         for driver in self.running:
-            driver.abort(stopping_error())
+            driver.abort(stopping_error(), saves_state=True)
         self.advance()
 
     def advance(self) -> None:

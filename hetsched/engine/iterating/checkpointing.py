@@ -47,6 +47,11 @@ class CheckpointSchedule:
         return self._step is CheckpointStep.COPYING
 
     @property
+    def is_saving(self) -> bool:
+        """Whether a thread copies the state, or writes a copy."""
+        return self._step in (CheckpointStep.COPYING, CheckpointStep.WRITING)
+
+    @property
     def is_pausing(self) -> bool:
         """Whether the devices have been asked to pause for a checkpoint."""
         return self._step is CheckpointStep.PAUSING

@@ -131,9 +131,12 @@ class JobDriver:
     def begin(self) -> None:
         self._post(Begin())
 
-    def abort(self, error: BaseException) -> None:
-        """Stop between chunks: send nothing more and wait for the chunks already sent."""
-        self._post(AbortRequested(error))
+    def abort(self, error: BaseException, *, saves_state: bool = False) -> None:
+        """Stop between chunks: send nothing more and wait for the chunks already sent.
+
+        `saves_state`: as `AbortRequested.saves_state`.
+        """
+        self._post(AbortRequested(error, saves_state))
 
     def on_message(self, device: str, message: device_messages.Event) -> None:
         self._post(DeviceMessage(device, message))

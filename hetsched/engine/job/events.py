@@ -190,9 +190,13 @@ class PublishFailed(msgspec.Struct, frozen=True):
 
 
 class AbortRequested(msgspec.Struct, frozen=True):
-    """Stop between chunks; the job ends with `error`."""
+    """Stop between chunks; the job ends with `error`.
+
+    `saves_state`: after a checkpoint, if it is an iterative job with checkpoints.
+    """
 
     error: BaseException
+    saves_state: bool = False
 
 
 class DeadlinePassed(msgspec.Struct, frozen=True):

@@ -74,6 +74,8 @@ class JobRecord:
         Devices that the user doesn't want to be used at present.
     iterations : IterationState or None
         Of an iterative job.
+    stop_error : BaseException or None
+        The job ends with it once its state is saved.
     """
 
     settings: JobSettings
@@ -87,6 +89,7 @@ class JobRecord:
     side_jobs: int = 0
     disabled: frozenset[str] = frozenset()
     iterations: IterationState | None = None
+    stop_error: BaseException | None = None
 
     def __post_init__(self) -> None:
         job = self.settings.job

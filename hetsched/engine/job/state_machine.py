@@ -46,6 +46,7 @@ from hetsched.engine.job.stages import (
     iterating,
     planning,
     preparing,
+    saving_stop,
     stopping,
     verifying,
 )
@@ -178,6 +179,7 @@ TRANSITIONS: dict[type[JobStage], dict[type, Transition]] = {
         IterationsDone: iterating.on_done,
         IterationsStopped: iterating.on_stopped,
         EpochSettled: iterating.on_settled,
+        AbortRequested: saving_stop.on_abort,
         Prepared: iterating.on_prepared,
         DevicesJoined: iterating.on_joined,
         DevicesSwitched: iterating.on_switched,

@@ -7,13 +7,14 @@ from job_story import DEVICES
 
 from hetsched.engine.job import commands as do
 from hetsched.engine.job.events import (
+    AbortRequested,
     CheckpointFailed,
     CheckpointWritten,
     RestoreFailed,
     StateCopied,
     StateRestored,
 )
-from hetsched.errors import CantCreate, DataError, TryAgain
+from hetsched.errors import Cancelled, CantCreate, DataError, TryAgain
 
 EVERY = 300.0
 """Each event of a story takes a second."""
@@ -186,3 +187,72 @@ def test_a_checkpoint_of_work_that_is_lost_is_taken_later() -> None:
 
     story.stopped("cpu0", iteration=25, reason="paused", epoch=2).settled(25)
     assert story.commands == [do.SaveState(25, (0,), 0.5)]
+
+
+# ---- an orderly stop
+
+
+STOP = AbortRequested(TryAgain("the daemon is stopping"), saves_state=True)
+
+
+def test_a_stop_saves_the_state_and_then_ends_the_job() -> None:
+    story = reported(begun(), 1).feed(STOP)
+    assert story.names == ["PauseEpoch"]
+    story.stopped(*DEVICES, iteration=2, reason="paused").settled(2)
+    assert story.commands == [do.SaveState(2, (0, 1), 0.5)]
+    assert story.feed(StateCopied()).names == []
+
+    story.feed(CheckpointWritten(2, 1000))
+    assert story.names[-2:] == ["FenceDevice", "FenceDevice"]
+    assert story.fenced(*DEVICES).only(do.FinishJob).error.code == TryAgain.code
+
+
+def test_a_stop_waits_for_the_checkpoint_that_is_being_written_and_writes_the_last_one() -> None:
+    story = paused(7).feed(StateCopied(), STOP)
+    assert story.names == ["PauseEpoch"]
+    story.stopped(*DEVICES, iteration=9, reason="paused", epoch=2).settled(9)
+    assert story.names == []
+
+    assert story.feed(CheckpointWritten(7, 1000)).only(do.SaveState).iteration == 9
+    story.feed(StateCopied(), CheckpointWritten(9, 1000)).fenced(*DEVICES)
+    assert story.state == "Ended"
+
+
+def test_nothing_is_saved_twice() -> None:
+    story = paused(7).feed(STOP)
+    assert story.names == []
+    assert story.feed(StateCopied()).names == []
+    story.feed(CheckpointWritten(7, 1000))
+    assert "SaveState" not in story.names
+    assert story.fenced(*DEVICES).state == "Ended"
+
+
+def test_a_stop_ends_the_job_though_its_state_cannot_be_saved() -> None:
+    story = reported(begun(), 1).feed(STOP)
+    story.stopped(*DEVICES, iteration=2, reason="paused").settled(2)
+    story.feed(StateCopied(), CheckpointFailed(CantCreate("/job.ckpt: no room for 1 MiB")))
+    assert story.fenced(*DEVICES).only(do.FinishJob).error.code == TryAgain.code
+    assert story.machine.record.notes[0].startswith("no checkpoint after iteration 2")
+
+
+def test_a_stop_saves_what_lost_devices_leave() -> None:
+    story = reported(begun(), 1).feed(STOP).lost(*DEVICES).settled(1)
+    assert story.only(do.SaveState).iteration == 1
+    story.feed(StateCopied(), CheckpointWritten(1, 1000))
+    assert story.only(do.FinishJob).error.code == TryAgain.code
+
+
+def test_a_second_abort_ends_the_job_at_once() -> None:
+    story = reported(begun(), 1).feed(STOP, AbortRequested(Cancelled("now")))
+    assert story.names == ["AbortEpoch", "FenceDevice", "FenceDevice"]
+
+
+def test_without_checkpoints_a_stop_is_an_abort() -> None:
+    story = IteratingStory().to_iterating().feed(STOP)
+    assert story.names == ["AbortEpoch", "FenceDevice", "FenceDevice"]
+
+
+def test_a_job_whose_method_ends_meanwhile_is_done() -> None:
+    story = reported(begun(), 1).feed(STOP)
+    story.stopped(*DEVICES, iteration=2, reason="converged").settled(2, 2)
+    assert story.only(do.FinishJob).error is None

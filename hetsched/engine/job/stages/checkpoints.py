@@ -13,7 +13,7 @@ from hetsched.engine.job.events import (
     StateRestored,
 )
 from hetsched.engine.job.job_record import JobRecord
-from hetsched.engine.job.stages import stopping
+from hetsched.engine.job.stages import saving_stop, stopping
 from hetsched.engine.job.stages.iterating import next_epoch
 from hetsched.engine.job.states import Iterating
 from hetsched.errors import HetschedError
@@ -50,6 +50,13 @@ def on_written(
     pause = iterations.checkpoints.pause_seconds
     iterations.history.checkpoint(WrittenCheckpoint(event.iteration, pause, event.nbytes))
     iterations.checkpoints.written(now)
+    return _ended(record, state, now)
+
+
+def _ended(record: JobRecord, state: object, now: float) -> list[JobCommand]:
+    """End a job that stops, if no device computes."""
+    if isinstance(state, Iterating) and saving_stop.ends_after_save(record, state):
+        return saving_stop.end(record, state, now)
     return []
 
 
@@ -68,7 +75,9 @@ def on_failed(
     record.notes.append(note)
     is_expected = isinstance(event.error, HetschedError)
     message = LogMessage("warning", note, None if is_expected else event.error)
-    return [message, *(_go_on(record, state, now) if has_waited else [])]
+    if has_waited:
+        return [message, *_go_on(record, state, now)]
+    return [message, *_ended(record, state, now)]
 
 
 def on_restored(

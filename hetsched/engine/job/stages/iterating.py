@@ -34,7 +34,7 @@ from hetsched.engine.job.events import (
     EpochSettled,
 )
 from hetsched.engine.job.job_record import JobRecord, progress
-from hetsched.engine.job.stages import deadlines, verifying
+from hetsched.engine.job.stages import deadlines, saving_stop, verifying
 from hetsched.engine.job.stages.failures import record_loss
 from hetsched.engine.job.stages.joining import prepare_joining
 from hetsched.engine.job.stages.stopping import start_over
@@ -73,6 +73,9 @@ def _iterations(record: JobRecord) -> IterationState:
 
 def next_epoch(record: JobRecord, state: Iterating, now: float) -> list[JobCommand]:
     """Start an epoch of all usable devices; wait if there is none, or one is being prepared."""
+    if record.stop_error is not None:
+        record.state = stopped = replace(state, epoch=None)
+        return saving_stop.end(record, stopped, now)
     attempt = state.attempt
     usable = record.failures.remaining(attempt.live & attempt.prepared)
     usable = tuple(device for device in usable if device not in record.disabled)

@@ -44,7 +44,9 @@ def stop(
     *,
     is_cancelled: bool = False,
 ) -> list[JobCommand]:
-    """Fence the live devices, then take the next step."""
+    """Fence the live devices, then take the next step; end a job that was about to."""
+    if isinstance(next_step, StartOver) and record.stop_error is not None:
+        next_step = Fail(record.stop_error)
     devices = sorted(attempt.live)
     abort: list[JobCommand] = [AbortEpoch()] if isinstance(record.state, Iterating) else []
     seconds = deadlines.stop_seconds(record, is_cancelled=is_cancelled)

@@ -1,0 +1,49 @@
+"""The stop of an iterative job that is to continue later: its state is saved before it ends.
+
+The present epoch pauses after its iteration; then the state is copied and written, unless it has
+been, and the job ends. Another abort ends it at once.
+"""
+
+from __future__ import annotations
+
+from hetsched.engine.job.commands import JobCommand, PauseEpoch, SaveState
+from hetsched.engine.job.events import AbortRequested
+from hetsched.engine.job.job_record import JobRecord
+from hetsched.engine.job.stages import stopping
+from hetsched.engine.job.states import Fail, Iterating
+
+
+def on_abort(
+    record: JobRecord, state: Iterating, event: AbortRequested, now: float
+) -> list[JobCommand]:
+    """Stop the job, at once unless its state is to be saved."""
+    iterations = record.iterations
+    assert iterations is not None, "the job isn't iterative"
+    checkpoints = iterations.checkpoints
+    if not event.saves_state or checkpoints is None or iterations.is_warming_up:
+        return stopping.on_abort(record, state, event, now)
+    if iterations.is_held and not checkpoints.is_saving:  # it is being restored
+        return stopping.on_abort(record, state, event, now)
+    record.stop_error = event.error
+    return [PauseEpoch()] if state.epoch is not None else end(record, state, now)
+
+
+def end(record: JobRecord, state: Iterating, now: float) -> list[JobCommand]:
+    """End a job that no device computes, once its state is saved: each save calls this again."""
+    iterations = record.iterations
+    assert iterations is not None and record.stop_error is not None
+    checkpoints = iterations.checkpoints
+    assert checkpoints is not None, "others stop at once"
+    if checkpoints.is_saving:
+        return []
+    checkpoints.pause()
+    if iterations.ended is None and checkpoints.copy(iterations.finished, now):
+        iterations.is_held = True
+        return [SaveState(iterations.finished, iterations.previous, iterations.residual)]
+    next_step = Fail(record.stop_error)
+    return stopping.stop(record, state.attempt, next_step, now, is_cancelled=True)
+
+
+def ends_after_save(record: JobRecord, state: Iterating) -> bool:
+    """Whether the job has waited for a save, to end."""
+    return record.stop_error is not None and state.epoch is None
