@@ -46,6 +46,16 @@ def test_one_from_before_the_submission_is_ignored(saved: SavedJob) -> None:
     assert found(saved.path, 101.0, 110.0) is None
 
 
+def test_one_of_another_user_is_ignored(
+    saved: SavedJob, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    owner = os.stat(saved.path).st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+
+    assert found(saved.path, 80.0, 90.0) is None
+    assert caplog.messages == [f"job 3 starts over: {saved.path} belongs to uid {owner}"]
+
+
 def test_a_damaged_or_missing_one_is_ignored(
     saved: SavedJob, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,13 +1,15 @@
 """Finds the checkpoints from which the jobs of an earlier daemon can continue.
 
 In a thread with a deadline, as `unfinished_publications`. Only a whole file counts, which was
-written since the job was submitted: an older one may be another job's. A file that is too large to
-be read in time counts, too: it was synced before it got its name, and is read whole by its job.
+written since the job was submitted, by this user: an older one may be another job's. A file that
+is too large to be read in time counts, too: it was synced before it got its name, and is read
+whole by its job.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -64,8 +66,14 @@ def find_checkpoints(jobs: Sequence[JournaledJob], seconds: float) -> Mapping[in
 def _checkpoint_of(job: JournaledJob) -> OpenCheckpoint | None:
     path = job.spec.checkpoint
     try:
-        written_at = Path(path).stat().st_mtime
+        status = Path(path).stat()
+        written_at = status.st_mtime
         if written_at < job.submitted_at:
+            return None
+        if status.st_uid != os.geteuid():
+            log.warning(
+                "job %d starts over: %s belongs to uid %d", job.number, path, status.st_uid
+            )
             return None
         record = read_record(path)
     except (OSError, InputMissing):
