@@ -18,6 +18,7 @@ from hetsched.devices.probe import probe
 from hetsched.engine.activity import job_activity
 from hetsched.engine.admission.admission import Admission
 from hetsched.engine.admission.checked_job import CheckedJob
+from hetsched.engine.admission.last_checks import refusal
 from hetsched.engine.admission.resolve import MachineLimits
 from hetsched.engine.admission.segment_holds import hold_attached, hold_segments, release_segments
 from hetsched.engine.context import EngineContext
@@ -196,9 +197,9 @@ class Engine:
                 if checked is None:
                     release_segments(self._arena, held_segments)
                     reply(to_record(error or TryAgain("no answer from the job's check")))
-                elif (refusal := self._segments_refusal(checked)) is not None:
+                elif (refused := self._refusal(checked, is_new=readmission is None)) is not None:
                     release_segments(self._arena, held_segments)
-                    reply(refusal)
+                    reply(refused)
                 else:
                     own = number or self._last_number + 1
                     self._last_number = max(self._last_number, own)
@@ -343,13 +344,8 @@ class Engine:
                 " config); try again later"
             )
 
-    def _segments_refusal(self, checked: CheckedJob) -> ErrorRecord | None:
-        """Return why the job can't have its segments; None if it can."""
-        try:
-            self._arena.check_segments(checked.job.segments_needed)
-        except TryAgain as error:
-            return to_record(error)
-        return None
+    def _refusal(self, checked: CheckedJob, *, is_new: bool) -> ErrorRecord | None:
+        return refusal(checked, self._arena, self._context.admission.pending, is_new=is_new)
 
     def _machine_limits(self) -> MachineLimits:
         return MachineLimits(self._fleet.infos, dict(self._fleet.absent), self._arena.limit)

@@ -76,7 +76,7 @@ class JobScheduler:
         number = queued.number
         self._jobs[number] = queued
         self._sides.added(queued)
-        self._admission.pending.add(number, queued.checked.claims)
+        self._admission.pending.add(number, queued.checked.claims, queued.checked.checkpoint)
         terms = QueuedTerms.of(number, queued.spec)
         if readmission is not None:
             terms.attempts, terms.failures = readmission.attempts, readmission.failures

@@ -6,6 +6,7 @@ neither descriptors nor disk space. Both steps may block.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -38,6 +39,8 @@ class CheckedJob:
         The output files.
     input_paths : tuple of str
         The input files; links resolved.
+    checkpoint : str
+        The file of its checkpoints, links resolved; "": none.
     """
 
     spec: JobSpec
@@ -47,6 +50,7 @@ class CheckedJob:
     stamps: Mapping[str, FileStamp] = field(default_factory=dict)
     claims: tuple[OutputClaim, ...] = ()
     input_paths: tuple[str, ...] = ()
+    checkpoint: str = ""
 
     @property
     def needs_files(self) -> bool:
@@ -84,7 +88,9 @@ def check(
     finally:
         opener.close()
     stamps = {**opener.stamps, **(recorded or {})}
-    return CheckedJob(spec, declaration, job, machine, stamps, claims, tuple(opener.paths))
+    paths = tuple(opener.paths)
+    checkpoint = os.path.realpath(spec.checkpoint) if spec.checkpoint else ""
+    return CheckedJob(spec, declaration, job, machine, stamps, claims, paths, checkpoint)
 
 
 def open_job(

@@ -1,4 +1,4 @@
-"""Output files: those that unfinished jobs will write, and those that ended ones wrote.
+"""Output files that unfinished jobs will write, and those that ended ones wrote; checkpoints.
 
 Changed on the loop's thread only; threads of the pool read single entries.
 """
@@ -35,9 +35,12 @@ class PendingOutputs:
         """Path -> its promises, the last one last."""
         self._waiting: set[int] = set()
         self._bytes: Counter[int] = Counter()
+        self._checkpoints: dict[int, str] = {}
 
-    def add(self, job: int, claims: Sequence[OutputClaim]) -> None:
-        """Record the outputs of a new job, which waits."""
+    def add(self, job: int, claims: Sequence[OutputClaim], checkpoint: str = "") -> None:
+        """Record the outputs of a new job, which waits, and its checkpoint (links resolved)."""
+        if checkpoint:
+            self._checkpoints[job] = checkpoint
         if claims:
             self._claims[job] = claims
             for claim in claims:
@@ -61,6 +64,7 @@ class PendingOutputs:
 
     def remove(self, job: int) -> None:
         """Forget a job that has ended."""
+        self._checkpoints.pop(job, None)
         self.on_opened(job)
         for claim in self._claims.pop(job, ()):
             promises = self._promised.pop(claim.path, ())
@@ -72,6 +76,10 @@ class PendingOutputs:
         """Return the last job that will write `path` (links resolved); None: no job will."""
         promises = self._promised.get(path)
         return None if promises is None else promises[-1]
+
+    def with_checkpoint(self, path: str) -> set[int]:
+        """Return the unfinished jobs that write checkpoints to `path` (links resolved)."""
+        return {job for job, checkpoint in self._checkpoints.items() if checkpoint == path}
 
     def claimed(self, device: int) -> int:
         """Return the bytes that waiting jobs will need on this device (st_dev)."""
