@@ -143,6 +143,8 @@ class Arena:
         self.interleaving = Interleaving(nodes)
         self.max_segments: Callable[[], int] = lambda: sys.maxsize
         """Returns how many segments there may be at present: each takes a descriptor."""
+        self.mapped_again = 0
+        """Segments that a thread has mapped once more: each such mapping takes a descriptor."""
         self._leases: dict[int, _Lease] = {}
         self._free: list[Segment] = []  # least recently used first
         self._adopted: dict[tuple[int, int], Segment] = {}
@@ -163,16 +165,20 @@ class Arena:
 
     @property
     def segment_count(self) -> int:
-        """All segments, including free ones."""
-        return len(self._leases) + len(self._free)
+        """All segments, including free ones; those mapped once more count twice."""
+        return len(self._leases) + self.mapped_again + len(self._free)
+
+    @property
+    def _used_segments(self) -> int:
+        return len(self._leases) + self.mapped_again
 
     def check_segments(self, count: int) -> None:
         """Raise TryAgain if `count` more segments can't be in use, even without free ones."""
-        if len(self._leases) + count > self.max_segments():
+        if self._used_segments + count > self.max_segments():
             self._request_results(1)
-        if len(self._leases) + count > self.max_segments():
+        if self._used_segments + count > self.max_segments():
             raise TryAgain(
-                f"{count} more segments of shared memory: {len(self._leases)} of"
+                f"{count} more segments of shared memory: {self._used_segments} of"
                 f" {self.max_segments()} are in use, as many as the limit of descriptors allows"
                 " (RLIMIT_NOFILE); release arrays and results, or raise the limit"
             )
@@ -324,7 +330,7 @@ class Arena:
         if missing > 0:
             self._request_results(missing)
         self.check_segments(1)
-        max_free = max(0, self.max_segments() - len(self._leases) - 1)
+        max_free = max(0, self.max_segments() - self._used_segments - 1)
         self._trim(max(0, self.limit - self.used - size), max_free)
         if self.used + size > self.limit:
             raise TryAgain(

@@ -48,12 +48,14 @@ class MemoryPart:
 
     def view(self) -> np.ndarray:
         """Map the segment."""
-        mapping = map_unpopulated(self.segment.fd, self.nbytes)
-        stored = self.stored
-        order: Literal["F", "C"] = "F" if stored.order == "F" else "C"
-        return np.ndarray(
-            stored.shape, np.dtype(stored.dtype), mapping, stored.offset, order=order
-        )
+        return stored_view(self.segment.fd, self.nbytes, self.stored)
+
+
+def stored_view(fd: int, nbytes: int, stored: StoredArray) -> np.ndarray:
+    """Map the segment `fd` and return an array in it; the descriptor may be closed then."""
+    mapping = map_unpopulated(fd, nbytes)
+    order: Literal["F", "C"] = "F" if stored.order == "F" else "C"
+    return np.ndarray(stored.shape, np.dtype(stored.dtype), mapping, stored.offset, order=order)
 
 
 @dataclass(frozen=True)

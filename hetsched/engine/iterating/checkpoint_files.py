@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from hetsched.engine.iterating.array_copies import MemoryPart
 from hetsched.engine.iterating.held_task import HeldTask
 from hetsched.engine.threads.step import Step
 from hetsched.errors import Cancelled
@@ -36,7 +35,7 @@ class CheckpointFiles:
     ----------
     workload, params
         Of the job; `specs`: its inputs and outputs.
-    parts : mapping
+    arrays : mapping
         Name -> array in memory: inputs, outputs, state and partials.
     seeds : mapping
         Name of a generated input -> its seed.
@@ -45,9 +44,8 @@ class CheckpointFiles:
     workload: Iterative
     params: Any
     specs: Sequence[ArraySpec]
-    parts: Mapping[str, MemoryPart]
+    arrays: Mapping[str, np.ndarray]
     seeds: Mapping[str, int]
-    _arrays: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
     _copies: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
     _sources: dict[str, str] = field(default_factory=dict)
 
@@ -59,9 +57,8 @@ class CheckpointFiles:
         slots : sequence of int
             Of the devices with partial results of that iteration, in the order of their rows.
         """
-        arrays = self._mapped()
-        copies = copy_state(self.workload, self.params, arrays, iteration, self._copies)
-        return SavedState(iteration, copies, self._values(arrays, iteration, slots))
+        copies = copy_state(self.workload, self.params, self.arrays, iteration, self._copies)
+        return SavedState(iteration, copies, self._values(self.arrays, iteration, slots))
 
     def _values(
         self, arrays: Mapping[str, np.ndarray], iteration: int, slots: Sequence[int]
@@ -101,7 +98,7 @@ class CheckpointFiles:
         """
         problem, _ = self.problem(with_data=True)
         record, saved = load_checkpoint(path, self.workload, self.params, problem)
-        arrays = self._mapped()
+        arrays = self.arrays
         restore_state(self.workload, self.params, arrays, saved)
         for name, value in saved.values.items():
             partials = arrays[PARTIALS + name]
@@ -124,14 +121,8 @@ class CheckpointFiles:
         if name in self.seeds:
             return f"seed:{self.seeds[name]}"
         if with_data and name not in self._sources:
-            self._sources[name] = data_digest(self._mapped()[name])
+            self._sources[name] = data_digest(self.arrays[name])
         return self._sources.get(name, "")
-
-    def _mapped(self) -> dict[str, np.ndarray]:
-        """Return the arrays; mapped once, since each mapping costs a fault per page."""
-        if not self._arrays:
-            self._arrays = {name: part.view() for name, part in self.parts.items()}
-        return self._arrays
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from hetsched.engine.job.events import (
     StateRestored,
 )
 from hetsched.engine.threads.step import Step
-from hetsched.errors import TryAgain
+from hetsched.errors import CantCreate, TryAgain
 from hetsched.job import JobSpec
 from hetsched.transport.arena import Arena
 from hetsched.transport.iterations.control import IterationControl
@@ -90,6 +90,11 @@ class IterationOrders:
 
     def save_state(self, command: do.SaveState) -> None:
         """Copy the state in a thread, then write it there while iterations go on."""
+        try:
+            files = self._checkpoint_files()
+        except (OSError, TryAgain) as error:
+            self._post(CheckpointFailed(CantCreate(f"the state can't be mapped: {error}")))
+            return
         release = self._own.retain_all()
 
         def copied() -> None:
@@ -99,7 +104,7 @@ class IterationOrders:
 
         copying = HeldTask(copied, self._call_soon)
         work = CheckpointWork(
-            self._checkpoint_files(),
+            files,
             self._spec.checkpoint,
             command.iteration,
             command.slots,

@@ -20,9 +20,11 @@ from hetsched.engine.iterating.array_copies import (
     FilePart,
     MemoryPart,
     OwnFd,
+    stored_view,
 )
 from hetsched.engine.iterating.checkpoint_files import CheckpointFiles
 from hetsched.engine.job.arrays import JobArrays
+from hetsched.engine.processes.fleet import Fleet
 from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import StoredArray
 from hetsched.transport.iterations.control import IterationControl
@@ -46,6 +48,7 @@ class IterativeArrays(JobArrays):
         """Input -> the segment of its copy."""
         self._written: dict[str, int] = {}
         """Output that becomes a file -> its segment."""
+        self._mapped_again = 0
 
     def allocate(self) -> None:
         """Allocate every segment.
@@ -107,18 +110,29 @@ class IterativeArrays(JobArrays):
 
         return release
 
+    def close(self, fleet: Fleet) -> None:
+        super().close(fleet)
+        self._arena.mapped_again -= self._mapped_again
+        self._mapped_again = 0
+
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         return sum(self._arena.segment(stored.key).nbytes for stored in self.stored)
 
     def checkpoint_files(self, seed: int) -> CheckpointFiles:
-        """Return what copies the state to checkpoints and back. `seed`: of generated inputs."""
+        """Return what copies the state to checkpoints and back. `seed`: of generated inputs.
+
+        Raises OSError, or TryAgain if there are too few descriptors to map the segments again.
+        """
+        self._arena.check_segments(len(self.stored))
         workload = self._job.workload
         assert isinstance(workload, Iterative)
-        parts = {stored.array: self._part(stored) for stored in self.stored}
+        arrays = {stored.array: self._mapped(stored) for stored in self.stored}
         seeds = {spec.name: seed for spec in self._job.generate}
-        return CheckpointFiles(workload, self._job.params, self._job.specs, parts, seeds)
+        self._mapped_again += len(arrays)
+        self._arena.mapped_again += len(arrays)
+        return CheckpointFiles(workload, self._job.params, self._job.specs, arrays, seeds)
 
     def _input(self, spec: ArraySpec) -> StoredArray:
         stored = self._job.inputs.get(spec.name)
@@ -155,6 +169,10 @@ class IterativeArrays(JobArrays):
         file = self._job.outputs[spec.name]
         layout = kernel_layout(spec, self._job.load, 0, output=True, offset=file.offset)
         return FilePart(OwnFd(file.fd), layout)
+
+    def _mapped(self, stored: StoredArray) -> np.ndarray:
+        segment = self._arena.segment(stored.key)
+        return stored_view(segment.fd, segment.nbytes, stored)
 
     def _part(self, stored: StoredArray) -> MemoryPart:
         segment = self._arena.segment(stored.key)

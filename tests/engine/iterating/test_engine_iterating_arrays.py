@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,8 +16,9 @@ from hetsched.engine.admission.declaration import declare
 from hetsched.engine.admission.iterative_declaration import declare_iterative
 from hetsched.engine.admission.resolve import MachineLimits, resolve
 from hetsched.engine.iterating.iterative_arrays import IterativeArrays
+from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.threads.step import Step
-from hetsched.errors import Cancelled, DataError, IOFailure, UsageError
+from hetsched.errors import Cancelled, DataError, IOFailure, TryAgain, UsageError
 from hetsched.job import ArenaRef, FileOut, FileRef, JobSpec
 from hetsched.transport.arena import Arena
 from hetsched.workload import ArraySpec, Stage, find
@@ -212,3 +214,34 @@ def test_a_job_in_one_pass_declares_no_iterations() -> None:
     fft = find("fft")
     shapes = {"x": ((2, 8, 8), "complex64")}
     assert declare(JobSpec(workload="fft", params={}), fft, shapes, Step()).iterative is None
+
+
+def test_the_descriptors_of_checkpoints_count(arena: Arena, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones((ROWS, 4)))
+    arrays = allocated(arena, inputs={"x": FileRef(str(tmp_path / "x.npy"))})
+    open_before, count_before = len(os.listdir("/proc/self/fd")), arena.segment_count
+
+    files = arrays.checkpoint_files(0)
+
+    added = len(os.listdir("/proc/self/fd")) - open_before
+    assert 0 < added == arena.segment_count - count_before
+    view(arena, arrays, "u")[...] = 3.0
+    assert np.all(files.arrays["u"] == 3.0)
+    arrays.close(cast(Fleet, NoFleet()))
+    assert arena.segment_count == count_before
+
+
+def test_without_descriptors_there_are_no_checkpoints(arena: Arena, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones((ROWS, 4)))
+    arrays = allocated(arena, inputs={"x": FileRef(str(tmp_path / "x.npy"))})
+    arena.max_segments = lambda: arena.segment_count + 1
+
+    with pytest.raises(TryAgain, match="RLIMIT_NOFILE"):
+        arrays.checkpoint_files(0)
+
+
+class NoFleet:
+    """No process has a segment attached."""
+
+    def detach(self, keys: list[int]) -> None:
+        assert keys == []

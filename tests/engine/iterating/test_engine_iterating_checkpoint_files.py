@@ -20,16 +20,15 @@ SLOTS = 2
 
 def files(seed: int = 5) -> CheckpointFiles:
     """Return those of a job whose arrays are random."""
-    made = CheckpointFiles(WORKLOAD, PARAMS, WORKLOAD.arrays(PARAMS), {}, {})
     chance = np.random.default_rng(seed)
     x = np.random.default_rng(1).standard_normal((24, 4))
-    made._arrays = {"x": x, "y": np.zeros((24, 4))}
+    arrays = {"x": x, "y": np.zeros((24, 4))}
     for array in WORKLOAD.state(PARAMS):
-        made._arrays[array.name] = chance.standard_normal(state_shape(array, 24))
+        arrays[array.name] = chance.standard_normal(state_shape(array, 24))
     for reduction in WORKLOAD.reductions(PARAMS):
         shape = partials_shape(reduction, SLOTS)
-        made._arrays[PARTIALS + reduction.name] = chance.standard_normal(shape)
-    return made
+        arrays[PARTIALS + reduction.name] = chance.standard_normal(shape)
+    return CheckpointFiles(WORKLOAD, PARAMS, WORKLOAD.arrays(PARAMS), arrays, {})
 
 
 def test_values_are_combined_in_the_order_of_rows() -> None:
@@ -37,7 +36,7 @@ def test_values_are_combined_in_the_order_of_rows() -> None:
 
     values = made.copy(3, (1, 0)).values
 
-    partials = {name: made._arrays[PARTIALS + name] for name in values}
+    partials = {name: made.arrays[PARTIALS + name] for name in values}
     np.testing.assert_allclose(values["total"], partials["total"][1, :2].sum(axis=0))
     assert values["change"] == partials["change"][1, :2].max()
     assert values["rounds"] == partials["rounds"][1, SLOTS], "only the start computes it"
@@ -51,12 +50,12 @@ def test_another_job_continues_with_the_same_state(tmp_path: Path, iteration: in
 
     assert other.restore(path) == (iteration, 0.5)
 
-    u = other._arrays["u"][iteration % 2]
-    np.testing.assert_array_equal(u[1:-1], one._arrays["u"][iteration % 2, 1:-1])
+    u = other.arrays["u"][iteration % 2]
+    np.testing.assert_array_equal(u[1:-1], one.arrays["u"][iteration % 2, 1:-1])
     np.testing.assert_array_equal(u[[0, -1]], u[[-2, 1]], "periodic borders")
     for name, value in saved.values.items():
         for parity in (0, 1):
-            np.testing.assert_array_equal(other._arrays[PARTIALS + name][parity, SLOTS], value)
+            np.testing.assert_array_equal(other.arrays[PARTIALS + name][parity, SLOTS], value)
 
 
 def test_a_later_copy_uses_the_same_memory() -> None:
@@ -70,7 +69,7 @@ def test_a_later_copy_uses_the_same_memory() -> None:
 def test_another_problem_is_neither_read_nor_overwritten(tmp_path: Path) -> None:
     path, one, other = str(tmp_path / "job.ckpt"), files(), files()
     one.write(path, one.copy(3, (0, 1)), 0.5)
-    other._arrays["x"] = other._arrays["x"] + 1
+    other.arrays = {**other.arrays, "x": other.arrays["x"] + 1}
 
     with pytest.raises(DataError, match="input x has other values"):
         other.restore(path)
