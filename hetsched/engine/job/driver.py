@@ -124,7 +124,7 @@ class JobDriver:
         self._events: deque[JobEvent] = deque()
         self._is_handling = False
         if side is not None:
-            self._machine.record.notes.append(f"ran beside job {side.beside}, on {side.core}")
+            self._machine.record.note(f"ran beside job {side.beside}, on {side.core}")
 
     # ---- from outside
 

@@ -28,6 +28,8 @@ from hetsched.iteration_options import CHECKPOINT_SECONDS
 from hetsched.job import DeviceProgress, JobSpec, Running
 from hetsched.units import counted
 
+MAX_NOTES = 100
+"""Of one job: the first half and the last ones are kept. Arbitrary."""
 PROGRESS_SECONDS = 0.1
 """Minimum interval between two progress states of a job."""
 
@@ -82,6 +84,7 @@ class JobRecord:
     state: JobStage = field(default_factory=New)
     retries: RetryCounts = field(default_factory=RetryCounts)
     notes: list[str] = field(default_factory=list)
+    omitted_notes: int = 0
     failures: DeviceFailures = field(default_factory=DeviceFailures)
     inputs_filled: bool = False
     latest: Attempt | None = None
@@ -108,12 +111,23 @@ class JobRecord:
         """Whether a core may compute for another job at the same time."""
         return self.settings.is_side or self.side_jobs > 0
 
+    def note(self, text: str) -> None:
+        """Add a note for the report."""
+        self.notes.append(text)
+        if len(self.notes) > MAX_NOTES:
+            del self.notes[MAX_NOTES // 2]
+            self.omitted_notes += 1
+
     @property
     def report_notes(self) -> tuple[str, ...]:
         """Return the notes for the report."""
-        if not self.side_jobs:
-            return tuple(self.notes)
-        return (*self.notes, f"{counted(self.side_jobs, 'small job')} ran beside it")
+        notes = list(self.notes)
+        if self.omitted_notes:
+            omitted = f"({counted(self.omitted_notes, 'note')} omitted here)"
+            notes.insert(MAX_NOTES // 2, omitted)
+        if self.side_jobs:
+            notes.append(f"{counted(self.side_jobs, 'small job')} ran beside it")
+        return tuple(notes)
 
     def steals(self, infos: Sequence[DeviceInfo]) -> bool:
         """Return whether to steal: only between devices on the wall clock, not on virtual ones."""

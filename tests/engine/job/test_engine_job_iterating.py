@@ -20,6 +20,7 @@ from hetsched.engine.job.events import (
     ProcessesSettled,
     Published,
 )
+from hetsched.engine.job.job_record import MAX_NOTES
 from hetsched.errors import Cancelled, IOFailure
 from hetsched.partition.iterations import IterationBalance
 from hetsched.transport.device_messages import StoredArray
@@ -374,3 +375,14 @@ def test_a_cancelled_job_waits_for_the_thread_that_reads() -> None:
     story = IteratingStory(inputs={"x": FILE}).to_waiting()
     assert story.feed(AbortRequested(Cancelled("no"))).names == ["CancelLoading"]
     assert story.feed(LoadFailed(Cancelled("thread"))).only(do.FinishJob).error.message == "no"
+
+
+def test_the_notes_of_a_job_are_bounded() -> None:
+    record = IteratingStory().machine.record
+    for number in range(3 * MAX_NOTES):
+        record.note(f"note {number}")
+
+    notes = record.report_notes
+    assert len(record.notes) == MAX_NOTES
+    assert (notes[0], notes[-1]) == ("note 0", f"note {3 * MAX_NOTES - 1}")
+    assert notes[MAX_NOTES // 2] == f"({2 * MAX_NOTES} notes omitted here)"

@@ -72,7 +72,7 @@ def on_failed(
     previous = [text for text in record.notes if text.startswith("no checkpoint after iteration")]
     if previous:  # the last one is enough
         record.notes.remove(previous[0])
-    record.notes.append(note)
+    record.note(note)
     is_expected = isinstance(event.error, HetschedError)
     message = LogMessage("warning", note, None if is_expected else event.error)
     if has_waited:
@@ -91,7 +91,7 @@ def on_restored(
     if iterations.checkpoints is not None:
         iterations.checkpoints.saved = event.iteration
     path = record.settings.spec.resume
-    record.notes.append(f"continued after iteration {event.iteration}, from {path}")
+    record.note(f"continued after iteration {event.iteration}, from {path}")
     return _go_on(record, state, now)
 
 

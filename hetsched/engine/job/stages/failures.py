@@ -58,7 +58,7 @@ def record_loss(record: JobRecord, attempt: Attempt, event: DevicesLost) -> list
     record.failures.culprits.difference_update(event.devices)
     kernels = {_running_variant(record, attempt, device) for device in responsible}
     attempt.remove(event.devices)
-    record.notes.append(loss_note(event, is_iterative=record.iterations is not None))
+    record.note(loss_note(event, is_iterative=record.iterations is not None))
     if not responsible or not event.counts:
         return []
     finished = {device: _finished(record, attempt, device) for device in responsible}
@@ -180,7 +180,7 @@ def _exclude_variant(
     record: JobRecord, info: DeviceInfo, variant: str, reason: str
 ) -> list[JobCommand]:
     text = f"{info.name}: variant {variant} can't be used: {reason}"
-    record.notes.append(text)
+    record.note(text)
     return [LogMessage("warning", text), ExcludeVariant(info, variant, reason)]
 
 
@@ -201,7 +201,7 @@ def _run_elsewhere(
     record: JobRecord, attempt: Attempt, device: str, reason: str, now: float
 ) -> list[JobCommand]:
     text = f"{device} takes no part in this job: {reason}"
-    record.notes.append(text)
+    record.note(text)
     record.failures.excluded[device] = reason
     return [
         LogMessage("warning", text),

@@ -87,7 +87,7 @@ def _note_excluded(record: JobRecord, excluded: Mapping[str, str]) -> None:
     for device, reason in excluded.items():
         if device not in record.failures.excluded:
             record.failures.excluded[device] = reason
-            record.notes.append(f"{device}: {reason}")
+            record.note(f"{device}: {reason}")
 
 
 def no_device_error(absent: Mapping[str, str]) -> Unavailable:
