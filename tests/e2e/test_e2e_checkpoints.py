@@ -165,6 +165,13 @@ def test_a_checkpoint_that_cannot_be_written_costs_the_job_nothing(
     assert "there is no folder" in note
 
 
+def test_two_jobs_have_two_checkpoints(local: hetsched.Local, tmp_path: Path) -> None:
+    first = submit(local, checkpoint=tmp_path / "job.ckpt", hold=True)
+    with pytest.raises(UsageError, match=f"job {first.id} writes its checkpoints there; give"):
+        submit(local, checkpoint=tmp_path / "job.ckpt")
+    first.cancel()
+
+
 def test_a_checkpoint_is_no_output(local: hetsched.Local, tmp_path: Path) -> None:
     path = tmp_path / "y.npy"
     with pytest.raises(UsageError, match="both a checkpoint and an output"):

@@ -242,6 +242,16 @@ def test_a_stop_saves_what_lost_devices_leave() -> None:
     assert story.only(do.FinishJob).error.code == TryAgain.code
 
 
+def test_a_state_that_would_have_to_be_restored_first_is_not_saved() -> None:
+    story = begun()
+    for number in range(1, 31):
+        reported(story, number)
+    story.feed(STOP).lost("cpu1").stopped("cpu0", iteration=30, reason="aborted")
+    story.settled(30, saved=24)
+    assert "SaveState" not in story.names
+    assert story.fenced("cpu0").only(do.FinishJob).error.code == TryAgain.code
+
+
 def test_a_second_abort_ends_the_job_at_once() -> None:
     story = reported(begun(), 1).feed(STOP, AbortRequested(Cancelled("now")))
     assert story.names == ["AbortEpoch", "FenceDevice", "FenceDevice"]

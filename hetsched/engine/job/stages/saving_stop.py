@@ -37,7 +37,9 @@ def end(record: JobRecord, state: Iterating, now: float) -> list[JobCommand]:
     if checkpoints.is_saving:
         return []
     checkpoints.pause()
-    if iterations.ended is None and checkpoints.copy(iterations.finished, now):
+    # Rows that a lost device took along are where the next epoch would restore them from.
+    is_whole = iterations.ended is None and not iterations.restores
+    if is_whole and checkpoints.copy(iterations.finished, now):
         iterations.is_held = True
         return [SaveState(iterations.finished, iterations.previous, iterations.residual)]
     next_step = Fail(record.stop_error)
