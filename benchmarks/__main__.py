@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from benchmarks import (
     barrier,
+    cavity,
     command,
     fifth_job,
     file_job,
@@ -42,6 +43,7 @@ BENCHMARKS: dict[str, Callable[[bool], results.Result]] = {
     "overhead": overhead.measure,
     "barrier": barrier.measure,
     "iterations": iterations.measure,
+    "cavity": cavity.measure,
     "fifth_job": fifth_job.measure,
     "file_job": file_job.measure,
     "files_touched": files_touched.measure,

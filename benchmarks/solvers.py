@@ -6,6 +6,7 @@ import os
 import time
 
 import hetsched
+from benchmarks.bandwidth import copy_bandwidth
 from benchmarks.children import Peers
 from benchmarks.paired import fastest, interleave
 from benchmarks.results import Bar, Result
@@ -41,7 +42,9 @@ def measure(quick: bool) -> Result:
         "problem",
         "iterations",
         "hetsched, ms per iteration",
+        "MB per iteration",
         "GB/s",
+        "copying, GB/s",
         "best peer",
         "peer, ms per iteration",
         "speed against it",
@@ -61,6 +64,7 @@ def one_problem(result: Result, client: hetsched.Client, problem: Problem, round
     for name, values in problem.inputs().items():
         arrays[name] = client.empty(values.shape, values.dtype.name)
         arrays[name][...] = values
+    copying = copy_bandwidth()
     job = client.submit(problem.workload, arrays or None, **problem.params)
 
     def run() -> float:
@@ -85,7 +89,9 @@ def one_problem(result: Result, client: hetsched.Client, problem: Problem, round
             problem.name,
             str(iterations),
             milliseconds(ours.median / iterations),
+            f"{problem.bytes_per_iteration / 1e6:.0f}",
             f"{problem.bytes_per_iteration * iterations / ours.median / 1e9:.1f}",
+            f"{copying / 1e9:.1f}",
             best,
             milliseconds(samples[best].median / iterations),
             speed.text(),
@@ -96,6 +102,8 @@ def one_problem(result: Result, client: hetsched.Client, problem: Problem, round
             "problem": problem.workload,
             **case,
             "iterations": iterations,
+            "bytes_per_iteration": problem.bytes_per_iteration,
+            "copied_bytes_per_second": copying,
             "seconds": {"hetsched": ours.seconds, **{n: s.seconds for n, s in samples.items()}},
             "ratio": speed.median,
         }

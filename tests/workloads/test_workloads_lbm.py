@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cavity_tables import deviation
 from hetsched_workloads.lbm import Lbm, LbmParams
 from hetsched_workloads.lbm.walls import links
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.cavity_tables import deviation
 from hetsched.errors import DataError, UsageError
 from hetsched.iterations.serial import SerialResult, run
 from hetsched.workload import Rows
