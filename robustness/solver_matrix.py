@@ -235,8 +235,9 @@ def _resume(local: hetsched.Local, combination: Combination, names: Sequence[str
         path = Path(folder) / "job.ckpt"
         first = _submit(local, combination, names[:-1], checkpoint=path)
         wrong = _differences(combination, first)
-        while not path.exists():  # it is written while the job goes on
-            time.sleep(0.001)
+        deadline = time.monotonic() + END_SECONDS
+        while not path.exists() and time.monotonic() < deadline:
+            time.sleep(0.001)  # it is written while the job goes on
         second = _submit(local, combination, names, resume=path)
         wrong += _differences(combination, second)
         report = second.report
