@@ -12,7 +12,7 @@ from hetsched.config import Config, DeviceConfig
 from hetsched.config.cost import Cost
 from hetsched.device import DeviceInfo
 from hetsched.devices import probe
-from hetsched.devices.cpu import cores
+from hetsched.devices.cpu import cores, topology
 from hetsched.devices.cuda import probe as cuda_probe
 from hetsched.devices.cuda.placement import driving_core, local_cores
 from hetsched.devices.process_spec import Probe, ProcessSpec
@@ -30,7 +30,9 @@ TEAM = DeviceConfig(kind="cpu")
 
 
 @pytest.fixture(autouse=True)
-def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def four_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Four cores of one thread each, whatever this machine has."""
+    monkeypatch.setattr(topology, "SYSFS", tmp_path)
     monkeypatch.setattr(cores, "allowed", lambda: [2, 3, 6, 7])
     monkeypatch.setattr(cores, "quota", lambda: math.inf)
     monkeypatch.setattr(cuda_probe, "detect", lambda config: ([], {"gpu0": "no driver"}))
