@@ -150,7 +150,7 @@ def test_a_process_that_never_says_hello_blocks_no_job(
     """A job on the cores doesn't wait for it at all, one on all devices until the deadline."""
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     monkeypatch.setattr(device_process, "_spawn", silent_emulated)
-    config = CORES.replace("[deadlines]", f'[deadlines]\nhello = "{hello}"') + SLOW
+    config = CORES.replace("[deadlines]", f'[deadlines]\nexit = "1s"\nhello = "{hello}"') + SLOW
 
     with hetsched.Local(parse(config, "test"), learn=False) as local:
         job = local.submit(FAULTY, np.ones((40, 4)), units=40, devices=devices)
