@@ -29,7 +29,7 @@ SECTIONS = {
     "facts": 45.0,
     "conformance": 60.0,
     "iterating": 45.0,
-    "solvers": 120.0,
+    "solvers": 180.0,
     "lost_rows": 30.0,
     "streamed": 45.0,
     "steps": 30.0,

@@ -107,6 +107,9 @@ class Diffusion(Iterative):
     def must_converge(self, p: DiffusionParams) -> bool:
         return p.tolerance > 0
 
+    def has_fixed_length(self, p: DiffusionParams) -> bool:
+        return p.tolerance == 0
+
     def converged(self, p: DiffusionParams, values: Values) -> bool:
         return bool(values.now["change"] <= p.tolerance)
 

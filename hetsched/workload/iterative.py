@@ -212,6 +212,14 @@ class Iterative(BaseWorkload):
         """Return whether a job that ends by `max_iterations` has failed."""
         return True
 
+    def has_fixed_length(self, p: Any) -> bool:
+        """Return whether iterations never end before `max_iterations`.
+
+        Then it is known from the start how much work there is, and a GPU stores its rows less
+        often.
+        """
+        return False
+
     def residual(self, p: Any, values: Values) -> float:
         """Return what shall become small, for progress reports; NaN if there is no such number.
 

@@ -78,8 +78,8 @@ class EpochRunner:
         self._rows = Rows(0, 0, run.load)
         self._proposal = 0
         self._complete = self._finished = command.first - 1
-        must_converge = run.workload.must_converge(run.params)
-        self._schedule = SaveSchedule(None if must_converge else command.last)
+        is_fixed = run.workload.has_fixed_length(run.params)
+        self._schedule = SaveSchedule(command.last if is_fixed else None)
         self._is_deferring = False
         self._phases = _Phases()
         self._move_seconds = 0.0

@@ -126,6 +126,9 @@ class Heat(Iterative):
         """Return False: the steps asked for are the result."""
         return False
 
+    def has_fixed_length(self, p: HeatParams) -> bool:
+        return p.tolerance == 0
+
     def residual(self, p: HeatParams, values: Values) -> float:
         """Return the largest change of a point in the last step, if there is a tolerance."""
         return float(values.now["change"]) if p.tolerance > 0 else float("nan")

@@ -133,6 +133,9 @@ class Lbm(Iterative):
         """Return False: the steps asked for are the result."""
         return False
 
+    def has_fixed_length(self, p: LbmParams) -> bool:
+        return p.tolerance == 0
+
     def residual(self, p: LbmParams, values: Values) -> float:
         """Return the largest change of a population in a step over the speed, with a tolerance."""
         change = float(values.now["change"]) if p.tolerance > 0 else float("nan")
