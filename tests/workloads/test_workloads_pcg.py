@@ -186,6 +186,21 @@ def test_too_few_iterations_do_not_converge() -> None:
     assert (result.converged, result.iterations) == (False, 3)
 
 
+@pytest.mark.parametrize("preconditioner", PRECONDITIONERS)
+def test_the_last_x_is_the_best(preconditioner: str) -> None:
+    """Its error in the norm of A falls in each iteration (Hestenes and Stiefel, 1952)."""
+    a, b = positive(200, 4, 0.05), np.random.default_rng(4).standard_normal(200)
+    solution = np.linalg.solve(a.toarray(), b)
+    norms = []
+    for count in range(1, 25):
+        result = pcg(a, b, preconditioner=preconditioner, tolerance=1e-12, max_iterations=count)
+        error = result.outputs["x"] - solution
+        norms.append(float(error @ (a @ error)))
+
+    assert norms == sorted(norms, reverse=True)
+    assert norms[-1] < norms[0]
+
+
 def test_iterations_are_bounded() -> None:
     limits = [PCG.max_iterations(PcgParams(n, 1, max_iterations=m)) for n, m in
               ((7, 0), (10**6, 0), (7, 99))]  # fmt: skip
