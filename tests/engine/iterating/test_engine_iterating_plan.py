@@ -81,6 +81,15 @@ def test_without_measurements_the_split_is_even() -> None:
     assert plan.plan.predicted_seconds is None
 
 
+def test_a_device_unlike_equal_cores_begins_with_half_a_share() -> None:
+    cores = [DeviceInfo(name=f"cpu{i}", kind="cpu", identity="core") for i in range(2)]
+    devices = (*cores, DeviceInfo(name="emu0", kind="emulated", identity="another"))
+
+    plan = first_plan(job(devices), spec(), devices, state(devices))
+
+    assert plan.balance.rows == (48, 48, 24)
+
+
 @pytest.mark.parametrize("method", ["auto", "functional", "constant", "imbalance-factor"])
 def test_measured_iterations_give_the_next_jobs_split(method: Any) -> None:
     plan = first_plan(job(), spec(balance=method), CORES, learnt((0.001, 0.003)))

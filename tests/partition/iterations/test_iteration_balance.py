@@ -231,3 +231,12 @@ def test_a_device_unlike_the_others_with_a_known_memory_begins_with_a_whole_shar
     kinds, capacities = ["core", "core", "gpu"], [300, 300, 150]
 
     assert IterationBalance(300, 3, kinds=kinds, capacities=capacities).rows == (100, 100, 100)
+
+
+def test_rows_exceed_a_known_memory_by_few_first() -> None:
+    balance = IterationBalance(2000, 2, capacities=[2000, 1000])
+
+    for iteration in (1, 2):
+        balance.tell([timed(iteration, (1000, 1000), 10.0, 1.0)], remaining=1000)
+
+    assert 1000 < balance.rows[1] <= 1000 + 1000 / 32 + 1
