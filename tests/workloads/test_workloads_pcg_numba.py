@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 from solver_cases import PCG, parts, pcg, poisson, positive, splits
 
 from hetsched.workload import KernelContext
@@ -13,6 +14,8 @@ from hetsched.workload import KernelContext
 pytest.importorskip("numba")
 
 from hetsched_workloads.pcg import numba_cpu, scipy_cpu
+from hetsched_workloads.pcg.numba_cholesky import RowFactors
+from hetsched_workloads.pcg.triangular_solves import BlockFactors, BlockSolver
 
 PRECONDITIONERS = ("none", "diagonal", "cholesky")
 
@@ -44,6 +47,28 @@ def test_it_computes_what_scipy_computes(preconditioner: str, case: str) -> None
     np.testing.assert_allclose(result.residuals[:9], expected.residuals[:9], rtol=1e-8)
     size = np.abs(expected.outputs["x"]).max()
     np.testing.assert_allclose(result.outputs["x"], expected.outputs["x"], atol=1e-8 * size)
+
+
+def indefinite_pivots() -> scipy.sparse.csr_array:
+    """Positive definite blocks, of which the second meets a negative pivot (Kershaw, 1978)."""
+    kershaw = np.array([[3, -2, 0, 2], [-2, 3, -2, 0], [0, -2, 3, -2], [2, 0, -2, 3]], float)
+    a = scipy.sparse.csr_array(scipy.sparse.block_diag([4 * np.eye(4), kershaw, np.ones((4, 4))]))
+    a.sort_indices()
+    return a
+
+
+@pytest.mark.parametrize("case", ["poisson", "random", "pivots"])
+def test_incomplete_factors_are_those_of_levels(case: str) -> None:
+    a, block = (indefinite_pivots(), 4) if case == "pivots" else (system(case)[0], 70)
+    n, first = a.shape[0], 4 * block if case != "pivots" else 0
+    r = np.random.default_rng(1).standard_normal(n - first)
+    z, expected = np.empty_like(r), np.empty_like(r)
+
+    RowFactors(a.indptr[first:], a.indices, a.data, first, block).solve(0, n - first, r, z)
+
+    levels = BlockFactors(a.indptr[first:], a.indices, a.data, first, block)
+    BlockSolver(levels, 0, n - first).solve(r, expected)
+    np.testing.assert_allclose(z, expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.usefixtures("compiles")
@@ -85,3 +110,4 @@ def test_small_systems_are_left_to_scipy(monkeypatch: pytest.MonkeyPatch) -> Non
 
     assert made == [729]
     assert numba_cpu.is_large(PCG.infer({"grid": "100x100x100"}, {}))
+    assert numba_cpu.is_large(PCG.infer({"grid": "40x40x40", "preconditioner": "cholesky"}, {}))

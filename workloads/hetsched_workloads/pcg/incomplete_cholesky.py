@@ -8,7 +8,7 @@ which is IC(0) (Meijerink and van der Vorst, Math. Comp. 31, 1977) without squar
 no incomplete Cholesky (its `spilu` isn't symmetric), so rows are computed level by level: those of
 a level depend on earlier levels only (Saad, section 11.6.3), and all blocks advance together. A
 level costs a call of a compiled loop in each solve, so blocks with long chains of dependent rows,
-such as tridiagonal ones, are slow.
+such as tridiagonal ones, are slow; `numba_cholesky` has no such costs.
 
 If a pivot isn't positive, the block is factorised again with a larger diagonal (Manteuffel, Math.
 Comp. 34, 1980). Values are those of the natural order of rows, whatever blocks are computed

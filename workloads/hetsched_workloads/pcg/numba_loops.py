@@ -65,11 +65,13 @@ def measure(
     All are those of own rows; no weights: z = r.
     """
     for part in range(len(squares)):
-        own = slice(part * granule, (part + 1) * granule)
+        chunk = slice(part * granule, (part + 1) * granule)
         if len(weights):
-            squares[part], weighted[part] = _weighted_squares(r[own], q[own], weights[own], alpha)
+            squares[part], weighted[part] = _weighted_squares(
+                r[chunk], q[chunk], weights[chunk], alpha
+            )
         else:
-            squares[part] = weighted[part] = _squares(r[own], q[own], alpha)
+            squares[part] = weighted[part] = _squares(r[chunk], q[chunk], alpha)
 
 
 @compiled_any_order
@@ -102,13 +104,13 @@ def direct(vectors: Any, weights: Any, alpha: Any, beta: Any, new: Any) -> None:
     r, q, x, p = vectors
     new_r, new_x, new_p = new
     for first in range(0, len(r), CHUNK):
-        own = slice(first, min(first + CHUNK, len(r)))
-        _add_multiple(r[own], -alpha, q[own], new_r[own])
-        _add_multiple(x[own], alpha, p[own], new_x[own])
+        chunk = slice(first, min(first + CHUNK, len(r)))
+        _add_multiple(r[chunk], -alpha, q[chunk], new_r[chunk])
+        _add_multiple(x[chunk], alpha, p[chunk], new_x[chunk])
         if len(weights):
-            _add_weighted(weights[own], new_r[own], beta, p[own], new_p[own])
+            _add_weighted(weights[chunk], new_r[chunk], beta, p[chunk], new_p[chunk])
         else:
-            _add_multiple(new_r[own], beta, p[own], new_p[own])
+            _add_multiple(new_r[chunk], beta, p[chunk], new_p[chunk])
 
 
 @compiled

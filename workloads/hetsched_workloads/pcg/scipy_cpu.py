@@ -6,6 +6,7 @@ For matrices in a core's caches, and where numba isn't installed.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import numpy as np
 
@@ -32,6 +33,13 @@ def backend(p: PcgParams) -> ScipyBackend:
     return ScipyBackend(Pcg().granule(p))
 
 
+class Solver(Protocol):
+    """Solves with the preconditioner of some rows."""
+
+    def solve(self, r: np.ndarray, z: np.ndarray) -> None:
+        """Write M^-1 r to z."""
+
+
 class ScipyBackend:
     """Keeps the incomplete Cholesky factors of groups of blocks, also of those partly its own."""
 
@@ -56,16 +64,19 @@ class ScipyBackend:
             own = slice(first - rows.first, stop - rows.first)
             self._solver(group, first, stop, inputs).solve(r[own], z[own])
 
-    def _solver(self, group: int, first: int, stop: int, inputs: Arrays) -> BlockSolver:
+    def _solver(self, group: int, first: int, stop: int, inputs: Arrays) -> Solver:
         """Return the solver of the rows `first` up to `stop`, a part of a group of blocks."""
-        load = len(inputs["A.indptr"]) - 1
-        bounds = (group, min(group + self._group, load))
-        if first % self._block or (stop % self._block and stop < load):
-            bounds = (first, stop)  # a device without room for all its rows cuts blocks
+        bounds = self._factorised(group, first, stop, len(inputs["A.indptr"]) - 1)
         factors = self._factors.get(*bounds, lambda: self._factorise(*bounds, inputs))
         return self._solvers.get(
             first, stop, lambda: BlockSolver(factors, first - bounds[0], stop - bounds[0])
         )
+
+    def _factorised(self, group: int, first: int, stop: int, load: int) -> tuple[int, int]:
+        """Return the rows whose blocks are factorised together."""
+        if first % self._block or (stop % self._block and stop < load):
+            return first, stop  # a device without room for all its rows cuts blocks
+        return group, min(group + self._group, load)
 
     def _factorise(self, first: int, stop: int, inputs: Arrays) -> BlockFactors:
         pointers = inputs["A.indptr"][first : stop + 1]
