@@ -47,6 +47,12 @@ SWITCHED_OFF = """
 [queue]
 small_jobs = false
 """
+PATIENT = """
+[deadlines]
+chunk = "10m"
+unpredicted_chunk = "10m"
+"""
+"""Chunks of the large job wait as long as this machine needs for everything else."""
 CORE_COUNT = 2
 UNITS = 3200
 SMALL_UNITS = 4
@@ -128,7 +134,7 @@ def make_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str) ->
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(job_record, "PROGRESS_SECONDS", 0.0)
     monkeypatch.setattr(small_job_rule, "MIN_REMAINING_SECONDS", 0.0)
-    with Local(config=parse(machine, "test"), learn=False) as local:
+    with Local(config=parse(machine + PATIENT, "test"), learn=False) as local:
         bench = Bench(local, tmp_path)
         with contextlib.closing(bench):
             yield bench
