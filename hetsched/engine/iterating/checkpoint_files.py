@@ -55,7 +55,8 @@ class CheckpointFiles:
         Parameters
         ----------
         slots : sequence of int
-            Of the devices with partial results of that iteration, in the order of their rows.
+            Of the devices with partial results of that iteration, in the order of their rows; ():
+            its combined values are in the last slot, as after a checkpoint.
         """
         copies = copy_state(self.workload, self.params, self.arrays, iteration, self._copies)
         return SavedState(iteration, copies, self._values(self.arrays, iteration, slots))
@@ -71,7 +72,7 @@ class CheckpointFiles:
             if reduction.name not in needed:
                 continue
             partials = arrays[PARTIALS + reduction.name]
-            if reduction.name in repeated:
+            if reduction.name in repeated and slots:
                 values[reduction.name] = combine(reduction, partials, iteration, slots)
             else:
                 values[reduction.name] = np.array(partials[iteration % 2, combined_slot(partials)])

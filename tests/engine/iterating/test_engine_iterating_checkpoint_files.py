@@ -42,6 +42,15 @@ def test_values_are_combined_in_the_order_of_rows() -> None:
     assert values["rounds"] == partials["rounds"][1, SLOTS], "only the start computes it"
 
 
+def test_values_that_are_combined_already_come_from_the_last_slot() -> None:
+    made = files()
+
+    values = made.copy(3, ()).values
+
+    for name, value in values.items():
+        np.testing.assert_array_equal(value, made.arrays[PARTIALS + name][1, SLOTS])
+
+
 @pytest.mark.parametrize("iteration", [4, 7])
 def test_another_job_continues_with_the_same_state(tmp_path: Path, iteration: int) -> None:
     path, one, other = str(tmp_path / "job.ckpt"), files(5), files(6)
