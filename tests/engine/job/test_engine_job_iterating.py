@@ -210,6 +210,18 @@ def test_the_others_go_back_to_what_was_saved_of_a_devices_own_memory() -> None:
     assert (story.epoch.first, story.epoch.restores) == (31, False)
 
 
+def test_a_second_loss_before_rows_are_restored_repeats_nothing_more() -> None:
+    story = IteratingStory().to_iterating().iterated("cpu0", 1, 30).iterated("cpu1", 1, 30)
+    story.lost("cpu1").stopped("cpu0", iteration=30, reason="aborted").settled(30, saved=24)
+    story.lost("cpu0").settled(24, saved=24)
+
+    story.joined("cpu0").prepared("cpu0")
+    assert (story.epoch.first, story.epoch.restores) == (25, True)
+    notes = [note for note in story.machine.record.notes if "were lost" in note]
+    assert notes == ["iterations 25 to 30 were lost and repeated"]
+    assert story.iterations.history.history().repeated == 6
+
+
 def test_a_device_that_comes_back_joins_at_a_pause() -> None:
     story = IteratingStory().to_iterating().lost("cpu1")
     story.stopped("cpu0", iteration=0, reason="aborted").settled(0)

@@ -213,7 +213,8 @@ def _go_back(record: JobRecord, event: EpochSettled) -> None:
     """Record that what a lost device had in its own memory is computed again."""
     saved = event.saved
     assert saved is not None
-    record.note(f"iterations {saved + 1} to {event.finished} were lost and repeated")
+    if saved < event.finished:  # else another device was lost before any iteration followed
+        record.note(f"iterations {saved + 1} to {event.finished} were lost and repeated")
     _iterations(record).go_back(saved)
 
 
