@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse
 from solver_cases import PCG, parts, pcg, poisson, positive, splits
 
+from hetsched.errors import DataError
 from hetsched.workload import KernelContext
 
 pytest.importorskip("numba")
@@ -69,6 +70,30 @@ def test_incomplete_factors_are_those_of_levels(case: str) -> None:
     levels = BlockFactors(a.indptr[first:], a.indices, a.data, first, block)
     BlockSolver(levels, 0, n - first).solve(r, expected)
     np.testing.assert_allclose(z, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("size", [1e200, 1e-200])
+def test_squares_of_elements_may_overflow(size: float) -> None:
+    a, r, z = poisson("5x5x5")[0], np.ones(125), np.empty(125)
+    expected = np.empty(125)
+    RowFactors(a.indptr, a.indices, a.data, 0, 25).solve(0, 125, r, expected)
+
+    RowFactors(a.indptr, a.indices, size * a.data, 0, 25).solve(0, 125, r, z)
+
+    np.testing.assert_allclose(z * size, expected, rtol=1e-9)
+    levels = BlockFactors(a.indptr, a.indices, size * a.data, 0, 25)
+    BlockSolver(levels, 0, 125).solve(r, z)
+    np.testing.assert_allclose(z * size, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("factors", [RowFactors, BlockFactors])
+def test_a_block_without_factors_is_an_error(factors: Any) -> None:
+    block = np.array([[1e-300, 1e150], [1e150, 1e-300]])
+    a = scipy.sparse.csr_array(scipy.sparse.block_diag([np.eye(2), block]))
+    a.sort_indices()
+
+    with pytest.raises(DataError, match="not positive definite: its diagonal block 1"):
+        factors(a.indptr, a.indices, a.data, 0, 2)
 
 
 @pytest.mark.usefixtures("compiles")

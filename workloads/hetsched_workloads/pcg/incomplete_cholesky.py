@@ -23,12 +23,16 @@ from itertools import pairwise
 import numpy as np
 import scipy.sparse
 
+from hetsched.errors import DataError
 from hetsched_workloads.pcg.csr import entry_rows
 
 MIN_PIVOT = 1e-6
 """Least pivot over the diagonal element. Arbitrary."""
 FIRST_SHIFT = 1e-3
 SHIFT_GROWTH = 10.0
+MAX_SHIFT = 1e9
+"""Larger ones don't help. A positive definite matrix needs less than the rows of a block: then its
+diagonal dominates."""
 
 
 @dataclass(frozen=True)
@@ -160,8 +164,16 @@ def _products(w: Triangle) -> _Products:
     return _Products(target[order], left[order], right[order], bounds)
 
 
+def no_factors(block: int) -> DataError:
+    """Return the error of a block that has no factors with any shift."""
+    return DataError(
+        f"A is not positive definite: its diagonal block {block} has no incomplete Cholesky"
+        " factors"
+    )
+
+
 def factorise(w: Triangle) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values of W and 1 / D, by places."""
+    """Return the values of W and 1 / D, by places. Raises DataError if no shift is enough."""
     products = _products(w)
     shift = np.zeros(len(w.order))
     while True:
@@ -170,6 +182,8 @@ def factorise(w: Triangle) -> tuple[np.ndarray, np.ndarray]:
         if not is_bad.any():
             return values, 1 / pivots
         in_bad_block = np.isin(w.block, w.block[is_bad])
+        if (shift[in_bad_block] > MAX_SHIFT).any():
+            raise no_factors(int(w.block[is_bad][0]))
         shift[in_bad_block] = np.maximum(FIRST_SHIFT, SHIFT_GROWTH * shift[in_bad_block])
 
 
@@ -184,10 +198,10 @@ def _factorise(
         for level, (first, stop) in enumerate(pairwise(w.bounds)):
             for start, end in products.bounds.get(level, ()):
                 left, right = products.left[start:end], products.right[start:end]
-                terms = values[left] * values[right] * inverse[w.columns[left]]
+                terms = values[left] * (values[right] * inverse[w.columns[left]])
                 np.subtract.at(values, products.target[start:end], terms)
             own = slice(w.pointers[first], w.pointers[stop])
-            terms = np.square(values[own]) * inverse[w.columns[own]]
+            terms = values[own] * (values[own] * inverse[w.columns[own]])
             pivots[first:stop] -= np.bincount(row_of[own] - first, terms, stop - first)
             inverse[first:stop] = 1 / pivots[first:stop]
     return values, pivots

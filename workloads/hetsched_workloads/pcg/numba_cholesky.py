@@ -13,7 +13,13 @@ from typing import Any
 import numpy as np
 
 from hetsched.workload import Arrays
-from hetsched_workloads.pcg.incomplete_cholesky import FIRST_SHIFT, MIN_PIVOT, SHIFT_GROWTH
+from hetsched_workloads.pcg.incomplete_cholesky import (
+    FIRST_SHIFT,
+    MAX_SHIFT,
+    MIN_PIVOT,
+    SHIFT_GROWTH,
+    no_factors,
+)
 from hetsched_workloads.pcg.inference import PARTS
 from hetsched_workloads.pcg.numba_loops import compiled
 from hetsched_workloads.pcg.scipy_cpu import ScipyBackend, Solver
@@ -30,6 +36,11 @@ class RowFactors:
     first : int
         The first row; a block that begins before it or ends after the last row is cut.
     block : int, rows
+
+    Raises
+    ------
+    DataError
+        A block has no factors.
     """
 
     def __init__(
@@ -49,7 +60,9 @@ class RowFactors:
         _extract(
             pointers, columns, values, first, block, self._pointers, self._columns, lower, diagonal
         )
-        _factorise(self._pointers, self._columns, lower, diagonal, first, block, inverse)
+        bad = _factorise(self._pointers, self._columns, lower, diagonal, first, block, inverse)
+        if bad >= 0:
+            raise no_factors((first + bad) // block)
         self._lower = lower.astype(values.dtype)
         self._inverse = inverse.astype(values.dtype)
 
@@ -142,8 +155,11 @@ def _extract(
 @compiled
 def _factorise(
     pointers: Any, columns: Any, lower: Any, diagonal: Any, first: int, block: int, inverse: Any
-) -> None:
-    """Replace A's lower triangle by V, and write 1 / D."""
+) -> int:
+    """Replace A's lower triangle by V, and write 1 / D.
+
+    Return the first row of a block for which no shift is enough; -1: there is none.
+    """
     original = lower.copy()
     start = 0
     while start < len(diagonal):
@@ -152,12 +168,15 @@ def _factorise(
         while not _factorise_block(
             pointers, columns, lower, diagonal, start, stop, shift, inverse
         ):
+            if shift > MAX_SHIFT:
+                return start
             shift = max(FIRST_SHIFT, SHIFT_GROWTH * shift)
             for place in range(pointers[start], pointers[stop]):
                 lower[place] = original[place]
         for place in range(pointers[start], pointers[stop]):
             lower[place] *= inverse[columns[place]]
         start = stop
+    return -1
 
 
 @compiled
@@ -183,10 +202,11 @@ def _factorise_block(
                 elif columns[entry] > columns[entry_of_column]:
                     entry_of_column += 1
                 else:
-                    lower[place] -= lower[entry] * lower[entry_of_column] * inverse[columns[entry]]
+                    weighted = lower[entry_of_column] * inverse[columns[entry]]
+                    lower[place] -= lower[entry] * weighted
                     entry += 1
                     entry_of_column += 1
-            pivot -= lower[place] * lower[place] * inverse[column]
+            pivot -= lower[place] * (lower[place] * inverse[column])
         if not pivot > MIN_PIVOT * diagonal[i]:
             return False
         inverse[i] = 1 / pivot
