@@ -22,7 +22,7 @@ import numpy as np
 
 from hetsched.errors import DataError, InternalError, TryAgain
 from hetsched.transport.array_views import array_view
-from hetsched.transport.interleaving import Interleaving
+from hetsched.transport.pages.interleaving import Interleaving
 from hetsched.transport.segment_mapping import SIZE_SEALS, map_segment
 from hetsched.units import format_bytes
 

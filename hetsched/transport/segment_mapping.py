@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator
 
 from hetsched.errors import ProtocolError
+from hetsched.transport.pages.huge_pages import collapse, map_aligned
 
 SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 BLOCK_BYTES = 64 << 20
@@ -42,12 +43,12 @@ def map_segment(fd: int, nbytes: int) -> mmap.mmap:
 
 
 def map_unpopulated(fd: int, nbytes: int) -> mmap.mmap:
-    """Map all of a segment, with huge pages if the system has them on request.
+    """Map all of a segment, ready for huge pages.
 
     Raises as `map_segment`.
     """
     check_segment(fd, nbytes)
-    mapping = mmap.mmap(fd, nbytes, mmap.MAP_SHARED)
+    mapping = map_aligned(fd, nbytes)
     with contextlib.suppress(OSError):  # a kernel without huge pages
         mapping.madvise(mmap.MADV_HUGEPAGE)
     return mapping
@@ -56,11 +57,14 @@ def map_unpopulated(fd: int, nbytes: int) -> mmap.mmap:
 def populate(mapping: mmap.mmap) -> Iterator[int]:
     """Put the pages in place, one block for each value: the bytes in place so far.
 
-    Where memory is short, pages are left to be allocated at their first use.
+    They are huge ones where possible. Where memory is short, pages are left to be allocated at
+    their first use.
     """
     size = len(mapping)
+    is_huge = True
     for start in range(0, size, BLOCK_BYTES):
         end = min(start + BLOCK_BYTES, size)
+        is_huge = is_huge and collapse(mapping, start, end)
         try:
             mapping.madvise(MADV_POPULATE_READ, start, end - start)
         except OSError as error:

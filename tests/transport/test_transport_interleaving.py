@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from hetsched.transport import interleaving
 from hetsched.transport.arena import Arena
-from hetsched.transport.interleaving import Interleaving
+from hetsched.transport.pages import interleaving
+from hetsched.transport.pages.interleaving import Interleaving
 
 
 def memfd(nbytes: int) -> int:

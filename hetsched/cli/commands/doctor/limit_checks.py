@@ -51,9 +51,9 @@ def _shared_memory() -> CheckResult:
 
 
 def _huge_pages(setting: str) -> str:
-    """Explain what shmem_enabled means for arrays: they advise the kernel to use huge pages."""
+    """Explain what shmem_enabled means for arrays: they ask the kernel for huge pages."""
     meaning = {
-        "never": "arrays have pages of 4 KiB; large transforms gain up to 5 % by"
+        "never": "arrays use them from Linux 6.1 on; before, large transforms gain up to 5 % by"
         f' "echo advise > {HUGE_PAGES}" (root)',
         "deny": "arrays have pages of 4 KiB; the administrator excludes others",
         "advise": "arrays use them",

@@ -1,0 +1,106 @@
+"""Huge pages for segments, also where the system gives shared memory none of its own accord.
+
+Most systems have `shmem_enabled` = `never`: memfds get pages of 4 KiB, whatever is advised.
+`MADV_COLLAPSE` (Linux 6.1) makes huge ones of them at once, if the mapping's addresses and the
+file's offsets agree modulo their size. Pages are put in place in a fraction of the time that way,
+more so in the second process, and kernels that read several arrays at once gain most: processors
+don't prefetch across the end of a page.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import time
+from collections.abc import Iterator
+
+HUGE_BYTES = 2 << 20
+"""A huge page, of x86-64 and of aarch64 with pages of 4 KiB."""
+MADV_COLLAPSE = 25
+"""From linux/mman.h, since 6.1; the `mmap` module lacks it."""
+MAP_FIXED_NOREPLACE = 0x100000
+"""From linux/mman.h, since 4.17."""
+PROT_NONE = 0
+PIECE_BYTES = 8 << 20
+"""Bytes of one attempt; the next one follows only if this took less than `SLOW_SECONDS`."""
+SLOW_SECONDS = 0.1
+"""Several times what small pages would take: the kernel moves others' pages to make room."""
+
+
+def map_aligned(fd: int, nbytes: int) -> mmap.mmap:
+    """Map all of a file; one of `HUGE_BYTES` or more at a multiple of it, if that is possible.
+
+    The `mmap` module takes no address. The kernel goes from high to low ones, so what the first
+    attempt has too much is reserved for a moment at its end, which shifts the second.
+
+    Raises OSError.
+    """
+    mapping = mmap.mmap(fd, nbytes, mmap.MAP_SHARED)
+    if nbytes < HUGE_BYTES:
+        return mapping
+    start = _address(mapping)
+    excess = start % HUGE_BYTES
+    if excess == 0:
+        return mapping
+    mapping.close()
+    pages = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    with _reserved(start + pages - excess, excess):
+        return mmap.mmap(fd, nbytes, mmap.MAP_SHARED)
+
+
+def collapse(mapping: mmap.mmap, start: int, end: int) -> bool:
+    """Make huge pages of the bytes from `start` to `end`, as far as they fill whole ones.
+
+    Returns whether it is worthwhile to go on with the bytes after them: not on older kernels,
+    where the mapping isn't aligned, or where memory is too fragmented. The rest keeps the pages
+    that it has.
+    """
+    first = -(-start // HUGE_BYTES) * HUGE_BYTES
+    last = end // HUGE_BYTES * HUGE_BYTES
+    if first >= last or _address(mapping) % HUGE_BYTES:
+        return False
+    for piece in range(first, last, PIECE_BYTES):
+        began = time.perf_counter()
+        if not _collapse_piece(mapping, piece, min(piece + PIECE_BYTES, last)):
+            return False
+        if time.perf_counter() - began > SLOW_SECONDS:
+            return False
+    return True
+
+
+def _collapse_piece(mapping: mmap.mmap, start: int, end: int) -> bool:
+    with memoryview(mapping) as view:  # the kernel refuses where no page is in place
+        view[start:end:HUGE_BYTES].tobytes()
+    try:
+        mapping.madvise(MADV_COLLAPSE, start, end - start)
+    except OSError:
+        return False
+    return True
+
+
+def _address(mapping: mmap.mmap) -> int:
+    first = ctypes.c_char.from_buffer(mapping)
+    return ctypes.addressof(first)  # `first` ends here, or the mapping couldn't be closed
+
+
+@contextlib.contextmanager
+def _reserved(address: int, nbytes: int) -> Iterator[None]:
+    """Keep a range of addresses free of mappings; without success do nothing."""
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED_NOREPLACE
+    got = libc.mmap(
+        ctypes.c_void_p(address),
+        ctypes.c_size_t(nbytes),
+        ctypes.c_int(PROT_NONE),
+        ctypes.c_int(flags),
+        ctypes.c_int(-1),
+        ctypes.c_long(0),
+    )
+    failed = ctypes.c_void_p(-1).value
+    try:
+        yield
+    finally:
+        if got != failed:
+            libc.munmap(ctypes.c_void_p(got), ctypes.c_size_t(nbytes))

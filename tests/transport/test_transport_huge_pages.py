@@ -1,0 +1,124 @@
+"""Segments get huge pages where the kernel can make them, and small ones where it can't."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from hetsched.transport import segment_mapping
+from hetsched.transport.arena import Arena
+from hetsched.transport.pages import huge_pages
+from hetsched.transport.pages.huge_pages import HUGE_BYTES, collapse
+from hetsched.transport.segment_mapping import map_segment, map_unpopulated
+
+SIZE = 4 * HUGE_BYTES + (64 << 10)
+"""Bytes of four huge pages and a rest."""
+
+
+@pytest.fixture
+def arena() -> Iterator[Arena]:
+    arena = Arena(1 << 26)
+    yield arena
+    arena.close()
+
+
+def address(mapping: mmap.mmap) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(mapping))
+
+
+def huge_bytes(mapping: mmap.mmap) -> int:
+    """Return how much of a mapping is in huge pages, from /proc/self/smaps."""
+    start, inside = f"{address(mapping):x}-", False
+    with open("/proc/self/smaps", encoding="ascii") as lines:
+        for line in lines:
+            if line.startswith(start):
+                inside = True
+            elif inside and line.startswith("ShmemPmdMapped:"):
+                return int(line.split()[1]) << 10
+    raise AssertionError("no such mapping")
+
+
+def can_collapse() -> bool:
+    """Return whether this kernel makes huge pages of shared memory on request."""
+    arena = Arena(1 << 26)
+    try:
+        fresh = arena.allocate(HUGE_BYTES)
+        with map_unpopulated(fresh.fd, fresh.nbytes) as mapping:
+            return address(mapping) % HUGE_BYTES == 0 and collapse(mapping, 0, HUGE_BYTES)
+    finally:
+        arena.close()
+
+
+def test_all_whole_huge_pages_of_a_segment_are_huge(arena: Arena) -> None:
+    if not can_collapse():
+        pytest.skip("the kernel makes no huge pages here: it is too old, or memory fragmented")
+    fresh = arena.allocate(SIZE)
+
+    with map_segment(fresh.fd, fresh.nbytes) as mapping:
+        held = huge_bytes(mapping)
+        with map_segment(fresh.fd, fresh.nbytes) as again:
+            held_again = huge_bytes(again)
+
+    # Memory may be fragmented just then: all or none from some page on, the same for both.
+    assert held == held_again
+    assert held in range(0, SIZE, HUGE_BYTES)
+
+
+@pytest.mark.parametrize("nbytes", [1, mmap.PAGESIZE, HUGE_BYTES - 1, HUGE_BYTES, SIZE])
+def test_a_mapping_of_any_size_shows_the_whole_segment(arena: Arena, nbytes: int) -> None:
+    fresh = arena.allocate(nbytes)
+    written = np.arange(fresh.nbytes // 8, dtype=np.int64)
+    fresh.array(written.shape, "int64")[:] = written
+
+    with map_segment(fresh.fd, fresh.nbytes) as mapping:
+        assert len(mapping) == fresh.nbytes
+        assert mapping[:] == written.tobytes()
+
+
+def test_contents_survive_the_change_of_pages(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(segment_mapping, "collapse", lambda mapping, start, end: False)
+        fresh = arena.allocate(SIZE)
+        values = fresh.array((SIZE,), "uint8")
+        values[:] = np.random.default_rng(1).integers(0, 256, SIZE, np.uint8)
+        expected = values.tobytes()
+
+    with map_segment(fresh.fd, fresh.nbytes) as mapping:
+        assert mapping[:] == expected
+    assert values.tobytes() == expected
+
+
+def test_a_kernel_that_cannot_leaves_small_pages(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(huge_pages, "MADV_COLLAPSE", 12345)
+    fresh = arena.allocate(SIZE)
+
+    with map_segment(fresh.fd, fresh.nbytes) as mapping:
+        assert not collapse(mapping, 0, SIZE)
+        assert huge_bytes(mapping) == 0
+
+
+def test_a_mapping_that_cannot_be_aligned_has_small_pages(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh = arena.allocate(SIZE)
+    monkeypatch.setattr(huge_pages, "HUGE_BYTES", 1 << 50)  # larger than the segment
+    with map_segment(fresh.fd, fresh.nbytes) as mapping:
+        assert not collapse(mapping, 0, SIZE)
+        assert len(mapping) == fresh.nbytes
+
+
+def test_a_slow_attempt_is_the_last(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huge_pages, "SLOW_SECONDS", -1.0)
+    monkeypatch.setattr(huge_pages, "PIECE_BYTES", HUGE_BYTES)
+    fresh = arena.allocate(SIZE)
+
+    with map_segment(fresh.fd, fresh.nbytes) as mapping:
+        assert huge_bytes(mapping) in (0, HUGE_BYTES)
