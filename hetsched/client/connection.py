@@ -98,8 +98,10 @@ class Connection:
         self._thread = threading.Thread(target=self._run, name="hetsched-client", daemon=True)
         self._thread.start()
 
-    def ask(self, request: Request) -> Answer:
+    def ask(self, request: Request, seconds: float | None = None) -> Answer:
         """Send `request` and return its answer.
+
+        `seconds`: for the answer of the present daemon; default: also wait for the next one.
 
         Raises
         ------
@@ -108,9 +110,11 @@ class Connection:
         """
         handler = SingleAnswer()
         self.check_thread(request)
+        if seconds is not None and self._live_session() is None:
+            raise TryAgain("the daemon has stopped")
         self.send(request, handler)
         try:
-            return self.wait(handler.future)
+            return self.wait(handler.future, seconds)
         finally:
             del handler  # its error refers to this frame
 
@@ -143,12 +147,13 @@ class Connection:
             lambda: self._send(number, request, handler, link, payload)
         )
 
-    def wait(self, future: Future[T]) -> T:
-        """Return the result of `future`. Raises TryAgain if it takes longer than the timeout."""
+    def wait(self, future: Future[T], seconds: float | None = None) -> T:
+        """Return the result of `future`. Raises TryAgain after `seconds`; default: the timeout."""
+        limit = self.timeout if seconds is None else min(seconds, self.timeout)
         try:
-            return future.result(self.timeout)
+            return future.result(limit)
         except TimeoutError:
-            raise TryAgain(f"the daemon hasn't answered for {self.timeout:g} s") from None
+            raise TryAgain(f"the daemon hasn't answered for {limit:g} s") from None
         finally:
             del future  # its error refers to this frame
 

@@ -58,6 +58,8 @@ class Job(Future[Any]):
     durability : str
         "durable" if the job survives the daemon, "volatile" if not; "" if that isn't known, since
         another client submitted it.
+    explain_at_once : callable, optional
+        As `explain`, for the history in a result: it raises rather than wait for long.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Job(Future[Any]):
         fetch: Callable[[Done], Any],
         explain: Callable[[int], Explanation],
         durability: str = "",
+        explain_at_once: Callable[[int], Explanation] | None = None,
     ) -> None:
         super().__init__()
         self._owner = ProcessOwner()
@@ -74,6 +77,7 @@ class Job(Future[Any]):
         self.durability = durability
         self._request_cancel = cancel
         self._request_explanation = explain
+        self._request_history = explain_at_once or explain
         self._fetch: Callable[[Done], Any] | None = fetch
         self._last_state: JobState = Queued(ident, 0)
         self._listeners: list[Listener] = []
@@ -165,7 +169,8 @@ class Job(Future[Any]):
     def result(self, timeout: float | None = None) -> Any:
         """Wait for the result and return it. `hetsched.errors` lists how a job can fail.
 
-        That of an iterative job comes with the history of its iterations, except in a callback.
+        That of an iterative job comes with the history of its iterations, except in a callback. If
+        the daemon doesn't answer, that takes some seconds more than `timeout`.
 
         Raises
         ------
@@ -181,9 +186,9 @@ class Job(Future[Any]):
         except TimeoutError:
             raise self._timeout_error(timeout) from None
         except JobFailed as error:
-            _keep_history(error.result)
+            self._keep_history(error.result)
             raise
-        _keep_history(value)
+        self._keep_history(value)
         return value
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -194,7 +199,7 @@ class Job(Future[Any]):
         except TimeoutError:
             raise self._timeout_error(timeout) from None
         if isinstance(error, JobFailed):
-            _keep_history(error.result)
+            self._keep_history(error.result)
         return error
 
     def advance(self, state: JobState) -> None:
@@ -271,13 +276,12 @@ class Job(Future[Any]):
             log.exception("the last result of job %d is lost", self.id)
             return None
 
+    def _keep_history(self, value: Any) -> None:
+        if isinstance(value, IterativeResult):
+            value.keep_history(functools.partial(self._request_history, self.id))
+
     def _timeout_error(self, timeout: float | None) -> HetschedError:
         return WaitTimeout(f"job {self.id} hasn't ended after {timeout:g} s; it continues")
-
-
-def _keep_history(value: Any) -> None:
-    if isinstance(value, IterativeResult):
-        value.keep_history()
 
 
 def _notify(listener: Listener, state: JobState) -> None:

@@ -17,7 +17,7 @@ from hetsched.client.client import Client
 from hetsched.client.iterations.arguments import iteration_fields
 from hetsched.client.iterations.result import IterativeResult
 from hetsched.client.job import Job
-from hetsched.errors import ErrorRecord, InputMissing, JobFailed, UsageError
+from hetsched.errors import ErrorRecord, InputMissing, JobFailed, TryAgain, UsageError
 from hetsched.explain import Explanation
 from hetsched.explain.iterations import IterationHistory, IterationSpan
 from hetsched.job import ArenaRef, Done, Failed, JobReport, Queued, Running
@@ -196,6 +196,19 @@ def test_the_history_of_what_was_reached_outlives_the_connection(ask: str) -> No
 def test_a_history_that_cannot_be_had_costs_no_result() -> None:
     asked = [0]
     job = closing(asked)
+    job.advance(Done(1, REPORT))
+
+    assert job.result().iterations == 3
+
+
+def test_a_result_does_not_wait_for_a_history_that_takes_long() -> None:
+    def explain(job: int) -> Explanation:
+        raise AssertionError("waits for the next daemon")
+
+    def explain_at_once(job: int) -> Explanation:
+        raise TryAgain("the daemon has stopped")
+
+    job = Job(1, lambda job: None, lambda done: {"x": 1}, explain, "", explain_at_once)
     job.advance(Done(1, REPORT))
 
     assert job.result().iterations == 3

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from hetsched.client.backoff import FIRST_DELAY, MAX_DELAY, Backoff
 from hetsched.client.client import Client
+from hetsched.client.requests.explain import explain_at_once
 from hetsched.errors import InputMissing, TryAgain, UsageError
 from hetsched.job import ArenaRef, JobSpec
 
@@ -160,6 +161,19 @@ def test_without_a_next_daemon_the_job_fails_with_the_time_waited(
             client.empty(3)
         daemons.start()
         assert client.submit("double", np.ones(3)).result(60).tolist() == [2.0] * 3
+
+
+def test_what_is_asked_of_the_present_daemon_waits_for_no_other_one(
+    daemons: Daemons, tmp_path: Path
+) -> None:
+    daemons.start()
+    with Client(tmp_path, timeout=60, reconnect=0.1) as client:
+        daemons.stop()
+        with pytest.raises(TryAgain, match="none has come for"):
+            client.ping()
+        with pytest.raises(TryAgain) as caught:
+            explain_at_once(client._connection, 1)
+        assert "none has come" not in str(caught.value)
 
 
 def test_memory_that_cannot_be_passed_on_is_a_lost_input(daemons: Daemons, tmp_path: Path) -> None:

@@ -70,12 +70,12 @@ class IterativeResult(Mapping[str, Any]):
             raise InputMissing(f"job {self.report.job}: the records of its iterations are gone")
         return self._history
 
-    def keep_history(self) -> None:
+    def keep_history(self, explain: Callable[[], Explanation]) -> None:
         """Ask for the history once, now, so that it outlives the connection."""
-        if not self._has_asked:
+        if not self._has_asked and self._history is None:
             self._has_asked = True
             with contextlib.suppress(HetschedError):
-                _ = self.history
+                self._history = explain().iterations
 
     @property
     def residuals(self) -> tuple[float | None, ...]:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from hetsched.client.connection import Connection
 from hetsched.client.job import Job, Listener
-from hetsched.client.requests.explain import explain
+from hetsched.client.requests.explain import explain, explain_at_once
 from hetsched.errors import HetschedError, ProtocolError, TryAgain, from_record
 from hetsched.job import Done, JobSpec, ended
 from hetsched.transport.messages import Accepted, Answer, Refused, Request, State, Submit
@@ -66,6 +66,7 @@ class JobHandler:
         renewal: Renewal | None = None,
     ) -> None:
         self._explain = functools.partial(explain, connection)
+        self._explain_at_once = functools.partial(explain_at_once, connection)
         self.accepted: Future[Job] = Future()
         self._cancel = cancel
         self._fetch = fetch
@@ -127,7 +128,9 @@ class JobHandler:
         if self._job is not None:  # by the next daemon
             self._job.renumber(ident, durability)
             return self._job
-        self._job = Job(ident, self._cancel, self._fetch, self._explain, durability)
+        self._job = Job(
+            ident, self._cancel, self._fetch, self._explain, durability, self._explain_at_once
+        )
         if self._follow is not None:
             self._job.follow(self._follow)
         self.accepted.set_result(self._job)
