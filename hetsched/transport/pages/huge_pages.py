@@ -22,6 +22,9 @@ MADV_COLLAPSE = 25
 MAP_FIXED_NOREPLACE = 0x100000
 """From linux/mman.h, since 4.17."""
 PROT_NONE = 0
+TOUCHED_STRIDE = 9
+"""Plus the small pages of a huge one, 512, this is a prime number: successive huge pages are on
+different nodes, however many there are."""
 PIECE_BYTES = 8 << 20
 """Bytes of one attempt; the next one follows only if this took less than `SLOW_SECONDS`."""
 SLOW_SECONDS = 0.1
@@ -71,12 +74,23 @@ def collapse(mapping: mmap.mmap, start: int, end: int) -> bool:
 
 def _collapse_piece(mapping: mmap.mmap, start: int, end: int) -> bool:
     with memoryview(mapping) as view:  # the kernel refuses where no page is in place
-        view[start:end:HUGE_BYTES].tobytes()
+        for number in range(start // HUGE_BYTES, end // HUGE_BYTES):
+            _ = view[touched_byte(number)]
     try:
         mapping.madvise(MADV_COLLAPSE, start, end - start)
     except OSError:
         return False
     return True
+
+
+def touched_byte(number: int) -> int:
+    """Return the byte by which huge page `number` of a segment is put in place.
+
+    The kernel takes the huge page from the NUMA node of the pages that are there, whatever the
+    policy of the memory. Where small pages are interleaved, the first ones of all huge pages would
+    be on one node.
+    """
+    return number * HUGE_BYTES + number * TOUCHED_STRIDE * mmap.PAGESIZE % HUGE_BYTES
 
 
 def _address(mapping: mmap.mmap) -> int:
