@@ -18,7 +18,8 @@ DETAILED_ITERATIONS = 1000
 RECORDS_PER_REPORT = 8
 """Later ones: each record takes 0.1 ms of the engine. A reading of the balance needs few."""
 SINGLE_RECORDS = 2
-"""Of one iteration each at the beginning of a split: the first one is no measure of the others."""
+"""Records begun at the beginning of a split: that of its first iteration, which is no measure of
+the others, and the one for them."""
 
 
 class IterationReports:

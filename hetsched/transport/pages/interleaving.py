@@ -1,4 +1,5 @@
 """Memory interleaved over NUMA nodes, page by page, so that no node's bandwidth is the limit.
+Huge pages: see `huge_pages.touched_byte`.
 
 The policy of a memfd holds for all processes that map it (`mbind(2)`: shared memory keeps it with
 the file). Python and the C library lack the call, so it is made by its number.
