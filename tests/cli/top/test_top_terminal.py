@@ -132,6 +132,12 @@ def test_jobs_are_shown_held_released_cancelled_and_explained(
         assert running.cancelled()
 
 
+def enlarge(terminal: Terminal) -> None:
+    """Resize, and wait for the first whole screen: tmux may lose lines of one that it resizes."""
+    terminal.resize(200, 50)
+    terminal.until(r"\A(.*\n){49}h hold .*q quit\Z")
+
+
 def assert_restored(terminal: Terminal) -> None:
     """The terminal echoes and edits lines again, and shows a cursor on the main screen."""
     screen = terminal.until(r"\biexten\b")
@@ -142,7 +148,7 @@ def assert_restored(terminal: Terminal) -> None:
 @pytest.mark.parametrize(("key", "code"), [("q", 0), ("C-c", 130)])
 def test_the_terminal_is_restored_after_a_key(terminal: Terminal, key: str, code: int) -> None:
     terminal.until(r"^hetsched, .*0 waiting")
-    terminal.resize(200, 50)
+    enlarge(terminal)
     terminal.press(key)
     terminal.until(rf"^code {code}$")
 
@@ -152,7 +158,7 @@ def test_the_terminal_is_restored_after_a_key(terminal: Terminal, key: str, code
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_the_terminal_is_restored_after_a_signal(terminal: Terminal, number: int) -> None:
     terminal.until(r"^hetsched, .*0 waiting")
-    terminal.resize(200, 50)
+    enlarge(terminal)
     os.kill(terminal.pid_of_top(), number)
     terminal.until(rf"^code {128 + number}$")
 
