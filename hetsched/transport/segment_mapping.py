@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator
 
 from hetsched.errors import ProtocolError
-from hetsched.transport.pages.huge_pages import collapse, map_aligned
+from hetsched.transport.pages.huge_pages import HugePages, map_aligned
 
 SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 BLOCK_BYTES = 64 << 20
@@ -22,6 +22,7 @@ BLOCK_BYTES = 64 << 20
 MADV_POPULATE_READ = 22
 """From linux/mman.h, since 5.14; the `mmap` module lacks it. For shared memory it allocates, too:
 a later write faults no more."""
+_HUGE_PAGES = HugePages()
 
 
 def map_segment(fd: int, nbytes: int) -> mmap.mmap:
@@ -61,10 +62,9 @@ def populate(mapping: mmap.mmap) -> Iterator[int]:
     their first use.
     """
     size = len(mapping)
-    is_huge = True
     for start in range(0, size, BLOCK_BYTES):
         end = min(start + BLOCK_BYTES, size)
-        is_huge = is_huge and collapse(mapping, start, end)
+        _HUGE_PAGES.collapse(mapping, start, end)
         try:
             mapping.madvise(MADV_POPULATE_READ, start, end - start)
         except OSError as error:

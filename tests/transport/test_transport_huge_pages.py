@@ -13,11 +13,17 @@ import pytest
 from hetsched.transport import segment_mapping
 from hetsched.transport.arena import Arena
 from hetsched.transport.pages import huge_pages
-from hetsched.transport.pages.huge_pages import HUGE_BYTES, collapse, touched_byte
+from hetsched.transport.pages.huge_pages import HUGE_BYTES, HugePages, touched_byte
 from hetsched.transport.segment_mapping import map_segment, map_unpopulated
 
 SIZE = 4 * HUGE_BYTES + (64 << 10)
 """Bytes of four huge pages and a rest."""
+
+
+@pytest.fixture(autouse=True)
+def fresh_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that has made none."""
+    monkeypatch.setattr(segment_mapping, "_HUGE_PAGES", HugePages())
 
 
 @pytest.fixture
@@ -49,7 +55,8 @@ def can_collapse() -> bool:
     try:
         fresh = arena.allocate(HUGE_BYTES)
         with map_unpopulated(fresh.fd, fresh.nbytes) as mapping:
-            return address(mapping) % HUGE_BYTES == 0 and collapse(mapping, 0, HUGE_BYTES)
+            HugePages().collapse(mapping, 0, HUGE_BYTES)
+            return huge_bytes(mapping) == HUGE_BYTES
     finally:
         arena.close()
 
@@ -94,7 +101,7 @@ def test_contents_survive_the_change_of_pages(
     arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(segment_mapping, "collapse", lambda mapping, start, end: False)
+        patch.setattr(segment_mapping._HUGE_PAGES, "collapse", lambda mapping, start, end: None)
         fresh = arena.allocate(SIZE)
         values = fresh.array((SIZE,), "uint8")
         values[:] = np.random.default_rng(1).integers(0, 256, SIZE, np.uint8)
@@ -112,7 +119,6 @@ def test_a_kernel_that_cannot_leaves_small_pages(
     fresh = arena.allocate(SIZE)
 
     with map_segment(fresh.fd, fresh.nbytes) as mapping:
-        assert not collapse(mapping, 0, SIZE)
         assert huge_bytes(mapping) == 0
 
 
@@ -122,14 +128,17 @@ def test_a_mapping_that_cannot_be_aligned_has_small_pages(
     fresh = arena.allocate(SIZE)
     monkeypatch.setattr(huge_pages, "HUGE_BYTES", 1 << 50)  # larger than the segment
     with map_segment(fresh.fd, fresh.nbytes) as mapping:
-        assert not collapse(mapping, 0, SIZE)
         assert len(mapping) == fresh.nbytes
 
 
-def test_a_slow_attempt_is_the_last(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_slow_attempt_there_is_none_for_some_time(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(huge_pages, "SLOW_SECONDS", -1.0)
     monkeypatch.setattr(huge_pages, "PIECE_BYTES", HUGE_BYTES)
-    fresh = arena.allocate(SIZE)
+    first, second = arena.allocate(SIZE), arena.allocate(SIZE)
 
-    with map_segment(fresh.fd, fresh.nbytes) as mapping:
+    with map_segment(first.fd, first.nbytes) as mapping:
         assert huge_bytes(mapping) in (0, HUGE_BYTES)
+    with map_segment(second.fd, second.nbytes) as mapping:
+        assert huge_bytes(mapping) == 0

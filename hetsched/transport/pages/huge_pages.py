@@ -29,6 +29,8 @@ PIECE_BYTES = 8 << 20
 """Bytes of one attempt; the next one follows only if this took less than `SLOW_SECONDS`."""
 SLOW_SECONDS = 0.1
 """Several times what small pages would take: the kernel moves others' pages to make room."""
+PAUSE_SECONDS = 60.0
+"""After such an attempt or a failed one, none is made for this time. Arbitrary."""
 
 
 def map_aligned(fd: int, nbytes: int) -> mmap.mmap:
@@ -52,24 +54,29 @@ def map_aligned(fd: int, nbytes: int) -> mmap.mmap:
         return mmap.mmap(fd, nbytes, mmap.MAP_SHARED)
 
 
-def collapse(mapping: mmap.mmap, start: int, end: int) -> bool:
-    """Make huge pages of the bytes from `start` to `end`, as far as they fill whole ones.
+class HugePages:
+    """Makes huge pages; where memory is fragmented, or the kernel older, only now and then."""
 
-    Returns whether it is worthwhile to go on with the bytes after them: not on older kernels,
-    where the mapping isn't aligned, or where memory is too fragmented. The rest keeps the pages
-    that it has.
-    """
-    first = -(-start // HUGE_BYTES) * HUGE_BYTES
-    last = end // HUGE_BYTES * HUGE_BYTES
-    if first >= last or _address(mapping) % HUGE_BYTES:
-        return False
-    for piece in range(first, last, PIECE_BYTES):
-        began = time.perf_counter()
-        if not _collapse_piece(mapping, piece, min(piece + PIECE_BYTES, last)):
-            return False
-        if time.perf_counter() - began > SLOW_SECONDS:
-            return False
-    return True
+    def __init__(self) -> None:
+        self._next_attempt = 0.0
+
+    def collapse(self, mapping: mmap.mmap, start: int, end: int) -> None:
+        """Make huge pages of the bytes from `start` to `end`, as far as they fill whole ones.
+
+        The mapping must be aligned. The rest keeps the pages that it has.
+        """
+        first = -(-start // HUGE_BYTES) * HUGE_BYTES
+        last = end // HUGE_BYTES * HUGE_BYTES
+        if first >= last or _address(mapping) % HUGE_BYTES:
+            return
+        for piece in range(first, last, PIECE_BYTES):
+            began = time.monotonic()
+            if began < self._next_attempt:
+                return
+            done = _collapse_piece(mapping, piece, min(piece + PIECE_BYTES, last))
+            now = time.monotonic()
+            if not done or now - began > SLOW_SECONDS:
+                self._next_attempt = now + PAUSE_SECONDS
 
 
 def _collapse_piece(mapping: mmap.mmap, start: int, end: int) -> bool:
