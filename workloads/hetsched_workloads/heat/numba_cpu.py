@@ -52,13 +52,13 @@ def _largest_difference(a: Any, b: Any) -> Any:
 
 
 @_compiled
-def _ends(own: Any, border: int, ghost: Any) -> Any:
-    """Return the values before and after a line."""
+def _ends(first: Any, last: Any, border: int, ghost: Any) -> Any:
+    """Return the values before and after a line with these ends."""
     if border == 0:
-        return own[-1], own[0]
+        return last, first
     if border == 1:
         return ghost, ghost
-    return own[0], own[-1]
+    return first, last
 
 
 @_compiled
@@ -70,34 +70,10 @@ def _line_2d(
     for j in range(1, last):
         pairs = (above[j] + below[j]) + (own[j - 1] + own[j + 1])
         out[j] = own[j] + weight * (pairs - points * own[j])
-    low, high = _ends(own, border, ghost)
+    low, high = _ends(own[0], own[last], border, ghost)
     for j in (0, last):
         before, after = (own[j - 1] if j > 0 else low), (own[j + 1] if j < last else high)
         pairs = (above[j] + below[j]) + (before + after)
-        out[j] = own[j] + weight * (pairs - points * own[j])
-
-
-@_compiled
-def _line_3d(
-    out: Any,
-    own: Any,
-    above: Any,
-    below: Any,
-    near: Any,
-    far: Any,
-    weight: Any,
-    border: int,
-    ghost: Any,
-) -> None:
-    points = own.dtype.type(6)
-    last = len(own) - 1
-    for j in range(1, last):
-        pairs = ((above[j] + below[j]) + (near[j] + far[j])) + (own[j - 1] + own[j + 1])
-        out[j] = own[j] + weight * (pairs - points * own[j])
-    low, high = _ends(own, border, ghost)
-    for j in (0, last):
-        before, after = (own[j - 1] if j > 0 else low), (own[j + 1] if j < last else high)
-        pairs = ((above[j] + below[j]) + (near[j] + far[j])) + (before + after)
         out[j] = own[j] + weight * (pairs - points * own[j])
 
 
@@ -112,21 +88,41 @@ def _step_2d(u: Any, new: Any, weight: Any, border: int, ghost: Any, has_change:
 
 
 @_compiled
+def _plane_3d(u: Any, new: Any, i: int, weight: Any, rows: int, columns: int, wall: Any) -> None:
+    """Advance plane `i` of `new`.
+
+    One function for all lines: numba counts references to the slices that another one gets, by
+    atomic operations, which are a tenth of the time for lines of 256 points.
+    """
+    points = u.dtype.type(6)
+    bottom, last = u.shape[1] - 1, u.shape[2] - 1
+    left, right = (bottom, 0) if rows == 0 else (0, bottom)
+    for j in range(bottom + 1):
+        out, own, above, below = new[i, j], u[i + 1, j], u[i, j], u[i + 2, j]
+        near = u[i + 1, j - 1 if j > 0 else left]
+        far = u[i + 1, j + 1 if j < bottom else right]
+        if rows == 1 and j == 0:
+            near = wall
+        if rows == 1 and j == bottom:
+            far = wall
+        for k in range(1, last):
+            pairs = ((above[k] + below[k]) + (near[k] + far[k])) + (own[k - 1] + own[k + 1])
+            out[k] = own[k] + weight * (pairs - points * own[k])
+        low, high = _ends(own[0], own[last], columns, wall[0])
+        for k in (0, last):
+            before, after = (own[k - 1] if k > 0 else low), (own[k + 1] if k < last else high)
+            pairs = ((above[k] + below[k]) + (near[k] + far[k])) + (before + after)
+            out[k] = own[k] + weight * (pairs - points * own[k])
+
+
+@_compiled
 def _step_3d(
     u: Any, new: Any, weight: Any, rows: int, columns: int, wall: Any, has_change: bool
 ) -> Any:
     change = weight - weight
-    last = u.shape[1] - 1
-    low, high = (last, 0) if rows == 0 else (0, last)
     for i in range(len(new)):
-        own = u[i + 1]
-        for j in range(last + 1):
-            near, far = own[j - 1 if j > 0 else low], own[j + 1 if j < last else high]
-            if rows == 1 and j == 0:
-                near = wall
-            if rows == 1 and j == last:
-                far = wall
-            _line_3d(new[i, j], own[j], u[i, j], u[i + 2, j], near, far, weight, columns, wall[0])
-            if has_change:
-                change = max(change, _largest_difference(new[i, j], own[j]))
+        _plane_3d(u, new, i, weight, rows, columns, wall)
+        if has_change:
+            for j in range(new.shape[1]):
+                change = max(change, _largest_difference(new[i, j], u[i + 1, j]))
     return change
