@@ -7,7 +7,7 @@ Rows beyond the edges aren't saved, since they repeat others or are fixed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,11 +111,7 @@ def restore_state(
     for name, view in _views(workload, params, arrays, saved.iteration):
         view[...] = saved.arrays[name]
     load = workload.load(params)
-    for array in workload.state(params):
-        if array.name in saved.arrays and array.halo and array.border != "fixed":
-            home = arrays[array.name][read_buffer(array, Part.FINISH, saved.iteration)]
-            for ghost, source in border_rows(array, load):
-                home[ghost] = home[array.halo + source]
+    _repeat_rows(workload, params, arrays, saved.arrays, saved.iteration, Rows(0, load, load))
 
 
 def save_rows(
@@ -144,6 +140,18 @@ def restore_rows(
     for name, view in _views(workload, params, arrays, iteration):
         part = _rows_of(workload, params, name, rows)
         view[part] = saved[name][part]
+    _repeat_rows(workload, params, arrays, saved, iteration, rows)
+
+
+def _repeat_rows(
+    workload: Iterative,
+    params: Any,
+    arrays: Mapping[str, np.ndarray],
+    saved: Container[str],
+    iteration: int,
+    rows: Rows,
+) -> None:
+    """Copy those of `rows` that border rows repeat to these, in the arrays named in `saved`."""
     for array in workload.state(params):
         if array.name in saved and array.halo and array.border != "fixed":
             home = arrays[array.name][read_buffer(array, Part.FINISH, iteration)]
