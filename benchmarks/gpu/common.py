@@ -15,6 +15,7 @@ import numpy as np
 from benchmarks.gpu_check import write
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
+from hetsched.devices.cuda.device import CudaDevice
 from hetsched.devices.cuda.fake.runtime import FakeRuntime
 from hetsched.devices.cuda.probe import detect
 from hetsched.devices.cuda.runtime import Event, Runtime, Stream, open_cupy
@@ -39,6 +40,15 @@ class Report:
     def row(self, table: str, **values: Any) -> None:
         self.data.setdefault(table, []).append(values)
         write(self._path, self.data)
+
+
+class SmallMemory(CudaDevice):
+    """A GPU of which a job may use `limit` bytes."""
+
+    limit = 0
+
+    def usable_memory(self) -> int:
+        return self.limit
 
 
 def device_info(dry: bool) -> DeviceInfo:

@@ -7,11 +7,10 @@ import sys
 
 import numpy as np
 
-from benchmarks.gpu.common import Report, device_info, open_runtime
+from benchmarks.gpu.common import Report, SmallMemory, device_info, open_runtime
 from benchmarks.gpu_check import ROOT
 from hetsched.device import DeviceInfo
 from hetsched.devices.cpu.device import CpuDevice
-from hetsched.devices.cuda.device import CudaDevice
 from hetsched.devices.cuda.iterating.piece_sizes import piece_overhead
 from hetsched.iterations.serial import run
 
@@ -21,15 +20,6 @@ import iterating_bench
 from diffusing_workload import Diffusion, DiffusionParams
 
 TOLERANCE = 1e-12
-
-
-class SmallMemory(CudaDevice):
-    """A GPU of which a job may use `limit` bytes."""
-
-    limit = 0
-
-    def usable_memory(self) -> int:
-        return self.limit
 
 
 def measure(report: Report) -> None:

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu.common import Report, Span, device_info, mapped, open_runtime
+from benchmarks.gpu.common import Report, SmallMemory, Span, device_info, mapped, open_runtime
 from benchmarks.gpu_check import ROOT
 from hetsched.device import DeviceInfo
-from hetsched.devices.cuda.device import CudaDevice
 from hetsched.devices.cuda.iterating.piece_sizes import piece_overhead
 from hetsched.devices.cuda.runtime import TO_DEVICE, TO_HOST, Runtime
 
@@ -20,15 +19,6 @@ import iterating_bench
 from hetsched_workloads.heat import Heat
 
 STEPS = 12
-
-
-class SmallMemory(CudaDevice):
-    """A GPU of which a job may use `limit` bytes."""
-
-    limit = 0
-
-    def usable_memory(self) -> int:
-        return self.limit
 
 
 def measure(report: Report) -> None:
