@@ -7,6 +7,7 @@ Rows beyond the edges aren't saved, since they repeat others or are fixed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -77,6 +78,12 @@ def value_shapes(workload: Iterative, params: Any) -> dict[str, tuple[tuple[int,
     )
     computed = {name for stage in stages for name in stage.reductions}
     return {r.name: (r.shape, r.dtype) for r in workload.reductions(params) if r.name in computed}
+
+
+def saved_bytes(workload: Iterative, params: Any) -> int:
+    """Return the bytes of all that `saved_shapes` and `value_shapes` name."""
+    shapes = (*saved_shapes(workload, params).values(), *value_shapes(workload, params).values())
+    return sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in shapes)
 
 
 def copy_state(

@@ -84,7 +84,7 @@ def check(
         job, declaration = resolve_inputs(spec, machine, opener, step)
         step.enter("checking the output folder")
         claims = check_outputs(job, spec, pending.claimed)
-        check_checkpoints(job, spec, step)
+        check_checkpoints(job, spec, step, is_readmitted=recorded is not None)
     finally:
         opener.close()
     stamps = {**opener.stamps, **(recorded or {})}

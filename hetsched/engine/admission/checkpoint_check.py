@@ -10,17 +10,26 @@ from hetsched.engine.admission.input_opener import LOADED_KEY
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.threads.step import Step
 from hetsched.errors import UsageError
+from hetsched.iterations.saved_state import saved_bytes
 from hetsched.job import FileOut, JobSpec
-from hetsched.store.checkpoints.checkpoint_file import check_iteration, check_target, read_record
+from hetsched.store.checkpoints.checkpoint_file import check_iteration, read_record
 from hetsched.store.checkpoints.record import InputIdentity, Problem, check_problem, problem_of
+from hetsched.store.checkpoints.target import check_folder, check_target
 from hetsched.workload import Iterative
 
 
-def check_checkpoints(job: ResolvedJob, spec: JobSpec, step: Step) -> None:
+def check_checkpoints(
+    job: ResolvedJob, spec: JobSpec, step: Step, *, is_readmitted: bool = False
+) -> None:
     """Check that the job can continue from its checkpoint, and write others.
 
-    The values of its inputs are compared when it runs. So is everything if the shapes aren't known
-    yet, or an earlier job may write the checkpoint.
+    The values of its inputs are compared when it runs. So are their shapes if they aren't known
+    yet, and everything if an earlier job may write the checkpoint.
+
+    Parameters
+    ----------
+    is_readmitted : bool
+        An earlier daemon has accepted the job: it runs even if no checkpoint can be written now.
 
     Raises
     ------
@@ -29,16 +38,22 @@ def check_checkpoints(job: ResolvedJob, spec: JobSpec, step: Step) -> None:
     if not spec.checkpoint and not spec.resume:
         return
     _check_no_output(spec)
-    if spec.after or any(stored.key == LOADED_KEY for stored in job.inputs.values()):
+    if spec.checkpoint and not is_readmitted:
+        assert isinstance(job.workload, Iterative), "others have no such options"
+        step.enter(f"creating a file beside {spec.checkpoint}")
+        check_folder(spec.checkpoint, saved_bytes(job.workload, job.params))
+    if spec.after:
         return
-    problem = _problem(job, spec)
+    is_read_later = any(stored.key == LOADED_KEY for stored in job.inputs.values())
+    problem = None if is_read_later else _problem(job, spec)
     if spec.resume:
         step.enter(f"reading {spec.resume}")
         record = read_record(spec.resume)
-        check_problem(spec.resume, record, problem)
         assert job.iterative is not None, "others have no such options"
-        check_iteration(spec.resume, record, job.iterative.max_iterations)
-    if spec.checkpoint:
+        if problem is not None:
+            check_problem(spec.resume, record, problem)
+            check_iteration(spec.resume, record, job.iterative.max_iterations)
+    if spec.checkpoint and not is_readmitted:
         step.enter(f"checking {spec.checkpoint}")
         check_target(spec.checkpoint, problem)
 

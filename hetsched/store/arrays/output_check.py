@@ -70,11 +70,12 @@ def check_output(
             raise OSError(errno.EACCES, os.strerror(errno.EACCES))
         device = os.fstat(folder).st_dev
         disk = os.fstatvfs(folder)
-    _check_space(path, nbytes, disk.f_bfree * disk.f_frsize, claimed(device))
+    check_space(path, nbytes, disk.f_bfree * disk.f_frsize, claimed(device))
     return OutputClaim(target, device, nbytes, tuple(shape), dtype)
 
 
-def _check_space(path: str, nbytes: int, free: int, claimed: int) -> None:
+def check_space(path: str, nbytes: int, free: int, claimed: int = 0) -> None:
+    """Raise CantCreate unless a file of `nbytes` may be written where so many bytes are free."""
     largest, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if largest != resource.RLIM_INFINITY and nbytes > largest:
         raise CantCreate(

@@ -15,7 +15,7 @@ from typing import IO, Any
 import numpy as np
 
 from hetsched import __version__
-from hetsched.errors import CantCreate, DataError, HetschedError, InputMissing, IOFailure
+from hetsched.errors import DataError, HetschedError, IOFailure
 from hetsched.iterations.saved_state import SavedState, saved_shapes, value_shapes
 from hetsched.store.arrays.input_files import open_regular
 from hetsched.store.arrays.output_files import OutputFile, target_mode
@@ -53,7 +53,7 @@ def save_checkpoint(
     Parameters
     ----------
     path : str
-        Absolute. What is there must be a checkpoint (`check_target`).
+        Absolute. What is there must be a checkpoint (`target.check_target`).
     now : float
         Seconds since the epoch.
 
@@ -88,31 +88,6 @@ def save_checkpoint(
         raise IOFailure(f"{path}: {error.strerror}") from None
     finally:
         output.discard()
-
-
-def check_target(path: str, problem: Problem) -> None:
-    """Check that a checkpoint of this problem may be written to `path`.
-
-    Raises
-    ------
-    CantCreate
-        There is a file that isn't a checkpoint of this problem, or the folder is unusable.
-    """
-    with creation_errors(path):
-        check_no_magic_links(path)
-        folder = Path(os.path.realpath(path)).parent
-        if not folder.is_dir():
-            raise FileNotFoundError
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise PermissionError(0, "permission denied")
-    try:
-        record = read_record(path)
-        check_problem(path, record, problem)
-    except InputMissing:
-        if os.path.lexists(path):
-            raise CantCreate(f"{path}: exists and can't be read; give another name") from None
-    except DataError as error:
-        raise CantCreate(f"{error}; it is not replaced: give another name") from None
 
 
 def read_record(path: str) -> CheckpointRecord:

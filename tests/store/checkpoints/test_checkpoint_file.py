@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hetsched.errors import CantCreate, DataError, HetschedError, InputMissing
+from hetsched.errors import DataError, HetschedError, InputMissing
 from hetsched.iterations.saved_state import SavedState
 from hetsched.iterations.serial import run
-from hetsched.store.checkpoints.checkpoint_file import check_target, read_record
+from hetsched.store.checkpoints.checkpoint_file import read_record
 from hetsched.store.checkpoints.record import SCHEMA
 from tests.store.checkpoints.saved_job import WORKLOAD, SavedJob, X
 
@@ -231,20 +231,6 @@ def test_damage_is_found_or_harmless(
 def test_a_missing_file_is_missing(job: SavedJob) -> None:
     with pytest.raises(InputMissing, match="no such file"):
         job.load()
-
-
-def test_only_checkpoints_of_the_same_problem_are_replaced(job: SavedJob) -> None:
-    check_target(job.path, job.problem)
-    job.save()
-    check_target(job.path, job.problem)
-
-    with pytest.raises(CantCreate, match=r"another problem: .*; it is not replaced"):
-        check_target(job.path, job.with_params(rows=30).problem)
-    Path(job.path).write_bytes(b"mine")
-    with pytest.raises(CantCreate, match="not a checkpoint; it is not replaced"):
-        check_target(job.path, job.problem)
-    with pytest.raises(CantCreate, match="no folder"):
-        check_target("/nowhere/job.ckpt", job.problem)
 
 
 def test_values_of_any_kind_are_saved(job: SavedJob) -> None:
