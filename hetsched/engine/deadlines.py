@@ -25,6 +25,7 @@ class Deadlines:
     open: float
     planner: float
     publish: float
+    stop: float
 
     @classmethod
     def of(cls, config: DeadlinesConfig) -> Deadlines:
@@ -43,7 +44,16 @@ class Deadlines:
             open=parse_time(config.open),
             planner=parse_time(config.planner),
             publish=parse_time(config.publish),
+            stop=parse_time(config.stop),
         )
+
+    @property
+    def last_iteration(self) -> float:
+        """Seconds for the last iteration of a job whose state is saved in an orderly stop.
+
+        Half of what the stop may take; the rest is for writing.
+        """
+        return self.stop / 2
 
 
 DEFAULT_DEADLINES = Deadlines.of(DeadlinesConfig())

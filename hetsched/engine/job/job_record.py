@@ -78,6 +78,8 @@ class JobRecord:
         Of an iterative job.
     stop_error : BaseException or None
         The job ends with it once its state is saved.
+    stop_begun_at : float, seconds
+        When that was requested.
     """
 
     settings: JobSettings
@@ -93,6 +95,7 @@ class JobRecord:
     disabled: frozenset[str] = frozenset()
     iterations: IterationState | None = None
     stop_error: BaseException | None = None
+    stop_begun_at: float = math.inf
 
     def __post_init__(self) -> None:
         job = self.settings.job

@@ -5,11 +5,13 @@ from __future__ import annotations
 from iterating_story import ROWS, IteratingStory
 from job_story import DEVICES
 
+from hetsched.engine.deadlines import DEFAULT_DEADLINES
 from hetsched.engine.job import commands as do
 from hetsched.engine.job.events import (
     AbortRequested,
     CheckpointFailed,
     CheckpointWritten,
+    DeadlinePassed,
     RestoreFailed,
     StateCopied,
     StateRestored,
@@ -242,6 +244,23 @@ def test_a_stop_saves_what_lost_devices_leave() -> None:
     assert story.only(do.FinishJob).error.code == TryAgain.code
 
 
+def test_a_stop_waits_for_a_long_iteration_until_its_deadline_and_saves_the_one_before() -> None:
+    story = reported(begun(), 1).feed(STOP)
+    due = story.now + DEFAULT_DEADLINES.last_iteration
+    assert story.deadline == due
+    story.now = due - 2
+    assert story.feed(DeadlinePassed({"cpu0": 9, "cpu1": 8})).names == []
+    assert story.deadline == due
+
+    kill = story.feed(DeadlinePassed({"cpu0": 9, "cpu1": 8})).only(do.KillDevice)
+    assert kill.device == "cpu1"
+    assert kill.reason.endswith("last iteration takes longer than 30 s (half of deadlines.stop)")
+    story.lost("cpu1").stopped("cpu0", iteration=1, reason="aborted").settled(1)
+    assert story.only(do.SaveState).iteration == 1
+    story.feed(StateCopied(), CheckpointWritten(1, 1000)).fenced("cpu0")
+    assert story.state == "Ended"
+
+
 def test_a_state_that_would_have_to_be_restored_first_is_not_saved() -> None:
     story = begun()
     for number in range(1, 31):
@@ -249,6 +268,7 @@ def test_a_state_that_would_have_to_be_restored_first_is_not_saved() -> None:
     story.feed(STOP).lost("cpu1").stopped("cpu0", iteration=30, reason="aborted")
     story.settled(30, saved=24)
     assert "SaveState" not in story.names
+    assert story.only(do.LogMessage).text.startswith("stops without a checkpoint")
     assert story.fenced("cpu0").only(do.FinishJob).error.code == TryAgain.code
 
 

@@ -88,6 +88,11 @@ def _iterations(record: JobRecord, state: Iterating) -> dict[str, DeviceWait]:
             seconds, key = deadlines.chunk, "chunk"
     reason = f"an iteration takes longer than {format_seconds(seconds)} (deadlines.{key})"
     wait = DeviceWait(state.progress.since, seconds, reason)
+    if record.stop_error is not None:
+        seconds = deadlines.last_iteration
+        limit = f"{format_seconds(seconds)} (half of deadlines.stop)"
+        reason = f"the job stops, and its last iteration takes longer than {limit}"
+        wait = min(wait, DeviceWait(record.stop_begun_at, seconds, reason), key=lambda w: w.end)
     return {**dict.fromkeys(state.running, wait), **_joining(record, state.joining)}
 
 

@@ -1,15 +1,16 @@
 """The stop of an iterative job that is to continue later: its state is saved before it ends.
 
 The present epoch pauses after its iteration; then the state is copied and written, unless it has
-been, and the job ends. Another abort ends it at once.
+been, and the job ends. If the iteration takes longer than `Deadlines.last_iteration`, its devices
+are killed, and the state before it is saved. Another abort ends the job at once.
 """
 
 from __future__ import annotations
 
-from hetsched.engine.job.commands import JobCommand, PauseEpoch, SaveState
+from hetsched.engine.job.commands import JobCommand, LogMessage, PauseEpoch, SaveState
 from hetsched.engine.job.events import AbortRequested
 from hetsched.engine.job.job_record import JobRecord
-from hetsched.engine.job.stages import stopping
+from hetsched.engine.job.stages import deadlines, stopping
 from hetsched.engine.job.states import Fail, Iterating
 
 
@@ -25,7 +26,11 @@ def on_abort(
     if iterations.is_held and not checkpoints.is_saving:  # it is being restored
         return stopping.on_abort(record, state, event, now)
     record.stop_error = event.error
-    return [PauseEpoch()] if state.epoch is not None else end(record, state, now)
+    if state.epoch is None:
+        return end(record, state, now)
+    record.stop_begun_at = now
+    seconds = record.settings.deadlines.last_iteration
+    return [PauseEpoch(), *deadlines.set_first(record, now, seconds)]
 
 
 def end(record: JobRecord, state: Iterating, now: float) -> list[JobCommand]:
@@ -43,7 +48,11 @@ def end(record: JobRecord, state: Iterating, now: float) -> list[JobCommand]:
         iterations.is_held = True
         return [SaveState(iterations.finished, iterations.previous, iterations.residual)]
     next_step = Fail(record.stop_error)
-    return stopping.stop(record, state.attempt, next_step, now, is_cancelled=True)
+    commands = stopping.stop(record, state.attempt, next_step, now, is_cancelled=True)
+    if is_whole or iterations.ended is not None:
+        return commands
+    text = f"stops without a checkpoint after iteration {iterations.finished}: rows of it are lost"
+    return [LogMessage("warning", text), *commands]
 
 
 def ends_after_save(record: JobRecord, state: Iterating) -> bool:
