@@ -299,6 +299,17 @@ def test_a_plan_without_a_reason_for_its_failure_is_one_of_memory_first() -> Non
             bench.device.prepare(replace(job, chunk=1))
 
 
+def test_plans_that_fail_now_and_then_are_short_of_memory_each_time() -> None:
+    bench = Bench(FakeRuntime())
+    job = replace(bench.job(), variant="fickle")
+
+    for _ in range(4):
+        failing_plans[:] = [CuFFTError(), CuFFTError()]
+        with pytest.raises(DeviceOutOfMemory):
+            bench.device.prepare(job)
+        bench.device.prepare(replace(job, variant="plain"))  # succeeds at once
+
+
 def test_plans_that_fail_whatever_their_size_end_the_process() -> None:
     bench = Bench(FakeRuntime())
     job = replace(bench.job(), variant="fickle")

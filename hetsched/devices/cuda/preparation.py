@@ -63,10 +63,13 @@ class JobPreparer:
         If memory runs out, that of earlier jobs is freed first.
         """
         try:
-            return self._prepare(job)
+            prepared = self._prepare(job)
         except Exception as error:
             if classify(error) is not Fault.MEMORY:
                 raise
+        else:
+            self._failed_plans = 0
+            return prepared
         # Not in the handler, whose traceback refers to arrays of the failed attempt. So do the
         # tracebacks of its causes, which are in reference cycles.
         gc.collect()
