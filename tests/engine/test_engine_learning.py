@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -116,3 +117,25 @@ def test_the_late_start_of_a_fresh_process_is_predicted() -> None:
 
     assert warm.predicted_seconds == pytest.approx(1.0)
     assert predicted_cold(warm, ["cpu0", "cpu1"]).predicted_seconds == pytest.approx(1.5)
+
+
+def test_a_core_that_is_fresh_and_faster_does_not_hide_a_slower_one() -> None:
+    infos = [msgspec.structs.replace(INFO, name=name) for name in ("cpu0", "cpu1")]
+    loop = ToyLoop(100, infos)
+    for _ in range(4):
+        plan = loop.plan()
+        runs = {
+            a.device: DeviceRun(a, loop.info(a.device), ((50, ChunkTimes(compute=(0.0, 1.0))),))
+            for a in plan.assignments
+        }
+        learn(loop.job, [FinishedRun(plan, runs)], loop.state, job_kind(loop.job, [*runs], None))
+    plan = loop.plan()
+    fast = plan.assignments[0]
+    assert fast.model is not None
+    faster = replace(fast, model=replace(fast.model, cold_ratio=0.8))
+    plan = replace(plan, assignments=(faster, *plan.assignments[1:]))
+
+    predicted = predicted_cold(plan, ["cpu0", "cpu1"])
+
+    assert [a.predicted_seconds for a in predicted.assignments] == pytest.approx([0.8, 1.0])
+    assert predicted.predicted_seconds == pytest.approx(1.0)

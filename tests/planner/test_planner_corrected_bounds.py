@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -108,3 +109,25 @@ def test_the_text_compares_corrected_times_with_each_other() -> None:
     best = min(explanation.devices[0].alternatives, key=lambda other: other.seconds)
     line = next(line for line in text.splitlines() if line.strip().startswith(best.description))
     assert line.endswith(signed_percent(best.seconds / predicted - 1))
+
+
+@pytest.mark.parametrize("ratio", [0.8, 1.0, 1.5])
+def test_in_fresh_processes_bounds_and_alternatives_are_corrected_too(ratio: float) -> None:
+    candidates = [core(random.Random(seed), f"cpu{seed}") for seed in range(2)]
+    warm = plan_job(100, candidates)
+    ratios = {"cpu0": ratio, "cpu1": 1.0}
+    fresh = [
+        replace(a, predicted_seconds=ratios[a.device] * a.predicted_seconds)
+        for a in warm.assignments
+        if a.predicted_seconds is not None
+    ]
+    seconds = max(a.predicted_seconds or 0.0 for a in fresh)
+    plan = replace(warm, assignments=tuple(fresh), predicted_seconds=seconds)
+
+    explanation = explain_job(ExplainedJob(None, "planned", "toy", 100), plan)
+
+    assert explanation.whole_unit_bound is not None and explanation.fluid_bound is not None
+    assert explanation.fluid_bound <= explanation.whole_unit_bound <= seconds * (1 + ROUNDING)
+    curves = warm.curves
+    equal = max(ratios[name] * float(curves[name].time(50)) for name in ratios)
+    assert explanation.alternatives[0].seconds == pytest.approx(equal)

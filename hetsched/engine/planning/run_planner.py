@@ -190,11 +190,12 @@ def predicted_cold(plan: JobPlan, fresh: Collection[str]) -> JobPlan:
     }
     if not ratios or plan.predicted_seconds is None:
         return plan
-    assignments = tuple(
-        each
-        if each.predicted_seconds is None
-        else replace(each, predicted_seconds=each.predicted_seconds * ratios.get(each.device, 1.0))
+    seconds = {
+        each.device: each.predicted_seconds * ratios.get(each.device, 1.0)
         for each in plan.assignments
+        if each.predicted_seconds is not None
+    }
+    assignments = tuple(
+        replace(each, predicted_seconds=seconds.get(each.device)) for each in plan.assignments
     )
-    seconds = plan.predicted_seconds * max(ratios.values())
-    return replace(plan, assignments=assignments, predicted_seconds=seconds)
+    return replace(plan, assignments=assignments, predicted_seconds=max(seconds.values()))

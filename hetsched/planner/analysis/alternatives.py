@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from hetsched.explain import Alternative
 from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.partition import geometric
-from hetsched.planner.analysis.corrections import Corrections
+from hetsched.planner.analysis.corrections import Corrections, cold_ratios
 from hetsched.planner.analysis.device_groups import group_name, groups_of
 from hetsched.planner.device_sets.neighbours import co_runners_of
 from hetsched.planner.device_sets.team_variants import with_only
@@ -60,19 +62,26 @@ def split_alternatives(plan: JobPlan, cache: PlanCache) -> tuple[Alternative, ..
     """Return equal shares, and each group of devices alone, or the fastest device alone.
 
     Devices alone are predicted by their models without the others, if they were measured so; else
-    the description says that they are presumed to be as slow as beside the others.
+    the description says that they are presumed to be as slow as beside the others. In fresh
+    processes all are as much slower as the plan.
     """
-    load, curves = plan.load, plan.curves
+    load, curves, cold = plan.load, plan.curves, cold_ratios(plan)
     names = [assignment.device for assignment in plan.assignments]
     if len(names) < 2 or not all(name in curves for name in names):
         return ()
     share = -(-load // len(names))
-    equal = Alternative("equal shares", max(_seconds(curves[name], share) for name in names))
-    groups = groups_of(names)
-    if len(groups) > 1:
-        return equal, *(_only(members, plan, cache) for members in groups)
-    fastest = min(names, key=lambda name: _seconds(curves[name], load))
-    return equal, _only([fastest], plan, cache)
+    longest = max(cold[name] * _seconds(curves[name], share) for name in names if name in cold)
+    equal = Alternative("equal shares", longest)
+    sets = groups_of(names)
+    if len(sets) == 1:
+        sets = [[min(names, key=lambda name: _seconds(curves[name], load))]]
+    alternatives = [_only(members, plan, cache) for members in sets]
+    return equal, *(
+        msgspec.structs.replace(
+            only, seconds=only.seconds * max(cold.get(name, 1.0) for name in members)
+        )
+        for only, members in zip(alternatives, sets, strict=True)
+    )
 
 
 def _only(names: Sequence[str], plan: JobPlan, cache: PlanCache) -> Alternative:

@@ -1,8 +1,9 @@
-"""The ratio of a device's predicted time to that of its planned phases.
+"""The ratio of a device's predicted time to that by the curves that bounds follow from.
 
-A prediction is corrected by the measured times of whole shares. Bounds and other plans of the same
-share follow from its phases, so they are multiplied by the same ratio; otherwise a bound could
-exceed the prediction that it is shown with.
+With a link, a prediction is corrected by the measured times of whole shares, while bounds and
+other plans of the same share follow from its phases. A core's prediction is corrected if its
+process is fresh. Bounds are multiplied by the same ratio; otherwise one could exceed the
+prediction that it is shown with.
 """
 
 from __future__ import annotations
@@ -14,13 +15,22 @@ from hetsched.plans.device_plan import Overlap
 from hetsched.plans.timeline import timeline
 
 Corrections = Mapping[str, float]
-"""Device with a link and a share -> predicted seconds over planned seconds."""
+"""Device with a share -> predicted seconds over those by its curves."""
 
 
 def corrections_of(plan: JobPlan) -> Corrections:
-    """Return the correction of each device with a link, a share and a prediction."""
+    """Return the correction of each device with a share and a prediction."""
     ratios = ((assignment.device, _correction(assignment)) for assignment in plan.assignments)
-    return {device: ratio for device, ratio in ratios if ratio}
+    return cold_ratios(plan) | {device: ratio for device, ratio in ratios if ratio}
+
+
+def cold_ratios(plan: JobPlan) -> dict[str, float]:
+    """Return device -> its predicted time over that in a warm process; 1 for most."""
+    return {
+        each.device: each.predicted_seconds / float(plan.curves[each.device].time(each.plan.share))
+        for each in plan.assignments
+        if each.predicted_seconds is not None and each.device in plan.curves
+    }
 
 
 def _correction(assignment: Assignment) -> float | None:

@@ -19,10 +19,11 @@ EXTRAPOLATIONS = 2
 
 
 class CoreBound:
-    """A device without a link: the model's time itself."""
+    """A device without a link: the model's time, times `correction`."""
 
-    def __init__(self, curve: SpeedFunction) -> None:
+    def __init__(self, curve: SpeedFunction, correction: float = 1.0) -> None:
         self._curve = curve
+        self._correction = correction
 
     def total(self) -> TotalCurve:
         """Return the bound as an argument of `split_load`."""
@@ -30,7 +31,7 @@ class CoreBound:
 
     def seconds(self, share: int) -> float:
         """Return the bound for `share` units; 0 for a share of 0."""
-        return float(self._curve.time(share)) if share else 0.0
+        return self._correction * float(self._curve.time(share)) if share else 0.0
 
     def units_below(self, seconds: float, guess: int, precision: int = 1) -> int:
         """Return the most units that take less than `seconds`; fast if near `guess`.

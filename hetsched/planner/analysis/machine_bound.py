@@ -51,7 +51,7 @@ class MachineDevice:
     overlap : Overlap or None
         None: no link.
     correction : float
-        By which all times that follow from the phases are multiplied.
+        By which all times are multiplied.
 
     Raises
     ------
@@ -138,7 +138,8 @@ def _key(kind: str, load: int, devices: Sequence[MachineDevice]) -> Hashable | N
 
 def _fingerprint(device: MachineDevice) -> Hashable | None:
     if device.memory is None:
-        return planner_curve(device.model.total).fingerprint()
+        total = planner_curve(device.model.total).fingerprint()
+        return None if total is None else (total, device.correction)
     phases = phase_fingerprint(device.model)
     return None if phases is None else (phases, device.memory, device.overlap, device.correction)
 
@@ -184,7 +185,7 @@ def _whole_unit(load: int, devices: Sequence[MachineDevice], cache: PlanCache) -
     bounds: list[CoreBound] = []
     for device in devices:
         if device.memory is None or device.overlap is None:
-            bounds.append(CoreBound(device.model.total))
+            bounds.append(CoreBound(device.model.total, device.correction))
             continue
         key = (id(device.model), id(device.memory), device.overlap, device.correction)
         if key not in linked:
