@@ -66,7 +66,8 @@ class IterationBalance:
     kinds : sequence of str, optional
         Equal for devices that presumably have the same speed (`auto`). Default: all are equal.
     models : sequence of SpeedFunction or None, optional
-        Seconds of so many rows on each device, from earlier jobs: they give the first split.
+        Seconds of so many rows on each device, from earlier jobs: they give the first split,
+        unless a warm-up does.
     warm_up : bool
         Whether rounds of the first iteration find the first split (DFPA).
     pairs : int
@@ -135,14 +136,13 @@ class IterationBalance:
             pairs=pairs,
             migration_cost=self._moving_seconds, further_runs=self._further_iterations,
         )  # fmt: skip
-        if any(initial) and not isinstance(self._balancer, FixedSplit):
-            self._balancer.propose(self._first_split(initial))
-        is_learning = warm_up and method not in ("none", IMBALANCE)
         self._warm_up = (
             Balancer(self._units.count, devices, "dfpa", tolerance, self._limits)
-            if is_learning
+            if warm_up
             else None
         )
+        if any(initial) and not warm_up and not isinstance(self._balancer, FixedSplit):
+            self._balancer.propose(self._first_split(initial))
         self._rounds = 0
         self._superseded: deque[tuple[int, ...]] = deque(maxlen=MAX_SUPERSEDED)
         self._last: TimedIteration | None = None
@@ -237,10 +237,10 @@ class IterationBalance:
         if not warm_up.reason and self._rounds < MAX_WARM_UP_ROUNDS:
             return self._move(proposal, "warm-up")
         self._warm_up = None
-        balancer = self._balancer
-        is_settled = isinstance(balancer, Balancer) and not balancer.needs_proposal
-        if not isinstance(balancer, FixedSplit) and not is_settled:
-            balancer.propose(proposal)
+        if isinstance(self._balancer, FixedSplit):
+            self._balancer.adopt(proposal, warm_up.models)
+        else:
+            self._balancer.propose(proposal)
         return self._move(self._balancer.ask(), "warm-up")
 
     def _move(self, distribution: Distribution, reason: str) -> Move | None:

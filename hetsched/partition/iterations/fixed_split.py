@@ -8,6 +8,7 @@ from typing import Any
 from hetsched.errors import DataError
 from hetsched.models import Constant
 from hetsched.partition.balancing.phase import DeviceTime
+from hetsched.partition.balancing.splitting import is_measured
 from hetsched.partition.distribution import Distribution, Limits
 from hetsched.partition.geometric import geometric
 
@@ -30,9 +31,18 @@ class FixedSplit:
         self._load = load
         self._limits = limits
         self._lost: set[int] = set()
+        self._adopted: Distribution | None = None
+
+    def adopt(self, distribution: Distribution, models: Sequence[Any]) -> None:
+        """Keep the split of a warm-up; its models count once devices are lost or come back."""
+        if all(is_measured(model) for model in models):
+            self._models = list(models)
+        self._adopted = distribution
 
     def ask(self) -> Distribution:
         """Return the split over the devices that aren't lost."""
+        if self._adopted is not None:
+            return self._adopted
         present = [i for i in range(len(self._models)) if i not in self._lost]
         if not present:
             raise DataError(f"all {len(self._models)} devices are lost")
@@ -52,6 +62,8 @@ class FixedSplit:
 
     def lose(self, device: int) -> None:
         self._lost.add(device)
+        self._adopted = None
 
     def restore(self, device: int) -> None:
         self._lost.discard(device)
+        self._adopted = None

@@ -121,16 +121,48 @@ def test_warm_up_rounds_find_the_first_split() -> None:
     assert balance.tell([timed(1, balance.rows, 10.0, 10.0)]) is None
 
 
-@pytest.mark.parametrize("method", ["auto", "functional", "constant"])
-def test_a_warm_up_may_confirm_what_earlier_jobs_have_shown(method: str) -> None:
+@pytest.mark.parametrize("method", ["auto", "functional", "constant", "imbalance-factor", "none"])
+@pytest.mark.parametrize(("speeds", "rows"), [((1.0, 3.0), (75, 225)), ((3.0, 1.0), (225, 75))])
+def test_a_warm_up_counts_for_more_than_what_earlier_jobs_have_shown(
+    method: str, speeds: tuple[float, float], rows: tuple[int, int]
+) -> None:
     models = [Constant(1.0), Constant(3.0)]
     balance = IterationBalance(300, 2, method, models=models, warm_up=True)
 
+    rounds = 0
     while balance.is_warming_up:
-        slow, fast = balance.rows
-        balance.tell([timed(1, balance.rows, slow / 1.0, fast / 3.0)])
+        rounds += 1
+        times = [n / speed for n, speed in zip(balance.rows, speeds, strict=True)]
+        balance.tell([timed(1, balance.rows, *times)])
 
-    assert balance.rows == (75, 225)
+    assert rounds > 1
+    assert balance.rows == rows
+
+
+def test_without_balancing_the_split_of_the_warm_up_stays_until_devices_change() -> None:
+    balance = IterationBalance(300, 3, "none", warm_up=True)
+    while balance.is_warming_up:
+        first, second, third = balance.rows
+        balance.tell([timed(1, balance.rows, first / 1, second / 2, third / 3)])
+
+    assert balance.rows == (50, 100, 150)
+    assert balance.tell([timed(1, balance.rows, 90.0, 50.0, 50.0)]) is None
+    balance.lose(1)
+    assert balance.rows == (75, 0, 225)
+    balance.restore(1)
+    assert balance.rows == (50, 100, 150)
+
+
+def test_a_device_that_a_warm_up_has_not_measured_gets_an_equal_share_later() -> None:
+    balance = IterationBalance(300, 3, "none", warm_up=True)
+    balance.lose(2)
+    while balance.is_warming_up:
+        first, second, _ = balance.rows
+        balance.tell([timed(1, balance.rows, first / 1, second / 2, 0.0)])
+
+    assert balance.rows == (100, 200, 0)
+    balance.restore(2)
+    assert balance.rows == (100, 100, 100)
 
 
 def test_warm_up_ends_after_some_rounds_whatever_they_show() -> None:
