@@ -38,6 +38,8 @@ IMBALANCE_TOLERANCE = 0.1
 """The papers give no figures; these are those of their simulated experiments."""
 MAX_WARM_UP_ROUNDS = 6
 """The most points that DFPA needed for a device."""
+DEVICES_PER_PAIR = 4
+"""In simulated clusters (`simulate nec`) more pairs save no repartition, but move more rows."""
 MAX_SUPERSEDED = 8
 """Splits that late reports may still be of."""
 MIN_SECONDS = 1e-9
@@ -70,8 +72,8 @@ class IterationBalance:
         unless a warm-up does.
     warm_up : bool
         Whether rounds of the first iteration find the first split (DFPA).
-    pairs : int
-        Trades at a time (imbalance factor).
+    pairs : int, optional
+        Trades at a time (imbalance factor). Default: a quarter of the devices.
     history : HistoryTable, optional
         Of earlier jobs (imbalance factor).
     names : sequence of str, optional
@@ -109,7 +111,7 @@ class IterationBalance:
         kinds: Sequence[str] | None = None,
         models: Sequence[Any | None] | None = None,
         warm_up: bool = False,
-        pairs: int = 1,
+        pairs: int | None = None,
         history: HistoryTable | None = None,
         names: Sequence[str] | None = None,
         seconds_per_row: float = 0.0,
@@ -133,7 +135,7 @@ class IterationBalance:
         self._balancer = new_balancer(
             method, self._units.count, tolerance,
             KnownDevices(self._limits, fitting, kinds or [""] * devices, initial, nodes),
-            pairs=pairs,
+            pairs=max(1, devices // DEVICES_PER_PAIR) if pairs is None else pairs,
             migration_cost=self._moving_seconds, further_runs=self._further_iterations,
         )  # fmt: skip
         self._warm_up = (

@@ -188,6 +188,17 @@ def test_warm_up_ends_even_if_its_splits_are_not_computed() -> None:
     assert rounds <= 6
 
 
+@pytest.mark.parametrize(("devices", "moved"), [(4, 2), (8, 4), (16, 8)])
+def test_one_pair_of_every_four_devices_trades_at_a_time(devices: int, moved: int) -> None:
+    balance = IterationBalance(100 * devices, devices, "imbalance-factor")
+    before = balance.rows
+    for iteration in (1, 2):
+        times = [(2 + i / devices) * n / 100 for i, n in enumerate(before)]
+        balance.tell([timed(iteration, before, *times)])
+
+    assert sum(a != b for a, b in zip(before, balance.rows, strict=True)) == moved
+
+
 def test_an_earlier_jobs_history_gives_the_first_split_of_the_imbalance_factor() -> None:
     earlier = IterationBalance(300, 2, "imbalance-factor", names=("slow", "fast"))
     earlier.tell([timed(1, (150, 150), 1.5, 0.75)])
