@@ -351,6 +351,16 @@ def test_without_cores_that_restart_such_a_job_fails() -> None:
     assert unavailable_beside().only(do.FinishJob).error.code == Unavailable.code
 
 
+def test_a_job_that_begins_without_a_device_that_restarts_says_so() -> None:
+    story = Story().to_waiting()
+    settled = ProcessesSettled(41, (info("cpu0"),), {}, starting=frozenset({"cpu1"}))
+
+    story.feed(settled, PlanReady(plan(["cpu0"])))
+
+    note = "began without cpu1: the process is starting again"
+    assert story.machine.record.report_notes == (note,)
+
+
 def test_inputs_are_filled_once_for_all_attempts() -> None:
     story = Story(verify=True, generated=[X]).to_computing().failed("cpu0", "memory")
     story.fenced(*DEVICES).to_preparing().prepared(*DEVICES)

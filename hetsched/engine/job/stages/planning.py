@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from hetsched.engine.job.commands import (
     AllocateArrays,
@@ -21,6 +21,7 @@ from hetsched.engine.job.events import (
     ProcessesStarted,
 )
 from hetsched.engine.job.job_record import JobRecord, wait_for_processes
+from hetsched.engine.job.retries.device_failures import names
 from hetsched.engine.job.stages import preparing
 from hetsched.engine.job.stages.ending import fail
 from hetsched.engine.job.stages.stopping import start_over_unprepared
@@ -90,6 +91,13 @@ def _note_excluded(record: JobRecord, excluded: Mapping[str, str]) -> None:
             record.note(f"{device}: {reason}")
 
 
+def _note_restarting(record: JobRecord, starting: Collection[str]) -> None:
+    """Report devices that an earlier job lost, and that may take part later."""
+    restarting = [d for d in record.settings.job.devices if d in starting]
+    if restarting:
+        record.note(f"began without {names(restarting)}: the process is starting again")
+
+
 def no_device_error(absent: Mapping[str, str]) -> Unavailable:
     """Return the error of a job without usable devices; `absent`: device -> reason."""
     reasons = _listed(absent) or "none configured"
@@ -105,6 +113,8 @@ def on_plan(record: JobRecord, state: Planning, event: PlanReady, now: float) ->
     attempt = Attempt(state.attempt_id, event.plan, state.infos, assignments)
     if record.iterations is not None and event.balance is not None:
         record.iterations.balance_with(event.balance, assignments)
+    if record.latest is None:
+        _note_restarting(record, state.starting)
     record.latest = attempt
     record.state = StartingProcesses(attempt)
     return [StartProcesses(tuple(assignments.values()))]
