@@ -119,6 +119,8 @@ class IterationSeconds(msgspec.Struct, frozen=True):
     """For the other devices."""
     converge: float = 0.0
     """Combining reductions and testing convergence."""
+    save: float = 0.0
+    """Saving rows for the loss of a device with its own memory."""
 
 
 class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Event = dict[str, Any]
 
-TRACED_PHASES = ("transfer", "compute", "wait", "converge")
+TRACED_PHASES = ("save", "transfer", "compute", "wait", "converge")
 """In the order in which they are drawn; the record has no order within an iteration."""
 _TID = 1
 

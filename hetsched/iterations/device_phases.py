@@ -16,3 +16,10 @@ class DevicePhases(Protocol):
     def wait(self) -> float: ...
     @property
     def converge(self) -> float: ...
+
+
+class ReportedPhases(DevicePhases, Protocol):
+    """The same, with what the balance doesn't count: the time of saving rows."""
+
+    @property
+    def save(self) -> float: ...

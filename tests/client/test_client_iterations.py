@@ -40,7 +40,7 @@ def span(iteration: int) -> IterationSpan:
     one = (1.0,)
     return IterationSpan(
         first=iteration, seconds=1.0, residual=10.0**-iteration, rows=(9,),
-        compute=one, transfer=one, wait=one, converge=one,
+        compute=one, transfer=one, wait=one, converge=one, save=one,
     )  # fmt: skip
 
 

@@ -126,3 +126,18 @@ def test_spare_rows_are_of_the_load_and_fit(
     assert 0 <= before <= rows.first
     assert 0 <= after <= rows.load - rows.stop
     assert 10 * (rows.count + before + after) + overhead <= need + limit
+
+
+def test_the_time_of_saving_is_reported_with_the_next_iteration(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(save_schedule, "MAX_REPEATED", 1e3)  # saved once, after the start
+    monkeypatch.setattr(save_schedule, "MAX_TIME", 1e-9)
+    with make_bench(FakeRuntime(seed=2), 3) as bench:
+        bench.iterate(dict(enumerate(shares((8, 40)))))
+        bench.stopped(3)
+
+        for slot in range(3):
+            saves = [times.save for report in bench.reports[slot] for times in report.phases]
+            assert [seconds > 0 for seconds in saves] == [True, False, False]

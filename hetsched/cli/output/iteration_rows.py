@@ -9,7 +9,7 @@ from hetsched.job import DeviceReport, IterationSeconds, JobReport, Running
 from hetsched.text import MAX_GROUP_ROWS, grouped_rows
 from hetsched.units import counted, format_seconds
 
-PHASES = ("compute", "transfer", "wait", "converge")
+PHASES = ("compute", "transfer", "wait", "converge", "save")
 
 
 def iteration_progress(state: Running) -> str:

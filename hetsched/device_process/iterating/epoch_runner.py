@@ -36,9 +36,9 @@ STEP_SECONDS = 0.05
 class _Phases:
     """Seconds of the present iteration."""
 
-    def __init__(self, transfer: float = 0.0) -> None:
+    def __init__(self, transfer: float = 0.0, save: float = 0.0) -> None:
         self.compute = self.wait = self.converge = 0.0
-        self.transfer = transfer
+        self.transfer, self.save = transfer, save
         self.late = 0
 
     def add(self, seconds: StageSeconds) -> None:
@@ -49,7 +49,7 @@ class _Phases:
     def times(self, *, is_virtual: bool) -> IterationTimes:
         if is_virtual:
             return IterationTimes(self.compute, self.transfer)
-        return IterationTimes(self.compute, self.transfer, self.wait, self.converge)
+        return IterationTimes(self.compute, self.transfer, self.wait, self.converge, self.save)
 
 
 class EpochRunner:
@@ -82,7 +82,8 @@ class EpochRunner:
         self._schedule = SaveSchedule(command.last if is_fixed else None)
         self._is_deferring = False
         self._phases = _Phases()
-        self._move_seconds = 0.0
+        self._move_seconds = self._save_seconds = 0.0
+        """Since the last iteration; part of the next one."""
         self._is_converged = False
         self._step_began = 0.0
 
@@ -172,8 +173,8 @@ class EpochRunner:
 
     def _iterate(self, iteration: int) -> Iterator[None]:
         """Compute an iteration and test convergence. Raises DataError."""
-        self._phases = phases = _Phases(self._move_seconds)
-        self._move_seconds = 0.0
+        self._phases = phases = _Phases(self._move_seconds, self._save_seconds)
+        self._move_seconds = self._save_seconds = 0.0
         self._values.begin_iteration()
         stages = self._stages[Part.ITERATION]
         for number, stage in enumerate(stages, start=1):
@@ -225,7 +226,8 @@ class EpochRunner:
         if run.executor.has_own_memory:
             run.executor.defer()
             self._is_deferring = True
-        self._schedule.saved(self._complete, time.monotonic() - began)
+        self._save_seconds = time.monotonic() - began
+        self._schedule.saved(self._complete, self._save_seconds)
 
     def _come_home(self) -> None:
         """Have the own rows in the home arrays, as of every iteration that may be continued."""

@@ -59,7 +59,7 @@ class IterationReports:
             self._first = iteration
         shares_record = iteration // self._size == (iteration - 1) // self._size
         if shares_record and self._sums and not self._singles:
-            self._sums[-1] = _sum(self._sums[-1], times)
+            self._sums[-1] = self._sums[-1].plus(times)
             self._counts[-1] += 1
             self._residuals[-1] = residual
         else:
@@ -87,7 +87,7 @@ class IterationReports:
             self._job,
             self._device,
             self._first,
-            tuple(map(_mean, self._sums, self._counts)),
+            tuple(map(IterationTimes.divided, self._sums, self._counts)),
             tuple(self._residuals),
             tuple(self._rows),
             self._late,
@@ -111,17 +111,3 @@ def _record_size(seconds: float, iteration_seconds: float) -> int:
     """Return the largest power of two iterations that take at most `seconds`; at least 1."""
     iterations = int(seconds / max(iteration_seconds, 1e-9))
     return 1 << max(0, iterations.bit_length() - 1)
-
-
-def _sum(a: IterationTimes, b: IterationTimes) -> IterationTimes:
-    return IterationTimes(
-        a.compute + b.compute, a.transfer + b.transfer, a.wait + b.wait, a.converge + b.converge
-    )
-
-
-def _mean(total: IterationTimes, count: int) -> IterationTimes:
-    if count == 1:
-        return total
-    return IterationTimes(
-        total.compute / count, total.transfer / count, total.wait / count, total.converge / count
-    )

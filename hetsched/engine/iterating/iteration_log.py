@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+import msgspec
 
 from hetsched.job import IterationSeconds
 from hetsched.transport.iterations.messages import IterationsDone, IterationTimes
@@ -38,7 +40,7 @@ class CompleteIteration:
     def seconds(self) -> float:
         """Of one iteration from its start to its end: the longest time of a device."""
         return max(
-            (t.compute + t.transfer + t.wait + t.converge for t in self.times.values()),
+            (times.total for times in self.times.values()),
             default=0.0,
         )
 
@@ -119,17 +121,15 @@ def _take(records: deque[_Record], end: int) -> _Record:
     while parts[-1].last < end:
         parts.append(records.popleft())
     count, last = sum(part.count for part in parts), parts[-1]
-
-    def mean(of: Callable[[IterationTimes], float]) -> float:
-        return sum(part.count * of(part.times) for part in parts) / count
-
-    times = IterationTimes(
-        mean(lambda t: t.compute),
-        mean(lambda t: t.transfer),
-        mean(lambda t: t.wait),
-        mean(lambda t: t.converge),
-    )
+    times = _weighted_sum(parts).divided(count)
     return _Record(end, count, times, last.residual, last.rows)
+
+
+def _weighted_sum(records: Iterable[_Record]) -> IterationTimes:
+    total = IterationTimes(0.0)
+    for record in records:
+        total = total.plus(record.times, record.count)
+    return total
 
 
 def with_waits(times: Mapping[str, IterationTimes]) -> dict[str, IterationTimes]:
@@ -146,25 +146,21 @@ class PhaseSums:
     """The seconds of each device's phases over all iterations, and its rows at last."""
 
     def __init__(self) -> None:
-        self._sums: dict[str, IterationSeconds] = {}
+        self._sums: dict[str, IterationTimes] = {}
         self.rows: dict[str, int] = {}
 
     def add(self, complete: CompleteIteration) -> None:
         """Add an iteration."""
         count = complete.count
         for device, times in complete.times.items():
-            sums = self._sums.get(device, IterationSeconds())
-            self._sums[device] = IterationSeconds(
-                sums.compute + count * times.compute,
-                sums.transfer + count * times.transfer,
-                sums.wait + count * times.wait,
-                sums.converge + count * times.converge,
-            )
+            sums = self._sums.get(device, IterationTimes(0.0))
+            self._sums[device] = sums.plus(times, count)
         self.rows = dict(complete.rows)
 
     def of(self, device: str) -> IterationSeconds:
         """Return the sums of `device`; zeros if it has reported nothing."""
-        return self._sums.get(device, IterationSeconds())
+        sums = self._sums.get(device, IterationTimes(0.0))
+        return IterationSeconds(**msgspec.structs.asdict(sums))
 
     @property
     def devices(self) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ def _devices(iterations: IterationState, attempt: Attempt) -> tuple[DeviceReport
                 kind="" if info is None else info.kind,
                 variant="" if assignment is None else assignment.variant,
                 share=iterations.sums.rows.get(device, 0),
-                seconds=phases.compute + phases.transfer + phases.converge,
+                seconds=phases.compute + phases.transfer + phases.converge + phases.save,
                 chunks=(),
                 compute_seconds=phases.compute,
                 phases=phases,

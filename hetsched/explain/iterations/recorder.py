@@ -16,7 +16,7 @@ from hetsched.explain.iterations.records import (
     RowMove,
     WrittenCheckpoint,
 )
-from hetsched.iterations.device_phases import DevicePhases
+from hetsched.iterations.device_phases import ReportedPhases
 
 MAX_SPANS = 4096
 """Up to this many iterations are kept each. Arbitrary."""
@@ -109,7 +109,7 @@ class IterationRecorder:
         self,
         iteration: int,
         rows: Sequence[int],
-        phases: Sequence[DevicePhases | None],
+        phases: Sequence[ReportedPhases | None],
         residual: float | None = None,
         count: int = 1,
     ) -> None:
@@ -121,7 +121,7 @@ class IterationRecorder:
         ----------
         rows : sequence of int
             By slot; 0 for devices that aren't in the epoch.
-        phases : sequence of DevicePhases or None
+        phases : sequence of ReportedPhases or None
             By slot; means.
         """
         if iteration <= self._last:
@@ -194,7 +194,7 @@ class IterationRecorder:
             constant.first_seconds = span.seconds
         constant.count += span.count
         constant.seconds += span.seconds * span.count
-        parts = zip(span.compute, span.transfer, span.converge, strict=True)
+        parts = zip(span.compute, span.transfer, span.converge, span.save, strict=True)
         self._busy = tuple(map(sum, parts))
 
     @property
@@ -260,16 +260,17 @@ def moved_rows(before: Sequence[int], rows: Sequence[int]) -> int:
 def _span(
     iteration: int,
     rows: tuple[int, ...],
-    phases: Sequence[DevicePhases | None],
+    phases: Sequence[ReportedPhases | None],
     residual: float | None,
     count: int,
 ) -> IterationSpan:
-    def each(of: Callable[[DevicePhases], float]) -> tuple[float, ...]:
+    def each(of: Callable[[ReportedPhases], float]) -> tuple[float, ...]:
         return tuple(0.0 if phase is None else of(phase) for phase in phases)
 
     compute, transfer = each(lambda p: p.compute), each(lambda p: p.transfer)
     wait, converge = each(lambda p: p.wait), each(lambda p: p.converge)
-    totals = [sum(parts) for parts in zip(compute, transfer, wait, converge, strict=True)]
+    save = each(lambda p: p.save)
+    totals = [sum(parts) for parts in zip(compute, transfer, wait, converge, save, strict=True)]
     took_part = sum(phase is not None for phase in phases)
     return IterationSpan(
         first=iteration,
@@ -281,6 +282,7 @@ def _span(
         transfer=transfer,
         wait=wait,
         converge=converge,
+        save=save,
     )
 
 
@@ -303,6 +305,7 @@ def _merged(a: IterationSpan, b: IterationSpan) -> IterationSpan:
         transfer=means(a.transfer, b.transfer),
         wait=means(a.wait, b.wait),
         converge=means(a.converge, b.converge),
+        save=means(a.save, b.save),
     )
 
 

@@ -21,8 +21,9 @@ class IterationSpan(msgspec.Struct, frozen=True, kw_only=True):
         After the last of them; None: the workload has no such number.
     rows : tuple of int
         Of each device, in the last of them.
-    compute, transfer, wait, converge : tuple of float
-        Of each device: mean per iteration (the phases of NEC, section 6.1).
+    compute, transfer, wait, converge, save : tuple of float
+        Of each device: mean per iteration (the phases of NEC, section 6.1; `save`: its rows, for
+        the loss of a device with its own memory).
     """
 
     first: int
@@ -34,6 +35,7 @@ class IterationSpan(msgspec.Struct, frozen=True, kw_only=True):
     transfer: tuple[float, ...]
     wait: tuple[float, ...]
     converge: tuple[float, ...]
+    save: tuple[float, ...]
 
     @property
     def last(self) -> int:

@@ -9,7 +9,7 @@ import msgspec
 
 from hetsched.explain.iterations.records import IterationHistory, IterationSpan, RowMove
 
-_BY_DEVICE = ("rows", "compute", "transfer", "wait", "converge")
+_BY_DEVICE = ("rows", "compute", "transfer", "wait", "converge", "save")
 
 
 def with_used_devices(history: IterationHistory) -> IterationHistory:

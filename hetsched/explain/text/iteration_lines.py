@@ -19,7 +19,7 @@ MAX_NAMED_DEVICES = 4
 """A move of more devices gives the number of rows only."""
 MAX_GROUP_ROWS = 8
 MAX_PROGRESS_ROWS = 10
-PHASES = ("compute", "transfer", "wait", "converge")
+PHASES = ("compute", "transfer", "wait", "converge", "save")
 
 
 def iteration_headline(explanation: Explanation, history: IterationHistory) -> list[str]:

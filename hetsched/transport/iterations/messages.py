@@ -55,13 +55,39 @@ class IterationTimes(msgspec.Struct, frozen=True, array_like=True):
     """Seconds that a device spent in one iteration: the phases of NEC, section 6.1.
 
     compute: kernels; transfer: copies between host and device; wait: for other devices; converge:
-    combining reductions and testing convergence.
+    combining reductions and testing convergence; save: saving its rows before the iteration, with
+    the other devices (`IterationControl.save`).
     """
 
     compute: float
     transfer: float = 0.0
     wait: float = 0.0
     converge: float = 0.0
+    save: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.compute + self.transfer + self.wait + self.converge + self.save
+
+    def plus(self, other: IterationTimes, factor: float = 1.0) -> IterationTimes:
+        """Return the sum with `factor` times `other`."""
+        return IterationTimes(
+            self.compute + factor * other.compute,
+            self.transfer + factor * other.transfer,
+            self.wait + factor * other.wait,
+            self.converge + factor * other.converge,
+            self.save + factor * other.save,
+        )
+
+    def divided(self, count: int) -> IterationTimes:
+        """Return the mean of `count` iterations whose sum this is."""
+        return IterationTimes(
+            self.compute / count,
+            self.transfer / count,
+            self.wait / count,
+            self.converge / count,
+            self.save / count,
+        )
 
 
 class IterationsDone(msgspec.Struct, frozen=True, tag="iterations-done"):

@@ -23,6 +23,7 @@ class PhaseTimes:
     transfer: float = 0.0
     wait: float = 0.0
     converge: float = 0.0
+    save: float = 0.0
 
 
 def split_at(iteration: int) -> tuple[int, ...]:

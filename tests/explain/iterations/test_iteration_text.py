@@ -54,6 +54,18 @@ def test_the_text_says_when_and_why_rows_moved() -> None:
     assert str(explanation()) == EXPECTED
 
 
+def test_the_time_of_saving_rows_is_a_phase() -> None:
+    recorder = IterationRecorder(["cpu0", "gpu0"])
+    recorder.add(1, (320, 320), [PhaseTimes(3.0, save=1.0), PhaseTimes(2.0, save=2.0)])
+
+    header, core, gpu = text_of(recorder).splitlines()[-3:]
+    assert header.split()[-2:] == ["compute", "save"]
+    assert (core.split()[-4:], gpu.split()[-4:]) == (
+        ["75.0", "%", "25.0", "%"],
+        ["50.0", "%", "50.0", "%"],
+    )
+
+
 def test_a_device_that_waits_for_another_one_to_begin_waits_for_all_of_the_time() -> None:
     recorder = IterationRecorder(["cpu0", "cpu1"])
     recorder.add(1, (320, 320), [PhaseTimes(1.0, wait=3.0), PhaseTimes(1.0)])

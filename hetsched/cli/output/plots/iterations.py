@@ -31,6 +31,7 @@ PHASE_COLOURS = {
     "transfer": COLOURS[0],
     "wait": "#d9dce1",
     "converge": COLOURS[3],
+    "save": COLOURS[4],
 }
 """Phase -> colour, from the bottom of the stack."""
 MAX_PANELS = 6
