@@ -146,10 +146,17 @@ class IterationRecorder:
         self._repeated += iterations
 
     def go_back(self, iteration: int, repeated: int) -> None:
-        """Record that so many iterations, those after `iteration`, are computed again."""
+        """Record that so many iterations, those after `iteration`, are computed again.
+
+        A span that ends later is cut: its means stay those of all its iterations.
+        """
         self.repeat(repeated)
-        self._last = min(self._last, iteration)
-        self._spans = [span for span in self._spans if span.first <= iteration]
+        self._first = min(self._first, max(0, iteration) + 1)
+        self._last = min(self._last, max(0, iteration))
+        kept = [span for span in self._spans if span.first <= iteration]
+        if kept and kept[-1].last > iteration:
+            kept[-1] = msgspec.structs.replace(kept[-1], count=iteration + 1 - kept[-1].first)
+        self._spans = kept
 
     def checkpoint(self, record: WrittenCheckpoint) -> None:
         """Record a checkpoint that was written."""

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hetsched.explain.iterations import recorder as recorder_module
 from hetsched.explain.iterations.recorder import (
     MAX_MOVES,
     MAX_SPANS,
@@ -121,3 +122,29 @@ def test_devices_that_never_had_rows_are_left_out() -> None:
     assert history.devices == ("a", "b")
     assert history.spans[0].compute == (1.0, 2.0)
     assert (history.moves[0].before, history.moves[0].rows) == ((5, 5), (4, 6))
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.none() | st.integers(-1, 60)), max_size=20),
+    st.sampled_from([1, 21]),
+)
+def test_spans_never_overlap_even_after_going_back(
+    steps: list[tuple[int, int | None]], first: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recorder_module, "MAX_SPANS", 6)
+        patch.setattr(recorder_module, "MIN_SPANS", 4)
+        recorder = IterationRecorder(["cpu0"], first)
+    last = first - 1
+    for count, saved in steps:
+        last += count
+        recorder.add(last, (10,), [PhaseTimes(1.0)], count=count)
+        if saved is not None:
+            recorder.go_back(min(saved, last), max(0, last - saved))
+            last = max(0, min(saved, last))
+
+    spans = recorder.history().spans
+    ends = [span.last + 1 for span in spans]
+    assert [span.first for span in spans[1:]] == ends[:-1]
+    assert not spans or (spans[0].first, spans[-1].last) == (recorder.history().first, last)
+    assert recorder.history().iterations == last
