@@ -6,6 +6,7 @@ import pytest
 
 from hetsched.models import Constant
 from hetsched.partition.iterations import IterationBalance
+from hetsched.partition.iterations.row_units import received
 from hetsched.simulate.curves import Paging
 from hetsched.simulate.iterations import (
     IterationTrace,
@@ -97,16 +98,55 @@ def test_a_cliff_that_nobody_knows_of_costs_little(
 
 
 @pytest.mark.parametrize("cliff", [STEEP, GENTLE])
+@pytest.mark.parametrize("cores", [1, 2, 4])
 @pytest.mark.parametrize("ratio", [1 / 3, 1.0, 3.0, 10.0])
 def test_the_known_size_of_a_memory_spares_the_fall(
-    ratio: float, cliff: tuple[float, float]
+    ratio: float, cores: int, cliff: tuple[float, float]
 ) -> None:
-    machine = with_gpu(4, ratio, cliff)
+    machine = with_gpu(cores, ratio, cliff)
+    best = best_fixed(machine, ROWS, ITERATIONS)
 
     trace = play(machine, knows_memory=True)
 
     assert loss(machine, trace) <= 1.05
-    assert trace.moved <= 1.3 * trace.least_moved
+    assert max(trace.seconds[4:]) <= 1.05 * fixed_total(machine, best, 1)
+    least = sum(received(trace.rows[0], best))
+    assert trace.moved <= 1.2 * max(least, ROWS / 100)
+
+
+@pytest.mark.parametrize(("place", "width"), [(0.9, 0.05), (1.05, 0.001)])
+def test_a_cliff_near_the_known_size_of_a_memory_costs_little(place: float, width: float) -> None:
+    at_memory = with_gpu(2, 3.0, STEEP).compute[-1]
+    assert isinstance(at_memory, Paging)
+    nearby = replace(at_memory, capacity=place * at_memory.capacity, width=width)
+    machine = IterativeMachine([CORE, CORE, nearby])
+    kinds, capacities = ["core", "core", "gpu"], [ROWS, ROWS, int(at_memory.capacity)]
+
+    balance = IterationBalance(ROWS, 3, capacities=capacities, kinds=kinds)
+    trace = drive(balance, machine, ITERATIONS)
+
+    assert loss(machine, trace) <= 1.1
+
+
+def test_rows_beyond_a_memory_that_cost_nothing_are_all_taken() -> None:
+    machine = with_gpu(4, 3.0, None)
+    capacities = [*[ROWS] * 4, 1371]
+
+    balance = IterationBalance(ROWS, 5, capacities=capacities)
+    trace = drive(balance, machine, ITERATIONS)
+
+    assert trace.rows[-1][-1] == pytest.approx(best_fixed(machine, ROWS, 1)[-1], abs=1)
+    assert loss(machine, trace) <= 1.05
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_noise_does_not_hide_what_rows_beyond_a_memory_cost(seed: int) -> None:
+    machine = replace(with_gpu(2, 3.0, GENTLE), noise=0.02)
+
+    trace = play(machine, seed=seed, knows_memory=True)
+
+    assert loss(machine, trace) <= 1.05
+    assert trace.moved <= 1.2 * trace.least_moved
 
 
 def test_an_even_split_beyond_the_cliff_is_left_at_once() -> None:

@@ -17,6 +17,13 @@ from hetsched.models.curves.isotonic import rising
 from hetsched.models.curves.segments import Floats
 from hetsched.models.evidence.observations import ObservationWindows
 from hetsched.models.evidence.smoothing import noise_deviation
+from hetsched.partition.iterations.beyond_capacity import (
+    first_excess,
+    is_on_line,
+    trusted_size,
+    with_capacity,
+    with_lines,
+)
 
 WINDOW = 16
 """Times kept of each size."""
@@ -33,16 +40,10 @@ EXPIRY_READINGS = 256
 """Readings after which a cliff that was measured once doesn't count: it may have been an outlier.
 Arbitrary."""
 
-
 CAPACITY_RISK = 0.5
 """Probability that a device is slower with more than its memory holds. Arbitrary."""
 CAPACITY_SLOWDOWN = 4.0
 """Presumed factor by which it is slower then, before it is measured. Arbitrary."""
-
-MIN_EXCESS = 1 / 32
-"""Part of the capacity by which it is exceeded first: as much is learnt from a few rows."""
-EXCESS_GROWTH = 4
-"""Ratio of successive excesses, as long as the device isn't slower."""
 HAZARD = 0.1
 """A device that had a share is as fast with r times as many rows with a probability of
 r ^ -HAZARD. Arbitrary: 0.93 for twice as many."""
@@ -63,16 +64,21 @@ class Doubt:
     pace: float
     edge: float = 0.0
     is_measured: bool = True
+    first: int | None = None
+    """The only size to try before the goal, right after `below`."""
 
     def size_at(self, part: float, goal: int) -> int:
         """Return the size at a part of the way to `goal` units, by logarithms."""
         goal = max(self.below, min(goal, self.above))
+        if self.first is not None and 0 < part < 1:
+            return min(self.first, goal)
         return round(self.below * math.pow(goal / self.below, part))
 
     def survival(self, units: int) -> float:
         """Return the probability that `units` > `below` aren't beyond the cliff."""
         if not self.is_measured:
-            return 1 - self.edge if self.edge else (self.below / units) ** HAZARD
+            start = self.first or self.below
+            return (1 - self.edge) * math.pow(start / max(start, units), HAZARD)
         part = math.log(units / self.below) / math.log(self.above / self.below)
         return (1 - self.edge) * (1 - part)
 
@@ -94,6 +100,7 @@ class DeviceEvidence:
         self._last_seen: dict[float, int] = {}
         self._readings = 0
         self._curve: PiecewiseLinear | None = None
+        self._points: Floats = np.empty((0, 2))
         self.change: float | None = None
 
     @property
@@ -138,25 +145,18 @@ class DeviceEvidence:
             ]
             units, seconds, counts = units[counted], seconds[counted], counts[counted]
             pace_list = self._paces(units.tolist(), (seconds / units).tolist(), counts.tolist())
-            units, paces, counts = self._with_capacity(units, np.array(pace_list), counts)
-            fitted = rising(paces * units, counts)
-            self._curve = PiecewiseLinear([(1.0, 1.0)]).through(units, fitted)
+            fitted = rising(np.array(pace_list) * units, counts)
+            points = with_capacity(np.column_stack([units, fitted]), self.capacity)
+            self._points = points
+            points = with_lines(points, self.capacity)
+            self._curve = PiecewiseLinear([(1.0, 1.0)]).through(points[:, 0], points[:, 1])
         return self._curve
 
-    def _with_capacity(
-        self, units: Floats, paces: Floats, counts: Floats
-    ) -> tuple[Floats, Floats, Floats]:
-        """Add the capacity as a size, if a cliff was measured around it: it is presumed there."""
-        above = int(np.searchsorted(units, self.capacity or 0))
-        if above in (0, len(units)) or units[above] == self.capacity:
-            return units, paces, counts
-        if paces[above] <= MIN_CLIFF_RATIO * paces[above - 1]:
-            return units, paces, counts
-        return (
-            np.insert(units, above, float(self.capacity or 0)),
-            np.insert(paces, above, paces[above - 1]),
-            np.insert(counts, above, 1.0),
-        )
+    @property
+    def points(self) -> Floats:
+        """(n, 2) float64, units and seconds: measured sizes, and the capacity between two."""
+        assert self.curve is not None
+        return self._points
 
     def _is_expired(self, units: Floats, seconds: Floats, counts: Floats, index: int) -> bool:
         """Return whether a size was seen once, long ago, far slower than a smaller one."""
@@ -169,8 +169,11 @@ class DeviceEvidence:
     def _paces(
         self, units: Sequence[float], paces: Sequence[float], counts: Sequence[float]
     ) -> list[float]:
-        """Return the seconds per unit of each size, corrected by near sizes of the same pace."""
-        noise = self.noise
+        """Return the seconds per unit of each size, corrected by near sizes of the same pace.
+
+        Not beyond the capacity, where each size has another one.
+        """
+        noise, capacity = self.noise, self.capacity or math.inf
         if noise == 0:
             return list(paces)
         corrected = []
@@ -178,6 +181,7 @@ class DeviceEvidence:
             weights = [
                 other_count
                 if 1 / NEAR <= other / size <= NEAR
+                and (other == size or max(other, size) <= capacity)
                 and abs(math.log(other_pace / pace))
                 <= SAME_PACE_ERRORS * noise * math.sqrt(1 / count + 1 / other_count)
                 else 0.0
@@ -189,27 +193,25 @@ class DeviceEvidence:
 
     def doubt_at(self, units: int) -> Doubt | None:
         """Return what isn't known of a share of `units`: a cliff, measured or possible."""
-        points, capacity = self.curve.points, self.capacity
-        cliff, largest = self._measured_cliff(units), int(points[-1, 0])
-        if capacity is not None and units <= capacity:
+        capacity, largest = self.capacity, int(self.points[-1, 0])
+        cliff = self._measured_cliff(units)
+        if cliff is not None or (capacity is not None and units <= capacity):
             return cliff
-        if cliff is not None:
-            if capacity is None or cliff.below >= capacity:
-                return cliff
-            return Doubt(capacity, cliff.above, cliff.pace, CAPACITY_RISK)
-        if capacity is not None and largest < SAFE_GROWTH * capacity:
-            below = max(largest, capacity)
-            reach = capacity + max(MIN_EXCESS * capacity, EXCESS_GROWTH * (below - capacity))
-            pace = CAPACITY_SLOWDOWN * float(self.curve.time(below)) / below
-            return Doubt(below, int(reach) + 1, pace, CAPACITY_RISK, is_measured=False)
+        if capacity is not None and largest <= capacity:
+            pace = CAPACITY_SLOWDOWN * float(self.curve.time(capacity)) / capacity
+            first = first_excess(capacity)
+            return Doubt(capacity, units, pace, CAPACITY_RISK, is_measured=False, first=first)
+        pace = CAPACITY_SLOWDOWN * float(self.curve.time(largest)) / largest
+        if capacity is not None:
+            trusted = trusted_size(capacity, largest)
+            return Doubt(trusted, trusted, pace) if units > trusted else None
         if units <= SAFE_GROWTH * largest:
             return None
-        pace = CAPACITY_SLOWDOWN * float(self.curve.time(largest)) / largest
         return Doubt(largest, units, pace, is_measured=False)
 
     def _measured_cliff(self, units: int) -> Doubt | None:
         """Return the cliff between two measured sizes around `units`."""
-        points = self.curve.points
+        points = self.points
         above = int(np.searchsorted(points[:, 0], units))
         if above in (0, len(points)) or points[above, 0] == units:
             return None
@@ -217,7 +219,10 @@ class DeviceEvidence:
         pace = large_seconds / large
         if pace <= MIN_CLIFF_RATIO * small_seconds / small:
             return None
-        return Doubt(int(small), int(large), float(pace))
+        if is_on_line(points, self.capacity, above):
+            return None
+        edge = CAPACITY_RISK if small == self.capacity else 0.0
+        return Doubt(int(small), int(large), float(pace), edge)
 
     def curve_below(self, units: int) -> PiecewiseLinear:
         """Return the curve as it would be if nothing beyond `units` were measured."""

@@ -280,6 +280,6 @@ def test_rows_exceed_a_known_memory_by_few_first() -> None:
     balance = IterationBalance(2000, 2, capacities=[2000, 1000])
 
     for iteration in (1, 2):
-        balance.tell([timed(iteration, (1000, 1000), 10.0, 1.0)], remaining=1000)
+        balance.tell([timed(iteration, (1000, 1000), 10.0, 5.0)], remaining=1000)
 
-    assert 1000 < balance.rows[1] <= 1000 + 1000 / 32 + 1
+    assert balance.rows[1] == 1000 + 16
