@@ -98,6 +98,19 @@ def test_the_temperature_of_a_plate_does_not_depend_on_the_split(fresh_python: P
     subprocess.run([fresh_python, "-c", code], check=True)
 
 
+def test_a_plate_is_computed_by_all_devices_and_verified(
+    fresh_python: Path, tmp_path: Path
+) -> None:
+    words = ("run", "plate", "--rows", "24", "--cols", "16", "--tolerance", "0.01", "--verify")
+
+    report = run(fresh_python, tmp_path, *words, "--output", "y.npy")
+
+    y = np.load(tmp_path / "y.npy")
+    assert (report["verified"], report["converged"], y.shape) == (True, True, (24, 16))
+    assert report["residual"] <= 0.01  # type: ignore[operator]
+    assert 0 < y[1:-1, 1:-1].min() < y[1:-1, 1:-1].max() < y[0].min() == 100
+
+
 def test_a_wrong_result_is_caught(fresh_python: Path, tmp_path: Path) -> None:
     code = (
         "import numpy as np; from hetsched_standardize import verification as checks\n"
