@@ -69,6 +69,22 @@ def test_the_kernel_agrees_with_the_reference_and_leaves_its_inputs_alone(
         assert np.abs(c[i] - ref).max() <= MATRIX.tolerance(p) * np.sqrt(np.mean(ref**2))
 
 
+def test_a_chunk_is_one_call_of_blas_which_packs_all_of_b(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows: list[int] = []
+    matmul = np.matmul
+
+    def counted(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> np.ndarray:
+        rows.append(len(a))
+        return matmul(a, b, out=out)
+
+    monkeypatch.setattr(np, "matmul", counted)
+    p = MatrixParams(1100, 4, 3)
+    computed(p, normal(p))
+    assert rows == [1100]
+
+
 def test_the_reference_is_wider_than_the_kernel() -> None:
     p = MatrixParams(2, 3, 4, "float64")
     assert MATRIX.reference(p, normal(p), 0)["C"].dtype == np.longdouble
