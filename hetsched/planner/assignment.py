@@ -76,14 +76,14 @@ def make_assignment(
         Of a core: what it leaves to the tail, or the race that its variant takes part in.
     """
     link = candidate.info.link
-    pooled = part if isinstance(part, PooledShare) else None
-    race = part if isinstance(part, RacePart) else RacePart()
+    seconds = None if curve is None else float(curve.time(share))
+    pooled, race = _tail_and_race(part)
     takes = () if pooled is None else expected_takes(pooled)
     if link:
         plan = linked_plan or _default_linked_plan(candidate, model, share)
         chunks: Sequence[Chunk] = _chunks(plan, first, chunk_ids)
     else:
-        own_chunks = _own_chunks(candidate, curve, share, sum(takes), race.chunks, model)
+        own_chunks = _own_chunks(candidate, seconds, share, sum(takes), race.chunks, model)
         plan = DevicePlan(((*own_chunks, *takes),))
         chunks = _core_chunks(own_chunks, first, chunk_ids, race.kernels)
     own = len(plan.chunks) - len(takes)
@@ -97,7 +97,7 @@ def make_assignment(
         slots=_slots(plan, link),
         slot_memory=_slot_memory(plan, sizes, candidate.demand) if link else 0,
         window=_window(plan, plan.chunks[:own], link, model, curve),
-        predicted_seconds=None if curve is None else float(curve.time(share)),
+        predicted_seconds=seconds,
         slot_sizes=sizes,
         candidate=candidate,
         model=model,
@@ -107,6 +107,14 @@ def make_assignment(
         race_chunks=len(race.kernels),
         compares_calls=not link and _is_uneven(plan.chunks[:own]),
     )
+
+
+def _tail_and_race(
+    part: PooledShare | RacePart | None,
+) -> tuple[PooledShare | None, RacePart]:
+    if isinstance(part, RacePart):
+        return None, part
+    return part, RacePart()
 
 
 def _default_linked_plan(
@@ -120,7 +128,7 @@ def _default_linked_plan(
 
 def _own_chunks(
     candidate: Candidate,
-    curve: SpeedFunction | None,
+    seconds: float | None,
     share: int,
     pooled: int,
     race_chunks: int,
@@ -128,12 +136,12 @@ def _own_chunks(
 ) -> tuple[int, ...]:
     """Return the chunks, units, of a core's share without its `pooled` units.
 
-    `race_chunks`: their number in a race; else 0.
+    `seconds`: of the whole share. `race_chunks`: their number in a race; else 0.
     """
     own = share - pooled
     if race_chunks:
         return evenly(own, race_chunks)
-    chunks = evenly(own, _chunk_count(candidate, curve, share, own, model))
+    chunks = evenly(own, _chunk_count(candidate, seconds, share, own, model))
     is_settled = model is not None and model.has_settled_calls
     return chunks if pooled or is_settled else with_short_chunks(chunks)
 
@@ -142,23 +150,27 @@ def core_chunk_count(
     candidate: Candidate, curve: SpeedFunction | None, share: int, model: DeviceModel | None
 ) -> int:
     """Return the number of chunks into which a core's share is cut without a race."""
-    return _chunk_count(candidate, curve, share, share, model)
+    seconds = None if curve is None else float(curve.time(share))
+    return _chunk_count(candidate, seconds, share, share, model)
 
 
 def _chunk_count(
     candidate: Candidate,
-    curve: SpeedFunction | None,
+    seconds: float | None,
     share: int,
     own: int,
     model: DeviceModel | None,
 ) -> int:
-    """Return the number of chunks of the `own` part, units, of a core's share."""
+    """Return the number of chunks of the `own` part, units, of a core's share.
+
+    `seconds`: of the whole share; None: no measurements.
+    """
     count = min(own, CHUNKS_PER_CORE)
-    if curve is not None:
-        seconds = float(curve.time(share)) * own / share
-        chunks = chunk_count(seconds, call_seconds(model, share), has_tail=own < share)
+    if seconds is not None:
+        call = call_seconds(model, share)
+        chunks = chunk_count(seconds * own / share, call, has_tail=own < share)
         count = min(own, chunks, MAX_CORE_CHUNKS)
-    largest = _largest_core_chunk(candidate, curve is None, share)
+    largest = _largest_core_chunk(candidate, seconds is None, share)
     return max(count, math.ceil(own / largest))
 
 
@@ -179,6 +191,8 @@ def largest_take(candidate: Candidate, seconds: float, share: int, call: float) 
 
 def _largest_core_chunk(candidate: Candidate, is_first_share: bool, share: int) -> int:
     """Return units, at least 1: limited by bytes, and in a first share by the number of chunks."""
+    if not (is_first_share or candidate.is_staged):
+        return share
     unit_bytes = max(candidate.demand.data(1), 1)
     largest = share
     if is_first_share:

@@ -11,12 +11,13 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, TypeVar
 
 from hetsched.bounded_cache import BoundedCache
-from hetsched.models import SpeedFunction
+from hetsched.models import DeviceModel, SpeedFunction
 
 if TYPE_CHECKING:
     from hetsched.planner.plan_table import PlanTable
 
 Value = TypeVar("Value")
+PooledModels = tuple[tuple[DeviceModel | None, ...], list[DeviceModel | None]]
 
 MAX_PLAN_TABLES = 128
 """Entries for pairs of device and load: a few loads for each device of a machine."""
@@ -24,6 +25,7 @@ MAX_SPLITS = 32
 MAX_BOUNDS = 32
 MAX_POOLED_CURVES = 32
 """Entries for groups of equal cores."""
+MAX_POOLED_MODELS = 32
 MAX_DELAYED_CURVES = 256
 
 
@@ -54,6 +56,8 @@ class PlanCache:
         By kind of bound, load and devices.
     pooled_curves : ResultCache of list of SpeedFunction
         By the curves of equal cores, by identity: learnt curves must not change afterwards.
+    pooled_models : ResultCache of (models, pooled models)
+        By the identity of the models of equal cores.
     delayed_curves : ResultCache of SpeedFunction
         By curve and delay.
     curves_with_calls : ResultCache of SpeedFunction
@@ -67,5 +71,6 @@ class PlanCache:
         )
         self.bounds: ResultCache[float] = ResultCache(MAX_BOUNDS)
         self.pooled_curves: ResultCache[list[SpeedFunction]] = ResultCache(MAX_POOLED_CURVES)
+        self.pooled_models: ResultCache[PooledModels] = ResultCache(MAX_POOLED_MODELS)
         self.delayed_curves: ResultCache[SpeedFunction] = ResultCache(MAX_DELAYED_CURVES)
         self.curves_with_calls: ResultCache[SpeedFunction] = ResultCache(MAX_DELAYED_CURVES)

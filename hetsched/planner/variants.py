@@ -72,7 +72,10 @@ def choose_variants(
     cache : PlanCache, optional
     """
     cache = PlanCache() if cache is None else cache
-    shares = _expected_shares(candidates, units)
+    has_choice = any(
+        len(candidate.models) > 1 or None in candidate.models.values() for candidate in candidates
+    )
+    shares = _expected_shares(candidates, units) if has_choice else [units] * len(candidates)
     groups: dict[object, list[int]] = {}
     for index, candidate in enumerate(candidates):
         info = candidate.info
@@ -295,6 +298,15 @@ def pooled_models(
     cache : PlanCache, optional
     """
     cache = PlanCache() if cache is None else cache
+    # The entry keeps the models, so that their ids remain theirs.
+    key = tuple(map(id, models))
+    _, pooled = cache.pooled_models.get_or_compute(
+        key, lambda: (tuple(models), _pooled(models, cache))
+    )
+    return list(pooled)
+
+
+def _pooled(models: Sequence[DeviceModel | None], cache: PlanCache) -> list[DeviceModel | None]:
     learnt = [
         (i, model)
         for i, model in enumerate(models)

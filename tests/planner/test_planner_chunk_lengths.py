@@ -14,6 +14,7 @@ from hetsched.planner.analysis.explanation import ExplainedJob, explain_job
 from hetsched.planner.cores.chunk_lengths import (
     MAX_CALL_FRACTION,
     MAX_COSTLY_CHUNK_SECONDS,
+    calls_of,
     chunk_count,
     longest_chunk,
     with_calls,
@@ -64,6 +65,11 @@ def test_chunks_are_as_long_as_their_calls_require(
     seconds: float, call: float, chunks: int
 ) -> None:
     assert chunk_count(seconds, call) == chunks
+
+
+@given(st.floats(1e-6, 1e4))
+def test_the_number_of_chunks_is_that_of_the_calls(seconds: float) -> None:
+    assert chunk_count(seconds, 0.0) == round(calls_of(np.array([seconds]), np.zeros(1))[0])
 
 
 @pytest.mark.parametrize(

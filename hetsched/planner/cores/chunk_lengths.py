@@ -84,7 +84,10 @@ def chunk_count(seconds: float, call: float, *, has_tail: bool = False) -> int:
     """
     if has_tail:
         return max(1, round(seconds / longest_chunk(call)))
-    return max(1, round(float(calls_of(np.array([seconds]), np.array([call]))[0])))
+    if call:
+        return max(1, round(float(calls_of(np.array([seconds]), np.array([call]))[0])))
+    usual = min(max(seconds / CHUNKS_PER_CORE, MIN_CHUNK_SECONDS), MAX_CHUNK_SECONDS)
+    return max(1, round(seconds / usual))
 
 
 def with_short_chunks(sizes: tuple[int, ...]) -> tuple[int, ...]:
