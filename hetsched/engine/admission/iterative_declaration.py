@@ -14,6 +14,7 @@ from hetsched.iterations.home import Part, stages_of, state_shape
 from hetsched.iterations.partials import partials_shape
 from hetsched.iterations.saved_state import saved_shapes
 from hetsched.transport.iterations.control import control_words
+from hetsched.units import format_bytes
 from hetsched.workload import BaseWorkload, Iterative, Reduction, Stage, StateArray
 
 CONTROL = "control"
@@ -58,14 +59,30 @@ class IterativeDeclaration:
 
     def work_arrays(self, load: int, slots: int) -> Iterator[WorkArray]:
         """Yield the arrays besides inputs and outputs, of a job of `slots` devices."""
+        yield from self.needed_arrays(load, slots)
+        yield from self.saved_arrays()
+
+    def needed_arrays(self, load: int, slots: int) -> Iterator[WorkArray]:
+        """Yield those without which the job can't run."""
         for array in self.state:
             yield WorkArray(array.name, state_shape(array, load), array.dtype)
         for reduction in self.reductions:
             shape = partials_shape(reduction, slots)
             yield WorkArray(f"partials/{reduction.name}", shape, reduction.dtype)
+        yield WorkArray(CONTROL, (control_words(slots),), "int32")
+
+    def saved_arrays(self) -> Iterator[WorkArray]:
+        """Yield those for rows that devices save; without them, rows never stay in a GPU."""
         for name, (shape, dtype) in self.saved.items():
             yield WorkArray(f"saved/{name}", shape, dtype)
-        yield WorkArray(CONTROL, (control_words(slots),), "int32")
+
+
+def not_saving_note(nbytes: int) -> str:
+    """Return why GPUs copy their rows to the host after each iteration; `nbytes`: of the state."""
+    return (
+        f"GPUs store their rows after each iteration: no room in shared memory for"
+        f" {format_bytes(nbytes)} to save them in (arena.limit in the config)"
+    )
 
 
 def declare_iterative(workload: BaseWorkload, params: Any) -> IterativeDeclaration | None:

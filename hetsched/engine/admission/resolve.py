@@ -27,6 +27,7 @@ from hetsched.engine.admission.declaration import (
 )
 from hetsched.engine.admission.device_selection import select_devices
 from hetsched.engine.admission.input_opener import InputOpener
+from hetsched.engine.admission.iterative_declaration import IterativeDeclaration, not_saving_note
 from hetsched.engine.admission.resolved_job import ResolvedJob, array_bytes
 from hetsched.engine.threads.step import Step
 from hetsched.errors import DataError, UsageError
@@ -135,8 +136,8 @@ def bind(
     for array in job.specs:
         if array.is_input:
             bind_input(job, array, stored.get(array.name))
-    if job.iterative is not None and not _is_saving(job, spec, machine):
-        job.iterative = replace(job.iterative, saved={})
+    if job.iterative is not None:
+        job.iterative = _without_needless_saves(job, job.iterative, spec, machine)
     note_generated(job)
     _check_shared_memory(job, spec, machine.arena_limit)
     return job
@@ -153,12 +154,18 @@ def _check_kind(spec: JobSpec, declaration: Declaration) -> None:
         )
 
 
-def _is_saving(job: ResolvedJob, spec: JobSpec, machine: MachineLimits) -> bool:
-    """Return whether a device keeps rows in its own memory, and what is saved of them fits."""
+def _without_needless_saves(
+    job: ResolvedJob, declaration: IterativeDeclaration, spec: JobSpec, machine: MachineLimits
+) -> IterativeDeclaration:
+    """Save nothing unless a device keeps rows in its own memory, and what is saved may fit."""
     has_memory = any(
         info.name in job.devices and info.link and not info.is_modelled for info in machine.infos
     )
-    return has_memory and _shared_bytes(job, spec) <= machine.arena_limit
+    fits = has_memory and _shared_bytes(job, spec) <= machine.arena_limit
+    if has_memory and not fits:
+        nbytes = sum(array.nbytes for array in declaration.saved_arrays())
+        job.notes.append(not_saving_note(nbytes))
+    return declaration if fits else replace(declaration, saved={})
 
 
 def create_all(job: ResolvedJob, spec: JobSpec, token: str = "") -> None:

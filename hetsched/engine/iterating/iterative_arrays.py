@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from hetsched.engine.admission.iterative_declaration import CONTROL
+from hetsched.engine.admission.iterative_declaration import (
+    CONTROL,
+    WorkArray,
+    not_saving_note,
+)
 from hetsched.engine.admission.resolved_job import (
     ResolvedJob,
     array_bytes,
@@ -25,6 +29,7 @@ from hetsched.engine.iterating.array_copies import (
 from hetsched.engine.iterating.checkpoint_files import CheckpointFiles
 from hetsched.engine.job.arrays import JobArrays
 from hetsched.engine.processes.fleet import Fleet
+from hetsched.errors import TryAgain
 from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import StoredArray
 from hetsched.transport.iterations.control import IterationControl
@@ -51,7 +56,7 @@ class IterativeArrays(JobArrays):
         self._mapped_again = 0
 
     def allocate(self) -> None:
-        """Allocate every segment.
+        """Allocate every segment; without room for what devices save, all others.
 
         Raises TryAgain if the arena is full; `close` releases the segments allocated so far.
         """
@@ -60,18 +65,26 @@ class IterativeArrays(JobArrays):
         for spec in job.specs:
             self.stored.append(self._input(spec) if spec.is_input else self._output(spec))
         slots = len(job.devices)
-        for array in job.iterative.work_arrays(job.load, slots):
+        for array in job.iterative.needed_arrays(job.load, slots):
             segment = self._allocate(array.nbytes)
-            dtype = np.dtype(array.dtype).str
-            self.stored.append(
-                StoredArray(
-                    array=array.name, key=segment, shape=array.shape, dtype=dtype, output=True
-                )
-            )
+            self.stored.append(_work_array(array, segment))
             if array.name == CONTROL:
                 words = self._arena.segment(segment).array(array.shape, array.dtype)
                 self.control = IterationControl(words, slots)
                 self.control.begin()
+        self._allocate_saved(tuple(job.iterative.saved_arrays()))
+
+    def _allocate_saved(self, arrays: Sequence[WorkArray]) -> None:
+        """Allocate what devices save their rows in, or nothing, with a note."""
+        before = len(self._allocated)
+        try:
+            segments = [self._allocate(array.nbytes) for array in arrays]
+        except TryAgain:
+            while len(self._allocated) > before:
+                self._arena.release(self._allocated.pop())
+            self.notes.append(not_saving_note(sum(array.nbytes for array in arrays)))
+            return
+        self.stored += map(_work_array, arrays, segments)
 
     def loads(self) -> ArrayCopies | None:
         """Return the copies to make before the job starts; None if there are none."""
@@ -177,3 +190,8 @@ class IterativeArrays(JobArrays):
     def _part(self, stored: StoredArray) -> MemoryPart:
         segment = self._arena.segment(stored.key)
         return MemoryPart(OwnFd(segment.fd), segment.nbytes, stored)
+
+
+def _work_array(array: WorkArray, segment: int) -> StoredArray:
+    dtype = np.dtype(array.dtype).str
+    return StoredArray(array=array.name, key=segment, shape=array.shape, dtype=dtype, output=True)

@@ -36,6 +36,8 @@ class JobArrays:
         All arrays, as messages to device processes describe them.
     results : mapping
         Output name -> its place in the arena; the job holds a reference to each segment.
+    notes : list of str
+        For the job's report.
     """
 
     def __init__(self, job: ResolvedJob, arena: Arena) -> None:
@@ -44,6 +46,7 @@ class JobArrays:
         self._allocated: list[int] = []
         self.stored: list[StoredArray] = []
         self.results: dict[str, ArenaRef] = {}
+        self.notes: list[str] = []
 
     def allocate(self) -> None:
         """Allocate every segment.

@@ -245,6 +245,11 @@ class JobDriver:
 
     # ---- planning
 
+    def _allocate(self, command: do.AllocateArrays) -> None:
+        self._arrays.allocate()
+        for note in self._arrays.notes:
+            self._machine.record.note(note)
+
     def _wait_for_processes(self, command: do.WaitForProcesses) -> None:
         on_settled = functools.partial(
             self._post_result_of, functools.partial(self._settled, command)
@@ -361,7 +366,7 @@ class JobDriver:
 
 
 EXECUTE: dict[type[do.JobCommand], Callable[[JobDriver, Any], None]] = {
-    do.AllocateArrays: lambda driver, command: driver._arrays.allocate(),
+    do.AllocateArrays: JobDriver._allocate,
     do.WaitForProcesses: JobDriver._wait_for_processes,
     do.MakePlan: JobDriver._make_plan,
     do.StartProcesses: JobDriver._start_processes,

@@ -15,6 +15,7 @@ from hetsched.device import DeviceInfo
 from hetsched.engine.admission.declaration import declare
 from hetsched.engine.admission.iterative_declaration import declare_iterative
 from hetsched.engine.admission.resolve import MachineLimits, resolve
+from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.iterating.iterative_arrays import IterativeArrays
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.threads.step import Step
@@ -60,6 +61,43 @@ def test_a_job_has_its_inputs_outputs_state_partials_and_control(arena: Arena) -
     assert arrays.control.finished([0, 1]) == -1
     assert arrays.loads() is None
     assert arrays.saves() is None
+
+
+def gpu_job(limit: int) -> ResolvedJob:
+    gpu = DeviceInfo(name="gpu0", kind="cuda", identity="gpu", link=True, memory=1 << 30)
+    return resolve(spec(), MachineLimits([*CORES, gpu], {}, limit))
+
+
+def names(arrays: IterativeArrays) -> set[str]:
+    return {stored.array for stored in arrays.stored if stored.array.startswith("saved/")}
+
+
+def test_rows_of_a_gpu_are_saved_if_there_is_room(arena: Arena) -> None:
+    arrays = IterativeArrays(gpu_job(arena.limit), arena)
+    arrays.allocate()
+    assert (names(arrays), arrays.notes) == ({"saved/u"}, [])
+
+
+def test_without_room_in_an_arena_in_use_they_are_not_and_the_job_runs(arena: Arena) -> None:
+    whole = IterativeArrays(gpu_job(arena.limit), arena)
+    whole.allocate()
+    needed = sum(arena.segment(stored.key).nbytes for stored in whole.stored[:-1])
+    whole.close(cast(Fleet, NoFleet()))
+    held = arena.allocate(arena.limit - needed)
+
+    arrays = IterativeArrays(gpu_job(arena.limit), arena)
+    arrays.allocate()
+
+    assert names(arrays) == set()
+    assert arena.used == arena.limit, "nothing of it stays allocated"
+    assert arrays.notes[0].startswith("GPUs store their rows after each iteration: no room")
+    arena.release(held.id)
+
+
+def test_a_state_too_large_to_be_saved_at_all_is_not() -> None:
+    job = gpu_job(6000)
+    assert job.iterative is not None and not job.iterative.saved
+    assert job.notes[-1].startswith("GPUs store their rows after each iteration: no room")
 
 
 @pytest.mark.parametrize(("dtype", "order"), [("float64", "C"), ("float32", "F"), (">f8", "C")])
@@ -141,16 +179,11 @@ def test_a_thread_that_hangs_keeps_its_segments(arena: Arena, tmp_path: Path) ->
     arrays = allocated(arena, inputs={"x": FileRef(str(tmp_path / "x.npy"))})
     key = next(each.key for each in arrays.stored if each.array == "x")
     release = arrays.retain_copied()
-    arrays.close(_NoFleet())  # type: ignore[arg-type]
+    arrays.close(cast(Fleet, NoFleet()))
     assert arena.holds(key)
     release()
     assert not arena.holds(key)
     assert arena.used == 0
-
-
-class _NoFleet:
-    def detach(self, keys: Any) -> None:
-        """Nothing is attached."""
 
 
 # ---- admission
