@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from hetsched.devices.base import HostArray
 from hetsched.devices.file_array import FileArray
 from hetsched.devices.host_arrays import ArenaArray, SharedResident
 from hetsched.errors import InternalError
+from hetsched.transport.array_views import stored_values
 from hetsched.transport.device_messages import Attach, StoredArray
 from hetsched.transport.segment_mapping import map_unpopulated
 from hetsched.workload import ArraySpec
@@ -96,7 +96,7 @@ class Attachments:
         attached = self._attached(stored)
         if isinstance(attached, OpenFile):
             raise InternalError(f"array {stored.array!r} is in a file, not in a segment")
-        return _stored_values(stored, attached)
+        return stored_values(stored, attached)
 
     def forget_job(self, job: int) -> None:
         """Drop the resident arrays that were loaded for `job`."""
@@ -115,7 +115,7 @@ class Attachments:
         attached = self._attached(stored)
         if isinstance(attached, OpenFile):
             return OpenFileArray(spec, attached, stored)
-        return ArenaArray(spec, _stored_values(stored, attached))
+        return ArenaArray(spec, stored_values(stored, attached))
 
     def _attached(self, stored: StoredArray) -> np.ndarray | OpenFile:
         attached = self._objects.get(stored.key)
@@ -123,8 +123,3 @@ class Attachments:
             raise InternalError(f"array {stored.array!r}: nothing is attached as {stored.key}")
         self.population.wait(stored.key)
         return attached
-
-
-def _stored_values(stored: StoredArray, segment: np.ndarray) -> np.ndarray:
-    order: Literal["F", "C"] = "F" if stored.order == "F" else "C"
-    return np.ndarray(stored.shape, np.dtype(stored.dtype), segment, stored.offset, order=order)

@@ -6,11 +6,14 @@ import math
 import mmap
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from hetsched.errors import DataError
+
+if TYPE_CHECKING:
+    from hetsched.transport.device_messages import StoredArray
 
 
 class MappingExporter:
@@ -72,6 +75,12 @@ def array_view(
     if on_release is not None:  # last, so that an error leaves the reference with the caller
         weakref.finalize(exporter, on_release).atexit = False
     return array
+
+
+def stored_values(stored: StoredArray, memory: np.ndarray | mmap.mmap) -> np.ndarray:
+    """Return the array that `stored` describes in the memory of its segment."""
+    order: Literal["F", "C"] = "F" if stored.order == "F" else "C"
+    return np.ndarray(stored.shape, np.dtype(stored.dtype), memory, stored.offset, order=order)
 
 
 def locate_in_segment(array: np.ndarray) -> tuple[Any, int] | None:

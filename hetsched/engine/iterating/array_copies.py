@@ -11,13 +11,13 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 
 from hetsched.devices.file_array import FileArray
 from hetsched.engine.threads.step import Step
 from hetsched.errors import Cancelled
+from hetsched.transport.array_views import stored_values
 from hetsched.transport.device_messages import StoredArray
 from hetsched.transport.segment_mapping import map_unpopulated
 from hetsched.workload import ArraySpec
@@ -53,9 +53,7 @@ class MemoryPart:
 
 def stored_view(fd: int, nbytes: int, stored: StoredArray) -> np.ndarray:
     """Map the segment `fd` and return an array in it; the descriptor may be closed then."""
-    mapping = map_unpopulated(fd, nbytes)
-    order: Literal["F", "C"] = "F" if stored.order == "F" else "C"
-    return np.ndarray(stored.shape, np.dtype(stored.dtype), mapping, stored.offset, order=order)
+    return stored_values(stored, map_unpopulated(fd, nbytes))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ import mmap
 import time
 from collections.abc import Iterator
 
+from hetsched.transport.pages.mapping_address import mapping_address
+
 HUGE_BYTES = 2 << 20
 """A huge page, of x86-64 and of aarch64 with pages of 4 KiB."""
 MADV_COLLAPSE = 25
@@ -44,7 +46,7 @@ def map_aligned(fd: int, nbytes: int) -> mmap.mmap:
     mapping = mmap.mmap(fd, nbytes, mmap.MAP_SHARED)
     if nbytes < HUGE_BYTES:
         return mapping
-    start = _address(mapping)
+    start = mapping_address(mapping)
     excess = start % HUGE_BYTES
     if excess == 0:
         return mapping
@@ -67,7 +69,7 @@ class HugePages:
         """
         first = -(-start // HUGE_BYTES) * HUGE_BYTES
         last = end // HUGE_BYTES * HUGE_BYTES
-        if first >= last or _address(mapping) % HUGE_BYTES:
+        if first >= last or mapping_address(mapping) % HUGE_BYTES:
             return
         for piece in range(first, last, PIECE_BYTES):
             began = time.monotonic()
@@ -98,11 +100,6 @@ def touched_byte(number: int) -> int:
     be on one node.
     """
     return number * HUGE_BYTES + number * TOUCHED_STRIDE * mmap.PAGESIZE % HUGE_BYTES
-
-
-def _address(mapping: mmap.mmap) -> int:
-    first = ctypes.c_char.from_buffer(mapping)
-    return ctypes.addressof(first)  # `first` ends here, or the mapping couldn't be closed
 
 
 @contextlib.contextmanager

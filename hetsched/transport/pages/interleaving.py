@@ -14,6 +14,8 @@ import os
 import platform
 from collections.abc import Sequence
 
+from hetsched.transport.pages.mapping_address import mapping_address
+
 log = logging.getLogger(__name__)
 
 SYS_MBIND = {"x86_64": 237, "aarch64": 235}
@@ -62,11 +64,10 @@ def _mbind(fd: int, nbytes: int, nodes: Sequence[int]) -> None:
         mask[node // MASK_BITS] |= 1 << node % MASK_BITS
     libc = ctypes.CDLL(None, use_errno=True)
     with mmap.mmap(fd, nbytes) as mapping:
-        first = ctypes.c_char.from_buffer(mapping)
         # The kernel reads one bit less than it is told.
         result = libc.syscall(
             ctypes.c_long(number),
-            ctypes.c_void_p(ctypes.addressof(first)),
+            ctypes.c_void_p(mapping_address(mapping)),
             ctypes.c_ulong(nbytes),
             ctypes.c_int(MPOL_INTERLEAVE),
             mask,
@@ -74,6 +75,5 @@ def _mbind(fd: int, nbytes: int, nodes: Sequence[int]) -> None:
             ctypes.c_uint(0),
         )
         code = ctypes.get_errno()
-        del first  # or the mapping couldn't be closed
     if result != 0:
         raise OSError(code, os.strerror(code))
