@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.learning import calls, co_runners, exclusion, kernels, tail, variants
+from benchmarks.learning import calls, changes, co_runners, exclusion, kernels, tail, variants
 from benchmarks.results import Result
 
 FAMILIES: dict[str, Callable[[int], Result]] = {
@@ -18,4 +18,5 @@ FAMILIES: dict[str, Callable[[int], Result]] = {
     "co_runners": co_runners.measure,
     "tail": tail.measure,
     "calls": calls.measure,
+    "changes": changes.measure,
 }

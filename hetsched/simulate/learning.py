@@ -78,7 +78,8 @@ def learn(
     uses_measured_total : bool
         Whether shares are based on the measured times of the latest shares, as by Ilic & Sousa.
     machine_in : callable (run) -> SimulatedMachine, optional
-        The machine in each run, from 0, with the devices of `machine` but perhaps other costs.
+        The machine in each run, from 0, with the devices of `machine` but perhaps other costs,
+        or another load: another kind of job, planned by the same models.
     """
     loop = _LearningLoop(machine, noise, seed, uses_measured_total)
     return [loop.run(machine_in(run) if machine_in else machine) for run in range(runs)]
@@ -101,9 +102,16 @@ class _LearningLoop:
         self._infos = {device.name: device.info for device in machine.devices}
         self._races: dict[str, RaceRecord] = {}
         self._cache = PlanCache()
-        self._rebalancer = Rebalancer(machine.load, list(self._links), self._cache)
+        self._rebalancers: dict[int, Rebalancer] = {}
+        self._rebalancer = self._rebalancer_of(machine.load)
+
+    def _rebalancer_of(self, load: int) -> Rebalancer:
+        if load not in self._rebalancers:
+            self._rebalancers[load] = Rebalancer(load, list(self._links), self._cache)
+        return self._rebalancers[load]
 
     def run(self, machine: SimulatedMachine) -> LearningRun:
+        self._rebalancer = self._rebalancer_of(machine.load)
         plan = self._plan()
         timings = machine.play(plan, self._noise, self._random)
         self._learn(plan, timings)
