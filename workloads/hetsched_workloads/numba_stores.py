@@ -65,12 +65,17 @@ def store_line(_: Any, target: Any, source: Any, index: Any) -> Any:
             )
             for kind, value in zip(signature.args[:2], arguments[:2], strict=True)
         ]
-        store = builder.store(builder.load(pointers[1], align=size), pointers[0], LINE_BYTES)
-        mark = ir.Constant(ir.IntType(32), 1)
-        store.set_metadata("nontemporal", builder.module.add_metadata([mark]))
+        nontemporal(builder, builder.load(pointers[1], align=size), pointers[0])
         return context.get_dummy_value()
 
     return signature, generate
+
+
+def nontemporal(builder: Any, line: Any, pointer: Any) -> None:
+    """Write the code that stores a vector of LINE_BYTES at an aligned address."""
+    store = builder.store(line, pointer, LINE_BYTES)
+    mark = ir.Constant(ir.IntType(32), 1)
+    store.set_metadata("nontemporal", builder.module.add_metadata([mark]))
 
 
 @_intrinsic

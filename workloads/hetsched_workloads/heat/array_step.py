@@ -1,4 +1,4 @@
-"""A step of the diffusion by whole-array operations, on any array module, block by block."""
+"""The diffusion by whole-array operations, on any array module, block by block."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from hetsched_workloads.heat.declaration import HeatParams
 from hetsched_workloads.heat.inference import ratio
-from hetsched_workloads.heat.stages import Step
+from hetsched_workloads.heat.stages import Load, Step
 
 
 def array_step(p: HeatParams, xp: Any, block_bytes: int) -> Step:
@@ -17,8 +17,7 @@ def array_step(p: HeatParams, xp: Any, block_bytes: int) -> Step:
     same bits, and a constant field stays constant.
     """
     dtype = xp.dtype(p.dtype)
-    row_bytes = math.prod(p.shape[1:]) * dtype.itemsize
-    count = max(1, min(p.shape[0], block_bytes // row_bytes))
+    count = _rows_of(p, block_bytes)
     area = xp.empty((count, *p.shape[1:]), dtype)
     weight, points = dtype.type(ratio(p)), dtype.type(2 * len(p.shape))
     ghost = dtype.type(p.border_value)
@@ -49,6 +48,26 @@ def array_step(p: HeatParams, xp: Any, block_bytes: int) -> Step:
         return change
 
     return step
+
+
+def array_load(p: HeatParams, xp: Any, block_bytes: int) -> Load:
+    """Return what copies and checks initial values: what was copied is still in the cache."""
+    count = _rows_of(p, block_bytes)
+
+    def load(initial: Any, u: Any) -> bool:
+        for first in range(0, len(u), count):
+            block = initial[first : first + count]
+            u[first : first + count] = block
+            if not bool(xp.isfinite(block).all()):
+                return False
+        return True
+
+    return load
+
+
+def _rows_of(p: HeatParams, block_bytes: int) -> int:
+    row_bytes = math.prod(p.shape[1:]) * int(p.dtype.removeprefix("float")) // 8
+    return max(1, min(p.shape[0], block_bytes // row_bytes))
 
 
 def _add_neighbours(xp: Any, u: Any, out: Any, border: str, ghost: Any) -> None:

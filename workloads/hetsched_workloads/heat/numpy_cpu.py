@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from hetsched.workload import KernelContext, StageKernel
-from hetsched_workloads.heat.array_step import array_step
+from hetsched_workloads.heat.array_step import array_load, array_step
 from hetsched_workloads.heat.declaration import HeatParams
 from hetsched_workloads.heat.stages import stages
 
@@ -17,4 +17,4 @@ BLOCK_BYTES = 256 << 10
 
 def make(p: HeatParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
     """Return the kernels by stage."""
-    return stages(p, np, array_step(p, np, BLOCK_BYTES))
+    return stages(p, np, array_step(p, np, BLOCK_BYTES), array_load(p, np, BLOCK_BYTES))

@@ -11,25 +11,22 @@ from hetsched_workloads.heat.declaration import HeatParams
 
 Step = Callable[[Any, Any], float]
 """step(u with a halo of one row, new values) -> the largest change; 0 without a tolerance."""
+Load = Callable[[Any, Any], bool]
+"""load(initial values, u) copies them and returns whether all are finite."""
 
-CHECKED_ROWS = 64
-"""Rows that are checked for finite values at once. Arbitrary."""
 
-
-def stages(p: HeatParams, xp: Any, step: Step) -> Mapping[str, StageKernel]:
+def stages(p: HeatParams, xp: Any, step: Step, load_rows: Load) -> Mapping[str, StageKernel]:
     """Return the kernels by stage."""
 
     def load(
         rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
     ) -> None:
-        outputs["u"][...] = inputs["initial"]
+        initial = inputs["initial"]
+        if not load_rows(initial, outputs["u"]):
+            line = xp.isfinite(initial.reshape(rows.count, -1)).all(axis=1)
+            row = rows.first + int(line.argmin())
+            raise DataError(f"initial: row {row} has a NaN or an infinite value")
         partials["steps"][...] = 0
-        for first in range(0, rows.count, CHECKED_ROWS):
-            is_finite = xp.isfinite(outputs["u"][first : first + CHECKED_ROWS])
-            if not bool(is_finite.all()):
-                line = is_finite.reshape(len(is_finite), -1).all(axis=1)
-                row = rows.first + first + int(line.argmin())
-                raise DataError(f"initial: row {row} has a NaN or an infinite value")
 
     def advance(
         rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays

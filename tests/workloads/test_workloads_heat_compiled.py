@@ -1,0 +1,99 @@
+"""The compiled step of a diffusion: the same bits past the caches, in lines of several blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hetsched_workloads.heat import Heat, HeatParams
+
+from hetsched.errors import DataError
+from hetsched.iterations.serial import run
+from hetsched.workload import KernelContext, Rows, Values
+
+pytest.importorskip("numba")
+
+from hetsched_workloads import numba_stores
+from hetsched_workloads.heat import numba_cpu
+from hetsched_workloads.heat.array_step import array_step
+
+
+def aligned(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Zeros at the beginning of a cache's line."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    area = np.zeros(size + numba_stores.LINE_BYTES, np.uint8)
+    first = -area.ctypes.data % numba_stores.LINE_BYTES
+    return area[first : first + size].view(dtype).reshape(shape)
+
+
+@pytest.fixture
+def streaming(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no caches."""
+    monkeypatch.setattr(numba_stores, "_cache_bytes", lambda: 0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("border", ["periodic", "dirichlet", "neumann"])
+@pytest.mark.parametrize("columns", [16, 32, 48, 1040, 33])
+def test_stores_past_the_caches_give_the_same_bits(
+    columns: int, border: str, dtype: str, streaming: None
+) -> None:
+    p = HeatParams(f"3x{columns}", border=border, border_value=0.5, dtype=dtype)
+    u = np.random.default_rng(3).random((5, columns)).astype(dtype)
+    new, expected = aligned((5, columns), dtype), np.empty((3, columns), dtype)
+    kernels = numba_cpu.make(p, 3, KernelContext("cpu", xp=np))
+    values = Values(before={"steps": np.zeros(())})
+
+    kernels["step"](Rows(0, 3, 3), {"u": u}, {"u": new[1:-1]}, values, {"steps": np.zeros(())})
+
+    array_step(p, np, 1 << 20)(u, expected)
+    assert np.array_equal(new[1:-1], expected)
+    assert not new[0].any()
+    assert not new[-1].any()
+
+
+def test_only_steps_of_large_grids_without_a_tolerance_are_stored_past_the_caches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    streamed: list[int] = []
+    monkeypatch.setattr(numba_cpu, "stream_2d", lambda u, new, *rest: streamed.append(new.size))
+
+    for nbytes, tolerance in ((0, 0.0), (0, 1e-9), (1 << 40, 0.0)):
+        monkeypatch.setattr(numba_stores, "_cache_bytes", lambda size=nbytes: size)
+        p = HeatParams("3x16", tolerance=tolerance, dtype="float64")
+        step = numba_cpu.make(p, 3, KernelContext("cpu", xp=np))["step"]
+        values = Values(before={"steps": np.zeros(())})
+        partials = {"steps": np.zeros(()), "change": np.zeros(())}
+        step(
+            Rows(0, 3, 3),
+            {"u": aligned((5, 16), "float64")},
+            {"u": aligned((3, 16), "float64")},
+            values,
+            partials,
+        )
+
+    assert streamed == [0, 48]
+
+
+@pytest.mark.parametrize("variant", ["numba", "numpy"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [(4, 0), (6, 15), (9, 599)])
+def test_a_value_that_is_not_finite_is_named(
+    place: tuple[int, int], value: float, variant: str
+) -> None:
+    u = np.zeros((10, 600))
+    u[place] = value
+
+    with pytest.raises(DataError, match=f"row {place[0]} has"):
+        run(Heat(), HeatParams("10x600", dtype="float64"), {"initial": u}, (3, 7), variant=variant)
+
+
+def test_numpy_computes_if_compiling_is_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = HeatParams("4x5", steps=3)
+    u = np.random.default_rng(3).random((4, 5)).astype(p.dtype)
+    monkeypatch.setattr(numba_cpu.numba.config, "DISABLE_JIT", 1)
+
+    result, expected = (
+        run(Heat(), p, {"initial": u}, (4,), variant=name) for name in ("numba", "numpy")
+    )
+
+    assert np.array_equal(result.outputs["final"], expected.outputs["final"])

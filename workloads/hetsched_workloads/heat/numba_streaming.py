@@ -1,0 +1,122 @@
+"""Steps of large 2D grids that write new values past the caches, a line of the cache at a time.
+
+A third less goes through the memory than with ordinary stores, which read a line before they
+write it. New values are stored as they are computed: a loop that copied them from a buffer would
+read nothing meanwhile, and be no faster than ordinary stores. Compilers write such stores for
+vectors only, so the points of a line are one here. Results have the same bits as those of
+`numba_cpu`.
+
+Measured on one core, 2048 x 4096 points in float64: 6.2 ms, with ordinary stores 8.1, a copy 5.3.
+In three dimensions the same loop was slower than that with ordinary stores: 8.7 ms instead of 6.9
+for 128 x 256 x 256 points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from hetsched_workloads.numba_prefetch import prefetch
+from hetsched_workloads.numba_stores import LINE_BYTES, complete, nontemporal
+
+AHEAD = 256
+"""Points of the row below that are asked for in advance; without that it takes 8.7 ms."""
+NEIGHBOURS = 4.0
+_intrinsic: Callable[..., Any] = intrinsic
+_compiled: Callable[..., Any] = numba.njit(nogil=True, error_model="numpy")
+
+
+@_intrinsic
+def _store_line(
+    _: Any, new: Any, index: Any, u: Any, at: Any, length: Any, ends: Any, weight: Any
+) -> Any:
+    """Advance the points from ``u[at]`` on; store them from ``new[index]`` on, which is aligned.
+
+    Parameters
+    ----------
+    length : int, points
+        Of a row: the distance of the neighbours above and below.
+    ends : (before, after), or None
+        The neighbours along the row of the first and the last point, if they aren't those in `u`.
+    """
+    signature = types.void(new, index, u, at, length, ends, weight)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        new, index, u, at, length, ends, weight = arguments
+        scalar = context.get_data_type(signature.args[0].dtype)
+        item = signature.args[0].dtype.bitwidth // 8
+        vector = ir.VectorType(scalar, LINE_BYTES // item)
+
+        def pointer(number: int, array: Any, place: Any) -> Any:
+            data = context.make_array(signature.args[number])(context, builder, array).data
+            return builder.bitcast(builder.gep(data, [place]), vector.as_pointer())
+
+        def load(place: Any) -> Any:
+            return builder.load(pointer(2, u, place), align=item)
+
+        def with_value(values: Any, position: int, value: Any) -> Any:
+            return builder.insert_element(values, value, ir.Constant(ir.IntType(32), position))
+
+        def repeated(value: Any) -> Any:
+            values = ir.Constant(vector, ir.Undefined)
+            for position in range(vector.count):
+                values = with_value(values, position, value)
+            return values
+
+        one = ir.Constant(at.type, 1)
+        left, right = load(builder.sub(at, one)), load(builder.add(at, one))
+        if signature.args[5] is not types.none:
+            left = with_value(left, 0, builder.extract_value(ends, 0))
+            right = with_value(right, vector.count - 1, builder.extract_value(ends, 1))
+        across = builder.fadd(load(builder.sub(at, length)), load(builder.add(at, length)))
+        pairs = builder.fadd(across, builder.fadd(left, right))
+        own = load(at)
+        centre = builder.fmul(repeated(ir.Constant(scalar, NEIGHBOURS)), own)
+        change = builder.fmul(repeated(weight), builder.fsub(pairs, centre))
+        nontemporal(builder, builder.fadd(own, change), pointer(0, new, index))
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@_compiled
+def _ends(u: Any, first: int, last: int, border: int, ghost: Any) -> Any:
+    """Return the values before and after the row from ``u[first]`` to ``u[last]``."""
+    if border == 0:
+        return u[last], u[first]
+    if border == 1:
+        return ghost, ghost
+    return u[first], u[last]
+
+
+@_compiled
+def stream_2d(u: Any, new: Any, weight: Any, border: int, ghost: Any) -> None:
+    """Advance the rows of `u` but the first and last.
+
+    Parameters
+    ----------
+    new : (rows, length)
+        Aligned to lines of the cache, which its rows fill.
+    border : int
+        0: periodic, 1: `ghost` beyond the ends of rows, 2: the values there.
+    """
+    former, target, length = u.reshape(-1), new.reshape(-1), new.shape[1]
+    count = LINE_BYTES // new.itemsize
+    last = length - count
+    for i in range(len(new)):
+        begin, own = i * length, (i + 1) * length
+        low, high = _ends(former, own, own + length - 1, border, ghost)
+        after = former[own + count] if last > 0 else high
+        _store_line(target, begin, former, own, length, (low, after), weight)
+        for k in range(count, last, count):
+            prefetch(former, own + length + k + AHEAD)
+            _store_line(target, begin + k, former, own + k, length, None, weight)
+        if last > 0:
+            ends = former[own + last - 1], high
+            _store_line(target, begin + last, former, own + last, length, ends, weight)
+    complete()
