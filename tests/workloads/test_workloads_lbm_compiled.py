@@ -7,12 +7,12 @@ import pytest
 from hetsched_workloads.lbm import Lbm, LbmParams
 
 from hetsched.iterations.serial import run
-from hetsched.workload import Rows
+from hetsched.workload import KernelContext, Rows, Values
 
 pytest.importorskip("numba")
 
 from hetsched_workloads import numba_stores
-from hetsched_workloads.lbm import numba_cpu
+from hetsched_workloads.lbm import numba_cpu, numpy_cpu
 from hetsched_workloads.lbm.walls import packed_links
 
 
@@ -56,6 +56,28 @@ def test_rows_of_several_blocks_agree_with_numpy(flow: str) -> None:
 
     for name, values in expected.outputs.items():
         np.testing.assert_allclose(compiled.outputs[name], values, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("flow", "has_mask"), [("cavity", False), ("channel", True)])
+def test_density_and_velocity_are_those_of_numpy(flow: str, has_mask: bool, dtype: str) -> None:
+    p = LbmParams(6, 37, flow, has_mask=has_mask, dtype=dtype)
+    random = np.random.default_rng(5)
+    rows = Rows(2, 5, 6)
+    inputs = {"f": (random.random((5, 9, 37)) * 1e-2).astype(dtype)}
+    if has_mask:
+        inputs["mask"] = (random.random((6, 37)) < 0.3).astype(np.uint8)
+    results = []
+    for module in (numba_cpu, numpy_cpu):
+        outputs = {"density": np.empty((3, 37), dtype), "velocity": np.empty((3, 37, 2), dtype)}
+        kernels = module.make(p, 6, KernelContext("cpu", xp=np))
+        kernels["result"](rows, inputs, outputs, Values(), {})
+        results.append(outputs)
+
+    for name, values in results[1].items():
+        np.testing.assert_allclose(results[0][name], values, rtol=0, atol=8 * np.finfo(dtype).eps)
+    if has_mask:
+        assert (results[0]["density"][inputs["mask"][2:5] != 0] == 1).all()
 
 
 def test_numpy_computes_if_compiling_is_disabled(monkeypatch: pytest.MonkeyPatch) -> None:

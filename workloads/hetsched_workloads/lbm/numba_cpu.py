@@ -22,6 +22,7 @@ from hetsched_workloads.lbm.array_stages import MAX_KEPT, array_stages
 from hetsched_workloads.lbm.declaration import LbmParams
 from hetsched_workloads.lbm.inference import force, relaxation_time
 from hetsched_workloads.lbm.lattice import DIRECTIONS, OPPOSITE, WEIGHTS
+from hetsched_workloads.lbm.numba_result import compiled_result
 from hetsched_workloads.lbm.numpy_cpu import BLOCK_BYTES
 from hetsched_workloads.lbm.walls import PackedLinks, packed_links
 from hetsched_workloads.numba_prefetch import prefetch
@@ -66,7 +67,7 @@ def make(p: LbmParams, load: int, context: KernelContext) -> Mapping[str, StageK
         return kernels
     flow = CompiledFlow(p)
     flow.compile()
-    return {**kernels, "step": flow.step}
+    return {**kernels, "step": flow.step, "result": compiled_result(p)}
 
 
 class CompiledFlow:
