@@ -1,9 +1,17 @@
 """Velocities on the centre lines of a lid-driven cavity: Ghia, Ghia & Shin, J. Comput. Phys. 48.
 
 Tables I and II (1982), without the walls. One value is left out, the velocity across at x = 0.9063
-for Re = 400: it is -0.23827 in all transcriptions that were compared, between -0.44993 and
--0.22847, where the profiles of every other Reynolds number are smooth: taken for a misprint. The
-benchmark `cavity` prints what the flow has there.
+for Re = 400: all transcriptions that were compared have -0.23827, between -0.44993 and -0.22847,
+where the profiles of every other Reynolds number are smooth. It is known to be doubtful:
+
+* a public transcription of both tables (ivan-pi, 2019) notes at table II that this velocity "is
+  probably wrong";
+* two other solvers, published with their comparisons, leave the value out, too: one has -0.3818
+  there and agrees with all other values of that line to 0.008; a lattice Boltzmann method has
+  -0.36265, -0.37522 and -0.37806 with 64, 128 and 256 cells along a side.
+
+No correction by the authors was found, so no other value is put in its place. The benchmark
+`cavity` prints what the flow has there: -0.3774 with 128 cells along a side, -0.3775 with 129.
 """
 
 from __future__ import annotations
