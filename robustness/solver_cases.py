@@ -19,6 +19,7 @@ from hetsched.iterations import serial
 from hetsched.iterations.serial import SerialResult
 from hetsched.sparse.rows import is_sparse, sparse_arrays
 from hetsched.workload import Iterative
+from robustness import real_data
 
 DTYPES = ("float32", "float64")
 EXACT = {"float32": 0.0, "float64": 0.0}
@@ -76,6 +77,20 @@ def _mask(dtype: str) -> dict[str, Any]:
     return {"mask": mask}
 
 
+def _walkers(dtype: str) -> dict[str, Any]:
+    image = real_data.photograph("coins")
+    a, b = real_data.walker_system(image, real_data.seeds(image), dtype)
+    return {"A": a, "b": b}
+
+
+def _digits(dtype: str) -> dict[str, Any]:
+    return {"points": real_data.digits(dtype)}
+
+
+def _colours(dtype: str) -> dict[str, Any]:
+    return {"points": real_data.colours(dtype)[::4]}
+
+
 def _preconditioned(name: str) -> Callable[[str], dict[str, Any]]:
     return lambda dtype: {"preconditioner": name, "tolerance": SMALL_RESIDUAL[dtype]}
 
@@ -103,11 +118,29 @@ CASES: Mapping[str, SolverCase] = {
     ),
 }
 
+REAL_CASES: Mapping[str, SolverCase] = {
+    "walkers": SolverCase(Pcg(), _preconditioned("cholesky"), _walkers, EXACT),
+    "digits": SolverCase(
+        KMeans(),
+        lambda dtype: {"clusters": 10, "tolerance": 0, "start_seed": 3},
+        _digits,
+        REORDERED,
+    ),
+    "colours": SolverCase(
+        KMeans(),
+        lambda dtype: {"clusters": 16, "tolerance": 0, "start_seed": 3},
+        _colours,
+        REORDERED,
+    ),
+}
+"""Real data, if what they come with is installed."""
+ALL_CASES = {**CASES, **(REAL_CASES if real_data.IS_INSTALLED else {})}
+
 
 @functools.cache
 def expected(name: str, dtype: str) -> SerialResult:
     """Return what one device computes, in this process, without an engine."""
-    case = CASES[name]
+    case = ALL_CASES[name]
     arrays: dict[str, np.ndarray] = {}
     for key, value in case.inputs(dtype).items():
         arrays |= sparse_arrays(key, value) if is_sparse(value) else {key: value}
@@ -128,7 +161,7 @@ def _plain(workload: Iterative) -> str:
 
 def differences(name: str, dtype: str, result: Any) -> list[str]:
     """Return how a job's result differs from the expected one beyond rounding."""
-    right, tolerance = expected(name, dtype), CASES[name].tolerances[dtype]
+    right, tolerance = expected(name, dtype), ALL_CASES[name].tolerances[dtype]
     texts = []
     if abs(result.iterations - right.iterations) > 1:
         texts.append(f"{result.iterations} iterations, not {right.iterations}")

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hetsched.errors import DataError, UsageError
 from hetsched.iterations.serial import SerialResult, run
 from hetsched.workload import Rows
+from robustness import real_data
 
 WORKLOAD = KMeans()
 
@@ -73,9 +74,8 @@ def test_two_runs_with_a_split_are_identical(split: tuple[int, int]) -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_digits_are_clustered_as_by_scikit_learn(dtype: str, variant: str) -> None:
-    datasets = pytest.importorskip("sklearn.datasets")
     cluster = pytest.importorskip("sklearn.cluster")
-    x = datasets.load_digits().data.astype(dtype)
+    x = real_data.digits(dtype)
     start = x[:10].astype(np.float64)
     p = KMeansParams(len(x), 64, 10, tolerance=0.0, start="given", dtype=dtype)
 
@@ -87,17 +87,19 @@ def test_digits_are_clustered_as_by_scikit_learn(dtype: str, variant: str) -> No
     assert result.outputs["inertia"][0] == pytest.approx(theirs.inertia_, rel=1e-6)
 
 
-def test_colours_of_a_photograph_are_quantised_as_well_as_by_scikit_learn() -> None:
-    data = pytest.importorskip("skimage.data")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_colours_of_a_photograph_are_quantised_as_well_as_by_scikit_learn(dtype: str) -> None:
+    pytest.importorskip("skimage.data")
     cluster = pytest.importorskip("sklearn.cluster")
-    x = (data.astronaut()[::4, ::4].reshape(-1, 3) / np.float32(255)).astype(np.float32)
-    p = KMeansParams(len(x), 3, 16, start_seed=1)
+    x = real_data.colours(dtype)
+    p = KMeansParams(len(x), 3, 16, start_seed=1, dtype=dtype)
 
     result = solve(p, x, 5000, len(x) - 5000)
 
     start = x[np.random.default_rng(0).choice(len(x), 16, replace=False)].astype(np.float64)
-    ours = solve(KMeansParams(len(x), 3, 16, start="given"), x, len(x), start=start)
-    theirs = cluster.KMeans(16, init=start.astype(np.float32), n_init=1).fit(x)
+    given = KMeansParams(len(x), 3, 16, start="given", dtype=dtype)
+    ours = solve(given, x, len(x), start=start)
+    theirs = cluster.KMeans(16, init=start.astype(dtype), n_init=1).fit(x)
     assert worst(p, x, result) <= 1
     assert result.outputs["inertia"][0] < 1.15 * theirs.inertia_
     assert ours.outputs["inertia"][0] == pytest.approx(theirs.inertia_, rel=0.01)
