@@ -53,8 +53,6 @@ class DeviceThread(threading.Thread):
         The process's; None: no other device shares one.
     warm_for : float, seconds
         How long the device keeps memory for the next job while it is idle.
-    has_side_jobs : bool
-        It computes side jobs, on a core that another thread uses for the main job.
 
     Attributes
     ----------
@@ -72,8 +70,6 @@ class DeviceThread(threading.Thread):
         on_opened: Callable[[int, DeviceInfo | HetschedError], None],
         tails: SharedTails | None = None,
         warm_for: float = WARM_SECONDS,
-        *,
-        has_side_jobs: bool = False,
     ) -> None:
         super().__init__(name=info.name, daemon=True)
         self.device: Device | None = None
@@ -87,7 +83,6 @@ class DeviceThread(threading.Thread):
         self._tails = tails
         self._warm_for = warm_for
         self._upkeep: MemoryUpkeep | None = None
-        self._has_side_jobs = has_side_jobs
 
     def run(self) -> None:
         """Open the device and handle commands.
@@ -107,7 +102,7 @@ class DeviceThread(threading.Thread):
 
     def _serve(self) -> None:
         try:
-            _pin_threads(self._info, has_side_jobs=self._has_side_jobs)
+            _pin_threads(self._info)
             device = self.device = self._open_device(self._info)
             self._info = device.describe()
             self._upkeep = MemoryUpkeep(device, self._warm_for)
@@ -201,13 +196,11 @@ def _unusable(error: BaseException) -> DeviceFault:
     return fault
 
 
-def _pin_threads(info: DeviceInfo, *, has_side_jobs: bool = False) -> None:
+def _pin_threads(info: DeviceInfo) -> None:
     """Pin this thread, and threads that it starts later, to the device's cores.
 
-    The thread that computes the main job becomes a batch thread: the engine's thread may be on
-    this core and has other devices to serve, and side jobs should start at once. A thread that
-    drives a GPU mostly sleeps; as a batch thread it would wake up a millisecond late. Any other
-    policy than the usual one, as of `chrt --idle`, is the user's choice, and is kept.
+    It keeps the usual policy: a batch thread would wait for up to a tick, 4 ms, until what else
+    runs on its core, be it the engine's thread after its last message, has used its time slice.
     """
     if info.cores:
         os.sched_setaffinity(0, info.cores)  # 0: this thread
@@ -216,6 +209,3 @@ def _pin_threads(info: DeviceInfo, *, has_side_jobs: bool = False) -> None:
         for thread in Path("/proc/self/task").iterdir():
             with contextlib.suppress(OSError):  # the thread has just ended
                 os.sched_setaffinity(int(thread.name), info.cores)
-    if not (info.link or has_side_jobs) and os.sched_getscheduler(0) == os.SCHED_OTHER:
-        with contextlib.suppress(OSError):  # a sandbox may refuse; this is only an optimisation
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

@@ -40,7 +40,7 @@ class DeviceThreads:
         self._side: DeviceThread | None = None
         self._is_plain_core = info.is_plain_core
         self._make_side = lambda open_beside: DeviceThread(
-            index, info, open_beside, attachments, send, on_opened, has_side_jobs=True
+            index, info, open_beside, attachments, send, on_opened
         )
         self._side_jobs: set[int] = set()
 

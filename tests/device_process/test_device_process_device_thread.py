@@ -180,32 +180,22 @@ def test_an_error_that_is_not_of_a_chunk_ends_the_process(
     assert (failed.cause, exits[0]) == ("fault", FAULT_EXIT)
 
 
-@pytest.mark.parametrize(
-    ("link", "has_side_jobs", "before", "after"),
-    [
-        (True, False, os.SCHED_OTHER, os.SCHED_OTHER),
-        (False, True, os.SCHED_OTHER, os.SCHED_OTHER),
-        (False, False, os.SCHED_OTHER, os.SCHED_BATCH),
-        (False, False, os.SCHED_IDLE, os.SCHED_IDLE),
-    ],
-)
-def test_only_a_thread_that_computes_the_main_job_is_a_batch_thread(
-    link: bool, has_side_jobs: bool, before: int, after: int
+@pytest.mark.parametrize("policy", [os.SCHED_OTHER, os.SCHED_IDLE])
+@pytest.mark.parametrize("link", [False, True])
+def test_the_thread_of_a_device_keeps_the_policy_that_the_user_chose(
+    link: bool, policy: int
 ) -> None:
-    """One that drives a GPU, or has a side job, must wake up at once, whatever computes there.
-
-    And the user may have chosen another policy.
-    """
+    """A batch thread would wake up late: it doesn't preempt what runs on its core."""
     info = DeviceInfo(name="x", kind="x", identity="x", link=link)
 
     def policy_of_thread() -> int:
-        if os.sched_getscheduler(0) != before:
-            os.sched_setscheduler(0, before, os.sched_param(0))
-        device_thread._pin_threads(info, has_side_jobs=has_side_jobs)
+        if os.sched_getscheduler(0) != policy:
+            os.sched_setscheduler(0, policy, os.sched_param(0))
+        device_thread._pin_threads(info)
         return os.sched_getscheduler(0)
 
     with ThreadPoolExecutor(1) as threads:
-        assert threads.submit(policy_of_thread).result() == after
+        assert threads.submit(policy_of_thread).result() == policy
 
 
 def test_a_thread_that_ends_unexpectedly_ends_its_process(

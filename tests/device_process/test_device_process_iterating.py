@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import diffusing_workload
@@ -19,7 +17,6 @@ from iterating_bench import JOB, THREE_CORES, Gate, IteratingBench, Opener
 from hetsched.config import DeviceConfig
 from hetsched.config.cost import Cost
 from hetsched.device_process import filling
-from hetsched.device_process.iterating.waking import wakes_at_once
 from hetsched.devices.emulated.device import open_device
 from hetsched.iterations.serial import SerialResult, run
 from hetsched.transport.device_messages import (
@@ -363,14 +360,3 @@ def test_generated_input_and_poisoned_output(make_bench: MakeBench) -> None:
     np.testing.assert_array_equal(bench.arrays["x"], x)
     assert np.isnan(bench.arrays["y"]).all()
     assert np.isnan(bench.arrays["totals"]).all()
-
-
-def test_a_batch_thread_is_none_during_an_epoch_only() -> None:
-    def policies() -> list[int]:
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-        with wakes_at_once():
-            during = os.sched_getscheduler(0)
-        return [during, os.sched_getscheduler(0)]
-
-    with ThreadPoolExecutor(1) as threads:
-        assert threads.submit(policies).result() == [os.SCHED_OTHER, os.SCHED_BATCH]

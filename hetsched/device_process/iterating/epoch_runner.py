@@ -15,7 +15,6 @@ from hetsched.device_process.iterating.epoch_values import EpochValues
 from hetsched.device_process.iterating.iteration_reports import IterationReports
 from hetsched.device_process.iterating.iterative_run import IterativeRun
 from hetsched.device_process.iterating.save_schedule import SaveSchedule
-from hetsched.device_process.iterating.waking import wakes_at_once
 from hetsched.devices.iterating import StageSeconds
 from hetsched.errors import DataError
 from hetsched.iterations.home import Part, stages_of
@@ -97,10 +96,6 @@ class EpochRunner:
         BaseException
             Whatever a kernel raises.
         """
-        with wakes_at_once():
-            yield from self._reported_epoch()
-
-    def _reported_epoch(self) -> Iterator[None]:
         self._step_began = time.monotonic()
         reason: StopReason
         try:

@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 from job_story import DEVICES, FACTORS, JOB, SEED, TIMES, Story, X, info, plan
 
+from hetsched.device import DeviceInfo
 from hetsched.engine.job import commands as do
-from hetsched.engine.job.events import DeviceMessage, DevicesJoined, Published
+from hetsched.engine.job.events import (
+    DeviceMessage,
+    DevicesJoined,
+    ProcessesStarted,
+    Published,
+)
 from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.job import DeviceProgress, Running
 from hetsched.transport.device_messages import DeviceNote, Hello
@@ -44,6 +50,17 @@ def test_every_device_is_prepared_before_the_first_chunk() -> None:
     ]
     assert story.prepared("cpu0").commands == []
     assert story.state == "Preparing"
+
+
+def test_devices_with_a_link_are_prepared_before_cores_begin_to_compute() -> None:
+    gpu = DeviceInfo(name="gpu0", kind="cuda", identity="test", link=True)
+    infos = {"cpu0": info("cpu0"), "gpu0": gpu}
+    story = Story().to_starting(["cpu0", "gpu0"])
+
+    story.feed(ProcessesStarted(frozenset(infos), infos, kernels_cached=True))
+
+    prepared = [c.assignment.device for c in story.commands if isinstance(c, do.PrepareDevice)]
+    assert prepared == ["gpu0", "cpu0"]
 
 
 def test_when_all_are_prepared_chunks_are_sent() -> None:

@@ -48,10 +48,12 @@ def _fill_orders(record: JobRecord, attempt: Attempt) -> list[FillOrder]:
 
 
 def _prepare(attempt: Attempt, *, answer: bool) -> list[JobCommand]:
-    return [
-        PrepareDevice(attempt.id, attempt.to_prepare(device), answer)
-        for device in attempt.assignments
-    ]
+    """Prepare the devices, those with a link first.
+
+    Once cores compute, the engine's thread may have to wait for one of them.
+    """
+    devices = sorted(attempt.assignments, key=lambda device: not attempt.infos[device].link)
+    return [PrepareDevice(attempt.id, attempt.to_prepare(device), answer) for device in devices]
 
 
 def on_prepared(
