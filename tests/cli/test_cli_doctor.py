@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -39,7 +40,8 @@ def test_a_running_daemon_is_reported(call: Call, served: Harness) -> None:
 def test_limits_are_reported(call: Call) -> None:
     found = {result.what: result.found for result in limit_checks.limits()}
 
-    assert set(found) == {"descriptors", "locked memory", "shared memory", "socket buffers"}
+    shared = {"shared memory", "huge pages"}
+    assert set(found) == {"descriptors", "locked memory", *shared, "socket buffers"}
     assert found["descriptors"].split(",")[0].isdigit()
 
 
@@ -53,6 +55,41 @@ def test_low_descriptor_limits_are_pointed_out(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(limit_checks.resource, "getrlimit", lambda which: (64, 256))
 
     assert "low: jobs are refused" in limit_checks.limits()[0].found
+
+
+BUDDIES = """\
+Node 0, zone      DMA      0      0      0      0      0      0      0      0      0      0      0
+Node 0, zone   Normal   8192      0      0      0      0      0      0      0      0 {whole}      0
+"""
+
+
+@pytest.mark.parametrize(("whole", "is_fragmented"), [(1, True), (64, False)])
+def test_fragmented_memory_is_pointed_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: int, is_fragmented: bool
+) -> None:
+    (tmp_path / "buddyinfo").write_text(BUDDIES.format(whole=whole))
+    monkeypatch.setattr(limit_checks, "BUDDY_INFO", tmp_path / "buddyinfo")
+    monkeypatch.setattr(limit_checks, "seconds_of_one_page", lambda: 2e-4)
+
+    (found,) = [each.found for each in limit_checks.limits() if each.what == "huge pages"]
+
+    assert found.startswith("one was made in 200 us; ")
+    assert " free memory is contiguous" in found
+    assert ("; fragmented, so large arrays" in found) == is_fragmented
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [(errno.ENOMEM, "no contiguous memory"), (errno.EINVAL, "not on this")]
+)
+def test_memory_without_a_single_huge_page_is_pointed_out(
+    monkeypatch: pytest.MonkeyPatch, code: int, reason: str
+) -> None:
+    def fail() -> float:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(limit_checks, "seconds_of_one_page", fail)
+    (found,) = [each.found for each in limit_checks.limits() if each.what == "huge pages"]
+    assert found.startswith(f"none can be made ({reason}")
 
 
 def test_the_journal_is_reported_with_its_version(tmp_path: Path) -> None:

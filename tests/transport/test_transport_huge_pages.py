@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +16,12 @@ import pytest
 from hetsched.transport import segment_mapping
 from hetsched.transport.arena import Arena
 from hetsched.transport.pages import huge_pages
-from hetsched.transport.pages.huge_pages import HUGE_BYTES, HugePages, touched_byte
+from hetsched.transport.pages.huge_pages import (
+    HUGE_BYTES,
+    HugePages,
+    seconds_of_one_page,
+    touched_byte,
+)
 from hetsched.transport.segment_mapping import map_segment, map_unpopulated
 
 SIZE = 4 * HUGE_BYTES + (64 << 10)
@@ -157,3 +164,10 @@ def test_after_a_slow_attempt_there_is_none_for_some_time(
         assert huge_bytes(mapping) in (0, HUGE_BYTES)
     with map_segment(second.fd, second.nbytes) as mapping:
         assert huge_bytes(mapping) == 0
+
+
+def test_a_trial_page_leaves_nothing_behind() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with contextlib.suppress(OSError):  # where the kernel can't
+        assert seconds_of_one_page() > 0
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import mmap
+import os
 import time
 from collections.abc import Iterator
 
@@ -79,6 +80,26 @@ class HugePages:
             now = time.monotonic()
             if not done or now - began > SLOW_SECONDS:
                 self._next_attempt = now + PAUSE_SECONDS
+
+
+def seconds_of_one_page() -> float:
+    """Return how long it takes to make a huge page, of memory that is freed again.
+
+    Raises
+    ------
+    OSError
+        ENOMEM, EAGAIN: no contiguous memory. Others: this system makes none.
+    """
+    fd = os.memfd_create("hetsched-trial", os.MFD_CLOEXEC)
+    try:
+        os.ftruncate(fd, HUGE_BYTES)
+        with map_aligned(fd, HUGE_BYTES) as mapping:
+            mapping[0] = 1  # the kernel refuses where no page is in place
+            began = time.monotonic()
+            mapping.madvise(MADV_COLLAPSE, 0, HUGE_BYTES)
+            return time.monotonic() - began
+    finally:
+        os.close(fd)
 
 
 def _collapse_piece(mapping: mmap.mmap, start: int, end: int) -> bool:
