@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cores import COUNT
 from diffusing_workload import DiffusionParams, diffused
 from real_daemon import serving
 
@@ -18,10 +19,10 @@ from hetsched.job import JobState, Running
 from hetsched.store.checkpoints.checkpoint_file import read_record
 
 DIFFUSION = "diffusing_workload:Diffusion"
-CONFIG = """
+CONFIG = f"""
 [[device]]
 kind = "cpu"
-count = 2
+count = {COUNT}
 hardware_threads = true
 
 [arena]

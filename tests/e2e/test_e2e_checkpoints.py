@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cores import COUNT
 from diffusing_workload import DiffusionParams, diffused
 
 import hetsched
@@ -21,10 +22,10 @@ DIFFUSION = "diffusing_workload:Diffusion"
 TESTS = Path(__file__).parent.parent
 ROWS, COLUMNS, ITERATIONS = 60, 4, 1000
 EVERY = 0.01
-MACHINE = """
+MACHINE = f"""
 [[device]]
 kind = "cpu"
-count = 2
+count = {COUNT}
 hardware_threads = true
 """
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cores import needs_two_cores
 from real_daemon import serving
 
 import hetsched
@@ -23,6 +24,7 @@ from hetsched.job import JobState, Running
 
 TESTS = Path(__file__).parent.parent
 FAULTY = "faulty_workload:Faulty"
+pytestmark = needs_two_cores
 CORES = """
 [deadlines]
 silence = "700ms"

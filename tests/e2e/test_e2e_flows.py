@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cores import COUNT
 from hetsched_workloads.heat import Heat, HeatParams
 from hetsched_workloads.kmeans import KMeans, KMeansParams
 from hetsched_workloads.lbm import Lbm, LbmParams
@@ -16,12 +17,13 @@ from hetsched.config import parse
 from hetsched.errors import DataError
 from hetsched.iterations.serial import run
 
-MACHINE = """
+MACHINE = f"""
 [[device]]
 kind = "cpu"
-count = 2
+count = {COUNT}
 hardware_threads = true
-
+"""
+EMULATED = """
 [[device]]
 kind = "emulated"
 name = "emu0"
@@ -37,7 +39,7 @@ d2h = { gap = "5us", rate = "1GB/s" }
 def local() -> Iterator[hetsched.Local]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NUMBA_DISABLE_JIT", "1")  # so little work isn't worth compiling
-        with hetsched.Local(parse(MACHINE, "test"), learn=False) as local:
+        with hetsched.Local(parse(MACHINE + EMULATED, "test"), learn=False) as local:
             yield local
 
 

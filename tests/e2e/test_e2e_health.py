@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from cores import needs_two_cores
 
 import hetsched
 from hetsched.client.job import Job
@@ -43,9 +43,7 @@ compute = { unit = "20us" }
 h2d = { unit = "20us" }
 d2h = { unit = "20us" }
 """
-pytestmark = pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) < 2, reason="needs two cores: one crashes, one goes on"
-)
+pytestmark = needs_two_cores
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cores import needs_two_cores
 from diffusing_workload import DiffusionParams, diffused
 
 import hetsched
@@ -22,6 +23,7 @@ from hetsched.job import JobReport, JobState, Running
 DIFFUSION, DEADLY = "diffusing_workload:Diffusion", "deadly_diffusion:DeadlyDiffusion"
 HERE = Path(__file__).parent
 ROWS, COLUMNS = 60, 4
+pytestmark = needs_two_cores
 CORES = """
 [[device]]
 kind = "cpu"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cores import COUNT
 from deadly import PHASES, WIDTH
 
 import hetsched
@@ -42,7 +43,7 @@ d2h = { gap = "20us", unit = "50us" }
 MACHINES = {
     "virtual": (LINKED.replace("CLOCK", "virtual"), "emu0"),
     "real": (LINKED.replace("CLOCK", "real"), "emu0"),
-    "cores": ('[[device]]\nkind = "cpu"\ncount = 2\nhardware_threads = true\n', "cpu0"),
+    "cores": (f'[[device]]\nkind = "cpu"\ncount = {COUNT}\nhardware_threads = true\n', "cpu0"),
 }
 CASES = [("preparing", 1)] + [(phase, n) for phase in PHASES[1:] for n in (1, 3)]
 

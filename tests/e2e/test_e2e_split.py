@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cores import needs_two_cores
 
 import hetsched
 from hetsched.config import Config, parse
 from hetsched.job import JobReport
 
+pytestmark = needs_two_cores
 EMULATED_GPU = """
 stealing = false
 

@@ -11,6 +11,7 @@ from queue import SimpleQueue
 
 import numpy as np
 import pytest
+from cores import needs_two_cores
 from irregular_workload import WIDTH, costs
 
 from hetsched.config import parse
@@ -28,7 +29,7 @@ team = false
 UNITS = 160
 FRACTION = 0.4
 
-pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+pytestmark = needs_two_cores
 
 
 @pytest.fixture

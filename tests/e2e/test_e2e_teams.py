@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cores import needs_two_cores
 
 import hetsched
 from hetsched.config import parse
@@ -22,7 +23,7 @@ HERE = Path(__file__).parent
 WORKLOAD = "odd_threads:OddThreads"
 CORES = parse('[[device]]\nkind = "cpu"\nhardware_threads = true\n', "test")
 
-pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a team needs two cores")
+pytestmark = needs_two_cores
 
 
 @pytest.fixture(scope="module")
