@@ -64,15 +64,15 @@ def with_size_trials(
     if state.trials >= MAX_TRIALS or (is_late and run - state.last_run < 2):
         return []
     max_cost = MAX_LATE_COST if is_late else MAX_COST
-    found: dict[str, DevicePlan] = {}
+    trials: dict[str, DevicePlan] = {}
     for assignment in plan.assignments:
         trial = _trial(assignment, max_cost, is_late=is_late)
         if trial is not None:
-            found[assignment.device] = trial
-    if not found:
+            trials[assignment.device] = trial
+    if not trials:
         return []
     state.trials, state.last_run = state.trials + 1, run
-    return [replace(c, size_trial=found.get(c.info.name)) for c in candidates]
+    return [replace(c, size_trial=trials.get(c.info.name)) for c in candidates]
 
 
 def _trial(assignment: Assignment, max_cost: float, *, is_late: bool) -> DevicePlan | None:

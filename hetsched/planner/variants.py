@@ -214,9 +214,9 @@ def _default(names: Sequence[str], seconds: Mapping[str, float], runs: Mapping[s
 def _slow_variants(times: Mapping[str, Sequence[float]]) -> set[str]:
     """Return variants that enough runs have shown to be too slow for a race."""
     paces = {
-        name: robust_median(found)
-        for name, found in times.items()
-        if len(found) >= MIN_TRUSTED_RUNS
+        name: robust_median(measured)
+        for name, measured in times.items()
+        if len(measured) >= MIN_TRUSTED_RUNS
     }
     limit = MAX_RETRY_TIME_RATIO * min(paces.values(), default=0.0)
     return {name for name, pace in paces.items() if pace > limit}
@@ -231,7 +231,7 @@ def _record_of_runs(
     names: Sequence[str], times: Mapping[str, Sequence[float]], units: float
 ) -> RaceRecord:
     """Return races made of runs with a single variant each: the n-th run of every variant."""
-    count = max((len(found) for found in times.values()), default=0)
+    count = max(map(len, times.values()), default=0)
     races = []
     for number in range(count):
         paces = {name: (times[name][number],) for name in names if number < len(times[name])}

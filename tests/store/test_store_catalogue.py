@@ -57,7 +57,7 @@ def test_learnt_models_are_collected(path: Path) -> None:
     models = collect(path).models
 
     assert [model.key for model in models] == [KEY, OTHER]
-    assert models[0].rows == [("total", 10, 5.0, 3.0, False)]
+    assert models[0].rows == [("total", 10, 5.0, 3.0, False, 1)]
 
 
 def test_a_read_only_file_can_be_read(path: Path) -> None:
@@ -231,3 +231,22 @@ def test_concurrent_runs_and_imports_lose_nothing(path: Path) -> None:
     models = {model.key: model.runs for model in collect(path).models}
     assert models.pop(KEY) == 50
     assert len(models) == 15
+
+
+def test_a_run_with_many_chunks_of_a_size_outweighs_one_with_few_in_every_process(
+    path: Path,
+) -> None:
+    for chunks, seconds in ((1, 2.0), (20, 2.1)):
+        store = ModelStore(path)
+        compute = [Sample("compute", 8, seconds)] * chunks
+        store.observe(KEY, [*compute, Sample("total", 8 * chunks, 9.0)], 1.0)
+        store.close()
+
+    reopened = ModelStore(path)
+    model = reopened.load(KEY)
+    reopened.close()
+    (stored,) = collect(path).models
+
+    assert model is not None
+    assert model.compute.time(8) == 2.1
+    assert [(knot.seconds, knot.count) for knot in stored.knots("compute")] == [(2.1, 2)]

@@ -96,7 +96,7 @@ def test_anything_but_an_export_is_refused_in_one_line(raw: bytes, reason: str) 
 
 
 def test_an_export_of_a_newer_version_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"newer hetsched .format 9, this one reads up to 3"):
+    with pytest.raises(ConfigError, match=r"newer hetsched .format 9, this one reads up to 4"):
         decode(b'{"schema": "hetsched.models.export/9", "more": 1}', "x")
 
 

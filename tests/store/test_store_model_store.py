@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetsched.models import DeviceModel, PiecewiseLinear
+from hetsched.models.curve_windows import MAX_SIZES
 from hetsched.models.curves.phases.phase_curve import PhaseCurve
-from hetsched.models.evidence.history import MAX_SIZES, History
+from hetsched.models.evidence.history import History
 from hetsched.models.evidence.observations import WINDOW
 from hetsched.models.evidence.run_medians import run_medians, split_runs
 from hetsched.models.evidence.samples import Sample
@@ -224,7 +225,8 @@ def test_a_run_counts_by_its_median_of_each_curve_and_size() -> None:
 
     medians = run_medians([*chunks, Sample("h2d", 8, 3.0), total(9, 1.0)])
 
-    assert medians == [Sample("h2d", 8, 3.0), Sample("compute", 8, 2.0), total(9, 1.0)]
+    compute = Sample("compute", 8, 2.0, chunks=3)
+    assert medians == [Sample("h2d", 8, 3.0), compute, total(9, 1.0)]
 
 
 def test_consecutive_runs_are_split() -> None:

@@ -182,7 +182,7 @@ def test_a_newer_file_is_left_alone_and_stops_no_job(
     assert time_of(store, 10) == 5.0
     assert file(tmp_path).read_bytes() == before
     (warning,) = warnings(caplog)
-    assert "newer hetsched (version 9, this one reads up to 3)" in warning
+    assert "newer hetsched (version 9, this one reads up to 4)" in warning
 
 
 def test_a_file_migrated_mid_run_by_a_newer_version_is_left_alone(

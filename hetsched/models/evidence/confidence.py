@@ -25,6 +25,10 @@ NARROW_HALF_WIDTH = 0.025
 """Half-width, relative to the median, at which a time is certain enough (HPOPTA's protocol)."""
 MAX_MIDDLE_RATIO = 1.2
 """The middle two of an even number of times are averaged if they differ by less."""
+ROUNDING = 1e-9
+"""Rounding error of a sum of weights."""
+CHUNK_VARIANCE = 1.0
+"""Variance of the times of a run's equal chunks over that of whole runs. Arbitrary."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Knot:
     ----------
     units : float, units
     seconds : float, seconds
-        Median of the repeats that count.
+        Median of the repeats that count, weighted by `run_weight`.
     count : int
         Number of these repeats.
     low, high : float, seconds
@@ -73,6 +77,28 @@ def robust_median(values: Sequence[float]) -> float:
     return lower + (upper - lower) / 2 if upper < MAX_MIDDLE_RATIO * lower else lower
 
 
+def run_weight(chunks: int) -> float:
+    """Return what the median of so many chunks of a run counts, at most 1.
+
+    In inverse proportion to its variance: that of a run, and that of a chunk over their number
+    (a one-way model with random effects; Searle, Casella & McCulloch, Variance Components, 1992).
+    """
+    return chunks / (chunks + CHUNK_VARIANCE)
+
+
+def weighted_median(values: Sequence[float], weights: Sequence[float]) -> float:
+    """Return `robust_median` of positive values that count as much as their weights, above 0."""
+    pairs = sorted(zip(values, weights, strict=True))
+    upper_half = sum(weights) / 2
+    for index, (value, weight) in enumerate(pairs):
+        upper_half -= weight
+        if abs(upper_half) <= ROUNDING:
+            return robust_median([value, pairs[index + 1][0]])
+        if upper_half < 0:
+            return value
+    raise AssertionError("no values")
+
+
 def confidence_interval(values: Sequence[float]) -> tuple[float, float]:
     """Return (low, high) of the median of positive values, n >= 1."""
     if len(values) == 1:
@@ -84,9 +110,16 @@ def confidence_interval(values: Sequence[float]) -> tuple[float, float]:
     return ordered[rank], ordered[-1 - rank]
 
 
-def knot_of(units: float, values: Sequence[float]) -> Knot:
-    """Return the Knot of repeats of one size, in seconds."""
-    return Knot(units, robust_median(values), len(values), *confidence_interval(values))
+def knot_of(units: float, values: Sequence[float], chunks: Sequence[int] = ()) -> Knot:
+    """Return the Knot of repeats of one size, in seconds; `chunks` as in `run_median`."""
+    return Knot(units, run_median(values, chunks), len(values), *confidence_interval(values))
+
+
+def run_median(values: Sequence[float], chunks: Sequence[int] = ()) -> float:
+    """Return the median of runs' times, weighted by their chunks; default: equal numbers."""
+    if len(set(chunks)) < 2:
+        return robust_median(values)
+    return weighted_median(values, [run_weight(count) for count in chunks])
 
 
 def _student_interval(values: Sequence[float]) -> tuple[float, float]:

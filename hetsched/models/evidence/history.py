@@ -5,29 +5,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Container, Iterable, Mapping, Sequence
 
-from hetsched.models import Curve, DeviceModel, PhaseCurve, PiecewiseLinear, SpeedFunction
+from hetsched.models import DeviceModel, PiecewiseLinear
 from hetsched.models.call_cost import WHOLE_SHARES, CallCosts
 from hetsched.models.contention import RECENT_RUNS, Contention
+from hetsched.models.curve_windows import Curves, pairs_and_chunks, windows_of
 from hetsched.models.evidence.change_detector import MAX_RUNS, SpeedChange
 from hetsched.models.evidence.confidence import robust_median
-from hetsched.models.evidence.duplex import duplex_share
-from hetsched.models.evidence.observations import ObservationWindows, Observed
+from hetsched.models.evidence.observations import ObservationWindows
 from hetsched.models.evidence.run_medians import (
-    cold_ratio,
+    RunMedian,
     is_ratio,
     medians_by_curve,
     split_runs,
     warm_samples,
 )
 from hetsched.models.evidence.samples import CurveName, Sample
+from hetsched.models.model_building import core_model, linked_model
 from hetsched.models.variation import RunVariation
 
-MAX_SIZES = 32
-"""Latest sizes kept per curve; every run may add one."""
-LINKED_WINDOW = 5
-"""Totals kept per size for a device with a link: their plans differ."""
-NEAR = 1.5
-"""Sizes that differ by less are monitored together for a change of speed. Arbitrary."""
 REPLAYED_RUNS = 6
 """Last stored runs that are checked for a change of speed again: a process that runs one job sees
 a change only together with runs of processes before it. So many show a change by a fifth."""
@@ -36,7 +31,6 @@ MAX_RATIO = 1e6
 
 BASE_BYTES = 4000
 """Memory of a history without observations, and of its models. Estimate."""
-Curves = dict[CurveName, ObservationWindows]
 
 
 class History:
@@ -101,7 +95,8 @@ class History:
             return
         self._last_runs.append(frozenset(medians))
         for curve, observations in medians.items():
-            self._windows(curves, curve).restore_run(observations)
+            pairs, chunks = pairs_and_chunks(observations)
+            self._windows(curves, curve).restore_run(pairs, chunks)
 
     def without_calls(self, samples: Sequence[Sample]) -> list[Sample]:
         """Return the next run's observations, its whole shares as they would be without calls.
@@ -185,13 +180,13 @@ class History:
         self._contention.add(1.0)
 
     def _add_medians(
-        self, curves: Curves, medians: Mapping[CurveName, Sequence[Observed]]
+        self, curves: Curves, medians: Mapping[CurveName, Sequence[RunMedian]]
     ) -> None:
         self._last_runs.append(frozenset(medians))
         changed: set[CurveName] = set()
         for curve, observations in medians.items():
             windows = self._windows(curves, curve)
-            windows.add_run(observations)
+            windows.add_run(*pairs_and_chunks(observations))
             if curve in ("total", "compute"):
                 self.change = windows.change or self.change
             if windows.change is None:
@@ -263,9 +258,9 @@ class History:
             *(Sample("variation", 1, ratio) for ratio in self._variation),
             *(Sample("contention", 1, slowdown) for slowdown in self._contention),
             *(
-                Sample(curve, round(units), seconds, self._curves is self._contended)
+                Sample(curve, round(units), seconds, self._curves is self._contended, chunks)
                 for curve, windows in self._curves.items()
-                for units, seconds in windows.observations()
+                for units, seconds, chunks in windows.run_medians()
             ),
         ]
 
@@ -295,14 +290,7 @@ class History:
         return self._contended
 
     def _windows(self, curves: Curves, curve: CurveName) -> ObservationWindows:
-        if curve not in curves:
-            has_link = "h2d" in curves or "d2h" in curves or curve in ("h2d", "d2h")
-            curves[curve] = _empty_windows(
-                is_contended=curves is self._contended,
-                is_linked_total=curve == "total" and has_link,
-                has_link=has_link,
-            )
-        return curves[curve]
+        return windows_of(curves, curve, is_contended=curves is self._contended)
 
     def _slowdown(self, samples: Sequence[Sample]) -> float:
         """Return the ratio of a contended run's times to those without contention."""
@@ -315,69 +303,11 @@ class History:
         return max(robust_median(ratios) * self.contention, 1.0) if ratios else 1.0
 
     def _build(self, link: bool) -> DeviceModel:
-        total = PiecewiseLinear.of(self._evidence("total"))
-        curves: tuple[SpeedFunction | None, ...]
         if link:
-            model = self._linked_model(total)
-            curves = model.total, model.compute, model.h2d, model.d2h
-        else:
-            has_compute = "compute" in self._curves
-            compute = PiecewiseLinear.of(self._evidence("compute")) if has_compute else total
-            has_cold = "cold" in self._curves
-            model = DeviceModel(
-                total,
-                compute,
-                cold_ratio=cold_ratio(self._evidence("cold"), total) if has_cold else 1.0,
-                contention=self.contention,
-                variation=self._variation.deviation,
-                call_units=self._calls.excluded,
-                has_settled_calls=self._calls.is_settled,
-            )
-            curves = (total,)
-        # Fitted now rather than while planning. A core's chunk times aren't needed for that.
-        for curve in curves:
-            if isinstance(curve, Curve):
-                _ = curve.segments
-        return model
-
-    def _linked_model(self, total: PiecewiseLinear) -> DeviceModel:
-        h2d, d2h = self._phase("h2d"), self._phase("d2h")
-        return DeviceModel(
-            total,
-            self._phase("compute") or total,
-            h2d,
-            d2h,
-            duplex=(self._duplex_share("h2d_beside", h2d), self._duplex_share("d2h_beside", d2h)),
-            host_overhead=self._phase("host_overhead"),
+            return linked_model(self._curves, self.contention)
+        return core_model(
+            self._curves,
             contention=self.contention,
+            variation=self._variation.deviation,
+            calls=self._calls,
         )
-
-    def _phase(self, curve: CurveName) -> PhaseCurve | None:
-        return PhaseCurve.of(self._evidence(curve)) if curve in self._curves else None
-
-    def _duplex_share(self, curve: CurveName, one_way: PhaseCurve | None) -> float:
-        if one_way is None or curve not in self._curves:
-            return 1.0
-        alone = sum(knot.count for knot in one_way.knots())
-        return duplex_share(self._curves[curve].latest(), one_way.time, alone)
-
-    def _evidence(self, curve: CurveName) -> ObservationWindows:
-        """Return the windows of a curve. A busy core or a hot GPU doesn't slow down copies."""
-        windows = self._curves[curve]
-        is_slowed = curve in ("total", "compute", "cold") and self.contention != 1.0
-        return windows.scaled(self.contention) if is_slowed else windows
-
-
-def _empty_windows(
-    *, is_contended: bool, is_linked_total: bool, has_link: bool
-) -> ObservationWindows:
-    if is_contended:  # the other processes change, not the device
-        return ObservationWindows(
-            max_sizes=MAX_SIZES if has_link else RECENT_RUNS,
-            window=RECENT_RUNS,
-            near=NEAR,
-            detects_changes=False,
-        )
-    if is_linked_total:
-        return ObservationWindows(max_sizes=MAX_SIZES, window=LINKED_WINDOW, detects_changes=False)
-    return ObservationWindows(max_sizes=MAX_SIZES, near=NEAR, may_step=has_link)

@@ -8,6 +8,7 @@ this curve contradict it.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 
@@ -20,7 +21,13 @@ from hetsched.models.evidence.change_detector import (
     RunRatio,
     SpeedChange,
 )
-from hetsched.models.evidence.confidence import NARROW_HALF_WIDTH, Knot, knot_of, robust_median
+from hetsched.models.evidence.confidence import (
+    NARROW_HALF_WIDTH,
+    Knot,
+    knot_of,
+    robust_median,
+    run_median,
+)
 from hetsched.models.evidence.size_windows import SizeWindows
 from hetsched.models.evidence.smoothing import noise_deviation, smoothed
 from hetsched.models.validation import require_observation, require_pairs
@@ -99,31 +106,34 @@ class ObservationWindows:
         """Add one observation. Raises UsageError unless both are positive and finite."""
         self.add_run([(units, seconds)])
 
-    def add_run(self, observations: Iterable[Observed]) -> None:
-        """Add the observations of one run, which contention may have slowed down together."""
+    def add_run(self, observations: Iterable[Observed], chunks: Iterable[int] = ()) -> None:
+        """Add the observations of one run, which contention may have slowed down together.
+
+        `chunks`: of which each is the median; default: 1 each.
+        """
         valid = [require_observation(*pair) for pair in require_pairs(observations)]
         self.change = None
         self._check_presumed(valid)
         self._run += 1
         ratios = self._ratios(valid) if self._detects_changes else {}
-        for units, seconds in valid:
-            self._put(units, seconds)
+        self._put_run(valid, chunks)
         for size, ratio in ratios.items():
             changed = self._detectors.setdefault(size, ChangeDetector()).add(self._run, ratio)
             if changed:
                 self._accept_change(size, changed)
 
-    def restore_run(self, observations: Iterable[Observed]) -> None:
+    def restore_run(self, observations: Iterable[Observed], chunks: Iterable[int] = ()) -> None:
         """Add the observations of a run that was checked before: it never signals a change."""
         self._run += 1
-        for units, seconds in observations:
-            self._put(units, seconds)
+        self._put_run(observations, chunks)
 
-    def _put(self, units: float, seconds: float) -> None:
-        self.repeats += units in self._sizes
-        dropped = self._sizes.add(units, self._run, seconds)
-        if dropped is not None:
-            self._detectors.pop(dropped, None)
+    def _put_run(self, observations: Iterable[Observed], chunks: Iterable[int]) -> None:
+        counts = itertools.chain(chunks, itertools.repeat(1))
+        for (units, seconds), count in zip(observations, counts, strict=False):
+            self.repeats += units in self._sizes
+            dropped = self._sizes.add(units, self._run, seconds, count)
+            if dropped is not None:
+                self._detectors.pop(dropped, None)
 
     def _ratios(self, observations: Iterable[Observed]) -> dict[float | None, float]:
         """Return the ratio of measured to expected time for each detector with an expectation."""
@@ -258,7 +268,7 @@ class ObservationWindows:
         """Return units (ascending), median seconds and observations, (n,) float64 each."""
         sizes = sorted(self._sizes)
         windows = [self._sizes.seconds(size) for size in sizes]
-        seconds = [robust_median(times) for times in windows]
+        seconds = [run_median(self._sizes.seconds(x), self._sizes.chunks(x)) for x in sizes]
         counts = [len(times) for times in windows]
         if self._near is not None:
             seconds = smoothed(sizes, seconds, counts, noise_deviation(windows))
@@ -274,7 +284,10 @@ class ObservationWindows:
 
     def knots(self) -> list[Knot]:
         """Return the evidence for each size, by units."""
-        return [knot_of(size, self._sizes.seconds(size)) for size in sorted(self._sizes)]
+        return [
+            knot_of(size, self._sizes.seconds(size), self._sizes.chunks(size))
+            for size in sorted(self._sizes)
+        ]
 
     def latest(self) -> list[tuple[float, float, int]]:
         """Return units, median seconds and number of observations, the latest size first."""
@@ -288,7 +301,11 @@ class ObservationWindows:
         return SIZE_BYTES * sizes + OBSERVATION_BYTES * len(self.observations())
 
     def observations(self) -> list[Observed]:
-        """Return all observations, oldest first; `restore_run` of each gives equal windows."""
+        """Return all observations, oldest first."""
+        return [(units, seconds) for units, seconds, _ in self._sizes.observations()]
+
+    def run_medians(self) -> list[tuple[float, float, int]]:
+        """Return units, seconds and chunks of all; `restore_run` of each gives equal windows."""
         return self._sizes.observations()
 
     def scaled(self, factor: float) -> ObservationWindows:

@@ -24,28 +24,37 @@ MIN_RATIO, MAX_RATIO = 0.8, 2.0
 """Limits of the ratio; a run beyond them says that the speed has changed."""
 
 
-def medians_by_curve(samples: Sequence[Sample]) -> dict[CurveName, list[tuple[float, float]]]:
-    """Return (units, median seconds) of each curve and size of one run.
+RunMedian = tuple[float, float, int]
+"""Units, median seconds, chunks."""
+
+
+def medians_by_curve(samples: Sequence[Sample]) -> dict[CurveName, list[RunMedian]]:
+    """Return the median time of each curve and size of one run.
 
     One observation each, because repeats within a run aren't independent. "total" comes last.
     """
-    repeats: dict[CurveName, dict[int, list[float]]] = {}
+    repeats: dict[CurveName, dict[int, list[Sample]]] = {}
     for sample in samples:
-        repeats.setdefault(sample.curve, {}).setdefault(sample.units, []).append(sample.seconds)
+        repeats.setdefault(sample.curve, {}).setdefault(sample.units, []).append(sample)
     return {
-        curve: [(float(units), robust_median(times)) for units, times in repeats[curve].items()]
+        curve: [_median(units, same_size) for units, same_size in repeats[curve].items()]
         for curve in get_args(CurveName)[::-1]
         if curve in repeats
     }
+
+
+def _median(units: int, samples: Sequence[Sample]) -> RunMedian:
+    seconds = robust_median([sample.seconds for sample in samples])
+    return float(units), seconds, sum(sample.chunks for sample in samples)
 
 
 def run_medians(samples: Sequence[Sample]) -> list[Sample]:
     """Return the observations of one run that count: the median of each curve and size."""
     contended = any(sample.contended for sample in samples)
     return [
-        Sample(curve, round(units), seconds, contended)
+        Sample(curve, round(units), seconds, contended, chunks)
         for curve, observations in medians_by_curve(samples).items()
-        for units, seconds in observations
+        for units, seconds, chunks in observations
     ]
 
 

@@ -62,13 +62,14 @@ class Sample:
     """`units` took `seconds`: one observation for one curve of a device.
 
     `contended`: another process took part of the time, or the kernel ran for the first time in
-    its process. Such samples are kept separately.
+    its process. Such samples are kept separately. `chunks`: of which `seconds` is the median.
     """
 
     curve: CurveName
     units: int
     seconds: float
     contended: bool = False
+    chunks: int = 1
 
 
 def is_time(seconds: float) -> bool:

@@ -1,8 +1,9 @@
 """The records of an export of models, and merging two of them. Pure.
 
 Each model is exported with its key, its runs, and the raw observations, oldest first, as [curve,
-units, seconds, seconds since the epoch]. Fits aren't exported: the importing side repeats them.
-Races of variants are exported with their key, as [run, units, paces, seconds since the epoch].
+units, seconds, seconds since the epoch, contended, chunks]. Fits aren't exported: the importing
+side repeats them. Races of variants are exported with their key, as [run, units, paces, seconds
+since the epoch].
 """
 
 from __future__ import annotations
@@ -25,18 +26,19 @@ from hetsched.store.models.stored_values import Count, Moment, Paces, Seconds, U
 from hetsched.units import NUMBER_LIMIT
 
 KIND = "hetsched.models.export"
-VERSION = 3
+VERSION = 4
 SCHEMA = f"{KIND}/{VERSION}"
 
 
 class Observation(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One observation; `at`: seconds since the epoch."""
+    """One observation; `at`: seconds since the epoch. Version 3 has no `chunks`."""
 
     curve: CurveName
     units: Units
     seconds: Seconds
     at: Moment
     contended: bool = False
+    chunks: Units = 1
 
 
 class StoredModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,15 +73,19 @@ class StoredModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def history(self) -> History:
         """Return the history made of these observations."""
-        return History(self.runs, [Sample(*row[:3], row.contended) for row in self.rows])
+        samples = [Sample(*row[:3], row.contended, row.chunks) for row in self.rows]
+        return History(self.runs, samples)
 
     def knots(self, curve: CurveName) -> list[Knot]:
         """Return the evidence for one curve, by units."""
-        repeats: dict[int, list[float]] = {}
+        repeats: dict[int, list[Observation]] = {}
         for observation in self.observations:
             if observation.curve == curve:
-                repeats.setdefault(observation.units, []).append(observation.seconds)
-        return [knot_of(float(units), repeats[units]) for units in sorted(repeats)]
+                repeats.setdefault(observation.units, []).append(observation)
+        return [
+            knot_of(float(units), [seen.seconds for seen in runs], [seen.chunks for seen in runs])
+            for units, runs in sorted(repeats.items())
+        ]
 
 
 class StoredRace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import apsw
 import msgspec
 
+from hetsched.models.curve_windows import MAX_SIZES
 from hetsched.models.evidence.co_runners import CoRunners
-from hetsched.models.evidence.history import MAX_SIZES
 from hetsched.models.evidence.observations import WINDOW
 from hetsched.models.evidence.probe_state import ProbeState
 from hetsched.models.evidence.samples import CurveName, Sample
@@ -33,7 +33,8 @@ CREATE TABLE observation(
     model INTEGER NOT NULL, curve TEXT NOT NULL,
     units INTEGER NOT NULL CHECK(units > 0),
     seconds REAL NOT NULL CHECK(seconds > 0 AND seconds < 1e300),
-    at REAL NOT NULL, contended INTEGER NOT NULL DEFAULT 0) STRICT;
+    at REAL NOT NULL, contended INTEGER NOT NULL DEFAULT 0,
+    chunks INTEGER NOT NULL DEFAULT 1 CHECK(chunks > 0)) STRICT;
 CREATE INDEX observation_by_size ON observation(model, curve, units, id);
 CREATE TABLE forgotten(times INTEGER NOT NULL) STRICT;
 INSERT INTO forgotten VALUES (0);
@@ -72,12 +73,16 @@ ALTER TABLE observation ADD COLUMN contended INTEGER NOT NULL DEFAULT 0;
 """
 """Version 2 doesn't know which neighbours were busy, in most runs all, nor which observations were
 contended, and has no probes."""
+_FROM_3 = """
+ALTER TABLE observation ADD COLUMN chunks INTEGER NOT NULL DEFAULT 1 CHECK(chunks > 0);
+"""
+"""Version 3 doesn't know of how many chunks an observation is the median."""
 
 FORMAT = DatabaseFormat(
     application_id=0x68737364,
-    version=3,
+    version=4,
     schema=_SCHEMA + _PROBES + race_table.SCHEMA,
-    migrations={1: _FROM_1, 2: _FROM_2 + _PROBES + race_table.SCHEMA},
+    migrations={1: _FROM_1, 2: _FROM_2 + _PROBES + race_table.SCHEMA, 3: _FROM_3},
     # NORMAL: a power cut may lose the last observations; a crash of this process loses none.
     pragmas="PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = NORMAL",
 )
@@ -91,6 +96,7 @@ class ObservationRow(NamedTuple):
     seconds: float
     at: float
     contended: bool = False
+    chunks: int = 1
 
 
 class ModelKey(msgspec.Struct, frozen=True, order=True):
@@ -128,8 +134,8 @@ class ProbeKey(NamedTuple):
 
 # Rows are checked when they are read: a damaged file must not reach the planner.
 _KeyRow = tuple[str, str, str, str, str, str, CoRunners]
-_SampleRow = tuple[CurveName, Units, Seconds, int]
-_ObservationRow = tuple[CurveName, Units, Seconds, Moment, int]
+_SampleRow = tuple[CurveName, Units, Seconds, int, Units]
+_ObservationRow = tuple[CurveName, Units, Seconds, Moment, int, Units]
 _ProbeStateRow = tuple[Count, Count, Count, Seconds]
 MAX_PROBE_STATES = 1000
 """Devices without a share kept; the one that ran least recently goes first. Arbitrary."""
@@ -139,8 +145,8 @@ _PROBE_STATE = ", ".join(field.name for field in fields(ProbeState))
 _KEY = ", ".join(ModelKey.__struct_fields__)
 _SAMPLE = ", ".join(field.name for field in fields(Sample))
 _KEY_MATCHES = " AND ".join(f"{name} = ?" for name in ModelKey.__struct_fields__)
-_INSERT = """INSERT INTO observation(model, curve, units, seconds, at, contended)
-    VALUES (?, ?, ?, ?, ?, ?)"""
+_INSERT = """INSERT INTO observation(model, curve, units, seconds, at, contended, chunks)
+    VALUES (?, ?, ?, ?, ?, ?, ?)"""
 _DELETE_BEYOND_WINDOW = """DELETE FROM observation
     WHERE model = ?1 AND curve = ?2 AND units = ?3 AND id <=
     (SELECT id FROM observation WHERE model = ?1 AND curve = ?2 AND units = ?3
@@ -206,8 +212,8 @@ def read_added(connection: apsw.Connection, after: int) -> list[tuple[int, Model
         WHERE observation.id > ? ORDER BY observation.id"""
     rows = list(connection.execute(sql, (after,)))
     runs = msgspec.convert([row[1] for row in rows], list[Count])
-    samples = msgspec.convert([row[2:6] for row in rows], list[_SampleRow])
-    keys = msgspec.convert([row[6:] for row in rows], list[_KeyRow])
+    samples = msgspec.convert([row[2:7] for row in rows], list[_SampleRow])
+    keys = msgspec.convert([row[7:] for row in rows], list[_KeyRow])
     return [
         (row[0], ModelKey(*key), count, _sample(*sample))
         for row, key, count, sample in zip(rows, keys, runs, samples, strict=True)
@@ -225,11 +231,11 @@ def read_all(
         row[0]: (ModelKey(*key), count, [])
         for row, key, count in zip(headers, keys, runs, strict=True)
     }
-    sql = """SELECT model, curve, units, seconds, at, contended FROM observation
+    sql = """SELECT model, curve, units, seconds, at, contended, chunks FROM observation
         WHERE model IN (SELECT id FROM model) ORDER BY id"""
     for model_id, *row in connection.execute(sql):
-        *values, contended = msgspec.convert(row, _ObservationRow)
-        models[model_id][2].append(ObservationRow._make([*values, bool(contended)]))
+        *values, contended, chunks = msgspec.convert(row, _ObservationRow)
+        models[model_id][2].append(ObservationRow._make([*values, bool(contended), chunks]))
     return sorted(models.values(), key=lambda model: model[0])
 
 
@@ -327,12 +333,12 @@ def write_probe_states(
 def _insert(
     connection: apsw.Connection, model_id: int, samples: Iterable[Sample], at: float
 ) -> None:
-    rows = [(model_id, s.curve, s.units, s.seconds, at, s.contended) for s in samples]
+    rows = [(model_id, s.curve, s.units, s.seconds, at, s.contended, s.chunks) for s in samples]
     connection.executemany(_INSERT, rows)
 
 
-def _sample(curve: CurveName, units: int, seconds: float, contended: int) -> Sample:
-    return Sample(curve, units, seconds, bool(contended))
+def _sample(curve: CurveName, units: int, seconds: float, contended: int, chunks: int) -> Sample:
+    return Sample(curve, units, seconds, bool(contended), chunks)
 
 
 def _drop_old(
