@@ -23,12 +23,12 @@ from hetsched.engine.admission.resolve import MachineLimits
 from hetsched.engine.admission.segment_holds import hold_attached, hold_segments, release_segments
 from hetsched.engine.context import EngineContext
 from hetsched.engine.deadlines import Deadlines
+from hetsched.engine.deferred_learning import DeferredLearning
 from hetsched.engine.device_switches import disabled_devices, switch_devices
 from hetsched.engine.engine_hooks import EngineHooks
 from hetsched.engine.explanations import ExplanationArchive
-from hetsched.engine.planning.planner_thread import DEFERRAL_SECONDS, OnDone, PlannerThread
+from hetsched.engine.planning.planner_thread import OnDone, PlannerThread
 from hetsched.engine.planning.planning_state import PlanningState
-from hetsched.engine.planning.run_planner import LearningTask
 from hetsched.engine.processes.device_search import DeviceSearch
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.processes.fleet_listener import FleetListener
@@ -48,20 +48,12 @@ from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import Event
 from hetsched.transport.inspection.overview_records import DeviceActivity
 from hetsched.transport.loop import Loop
-from hetsched.transport.timers import Timer
 from hetsched.units import parse_size
 
 log = logging.getLogger(__name__)
 
 Reply = Callable[[int | ErrorRecord], None]
 
-FLUSH_SECONDS = 0.5
-"""Delay from a job's end to writing models.db: the next job must not wait for the disk."""
-LATE_FLUSH_SECONDS = 5.0
-"""The same for the runs of a familiar job: losing the last of them in a crash costs little."""
-ROUTINE_SECONDS = 2.0
-"""Delay of learning from a run that went as usual: several are learnt from at once. Whatever
-uses the models before waits for it."""
 CLOSE_SECONDS = 10.0
 """Time for a kind of thread to finish its work at the end: files are closed, models written."""
 
@@ -112,13 +104,12 @@ class Engine:
             machine=lambda: self._fleet.infos,
         )
         limit = None if config.memory_limit is None else parse_size(config.memory_limit)
-        planner_thread = PlannerThread(loop, deadline=deadlines.planner)
         files = WorkerPool(loop, deadlines.open)
         admission = Admission(files, self._machine_limits)
         self._context = EngineContext(
             loop,
             self._fleet,
-            planner_thread,
+            PlannerThread(loop, deadline=deadlines.planner),
             files,
             admission,
             arena,
@@ -133,16 +124,15 @@ class Engine:
         self._explanations = ExplanationArchive(
             self._fleet.info, self._context.planning.plan_cache, arena.interleaving.note
         )
+        learning = DeferredLearning(self._context, lambda: bool(self._scheduler.running))
         self._scheduler = JobScheduler(
             self._context,
             loop,
             self._explanations,
-            EngineHooks(self._on_learn, self._on_idle),
+            EngineHooks(learning.add, self._on_idle),
         )
         self._last_number = 0
         self._resolving = 0
-        self._loop = loop
-        self._flush_timer: Timer | None = None
         self._is_draining = False
         self._on_drained: Callable[[], None] | None = None
         arena.on_discard(lambda segment: self._fleet.detach([segment]))
@@ -350,31 +340,10 @@ class Engine:
     def _machine_limits(self) -> MachineLimits:
         return MachineLimits(self._fleet.infos, dict(self._fleet.absent), self._arena.limit)
 
-    def _on_learn(self, task: LearningTask) -> None:
-        # Learning during the next job would compete for the cores being measured.
-        running = self._scheduler.running
-        delay = ROUTINE_SECONDS if task.is_routine else DEFERRAL_SECONDS
-        self._context.planner_thread.defer(
-            task.function, unless=lambda: bool(running), seconds=delay, key=task.kind
-        )
-        self._flush_within(LATE_FLUSH_SECONDS if task.may_write_late else FLUSH_SECONDS)
-
     def _on_idle(self) -> None:
         if not self._resolving and self._on_drained is not None:
             on_drained, self._on_drained = self._on_drained, None
             on_drained()
-
-    def _flush_within(self, seconds: float) -> None:
-        due = time.monotonic() + seconds
-        if self._flush_timer is not None:
-            if self._flush_timer.due <= due:
-                return
-            self._flush_timer.cancel()
-        self._flush_timer = self._loop.call_later(seconds, self._flush)
-
-    def _flush(self) -> None:
-        self._flush_timer = None
-        self._context.planner_thread.submit(self._context.planning.store.flush)
 
     # ---- the fleet's events
 

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.admission.segment_holds import release_segments
 from hetsched.engine.concurrency.running_jobs import RunningJobs
 from hetsched.engine.concurrency.side_jobs import SideJobs, needs_turn
 from hetsched.engine.concurrency.side_plans import SideStart
@@ -20,7 +19,8 @@ from hetsched.engine.context import EngineContext
 from hetsched.engine.engine_hooks import EngineHooks
 from hetsched.engine.explanations import ExplanationArchive, JobSnapshot
 from hetsched.engine.job.driver import JobDriver
-from hetsched.engine.job.report import minimal_report, with_notes
+from hetsched.engine.job.report import with_notes
+from hetsched.engine.job_ends import JobEnds
 from hetsched.engine.openings import Openings
 from hetsched.engine.planning.run_planner import LearningTask
 from hetsched.engine.queue.job_queue import JobQueue
@@ -35,7 +35,6 @@ from hetsched.engine.queue.records import (
 from hetsched.engine.queued_job import JobTimers, QueuedJob, Readmission
 from hetsched.errors import Cancelled, HetschedError, JobFailed, TryAgain, to_record
 from hetsched.job import Done, Failed, JobState, Queued
-from hetsched.planner.records import JobPlan
 from hetsched.store.arrays.file_stamp import FileStamp
 from hetsched.transport.loop import Loop
 
@@ -49,15 +48,14 @@ class JobScheduler:
         self, context: EngineContext, loop: Loop, archive: ExplanationArchive, hooks: EngineHooks
     ) -> None:
         self._context = context
-        self._arena = context.arena
         self._admission = context.admission
-        self._archive = archive
         self._hooks = hooks
         self.queue = JobQueue()
         self._jobs: dict[int, QueuedJob] = {}
         self._timers = JobTimers(loop, self._on_deadline, self._on_timeout)
         self.running = RunningJobs()
         self._sides = SideJobs(context, self.running, self.queue, self._jobs, self._start)
+        self._ends = JobEnds(context, self._jobs, self._sides, archive)
         self._openings = Openings(loop, self._on_slow_opening)
         self._is_advancing = False
         self._is_stopping = False
@@ -175,7 +173,7 @@ class JobScheduler:
         for decision in decisions:
             match decision:
                 case FailJob(number, error):
-                    self._report_unstarted(self._jobs[number], error)
+                    self._ends.report_unstarted(self._jobs[number], error)
                 case AbortJob(number, error):
                     self._stop_job(number, error)
                 case ReportPosition(number):
@@ -204,20 +202,8 @@ class JobScheduler:
         if queued.number not in self.queue:
             return
         decisions = self.queue.end(queued.number, Outcome.of(to_record(error)))
-        self._report_unstarted(queued, error)
+        self._ends.report_unstarted(queued, error)
         self._execute(decisions)
-
-    def _report_unstarted(self, queued: QueuedJob, error: Exception) -> None:
-        """Report the end of a job that isn't running and has left the queue."""
-        record = to_record(error)
-        report = minimal_report(queued.number, queued.job, record)
-        if queued.job.files or queued.job.outputs:
-            self._context.files.submit(queued.job.close_files)
-        self._end(
-            queued,
-            Failed(queued.number, report, record),
-            lambda: JobSnapshot.of(queued.number, queued.job, JobPlan((), None), {}),
-        )
 
     def _start(self, queued: QueuedJob, side: SideStart | None = None) -> None:
         self.queue.start(queued.number)
@@ -334,7 +320,7 @@ class JobScheduler:
             log.exception("job %d: unexpected error in the queue", queued.number)
         if queued.failures:
             state = with_notes(state, queued.failures)
-        self._end(queued, state, snapshot)
+        self._ends.report(queued, state, snapshot)
         self._execute(decisions)
 
     def _put_back(self, queued: QueuedJob) -> None:
@@ -362,24 +348,6 @@ class JobScheduler:
         )
         self._report_position(queued.number, f"retry {terms.failures} of {terms.retries}: {text}")
         return True
-
-    def _end(
-        self, queued: QueuedJob, state: Done | Failed, snapshot: Callable[[], JobSnapshot]
-    ) -> None:
-        """Report the last state. An exception must not block the next job."""
-        self._jobs.pop(queued.number, None)
-        steps: tuple[Callable[[], None], ...] = (
-            lambda: self._sides.removed(queued.number),
-            lambda: self._admission.pending.remove(queued.number),
-            lambda: release_segments(self._arena, queued.held_segments),
-            lambda: queued.on_state(state),
-            lambda: self._archive.add(snapshot().ended(state)),
-        )
-        for step in steps:
-            try:
-                step()
-            except Exception:
-                log.exception("job %d: unexpected error while reporting its end", queued.number)
 
     def _on_deadline(self) -> None:
         self._execute(self.queue.expire(time.time()))
