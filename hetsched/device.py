@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import overload
 
 import msgspec
 
 from hetsched.device_kinds import device_kind
+
+MAX_EXACT_KERNEL_CHUNK = 8
+"""Units of the largest chunk for which exactly a core's kernel is made. Arbitrary."""
 
 
 class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,6 +171,20 @@ class Chunk(msgspec.Struct, frozen=True):
     barrier: bool = False
     last: bool = False
     kernel: int = 0
+
+
+def kernel_chunk(largest: int) -> int:
+    """Return the units for which a core makes the kernel of chunks of up to `largest` units.
+
+    Chunks change with each new plan of a job, mostly by little, and a kernel may take milliseconds
+    to make, or seconds. So they are made for the next of 8, 12, 23, 46, ..., powers of two times
+    the root of two: common loads and their halves, thirds and quarters are far from these.
+    """
+    if largest <= MAX_EXACT_KERNEL_CHUNK:
+        return largest
+    power = 1 << (largest.bit_length() - 1)
+    step = math.isqrt(2 * power**2) + 1
+    return step if largest <= step else math.isqrt(8 * power**2) + 1
 
 
 class EvenChunks(Sequence[Chunk]):

@@ -10,11 +10,14 @@ import msgspec
 import numpy as np
 import pytest
 from device_bench import Bench, affine_bench, cut, drive
+from hypothesis import given
+from hypothesis import strategies as st
 
-from hetsched.device import Chunk, DeviceInfo
+from hetsched.device import Chunk, DeviceInfo, kernel_chunk
 from hetsched.device_process.pipeline import ChunkFailed
 from hetsched.devices.base import DeviceJob
 from hetsched.devices.cpu.device import CpuDevice
+from hetsched.devices.cpu.kernels import CpuKernels
 from hetsched.errors import UsageError
 
 CORE = DeviceInfo(name="cpu0", kind="cpu", identity="test")
@@ -99,3 +102,27 @@ def test_if_every_kernel_fails_none_is_to_blame() -> None:
 
     assert isinstance(failure.value.__cause__, ZeroDivisionError)
     assert not rejections.reasons
+
+
+def test_a_kernel_serves_chunks_of_almost_the_same_size() -> None:
+    """A new plan of a job, whose chunks differ a little, must not wait for new kernels."""
+    job, kernels = affine_bench(16).job("cpu", 4), CpuKernels()
+
+    made = [kernels.get(replace(job, chunk=chunk))[0] for chunk in (2047, 2048, 2049, 4000)]
+
+    assert made[0] is made[1] is made[2]
+    assert made[3] is not made[2]
+
+
+@given(st.integers(1, 1 << 60))
+def test_a_kernel_is_made_for_chunks_that_are_large_enough(largest: int) -> None:
+    assert largest <= kernel_chunk(largest) < 2 * largest
+    assert kernel_chunk(kernel_chunk(largest)) == kernel_chunk(largest)
+
+
+@pytest.mark.parametrize("load", [256, 300, 500, 1000, 4096, 10_000])
+@pytest.mark.parametrize("cores", [1, 2, 3, 4, 8])
+def test_equal_shares_of_common_loads_are_far_from_a_limit(load: int, cores: int) -> None:
+    share = load // cores
+
+    assert kernel_chunk(share * 97 // 100) == kernel_chunk(share * 103 // 100)

@@ -1,13 +1,18 @@
-"""Makes kernels, and caches a core's most recent ones for the next job."""
+"""Makes kernels, and caches a core's most recent ones for the next job.
+
+They are made for slightly larger chunks (`device.kernel_chunk`), so that a new plan finds them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 
 import msgspec
 import numpy as np
 
 from hetsched.bounded_cache import BoundedCache
+from hetsched.device import kernel_chunk
 from hetsched.devices.base import DeviceFault, DeviceJob, DeviceOutOfMemory
 from hetsched.errors import HetschedError, UsageError
 from hetsched.workload import Kernel, KernelContext, Variant
@@ -39,12 +44,14 @@ class CpuKernels:
         """
         params = msgspec.json.encode(job.params)
         name = variant or job.variant
-        key = (type(job.workload), params, name, job.chunk, job.threads, job.cache)
+        chunk = kernel_chunk(job.chunk)
+        key = (type(job.workload), params, name, chunk, job.threads, job.cache)
 
         def make() -> tuple[Kernel, Mapping[str, str]]:
             implementation = find_variant(job, "cpu", name)
             context = KernelContext("cpu", job.threads, job.cache, np, None, job.say)
-            return make_kernel(implementation, job, context), implementation.in_place
+            kernel = make_kernel(implementation, replace(job, chunk=chunk), context)
+            return kernel, implementation.in_place
 
         return self._kernels.get_or_compute(key, make)
 

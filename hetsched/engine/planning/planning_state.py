@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from hetsched.device import DeviceInfo
+from hetsched.device import DeviceInfo, kernel_chunk
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.repeated_jobs import RepeatedJobs
 from hetsched.engine.planning.run_backlog import RunBacklog
@@ -157,7 +157,7 @@ class PlanningState:
 def _kernel_keys(job: ResolvedJob, assignment: Assignment) -> list[str]:
     """Return the inputs of each kernel as a key; some libraries plan for the largest chunk."""
     params = msgspec.json.encode(job.params)
-    return [
-        f"{job.reference} {params!r} {variant} {assignment.max_chunk}"
-        for variant in assignment.variants
-    ]
+    candidate, chunk = assignment.candidate, assignment.max_chunk
+    if candidate is not None and not candidate.info.link:
+        chunk = kernel_chunk(chunk)
+    return [f"{job.reference} {params!r} {variant} {chunk}" for variant in assignment.variants]
