@@ -228,7 +228,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.warm_job")
     parser.add_argument("cases", nargs="*", metavar="CASE")
     parser.add_argument("--dtype", action="append", default=[])
-    parser.add_argument("--instances", type=int, default=INSTANCES)
+    parser.add_argument(
+        "--instances", type=int, default=INSTANCES, help="with fewer nothing is saved"
+    )
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--plain", action="store_true", help="without MKL, from .venv-plain")
@@ -237,7 +239,7 @@ def main() -> None:
     result = measure_cases(
         "warm_job_plain" if given.plain else "warm_job",
         selected(given.cases, given.dtype),
-        save=not given.unsaved,
+        save=not given.unsaved and given.instances >= INSTANCES,
         instances=given.instances,
         until=time.monotonic() + 60 * given.minutes,
         resume=given.resume,

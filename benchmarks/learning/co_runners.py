@@ -70,7 +70,9 @@ class Contention:
         return self.core_kept[busy_cores] * (self.beside_gpu if "gpu0" in others else 1.0)
 
 
-ISSUE = Contention("GPU at 75 % beside two cores", CORE_UNIT, (1.0, 0.87, 0.75), (1.0, 1.0), 1.0)
+BUSY_CORES_SLOW_GPU = Contention(
+    "GPU at 75 % beside two cores", CORE_UNIT, (1.0, 0.87, 0.75), (1.0, 1.0), 1.0
+)
 
 
 def random_table(seed: int) -> Contention:
@@ -171,7 +173,7 @@ def measure(seeds: int) -> Result:
     )  # fmt: skip
     title = "Learning: devices that slow each other down"
     result = Result("learning_co_runners", title, columns)
-    cases = [ISSUE, *(random_table(number) for number in range(TABLES))]
+    cases = [BUSY_CORES_SLOW_GPU, *(random_table(number) for number in range(TABLES))]
     for contention in cases:
         best = min(set_seconds(contention).values())
         trials = [runs_of(contention, seed) for seed in range(seeds)]

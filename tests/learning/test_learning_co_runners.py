@@ -3,8 +3,8 @@
 import pytest
 
 from benchmarks.learning.co_runners import (
+    BUSY_CORES_SLOW_GPU,
     COUNTED_FROM,
-    ISSUE,
     MAX_RATIO,
     MAX_SEARCH,
     RUNS,
@@ -19,12 +19,12 @@ LAST_RUN = 16
 
 
 def test_a_gpu_slowed_by_cores_is_used_alone() -> None:
-    runs = runs_of(ISSUE, seed=0, runs=LAST_RUN)
+    runs = runs_of(BUSY_CORES_SLOW_GPU, seed=0, runs=LAST_RUN)
 
     final = {a.device: a.plan.share for a in runs[-1].plan.assignments}
     assert final == {"gpu0": 400}
     assert runs[-1].noiseless == pytest.approx(0.2, rel=0.01)
-    assert set_seconds(ISSUE)[frozenset({"gpu0", "cpu0", "cpu1"})] == pytest.approx(
+    assert set_seconds(BUSY_CORES_SLOW_GPU)[frozenset({"gpu0", "cpu0", "cpu1"})] == pytest.approx(
         0.225, rel=0.01
     )
 

@@ -4,6 +4,10 @@ The planner isn't thread-safe, hence the lock. Large jobs get PATIENT plans: on 
 they are 10 to 80 % faster than MEASURE's, and wisdom makes them permanent. FFTW times parts of a
 transform in the cache, on a machine that may be busy; so where planning is quick it is repeated,
 and the plans are compared on data that streams through memory, as a job's does.
+
+The plans are made before the first race, so also where another library wins in the end: once for
+each size and dtype, as wisdom remembers them. A race with quick plans would be over sooner, but
+would have to be repeated with the better ones, since these turn the order of the libraries round.
 """
 
 from __future__ import annotations
