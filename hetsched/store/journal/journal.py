@@ -248,7 +248,8 @@ class Journal:
             self._wakes_at = -math.inf
             queries = list(self._queries)
             self._queries.clear()
-            self._committing = self._pending.take()
+            takes_all = bool(queries) or self._is_closing
+            self._committing = self._pending.take(math.inf if takes_all else time.monotonic())
             if self._committing:
                 self._busy_since, self._has_expired = time.monotonic(), False
             return self._committing, queries, self._is_closing

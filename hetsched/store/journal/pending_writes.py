@@ -16,6 +16,7 @@ from hetsched.store.journal.records import (
     JobAccepted,
     JobEnded,
     JobStarted,
+    NumbersReserved,
     Record,
     WholeJob,
 )
@@ -94,12 +95,20 @@ class PendingWrites:
         """Return when a thread that waits for a later commit must be woken for an earlier one."""
         return min(self._due, self._first_open_due() + ACCEPTANCE_SECONDS, self._whole_due)
 
-    def take(self) -> list[Write]:
-        """Remove and return all writes."""
+    def take(self, now: float = math.inf) -> list[Write]:
+        """Remove and return what a commit at `now` writes; without `now`, everything.
+
+        Volatile jobs whose acceptance isn't due yet are left out if nothing in the commit can
+        depend on them: most end before it is due. Else the end of each job would need a commit,
+        and take the acceptance of the next job with it.
+        """
+        early = {}
+        if all(_stands_alone(record) for write in self._writes for record in write.records):
+            early = {number: job for number, job in self._open.items() if job.due > now}
         whole = [Write((job,)) for job in self._whole.values()]
-        accepted = [_unwritten(job) for job in self._open.values()]
+        accepted = [_unwritten(job) for number, job in self._open.items() if number not in early]
         writes = [*whole, *accepted, *self._writes]
-        self._writes, self._open, self._whole = [], {}, {}
+        self._writes, self._open, self._whole = [], early, {}
         self._due = self._whole_due = math.inf
         return writes
 
@@ -147,6 +156,11 @@ class PendingWrites:
 def _is_whole_job(write: Write) -> bool:
     """Return whether it is of a job in history; one that only waits for others has no record."""
     return any(isinstance(record, WholeJob) for record in write.records)
+
+
+def _stands_alone(record: Record) -> bool:
+    """Return whether no volatile job that waits has to be written before `record`."""
+    return isinstance(record, JobStarted | JobEnded | WholeJob | NumbersReserved)
 
 
 def _unwritten(job: _Volatile) -> Write:

@@ -30,6 +30,7 @@ from hetsched.store.journal.pending_writes import (
 )
 from hetsched.store.journal.records import (
     HistoryBounds,
+    JobAccepted,
     JobChanged,
     JobPublishing,
     JobsForgotten,
@@ -86,6 +87,40 @@ def test_a_volatile_job_that_goes_on_is_written_soon() -> None:
 
     assert pending.due() == 10.01 + ACCEPTANCE_SECONDS
     assert [len(write.records) for write in pending.take()] == [1, 2]
+
+
+def test_a_commit_leaves_volatile_jobs_that_may_end_before_their_own() -> None:
+    pending = PendingWrites()
+    add(pending, done(1), 10.0)  # whose acceptance is on disk
+    add(pending, accepted(2, durable=False), 10.01)
+
+    (write,) = pending.take(10.05)
+    add(pending, done(2), 10.06)
+
+    assert write.records == (done(1),)
+    assert pending.due() == 10.06 + HISTORY_SECONDS
+    assert isinstance(pending.take()[0].records[0], WholeJob)
+
+
+def test_a_commit_takes_volatile_jobs_that_are_due_or_that_others_may_depend_on() -> None:
+    pending = PendingWrites()
+
+    add(pending, accepted(1, durable=False), 10.0)
+    add(pending, accepted(2, durable=False), 10.1)
+    due = pending.take(10.0 + ACCEPTANCE_SECONDS)
+    add(pending, accepted(3), 10.2)
+    awaited = pending.take(10.2)
+
+    assert [write.records[0].number for write in due] == [1]  # type: ignore[union-attr]
+    assert [write.records[0].number for write in awaited] == [2, 3]  # type: ignore[union-attr]
+
+
+def test_a_change_of_a_volatile_job_is_written_after_its_acceptance() -> None:
+    pending = PendingWrites()
+    add(pending, accepted(1, durable=False), 10.0)
+    add(pending, JobChanged(1, held=True), 10.01)
+
+    assert [type(write.records[0]) for write in pending.take(10.06)] == [JobAccepted, JobChanged]
 
 
 def test_a_thread_that_waits_for_a_commit_is_not_woken_for_each_volatile_job() -> None:
