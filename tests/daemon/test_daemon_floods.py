@@ -82,12 +82,50 @@ def test_floods_are_still_found_after_a_moment_without_descriptors(
         return 0
 
     monkeypatch.setattr(connection_guard, "private_memory", private_memory)
+    monkeypatch.setattr(connection_guard.ConnectionGuard, "_has_event", lambda guard: True)
     with daemon_harness.daemon(tmp_path) as harness, Control(harness.folder) as client:
         end = time.monotonic() + PATIENCE
         while len(samples) < 3 and time.monotonic() < end:
             client.ping()
 
     assert len(samples) >= 3
+
+
+def test_a_sample_without_waiting_data_reads_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples, readings = list[bool](), list[int]()
+
+    def has_event(guard: connection_guard.ConnectionGuard) -> bool:
+        samples.append(False)
+        return False
+
+    def private_memory() -> int:
+        readings.append(len(samples))
+        return 0
+
+    monkeypatch.setattr(connection_guard, "private_memory", private_memory)
+    monkeypatch.setattr(connection_guard.ConnectionGuard, "_has_event", has_event)
+    with daemon_harness.daemon(tmp_path) as harness, Control(harness.folder) as client:
+        end = time.monotonic() + PATIENCE
+        while len(samples) < 3 and time.monotonic() < end:
+            client.ping()
+
+    assert len(samples) >= 3 and len(readings) <= 1  # after the connection was accepted
+
+
+def test_closed_connections_are_forgotten(tmp_path: Path) -> None:
+    with daemon_harness.daemon(tmp_path) as harness:
+        for _ in range(3):
+            with Control(harness.folder) as client:
+                client.ping()
+        guard = harness.server._router._guard
+        assert guard is not None
+        end = time.monotonic() + PATIENCE
+        with Control(harness.folder) as client:
+            while len(guard) > 1 and time.monotonic() < end:
+                client.ping()
+            assert len(guard) == 1
 
 
 def test_a_descriptor_that_is_another_file_by_now_is_left_alone(tmp_path: Path) -> None:

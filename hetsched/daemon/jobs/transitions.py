@@ -40,8 +40,9 @@ from hetsched.store.journal.records import (
 )
 from hetsched.transport.messages import Refused
 
-PROGRESS_INTERVAL = 0.1
-"""Seconds between two progress messages of one job; more than 10 per second are unreadable."""
+PROGRESS_INTERVAL = 0.25
+"""Seconds between two progress messages of one job. Each takes half a millisecond from cores that
+compute: in the daemon, and in each client that follows the job. Arbitrary."""
 FETCH_SECONDS = 5.0
 """Seconds that a result is kept at least, for a client that follows its job. Arbitrary."""
 
