@@ -13,6 +13,7 @@ from hetsched.device_process import filling, verification
 from hetsched.device_process.attachments import Attachments
 from hetsched.device_process.current_job import CurrentJob
 from hetsched.device_process.failures import error_record
+from hetsched.device_process.gathered_reports import GatheredReports
 from hetsched.device_process.held_job import (
     ColdKernels,
     HeldJob,
@@ -209,6 +210,8 @@ class CommandHandler:
     def _chunk_reporter(
         self, command: Prepare, tail: DeviceTail | None
     ) -> Callable[[Chunk, ChunkTimes], None]:
+        gathered = self._gathered_reports(command) if command.gathers else None
+
         def report(chunk: Chunk, times: ChunkTimes) -> None:
             if self._cold_kernels.is_first_chunk(command, times.kernel):
                 times = msgspec.structs.replace(times, cold=True)
@@ -216,10 +219,25 @@ class CommandHandler:
                 tail.finish(chunk, msgspec.structs.replace(times, taken=True))
             elif tail is not None and tail.is_open:
                 tail.finish_own(chunk, times)
+            elif gathered is not None:
+                gathered.finish(chunk.id, times)
             else:
                 self._send(ChunkDone(command.job, self._index, chunk.id, times))
 
         return report
+
+    def _gathered_reports(self, command: Prepare) -> GatheredReports:
+        def report(done: tuple[OwnChunk, ...]) -> None:
+            if len(done) == 1:
+                self._send(ChunkDone(command.job, self._index, done[0].chunk, done[0].times))
+            else:
+                self._send(TailChunksDone(command.job, self._index, (), own=done))
+
+        def has_more() -> bool:
+            job = self._current.get(command.job)
+            return job is not None and job.pipeline.busy
+
+        return GatheredReports(report, has_more)
 
     def _run(self, command: Run) -> None:
         """Add the chunks; drop them if the job failed here, which was already reported."""

@@ -26,7 +26,7 @@ class PaceTracker:
     started : float or None, seconds
         When the first chunk was sent.
     first_chunk : float or None, seconds/unit
-        Of the first chunk, which overlaps with no other.
+        Of the first chunk, which overlaps with no other; or of those reported together with it.
     measured : float or None, seconds/unit
         Of the latest chunks.
     """
@@ -39,6 +39,7 @@ class PaceTracker:
         default_factory=lambda: deque(maxlen=RECENT_CHUNKS + 1)
     )
     _done: int = 0
+    _first_report: float | None = None
 
     @property
     def latest(self) -> float | None:
@@ -54,11 +55,16 @@ class PaceTracker:
             self._marks.append((now, self._done))
 
     def record(self, units: int, now: float) -> None:
-        """Record a finished chunk."""
-        if self.first_chunk is None and self.started is not None:
-            self.first_chunk = (now - self.started) / units
+        """Record a finished chunk; of those reported together, all have the same `now`."""
+        is_together = bool(self._marks) and self._marks[-1][0] == now
         self._done += units
-        self._marks.append((now, self._done))
+        if self.started is not None and self._first_report in (None, now):
+            self._first_report = now
+            self.first_chunk = (now - self.started) / self._done
+        if is_together:
+            self._marks[-1] = (now, self._done)
+        else:
+            self._marks.append((now, self._done))
         if len(self._marks) > 1:
             (start, before), (end, after) = self._marks[0], self._marks[-1]
             self.measured = (end - start) / (after - before)

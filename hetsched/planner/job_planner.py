@@ -18,6 +18,7 @@ from hetsched.models.curves.curve import planner_curve
 from hetsched.models.curves.delayed import delayed
 from hetsched.planner.assignment import core_chunk_count, largest_take, make_assignment
 from hetsched.planner.cores.chunk_lengths import call_seconds, with_calls
+from hetsched.planner.cores.sent_at_once import sent_at_once
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.plan_table import plan_table
 from hetsched.planner.races.order import RacePart, race_part
@@ -247,7 +248,7 @@ def _assignments(
             )
         )
         first += assignments[-1].own_units
-    return tuple(assignments)
+    return sent_at_once(assignments)
 
 
 def _races(pairs: Sequence[tuple[_Participant, int]]) -> dict[str, RacePart]:

@@ -86,6 +86,8 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare", kw_only=True):
         one side job besides the other job. A job replaces the previous one of its thread.
     tail : TailPart or None
         The tail that the device shares with others of this process, once a `Run` opens it.
+    gathers : bool
+        Chunks may be reported together, by TailChunksDone, while others wait at the device.
     """
 
     job: int
@@ -104,10 +106,12 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare", kw_only=True):
     side: bool = False
     rivals: tuple[str, ...] = ()
     tail: TailPart | None = None
+    gathers: bool = False
 
 
 class Run(msgspec.Struct, frozen=True, tag="run"):
-    """Compute chunks. Answered by a ChunkDone for each, in order, or by CommandFailed.
+    """Compute chunks. Answered by a ChunkDone for each, in order, or by CommandFailed; or for
+    several together by TailChunksDone, if `Prepare.gathers`.
 
     `opens_tail`: after them, take chunks of the shared tail until nothing remains, answered by
     TailChunksDone, the last of which says that the device has left the tail. These may also
@@ -241,7 +245,7 @@ class TailChunksDone(msgspec.Struct, frozen=True, tag="tail-chunks-done"):
 
     Several in one message, since each costs the engine time on a core that computes. `has_left`:
     nothing of the tail remains for the device, which is idle. `own`: chunks that it was sent and
-    has computed before, for which there is no ChunkDone.
+    has computed before, for which there is no ChunkDone; also without a tail (`Prepare.gathers`).
     """
 
     job: int

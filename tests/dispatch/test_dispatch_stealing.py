@@ -14,7 +14,7 @@ from hetsched.device import Chunk, DeviceInfo
 from hetsched.dispatch.commands import Send
 from hetsched.dispatch.dispatcher import Dispatcher
 from hetsched.dispatch.events import ChunkFinished, Started
-from hetsched.dispatch.stealing import ExpectedFinish, units_to_steal
+from hetsched.dispatch.stealing import ExpectedFinish, PaceTracker, units_to_steal
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel
 from hetsched.planner.job_planner import Candidate, plan_job
@@ -271,3 +271,16 @@ def test_that_many_are_idle_beside_many_chunks_costs_little_at_each_event() -> N
     finally:
         sys.setprofile(before)
     assert calls < 40 * len(chunks)
+
+
+def test_chunks_reported_together_have_the_pace_of_all_of_them() -> None:
+    pace = PaceTracker(planned=None)
+    pace.resume(10.0)
+
+    for _ in range(4):
+        pace.record(5, 12.0)
+    first = pace.latest
+    for _ in range(2):
+        pace.record(5, 14.0)
+
+    assert (first, pace.latest) == (0.1, 0.2)

@@ -109,6 +109,7 @@ class JobArrays:
             side=side,
             tail=assignment.tail,
             rivals=assignment.rivals,
+            gathers=assignment.gathers_reports,
         )
 
     def hand_over(self) -> dict[str, ArenaRef]:

@@ -105,6 +105,8 @@ class Computation:
         ]
         if done.has_left:
             events.append(TailLeft(device))
+        if not events:
+            return commands
         units_before = self._dispatcher.done_units(device)
         commands += self._handle_together(events, now)
         if self._dispatcher.done_units(device) > units_before:  # else they run again

@@ -1,0 +1,57 @@
+"""Short shares of the cores of one process are sent, and reported, as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+from planner_devices import FAST, core, gpu
+
+from hetsched.planner.cores.sent_at_once import MAX_SECONDS, sent_at_once
+from hetsched.planner.job_planner import Candidate, JobPlan, plan_job
+
+
+def hosted(index: int, seconds: float | None = 1e-3, process: str = "cpu") -> Candidate:
+    candidate = core(index, seconds)
+    return replace(candidate, info=msgspec.structs.replace(candidate.info, process=process))
+
+
+def windows(plan: JobPlan) -> list[tuple[bool, bool]]:
+    """Of each assignment: whether it gathers its reports, and whether all its chunks are sent."""
+    return [(each.gathers_reports, each.window >= len(each.chunks)) for each in plan.assignments]
+
+
+def test_short_shares_of_cores_are_sent_at_once() -> None:
+    plan = plan_job(300, [hosted(0), hosted(1)])
+
+    assert windows(plan) == [(True, True)] * 2
+    assert min(len(each.chunks) for each in plan.assignments) > 2
+
+
+@pytest.mark.parametrize(
+    "candidates",
+    [
+        [hosted(0), gpu(FAST)],
+        [hosted(0), hosted(1, process="other")],
+        [hosted(0, process=""), hosted(1, process="")],
+        [hosted(0, None), hosted(1, None)],
+    ],
+    ids=["a GPU", "two processes", "processes of their own", "no measurements"],
+)
+def test_chunks_wait_in_the_engine_if_others_may_steal_them(candidates: list[Candidate]) -> None:
+    assert not any(gathers for gathers, _ in windows(plan_job(300, candidates)))
+
+
+def test_long_shares_are_sent_chunk_by_chunk() -> None:
+    load = int(2.2 * MAX_SECONDS / 1e-3)
+
+    assert windows(plan_job(load, [hosted(0), hosted(1)])) == [(False, False)] * 2
+
+
+def test_a_race_is_reported_chunk_by_chunk() -> None:
+    assignments = plan_job(300, [hosted(0), hosted(1)]).assignments
+    plain = [replace(each, gathers_reports=False, window=2) for each in assignments]
+    racing = [replace(plain[0], rivals=("other",)), plain[1]]
+
+    assert sent_at_once(racing) == tuple(racing)
