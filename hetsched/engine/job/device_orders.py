@@ -76,4 +76,4 @@ class DeviceOrders:
         if attempt_id is None:
             return
         for device in command.devices:
-            self._fleet.send(device, functools.partial(device_messages.Release, attempt_id))
+            self._fleet.send_late(device, functools.partial(device_messages.Release, attempt_id))

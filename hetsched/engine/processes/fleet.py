@@ -175,11 +175,14 @@ class Fleet:
         Commands to a process within one round of the loop share a message.
         """
         host, index = self._host_of[device]
-        if not host.is_ready:
-            return
-        if not host.outbox:
-            self._loop.call_soon(host.flush)
-        host.outbox.append(make_command(index))
+        if host.is_ready:
+            host.post(make_command(index), self._loop)
+
+    def send_late(self, device: str, make_command: Callable[[int], DeviceCommand]) -> None:
+        """Send a command for which nothing waits with the next one, or after a while."""
+        host, index = self._host_of[device]
+        if host.is_ready:
+            host.post_late(make_command(index), self._loop)
 
     def attach(self, device: str, key: int, fd: int, nbytes: int, kind: str) -> None:
         """Attach segment or file `key` to the process of `device`, unless already attached."""

@@ -17,6 +17,8 @@ from hetsched.transport.device_messages import (
     Detach,
     DeviceCommand,
 )
+from hetsched.transport.loop import Loop
+from hetsched.transport.timers import Timer
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +26,10 @@ MAX_FAILED_STARTS = 3
 """Consecutive deaths before Hello after which the process isn't restarted."""
 MAX_BATCH = 64
 """Maximum commands in one message, which must fit into a socket's buffer."""
+LATE_SECONDS = 0.05
+"""How long a command may wait for others if no process waits for what it does: the end of a job
+needs no message, and wakes no threads on cores that the client needs, if another job follows.
+Arbitrary."""
 
 
 @dataclass
@@ -74,6 +80,8 @@ class HostedProcess:
     threads: tuple[tuple[int, ...], ...] = ()
     outbox: list[DeviceCommand] = field(default_factory=list)
     attached: set[int] = field(default_factory=set)
+    _is_flush_due: bool = field(default=False, init=False)
+    _late_flush: Timer | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.on_demand = self.spec.lazy
@@ -104,6 +112,7 @@ class HostedProcess:
         self.kill_reason = self.overdue_device = ""
         self.attached.clear()
         self.outbox.clear()
+        self._late_flush = None
 
     def ended(self) -> None:
         """Record the death of the process."""
@@ -132,8 +141,25 @@ class HostedProcess:
         named_threads = zip(self.device_names, self.threads, strict=False)
         return tuple(name for name, threads in named_threads if crashed in threads)
 
+    def post(self, command: DeviceCommand, loop: Loop) -> None:
+        """Send a command after this round of the loop, in one message with others."""
+        self.outbox.append(command)
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            loop.call_soon(self.flush)
+
+    def post_late(self, command: DeviceCommand, loop: Loop) -> None:
+        """Send a command before the next one, in `LATE_SECONDS` at the latest."""
+        self.outbox.append(command)
+        if not self._is_flush_due and self._late_flush is None:
+            self._late_flush = loop.call_later(LATE_SECONDS, self.flush)
+
     def flush(self) -> None:
         """Send the outbox in as few messages as possible."""
+        self._is_flush_due = False
+        if self._late_flush is not None:
+            self._late_flush.cancel()
+            self._late_flush = None
         commands, self.outbox = self.outbox, []
         if self.process is None:
             return
