@@ -13,7 +13,6 @@ from hetsched.device_process import filling, verification
 from hetsched.device_process.attachments import Attachments
 from hetsched.device_process.current_job import CurrentJob
 from hetsched.device_process.failures import error_record
-from hetsched.device_process.gathered_reports import GatheredReports
 from hetsched.device_process.held_job import (
     ColdKernels,
     HeldJob,
@@ -23,6 +22,7 @@ from hetsched.device_process.held_job import (
 from hetsched.device_process.iterating.epoch_runner import EpochRunner
 from hetsched.device_process.iterating.iterative_run import IterativeRun, prepare_run
 from hetsched.device_process.memory_upkeep import MemoryUpkeep
+from hetsched.device_process.reports.gathered_reports import GatheredReports
 from hetsched.device_process.shared_tails import DeviceTail, SharedTails
 from hetsched.devices.base import Device
 from hetsched.plans.shared_tail import TAIL_CHUNK_ID

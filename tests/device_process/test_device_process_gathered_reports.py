@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hetsched.device import ChunkTimes
-from hetsched.device_process.gathered_reports import GatheredReports
+from hetsched.device_process.reports.gathered_reports import GatheredReports
 from hetsched.device_process.shared_tails import MAX_REPORT_SECONDS
 from hetsched.transport.device_messages import OwnChunk
 

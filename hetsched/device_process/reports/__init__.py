@@ -1,0 +1,1 @@
+"""What a device process tells the engine of finished chunks."""
