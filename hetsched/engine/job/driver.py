@@ -22,6 +22,7 @@ from hetsched.engine.explanations import JobSnapshot
 from hetsched.engine.iterating.iteration_orders import IterationOrders, job_arrays
 from hetsched.engine.job import commands as do
 from hetsched.engine.job.device_orders import DeviceOrders
+from hetsched.engine.job.device_processes import DeviceProcesses
 from hetsched.engine.job.events import (
     AbortRequested,
     Begin,
@@ -34,8 +35,6 @@ from hetsched.engine.job.events import (
     JobEvent,
     PlanFailed,
     PlanReady,
-    ProcessesSettled,
-    ProcessesStarted,
     Published,
     PublishFailed,
     StageFailed,
@@ -120,6 +119,9 @@ class JobDriver:
         self._findings = DeviceFindings(job, context.planning, is_side=self._is_side)
         self._orders = DeviceOrders(self._fleet, self._arrays, is_side=self._is_side)
         self._failure_log = FailureLog(job, context.health)
+        self._processes = DeviceProcesses(
+            job, context, self._arrays, self._failure_log, is_side=self._is_side
+        )
         self._planning = JobPlanning(job, spec, context, side)
         self._events: deque[JobEvent] = deque()
         self._is_handling = False
@@ -257,18 +259,10 @@ class JobDriver:
         self._fleet.when_settled(command.devices, on_settled, with_restarts=command.with_restarts)
 
     def _settled(self, command: do.WaitForProcesses) -> JobEvent:
-        excluded = self._failure_log.excluded(command.devices)
-        usable = self._fleet.usable(command.devices)
-        infos = tuple(info for info in usable if info.name not in excluded)
-        disabled = frozenset(self._context.disabled)
-        if self._job.iterative is None:  # an iterative job may use them once they are enabled
-            infos = tuple(info for info in infos if info.name not in disabled)
-        if self.side is not None and not infos:
+        settled = self._processes.settled(command.devices)
+        if self.side is not None and not settled.infos:
             self.is_withdrawn = True  # other devices may be usable
-        attempt_id = self._context.new_attempt_id()
-        starting = self._fleet.starting(command.devices)
-        absent = dict(self._fleet.absent)
-        return ProcessesSettled(attempt_id, infos, absent, excluded, starting, disabled)
+        return settled
 
     def _make_plan(self, command: do.MakePlan) -> None:
         if self.side is not None:
@@ -286,15 +280,8 @@ class JobDriver:
 
     def _start_processes(self, command: do.StartProcesses) -> None:
         devices = [assignment.device for assignment in command.assignments]
-        started = functools.partial(self._started, command)
+        started = functools.partial(self._processes.started, command.assignments)
         self._fleet.ensure_started(devices, lambda: self._post_result_of(started))
-
-    def _started(self, command: do.StartProcesses) -> JobEvent:
-        infos = {a.device: self._fleet.info(a.device) for a in command.assignments}
-        kernels = self._context.planning.kernels
-        are_cached = kernels.contains_all(self._job, command.assignments, is_side=self._is_side)
-        is_quick = are_cached and self._arrays.are_mapped(self._fleet, infos)
-        return ProcessesStarted(frozenset(self._fleet.ready()), infos, is_quick)
 
     # ---- deadlines
 

@@ -130,6 +130,15 @@ class IteratingStory(Story):
         return self.only(do.StartEpoch).epoch
 
 
+def ended(reason: str = "converged", iteration: int = 9, **named: bool) -> IteratingStory:
+    """A job whose method has ended after `iteration`."""
+    story = IteratingStory(**named).to_iterating()
+    for device in DEVICES:
+        story.iterated(device, 1, iteration)
+    story.stopped(*DEVICES, iteration=iteration, reason=reason)
+    return story.settled(iteration, iteration)
+
+
 def _with_clock(device: Any, clock: str) -> Any:
     return replace(device, clock=clock)
 

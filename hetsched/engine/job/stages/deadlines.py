@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from hetsched.engine.deadlines import Deadlines
 from hetsched.engine.job.commands import JobCommand, KillDevice, SetDeadline
 from hetsched.engine.job.computation import RunningChunk
-from hetsched.engine.job.device_wait import DeviceWait
 from hetsched.engine.job.events import DeadlinePassed
 from hetsched.engine.job.job_record import JobRecord
+from hetsched.engine.job.stages.device_wait import DeviceWait
 from hetsched.engine.job.states import (
     Computing,
     DeviceStage,
