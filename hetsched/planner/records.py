@@ -44,7 +44,7 @@ class Candidate:
         (`plans.kept_plan`).
     size_trial : DevicePlan or None
         Of a device with a link: the chunks of its share in the next run, which measure sizes
-        (`planner.size_trials`).
+        (`planner.rebalancing.size_trials`).
     probe_state : ProbeState or None
         As stored, for a device without a share in earlier runs; None: nothing is stored.
     models_beside : mapping
@@ -120,7 +120,7 @@ class Assignment:
     rivals : tuple of str
         Variants that race against `variant`: chunks of kernel 1, 2, ... (`Chunk.kernel`).
     is_probe : bool
-        A few units for a device that the plan would leave out (`planner.probes`).
+        A few units for a device that the plan would leave out (`planner.rebalancing.probes`).
     tries_sizes : bool
         Some of its chunks only serve to measure their sizes: it may be slower than predicted.
     race_chunks : int

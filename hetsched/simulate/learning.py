@@ -22,7 +22,7 @@ from hetsched.planner.device_sets.neighbours import (
 from hetsched.planner.job_planner import Assignment, Candidate, JobPlan, plan_job
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.races.evidence import race_of, variant_samples
-from hetsched.planner.rebalancer import Rebalancer
+from hetsched.planner.rebalancing.rebalancer import Rebalancer
 from hetsched.planner.tails import seconds_of_planned_share
 from hetsched.planner.variants import pooled_models
 from hetsched.simulate.histories import CoRunnerHistories, by_co_runners

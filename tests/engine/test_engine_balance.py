@@ -15,7 +15,7 @@ from hetsched.engine.planning.repeated_jobs import job_kind
 from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import Assignment, Candidate, JobPlan, plan_job
-from hetsched.planner.rebalancer import MAX_REPEATS
+from hetsched.planner.rebalancing.rebalancer import MAX_REPEATS
 
 LOAD = 4000
 DEMAND = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)

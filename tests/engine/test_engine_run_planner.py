@@ -31,7 +31,7 @@ from hetsched.engine.planning.run_planner import MAX_DEFERRED, LearningTask, Run
 from hetsched.job import FileRef, JobSpec
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import JobPlan
-from hetsched.planner.rebalancer import Rebalancer
+from hetsched.planner.rebalancing.rebalancer import Rebalancer
 from hetsched.store.models.model_store import ModelStore
 from hetsched.workload import Variant
 

@@ -11,8 +11,8 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel
 from hetsched.models.evidence.probe_state import ProbeState
 from hetsched.planner.job_planner import Candidate, JobPlan, plan_job
-from hetsched.planner.probes import PlannedProbe, choose_probes, shares_with_probes
-from hetsched.planner.rebalancer import Rebalancer
+from hetsched.planner.rebalancing.probes import PlannedProbe, choose_probes, shares_with_probes
+from hetsched.planner.rebalancing.rebalancer import Rebalancer
 
 NAMES = ("cpu0", "cpu1", "cpu2")
 DUE = {"cpu2": ProbeState(1)}

@@ -10,7 +10,7 @@ from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel
 from hetsched.planner.job_planner import Candidate, JobPlan
-from hetsched.planner.rebalancer import MAX_REPEATS, Rebalancer
+from hetsched.planner.rebalancing.rebalancer import MAX_REPEATS, Rebalancer
 
 LOAD = 4000
 NAMES = ("cpu0", "cpu1")

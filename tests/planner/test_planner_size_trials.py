@@ -11,7 +11,7 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.models.curves.phases.phase_curve import PhaseCurve
 from hetsched.planner.job_planner import Candidate, JobPlan, plan_job
-from hetsched.planner.size_trials import (
+from hetsched.planner.rebalancing.size_trials import (
     EARLY_RUNS,
     MAX_TRIALS,
     TrialState,

@@ -12,7 +12,7 @@ import msgspec
 
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.planner.plan_cache import PlanCache
-from hetsched.planner.rebalancer import Rebalancer
+from hetsched.planner.rebalancing.rebalancer import Rebalancer
 from hetsched.planner.records import JobPlan
 
 MAX_KINDS = 256

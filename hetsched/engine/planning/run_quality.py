@@ -8,11 +8,8 @@ from dataclasses import dataclass, field
 
 from hetsched.engine.planning.device_run import DeviceRun, makespan, spread
 from hetsched.models.usual_deviation import UsualDeviation
-from hetsched.planner.rebalancer import (
-    MAX_PREDICTION_ERROR,
-    NEGLIGIBLE_SECONDS,
-    prediction_error,
-)
+from hetsched.planner.rebalancing.plan_comparison import NEGLIGIBLE_SECONDS, prediction_error
+from hetsched.planner.rebalancing.rebalancer import MAX_PREDICTION_ERROR
 from hetsched.planner.records import JobPlan
 
 MAX_SPREAD = 0.10

@@ -2,7 +2,7 @@
 
 Data flow one way. The caller passes in candidates if they are needed; the planner computes a job
 plan; the Balancer decides whether to move to its shares; the planner cuts the chosen shares into
-chunks. Devices without a share are probed beside that plan (`planner.probes`).
+chunks. Devices without a share are probed beside that plan (`planner.rebalancing.probes`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from hetsched.device import DeviceInfo
-from hetsched.errors import UsageError
-from hetsched.models import SpeedFunction
 from hetsched.models.evidence.probe_state import ProbeState
 from hetsched.models.usual_deviation import UsualDeviation
 from hetsched.partition import Balancer, Distribution
@@ -22,8 +19,20 @@ from hetsched.planner.device_sets.set_state import SetState
 from hetsched.planner.device_sets.teams import plan_fixed_shares, plan_with_device_sets
 from hetsched.planner.job_planner import Candidate, JobPlan
 from hetsched.planner.plan_cache import PlanCache
-from hetsched.planner.probes import choose_probes, due_devices, marked, shares_with_probes
-from hetsched.planner.size_trials import TrialState, marked_trials, with_size_trials
+from hetsched.planner.rebalancing.plan_comparison import (
+    ProposedCurve,
+    is_same_split,
+    prediction_error,
+    shares_of,
+    working_devices,
+)
+from hetsched.planner.rebalancing.probes import (
+    choose_probes,
+    due_devices,
+    marked,
+    shares_with_probes,
+)
+from hetsched.planner.rebalancing.size_trials import TrialState, marked_trials, with_size_trials
 
 MAX_REPEATS = 8
 """Runs of a good plan before the models are consulted again: planning takes milliseconds, but new
@@ -36,8 +45,6 @@ of its chunks, and one that looked fast is known to be slow after a single run. 
 MAX_PREDICTION_ERROR = 0.10
 """Relative error of the predicted time up to which a plan is repeated unchanged; more, where the
 last runs usually deviate more."""
-NEGLIGIBLE_SECONDS = 0.001
-"""Difference of times that isn't worth another plan, which takes about as long to make."""
 TOLERANCE = 0.04
 """The Balancer's tolerance. Moving units from the slower to the faster of two devices gains at
 most half of the spread, so with 0.05 or more a spread of 0.1 could persist. Decisions use medians
@@ -71,7 +78,7 @@ class Rebalancer:
         self._start_over()
 
     def _start_over(self) -> None:
-        self._curves = [_PlannedCurve() for _ in self._devices]
+        self._curves = [ProposedCurve() for _ in self._devices]
         self._balancer = Balancer(
             self._load,
             len(self._devices),
@@ -151,11 +158,11 @@ class Rebalancer:
             self._propose(proposal)
         shares = self._balancer.ask().shares
         plan = proposal
-        if _shares(proposal, self._devices) != shares:
+        if shares_of(proposal, self._devices) != shares:
             fixed_shares = dict(zip(self._devices, shares, strict=True))
             plan = self._plan_of(fixed_shares, candidates, machine)
         self._uses = 0
-        is_confirmed = self._plan is not None and _is_same_split(plan, self._plan)
+        is_confirmed = self._plan is not None and is_same_split(plan, self._plan)
         self._repeats = min(2 * self._repeats, MAX_STEADY_REPEATS) if is_confirmed else MAX_REPEATS
         self._read_probe_states(candidates)
         issued = self._with_probes(plan, candidates, machine)
@@ -224,7 +231,7 @@ class Rebalancer:
         seconds = proposal.predicted_seconds
         if seconds is None or self._is_trial(proposal) or self._lacks_curves(proposal):
             seconds = math.nan  # try it regardless of its gain
-        self._balancer.propose(Distribution(_shares(proposal, self._devices), seconds, math.nan))
+        self._balancer.propose(Distribution(shares_of(proposal, self._devices), seconds, math.nan))
 
     def _record_issued(self, plan: JobPlan, issued: JobPlan) -> JobPlan:
         """Record `issued`, which is `plan` or adds probes to it, and return it."""
@@ -233,7 +240,7 @@ class Rebalancer:
         self._runs += 1
         self._sets.runs = self._runs
         if not self._is_trial(plan):
-            self._working = _working(plan)
+            self._working = working_devices(plan)
         return issued
 
     def _is_trial(self, plan: JobPlan) -> bool:
@@ -242,7 +249,7 @@ class Rebalancer:
         Devices with shares keep them while they try another variant.
         """
         return plan.predicted_seconds is None or (
-            plan.is_exploring and _working(plan) != self._working
+            plan.is_exploring and working_devices(plan) != self._working
         )
 
     def _lacks_curves(self, proposal: JobPlan) -> bool:
@@ -333,49 +340,3 @@ class Rebalancer:
         if not self._is_unreported or self._issued is None:
             return False
         return plan.is_same_work(self._issued)
-
-
-class _PlannedCurve:
-    """Seconds of a device's share as the last proposal predicted them."""
-
-    curve: SpeedFunction | None = None
-
-    def time(self, x: Any, /) -> Any:
-        return self._measured().time(x)
-
-    def speed(self, x: Any, /) -> Any:
-        return self._measured().speed(x)
-
-    def _measured(self) -> SpeedFunction:
-        if self.curve is None:
-            raise UsageError("no measurements for this device; it has no speed yet")
-        return self.curve
-
-
-def prediction_error(plan: JobPlan, makespan: float) -> float:
-    """Return the relative error of the predicted time of a run of `plan` that took `makespan`.
-
-    0 if it isn't worth another plan; infinite without a prediction.
-    """
-    predicted = plan.predicted_seconds
-    if predicted is None:
-        return math.inf
-    error = abs(makespan - predicted)
-    return 0.0 if error <= NEGLIGIBLE_SECONDS else error / predicted
-
-
-def _working(plan: JobPlan) -> frozenset[str]:
-    return frozenset(assignment.device for assignment in plan.assignments)
-
-
-def _is_same_split(plan: JobPlan, other: JobPlan) -> bool:
-    """Return whether the devices have the same shares and variants in both."""
-    variants = {each.device: (each.plan.share, each.variants) for each in plan.assignments}
-    return variants == {
-        each.device: (each.plan.share, each.variants) for each in other.assignments
-    }
-
-
-def _shares(plan: JobPlan, devices: Sequence[str]) -> tuple[int, ...]:
-    shares = {assignment.device: assignment.plan.share for assignment in plan.assignments}
-    return tuple(shares.get(device, 0) for device in devices)

@@ -1,0 +1,62 @@
+"""How two plans of a job differ, and a plan from its run. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from hetsched.errors import UsageError
+from hetsched.models import SpeedFunction
+from hetsched.planner.records import JobPlan
+
+NEGLIGIBLE_SECONDS = 0.001
+"""Difference of times that isn't worth another plan, which takes about as long to make."""
+
+
+class ProposedCurve:
+    """Seconds of a device's share as the last proposal predicted them."""
+
+    curve: SpeedFunction | None = None
+
+    def time(self, x: Any, /) -> Any:
+        return self._measured().time(x)
+
+    def speed(self, x: Any, /) -> Any:
+        return self._measured().speed(x)
+
+    def _measured(self) -> SpeedFunction:
+        if self.curve is None:
+            raise UsageError("no measurements for this device; it has no speed yet")
+        return self.curve
+
+
+def prediction_error(plan: JobPlan, makespan: float) -> float:
+    """Return the relative error of the predicted time of a run of `plan` that took `makespan`.
+
+    0 if it isn't worth another plan; infinite without a prediction.
+    """
+    predicted = plan.predicted_seconds
+    if predicted is None:
+        return math.inf
+    error = abs(makespan - predicted)
+    return 0.0 if error <= NEGLIGIBLE_SECONDS else error / predicted
+
+
+def working_devices(plan: JobPlan) -> frozenset[str]:
+    """Return the devices with a share."""
+    return frozenset(assignment.device for assignment in plan.assignments)
+
+
+def is_same_split(plan: JobPlan, other: JobPlan) -> bool:
+    """Return whether the devices have the same shares and variants in both."""
+    variants = {each.device: (each.plan.share, each.variants) for each in plan.assignments}
+    return variants == {
+        each.device: (each.plan.share, each.variants) for each in other.assignments
+    }
+
+
+def shares_of(plan: JobPlan, devices: Sequence[str]) -> tuple[int, ...]:
+    """Return the units of each of `devices`, 0 without a share."""
+    shares = {assignment.device: assignment.plan.share for assignment in plan.assignments}
+    return tuple(shares.get(device, 0) for device in devices)
