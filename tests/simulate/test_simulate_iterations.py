@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hetsched.models import Constant
+from hetsched.models import Constant, SpeedFunction
 from hetsched.partition.iterations import IterationBalance
 from hetsched.partition.iterations.row_units import received
 from hetsched.simulate.curves import Paging
@@ -33,11 +33,15 @@ def with_gpu(cores: int, ratio: float, cliff: tuple[float, float] | None) -> Ite
     return IterativeMachine([*[CORE] * cores, Paging(Constant(1000.0 * ratio), capacity, *cliff)])
 
 
+def memory_of(curve: SpeedFunction) -> int | None:
+    return int(curve.capacity) if isinstance(curve, Paging) else None
+
+
 def play(
     machine: IterativeMachine, method: str = "auto", seed: int = 0, *, knows_memory: bool = False
 ) -> IterationTrace:
     capacities = [
-        int(curve.capacity) if knows_memory and isinstance(curve, Paging) else None
+        ROWS if curve is CORE else memory_of(curve) if knows_memory else None
         for curve in machine.compute
     ]
     kinds = ["core" if curve is CORE else "gpu" for curve in machine.compute]
@@ -51,6 +55,17 @@ def loss(machine: IterativeMachine, trace: IterationTrace) -> float:
     best = fixed_total(quiet, best_fixed(quiet, ROWS, ITERATIONS), ITERATIONS)
     split = [fixed_total(quiet_at(quiet, k), rows, 1) for k, rows in enumerate(trace.rows, 1)]
     return sum(split) / best
+
+
+def iterations_to_balance(machine: IterativeMachine, trace: IterationTrace) -> int:
+    """Those after the device was measured on both sides of its cliff, until balanced for good."""
+    memory = memory_of(machine.compute[-1])
+    assert memory is not None
+    is_beyond = [rows[-1] > memory for rows in trace.rows]
+    evidence = max(is_beyond.index(True), is_beyond.index(False))
+    most = 1.05 * fixed_total(machine, best_fixed(machine, ROWS, 1), 1)
+    unbalanced = [k for k, rows in enumerate(trace.rows) if fixed_total(machine, rows, 1) > most]
+    return max(0, unbalanced[-1] - evidence)
 
 
 def quiet_at(machine: IterativeMachine, iteration: int) -> IterativeMachine:
@@ -88,13 +103,17 @@ def test_a_core_that_becomes_half_as_fast_is_balanced_after_four_iterations() ->
 
 
 @pytest.mark.parametrize("cliff", [STEEP, GENTLE])
-@pytest.mark.parametrize(("cores", "ratio"), [(1, 1.0), (1, 10.0), (2, 3.0), (4, 1.0), (4, 10.0)])
+@pytest.mark.parametrize("cores", [1, 2, 4])
+@pytest.mark.parametrize("ratio", [1 / 3, 1.0, 3.0, 10.0])
 def test_a_cliff_that_nobody_knows_of_costs_little(
-    cores: int, ratio: float, cliff: tuple[float, float]
+    ratio: float, cores: int, cliff: tuple[float, float]
 ) -> None:
     machine = with_gpu(cores, ratio, cliff)
 
-    assert loss(machine, play(machine)) <= 1.1
+    trace = play(machine)
+
+    assert loss(machine, trace) <= 1.1
+    assert iterations_to_balance(machine, trace) <= 4
 
 
 @pytest.mark.parametrize("cliff", [STEEP, GENTLE])
@@ -149,26 +168,22 @@ def test_noise_does_not_hide_what_rows_beyond_a_memory_cost(seed: int) -> None:
     assert trace.moved <= 1.2 * trace.least_moved
 
 
-def test_an_even_split_beyond_the_cliff_is_left_at_once() -> None:
-    machine = with_gpu(1, 1 / 3, STEEP)
+@pytest.mark.parametrize("ratio", [1 / 3, 1.0])
+def test_an_even_split_beyond_the_cliff_is_left_at_once(ratio: float) -> None:
+    machine = with_gpu(1, ratio, STEEP)
 
     trace = play(machine)
 
-    assert trace.seconds[0] >= 7 * min(trace.seconds)
-    assert loss(machine, trace) <= 1.1
+    assert trace.seconds[0] >= 3 * min(trace.seconds)
+    assert max(trace.seconds[1:]) <= 3 * min(trace.seconds)
+    assert trace.moved <= 3 * trace.least_moved
 
 
-@pytest.mark.parametrize("cliff", [STEEP, GENTLE])
 @pytest.mark.parametrize("cores", [2, 4])
-def test_half_a_share_spares_a_slow_device_most_of_the_first_fall(
-    cores: int, cliff: tuple[float, float]
-) -> None:
-    machine = with_gpu(cores, 1 / 3, cliff)
-
-    trace = play(machine)
+def test_half_a_share_spares_a_slow_device_most_of_the_first_fall(cores: int) -> None:
+    trace = play(with_gpu(cores, 1 / 3, STEEP))
 
     assert trace.rows[0][-1] == pytest.approx(ROWS / 2 / (cores + 0.5), abs=1)
-    assert loss(machine, trace) <= 1.1
 
 
 def test_constant_speeds_oscillate_on_a_cliff_and_functional_models_do_not() -> None:

@@ -13,7 +13,7 @@ from hetsched.partition.balancing.balancer import Balancer
 from hetsched.partition.balancing.imbalance_factor.node_model import NodeModel
 from hetsched.partition.balancing.move_policy import FurtherRuns, MigrationCost
 from hetsched.partition.distribution import Limits
-from hetsched.partition.iterations.adaptive import AdaptiveBalancer
+from hetsched.partition.iterations.adaptive.balancer import AdaptiveBalancer
 from hetsched.partition.iterations.fixed_split import FixedSplit
 
 IMBALANCE = "imbalance-factor"

@@ -276,6 +276,26 @@ def test_a_device_unlike_the_others_with_a_known_memory_begins_with_a_whole_shar
     assert IterationBalance(300, 3, kinds=kinds, capacities=capacities).rows == (100, 100, 100)
 
 
+def test_a_slow_device_of_unknown_memory_keeps_half_the_way_once() -> None:
+    kinds, capacities = ["core", "gpu"], [2000, None]
+    balance = IterationBalance(2000, 2, kinds=kinds, capacities=capacities)
+
+    balance.tell([timed(1, (1000, 1000), 1.0, 9.0)], remaining=1000)
+    halfway = balance.rows
+    balance.tell([timed(2, halfway, halfway[0] / 1000, 9 * halfway[1] / 1000)], remaining=999)
+
+    assert halfway == (1553, 447)
+    assert balance.rows == (1800, 200)
+
+
+def test_a_slow_device_of_the_usual_kind_is_only_slow() -> None:
+    balance = IterationBalance(3000, 3, kinds=["core"] * 3)
+
+    balance.tell([timed(1, (1000, 1000, 1000), 1.0, 1.0, 9.0)], remaining=1000)
+
+    assert balance.rows == (1422, 1421, 157)
+
+
 def test_rows_exceed_a_known_memory_by_few_first() -> None:
     balance = IterationBalance(2000, 2, capacities=[2000, 1000])
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hetsched.models import PiecewiseLinear
-from hetsched.partition.iterations.beyond_capacity import (
+from hetsched.partition.iterations.adaptive.beyond_capacity import (
     first_excess,
     is_on_line,
     trusted_size,

@@ -12,8 +12,7 @@ confirmed, everything known of the device is rescaled.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from hetsched.errors import DataError
@@ -31,16 +30,23 @@ from hetsched.partition.balancing.stopping import (
 )
 from hetsched.partition.distribution import Distribution, Limits, predict
 from hetsched.partition.geometric import geometric
-from hetsched.partition.iterations.device_evidence import DeviceEvidence, Doubt
+from hetsched.partition.iterations.adaptive.device_evidence import DeviceEvidence
+from hetsched.partition.iterations.adaptive.doubts import PARTS, trial_point
+from hetsched.partition.iterations.adaptive.trial_budget import TrialBudget
+from hetsched.partition.iterations.adaptive.trial_path import TrialPoint, next_step
+from hetsched.partition.iterations.adaptive.unlike_devices import (
+    first_limits,
+    halfway,
+    unlike_devices,
+)
 from hetsched.partition.iterations.iteration_totals import IterationTotals
 from hetsched.partition.iterations.row_units import received
-from hetsched.partition.iterations.trial_path import TrialPoint, next_step
 
 MIN_GAIN = 0.01
 """Part of an iteration below which a gain never moves rows. Arbitrary."""
 UNCONFIRMED_GAIN = 0.2
 """Part of an iteration that a gain must exceed while no split was measured twice, so that nobody
-knows the noise. Arbitrary."""
+knows the noise, and no cliff, which is far above noise. Arbitrary."""
 MAX_COUNT = 4
 """Measurements beyond which the error of a mean doesn't become smaller: disturbances last."""
 GAIN_ERRORS = 2.5
@@ -53,26 +59,10 @@ MAX_PAUSE = 8
 """Readings until shares that stay are considered again; fewer after a move or a surprise."""
 SURPRISE = 0.1
 """Relative difference of a time from the model that is one."""
-STEPS = 8
-"""Equal steps of a size's logarithm that are compared on the way to another one. Arbitrary."""
-LAST_HALVES = 3
-"""Points between the last two of these, ever nearer to the last one."""
 ROW_WEIGHT = 0.03
 """Part of the remaining time that moving all rows is worth, besides its measured cost, where it
 isn't certain that they stay. Arbitrary."""
-MIN_ALIKE = 2
-"""Devices of one kind that make others unusual."""
-FIRST_WEIGHT = 0.5
-"""Part of an equal share that a device unlike the others gets in the first iteration. Arbitrary:
-it costs one iteration little if the device is fast, and halves the first fall if it isn't."""
 WATCHING = "watching a device that may have changed its speed"
-
-
-PARTS = sorted(
-    {step / STEPS for step in range(STEPS + 1)}
-    | {1 - 0.5**k / STEPS for k in range(1, LAST_HALVES + 1)}
-)
-"""Points of the way, as parts of it."""
 
 
 class AdaptiveBalancer:
@@ -126,6 +116,8 @@ class AdaptiveBalancer:
         self._pause = 0
         """Readings between two considerations; 0: after each."""
         self._pause_left = 0
+        self._trials = TrialBudget()
+        self._is_cliff_measured = False
         self.reason = ""
 
     @property
@@ -181,6 +173,7 @@ class AdaptiveBalancer:
     def _learn(self, shares: Sequence[int], times: Sequence[DeviceTime]) -> bool:
         """Learn from a run; return whether a time is a surprise."""
         readings = parse_readings(times, shares)
+        self._trials.on_reading()
         self._totals.add(
             tuple(shares),
             total_and_waits([reading or Reading(0.0) for reading in readings], shares)[0],
@@ -190,6 +183,8 @@ class AdaptiveBalancer:
             if reading is not None and share:
                 expected = float(evidence.curve.time(share)) if evidence.is_measured else 0.0
                 evidence.add(share, reading.busy)
+                if evidence.change is not None:
+                    self._trials.renew()
                 is_surprised |= abs(reading.busy - expected) > SURPRISE * expected
         return is_surprised
 
@@ -197,11 +192,13 @@ class AdaptiveBalancer:
         """Give `device` no further share."""
         self._lost.add(device)
         self._next = self._present = None
+        self._trials.renew()
 
     def restore(self, device: int) -> None:
         """Give a lost device shares again."""
         self._lost.discard(device)
         self._next = self._present = None
+        self._trials.renew()
 
     # ---- the choice
 
@@ -233,25 +230,35 @@ class AdaptiveBalancer:
             for evidence, limit in zip(self._evidence, self._limits, strict=True)
         ]
         if not any(self._evidence[i].is_measured for i in self._devices()):
-            room = self._cautious(room)
+            room = first_limits(self._devices(), self._unlike(), self._load, room)
         fits = sum(room[i] for i in self._devices()) >= self._load
         return self._partition(room if fits else None)
 
-    def _cautious(self, room: Sequence[int]) -> Sequence[int]:
-        """Return `room`, less for devices unlike several others, whose memory is unknown.
+    def _unlike(self) -> frozenset[int]:
+        """Return devices unlike the others, whose memory is unknown."""
+        capacities = [evidence.capacity for evidence in self._evidence]
+        return unlike_devices(self._devices(), self._kinds, capacities)
 
-        They may be far slower, or have a cliff far below an equal share; faster ones lose little.
-        """
-        devices = self._devices()
-        usual, count = Counter(self._kinds[i] for i in devices).most_common(1)[0]
-        others = {
-            i for i in devices if self._kinds[i] != usual and self._evidence[i].capacity is None
-        }
-        if count < MIN_ALIKE or not others:
-            return room
-        share = self._load / (len(devices) - len(others) + FIRST_WEIGHT * len(others))
-        least = math.ceil(FIRST_WEIGHT * share)
-        return [min(bound, least) if i in others else bound for i, bound in enumerate(room)]
+    def _not_far_below(self, plain: Distribution) -> Distribution:
+        """Return `plain`, with more units for an unlike device measured once, and slow."""
+        raised: dict[int, int] = {}
+        for i in self._unlike():
+            points = self._evidence[i].points
+            share = halfway(int(points[0, 0]), max(1, plain.shares[i]))
+            if len(points) == 1 and share > plain.shares[i]:
+                raised[i] = share
+        unraised = [i for i in self._devices() if i not in raised]
+        if not raised or not unraised:
+            return plain
+        rest = geometric(
+            [self.models[i] for i in unraised],
+            self._load - sum(raised.values()),
+            [self._limits[i] for i in unraised],
+        )
+        shares = [raised.get(i, 0) for i in range(len(self._evidence))]
+        for i, share in zip(unraised, rest.shares, strict=True):
+            shares[i] = share
+        return self._predicted(tuple(shares))
 
     def _choose(self) -> Distribution:
         """Choose between the present shares and others."""
@@ -267,7 +274,7 @@ class AdaptiveBalancer:
             return self._stay(now, BALANCED)
         further = self._further_runs(0)
         cost = self._trial_cost(further * now.makespan) if len(points) > 1 else self._cost
-        step = next_step(now, points, further, cost)
+        step = next_step(now, points, further, cost, self._trials.remaining)
         goes_to = step.point.distribution
         gain = now.makespan - step.end.distribution.makespan
         if gain <= self._least_gain(present) or goes_to.shares == present:
@@ -275,6 +282,8 @@ class AdaptiveBalancer:
             return self._stay(now, BALANCED if spread <= self._tolerance else NO_GAIN)
         if step.value <= 0:
             return self._stay(now, NOT_WORTH_MOVING)
+        if self._is_cliff_measured and step.point is not points[0]:
+            self._trials.take()
         return self._moved(goes_to)
 
     def _stay(self, now: Distribution, reason: str) -> Distribution:
@@ -312,11 +321,15 @@ class AdaptiveBalancer:
         The first point is below all doubtful sizes. A single point: nothing is in doubt.
         """
         plain = self._partition()
+        raised = self._not_far_below(plain)
+        if raised is not plain:
+            return [TrialPoint(raised)]
         doubts = {
             i: doubt
             for i, share in enumerate(plain.shares)
             if share and (doubt := self._evidence[i].doubt_at(share)) is not None
         }
+        self._is_cliff_measured = any(doubt.is_measured for doubt in doubts.values())
         if not doubts:
             return [TrialPoint(plain)]
         models = [
@@ -331,23 +344,12 @@ class AdaptiveBalancer:
                 limits[i] = min(limits[i], doubt.size_at(part, goals[i]))
             if sum(limits[i] for i in self._devices()) < self._load:
                 continue
-            point = self._point(self._partition(limits, models), doubts)
+            point = trial_point(self._partition(limits, models), doubts)
             if points and point.survival == points[-1].survival:
                 points.pop()
             if point.survival > 0:
                 points.append(point)
         return points or [TrialPoint(plain)]
-
-    @staticmethod
-    def _point(distribution: Distribution, doubts: Mapping[int, Doubt]) -> TrialPoint:
-        """Return a split with doubtful sizes; the most doubtful one decides."""
-        survival, failure = 1.0, distribution.makespan
-        for i, doubt in doubts.items():
-            share = distribution.shares[i]
-            if share > doubt.below:
-                survival = min(survival, doubt.survival(share))
-                failure = max(failure, doubt.pace * share)
-        return TrialPoint(distribution, survival, failure)
 
     def _trial_cost(self, remaining_seconds: float) -> MigrationCost:
         """Return the cost of moving rows that may have to move back, seconds."""
@@ -367,7 +369,7 @@ class AdaptiveBalancer:
         count = min(self._totals.count(shares), MAX_COUNT)
         noise = self._totals.noise
         if noise is None:
-            return UNCONFIRMED_GAIN * total
+            return (MIN_GAIN if self._is_cliff_measured else UNCONFIRMED_GAIN) * total
         error = max(
             [noise * total]
             + [

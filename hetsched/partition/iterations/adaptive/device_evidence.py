@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,13 +16,14 @@ from hetsched.models.curves.isotonic import rising
 from hetsched.models.curves.segments import Floats
 from hetsched.models.evidence.observations import ObservationWindows
 from hetsched.models.evidence.smoothing import noise_deviation
-from hetsched.partition.iterations.beyond_capacity import (
+from hetsched.partition.iterations.adaptive.beyond_capacity import (
     first_excess,
     is_on_line,
     trusted_size,
     with_capacity,
     with_lines,
 )
+from hetsched.partition.iterations.adaptive.doubts import Doubt
 
 WINDOW = 16
 """Times kept of each size."""
@@ -44,43 +44,8 @@ CAPACITY_RISK = 0.5
 """Probability that a device is slower with more than its memory holds. Arbitrary."""
 CAPACITY_SLOWDOWN = 4.0
 """Presumed factor by which it is slower then, before it is measured. Arbitrary."""
-HAZARD = 0.1
-"""A device that had a share is as fast with r times as many rows with a probability of
-r ^ -HAZARD. Arbitrary: 0.93 for twice as many."""
 SAFE_GROWTH = 1.5
 """Ratio by which a share may grow without doubt."""
-
-
-@dataclass(frozen=True)
-class Doubt:
-    """Sizes of which it isn't known whether the time per unit has risen to `pace` there.
-
-    It hasn't at `below` units; it has at `above`, if that is measured. `edge`: the probability
-    that it does so right after `below`.
-    """
-
-    below: int
-    above: int
-    pace: float
-    edge: float = 0.0
-    is_measured: bool = True
-    first: int | None = None
-    """The only size to try before the goal, right after `below`."""
-
-    def size_at(self, part: float, goal: int) -> int:
-        """Return the size at a part of the way to `goal` units, by logarithms."""
-        goal = max(self.below, min(goal, self.above))
-        if self.first is not None and 0 < part < 1:
-            return min(self.first, goal)
-        return round(self.below * math.pow(goal / self.below, part))
-
-    def survival(self, units: int) -> float:
-        """Return the probability that `units` > `below` aren't beyond the cliff."""
-        if not self.is_measured:
-            start = self.first or self.below
-            return (1 - self.edge) * math.pow(start / max(start, units), HAZARD)
-        part = math.log(units / self.below) / math.log(self.above / self.below)
-        return (1 - self.edge) * (1 - part)
 
 
 class DeviceEvidence:
@@ -204,7 +169,9 @@ class DeviceEvidence:
         pace = CAPACITY_SLOWDOWN * float(self.curve.time(largest)) / largest
         if capacity is not None:
             trusted = trusted_size(capacity, largest)
-            return Doubt(trusted, trusted, pace) if units > trusted else None
+            if units <= trusted:
+                return None
+            return Doubt(trusted, trusted, pace, is_measured=False)
         if units <= SAFE_GROWTH * largest:
             return None
         return Doubt(largest, units, pace, is_measured=False)

@@ -51,6 +51,7 @@ def next_step(
     points: Sequence[TrialPoint],
     further: float,
     cost: Cost,
+    trials: int,
 ) -> TrialStep:
     """Return the step with the least expected seconds in all further iterations.
 
@@ -63,19 +64,23 @@ def next_step(
     further : float
         Iterations.
     cost : callable
+    trials : int
+        Doubtful splits that may be tried.
 
     Notes
     -----
-    O(m^3) for m points.
+    O(m^3 trials) for m points.
     """
     search = _TrialSearch(points, further, cost)
+    reachable = points if trials else points[:1]
     costs = [
-        cost(present.shares, point.distribution.shares) + search.trial(0, len(points), target)
-        for target, point in enumerate(points)
+        cost(present.shares, point.distribution.shares)
+        + search.trial(0, len(points), target, trials - 1)
+        for target, point in enumerate(reachable)
     ]
-    first = min(range(len(points)), key=costs.__getitem__)
+    first = min(range(len(costs)), key=costs.__getitem__)
     value = further * (present.makespan - search.least) - costs[first]
-    return TrialStep(points[first], points[search.end_from(first)], value)
+    return TrialStep(points[first], points[search.end_from(first, trials - 1)], value)
 
 
 class _TrialSearch:
@@ -91,36 +96,40 @@ class _TrialSearch:
         self._further = further
         self._once = min(1.0, further)
         self._rest = max(0.0, 1 - 1 / further) if further else 0.0
-        self._options: dict[tuple[int, int, int], tuple[float, int]] = {}
+        self._options: dict[tuple[int, int, int, int], tuple[float, int]] = {}
 
-    def trial(self, good: int, bad: int, target: int) -> float:
-        """Return the cost of `target` and what follows, apart from moving there."""
+    def trial(self, good: int, bad: int, target: int, trials: int) -> float:
+        """Return the cost of `target` and of up to `trials` more, apart from moving there."""
         excess = self._once * (self._seconds[target] - self.least)
-        excess += self._rest * self._best(target, bad, target)[0]
+        excess += self._rest * self._best(target, bad, target, trials)[0]
         if target == good:
             return excess
         survival = self._survival
         risk = (survival[good] - survival[target]) / (survival[good] - survival[bad])
         fall = self._once * (self._failures[target] - self.least)
-        fall += self._rest * self._best(good, target, target)[0]
+        fall += self._rest * self._best(good, target, target, trials)[0]
         return excess + risk * (fall - excess)
 
-    def _best(self, good: int, bad: int, at: int) -> tuple[float, int]:
+    def _best(self, good: int, bad: int, at: int, trials: int) -> tuple[float, int]:
         """Return the least cost between two points, and the next point: `at` to stay there."""
-        state = (good, bad, at)
+        state = (good, bad, at, trials)
         if state not in self._options:
             seconds = self._seconds[at] if at == good else self._failures[at]
             options = [(self._further * (seconds - self.least), at)]
             options += [
-                (self._moving[at][target] + self.trial(good, bad, target), target)
-                for target in range(good, bad)
+                (
+                    self._moving[at][target]
+                    + self.trial(good, bad, target, trials - (target != good)),
+                    target,
+                )
+                for target in range(good, bad if trials > 0 else good + 1)
                 if target != at
             ]
             self._options[state] = min(options)
         return self._options[state]
 
-    def end_from(self, point: int) -> int:
+    def end_from(self, point: int, trials: int) -> int:
         """Return where the way ends if no step leads beyond a cliff."""
-        while (following := self._best(point, len(self._seconds), point)[1]) != point:
-            point = following
+        while (following := self._best(point, len(self._seconds), point, trials)[1]) != point:
+            point, trials = following, trials - 1
         return point

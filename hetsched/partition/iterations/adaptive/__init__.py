@@ -1,0 +1,1 @@
+"""The balancer of `auto`: functional models, and searches for cliffs in them."""
