@@ -126,6 +126,11 @@ def write_buffer(array: StateArray, part: Part, iteration: int) -> int:
     return iteration % 2
 
 
+def first_row(array: StateArray, load: int, iteration: int) -> int:
+    """Return where the load's rows after `iteration` begin in the home copy, in rows of it."""
+    return read_buffer(array, Part.FINISH, iteration) * (load + 2 * array.halo) + array.halo
+
+
 def border_rows(array: StateArray, load: int) -> Sequence[tuple[int, int]]:
     """Return (row of the home copy beyond an edge, row of the load that it repeats)."""
     halo = array.halo

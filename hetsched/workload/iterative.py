@@ -68,6 +68,9 @@ class StateArray:
         buffer is scratch: each iteration writes it before it reads it.
     is_whole : bool
         Kernels read all rows: (load, *unit_shape).
+    result : str
+        The output of the same shape to which `finish` copies these rows, if there is one. In jobs
+        of fixed length it is not copied: the output is these rows, in this array's memory.
     """
 
     name: str
@@ -78,6 +81,7 @@ class StateArray:
     border_value: float = 0.0
     has_two_buffers: bool = True
     is_whole: bool = False
+    result: str = ""
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,9 @@ class IterativeDeclaration:
         A job that ends by `max_iterations` has failed.
     saved : mapping
         Name -> shape and dtype of what devices save now and then, if one has its own memory.
+    results : mapping
+        Output -> the state array whose rows after the last iteration it is. That is the one with
+        number `max_iterations`.
     """
 
     state: tuple[StateArray, ...]
@@ -56,6 +59,7 @@ class IterativeDeclaration:
     max_iterations: int
     must_converge: bool
     saved: Mapping[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
+    results: Mapping[str, StateArray] = field(default_factory=dict)
 
     def work_arrays(self, load: int, slots: int) -> Iterator[WorkArray]:
         """Yield the arrays besides inputs and outputs, of a job of `slots` devices."""
@@ -123,7 +127,25 @@ def declare_iterative(workload: BaseWorkload, params: Any) -> IterativeDeclarati
         )
     for part in Part:
         _check_reductions(workload, stages_of(workload, params, part))
-    return replace(declaration, saved=saved_shapes(workload, params))
+    results = _results(workload, params, declaration.state)
+    return replace(declaration, saved=saved_shapes(workload, params), results=results)
+
+
+def _results(
+    workload: Iterative, params: Any, state: Sequence[StateArray]
+) -> Mapping[str, StateArray]:
+    """Return the outputs that are in the memory of state arrays. Raises UsageError."""
+    outputs = {array.name: array for array in workload.arrays(params) if array.role == "out"}
+    for array in state:
+        output = outputs.get(array.result)
+        layout = (array.unit_shape, array.dtype)
+        if array.result and (output is None or (output.unit_shape, output.dtype) != layout):
+            raise UsageError(
+                f"{workload.name}: {array.name!r} can't be the result {array.result!r}: there is"
+                " no output of this name with its unit_shape and dtype"
+            )
+    is_fixed = workload.has_fixed_length(params)
+    return {array.result: array for array in state if array.result and is_fixed}
 
 
 def _check_reductions(workload: BaseWorkload, stages: Sequence[Stage]) -> None:

@@ -14,6 +14,7 @@ from hetsched.engine.admission.iterative_declaration import (
 from hetsched.engine.admission.resolved_job import (
     ResolvedJob,
     array_bytes,
+    array_shape,
     fd_of_key,
     is_plain,
     kernel_layout,
@@ -30,6 +31,8 @@ from hetsched.engine.iterating.checkpoint_files import CheckpointFiles
 from hetsched.engine.job.arrays import JobArrays
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.errors import TryAgain
+from hetsched.iterations.home import first_row
+from hetsched.job import ArenaRef
 from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import StoredArray
 from hetsched.transport.iterations.control import IterationControl
@@ -62,8 +65,10 @@ class IterativeArrays(JobArrays):
         """
         job = self._job
         assert job.iterative is not None
+        in_state = self._results_in_state()
         for spec in job.specs:
-            self.stored.append(self._input(spec) if spec.is_input else self._output(spec))
+            if spec.name not in in_state:
+                self.stored.append(self._input(spec) if spec.is_input else self._output(spec))
         slots = len(job.devices)
         for array in job.iterative.needed_arrays(job.load, slots):
             segment = self._allocate(array.nbytes)
@@ -72,7 +77,29 @@ class IterativeArrays(JobArrays):
                 words = self._arena.segment(segment).array(array.shape, array.dtype)
                 self.control = IterationControl(words, slots)
                 self.control.begin()
+        self.stored += [self._result_in_state(in_state[name]) for name in in_state]
         self._allocate_saved(tuple(job.iterative.saved_arrays()))
+
+    def _results_in_state(self) -> dict[str, ArraySpec]:
+        """Return the outputs for which the memory of a state array serves."""
+        job = self._job
+        assert job.iterative is not None
+        names = {name for name, into in job.into.items() if into is None}
+        return {
+            s.name: s for s in job.specs if s.name in names.intersection(job.iterative.results)
+        }
+
+    def _result_in_state(self, spec: ArraySpec) -> StoredArray:
+        job = self._job
+        assert job.iterative is not None
+        array = job.iterative.results[spec.name]
+        (state,) = (stored for stored in self.stored if stored.array == array.name)
+        row_bytes = array_bytes(spec, job.load) // job.load
+        offset = first_row(array, job.load, job.iterative.max_iterations) * row_bytes
+        self._arena.retain(state.key)
+        shape, dtype = array_shape(spec, job.load), np.dtype(spec.dtype).name
+        self.results[spec.name] = ArenaRef(state.key, shape, dtype, offset)
+        return kernel_layout(spec, job.load, state.key, output=True, offset=offset)
 
     def _allocate_saved(self, arrays: Sequence[WorkArray]) -> None:
         """Allocate what devices save their rows in, or nothing, with a note."""

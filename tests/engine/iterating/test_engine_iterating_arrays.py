@@ -20,9 +20,9 @@ from hetsched.engine.iterating.iterative_arrays import IterativeArrays
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.threads.step import Step
 from hetsched.errors import Cancelled, DataError, IOFailure, TryAgain, UsageError
-from hetsched.job import ArenaRef, FileOut, FileRef, JobSpec
+from hetsched.job import ArenaOut, ArenaRef, FileOut, FileRef, Generated, JobSpec
 from hetsched.transport.arena import Arena
-from hetsched.workload import ArraySpec, Stage, find
+from hetsched.workload import ArraySpec, Stage, StateArray, find
 
 ROWS = 30
 NAME = "diffusing_workload:Diffusion"
@@ -141,6 +141,66 @@ def test_values_beyond_the_kernels_dtype_become_infinite_without_a_warning(arena
     assert loads is not None
     loads.run(Step())
     assert np.isinf(view(arena, arrays, "initial")).all()
+
+
+def heat(arena: Arena, steps: int, **fields: Any) -> IterativeArrays:
+    params = {"grid": "5x4", "steps": steps, "dtype": "float64"}
+    job = resolve(
+        JobSpec(workload="heat", params=params, inputs={"initial": Generated()}, **fields),
+        MachineLimits(CORES, {}, arena.limit),
+    )
+    arrays = IterativeArrays(job, arena)
+    arrays.allocate()
+    return arrays
+
+
+@pytest.mark.parametrize("steps", [6, 7])
+def test_a_result_may_be_the_rows_of_a_state_array(arena: Arena, steps: int) -> None:
+    arrays = heat(arena, steps)
+    view(arena, arrays, "u")[steps % 2, 1:-1] = np.arange(20.0).reshape(5, 4)
+
+    results = arrays.hand_over()
+    arrays.close(cast(Fleet, NoFleet()))
+
+    ref = results["final"]
+    segment = arena.segment(ref.segment)
+    assert np.array_equal(
+        segment.array(ref.shape, ref.dtype, ref.offset), np.arange(20.0).reshape(5, 4)
+    )
+    assert arena.used == sum(arena.segment(each.segment).nbytes for each in results.values())
+    for each in results.values():
+        arena.release(each.segment)
+    assert arena.used == 0
+
+
+def test_a_result_for_the_callers_array_or_a_file_is_apart(arena: Arena, tmp_path: Path) -> None:
+    into = ArenaRef(arena.allocate(5 * 4 * 8).id, (5, 4), "float64")
+    targets = ArenaOut(into), FileOut(str(tmp_path / "final.npy"))
+
+    for target in targets:
+        arrays = heat(arena, 6, outputs={"final": target})
+        keys = {stored.array: stored.key for stored in arrays.stored}
+        assert keys["final"] != keys["u"]
+        arrays.close(cast(Fleet, NoFleet()))
+
+
+def test_a_result_of_a_job_of_unknown_length_is_apart(arena: Arena) -> None:
+    params = {"grid": "5x4", "tolerance": 1e-3}
+    job = resolve(
+        JobSpec(workload="heat", params=params, inputs={"initial": Generated()}),
+        MachineLimits(CORES, {}, arena.limit),
+    )
+    assert job.iterative is not None
+    assert job.iterative.results == {}
+
+
+def test_a_state_array_that_isnt_like_its_result_is_refused() -> None:
+    class Other(Diffusion):
+        def state(self, p: DiffusionParams) -> list[StateArray]:
+            return [StateArray("u", (5,), "float64", 1, result="y")]
+
+    with pytest.raises(UsageError, match="can't be the result 'y'"):
+        declare_iterative(Other(), DiffusionParams(rows=ROWS))
 
 
 def test_results_are_written_to_files(arena: Arena, tmp_path: Path) -> None:

@@ -97,7 +97,8 @@ class Heat(Iterative):
 
     def state(self, p: HeatParams) -> Sequence[StateArray]:
         border = _ROW_BORDERS[p.borders[0]]
-        return (StateArray("u", p.shape[1:], p.dtype, 1, border, p.border_value),)
+        value = p.border_value
+        return (StateArray("u", p.shape[1:], p.dtype, 1, border, value, result="final"),)
 
     def reductions(self, p: HeatParams) -> Sequence[Reduction]:
         """Return the number of steps, and the largest change if somebody needs it."""
