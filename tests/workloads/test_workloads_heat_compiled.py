@@ -51,6 +51,36 @@ def test_stores_past_the_caches_give_the_same_bits(
     assert not new[-1].any()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("grid", ["3x16", "2x528", "3x3x32", "3x33"])
+def test_initial_values_are_copied_past_the_caches(grid: str, dtype: str, streaming: None) -> None:
+    p = HeatParams(grid, dtype=dtype)
+    initial = np.random.default_rng(3).normal(size=p.shape).astype(dtype)
+    initial.flat[-1] = -np.finfo(dtype).max
+    u = aligned((p.shape[0] + 2, *p.shape[1:]), dtype)
+    load = numba_cpu.make(p, p.shape[0], KernelContext("cpu", xp=np))["load"]
+    rows = Rows(0, p.shape[0], p.shape[0])
+
+    load(rows, {"initial": initial}, {"u": u[1:-1]}, Values(), {"steps": np.zeros(())})
+
+    assert np.array_equal(u[1:-1], initial)
+    assert not u[0].any()
+    assert not u[-1].any()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [(4, 0), (6, 15), (9, 607)])
+def test_a_value_that_is_not_finite_is_named_past_the_caches(
+    place: tuple[int, int], value: float, streaming: None
+) -> None:
+    initial, u = np.zeros((10, 608)), aligned((10, 608), "float64")
+    initial[place] = value
+    load = numba_cpu.make(HeatParams("20x608", dtype="float64"), 20, KernelContext("cpu", xp=np))
+
+    with pytest.raises(DataError, match=f"row {place[0] + 3} has"):
+        load["load"](Rows(3, 13, 20), {"initial": initial}, {"u": u}, Values(), {})
+
+
 def test_only_steps_of_large_grids_without_a_tolerance_are_stored_past_the_caches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,6 +1,6 @@
 """Diffusion by loops that numba compiles: each value is read and written once per step.
 
-Large 2D grids are written past the caches; see `numba_streaming`.
+Large grids are partly written past the caches; see `numba_streaming`.
 
 Measured on one core, 2048 x 4096 points in float64: 8 ms, a copy 6, NumPy in cached blocks 15,
 NumPy on whole arrays 57. Compiled in `make`, for about a second, in each process once per dtype
@@ -20,9 +20,9 @@ from hetsched.workload import KernelContext, StageKernel
 from hetsched_workloads.heat.array_step import array_load
 from hetsched_workloads.heat.declaration import HeatParams
 from hetsched_workloads.heat.inference import ratio
-from hetsched_workloads.heat.numba_streaming import stream_2d
+from hetsched_workloads.heat.numba_streaming import stream_2d, stream_load
 from hetsched_workloads.heat.numpy_cpu import BLOCK_BYTES
-from hetsched_workloads.heat.stages import Step, stages
+from hetsched_workloads.heat.stages import Load, Step, stages
 from hetsched_workloads.numba_stores import is_aligned, is_beyond_caches
 
 _settings: Any = numba.config
@@ -48,15 +48,30 @@ def make(p: HeatParams, load: int, context: KernelContext) -> Mapping[str, Stage
 
     small = np.zeros((3, *(1 for _ in p.shape[1:])), dtype)
     step(small, small[:1].copy())
-    return stages(p, np, _streaming(p, step), array_load(p, np, BLOCK_BYTES))
+    load_rows = array_load(p, np, BLOCK_BYTES)
+    if is_beyond_caches(2 * dtype.itemsize * math.prod(p.shape)) and not _settings.DISABLE_JIT:
+        return stages(p, np, _streaming_step(p, step), _streaming_load(p, load_rows))
+    return stages(p, np, step, load_rows)
 
 
-def _streaming(p: HeatParams, step: Step) -> Step:
+def _streaming_load(p: HeatParams, load_rows: Load) -> Load:
+    """Return what writes initial values past the caches if it can, else as `load_rows`."""
+    limit = np.finfo(p.dtype).max
+    stream_load(np.zeros(0, p.dtype), np.zeros(0, p.dtype), limit)  # compiles
+
+    def streamed(initial: np.ndarray, u: np.ndarray) -> bool:
+        if not is_aligned(u):
+            return load_rows(initial, u)
+        return bool(stream_load(initial.reshape(-1), u.reshape(-1), limit))
+
+    return streamed
+
+
+def _streaming_step(p: HeatParams, step: Step) -> Step:
     """Return a step that writes past the caches where that is faster, else as `step`."""
-    dtype = np.dtype(p.dtype)
-    is_large = is_beyond_caches(2 * dtype.itemsize * math.prod(p.shape))
-    if len(p.shape) != 2 or p.tolerance > 0 or not is_large or _settings.DISABLE_JIT:
+    if len(p.shape) != 2 or p.tolerance > 0:
         return step
+    dtype = np.dtype(p.dtype)
     weight, ghost = dtype.type(ratio(p)), dtype.type(p.border_value)
     border = _CODES[p.borders[1]]
     small = np.zeros((3, 1), dtype)

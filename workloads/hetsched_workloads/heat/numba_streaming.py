@@ -1,4 +1,4 @@
-"""Steps of large 2D grids that write new values past the caches, a line of the cache at a time.
+"""Large grids written past the caches, a line of the cache at a time: steps in 2D, initial values.
 
 A third less goes through the memory than with ordinary stores, which read a line before they
 write it. New values are stored as they are computed: a loop that copied them from a buffer would
@@ -22,10 +22,12 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from hetsched_workloads.numba_prefetch import prefetch
-from hetsched_workloads.numba_stores import LINE_BYTES, complete, nontemporal
+from hetsched_workloads.numba_stores import LINE_BYTES, complete, nontemporal, store_line
 
 AHEAD = 256
 """Points of the row below that are asked for in advance; without that it takes 8.7 ms."""
+CHECKED = 512
+"""Initial values that are checked, then copied from the cache. Arbitrary."""
 NEIGHBOURS = 4.0
 _intrinsic: Callable[..., Any] = intrinsic
 _compiled: Callable[..., Any] = numba.njit(nogil=True, error_model="numpy")
@@ -82,6 +84,27 @@ def _store_line(
         return context.get_dummy_value()
 
     return signature, generate
+
+
+@_compiled
+def stream_load(initial: Any, u: Any, limit: Any) -> bool:
+    """Copy values; return whether none is beyond `limit`, the largest finite one.
+
+    Both are one-dimensional, and `u` is whole lines of the cache. Values are read once.
+    """
+    count, is_finite = LINE_BYTES // u.itemsize, True
+    for first in range(0, len(u), CHECKED):
+        stop, finite = min(first + CHECKED, len(u)), 0
+        part = initial[first:stop]
+        for i in range(stop - first):
+            if abs(part[i]) <= limit:
+                finite += 1
+        is_finite &= finite == stop - first
+        for i in range(first, stop, count):
+            prefetch(initial, i + CHECKED)  # nothing else is read meanwhile
+            store_line(u, initial, i)
+    complete()
+    return is_finite
 
 
 @_compiled
