@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hetsched_workloads.heat import Heat, HeatParams
@@ -32,14 +34,19 @@ def streaming(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("border", ["periodic", "dirichlet", "neumann"])
-@pytest.mark.parametrize("columns", [16, 32, 48, 1040, 33])
+@pytest.mark.parametrize("border", ["periodic", "dirichlet", "neumann", "mixed"])
+@pytest.mark.parametrize(
+    "grid", ["3x16", "3x32", "3x48", "3x1040", "3x33", "3x1x16", "3x2x48", "3x4x32"]
+)
 def test_stores_past_the_caches_give_the_same_bits(
-    columns: int, border: str, dtype: str, streaming: None
+    grid: str, border: str, dtype: str, streaming: None
 ) -> None:
-    p = HeatParams(f"3x{columns}", border=border, border_value=0.5, dtype=dtype)
-    u = np.random.default_rng(3).random((5, columns)).astype(dtype)
-    new, expected = aligned((5, columns), dtype), np.empty((3, columns), dtype)
+    if border == "mixed":
+        border = ",".join(("neumann", "periodic", "dirichlet")[: grid.count("x") + 1])
+    p = HeatParams(grid, border=border, border_value=0.5, dtype=dtype)
+    shape = (5, *p.shape[1:])
+    u = np.random.default_rng(3).random(shape).astype(dtype)
+    new, expected = aligned(shape, dtype), np.empty((3, *p.shape[1:]), dtype)
     kernels = numba_cpu.make(p, 3, KernelContext("cpu", xp=np))
     values = Values(before={"steps": np.zeros(())})
 
@@ -81,27 +88,38 @@ def test_a_value_that_is_not_finite_is_named_past_the_caches(
         load["load"](Rows(3, 13, 20), {"initial": initial}, {"u": u}, Values(), {})
 
 
-def test_only_steps_of_large_grids_without_a_tolerance_are_stored_past_the_caches(
+@pytest.mark.parametrize(
+    ("nbytes", "grid", "options", "is_streamed"),
+    [
+        (0, "3x16", {}, True),
+        (0, "3x2x16", {}, True),
+        (0, "3x2x16", {"border": "neumann,neumann,dirichlet"}, True),
+        (0, "3x2x16", {"border": "dirichlet"}, False),
+        (0, "3x16", {"tolerance": 1e-9}, False),
+        (0, "3x17", {}, False),
+        (1 << 40, "3x16", {}, False),
+    ],
+)
+def test_steps_of_large_grids_are_stored_past_the_caches(
+    nbytes: int,
+    grid: str,
+    options: dict[str, Any],
+    is_streamed: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     streamed: list[int] = []
-    monkeypatch.setattr(numba_cpu, "stream_2d", lambda u, new, *rest: streamed.append(new.size))
+    for name in ("stream_2d", "stream_3d"):
+        monkeypatch.setattr(numba_cpu, name, lambda u, new, *rest: streamed.append(new.size))
+    monkeypatch.setattr(numba_stores, "_cache_bytes", lambda: nbytes)
+    p = HeatParams(grid, dtype="float64", **options)
+    step = numba_cpu.make(p, 3, KernelContext("cpu", xp=np))["step"]
+    streamed.clear()
+    u, new = (aligned((rows, *p.shape[1:]), "float64") for rows in (5, 3))
+    partials = {"steps": np.zeros(()), "change": np.zeros(())}
 
-    for nbytes, tolerance in ((0, 0.0), (0, 1e-9), (1 << 40, 0.0)):
-        monkeypatch.setattr(numba_stores, "_cache_bytes", lambda size=nbytes: size)
-        p = HeatParams("3x16", tolerance=tolerance, dtype="float64")
-        step = numba_cpu.make(p, 3, KernelContext("cpu", xp=np))["step"]
-        values = Values(before={"steps": np.zeros(())})
-        partials = {"steps": np.zeros(()), "change": np.zeros(())}
-        step(
-            Rows(0, 3, 3),
-            {"u": aligned((5, 16), "float64")},
-            {"u": aligned((3, 16), "float64")},
-            values,
-            partials,
-        )
+    step(Rows(0, 3, 3), {"u": u}, {"u": new}, Values(before={"steps": np.zeros(())}), partials)
 
-    assert streamed == [0, 48]
+    assert bool(streamed) == is_streamed
 
 
 @pytest.mark.parametrize("variant", ["numba", "numpy"])
