@@ -66,6 +66,29 @@ def test_heat_diffuses(local: hetsched.Local) -> None:
     assert np.array_equal(job.result(timeout=60)["final"], expected.outputs["final"])
 
 
+def test_results_in_the_memory_of_the_state_outlive_later_jobs(local: hetsched.Local) -> None:
+    initial = np.random.default_rng(2).standard_normal((40, 30))
+    results = [
+        local.submit("heat", {"initial": initial}, steps=steps).result(timeout=60)
+        for steps in (5, 6, 7)
+    ]
+
+    for steps, result in zip((5, 6, 7), results, strict=True):
+        p = HeatParams("40x30", steps, dtype="float64")
+        expected = run(Heat(), p, {"initial": initial}, (40,))
+        assert np.array_equal(result["final"], expected.outputs["final"])
+
+
+def test_a_result_may_be_the_input_of_the_next_job(local: hetsched.Local) -> None:
+    initial = np.random.default_rng(2).standard_normal((40, 30))
+    half = local.submit("heat", {"initial": initial}, steps=5).result(timeout=60)
+
+    final = local.submit("heat", {"initial": half["final"]}, steps=5).result(timeout=60)["final"]
+
+    p = HeatParams("40x30", 10, dtype="float64")
+    assert np.array_equal(final, run(Heat(), p, {"initial": initial}, (40,)).outputs["final"])
+
+
 def test_a_flow_passes_obstacles(local: hetsched.Local) -> None:
     mask = np.zeros((30, 40), bool)
     mask[10:20, 8:14] = True

@@ -32,7 +32,7 @@ from hetsched.engine.admission.resolved_job import ResolvedJob, array_bytes
 from hetsched.engine.threads.step import Step
 from hetsched.errors import DataError, UsageError
 from hetsched.iteration_options import check_not_iterative
-from hetsched.job import FileOut, JobSpec
+from hetsched.job import ArenaOut, FileOut, JobSpec
 from hetsched.transport.device_messages import StoredArray
 from hetsched.units import format_bytes
 
@@ -209,6 +209,12 @@ def _shared_bytes(job: ResolvedJob, spec: JobSpec) -> int:
     """
     outputs = [array for array in job.specs if array.is_output]
     if job.iterative is not None:
+        in_state = job.iterative.results
+        outputs = [
+            array
+            for array in outputs
+            if array.name not in in_state or output_target(job, spec, array.name) != ArenaOut()
+        ]
         arrays = [*job.generate, *outputs, *(a for a in job.specs if a.name in job.copied_inputs)]
         work = job.iterative.work_arrays(job.load, len(job.devices))
         return sum(array_bytes(a, job.load) for a in arrays) + sum(each.nbytes for each in work)

@@ -173,6 +173,17 @@ def test_a_result_may_be_the_rows_of_a_state_array(arena: Arena, steps: int) -> 
     assert arena.used == 0
 
 
+def test_a_result_in_a_state_array_needs_no_room_of_its_own() -> None:
+    params = {"grid": "1000x100", "dtype": "float64"}
+    inputs = {"initial": Generated()}
+    limits = MachineLimits(CORES, {}, 2_800_000)  # bytes: 1.6 million for both buffers, 0.8 each
+
+    assert resolve(JobSpec(workload="heat", params=params, inputs=inputs), limits).generate
+    params["tolerance"] = "1e-3"
+    with pytest.raises(DataError, match="shared memory"):
+        resolve(JobSpec(workload="heat", params=params, inputs=inputs), limits)
+
+
 def test_a_result_for_the_callers_array_or_a_file_is_apart(arena: Arena, tmp_path: Path) -> None:
     into = ArenaRef(arena.allocate(5 * 4 * 8).id, (5, 4), "float64")
     targets = ArenaOut(into), FileOut(str(tmp_path / "final.npy"))
