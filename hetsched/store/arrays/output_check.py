@@ -17,8 +17,7 @@ import numpy as np
 
 from hetsched.errors import CantCreate
 from hetsched.store.arrays.npy_format import npy_prefix
-from hetsched.store.arrays.output_files import target_mode
-from hetsched.store.arrays.safe_open import check_no_magic_links
+from hetsched.store.arrays.output_files import checked_target
 from hetsched.store.arrays.unnamed_file import creation_errors, open_folder
 from hetsched.units import format_bytes
 
@@ -60,10 +59,7 @@ def check_output(
     DataError
         It is one of `inputs`.
     """
-    with creation_errors(path):
-        check_no_magic_links(path)
-    target = os.path.realpath(path)
-    target_mode(path, target, force, inputs)
+    target, _ = checked_target(path, force, inputs)
     nbytes = len(npy_prefix(shape, dtype)) + math.prod(shape) * np.dtype(dtype).itemsize
     with creation_errors(path), open_folder(target) as folder:
         if not os.access(os.path.dirname(target), os.W_OK | os.X_OK):

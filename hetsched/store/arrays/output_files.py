@@ -174,10 +174,7 @@ def create_output(
     DataError
         It is one of `inputs`.
     """
-    with creation_errors(path):
-        check_no_magic_links(path)
-    target = os.path.realpath(path)
-    mode = target_mode(path, target, force, inputs)
+    target, mode = checked_target(path, force, inputs)
     if token:
         remove_leftover(target, token)
     token = token or new_token()
@@ -206,7 +203,7 @@ def write_whole(path: str, raw: bytes, force: bool = False) -> None:
     IOFailure
     """
     target = os.path.realpath(path)
-    mode = target_mode(path, target, force, ())
+    mode = _target_mode(path, target, force, ())
     token = new_token()
     with creation_errors(path):
         fd, temporary = open_unnamed(target, hidden_path(target, token))
@@ -223,7 +220,20 @@ def write_whole(path: str, raw: bytes, force: bool = False) -> None:
         output.discard()
 
 
-def target_mode(path: str, target: str, force: bool, inputs: Collection[tuple[int, int]]) -> int:
+def checked_target(
+    path: str, force: bool, inputs: Collection[tuple[int, int]] = ()
+) -> tuple[str, int]:
+    """Return the file that a new one at `path` becomes or replaces, links resolved, and its mode.
+
+    Raises CantCreate, DataError.
+    """
+    with creation_errors(path):
+        check_no_magic_links(path)
+    target = os.path.realpath(path)
+    return target, _target_mode(path, target, force, inputs)
+
+
+def _target_mode(path: str, target: str, force: bool, inputs: Collection[tuple[int, int]]) -> int:
     """Return the permissions of the new file: those of the one it replaces, else by the umask."""
     with creation_errors(path):
         try:

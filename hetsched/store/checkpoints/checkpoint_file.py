@@ -18,9 +18,8 @@ from hetsched import __version__
 from hetsched.errors import DataError, HetschedError, IOFailure
 from hetsched.iterations.saved_state import SavedState, saved_shapes, value_shapes
 from hetsched.store.arrays.input_files import open_regular
-from hetsched.store.arrays.output_files import OutputFile, target_mode
+from hetsched.store.arrays.output_files import OutputFile, checked_target
 from hetsched.store.arrays.publication import hidden_path, remove_leftover
-from hetsched.store.arrays.safe_open import check_no_magic_links
 from hetsched.store.arrays.unnamed_file import allocate, creation_errors, open_unnamed
 from hetsched.store.checkpoints.members import MemberReader, needed_bytes, write_members
 from hetsched.store.checkpoints.record import (
@@ -169,10 +168,7 @@ def _read(
 
 
 def _create(path: str, nbytes: int) -> OutputFile:
-    with creation_errors(path):
-        check_no_magic_links(path)
-    target = os.path.realpath(path)
-    mode = target_mode(path, target, True, ())
+    target, mode = checked_target(path, force=True)
     # The same token each time, so that a job that starts over removes what a crash left behind.
     name = hashlib.blake2b(os.fsencode(Path(target).name), digest_size=8)
     token = f"checkpoint-{name.hexdigest()}"

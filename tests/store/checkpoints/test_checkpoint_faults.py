@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,16 @@ def error_of_save(job: SavedJob) -> HetschedError:
         job.save(saved=state)
     assert "\n" not in str(caught.value)
     return caught.value
+
+
+@contextlib.contextmanager
+def largest_file(nbytes: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def check_previous(job: SavedJob) -> None:
@@ -62,24 +73,16 @@ def test_a_disk_that_is_full_halfway_leaves_the_previous_one(
 ) -> None:
     # Where space can't be reserved, a write fails instead.
     monkeypatch.setattr(os, "posix_fallocate", lambda *arguments: None)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1500, before[1]))
-    try:
+    with largest_file(1500):
         error = error_of_save(job)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
     assert error.code == 74
     check_previous(job)
 
 
 def test_a_file_without_room_leaves_the_previous_one(job: SavedJob) -> None:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1500, before[1]))
-    try:
+    with largest_file(1500):
         error = error_of_save(job)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
     assert error.code == 73
     assert "no room" in str(error)

@@ -6,7 +6,6 @@ import contextlib
 import os
 import resource
 import signal
-import subprocess
 import threading
 import time
 import traceback
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from small_disk import mounted_disk
 
 from hetsched.daemon.metrics.journal_metrics import journal_metrics
 from hetsched.errors import CantCreate, InternalError, IOFailure
@@ -283,16 +283,8 @@ def test_a_limit_on_the_size_of_files_counts_as_a_full_disk(tmp_path: Path) -> N
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 2 MiB."""
-    folder = tmp_path / "small"
-    folder.mkdir(mode=0o700)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("needs the right to mount a tmpfs")
-    try:
+    with mounted_disk(tmp_path / "small", 2) as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
 
 
 @pytest.mark.root

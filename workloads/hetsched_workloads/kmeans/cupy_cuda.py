@@ -42,8 +42,7 @@ class _GpuKernels:
         self._step = max(1, BLOCK_BYTES // row_bytes)
 
     def _blocks(self, count: int) -> Iterator[slice]:
-        for first in range(0, count, self._step):
-            yield slice(first, min(first + self._step, count))
+        return lloyd.row_blocks(count, self._step)
 
     def seed(
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays

@@ -13,12 +13,18 @@ Reductions, all float64:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 Named = Mapping[str, np.ndarray]
+
+
+def row_blocks(count: int, step: int) -> Iterator[slice]:
+    """Yield the blocks of at most `step` rows of `count`."""
+    for first in range(0, count, step):
+        yield slice(first, min(first + step, count))
 
 
 def centroids_shape(p: Any) -> tuple[int, int]:

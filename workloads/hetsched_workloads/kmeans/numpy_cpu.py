@@ -55,9 +55,7 @@ class CoreKernels:
         }
 
     def _blocks(self, count: int) -> Iterator[slice]:
-        return (
-            slice(first, min(first + self._step, count)) for first in range(0, count, self._step)
-        )
+        return lloyd.row_blocks(count, self._step)
 
     def seed(
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
