@@ -70,15 +70,13 @@ def first_plan(
         capacities=_capacities(job, candidates),
         kinds=_kinds(job, candidates),
         models=[models.get(device, ("", None))[1] for device in job.devices],
+        absent=[slot for slot, device in enumerate(job.devices) if device not in models],
         history=_history(candidates, models),
         warm_up=bool(spec.warm_up),
         names=job.devices,
         seconds_per_row=0.0 if is_modelled else _row_bytes(candidates) / MOVE_BYTES_PER_SECOND,
         is_exact=is_modelled,
     )
-    for slot, device in enumerate(job.devices):
-        if device not in models:
-            balance.lose(slot)
     return FirstPlan(_plan(job, candidates, models, balance), balance)
 
 

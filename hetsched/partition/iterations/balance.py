@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -70,6 +70,8 @@ class IterationBalance:
     models : sequence of SpeedFunction or None, optional
         Seconds of so many rows on each device, from earlier jobs: they give the first split,
         unless a warm-up does.
+    absent : collection of int
+        Devices that take no part before they are restored, as after `lose`.
     warm_up : bool
         Whether rounds of the first iteration find the first split (DFPA).
     pairs : int, optional
@@ -110,6 +112,7 @@ class IterationBalance:
         capacities: Sequence[int | None] | None = None,
         kinds: Sequence[str] | None = None,
         models: Sequence[Any | None] | None = None,
+        absent: Collection[int] = (),
         warm_up: bool = False,
         pairs: int | None = None,
         history: HistoryTable | None = None,
@@ -143,8 +146,12 @@ class IterationBalance:
             if warm_up
             else None
         )
+        for device in absent:
+            self._balancer.lose(device)
+            if self._warm_up is not None:
+                self._warm_up.lose(device)
         if any(initial) and not warm_up and not isinstance(self._balancer, FixedSplit):
-            self._balancer.propose(self._first_split(initial))
+            self._balancer.propose(self._first_split(initial, absent))
         self._rounds = 0
         self._superseded: deque[tuple[int, ...]] = deque(maxlen=MAX_SUPERSEDED)
         self._last: TimedIteration | None = None
@@ -311,9 +318,18 @@ class IterationBalance:
         entries = self._history.of(name)
         return NodeModel((e.rows / self._units.unit, e.compute, e.transfer) for e in entries)
 
-    def _first_split(self, models: Sequence[Any | None]) -> Distribution:
-        known = [PiecewiseLinear() if model is None else model for model in models]
-        return split_with_unmeasured(geometric, known, self._units.count, self._limits)
+    def _first_split(self, models: Sequence[Any | None], absent: Collection[int]) -> Distribution:
+        present = [device for device in range(len(models)) if device not in absent]
+        part = split_with_unmeasured(
+            geometric,
+            [PiecewiseLinear() if models[i] is None else models[i] for i in present],
+            self._units.count,
+            [self._limits[device] for device in present],
+        )
+        shares = [0] * len(models)
+        for device, share in zip(present, part.shares, strict=True):
+            shares[device] = share
+        return Distribution(tuple(shares), part.makespan, part.spread, part.reason)
 
 
 class _UnitCurve:

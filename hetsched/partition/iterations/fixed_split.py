@@ -20,14 +20,13 @@ class FixedSplit:
     ----------
     load : int, units
     models : sequence of SpeedFunction or None
-        Of each device, for its share; None: equal shares.
+        Of each device, for its share. Equal shares while that of a present device is None.
     """
 
     reason = "balancing is off"
 
     def __init__(self, load: int, models: Sequence[Any | None], limits: Limits) -> None:
-        known = [model for model in models if model is not None]
-        self._models = known if len(known) == len(models) else [Constant(1.0)] * len(models)
+        self._models = list(models)
         self._load = load
         self._limits = limits
         self._lost: set[int] = set()
@@ -46,9 +45,10 @@ class FixedSplit:
         present = [i for i in range(len(self._models)) if i not in self._lost]
         if not present:
             raise DataError(f"all {len(self._models)} devices are lost")
-        part = geometric(
-            [self._models[i] for i in present], self._load, [self._limits[i] for i in present]
-        )
+        models = [model for i in present if (model := self._models[i]) is not None]
+        equal = [Constant(1.0)] * len(present)
+        curves = models if len(models) == len(present) else equal
+        part = geometric(curves, self._load, [self._limits[i] for i in present])
         shares = [0] * len(self._models)
         for i, share in zip(present, part.shares, strict=True):
             shares[i] = share

@@ -9,6 +9,7 @@ from iteration_times import timed
 from hetsched.errors import UsageError
 from hetsched.models import Constant, PiecewiseLinear
 from hetsched.partition.iterations import HistoryTable, IterationBalance, Move, TimedIteration
+from hetsched.partition.iterations.methods import BALANCE_METHODS
 from hetsched.simulate.iterations import SimulatedTimes
 
 
@@ -107,6 +108,17 @@ def test_models_of_earlier_jobs_give_the_first_split() -> None:
     assert IterationBalance(300, 2, models=models).rows == (100, 200)
     assert IterationBalance(300, 2, "none", models=models).rows == (100, 200)
     assert IterationBalance(300, 2, models=[Constant(10.0), None]).rows == (150, 150)
+
+
+@pytest.mark.parametrize("method", BALANCE_METHODS)
+def test_a_device_that_is_absent_leaves_the_others_the_split_of_earlier_jobs(method: str) -> None:
+    models = [Constant(10.0), None, Constant(20.0)]
+
+    balance = IterationBalance(300, 3, method, models=models, absent=[1])
+
+    assert balance.rows == (100, 0, 200)
+    assert balance.restore(1) is not None
+    assert balance.rows[1] > 0
 
 
 def test_warm_up_rounds_find_the_first_split() -> None:
