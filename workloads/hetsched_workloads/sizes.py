@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hetsched.errors import DataError
@@ -36,3 +37,22 @@ def take_size(
     if str(full.setdefault(name, size)) != str(size):
         raise DataError(f"{description}, so {name} is {size}; {sources[name]} says {full[name]}")
     sources.setdefault(name, source)
+
+
+def take_axes(
+    full: dict[str, Any],
+    sources: dict[str, str],
+    array: str,
+    axes: Sequence[str],
+    shape: Sequence[int],
+    dtype: str,
+) -> None:
+    """Set the parameters `axes`, of two axes, to the sizes that an input array has.
+
+    Raises as `take_size`, and DataError for another number of axes.
+    """
+    description = f"{array} holds {dtype} of shape {tuple(shape)}"
+    if len(shape) != len(axes):
+        raise DataError(f"{description}; it needs two axes, {' x '.join(axes)}")
+    for name, size in zip(axes, shape, strict=True):
+        take_size(full, sources, description, name, size, array)

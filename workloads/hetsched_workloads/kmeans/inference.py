@@ -7,7 +7,7 @@ from typing import Any
 
 from hetsched.errors import DataError, UsageError
 from hetsched.workload import FLOAT32, FLOAT64, DtypeChoice
-from hetsched_workloads.sizes import take_size
+from hetsched_workloads.sizes import take_axes
 
 DTYPES = DtypeChoice(FLOAT32, FLOAT64)
 STARTS = ("k-means++", "given")
@@ -48,7 +48,11 @@ def infer(explicit: Mapping[str, Any], arrays: Shapes) -> dict[str, Any]:
     sources = {name: "the job" for name in NEEDED if name in full}
     for array, (shape, dtype) in arrays.items():
         if array in AXES:
-            _take_sizes(full, sources, array, shape, dtype)
+            take_axes(full, sources, array, AXES[array], shape, dtype)
+            if DTYPES.fitting(dtype) is None:
+                raise DataError(
+                    f"{array} holds {dtype}; kmeans takes bool, integers and float16 to float64"
+                )
     for name in NEEDED:
         if name not in full:
             raise UsageError(f"kmeans needs {name}, or an input array that has it")
@@ -58,17 +62,3 @@ def infer(explicit: Mapping[str, Any], arrays: Shapes) -> dict[str, Any]:
     if "start" in arrays:
         full.setdefault("start", "given")
     return full
-
-
-def _take_sizes(
-    full: dict[str, Any], sources: dict[str, str], array: str, shape: tuple[int, ...], dtype: str
-) -> None:
-    """Take missing sizes from `array`; raise DataError if it contradicts known ones."""
-    description = f"{array} holds {dtype} of shape {tuple(shape)}"
-    axes = AXES[array]
-    if len(shape) != len(axes):
-        raise DataError(f"{description}; it needs two axes, {' x '.join(axes)}")
-    if DTYPES.fitting(dtype) is None:
-        raise DataError(f"{description}; kmeans takes bool, integers and float16 to float64")
-    for name, size in zip(axes, shape, strict=True):
-        take_size(full, sources, description, name, size, array)

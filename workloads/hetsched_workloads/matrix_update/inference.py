@@ -7,7 +7,7 @@ from typing import Any
 
 from hetsched.errors import DataError, UsageError
 from hetsched.workload import FLOAT32, FLOAT64, Dtype, DtypeChoice
-from hetsched_workloads.sizes import take_size
+from hetsched_workloads.sizes import take_axes
 
 DTYPES = DtypeChoice(FLOAT32, FLOAT64)
 AXES = {"C": ("rows", "cols"), "A": ("rows", "inner"), "B": ("inner", "cols")}
@@ -39,7 +39,7 @@ def infer(explicit: Mapping[str, Any], arrays: Shapes) -> dict[str, Any]:
     }
     for array, (shape, dtype) in arrays.items():
         if array in AXES:
-            _take_sizes(full, sources, array, shape, dtype)
+            take_axes(full, sources, array, AXES[array], shape, dtype)
     for name in ("rows", "cols", "inner"):
         if name not in full:
             raise UsageError(f"matrix_update needs {name}, or an input array that has it")
@@ -47,18 +47,6 @@ def infer(explicit: Mapping[str, Any], arrays: Shapes) -> dict[str, Any]:
     is_double = any(dtype.is_double for dtype in fitting)
     full.setdefault("dtype", (DTYPES.double if is_double else DTYPES.single).name)
     return full
-
-
-def _take_sizes(
-    full: dict[str, Any], sources: dict[str, str], array: str, shape: tuple[int, ...], dtype: str
-) -> None:
-    """Take missing sizes from `array`; raise DataError if it contradicts known ones."""
-    description = f"{array} holds {dtype} of shape {tuple(shape)}"
-    axes = AXES[array]
-    if len(shape) != len(axes):
-        raise DataError(f"{description}; it needs two axes, {' x '.join(axes)}")
-    for name, size in zip(axes, shape, strict=True):
-        take_size(full, sources, description, name, size, array)
 
 
 def _fitting(array: str, dtype: str) -> Dtype:
