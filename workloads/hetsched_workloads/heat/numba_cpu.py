@@ -3,8 +3,8 @@
 Large grids are written past the caches; see `numba_streaming`.
 
 Measured on one core, 2048 x 4096 points in float64: 8 ms, a copy 6, NumPy in cached blocks 15,
-NumPy on whole arrays 57. Compiled in `make`, for about a second, in each process once per dtype
-and dimension.
+NumPy on whole arrays 57. Compiled in `make`, for one to two seconds, in each process once per
+dtype and dimension.
 """
 
 from __future__ import annotations
