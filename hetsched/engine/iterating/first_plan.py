@@ -16,7 +16,7 @@ from hetsched.engine.planning.next_plan import find_candidates
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.job import JobSpec
 from hetsched.models import DeviceModel
-from hetsched.models.curves.curve import planner_curve
+from hetsched.models.curves.curve import SpeedFunction, planner_curve
 from hetsched.partition.iterations import HistoryTable, IterationBalance
 from hetsched.partition.iterations.history_table import HistoryEntry
 from hetsched.planner.records import Assignment, Candidate, JobPlan
@@ -138,16 +138,28 @@ def _kinds(job: ResolvedJob, candidates: Collection[Candidate]) -> list[str]:
 def _history(
     candidates: Collection[Candidate], models: Mapping[str, tuple[str, DeviceModel | None]]
 ) -> HistoryTable:
-    """Return what models.db has of iterations of these devices, in the form of NEC's table."""
+    """Return what models.db has of iterations of these devices, in the form of NEC's table.
+
+    Without times of kernels (no copies, or stored before these were) all is compute time.
+    """
     table = HistoryTable()
     for candidate in candidates:
         name = candidate.info.name
         model = candidate.models[models[name][0]]
-        evidence = None if model is None else planner_curve(model.total).evidence()
-        times = {} if evidence is None else evidence.times()
-        for rows, observed in times.items():
-            table.add(HistoryEntry(name, 0, round(rows), statistics.median(observed), 0.0))
+        if model is None:
+            continue
+        computing = _medians(model.compute)
+        for rows, total in _medians(model.total).items():
+            compute = min(computing.get(rows, total), total)
+            table.add(HistoryEntry(name, 0, round(rows), compute, total - compute))
     return table
+
+
+def _medians(curve: SpeedFunction) -> dict[float, float]:
+    """Return rows -> median of the seconds behind a curve; none if these weren't kept."""
+    evidence = planner_curve(curve).evidence()
+    times = {} if evidence is None else evidence.times()
+    return {rows: statistics.median(observed) for rows, observed in times.items()}
 
 
 def _plan(

@@ -20,11 +20,16 @@ from hetsched.store.models.model_store import ModelKey
 def learn_rows(
     job: ResolvedJob, attempt: Attempt, evidence: RowEvidence, state: PlanningState
 ) -> None:
-    """Update the models of the devices that computed iterations. The store isn't flushed."""
+    """Update the models of the devices that computed iterations. The store isn't flushed.
+
+    A device that copied has the curve "compute", too: the rest of its time is NEC's XFER_TIME.
+    """
     samples: dict[str, list[Sample]] = {}
-    for device, rows, seconds in evidence.medians():
+    for device, rows, seconds, compute in evidence.medians():
         if is_time(seconds):
             samples.setdefault(device, []).append(Sample("total", rows, seconds))
+            if compute is not None and is_time(compute):
+                samples[device].append(Sample("compute", rows, compute))
     measured = [device for device in samples if device in attempt.assignments]
     if not measured:
         return

@@ -106,7 +106,15 @@ def test_evidence_is_the_median_time_of_each_number_of_rows() -> None:
     evidence = RowEvidence()
     for iteration, seconds in enumerate([9.0, 1.0, 5.0, 2.0]):
         evidence.add(complete(iteration, 7, seconds))
-    assert list(evidence.medians()) == [("a", 7, 2.0)], "the first iteration fills caches"
+    assert list(evidence.medians()) == [("a", 7, 2.0, None)], "the first iteration fills caches"
+
+
+def test_evidence_of_a_device_that_copies_has_its_compute_time() -> None:
+    evidence = RowEvidence()
+    times = IterationTimes(1.0, transfer=3.0, wait=9.0, converge=0.5)
+    for iteration in range(2):
+        evidence.add(CompleteIteration(iteration, {"a": 7}, {"a": times}, 0.0))
+    assert list(evidence.medians()) == [("a", 7, 4.5, 1.5)]
 
 
 def test_evidence_is_bounded() -> None:

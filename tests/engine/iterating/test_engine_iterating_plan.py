@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from hetsched.workload import Variant
 
 ROWS = 120
 CORES = tuple(DeviceInfo(name=f"cpu{i}", kind="cpu", identity=f"core {i}") for i in range(2))
+LINKED = DeviceInfo(name="emu0", kind="emulated", identity="gpu", link=True, memory=1 << 30)
 TEAM = DeviceInfo(name="team0", kind="cpu", identity="team", members=("cpu0", "cpu1"))
 
 
@@ -60,16 +62,23 @@ def spec(**options: Any) -> JobSpec:
 
 def learnt(seconds: tuple[float, float]) -> PlanningState:
     """The state after a job in which each of ROWS / 2 rows took cpu0 and cpu1 so long."""
-    planning = state()
-    plan = first_plan(job(), spec(), CORES, planning).plan
-    assignments = {a.device: a for a in plan.assignments}
-    attempt = Attempt(1, plan, {info.name: info for info in CORES}, assignments)
-    evidence, half = RowEvidence(), ROWS // 2
+    half = ROWS // 2
     times = {f"cpu{i}": IterationTimes(half * each) for i, each in enumerate(seconds)}
+    return learnt_from(times, CORES, state())
+
+
+def learnt_from(
+    times: Mapping[str, IterationTimes], devices: tuple[DeviceInfo, ...], planning: PlanningState
+) -> PlanningState:
+    """The state after a job in which devices took so long for ROWS / 2 rows each."""
+    plan = first_plan(job(devices), spec(), devices, planning).plan
+    assignments = {a.device: a for a in plan.assignments}
+    attempt = Attempt(1, plan, {info.name: info for info in devices}, assignments)
+    evidence = RowEvidence()
+    rows = dict.fromkeys(times, ROWS // 2)
     for iteration in range(1, 6):
-        rows = {"cpu0": half, "cpu1": half}
         evidence.add(CompleteIteration(iteration, rows, times, 0.0))
-    learn_rows(job(), attempt, evidence, planning)
+    learn_rows(job(devices), attempt, evidence, planning)
     return planning
 
 
@@ -105,6 +114,27 @@ def test_what_was_learnt_serves_the_imbalance_factor_as_history() -> None:
         "cpu0": (60, 0.06),
         "cpu1": (60, 0.18),
     }
+
+
+@pytest.mark.parametrize("has_compute", [True, False])
+def test_the_history_of_a_device_with_a_link_separates_transfers(
+    has_compute: bool, tmp_path: Path
+) -> None:
+    """Without them in models.db, as older releases wrote it, all is compute time."""
+    devices, path = (CORES[0], LINKED), tmp_path / "models.db"
+    transfer = 0.02 if has_compute else 0.0
+    gpu = IterationTimes(0.03 - transfer, transfer=transfer)
+    planning = PlanningState(ModelStore(path), machine=lambda: devices)
+    learnt_from({"cpu0": IterationTimes(0.06), "emu0": gpu}, devices, planning)
+    planning.store.close()
+
+    reopened = PlanningState(ModelStore(path), machine=lambda: devices)
+    history = first_plan(job(devices), spec(), devices, reopened).balance.history()
+
+    (core,), (linked,) = history.of("cpu0"), history.of("emu0")
+    assert (core.compute, core.transfer) == pytest.approx((0.06, 0.0))
+    assert (linked.compute, linked.transfer) == pytest.approx((0.03 - transfer, transfer))
+    reopened.store.close()
 
 
 def test_single_cores_iterate_rather_than_their_team() -> None:

@@ -82,6 +82,9 @@ class PhaseCurve(FittedCurve[_PhaseFit], Curve):
     def fingerprint(self) -> bytes:
         return self._fitted().curve.fingerprint
 
+    def evidence(self) -> ObservationWindows:
+        return self._windows
+
     def optimistic(self) -> Polyline | None:
         """Return the curve if each step were right before the larger of two measured sizes.
 
