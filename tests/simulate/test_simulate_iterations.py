@@ -117,6 +117,16 @@ def test_a_cliff_that_nobody_knows_of_costs_little(
 
 
 @pytest.mark.parametrize("cliff", [STEEP, GENTLE])
+def test_linear_models_never_settle_at_a_cliff(cliff: tuple[float, float]) -> None:
+    machine = with_gpu(2, 1.0, cliff)
+
+    trace = play(machine, "imbalance-factor")
+
+    assert len(trace.moves) == ITERATIONS
+    assert trace.total >= 1.4 * play(machine).total
+
+
+@pytest.mark.parametrize("cliff", [STEEP, GENTLE])
 @pytest.mark.parametrize("cores", [1, 2, 4])
 @pytest.mark.parametrize("ratio", [1 / 3, 1.0, 3.0, 10.0])
 def test_the_known_size_of_a_memory_spares_the_fall(
