@@ -103,7 +103,7 @@ class PendingWrites:
         and take the acceptance of the next job with it.
         """
         early = {}
-        if all(_stands_alone(record) for write in self._writes for record in write.records):
+        if all(map(_stands_alone, self._writes)):
             early = {number: job for number, job in self._open.items() if job.due > now}
         whole = [Write((job,)) for job in self._whole.values()]
         accepted = [_unwritten(job) for number, job in self._open.items() if number not in early]
@@ -158,9 +158,13 @@ def _is_whole_job(write: Write) -> bool:
     return any(isinstance(record, WholeJob) for record in write.records)
 
 
-def _stands_alone(record: Record) -> bool:
-    """Return whether no volatile job that waits has to be written before `record`."""
-    return isinstance(record, JobStarted | JobEnded | WholeJob | NumbersReserved)
+def _stands_alone(write: Write) -> bool:
+    """Return whether no volatile job that waits has to be written with it, or before.
+
+    A write without records is that of someone who waits for all others.
+    """
+    alone = JobStarted | JobEnded | WholeJob | NumbersReserved
+    return bool(write.records) and all(isinstance(record, alone) for record in write.records)
 
 
 def _unwritten(job: _Volatile) -> Write:

@@ -115,6 +115,14 @@ def test_a_commit_takes_volatile_jobs_that_are_due_or_that_others_may_depend_on(
     assert [write.records[0].number for write in awaited] == [2, 3]  # type: ignore[union-attr]
 
 
+def test_a_write_that_only_waits_for_others_waits_for_volatile_jobs_too() -> None:
+    pending = PendingWrites()
+    add(pending, accepted(1, durable=False), 10.0)
+    pending.add(Write((), lambda error: None), urgent=True, now=10.01)
+
+    assert [len(write.records) for write in pending.take(10.01)] == [1, 0]
+
+
 def test_a_change_of_a_volatile_job_is_written_after_its_acceptance() -> None:
     pending = PendingWrites()
     add(pending, accepted(1, durable=False), 10.0)
