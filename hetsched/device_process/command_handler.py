@@ -210,7 +210,8 @@ class CommandHandler:
     def _chunk_reporter(
         self, command: Prepare, tail: DeviceTail | None
     ) -> Callable[[Chunk, ChunkTimes], None]:
-        gathered = self._gathered_reports(command) if command.gathers else None
+        gathers = command.gathers and tail is None  # a tail gathers reports itself, once open
+        gathered = self._gathered_reports(command) if gathers else None
 
         def report(chunk: Chunk, times: ChunkTimes) -> None:
             if self._cold_kernels.is_first_chunk(command, times.kernel):

@@ -189,6 +189,16 @@ def test_chunks_sent_later_go_before_those_of_the_tail(cores: Cores) -> None:
     assert len(first.own) == 1
 
 
+def test_a_core_keeps_no_report_for_a_tail_that_is_not_open(cores: Cores) -> None:
+    gathering = msgspec.structs.replace(prepare(0), gathers=True)
+    cores.order(0, gathering, Run(JOB, 0, tuple(cut([OWN // 2] * 2))))
+    cores.start()
+
+    events = cores.events_until(ChunkDone, 2)
+
+    assert not any(isinstance(event, TailChunksDone) for event in events)
+
+
 def test_short_chunks_are_reported_together(cores: Cores, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_tails, "MAX_REPORT_SECONDS", PATIENCE)
     cores.order(0, prepare(0), run(0))
