@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ from hetsched_workloads.lbm import Lbm, LbmParams
 import hetsched
 from hetsched.config import parse
 from hetsched.errors import DataError
-from hetsched.iterations.serial import run
+from hetsched.iterations import serial
 
 MACHINE = f"""
 [[device]]
@@ -33,6 +34,8 @@ compute = { gap = "20us", unit = "1us" }
 h2d = { gap = "5us", rate = "1GB/s" }
 d2h = { gap = "5us", rate = "1GB/s" }
 """
+run = functools.partial(serial.run, variant="numpy")
+"""Numba must compile nothing in this process while the devices' variable is set."""
 
 
 @pytest.fixture(scope="module")
