@@ -157,8 +157,9 @@ class IterativeArrays(JobArrays):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        return sum(self._arena.segment(stored.key).nbytes for stored in self.stored)
+        """Bytes of all arrays; those in one segment are counted once."""
+        segments = {stored.key for stored in self.stored}
+        return sum(self._arena.segment(segment).nbytes for segment in segments)
 
     def checkpoint_files(self, seed: int) -> CheckpointFiles:
         """Return what copies the state to checkpoints and back. `seed`: of generated inputs.

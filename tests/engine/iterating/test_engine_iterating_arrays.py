@@ -158,6 +158,7 @@ def heat(arena: Arena, steps: int, **fields: Any) -> IterativeArrays:
 def test_a_result_may_be_the_rows_of_a_state_array(arena: Arena, steps: int) -> None:
     arrays = heat(arena, steps)
     view(arena, arrays, "u")[steps % 2, 1:-1] = np.arange(20.0).reshape(5, 4)
+    assert arrays.nbytes == arena.used
 
     results = arrays.hand_over()
     arrays.close(cast(Fleet, NoFleet()))
