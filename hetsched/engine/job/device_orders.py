@@ -72,8 +72,11 @@ class DeviceOrders:
         self._fleet.kill_process_of(command.device, command.reason)
 
     def release(self, command: do.FinishJob) -> None:
+        """Release the attempt, at once where that is answered: the next plan reads the answer."""
         attempt_id = command.attempt_id
         if attempt_id is None:
             return
         for device in command.devices:
-            self._fleet.send_late(device, functools.partial(device_messages.Release, attempt_id))
+            is_answered = self._fleet.info(device).shares_memory
+            send = self._fleet.send if is_answered else self._fleet.send_late
+            send(device, functools.partial(device_messages.Release, attempt_id))
