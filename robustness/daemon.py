@@ -19,7 +19,7 @@ import hetsched
 
 READY_SECONDS = 60.0
 STOP_SECONDS = 60.0
-SERVE = (sys.executable, "-m", "hetsched.cli.main", "serve")
+CLI = "hetsched.cli.main"
 
 
 class Daemon:
@@ -27,6 +27,7 @@ class Daemon:
 
     `start` may be called again after the process has ended. `environment` is for every process
     that is to find this daemon. `descriptors`: its RLIMIT_NOFILE. `prefix`: what runs it.
+    `module`: its program, one with the commands of `hetsched`.
     """
 
     def __init__(
@@ -35,8 +36,10 @@ class Daemon:
         config: str,
         variables: dict[str, str] | None = None,
         descriptors: int | None = None,
+        module: str = CLI,
     ) -> None:
         self.folder = folder
+        self._serve = [sys.executable, "-m", module, "serve"]
         self.log = folder / "log"
         self.environment = os.environ | {
             "HETSCHED_RUNTIME_DIR": str(folder),
@@ -68,7 +71,7 @@ class Daemon:
             ready.settimeout(0.2)
             with self.log.open("ab") as stderr:
                 self.process = subprocess.Popen(
-                    [*self.prefix, *SERVE, "--config", str(self._config)],
+                    [*self.prefix, *self._serve, "--config", str(self._config)],
                     env=self.environment | {"NOTIFY_SOCKET": str(path)},
                     stderr=stderr,
                 )
@@ -127,10 +130,11 @@ def daemon(
     *,
     start: bool = True,
     descriptors: int | None = None,
+    module: str = CLI,
 ) -> Iterator[Daemon]:
     """Yield a daemon in a new folder; stop it and remove the folder at the end."""
     with tempfile.TemporaryDirectory(prefix="hs-") as folder:
-        served = Daemon(Path(folder), config, variables, descriptors)
+        served = Daemon(Path(folder), config, variables, descriptors, module)
         try:
             if start:
                 served.start()

@@ -12,23 +12,26 @@ import random
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import psutil
 
 import hetsched
-from benchmarks.results import Bar, Result
+from benchmarks.results import Result
 from hetsched.client.job import Job
 from hetsched.errors import HetschedError
 from hetsched.job import Running
 from robustness.counted_solvers import Counters, pause_for
-from robustness.daemon import Daemon, daemon
+from robustness.daemon import CLI, Daemon, daemon
+from robustness.kill_counts import Counts, add_figures
 from robustness.scale import Scale
 
 ROOT = str(Path(__file__).parent.parent)
 MODULE = "robustness.counted_solvers:"
+LOSS = " were lost and repeated"
+"""The end of a job's note, after which the devices have gone back to what was saved."""
 END_SECONDS = 120.0
 MAX_DELAY = 0.8
 """The latest kill, as a fraction of an undisturbed job's time."""
@@ -38,7 +41,25 @@ MAX_REPEATED = 0.02
 """Fraction of a job's work, besides one iteration."""
 ACCURACY = 1e-7
 """Of the results, relative to their largest element: sums are in another order."""
-MACHINE = """
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What runs the jobs: a configuration, variables of the environment, the daemon's program.
+
+    `victim`: the device whose process each kill hits, while it has rows; `package`: its code;
+    "": any device.
+    """
+
+    config: str
+    variables: Mapping[str, str]
+    module: str = CLI
+    victim: str = ""
+    package: str = ""
+
+
+MACHINE = Machine(
+    """
 [[device]]
 kind = "cpu"
 
@@ -47,7 +68,9 @@ kind = "emulated"
 name = "emu0"
 clock = "real"
 compute = { gap = "20us", rate = "20Gflop/s" }
-"""
+""",
+    {"PYTHONPATH": ROOT},
+)
 """Cores in one process, an emulated device in another one."""
 
 
@@ -99,45 +122,52 @@ class Undisturbed:
     seconds: float
 
 
-@dataclass
-class Counts:
-    """What became of the jobs of one solver; `repeated`: iterations in each."""
-
-    kills: int = 0
-    late: int = 0
-    wrong: int = 0
-    failed: list[str] = field(default_factory=list)
-    repeated: list[float] = field(default_factory=list)
-    excess: list[float] = field(default_factory=list)
-    status: int | None = 0
-
-
 def measure(scale: Scale) -> Result:
+    return kill_often(
+        Result(
+            "iteration_kills",
+            "SIGKILL of device processes during iterative jobs",
+            ("solver", "kills", "after the end", "wrong", "failed", "repeated iterations, most"),
+        ),
+        MACHINE,
+        scale,
+        kills=scale.of(2, 40, 100),
+    )
+
+
+def kill_often(result: Result, machine: Machine, scale: Scale, kills: int) -> Result:
+    """Run jobs of all solvers on `machine`; add figures and bars to `result` and return it."""
     solvers = [s for s in SOLVERS if scale.name != "test" or s.workload in QUICK]
-    kills = scale.of(2, 40, 100)
     each = kills // len(solvers)
     chance = random.Random(scale.seed)
-    counts = {solver.workload: _kill_often(solver, scale, chance, each) for solver in solvers}
-    return _result(kills, counts)
+    counts = {s.workload: _kill_during(s, machine, scale, chance, each) for s in solvers}
+    add_figures(result, counts, kills, has_losses=bool(machine.victim))
+    return result
 
 
-def _kill_often(solver: Solver, scale: Scale, chance: random.Random, kills: int) -> Counts:
+def _kill_during(
+    solver: Solver, machine: Machine, scale: Scale, chance: random.Random, kills: int
+) -> Counts:
     """Run jobs of one solver under a daemon of their own: deaths in several kinds of jobs would
-    bar a device from all of them."""
+    bar a device from all of them. Deaths are noticed without deadlines, which keep their defaults.
+    """
     count = Counts()
     least = scale.of(TEST_SECONDS, 0.0, 0.0)
-    with daemon(MACHINE + scale.deadlines, {"PYTHONPATH": ROOT}, start=False) as served:
+    losses = scale.of(1, 0, 0) if machine.victim else 0  # else there are kills enough
+    variables = dict(machine.variables)
+    with daemon(machine.config, variables, start=False, module=machine.module) as served:
         counters = Counters(served.folder / "counters")
         served.environment |= counters.environment
         served.start()
         with served.client(timeout=END_SECONDS) as client:
             expected = _undisturbed(client, solver, scale)
             for _ in range(MAX_JOBS * kills):
-                if count.kills == kills:
+                if count.kills >= kills and count.losses >= losses:
                     break
                 before = counters.rows()
                 counters.pause_each(pause_for(least, expected.seconds, expected.iterations))
-                job = _killed(served, client, solver, scale, expected, chance, count)
+                job = _submit(client, solver, scale)
+                _kill(served, machine, job, expected, chance, count)
                 counters.pause_each(0.0)
                 _check(job, expected, count)
                 _count_repeated(job, expected, count, counters.rows() - before)
@@ -163,30 +193,36 @@ def _undisturbed(client: hetsched.Client, solver: Solver, scale: Scale) -> Undis
     return Undisturbed(outputs, report.iterations, report.load, report.seconds)
 
 
-def _killed(
+def _kill(
     served: Daemon,
-    client: hetsched.Client,
-    solver: Solver,
-    scale: Scale,
+    machine: Machine,
+    job: Job,
     expected: Undisturbed,
     chance: random.Random,
     count: Counts,
-) -> Job:
-    """Submit a job, and kill a device process, or all of them, while it iterates."""
-    job = _submit(client, solver, scale)
-    while not job.done() and not is_iterating(job):
+) -> None:
+    """Kill a device process, or all of them, while the job iterates."""
+    while not job.done() and not (is_iterating(job) and _has_rows(job, machine.victim)):
         time.sleep(0.001)
     time.sleep(chance.random() * MAX_DELAY * expected.seconds)
     if job.done():
         count.late += 1
-        return job
+        return
     count.kills += 1
-    processes = device_processes(served.pid)
-    chosen = processes if chance.random() < KILL_ALL else [chance.choice(processes)]
-    for process in chosen:
+    is_all = chance.random() < KILL_ALL
+    processes = device_processes(served.pid, "" if is_all else machine.package)
+    for process in processes if is_all else [chance.choice(processes)]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
-    return job
+
+
+def _has_rows(job: Job, victim: str) -> bool:
+    """Return whether the device, if it is a certain one, has rows of the job."""
+    state = job.progress()
+    return not victim or (
+        isinstance(state, Running)
+        and any(device.share for device in state.devices if device.device == victim)
+    )
 
 
 def is_iterating(job: Job) -> bool:
@@ -195,13 +231,17 @@ def is_iterating(job: Job) -> bool:
     return isinstance(state, Running) and state.iterations_per_second is not None
 
 
-def device_processes(daemon_pid: int) -> list[int]:
-    """Return the ids of the running device processes; there is at least one."""
+def device_processes(daemon_pid: int, package: str = "") -> list[int]:
+    """Return the ids of the running device processes; there is at least one.
+
+    `package`: of the devices' code; "": any.
+    """
     while True:
         pids = []
         for child in psutil.Process(daemon_pid).children():
             with contextlib.suppress(psutil.Error):
-                if "hetsched.device_process.main" in child.cmdline():
+                words = child.cmdline()
+                if "hetsched.device_process.main" in words and package in words[-1]:
                     pids.append(child.pid)
         if pids:
             return pids
@@ -214,7 +254,10 @@ def _check(job: Job, expected: Undisturbed, count: Counts) -> None:
     except HetschedError as error:
         count.failed.append(f"{type(error).__name__}: {error}")
         return
-    iterations = job.report.iterations or 0
+    report = job.report
+    assert report is not None
+    count.losses += any(note.endswith(LOSS) for note in report.notes)
+    iterations = report.iterations or 0
     agree = abs(iterations - expected.iterations) <= 1 and all(
         is_close(np.asarray(result[name]), array) for name, array in expected.outputs.items()
     )
@@ -232,42 +275,3 @@ def is_close(values: np.ndarray, expected: np.ndarray) -> bool:
     """Return whether results agree, as far as sums in another order allow."""
     scale = float(np.abs(expected).max()) or 1.0
     return bool(np.abs(values - expected).max() <= ACCURACY * scale)
-
-
-def _result(kills: int, counts: Mapping[str, Counts]) -> Result:
-    result = Result(
-        "iteration_kills",
-        "SIGKILL of device processes during iterative jobs",
-        ("solver", "kills", "after the end", "wrong", "failed", "repeated iterations, most"),
-    )
-    for solver, count in counts.items():
-        most = max(count.repeated, default=0.0)
-        result.rows.append(
-            (
-                solver.removeprefix("Counted"),
-                str(count.kills),
-                str(count.late),
-                str(count.wrong),
-                str(len(count.failed)),
-                f"{most:.2f}",
-            )
-        )
-    every = list(counts.values())
-    result.data.append(
-        {name: {"repeated": c.repeated, "failed": c.failed} for name, c in counts.items()}
-    )
-    unclean = sum(count.status != 0 for count in every)
-    excess = max([0.0, *(value for count in every for value in count.excess)])
-    result.bars += [
-        Bar("kills", sum(count.kills for count in every), kills),
-        Bar("wrong results", sum(count.wrong for count in every), 0, at_least=False),
-        Bar("jobs that failed", sum(len(count.failed) for count in every), 0, at_least=False),
-        Bar(
-            "iterations repeated beyond one and 2 % of a job's",
-            round(excess, 3),
-            0,
-            at_least=False,
-        ),
-        Bar("daemons that didn't stop in order", unclean, 0, at_least=False),
-    ]
-    return result

@@ -11,10 +11,14 @@ from hetsched.devices.cuda.device import CudaDevice
 from hetsched.devices.cuda.fake.runtime import FakeRuntime
 from hetsched.devices.cuda.runtime import Memory
 
+USED = "FAKE_GPU_USED"
+"""The environment variable with the file; without it, no memory is used by others."""
+
 
 class SharedGpu(FakeRuntime):
     def memory(self) -> Memory:
-        self.used_by_others = int(Path(os.environ["FAKE_GPU_USED"]).read_text())
+        if USED in os.environ:
+            self.used_by_others = int(Path(os.environ[USED]).read_text())
         return super().memory()
 
 

@@ -1,0 +1,46 @@
+"""SIGKILL of a GPU's process at random moments of iterative jobs, with rows that only it has.
+
+The GPU is the fake one of the tests under the real device's code. The other devices go back to
+what was saved, which is as rarely as may be: just enough for the bar on repeated work.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.results import Result
+from robustness.counted_solvers import RARE_SAVES
+from robustness.iteration_kills import ROOT, Machine, kill_often
+from robustness.scale import Scale
+
+MACHINE = Machine(
+    """
+[[device]]
+kind = "cpu"
+
+[[device]]
+kind = "gpu"
+""",
+    {
+        "PYTHONPATH": f"{ROOT}:{Path(ROOT) / 'tests' / 'devices'}",
+        RARE_SAVES: "1",
+    },
+    module="robustness.serve_fake_gpu",
+    victim="gpu0",
+    package="fake_gpu",
+)
+
+
+def measure(scale: Scale) -> Result:
+    columns = (
+        "solver",
+        "kills",
+        "with rows lost",
+        "after the end",
+        "wrong",
+        "failed",
+        "repeated iterations, most",
+    )
+    title = "SIGKILL of a GPU's process during iterative jobs"
+    kills = scale.of(1, 40, 100)
+    return kill_often(Result("gpu_kills", title, columns), MACHINE, scale, kills)
