@@ -75,6 +75,8 @@ class IterationState:
     """The next epoch begins with what devices saved of iteration `finished`."""
     is_held: bool = False
     """A thread copies or restores the state: no epoch may begin, also of another attempt."""
+    replan_reason: str = ""
+    """Why the job is planned again once the present epoch has paused; "": it isn't."""
     history: IterationRecorder = field(init=False)
     _move: Move | None = None
     _present: set[str] = field(default_factory=set)

@@ -60,10 +60,18 @@ def test_a_device_that_comes_back_joins_at_a_pause() -> None:
 
 def test_a_device_that_was_missing_at_the_start_is_planned_for_when_it_appears() -> None:
     story = IteratingStory().to_iterating(["cpu0"]).joined("cpu1")
-    assert story.names[-2:] == ["AbortEpoch", "FenceDevice"]
-    story.fenced("cpu0").settled(4)
+    assert story.names == ["PauseEpoch"], "no iteration is computed again for it"
+    story.stopped("cpu0", iteration=4, reason="paused").settled(4)
+    assert story.names[-1] == "FenceDevice"
+    story.fenced("cpu0")
     epoch = story.to_iterating().epoch
     assert (epoch.devices, epoch.first, epoch.previous) == (DEVICES, 5, (0,))
+
+
+def test_a_loss_before_the_pause_for_a_new_device_plans_with_it_at_once() -> None:
+    story = IteratingStory().to_iterating(["cpu0"]).joined("cpu1").lost("cpu0").settled(4)
+    epoch = story.to_iterating(["cpu1"]).epoch
+    assert (epoch.devices, epoch.first) == (("cpu1",), 5)
 
 
 def test_virtual_seconds_are_those_of_the_slowest_device() -> None:

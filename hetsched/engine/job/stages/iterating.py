@@ -52,6 +52,7 @@ def begin(record: JobRecord, attempt: Attempt, now: float) -> list[JobCommand]:
         return verifying.begin(record, attempt, None, now)
     iterations.begun_at = now if iterations.begun_at is None else iterations.begun_at
     attempt.prepared.update(attempt.live)
+    iterations.replan_reason = ""
     state = Iterating(attempt, None, IterationLog(()), set(), EpochProgress(now))
     if iterations.checkpoints is not None:
         iterations.checkpoints.begin(now)
@@ -76,10 +77,13 @@ def next_epoch(record: JobRecord, state: Iterating, now: float) -> list[JobComma
     if record.stop_error is not None:
         record.state = stopped = replace(state, epoch=None)
         return saving_stop.end(record, stopped, now)
-    attempt = state.attempt
+    attempt, iterations = state.attempt, _iterations(record)
+    if iterations.replan_reason:
+        record.retries = record.retries.with_death()  # the next attempt isn't the job's fault
+        record.state = replace(state, epoch=None)
+        return start_over(record, attempt, iterations.replan_reason, now)
     usable = record.failures.remaining(attempt.live & attempt.prepared)
     usable = tuple(device for device in usable if device not in record.disabled)
-    iterations = _iterations(record)
     if state.joining or iterations.is_held or not usable:
         record.state = replace(state, epoch=None)
         if usable or state.joining or record.disabled.isdisjoint(attempt.live):
@@ -273,8 +277,8 @@ def on_joined(
         if device in record.settings.job.devices and device not in attempt.infos
     ]
     if new:
-        record.retries = record.retries.with_death()  # the next attempt isn't the job's fault
-        return start_over(record, attempt, f"{new[0]} is available now", now)
+        _iterations(record).replan_reason = f"{new[0]} is available now"
+        return next_epoch(record, state, now) if state.epoch is None else [PauseEpoch()]
     devices = [
         device
         for device in record.failures.remaining(event.devices)
