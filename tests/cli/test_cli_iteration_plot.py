@@ -11,6 +11,7 @@ from hetsched.cli.output.explanation import write
 from hetsched.explain import Explanation
 from hetsched.explain.iterations.recorder import IterationRecorder
 from hetsched.explain.iterations.records import IterationHistory
+from hetsched.explain.text.iteration_lines import PHASES
 from tests.explain.iterations.story import PhaseTimes, explanation
 
 pytest.importorskip("matplotlib")
@@ -38,7 +39,7 @@ def test_bars_have_the_height_of_the_phases() -> None:
 
     bars = [(bar.get_x(), bar.get_height()) for bar in axes.patches]
     assert bars[0] == (pytest.approx(0.575), pytest.approx(10.0))
-    assert len(bars) == 4 * 20
+    assert len(bars) == 20 * len(PHASES)
 
 
 def test_many_devices_of_a_kind_share_a_panel() -> None:
