@@ -88,6 +88,7 @@ class Bench:
         self.folder = folder
         os.mkfifo(self.gate)
         self._is_open = False
+        self._opener: threading.Thread | None = None
         self.x = np.random.default_rng(0).standard_normal((UNITS, 4))
         self.main = local.submit("gated_workload:Gated", self.x, units=UNITS, gate=str(self.gate))
         self.main_states = States(self.main)
@@ -112,7 +113,8 @@ class Bench:
     def open(self) -> None:
         """Let all chunks pass from now on."""
         self._is_open = True
-        threading.Thread(target=self._keep_open, daemon=True).start()
+        self._opener = threading.Thread(target=self._keep_open, daemon=True)
+        self._opener.start()
 
     def _keep_open(self) -> None:
         while self._is_open:
@@ -120,7 +122,10 @@ class Bench:
 
     def close(self) -> None:
         self._is_open = False
-        os.close(os.open(self.gate, os.O_RDONLY | os.O_NONBLOCK))  # a last reader
+        last_reader = os.open(self.gate, os.O_RDONLY | os.O_NONBLOCK)
+        if self._opener is not None:
+            self._opener.join()
+        os.close(last_reader)
 
     def check_main(self) -> None:
         np.testing.assert_allclose(self.main.result(60), 2 * self.x + 1)

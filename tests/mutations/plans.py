@@ -6,6 +6,7 @@ TIMELINE = ("tests/plans/test_plans_replay.py",)
 BATCH = ("tests/plans/test_plans_batch.py",)
 PLAN = ("tests/plans/test_plans_plan.py",)
 DISPATCH = ("tests/dispatch/test_dispatch_stealing.py",)
+RANDOM = ("tests/dispatch/test_dispatch_random.py",)
 WINDOWS = ("tests/dispatch/test_dispatch_dispatcher.py",)
 BOUND = ("tests/plans/test_plans_bound.py",)
 RECIPES = ("tests/plans/test_plans_recipes.py",)
@@ -88,7 +89,7 @@ MUTATIONS = [
     Mutation(QUEUE, "final.count - remaining)", "final.count)", DISPATCH),
     Mutation(QUEUE, "final, count=remaining)", "final, count=final.count)", DISPATCH),
     Mutation(QUEUE, "max(final.count - units, 1)", "max(final.count - units, 0)", DISPATCH),
-    Mutation(QUEUE, "len(self.waiting) > 1 or", "len(self.waiting) > 0 or", DISPATCH),
+    Mutation(QUEUE, "len(self.waiting) > 1 or", "len(self.waiting) > 0 or", RANDOM),
     Mutation(STEALING, ">= MIN_GAIN * (", ">= 0 * (", DISPATCH),
     Mutation(STEALING, "(thief.pace + victim.pace)", "thief.pace", DISPATCH),
     # A bound that isn't one, and plans that aren't the best.
