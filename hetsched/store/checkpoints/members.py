@@ -7,6 +7,7 @@ whether its data are whole. Source: NumPy, `numpy.lib.npyio.NpzFile`.
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import zipfile
@@ -141,6 +142,12 @@ class MemberReader:
                 f"{self._path}: damaged or truncated checkpoint: {what}: {reason[:200]}"
             ) from None
         except OSError as error:
+            if (
+                error.errno == errno.EINVAL
+            ):  # of a seek: the damaged directory names a place before 0
+                raise DataError(
+                    f"{self._path}: damaged or truncated checkpoint: {what}: no such place in it"
+                ) from None
             raise IOFailure(f"{self._path}: {error.strerror}") from None
 
 

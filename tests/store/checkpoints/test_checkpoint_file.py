@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -204,6 +205,16 @@ def test_compressed_members_are_refused(job: SavedJob) -> None:
         archive.writestr("state/u.npy", saved.arrays["u"].tobytes())
 
     assert "is compressed" in refusal(job)
+
+
+def test_a_directory_that_names_a_place_before_the_file_is_damaged(job: SavedJob) -> None:
+    job.save()
+    raw = Path(job.path).read_bytes()
+    end = raw.rindex(b"PK\5\6")
+    beyond = (struct.unpack_from("<I", raw, end + 16)[0] + 1).to_bytes(4, "little")
+    Path(job.path).write_bytes(raw[: end + 16] + beyond + raw[end + 20 :])
+
+    assert "damaged or truncated" in refusal(job)
 
 
 @settings(max_examples=60)
