@@ -211,7 +211,7 @@ def test_a_directory_that_names_a_place_before_the_file_is_damaged(job: SavedJob
     job.save()
     raw = Path(job.path).read_bytes()
     end = raw.rindex(b"PK\5\6")
-    beyond = (struct.unpack_from("<I", raw, end + 16)[0] + 1).to_bytes(4, "little")
+    beyond = (struct.unpack_from("<I", raw, end + 16)[0] + (1 << 24)).to_bytes(4, "little")
     Path(job.path).write_bytes(raw[: end + 16] + beyond + raw[end + 20 :])
 
     assert "damaged or truncated" in refusal(job)
