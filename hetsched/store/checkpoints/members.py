@@ -142,9 +142,7 @@ class MemberReader:
                 f"{self._path}: damaged or truncated checkpoint: {what}: {reason[:200]}"
             ) from None
         except OSError as error:
-            if (
-                error.errno == errno.EINVAL
-            ):  # of a seek: the damaged directory names a place before 0
+            if error.errno == errno.EINVAL:  # a seek to before the beginning
                 raise DataError(
                     f"{self._path}: damaged or truncated checkpoint: {what}: no such place in it"
                 ) from None
