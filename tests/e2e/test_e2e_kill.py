@@ -60,19 +60,23 @@ def test_a_device_that_was_killed_comes_back(
     assert engine.pids()[victim] != before
 
 
-def test_processes_and_descriptors_are_as_many_as_before(
+def test_a_kill_leaks_no_descriptor_thread_or_process(
     local: tuple[hetsched.Local, str], planes: np.ndarray, tmp_path: Path
 ) -> None:
     engine, _ = local
     process = psutil.Process()
+    kills = 4
     counts = []
-    for kill in range(4):
+    for kill in range(1 + kills):
         submit_deadly(engine, planes, kill + 1, tmp_path).result(timeout=60)
         for info in engine.devices()[0]:  # every process has come back
             engine.submit("fft", planes, devices=info.name).result(timeout=60)
         counts.append((process.num_fds(), process.num_threads(), len(process.children())))
 
-    assert counts[-1] == counts[0]
+    # A leak adds one per kill. What this process opened or closed meanwhile for itself, such as a
+    # file that the collector found, isn't one.
+    growth = [last - first for first, last in zip(counts[0], counts[-1], strict=True)]
+    assert max(growth) < kills, counts
 
 
 def test_what_ran_again_is_accounted_where_it_ran(
