@@ -73,10 +73,10 @@ def test_a_kill_leaks_no_descriptor_thread_or_process(
             engine.submit("fft", planes, devices=info.name).result(timeout=60)
         counts.append((process.num_fds(), process.num_threads(), len(process.children())))
 
-    # A leak adds one per kill. What this process opened or closed meanwhile for itself, such as a
-    # file that the collector found, isn't one.
+    # A leak adds one per kill. One more or less is something else that this process opened or
+    # closed meanwhile, such as a file of another test that the collector found.
     growth = [last - first for first, last in zip(counts[0], counts[-1], strict=True)]
-    assert max(growth) < kills, counts
+    assert max(growth) <= kills // 2, counts
 
 
 def test_what_ran_again_is_accounted_where_it_ran(
