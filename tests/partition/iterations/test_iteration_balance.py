@@ -300,6 +300,30 @@ def test_a_slow_device_of_unknown_memory_keeps_half_the_way_once() -> None:
     assert balance.rows == (1800, 200)
 
 
+def test_a_slow_device_of_unknown_memory_gives_up_its_only_row() -> None:
+    balance = IterationBalance(2, 2, kinds=["core", "gpu"])
+
+    balance.tell([timed(1, (1, 1), 1.0, 9.0)], remaining=1000)
+
+    assert balance.rows == (2, 0)
+
+
+def test_devices_that_were_slow_with_all_rows_do_not_get_more_than_there_are() -> None:
+    balance = IterationBalance(3, 3, kinds=["a", "b", "c"], absent=[1, 2])
+    for k, present, seconds in ((1, 0, 9.0), (2, 1, 9.0), (3, 2, 1e-3)):
+        balance.restore(present)
+        for other in {0, 1, 2} - {present}:
+            balance.lose(other)
+        rows = balance.rows
+        balance.tell([timed(k, rows, *(seconds if count else 0.0 for count in rows))])
+    balance.restore(0)
+    balance.restore(1)
+
+    balance.tell([timed(4, (0, 0, 3), 0.0, 0.0, 1e-3)])
+
+    assert balance.rows == (0, 0, 3)
+
+
 def test_a_slow_device_of_the_usual_kind_is_only_slow() -> None:
     balance = IterationBalance(3000, 3, kinds=["core"] * 3)
 

@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+from iteration_times import timed
 
 from hetsched.models import PiecewiseLinear
+from hetsched.partition.iterations import IterationBalance
 from hetsched.partition.iterations.adaptive.beyond_capacity import (
     first_excess,
     is_on_line,
+    trusted_limits,
     trusted_size,
     with_capacity,
     with_lines,
@@ -64,3 +67,32 @@ def test_a_long_way_beyond_the_capacity_may_contain_a_cliff() -> None:
     assert not is_on_line(np.array([(1000.0, 10.0), (1500.0, 60.0)]), 1000, 1)
     assert not is_on_line(STREAMED, None, 2)
     assert not is_on_line(STREAMED, 2000, 2)
+
+
+def test_a_share_stays_on_the_line_if_the_other_devices_have_room() -> None:
+    assert trusted_limits([0, 1], [None, 90], [70, None], 100) == [70, 90]
+    assert trusted_limits([0, 1], [50, None], [70, 80], 100) == [50, 80]
+    assert trusted_limits([0, 1], [None, 20], [70, None], 100) == [None, 20]
+    assert trusted_limits([0], [None, None], [70, None], 100) == [None, None]
+
+
+def test_a_small_memory_is_no_end_if_what_exceeds_it_is_fast() -> None:
+    balance = IterationBalance(5000, 2, capacities=[5000, 190])
+
+    for k in range(1, 9):
+        rows = balance.rows
+        balance.tell([timed(k, rows, rows[0] / 1e5, rows[1] / 2e5)], remaining=1000)
+
+    assert balance.rows == pytest.approx((1667, 3333), rel=0.02)
+
+
+def test_one_cliff_does_not_keep_shares_beyond_another_memory_where_they_are() -> None:
+    balance = IterationBalance(940, 3, kinds=["core", "core", "gpu"], capacities=[255, None, None])
+
+    for k in range(1, 9):
+        rows = balance.rows
+        gpu = 1e-3 + rows[2] / 8e5 + 75 * max(0, rows[2] - 363) / 8e5
+        seconds = rows[0] / 3.87e5, rows[1] / 1.51e4, gpu
+        balance.tell([timed(k, rows, *seconds)])
+
+    assert max(seconds) < 1.1 * 0.00145

@@ -30,6 +30,7 @@ from hetsched.partition.balancing.stopping import (
 )
 from hetsched.partition.distribution import Distribution, Limits, predict
 from hetsched.partition.geometric import geometric
+from hetsched.partition.iterations.adaptive.beyond_capacity import trusted_limits
 from hetsched.partition.iterations.adaptive.device_evidence import DeviceEvidence
 from hetsched.partition.iterations.adaptive.doubts import PARTS, trial_point
 from hetsched.partition.iterations.adaptive.trial_budget import TrialBudget
@@ -239,13 +240,16 @@ class AdaptiveBalancer:
         capacities = [evidence.capacity for evidence in self._evidence]
         return unlike_devices(self._devices(), self._kinds, capacities)
 
-    def _not_far_below(self, plain: Distribution) -> Distribution:
-        """Return `plain`, with more units for an unlike device measured once, and slow."""
+    def _not_far_below(self, plain: Distribution, present: Shares) -> Distribution:
+        """Return `plain`, with more units for an unlike device that was slow with its only share.
+
+        That is its present one, so there are units enough: these devices get fewer than they have.
+        """
         raised: dict[int, int] = {}
         for i in self._unlike():
-            points = self._evidence[i].points
-            share = halfway(int(points[0, 0]), max(1, plain.shares[i]))
-            if len(points) == 1 and share > plain.shares[i]:
+            share = halfway(present[i], max(1, plain.shares[i]))
+            is_only_share = self._evidence[i].points[:, 0].tolist() == [present[i]]
+            if is_only_share and plain.shares[i] < share < present[i]:
                 raised[i] = share
         unraised = [i for i in self._devices() if i not in raised]
         if not raised or not unraised:
@@ -269,14 +273,14 @@ class AdaptiveBalancer:
         now = self._predicted(present)
         if self._is_watching(present):
             return self._stay(now, WATCHING)
-        points = self._way()
+        points = self._way(present)
         if all(point.distribution.shares == present for point in points):
             return self._stay(now, BALANCED)
         further = self._further_runs(0)
         cost = self._trial_cost(further * now.makespan) if len(points) > 1 else self._cost
         step = next_step(now, points, further, cost, self._trials.remaining)
         goes_to = step.point.distribution
-        gain = now.makespan - step.end.distribution.makespan
+        gain = now.makespan - min(step.end.distribution.makespan, self._untrusted_makespan())
         if gain <= self._least_gain(present) or goes_to.shares == present:
             spread = relative_spread(present, self._times(present), self._limits)
             return self._stay(now, BALANCED if spread <= self._tolerance else NO_GAIN)
@@ -285,6 +289,15 @@ class AdaptiveBalancer:
         if self._is_cliff_measured and step.point is not points[0]:
             self._trials.take()
         return self._moved(goes_to)
+
+    def _untrusted_makespan(self) -> float:
+        """Return what further steps promise where trust in lines limits the next one; inf: not."""
+        plain, limits = self._partition(), self._trusted_limits()
+        is_limited = any(
+            limit is not None and share > limit
+            for share, limit in zip(plain.shares, limits, strict=True)
+        )
+        return plain.makespan if is_limited else math.inf
 
     def _stay(self, now: Distribution, reason: str) -> Distribution:
         self.reason = reason
@@ -315,13 +328,14 @@ class AdaptiveBalancer:
     def _predicted(self, shares: Shares) -> Distribution:
         return predict(self.models, shares)
 
-    def _way(self) -> list[TrialPoint]:
+    def _way(self, present: Shares) -> list[TrialPoint]:
         """Return the way to the split that the models predict to be best.
 
         The first point is below all doubtful sizes. A single point: nothing is in doubt.
         """
-        plain = self._partition()
-        raised = self._not_far_below(plain)
+        trusted = self._trusted_limits()
+        plain = self._partition(trusted)
+        raised = self._not_far_below(plain, present)
         if raised is not plain:
             return [TrialPoint(raised)]
         doubts = {
@@ -336,10 +350,10 @@ class AdaptiveBalancer:
             evidence.curve_below(doubts[i].below) if i in doubts else model
             for i, (evidence, model) in enumerate(zip(self._evidence, self.models, strict=True))
         ]
-        goals = self._partition(models=models).shares
+        goals = self._partition(trusted, models).shares
         points: list[TrialPoint] = []
         for part in PARTS:
-            limits = [self._load if limit is None else limit for limit in self._limits]
+            limits = [self._load if limit is None else limit for limit in trusted]
             for i, doubt in doubts.items():
                 limits[i] = min(limits[i], doubt.size_at(part, goals[i]))
             if sum(limits[i] for i in self._devices()) < self._load:
@@ -350,6 +364,10 @@ class AdaptiveBalancer:
             if point.survival > 0:
                 points.append(point)
         return points or [TrialPoint(plain)]
+
+    def _trusted_limits(self) -> Limits:
+        trusted = [evidence.trusted for evidence in self._evidence]
+        return trusted_limits(self._devices(), self._limits, trusted, self._load)
 
     def _trial_cost(self, remaining_seconds: float) -> MigrationCost:
         """Return the cost of moving rows that may have to move back, seconds."""

@@ -7,11 +7,13 @@ is a line from the capacity on, with another slope. A few rows show that slope.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from itertools import pairwise
 
 import numpy as np
 
 from hetsched.models.curves.segments import Floats
+from hetsched.partition.distribution import Limits
 
 MIN_EXCESS = 1 / 64
 """Part of the capacity by which it is exceeded first: as much is learnt from a few rows, and few
@@ -32,6 +34,24 @@ def first_excess(capacity: int) -> int:
 def trusted_size(capacity: int, largest: int) -> int:
     """Return up to which size, units, the line through `largest` units is trusted."""
     return capacity + EXCESS_GROWTH * (largest - capacity)
+
+
+def trusted_limits(devices: Collection[int], limits: Limits, trusted: Limits, load: int) -> Limits:
+    """Return the limits, lower where lines beyond capacities end, if `devices` have room then.
+
+    Parameters
+    ----------
+    devices : collection of int
+        Those that take part.
+    limits, trusted : sequence of int or None, units
+        Of all devices; None: none.
+    """
+    lower = [
+        trust if limit is None or (trust is not None and trust < limit) else limit
+        for limit, trust in zip(limits, trusted, strict=True)
+    ]
+    has_room = sum(load if (limit := lower[i]) is None else limit for i in devices) >= load
+    return lower if has_room else limits
 
 
 def with_capacity(points: Floats, capacity: int | None) -> Floats:

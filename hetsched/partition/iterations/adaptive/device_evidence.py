@@ -160,21 +160,26 @@ class DeviceEvidence:
         """Return what isn't known of a share of `units`: a cliff, measured or possible."""
         capacity, largest = self.capacity, int(self.points[-1, 0])
         cliff = self._measured_cliff(units)
-        if cliff is not None or (capacity is not None and units <= capacity):
+        if cliff is not None or (
+            capacity is not None and units <= max(capacity, self.trusted or 0)
+        ):
             return cliff
         if capacity is not None and largest <= capacity:
             pace = CAPACITY_SLOWDOWN * float(self.curve.time(capacity)) / capacity
             first = first_excess(capacity)
             return Doubt(capacity, units, pace, CAPACITY_RISK, is_measured=False, first=first)
-        pace = CAPACITY_SLOWDOWN * float(self.curve.time(largest)) / largest
-        if capacity is not None:
-            trusted = trusted_size(capacity, largest)
-            if units <= trusted:
-                return None
-            return Doubt(trusted, trusted, pace, is_measured=False)
         if units <= SAFE_GROWTH * largest:
             return None
+        pace = CAPACITY_SLOWDOWN * float(self.curve.time(largest)) / largest
         return Doubt(largest, units, pace, is_measured=False)
+
+    @property
+    def trusted(self) -> int | None:
+        """The units up to which the line beyond the capacity is trusted; None: there is none."""
+        if self.capacity is None or not self.is_measured:
+            return None
+        largest = int(self.points[-1, 0])
+        return trusted_size(self.capacity, largest) if largest > self.capacity else None
 
     def _measured_cliff(self, units: int) -> Doubt | None:
         """Return the cliff between two measured sizes around `units`."""
