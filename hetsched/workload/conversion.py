@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import msgspec
 
@@ -14,7 +14,12 @@ from hetsched.units import closest_name, quoted
 if TYPE_CHECKING:
     from hetsched.workload.protocol import BaseWorkload
 
-TYPE_NAMES = {"int": "a whole number", "float": "a number", "bool": "true or false"}
+TYPE_NAMES = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "text",
+}
 """Types of parameters, as error messages call them."""
 
 
@@ -46,6 +51,11 @@ def _conversion_error(workload: BaseWorkload, values: Mapping[str, Any], text: s
     if wrong:
         kind, name = TYPE_NAMES.get(wrong[1], wrong[1]), wrong[2]
         return f"{name}: {quoted(values[name])} is not {kind}"
+    unknown = re.fullmatch(r"Invalid enum value .* - at `\$\.(\w+)`", text, re.DOTALL)
+    if unknown:
+        name = unknown[1]
+        choices = ", ".join(map(str, get_args(get_type_hints(workload.Params)[name])))
+        return f"{name}: {quoted(values[name])}, choose from: {choices}"
     return f"{workload.name}: {text}"
 
 

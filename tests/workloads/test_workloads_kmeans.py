@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hetsched_workloads.kmeans import KMeans, KMeansParams
-from hetsched_workloads.kmeans.lloyd import merge_farthest, next_centroids
+from hetsched_workloads.kmeans.lloyd import largest_distance, merge_farthest, next_centroids
 from hetsched_workloads.kmeans.variates import exponential, stream_key
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -261,8 +262,23 @@ def test_points_that_are_not_finite_are_named(value: float) -> None:
 def test_points_whose_distances_overflow_are_refused() -> None:
     p = KMeansParams(10, 2, 3)
 
+    x = points(p) * np.float32(1e25)
+
     with pytest.raises(DataError, match="overflow float32"):
-        solve(p, points(p) * np.float32(1e25))
+        solve(p, x)
+    with pytest.raises(DataError, match="overflow float32"):
+        solve(msgspec.structs.replace(p, start="given"), x, start=x[:3])
+
+
+def test_the_largest_allowed_distances_do_not_overflow() -> None:
+    p = KMeansParams(600, 5, 3, start_seed=2)
+    x = points(p)
+    diameter = np.linalg.norm(np.ptp(x, axis=0).astype(np.float64))
+    exponent = np.floor(np.log2(np.sqrt(largest_distance(p)) / diameter))
+
+    small, large = solve(p, x), solve(p, x * np.float32(2.0**exponent))
+
+    assert np.array_equal(large.outputs["labels"], small.outputs["labels"])
 
 
 def test_sizes_follow_from_the_arrays() -> None:

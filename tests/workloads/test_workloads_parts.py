@@ -98,6 +98,11 @@ def test_values_that_are_no_parameters_are_named() -> None:
         convert(workload, {})
     with pytest.raises(UsageError, match=r"^cols: 1\.5 is not a whole number$"):
         convert(workload, {"rows": 4, "cols": 1.5, "inner": 2})
+    jacobi = workload_called("jacobi")
+    with pytest.raises(UsageError, match=r"^criterion: 'x', choose from: residual, change$"):
+        convert(jacobi, {"n": 4, "criterion": "x"})
+    with pytest.raises(UsageError, match=r"^criterion: 3 is not text$"):
+        convert(jacobi, {"n": 4, "criterion": 3})
 
 
 def test_the_version_is_that_of_the_distribution() -> None:

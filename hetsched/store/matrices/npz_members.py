@@ -54,6 +54,8 @@ def read_npz_header(path: str, file: IO[bytes]) -> MatrixHeader:
         members = _members(path, archive)
         if "format" in members:
             return _sparse_header(path, archive, members)
+    if not members:
+        raise DataError(f"{path}: holds no arrays")
     if len(members) != 1:
         names = ", ".join(sorted(members)[:4])
         raise DataError(

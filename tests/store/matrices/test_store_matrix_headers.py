@@ -103,6 +103,7 @@ FORMAT, SHAPE = npy(np.array(b"csr")), npy(np.array([3, 3]))
     ("members", "message"),
     [
         ({"a": npy(np.ones(2)), "b": npy(np.ones(2))}, "holds the arrays a, b: neither one"),
+        ({}, "holds no arrays"),
         ({"a": npy(np.array([{}], object))}, "holds pickled Python objects, which are never"),
         ({"a": npy(np.array(["x"]))}, "a.npy holds <U1; only numbers are supported"),
         ({"a": npy(np.ones(9))[:-8]}, "a.npy isn't as long as its header says"),

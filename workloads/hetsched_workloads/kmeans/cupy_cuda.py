@@ -57,6 +57,8 @@ class _GpuKernels:
             start = cp.asnumpy(inputs["start"])
             if not np.isfinite(start).all():
                 raise DataError("start: a centroid has a NaN or an infinite coordinate")
+            for part in self._blocks(rows.count):
+                self._check_distances(cp.square(points[part] - inputs["start"][0]).sum(axis=1))
             lloyd.write_centroids(p, partials, start)
             return
         key, index = self._draw(points, now, count, rows, outputs["nearest"])
@@ -88,7 +90,11 @@ class _GpuKernels:
                 nearest[part] = distances
             else:
                 cp.minimum(nearest[part], distances, out=nearest[part])
-        if is_first and not bool(cp.isfinite(nearest).all()):
+        if is_first:
+            self._check_distances(nearest)
+
+    def _check_distances(self, squares: Any) -> None:
+        if not bool((squares <= lloyd.largest_distance(self._p)).all()):
             raise DataError(f"points: the distances overflow {self._p.dtype}; scale the points")
 
     def assign(

@@ -47,6 +47,14 @@ def origin(p: Any, centroids: np.ndarray) -> np.ndarray:
     return np.asarray(centroids[0].astype(p.dtype), np.float64)
 
 
+def largest_distance(p: Any) -> float:
+    """Return the largest squared distance of a point from the first centroid at the start.
+
+    Of points within R of it, |c|^2 - 2 x.c is at most 12 R^2, wherever the first centroid moves.
+    """
+    return float(np.finfo(p.dtype).max) / 16
+
+
 def next_centroids(p: Any, values: Named) -> np.ndarray:
     """Return the centroids that follow from an iteration, or the seeds after the start.
 

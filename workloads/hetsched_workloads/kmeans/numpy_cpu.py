@@ -69,6 +69,8 @@ class CoreKernels:
         if p.start == "given":
             if not np.isfinite(inputs["start"]).all():
                 raise DataError("start: a centroid has a NaN or an infinite coordinate")
+            for part in self._blocks(rows.count):
+                self._distances(points[part], inputs["start"][0])  # raises if they overflow
             lloyd.write_centroids(p, partials, inputs["start"])
             return
         newest = lloyd.seeds(p, now)[count - 1].astype(p.dtype) if count else None
@@ -97,16 +99,21 @@ class CoreKernels:
         self, points: np.ndarray, seed: np.ndarray, nearest: np.ndarray, is_first: bool
     ) -> None:
         """Take the squared distances to a seed into account."""
-        difference = self._block[: len(points), :-1]
-        with np.errstate(over="ignore"):
-            np.subtract(points, seed, out=difference)
-            distances = np.einsum("ij,ij->i", difference, difference)
-        if not np.isfinite(distances).all():
-            raise DataError(f"points: the distances overflow {self._p.dtype}; scale the points")
+        distances = self._distances(points, seed)
         if is_first:
             nearest[...] = distances
         else:
             np.minimum(nearest, distances, out=nearest)
+
+    def _distances(self, points: np.ndarray, centroid: np.ndarray) -> np.ndarray:
+        """Return the squared distances of a block. Raises DataError if scores may overflow."""
+        difference = self._block[: len(points), :-1]
+        with np.errstate(over="ignore"):
+            np.subtract(points, centroid, out=difference)
+            distances: np.ndarray = np.einsum("ij,ij->i", difference, difference)
+        if not distances.max() <= lloyd.largest_distance(self._p):
+            raise DataError(f"points: the distances overflow {self._p.dtype}; scale the points")
+        return distances
 
     def assign(
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
