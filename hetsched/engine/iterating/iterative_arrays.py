@@ -78,6 +78,8 @@ class IterativeArrays(JobArrays):
                 self.control = IterationControl(words, slots)
                 self.control.begin()
         self.stored += [self._result_in_state(in_state[name]) for name in in_state]
+        names = [spec.name for spec in job.specs]  # the order that users see
+        self.results = dict(sorted(self.results.items(), key=lambda item: names.index(item[0])))
         self._allocate_saved(tuple(job.iterative.saved_arrays()))
 
     def _results_in_state(self) -> dict[str, ArraySpec]:

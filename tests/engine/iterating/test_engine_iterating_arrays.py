@@ -63,6 +63,15 @@ def test_a_job_has_its_inputs_outputs_state_partials_and_control(arena: Arena) -
     assert arrays.saves() is None
 
 
+def test_results_have_the_order_of_the_declaration(arena: Arena) -> None:
+    limits = MachineLimits(CORES, {}, arena.limit)
+    arrays = IterativeArrays(
+        resolve(JobSpec(workload="heat", params={"grid": "4x4"}), limits), arena
+    )
+    arrays.allocate()
+    assert list(arrays.hand_over()) == ["final", "steps"], "one is in a state array's memory"
+
+
 def gpu_job(limit: int) -> ResolvedJob:
     gpu = DeviceInfo(name="gpu0", kind="cuda", identity="gpu", link=True, memory=1 << 30)
     return resolve(spec(), MachineLimits([*CORES, gpu], {}, limit))
