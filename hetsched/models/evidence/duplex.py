@@ -48,11 +48,11 @@ def one_way_times(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tupl
         Of the one-way copies; where none of about their size exists, of all copies as measured.
     """
     overlaps = _overlaps(copies, opposite)
-    solo_copies = _solo_copies(overlaps)
+    paces = _one_way_paces(overlaps)
     return [
         (units, seconds)
         for units, seconds, overlap in overlaps
-        if overlap <= MAX_OVERLAP_ALONE * seconds or _seconds_per_unit(units, solo_copies) is None
+        if overlap <= MAX_OVERLAP_ALONE * seconds or paces[units] is None
     ]
 
 
@@ -63,10 +63,10 @@ def duplex_times(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tuple
     direction for at least half of its time and is of about the size of a one-way copy.
     """
     overlaps = _overlaps(copies, opposite)
-    solo_copies = _solo_copies(overlaps)
+    paces = _one_way_paces(overlaps)
     slowed = []
     for units, seconds, overlap in overlaps:
-        pace = _seconds_per_unit(units, solo_copies)
+        pace = paces[units]
         if pace is None or overlap < MIN_OVERLAP_DUPLEX * seconds:
             continue
         work = pace * units
@@ -113,20 +113,23 @@ def _overlaps(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tuple[in
     return overlaps
 
 
-def _solo_copies(overlaps: Sequence[tuple[int, float, float]]) -> list[tuple[int, float]]:
-    """Return units and seconds of the copies during which the other direction was idle."""
-    return [
-        (units, seconds)
+def _one_way_paces(overlaps: Sequence[tuple[int, float, float]]) -> dict[int, float | None]:
+    """Return, for each size, the seconds per unit of copies while the other direction was idle.
+
+    The median over copies of about this size; None without any. O(sizes x copies).
+    """
+    solo_copies = [
+        (units, seconds / units)
         for units, seconds, overlap in overlaps
         if overlap <= MAX_OVERLAP_ALONE * seconds
     ]
+    return {size: _pace_near(size, solo_copies) for size in {units for units, _, _ in overlaps}}
 
 
-def _seconds_per_unit(units: int, solo_copies: Sequence[tuple[int, float]]) -> float | None:
-    """Return the median over one-way copies of about this size; None without any."""
+def _pace_near(units: int, solo_copies: Sequence[tuple[int, float]]) -> float | None:
     paces = [
-        seconds / size
-        for size, seconds in solo_copies
+        pace
+        for size, pace in solo_copies
         if units / MAX_SIZE_RATIO <= size <= units * MAX_SIZE_RATIO
     ]
     return robust_median(paces) if paces else None
