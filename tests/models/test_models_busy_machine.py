@@ -60,3 +60,15 @@ def test_predictions_hold(slowdown: float, busy: float, before: int) -> None:
     errors = [median_error(seed, slowdown, busy, before) for seed in range(5)]
 
     assert statistics.median(errors) <= 0.10
+
+
+def test_a_quiet_run_without_the_time_of_a_whole_share_leaves_the_contended_ones_in_use() -> None:
+    history = History(2, [Sample("total", 10, 3.0, contended=True)] * 2)
+
+    history.add([Sample("compute", 5, 1.0)])
+    before = history.model()
+    history.add([Sample("total", 10, 2.0)])
+    after = history.model()
+
+    assert before is not None and before.total.time(10) == pytest.approx(3.0)
+    assert after is not None and after.total.time(10) == pytest.approx(2.0)

@@ -151,10 +151,10 @@ class History:
         if not evidence:
             return  # a contended run of another process, which has stored its ratios only
         contended = any(sample.contended for sample in evidence)
-        is_first_clean = not contended and self._curves is not self._clean
+        was_contended = self._curves is self._contended
         curves = self._contended if contended else self._clean
         self._add_medians(curves, medians_by_curve(evidence))
-        if is_first_clean:
+        if was_contended and self._curves is self._clean:
             self.rewritten = True  # all earlier runs were contended
             self._compare_contended_runs()
 

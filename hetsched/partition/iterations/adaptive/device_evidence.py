@@ -77,6 +77,9 @@ class DeviceEvidence:
         self._readings += 1
         self._windows.add(units, seconds)
         self._last_seen[float(units)] = self._readings
+        if len(self._last_seen) > 2 * MAX_SIZES:
+            seen = self._last_seen.items()
+            self._last_seen = {size: reading for size, reading in seen if size in self._windows}
         change = self._windows.change
         self.change = None if change is None else change.factor
         if change is not None:
